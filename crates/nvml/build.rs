@@ -1,4 +1,5 @@
-//! Gives the library the name that programs look for, and keeps it loaded: it watches forks until the process ends.
+//! Gives the library the name that programs look for, and keeps it loaded: it watches forks until the process
+//! ends.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The program `causeway`: the one that `CAUSEWAY_BIN` names, else the one that is built next to the running executable.
+/// The program `causeway`: the one that `CAUSEWAY_BIN` names, else the one that is built next to the running
+/// executable.
 pub fn causeway() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match std::env::var_os("CAUSEWAY_BIN") {
@@ -78,11 +79,11 @@ pub fn cuda_program(name: &str) -> PathBuf {
     path
 }
 
-/// The folder that the running executable's profile is built into, with `causeway`, the client library, the model test and
-/// `fabric-perf` built.
+/// The folder that the running executable's profile is built into, with `causeway`, the client library, the
+/// model test and `fabric-perf` built.
 ///
-/// `cargo test` builds neither for a package that only starts them, so they are built here; that costs a fraction of
-/// a second when they are up to date.
+/// `cargo test` builds neither for a package that only starts them, so they are built here; that costs a
+/// fraction of a second when they are up to date.
 fn profile_folder() -> PathBuf {
     let executable = std::env::current_exe().expect("the system knows the running executable");
     let mut folder = executable.parent().expect("an executable is in a folder");
@@ -96,8 +97,8 @@ fn profile_folder() -> PathBuf {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    // What cargo tells a test of its package would be news to build scripts that ask for it (ring's does), and half of
-    // the workspace would be built anew, here and after the test again.
+    // What cargo tells a test of its package would be news to build scripts that ask for it (ring's does),
+    // and half of the workspace would be built anew, here and after the test again.
     for (name, _) in std::env::vars_os() {
         if name
             .to_str()

@@ -1,7 +1,8 @@
 //! Talking to a server as no client would.
 //!
-//! The handshake is made here step by step from the parts of `causeway-wire` and `causeway-connection`, so that a test can
-//! leave it at any point and go on with whatever bytes it likes, encrypted where the server demands a key.
+//! The handshake is made here step by step from the parts of `causeway-wire` and `causeway-connection`, so
+//! that a test can leave it at any point and go on with whatever bytes it likes, encrypted where the server
+//! demands a key.
 
 use causeway_access::Target;
 use causeway_api::coverage::FINGERPRINT;
@@ -111,7 +112,8 @@ pub fn frame(sequence: u64, body: &[u8]) -> Vec<u8> {
     [&header.to_bytes(), body].concat()
 }
 
-/// Waits until the peer has ended the connection, dropping what it still says; false if it does not within [`PATIENCE`].
+/// Waits until the peer has ended the connection, dropping what it still says; false if it does not within
+/// [`PATIENCE`].
 pub fn is_ended_by_peer(connection: &mut Connection) -> bool {
     let deadline = Instant::now() + PATIENCE;
     let mut dropped = [0; 4096];

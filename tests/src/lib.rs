@@ -1,5 +1,5 @@
-//! What the end-to-end tests and the benchmarks share: they start the real `causeway`, the real client library and real CUDA
-//! programs, and look at them from outside.
+//! What the end-to-end tests and the benchmarks share: they start the real `causeway`, the real client
+//! library and real CUDA programs, and look at them from outside.
 //!
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|

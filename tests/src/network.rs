@@ -1,8 +1,8 @@
-//! Two network namespaces of this machine, joined by a cable of which the length and the rate are known; or two hosts with RDMA
-//! devices, where the tests run in the guest of `tests/verbs`.
+//! Two network namespaces of this machine, joined by a cable of which the length and the rate are known; or
+//! two hosts with RDMA devices, where the tests run in the guest of `tests/verbs`.
 //!
-//! Making namespaces takes root's rights. Where those are missing the reason comes back instead, and the test that wanted
-//! a network says so and ends.
+//! Making namespaces takes root's rights. Where those are missing the reason comes back instead, and the test
+//! that wanted a network says so and ends.
 
 use crate::built::source_tree;
 use crate::process::{Running, run};
@@ -35,8 +35,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// What joins the two namespaces.
 #[derive(Debug, Clone, Copy)]
 pub enum Cable<'a> {
-    /// A pair of virtual devices of the kernel, at most as fast as `tc tbf` allows (`1gbit`, `10gbit`) where a rate is
-    /// given.
+    /// A pair of virtual devices of the kernel, at most as fast as `tc tbf` allows (`1gbit`, `10gbit`) where
+    /// a rate is given.
     Plain {
         /// The rate, as `tc` writes it.
         rate: Option<&'a str>,
@@ -90,8 +90,8 @@ impl Network {
         Ok(network)
     }
 
-    /// The hosts h1 and h2 of the guest of `tests/verbs`, on which programs are carried by verbs; otherwise a sentence that says that this is no such
-    /// guest.
+    /// The hosts h1 and h2 of the guest of `tests/verbs`, on which programs are carried by verbs; otherwise a
+    /// sentence that says that this is no such guest.
     pub fn of_guest() -> Result<Self, String> {
         match std::env::var("CAUSEWAY_GUEST_DEVICE") {
             Ok(_) => {
@@ -146,8 +146,8 @@ impl Network {
         }
     }
 
-    /// The command as it runs in the namespace at this side. Programs of the client use the network, although both sides
-    /// are on one host, unless their command says otherwise.
+    /// The command as it runs in the namespace at this side. Programs of the client use the network, although
+    /// both sides are on one host, unless their command says otherwise.
     pub fn inside(&self, side: Side, command: &Command) -> Command {
         let mut inside = Command::new("nsenter");
         inside.arg(format!("--net=/run/netns/{}", self.name(side))).arg("--");
@@ -172,7 +172,8 @@ impl Network {
         Server::start_command(self.inside(Side::Server, &command))
     }
 
-    /// Disturbs what leaves this side as `tc netem` is told: `loss 1%`, `delay 1ms reorder 5%`. Nothing at all ends that.
+    /// Disturbs what leaves this side as `tc netem` is told: `loss 1%`, `delay 1ms reorder 5%`. Nothing at
+    /// all ends that.
     ///
     /// # Panics
     /// When the system refuses.
@@ -185,8 +186,8 @@ impl Network {
         must_run(&mut self.inside(side, &disturb)).expect("the kernel has netem");
     }
 
-    /// Leaves a side no other ports than these for whoever asks for any, of which one in `taken` belongs to somebody who listens
-    /// there, as long as the result lives.
+    /// Leaves a side no other ports than these for whoever asks for any, of which one in `taken` belongs to
+    /// somebody who listens there, as long as the result lives.
     ///
     /// # Panics
     /// When the system refuses.
@@ -218,12 +219,14 @@ impl Network {
         let done = if self.is_own {
             self.ip(Side::Server, &["link", "set", DEVICE, state])
         } else {
-            // At the bridge, as when a plug is pulled: siw ends its queue pairs when its own interface is taken down.
+            // At the bridge, as when a plug is pulled: siw ends its queue pairs when its own interface is
+            // taken down.
             must_run(Command::new("ip").args(["link", "set", SERVER_PORT, state]))
         };
         done.expect("the device can be set");
         if !is_cut && self.is_own {
-            // A question for the other's address that nobody answered meanwhile would make the next connection fail.
+            // A question for the other's address that nobody answered meanwhile would make the next
+            // connection fail.
             for side in [Side::Client, Side::Server] {
                 self.ip(side, &["neigh", "flush", "dev", DEVICE]).expect("neighbours can be forgotten");
             }

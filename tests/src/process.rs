@@ -107,8 +107,8 @@ impl Running {
         self.stderr.text()
     }
 
-    /// Waits until `found` finds what it looks for in the standard output or the standard error, which are looked at
-    /// separately; none when both have ended without it, or after `limit`.
+    /// Waits until `found` finds what it looks for in the standard output or the standard error, which are
+    /// looked at separately; none when both have ended without it, or after `limit`.
     pub fn find<T>(&self, limit: Duration, found: impl Fn(&str) -> Option<T>) -> Option<T> {
         let deadline = Instant::now() + limit;
         loop {
@@ -164,8 +164,8 @@ impl Running {
         let _ = kill_process(pid_of(&self.child), signal);
     }
 
-    /// Waits until the process ends, at most `limit` from now; then it is killed. What is left of its process group is
-    /// killed either way.
+    /// Waits until the process ends, at most `limit` from now; then it is killed. What is left of its process
+    /// group is killed either way.
     pub fn finish(&mut self, limit: Duration) -> Outcome {
         let timed_out = !self.exits_within(limit);
         let took = self.started.elapsed();

@@ -35,8 +35,8 @@ pub enum Expectation {
     Pass,
     /// As [`Pass`](Self::Pass), with this standard output.
     Output(String),
-    /// As [`Pass`](Self::Pass), with these lines of `what = answer` on standard output, of which those may differ of which
-    /// one of the patterns names what is answered.
+    /// As [`Pass`](Self::Pass), with these lines of `what = answer` on standard output, of which those may
+    /// differ of which one of the patterns names what is answered.
     Answers {
         /// What a real driver answers.
         real: String,

@@ -40,8 +40,8 @@ impl RawSession {
         Self { connection, reader: FrameReader::new(MAX_BODY), frames: 0, calls: 0, context: 0 }
     }
 
-    /// Sends a command in a frame of its own and returns the number under which its reply comes. An error of the connection
-    /// shows when the reply is waited for.
+    /// Sends a command in a frame of its own and returns the number under which its reply comes. An error of
+    /// the connection shows when the reply is waited for.
     pub fn send(&mut self, opcode: u16, payload: &[u8]) -> u32 {
         self.frames += 1;
         self.calls += 1;
@@ -59,8 +59,8 @@ impl RawSession {
         self.send(C::OPCODE as u16, &payload)
     }
 
-    /// Waits for the reply to a call, passing over everything else; none if the worker ends the session instead, or takes
-    /// longer than [`PATIENCE`].
+    /// Waits for the reply to a call, passing over everything else; none if the worker ends the session
+    /// instead, or takes longer than [`PATIENCE`].
     pub fn reply(&mut self, call: u32) -> Option<Reply> {
         let deadline = Instant::now() + PATIENCE;
         loop {

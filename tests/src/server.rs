@@ -23,7 +23,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with the software GPU on a free loopback port, which asks for no key and encrypts nothing.
+    /// Starts a server with the software GPU on a free loopback port, which asks for no key and encrypts
+    /// nothing.
     pub fn start() -> Self {
         Self::start_with(&OPEN)
     }
@@ -111,7 +112,8 @@ impl Server {
         eventually(&what, WORKER_PATIENCE, || self.workers().len() == count);
     }
 
-    /// Asserts that the server is well: it still runs, and says nothing of a panic or of a worker that crashed.
+    /// Asserts that the server is well: it still runs, and says nothing of a panic or of a worker that
+    /// crashed.
     ///
     /// # Panics
     /// When it is not.

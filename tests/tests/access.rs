@@ -1,4 +1,5 @@
-//! Who may use a server, who may not, and what the network and other users of the machine get to see of keys and bytes.
+//! Who may use a server, who may not, and what the network and other users of the machine get to see of keys
+//! and bytes.
 
 use causeway_access::Key;
 use causeway_access::Target;
@@ -33,7 +34,8 @@ fn vector_add(target: &Target) -> Outcome {
     run(&mut through_run(Some(&target.connect_string()), &cuda_program("vector_add")), LIMIT)
 }
 
-/// Asserts that neither `causeway run` nor a program that starts by itself gets a session, and that both say why.
+/// Asserts that neither `causeway run` nor a program that starts by itself gets a session, and that both say
+/// why.
 #[track_caller]
 fn must_be_turned_away(target: &Target, reason: &str) {
     let outcome = vector_add(target);

@@ -1,6 +1,8 @@
-//! Do the applications of `bench/apps` run, are their results right, and does their report say what was measured?
+//! Do the applications of `bench/apps` run, are their results right, and does their report say what was
+//! measured?
 //!
-//! Here they run through the server on the software GPU, at small sizes and with kernels of their own in place of NVIDIA's libraries.
+//! Here they run through the server on the software GPU, at small sizes and with kernels of their own in
+//! place of NVIDIA's libraries.
 
 use causeway_tests::built;
 use causeway_tests::process::run;
@@ -20,7 +22,8 @@ fn applications_folder() -> PathBuf {
     folder
 }
 
-/// `python3` in the folder of `gpu_test`, which measures them, and leaves nothing there nor in folders of the user.
+/// `python3` in the folder of `gpu_test`, which measures them, and leaves nothing there nor in folders of the
+/// user.
 fn python(caches: &Path) -> Command {
     let mut command = Command::new("python3");
     forget_environment(&mut command);

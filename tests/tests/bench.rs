@@ -1,4 +1,5 @@
-//! Does `causeway bench` measure several targets, write what it promises, and survive trouble with one of them?
+//! Does `causeway bench` measure several targets, write what it promises, and survive trouble with one of
+//! them?
 
 use causeway_tests::built::{causeway, client_library};
 use causeway_tests::process::{Outcome, Running, run};

@@ -255,7 +255,8 @@ fn statistics_show_that_launches_are_posted() {
 fn questions_about_what_is_done_need_no_server() {
     let server = Server::start();
     let folder = tempfile::tempdir().unwrap();
-    // The program asks 6,000 times about idle streams, and about 1,200 times about work that it has just launched.
+    // The program asks 6,000 times about idle streams, and about 1,200 times about work that it has just
+    // launched.
     let report = statistics(&server, "idle_queries", &[], folder.path());
     let calls = &report["calls"];
     for name in ["cuEventQuery", "cuEventSynchronize"] {

@@ -1,8 +1,8 @@
 //! What if the bytes that reach a server are not those of a client?
 //!
-//! The worker of the connection ends, or there never was one; the server and its other clients go on. Bytes of a kind of
-//! their own are kept and replayed: whole connections in `tests/corpus`, and those that the fuzz targets start from in
-//! `crates/wire/tests/corpus`.
+//! The worker of the connection ends, or there never was one; the server and its other clients go on. Bytes
+//! of a kind of their own are kept and replayed: whole connections in `tests/corpus`, and those that the fuzz
+//! targets start from in `crates/wire/tests/corpus`.
 
 use causeway_access::Target;
 use causeway_api::coverage::FUNCTIONS;
@@ -43,8 +43,8 @@ impl Busy {
         self.server.target()
     }
 
-    /// Asserts that only the worker of the working client is left, that this client has met no error, and that a new
-    /// client is served.
+    /// Asserts that only the worker of the working client is left, that this client has met no error, and
+    /// that a new client is served.
     #[track_caller]
     fn must_have_gone_on(&mut self) {
         self.server.must_have_workers(1);
@@ -198,8 +198,8 @@ fn damaged_frames_end_their_session_only() {
 fn well_formed_commands_with_senseless_arguments_crash_no_worker() {
     let mut busy = Busy::start(false);
     let mut random = Random::new(3);
-    // Half of the sessions send one command of every opcode each, the others many random ones: a protocol error ends
-    // a session, so that what follows it is not looked at.
+    // Half of the sessions send one command of every opcode each, the others many random ones: a protocol
+    // error ends a session, so that what follows it is not looked at.
     let most = FUNCTIONS.len() as u16;
     for opcode in 0..most {
         if opcode % 8 != 0 {
@@ -251,7 +251,8 @@ fn damaged_chunks_end_their_session_only() {
             "a lane was kept that sent {:02x?}",
             &bytes[..bytes.len().min(40)]
         );
-        // Whether a damaged lane ends the session at once is the worker's choice; without its client it must end.
+        // Whether a damaged lane ends the session at once is the worker's choice; without its client it must
+        // end.
         let _ = commands.socket().shutdown(Shutdown::Both);
         let _ = hostile::is_ended_by_peer(&mut commands);
     }

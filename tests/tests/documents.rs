@@ -7,7 +7,8 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Runs a tool of the tree, which prints what is wrong. The tools keep this environment from the programs they start.
+/// Runs a tool of the tree, which prints what is wrong. The tools keep this environment from the programs
+/// they start.
 fn tool(arguments: &[&str]) {
     let mut command = Command::new("python3");
     run(command.args(arguments).arg(causeway()).current_dir(source_tree()), LIMIT).must_succeed();

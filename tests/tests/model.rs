@@ -1,7 +1,9 @@
-//! Do random programs of asynchronous work leave in memory what CUDA's order says, whatever carries their copies?
+//! Do random programs of asynchronous work leave in memory what CUDA's order says, whatever carries their
+//! copies?
 //!
-//! `causeway-model` (`tests/model`) makes the programs, runs them and reduces one that goes wrong; its last lines then say how to run that
-//! again. Threads of client and server hand over to each other with delays by chance. `CAUSEWAY_MODEL_SEEDS=FIRST..END` runs other programs.
+//! `causeway-model` (`tests/model`) makes the programs, runs them and reduces one that goes wrong; its last
+//! lines then say how to run that again. Threads of client and server hand over to each other with delays by
+//! chance. `CAUSEWAY_MODEL_SEEDS=FIRST..END` runs other programs.
 
 use causeway_tests::built;
 use causeway_tests::client::by_itself;

@@ -56,7 +56,8 @@ fn containers_that_share_a_folder_have_all_channels_but_one() {
     }
     let (server, folder) = (Server::start(), tempfile::tempdir().expect("a temporary folder can be made"));
     let folder = folder.path().to_str().expect("temporary folders have ordinary names");
-    // Not under MPICH, whose ranks sometimes hang in Finalize over its network (docs/src/guides/mpi-containers.md).
+    // Not under MPICH, whose ranks sometimes hang in Finalize over its network
+    // (docs/src/guides/mpi-containers.md).
     for (allowed, found) in [("ipc,vmm", "vmm"), ("staged", "staged")] {
         let settings = [
             ("OMPI_MCA_btl", "tcp,self"),

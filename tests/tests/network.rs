@@ -1,7 +1,8 @@
-//! Does everything work over a network that is long, that loses packets, that is cut, or whose other end stops reading?
+//! Does everything work over a network that is long, that loses packets, that is cut, or whose other end
+//! stops reading?
 //!
-//! Each test has two network namespaces of its own, which takes root's rights; where those are missing it says so and
-//! passes. Times are for `make net-test`; here only what can be counted is looked at.
+//! Each test has two network namespaces of its own, which takes root's rights; where those are missing it
+//! says so and passes. Times are for `make net-test`; here only what can be counted is looked at.
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::through_run;

@@ -1,5 +1,6 @@
-//! NVML through Causeway: the client's own processes, and what happens without a server, with a wrong key, and when the server or
-//! its monitor is lost. What NVML answers is the matter of `tests/cuda/nvml.cu`, which `programs` runs, too.
+//! NVML through Causeway: the client's own processes, and what happens without a server, with a wrong key,
+//! and when the server or its monitor is lost. What NVML answers is the matter of `tests/cuda/nvml.cu`, which
+//! `programs` runs, too.
 
 use causeway_access::Key;
 use causeway_tests::built::cuda_program;

@@ -1,6 +1,7 @@
 //! Does every CUDA program run unchanged, through the real server on the software GPU?
 //!
-//! `CAUSEWAY_TEST_ONLY=scan cargo test -p causeway-tests --test programs` runs only the programs with that in their title.
+//! `CAUSEWAY_TEST_ONLY=scan cargo test -p causeway-tests --test programs` runs only the programs with that in
+//! their title.
 
 use causeway_tests::client::through_run;
 use causeway_tests::programs::{Case, cases, run_all};
@@ -10,8 +11,8 @@ use std::time::Duration;
 /// How long one program may run while others run beside it.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// From so many cores on threads stay awake: a worker's receiving thread issues what others have made ready, and who waits for a reply
-/// receives it.
+/// From so many cores on threads stay awake: a worker's receiving thread issues what others have made ready,
+/// and who waits for a reply receives it.
 const MANY_CORES: (&str, &str) = ("CAUSEWAY_CORES", "8");
 
 /// The programs that run here.

@@ -1,4 +1,5 @@
-//! Does a program have the devices of several servers as if they were one machine's, and lose no more than what it loses?
+//! Does a program have the devices of several servers as if they were one machine's, and lose no more than
+//! what it loses?
 
 use causeway_api::calls::{self, Call as _};
 use causeway_api::coverage::FINGERPRINT;
@@ -88,8 +89,8 @@ fn copies_between_servers_are_complete_and_in_order() {
 fn no_byte_of_a_copy_between_servers_passes_the_client() {
     const MIB: usize = 16;
     let (first, second) = (Server::start(), Server::start());
-    // What passes on the way to each server: the client's calls, and what the other server reads there, for it is where
-    // the client says that the server is.
+    // What passes on the way to each server: the client's calls, and what the other server reads there, for
+    // it is where the client says that the server is.
     let taps = [&first, &second].map(|server| Tap::on(server.target()));
     let on = taps.each_ref().map(|tap| tap.target().connect_string().to_string()).join(",");
     let folder = tempfile::tempdir().unwrap();

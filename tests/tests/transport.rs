@@ -18,8 +18,8 @@ fn vector_add(server: &str) -> Outcome {
     run(&mut through_run(Some(server), &cuda_program("vector_add")), LIMIT)
 }
 
-/// Asserts that neither `causeway run` nor a program started by itself gets a session, and that both say so in one line
-/// on their standard error which contains `reason`.
+/// Asserts that neither `causeway run` nor a program started by itself gets a session, and that both say so
+/// in one line on their standard error which contains `reason`.
 #[track_caller]
 fn must_be_turned_away(server: &str, reason: &str) {
     let outcome = vector_add(server);

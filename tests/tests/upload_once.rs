@@ -1,4 +1,5 @@
-//! With `CAUSEWAY_DEDUP=on`, do data that the server has stay at home, and are results right whatever becomes of its cache?
+//! With `CAUSEWAY_DEDUP=on`, do data that the server has stay at home, and are results right whatever becomes
+//! of its cache?
 
 use causeway_tests::built::cuda_program;
 use causeway_tests::client::by_itself;

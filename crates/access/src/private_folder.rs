@@ -4,8 +4,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::PathBuf;
 
-/// A folder that only this user can enter, for as long as the user is there or the machine runs: `causeway` in
-/// `$XDG_RUNTIME_DIR`, or `/tmp/causeway-USER`. It is made if it is not there.
+/// A folder that only this user can enter, for as long as the user is there or the machine runs: `causeway`
+/// in `$XDG_RUNTIME_DIR`, or `/tmp/causeway-USER`. It is made if it is not there.
 ///
 /// # Errors
 /// When it cannot be made, or what is there belongs to another user or is open to others.

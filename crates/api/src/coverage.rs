@@ -79,8 +79,8 @@ pub enum Lookup {
     Unknown,
 }
 
-/// Finds the newest variant of `base` that CUDA `version` has, preferring the variant for the per-thread default
-/// stream when `per_thread` is set.
+/// Finds the newest variant of `base` that CUDA `version` has, preferring the variant for the per-thread
+/// default stream when `per_thread` is set.
 pub fn lookup(base: &str, version: u32, per_thread: bool) -> Lookup {
     static BY_BASE: LazyLock<HashMap<&str, Vec<&Function>>> = LazyLock::new(|| {
         FUNCTIONS.iter().fold(HashMap::new(), |mut all, function| {

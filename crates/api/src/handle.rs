@@ -1,8 +1,9 @@
 //! Handles of driver objects on both sides of the wire.
 //!
-//! A [`Handle`] is made by the client, which gives its program an address in its place: kind, server, epoch and index
-//! in 64 bits. A [`Native`] is the back end's own handle for the same object. The worker's table translates; a handle that is
-//! unknown, freed or of the wrong kind is an error for that client, never an address.
+//! A [`Handle`] is made by the client, which gives its program an address in its place: kind, server, epoch
+//! and index in 64 bits. A [`Native`] is the back end's own handle for the same object. The worker's table
+//! translates; a handle that is unknown, freed or of the wrong kind is an error for that client, never an
+//! address.
 
 use crate::sys;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
@@ -121,13 +122,14 @@ impl<K: Kind> Handle<K> {
         Self(0, PhantomData).of(server)
     }
 
-    /// The same handle, with the mark of one of the client's servers. Only contexts need it: whatever else there is
-    /// belongs to one.
+    /// The same handle, with the mark of one of the client's servers. Only contexts need it: whatever else
+    /// there is belongs to one.
     pub fn of(self, server: usize) -> Self {
         Self(self.0 & !SERVER_BITS | (server as u64) << SERVER_SHIFT & SERVER_BITS, PhantomData)
     }
 
-    /// Which of the client's servers it belongs to; less than [`MOST_SERVERS`]. It means nothing to the servers.
+    /// Which of the client's servers it belongs to; less than [`MOST_SERVERS`]. It means nothing to the
+    /// servers.
     pub fn server(self) -> usize {
         ((self.0 & SERVER_BITS) >> SERVER_SHIFT) as usize
     }

@@ -1,9 +1,9 @@
 //! The CUDA driver API as data.
 //!
 //! The declaration list in `crates/api/list` names every entry point of `cuda.h` with the direction and size
-//! rule of each argument and says how it is carried out. Everything else that knows a call's arguments is made
-//! from it: the requests here ([`calls`]), the table of what is supported ([`coverage`]), the client's exported
-//! symbols, the back end's trait and the real driver's function table.
+//! rule of each argument and says how it is carried out. Everything else that knows a call's arguments is
+//! made from it: the requests here ([`calls`]), the table of what is supported ([`coverage`]), the client's
+//! exported symbols, the back end's trait and the real driver's function table.
 
 extern crate self as causeway_api;
 

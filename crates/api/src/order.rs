@@ -1,4 +1,5 @@
-//! What the declaration list says of a command besides its arguments: its order, and how a stream capture takes it.
+//! What the declaration list says of a command besides its arguments: its order, and how a stream capture
+//! takes it.
 
 use crate::handle::{Event, Handle, Stream};
 
@@ -15,8 +16,8 @@ pub enum Order {
     InStream {
         /// The stream.
         stream: Handle<Stream>,
-        /// The value of the handle of an event or executable graph that the command shares with commands of other
-        /// streams, and what it does with it.
+        /// The value of the handle of an event or executable graph that the command shares with commands of
+        /// other streams, and what it does with it.
         shared: Option<(u64, Access)>,
     },
     /// Changes a graph, executable or not, for what comes after it.

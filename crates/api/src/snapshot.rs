@@ -19,7 +19,8 @@ pub struct Snapshot {
     /// First address and size of the range in which memory of the program that kernels reach lies at the same
     /// addresses on both sides; the size is 0 where there is none.
     pub host_window: (u64, u64),
-    /// First address and size of the range in which managed memory lies that is a device's own; the size is 0 where there is none.
+    /// First address and size of the range in which managed memory lies that is a device's own; the size is 0
+    /// where there is none.
     pub managed_window: (u64, u64),
     /// Where device memory of the session gets its addresses.
     pub device_window: Window,

@@ -19,7 +19,8 @@ pub use causeway_wire::lent::LentMemory;
 use causeway_wire::record;
 use causeway_wire::text::Printable;
 
-/// A resource of a device. The driver's own structure has parts that only it understands: it stays on the server.
+/// A resource of a device. The driver's own structure has parts that only it understands: it stays on the
+/// server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceResource {
     /// Its number in the server's table.
@@ -32,7 +33,8 @@ pub struct DeviceResource {
 
 record!(DeviceResource { id, kind, value });
 
-/// What a program asks of device memory that it makes with `cuMemCreate`: `CUmemAllocationProp` without its pointer.
+/// What a program asks of device memory that it makes with `cuMemCreate`: `CUmemAllocationProp` without its
+/// pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct AllocationProperties {
     /// `CUmemAllocationType`.
@@ -84,8 +86,8 @@ pub struct PeerTicket {
     pub session: [u8; 16],
     /// Who knows it may come.
     pub secret: [u8; 32],
-    /// Shows servers that hold the same key that the address by which the client reached the giving server is that server's;
-    /// zeros where that is not known.
+    /// Shows servers that hold the same key that the address by which the client reached the giving server is
+    /// that server's; zeros where that is not known.
     pub proof: [u8; 32],
 }
 
@@ -108,8 +110,8 @@ pub struct PeerWay {
 
 record!(PeerWay { via, reason });
 
-/// The name under which a session leaves something with the broker for other sessions of the same identity: memory or
-/// an event. Who knows it may have it, so it cannot be guessed.
+/// The name under which a session leaves something with the broker for other sessions of the same identity:
+/// memory or an event. Who knows it may have it, so it cannot be guessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct ExportToken(pub [u8; 16]);
 

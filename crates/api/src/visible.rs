@@ -19,8 +19,9 @@ impl fmt::Display for NamedTwice {
 
 impl Error for NamedTwice {}
 
-/// The places, in this order, of the devices that a list means, among those with these UUIDs as `nvidia-smi -L` prints them
-/// ("GPU-8932f937-..."). All of a list are numbers or all are UUIDs, as the first is; it ends at its first entry that names no device.
+/// The places, in this order, of the devices that a list means, among those with these UUIDs as `nvidia-smi
+/// -L` prints them ("GPU-8932f937-..."). All of a list are numbers or all are UUIDs, as the first is; it ends
+/// at its first entry that names no device.
 ///
 /// # Errors
 /// A device is named twice.

@@ -1,6 +1,7 @@
 //! Compares the declaration list and `sys` with NVIDIA's `cuda.h`, where the CUDA 13.0 toolkit is installed.
 //!
-//! `scripts` puts the toolkit into `~/.cache/causeway`; without it (or without `g++`) the tests say so and pass.
+//! `scripts` puts the toolkit into `~/.cache/causeway`; without it (or without `g++`) the tests say so and
+//! pass.
 
 mod toolkit;
 
@@ -11,8 +12,8 @@ use toolkit::Header;
 
 const HEADER: Header = Header { folder: "cuda-13.0", name: "cuda.h" };
 
-/// Every function that the header declares for the driver's own use, which are all that exist, with the number of its
-/// arguments.
+/// Every function that the header declares for the driver's own use, which are all that exist, with the
+/// number of its arguments.
 fn declared() -> Option<BTreeMap<String, usize>> {
     let source = "#define __CUDA_API_VERSION_INTERNAL 1\n#include <cuda.h>\n";
     let text = String::from_utf8(HEADER.compile(&["-E", "-P"], source)?).expect("a header is text");

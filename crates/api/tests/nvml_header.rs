@@ -1,6 +1,7 @@
 //! Compares the list of the monitoring API with NVIDIA's `nvml.h`, where it is installed.
 //!
-//! `scripts` puts the header into `~/.cache/causeway`; without it (or without `g++`) the tests say so and pass.
+//! `scripts` puts the header into `~/.cache/causeway`; without it (or without `g++`) the tests say so and
+//! pass.
 
 mod toolkit;
 

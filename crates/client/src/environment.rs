@@ -19,8 +19,8 @@ pub fn for_worker() -> Vec<(String, String)> {
     table::for_worker().filter_map(|variable| Some((variable.name.to_owned(), read(variable)?))).collect()
 }
 
-/// Checks everything that this library acts on, and what its workers get: nothing that makes no sense is passed over.
-/// What it says is a sentence with the variable's name.
+/// Checks everything that this library acts on, and what its workers get: nothing that makes no sense is
+/// passed over. What it says is a sentence with the variable's name.
 pub fn must_be_usable() -> Result<(), String> {
     check(PROCESS, &[Who::Client, Who::Worker]).map_err(|error| error.to_string())?;
     Table::parse(&PROCESS.text(&table::PIPELINE).unwrap_or_default()).map_err(|error| error.to_string())?;

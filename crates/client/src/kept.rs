@@ -23,7 +23,8 @@ pub fn make(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Removes the oldest files when there are `most_files`, or when they have `most_bytes` together, until at most half of both is left.
+/// Removes the oldest files when there are `most_files`, or when they have `most_bytes` together, until at
+/// most half of both is left.
 pub fn make_room(folder: &Path, most_files: usize, most_bytes: u64) {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<_> = files

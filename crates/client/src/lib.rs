@@ -1,8 +1,8 @@
 //! Causeway's `libcuda.so.1`: the CUDA driver API, carried out by a server.
 //!
 //! Every name of `cuda.h` is exported. A call is answered here (*local*), appended to a batch of commands
-//! (*posted*), or waited for (*called*); the declaration list in `causeway-api` says which, and `abi::stubs` holds the
-//! exported symbols made from it. From the outside in:
+//! (*posted*), or waited for (*called*); the declaration list in `causeway-api` says which, and `abi::stubs`
+//! holds the exported symbols made from it. From the outside in:
 //!
 //! | Room | Question it answers |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! The locks of this library, in the order in which a thread may take them.
 //!
-//! A thread that holds a lock takes only locks that stand below it in the list here, so no two threads can wait for each
-//! other. Debug builds check it each time a lock is taken and panic at the wrong one; release builds keep nothing of it:
-//! a rank is a type without a size. A lock may not be taken while another one of the same rank is held either: of two
-//! heaps, say, neither comes first.
+//! A thread that holds a lock takes only locks that stand below it in the list here, so no two threads can
+//! wait for each other. Debug builds check it each time a lock is taken and panic at the wrong one; release
+//! builds keep nothing of it: a rank is a type without a size. A lock may not be taken while another one of
+//! the same rank is held either: of two heaps, say, neither comes first.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -236,7 +236,8 @@ impl<R: Rank, T> Mutex<R, T> {
         Guard { guard: self.lock.lock(), _held: held }
     }
 
-    /// Takes the lock if nobody has it. Whoever does not wait holds up nobody, so the order does not matter here.
+    /// Takes the lock if nobody has it. Whoever does not wait holds up nobody, so the order does not matter
+    /// here.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, R, T>> {
         let guard = self.lock.try_lock()?;
@@ -297,7 +298,8 @@ pub struct Guard<R: Rank, G> {
 }
 
 impl<R: Rank, T> MutexGuard<'_, R, T> {
-    /// Gives the lock back until somebody notifies `condition`. The rank stays taken: the thread does nothing meanwhile.
+    /// Gives the lock back until somebody notifies `condition`. The rank stays taken: the thread does nothing
+    /// meanwhile.
     pub fn wait(&mut self, condition: &Condvar) {
         condition.wait(&mut self.guard);
     }
@@ -324,7 +326,8 @@ impl<R: Rank, G: DerefMut> DerefMut for Guard<R, G> {
     }
 }
 
-/// That the calling thread holds a lock of the rank. Guards are not sent to other threads, so this is not either.
+/// That the calling thread holds a lock of the rank. Guards are not sent to other threads, so this is not
+/// either.
 struct Held<R: Rank>(PhantomData<(R, *const ())>);
 
 #[cfg(not(debug_assertions))]

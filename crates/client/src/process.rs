@@ -70,8 +70,8 @@ pub fn opened() {
 /// Watches fork and exit from here on.
 pub fn watch(handlers: Handlers) {
     PROCESS.handlers.get_or_init(|| {
-        // SAFETY: both functions stay mapped, because the library is linked with `-z nodelete`. Should the system
-        // have no memory for the registration, fork and exit go unwatched; nothing else depends on it.
+        // SAFETY: both functions stay mapped, because the library is linked with `-z nodelete`. Should the
+        // system have no memory for the registration, fork and exit go unwatched; nothing else depends on it.
         unsafe {
             libc::pthread_atfork(None, None, Some(in_forked_child));
             libc::atexit(at_exit);

@@ -103,8 +103,8 @@ pub fn count_call(index: usize, carried: Carried) {
 /// A wait for the server; it ends when this is dropped.
 pub struct Wait(Instant);
 
-/// Counts a wait for the server's answer to `what`, a round trip at least, that begins now: while the server is at it, this
-/// takes no time.
+/// Counts a wait for the server's answer to `what`, a round trip at least, that begins now: while the server
+/// is at it, this takes no time.
 pub fn begin_wait(what: &'static str) -> Wait {
     COUNTS.waits.fetch_add(1, Relaxed);
     let mut waited_for = COUNTS.waited_for.lock();

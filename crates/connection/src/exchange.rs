@@ -1,5 +1,5 @@
-//! Questions and answers over one connection: what a monitoring session needs, which has no posted calls, no transfers and no
-//! threads.
+//! Questions and answers over one connection: what a monitoring session needs, which has no posted calls, no
+//! transfers and no threads.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -77,7 +77,8 @@ impl Exchange {
         Ok(self.connection.outgoing.send(&frame)?)
     }
 
-    /// Receives one message, which must begin within `patience`; `None` when the peer has ended the connection.
+    /// Receives one message, which must begin within `patience`; `None` when the peer has ended the
+    /// connection.
     pub fn receive(&mut self, patience: Option<Duration>) -> Result<Option<Vec<u8>>, ExchangeError> {
         let mut header = [0; HEADER_SIZE];
         self.connection.socket().set_read_timeout(patience)?;
@@ -102,8 +103,8 @@ impl Exchange {
         Ok(Some(body))
     }
 
-    /// Sends a question and receives its answer, which must begin within `patience`; `None` when the peer has ended the
-    /// connection.
+    /// Sends a question and receives its answer, which must begin within `patience`; `None` when the peer has
+    /// ended the connection.
     pub fn ask(
         &mut self,
         patience: Duration,

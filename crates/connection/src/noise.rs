@@ -62,7 +62,8 @@ impl Handshake {
         self.state.read_message(message, &mut payload).map(|_| ()).map_err(|_| WrongKey)
     }
 
-    /// The keys of the connection, once both messages have been exchanged; `handshake_only` as in [`ConnectionKeys`].
+    /// The keys of the connection, once both messages have been exchanged; `handshake_only` as in
+    /// [`ConnectionKeys`].
     ///
     /// # Panics
     /// When the handshake is not complete.

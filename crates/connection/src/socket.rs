@@ -81,7 +81,8 @@ pub fn dial(host: &str, port: u16, timeout: Duration) -> Result<TcpStream, DialE
     })
 }
 
-/// Connects to the first of the addresses that answers, until `timeout` is over; why not to the last one otherwise.
+/// Connects to the first of the addresses that answers, until `timeout` is over; why not to the last one
+/// otherwise.
 pub fn dial_one_of(addresses: &[SocketAddr], timeout: Duration) -> io::Result<TcpStream> {
     let deadline = Instant::now() + timeout;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -95,14 +96,15 @@ pub fn dial_one_of(addresses: &[SocketAddr], timeout: Duration) -> io::Result<Tc
     Err(last)
 }
 
-/// How connections within one host share it: not at all. Linux' other choice, BBR, sends as fast as it has found the
-/// network to be lately, and finds a loopback device out anew for each copy: with it 1 to 16 MiB took two to three times as long, and
-/// long copies half again as much of the processor's time (a virtual machine with Linux 6.18, 2026-11-22). This one is in
-/// every kernel, and anybody may choose it.
+/// How connections within one host share it: not at all. Linux' other choice, BBR, sends as fast as it has
+/// found the network to be lately, and finds a loopback device out anew for each copy: with it 1 to 16 MiB
+/// took two to three times as long, and long copies half again as much of the processor's time (a virtual
+/// machine with Linux 6.18, 2026-11-22). This one is in every kernel, and anybody may choose it.
 const CONGESTION_WITHIN_A_HOST: &str = "reno";
 
-/// The most bytes that are under way on a connection within one host. The kernel lets them grow to 33 MB, which is more than a
-/// processor's cache holds of eight lanes; with this much copies from a device were a tenth faster (16 cores, 2026-11-22).
+/// The most bytes that are under way on a connection within one host. The kernel lets them grow to 33 MB,
+/// which is more than a processor's cache holds of eight lanes; with this much copies from a device were a
+/// tenth faster (16 cores, 2026-11-22).
 const WINDOW_WITHIN_A_HOST: libc::c_int = 4 << 20;
 
 /// Sets an option of TCP that is a number.
@@ -117,13 +119,14 @@ fn set_number(stream: &TcpStream, option: libc::c_int, number: libc::c_int) -> i
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The bytes that wait in the kernel to be sent on a lane over a long network, beside those that are under way. The kernel takes in
-/// megabytes, whatever the lane carries: what waits behind bytes that were lost comes a round trip later, while lanes that
-/// lost nothing have no more to send. Half of this lasts 6 ms on each of 16 lanes that share 10 Gbit/s, in which a
-/// thread that sends is awake again.
+/// The bytes that wait in the kernel to be sent on a lane over a long network, beside those that are under
+/// way. The kernel takes in megabytes, whatever the lane carries: what waits behind bytes that were lost
+/// comes a round trip later, while lanes that lost nothing have no more to send. Half of this lasts 6 ms on
+/// each of 16 lanes that share 10 Gbit/s, in which a thread that sends is awake again.
 const MOST_UNSENT: libc::c_int = 1 << 20;
 
-/// Lets the kernel take in no more than 1 MiB, so that lanes which get on take what one that stands still would have kept.
+/// Lets the kernel take in no more than 1 MiB, so that lanes which get on take what one that stands still
+/// would have kept.
 pub fn limit_unsent(stream: &TcpStream) -> io::Result<()> {
     set_number(stream, libc::TCP_NOTSENT_LOWAT, MOST_UNSENT)
 }
@@ -183,8 +186,8 @@ impl PeerWatch {
     }
 }
 
-/// The shortest round trip that the kernel has seen on a connection. Longer ones say little of the network, since a
-/// peer may keep its acknowledgement back for 40 ms. Nothing where the kernel does not know.
+/// The shortest round trip that the kernel has seen on a connection. Longer ones say little of the network,
+/// since a peer may keep its acknowledgement back for 40 ms. Nothing where the kernel does not know.
 pub fn round_trip(socket: impl AsFd) -> Option<Duration> {
     let (info, size) = information(socket)?;
     let known = size >= core::mem::offset_of!(libc::tcp_info, tcpi_min_rtt) + 4;

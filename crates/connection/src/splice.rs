@@ -1,9 +1,10 @@
 //! How do bytes get to the kernel without being copied?
 //!
-//! A pipe takes references to the pages of memory, and the socket takes them from the pipe. So nothing is copied when
-//! bytes are sent: a network card reads them where they are, and where both ends are on one machine the receiver's copy
-//! does. The memory must therefore stay as it is until the peer has the bytes. On a virtual machine with an H200 eight
-//! lanes carried 27 GB/s of memory that is in no cache when it was copied, and 30 to 36 this way (2026-11-22).
+//! A pipe takes references to the pages of memory, and the socket takes them from the pipe. So nothing is
+//! copied when bytes are sent: a network card reads them where they are, and where both ends are on one
+//! machine the receiver's copy does. The memory must therefore stay as it is until the peer has the bytes. On
+//! a virtual machine with an H200 eight lanes carried 27 GB/s of memory that is in no cache when it was
+//! copied, and 30 to 36 this way (2026-11-22).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd, RawFd};
@@ -15,9 +16,9 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use crate::transmit::{interrupted_or_failed, io_vector};
 use causeway_sync::threads;
 
-/// Bytes that a pipe holds: a chunk and its header, as a rule, so that two system calls send them. With 256 KiB, and headers that were
-/// copied by a call of their own, 16 MiB to a device took 3 to 4 % longer (a virtual machine with an H200, 2026-11-24). A user may
-/// have 64 MiB of pipes.
+/// Bytes that a pipe holds: a chunk and its header, as a rule, so that two system calls send them. With 256
+/// KiB, and headers that were copied by a call of their own, 16 MiB to a device took 3 to 4 % longer (a
+/// virtual machine with an H200, 2026-11-24). A user may have 64 MiB of pipes.
 const ROOM: usize = 512 << 10;
 
 /// What a user gets who has many pipes, before all further ones have 64 KiB.
@@ -34,8 +35,9 @@ pub(super) struct SplicePipe {
     headers: Headers,
 }
 
-/// Memory for headers. The kernel reads one until the peer has it, and does not say when that is: so each place is written once, and
-/// memory that is full is unmapped, which leaves its pages to the kernel for as long as it needs them.
+/// Memory for headers. The kernel reads one until the peer has it, and does not say when that is: so each
+/// place is written once, and memory that is full is unmapped, which leaves its pages to the kernel for as
+/// long as it needs them.
 #[derive(Debug)]
 struct Headers {
     memory: MmapMut,
@@ -72,8 +74,9 @@ impl SplicePipe {
         [self.end.as_raw_fd(), self.start.as_raw_fd()]
     }
 
-    /// Sends `header` and the `length` bytes at `data`, and returns how many bytes of both: not all where the kernel gives no
-    /// references to the data, as to memory of a device. After an error the pipe is of no use any more, as the connection is.
+    /// Sends `header` and the `length` bytes at `data`, and returns how many bytes of both: not all where the
+    /// kernel gives no references to the data, as to memory of a device. After an error the pipe is of no use
+    /// any more, as the connection is.
     ///
     /// # Safety
     /// The data must be readable, and stay so until the peer has them.

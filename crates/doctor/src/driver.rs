@@ -20,7 +20,8 @@ mod bound {
     use core::time::Duration;
     use std::sync::mpsc;
 
-    /// How long NVIDIA's driver may take to start. Machines with many GPUs and no persistence daemon need seconds.
+    /// How long NVIDIA's driver may take to start. Machines with many GPUs and no persistence daemon need
+    /// seconds.
     const PATIENCE: Duration = Duration::from_secs(40);
 
     /// Starts the driver on a thread of its own: one that hangs must not keep the others from being told.

@@ -187,8 +187,8 @@ pub struct PciDevice {
     pub numa_node: Option<u32>,
     /// How the IOMMU treats it (`identity`, `DMA`, `DMA-FQ`); nothing without an IOMMU.
     pub iommu: Option<String>,
-    /// The bridges above it of which it is known whether their access control (ACS) sends what devices say to each
-    /// other through the host bridge.
+    /// The bridges above it of which it is known whether their access control (ACS) sends what devices say to
+    /// each other through the host bridge.
     pub redirecting: Vec<(String, bool)>,
     /// The rate of its link and the number of its lanes, such as `16.0 GT/s PCIe x16`.
     pub link: String,

@@ -9,7 +9,8 @@
 //! | [`mod@judge`] | What is right, what is not, and what is to be done? Pure. |
 //! | [`mod@print`] | How is a person told? |
 //!
-//! Nothing here changes the machine, needs a GPU, a card or privileges, or fails: what cannot be read is a fact as well.
+//! Nothing here changes the machine, needs a GPU, a card or privileges, or fails: what cannot be read is a
+//! fact as well.
 
 pub mod distance;
 mod driver;

@@ -10,7 +10,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-/// The libraries that are looked for: verbs, the connection manager, NVIDIA's driver and management library, GDRCopy.
+/// The libraries that are looked for: verbs, the connection manager, NVIDIA's driver and management library,
+/// GDRCopy.
 pub const LIBRARIES: [&str; 5] =
     ["libibverbs.so.1", "librdmacm.so.1", "libcuda.so.1", "libnvidia-ml.so.1", "libgdrapi.so.2"];
 
@@ -98,7 +99,8 @@ fn can_close_ranges() -> bool {
     status == 0
 }
 
-/// Asks the kernel for what the client library asks it for (`client/src/remote/visible/written.rs`), of no memory at all.
+/// Asks the kernel for what the client library asks it for (`client/src/remote/visible/written.rs`), of no
+/// memory at all.
 fn can_tell_written_pages() -> io::Result<()> {
     const USER_MODE_ONLY: i32 = 1;
     /// `UFFDIO_API`, and the features of asynchronous write protection (`linux/userfaultfd.h`).

@@ -56,7 +56,8 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The context in which memory is pinned for all of them: threads that receive bulk data have none of their own.
+    /// The context in which memory is pinned for all of them: threads that receive bulk data have none of
+    /// their own.
     pub(crate) fn context_to_pin_in(&self) -> Option<Native<Context>> {
         match context::current(self.functions) {
             Ok(current) if current != Native::NULL => Some(current),
@@ -64,8 +65,8 @@ impl Driver {
         }
     }
 
-    /// Loads the system's `libcuda.so.1`, or the library that `CAUSEWAY_DRIVER` names, and starts it. Variables
-    /// that the driver reads (`CUDA_VISIBLE_DEVICES` and so on) must be set before.
+    /// Loads the system's `libcuda.so.1`, or the library that `CAUSEWAY_DRIVER` names, and starts it.
+    /// Variables that the driver reads (`CUDA_VISIBLE_DEVICES` and so on) must be set before.
     pub fn load() -> Result<Self, LoadError> {
         Self::load_from(&load::chosen_path())
     }
@@ -85,7 +86,8 @@ impl Driver {
             events,
             waits,
             staging: Arc::new(StagingPool::new(functions)),
-            // A kernel's fault ends its context for the program; whether a copy engine has stopped by then is not said.
+            // A kernel's fault ends its context for the program; whether a copy engine has stopped by then is
+            // not said.
             set_aside: SetAside::new(AfterFailure::Unknown),
             registrations: Registrations::default(),
             gates: Arc::new(GateWords::new()),

@@ -53,8 +53,9 @@ impl Events {
         self.watched.lock().contains_key(&event)
     }
 
-    /// An event of our own that is done when the last record of the program's is: it stays so when that one is recorded
-    /// anew. What the stream of ours holds was all recorded before, so that to be in line there delays nothing for ever.
+    /// An event of our own that is done when the last record of the program's is: it stays so when that one
+    /// is recorded anew. What the stream of ours holds was all recorded before, so that to be in line there
+    /// delays nothing for ever.
     pub(crate) fn keep_record(
         &self,
         functions: &Functions,

@@ -19,11 +19,11 @@ fn is_code_for(entry: &Entry<'_>, capability: u32) -> bool {
     entry.kind == EntryKind::Cubin && runs_on(entry.architecture, capability)
 }
 
-/// Whether code may print on one of the devices, whose compute capabilities, times ten, are given: whether it names the
-/// function for that. What is too large to be looked through, or cannot be unpacked, may.
+/// Whether code may print on one of the devices, whose compute capabilities, times ten, are given: whether it
+/// names the function for that. What is too large to be looked through, or cannot be unpacked, may.
 ///
-/// Unpacking is what takes the time of a load (PyTorch's libraries hold code for six generations in a fat binary), so
-/// only entries that the driver may choose are unpacked.
+/// Unpacking is what takes the time of a load (PyTorch's libraries hold code for six generations in a fat
+/// binary), so only entries that the driver may choose are unpacked.
 pub(crate) fn may_print(image: &[u8], capabilities: &[u32]) -> bool {
     if image.len() > MOST_INSPECTED {
         return true;

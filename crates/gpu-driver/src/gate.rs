@@ -1,7 +1,7 @@
 //! Stops in a stream, for host functions.
 //!
-//! The stream calls `reached` and then waits for a number in pinned host memory. No driver callback ever waits, so
-//! other streams' callbacks go on.
+//! The stream calls `reached` and then waits for a number in pinned host memory. No driver callback ever
+//! waits, so other streams' callbacks go on.
 
 use crate::context;
 use crate::functions::Functions;
@@ -22,8 +22,8 @@ const WORDS: usize = 4096 / size_of::<AtomicU32>();
 
 type Reached = Box<dyn FnOnce() + Send>;
 
-/// A number that streams wait for. It only ever grows (with wrap-around, as the driver's comparison does), so it
-/// may be used again before the stream that waited last has looked.
+/// A number that streams wait for. It only ever grows (with wrap-around, as the driver's comparison does), so
+/// it may be used again before the stream that waited last has looked.
 struct Word {
     page: Arc<Pages>,
     index: usize,
@@ -33,8 +33,8 @@ struct Word {
 
 impl Word {
     fn value(&self) -> &AtomicU32 {
-        // SAFETY: the page is zeroed and aligned, has `WORDS` numbers, lives as long as `self`, and is accessed
-        // from the host only through these atomics.
+        // SAFETY: the page is zeroed and aligned, has `WORDS` numbers, lives as long as `self`, and is
+        // accessed from the host only through these atomics.
         unsafe { &*self.page.address().cast::<AtomicU32>().add(self.index) }
     }
 }
@@ -121,8 +121,8 @@ unsafe extern "C" fn call_reached(data: *mut c_void) {
 }
 
 impl GateWords {
-    /// Enqueues the call of `reached` and the wait. When the second of the two fails, `reached` is called all the
-    /// same; a stream that takes no more work is at its end anyway.
+    /// Enqueues the call of `reached` and the wait. When the second of the two fails, `reached` is called all
+    /// the same; a stream that takes no more work is at its end anyway.
     pub(crate) fn stop(
         self: &Arc<Self>,
         functions: &Functions,

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 /// How many commands are given to a stream before the driver is asked to finish some.
 ///
-/// A launch blocks in the driver when its stream holds about 1,024 commands; a host function or a wait counts as
-/// several. Half of that keeps the GPU busy for milliseconds and leaves room.
+/// A launch blocks in the driver when its stream holds about 1,024 commands; a host function or a wait counts
+/// as several. Half of that keeps the GPU busy for milliseconds and leaves room.
 const QUEUE_LIMIT: usize = 512;
 
 impl Driver {
@@ -31,7 +31,8 @@ impl Driver {
         mark.inspect_err(|error| self.output.tell_assertion(self.functions, Err(*error)))
     }
 
-    /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a whole.
+    /// Calls `done` after all streams of a context one by one, for drivers that cannot mark a context as a
+    /// whole.
     fn after_each_stream(&self, context: Native<Context>, done: Completion) -> CuResult<()> {
         let streams = self.streams.of(context);
         let mut marks = Vec::with_capacity(streams.len());
@@ -133,7 +134,8 @@ impl Gpu for Driver {
     }
 
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
-        // SAFETY: the handle is the driver's own. An error says that it is not known whether the work is done.
+        // SAFETY: the handle is the driver's own. An error says that it is not known whether the work is
+        // done.
         if self.waits.may_answer_at_once() && unsafe { self.functions.cuStreamQuery(stream.as_raw()) }.is_ok()
         {
             done(Ok(()));

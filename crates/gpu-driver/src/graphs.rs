@@ -81,7 +81,8 @@ impl Graphs {
         }
     }
 
-    /// Forgets a graph; says whether it is one that has to be destroyed, and not the body of a node, which goes with it.
+    /// Forgets a graph; says whether it is one that has to be destroyed, and not the body of a node, which
+    /// goes with it.
     pub(crate) fn remove(&self, graph: Native<Graph>) -> bool {
         self.parts.lock().remove(&graph).is_some_and(|parts| !parts.is_body)
     }

@@ -19,7 +19,8 @@ struct Range {
 }
 
 impl HostRanges {
-    /// Takes in `bytes` at `memory`, which kernels reach at `address`, until they are [removed](Self::remove).
+    /// Takes in `bytes` at `memory`, which kernels reach at `address`, until they are
+    /// [removed](Self::remove).
     pub(crate) fn add(&self, address: u64, bytes: usize, memory: *mut u8) {
         self.ranges.write().insert(address, Range { bytes, memory: memory as usize });
         self.is_used.store(true, Ordering::Release);

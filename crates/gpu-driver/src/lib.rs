@@ -16,7 +16,8 @@
 //! | where does device `printf` go | `output` |
 //! | what does NVIDIA's management library say of the devices | [`monitor`] |
 //!
-//! Handles have been checked before they come here; addresses in device memory are checked by the driver and the GPU.
+//! Handles have been checked before they come here; addresses in device memory are checked by the driver and
+//! the GPU.
 
 mod calls;
 mod context;

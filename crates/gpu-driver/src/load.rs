@@ -123,8 +123,8 @@ pub(crate) fn chosen_path() -> PathBuf {
 /// Library and table live as long as the process: the driver keeps threads and exit handlers of its own, so
 /// that it cannot be unloaded.
 pub(crate) fn load(path: &Path) -> Result<&'static Functions, LoadError> {
-    // SAFETY: the initialisers of NVIDIA's driver may run in any process; whoever names another library in the
-    // environment runs this process.
+    // SAFETY: the initialisers of NVIDIA's driver may run in any process; whoever names another library in
+    // the environment runs this process.
     let library = unsafe { libloading::Library::new(path) }
         .map_err(|source| LoadError::NotFound { path: path.to_owned(), source })?;
     let library: &'static libloading::Library = Box::leak(Box::new(library));

@@ -60,7 +60,8 @@ pub enum LoadError {
 #[derive(Clone, Copy)]
 struct Address(*const c_void);
 
-// SAFETY: the address of code that stays loaded, and that NVIDIA says may be called by several threads at once.
+// SAFETY: the address of code that stays loaded, and that NVIDIA says may be called by several threads at
+// once.
 unsafe impl Send for Address {}
 // SAFETY: as above.
 unsafe impl Sync for Address {}
@@ -81,8 +82,8 @@ impl Library {
 
     /// Loads and starts the library at `path`.
     pub fn load_from(path: &Path) -> Result<Self, LoadError> {
-        // SAFETY: the initialisers of NVIDIA's library may run in any process; whoever names another library in the
-        // environment runs this process.
+        // SAFETY: the initialisers of NVIDIA's library may run in any process; whoever names another library
+        // in the environment runs this process.
         let library = unsafe { libloading::Library::new(path) }
             .map_err(|cause| LoadError::NotFound { path: path.to_owned(), cause })?;
         let library = Self {
@@ -105,8 +106,8 @@ impl Library {
         Ok(library)
     }
 
-    /// Gives all devices their numbers, in the library's order: a client's handles mean the same after this process has been
-    /// started again. Instances of MIG get theirs when they are asked for.
+    /// Gives all devices their numbers, in the library's order: a client's handles mean the same after this
+    /// process has been started again. Instances of MIG get theirs when they are asked for.
     fn number_devices(&self) {
         let (count, by_index) =
             (self.address("nvmlDeviceGetCount_v2"), self.address("nvmlDeviceGetHandleByIndex_v2"));
@@ -119,8 +120,8 @@ impl Library {
         }
         let handles = (0..u64::from(devices)).map(|index| {
             let mut handle = 0_u64;
-            // SAFETY: the function takes an index and the address of a handle. Where it fails the handle stays null, which
-            // no device has, and the library refuses.
+            // SAFETY: the function takes an index and the address of a handle. Where it fails the handle
+            // stays null, which no device has, and the library refuses.
             unsafe { call(by_index, &[index, &raw mut handle as u64]) };
             handle
         });
@@ -167,14 +168,14 @@ impl Library {
 /// Calls a function of the library.
 ///
 /// # Safety
-/// The function must take as many arguments as there are `words`, each a number or an address that is valid for what
-/// the function does with it.
+/// The function must take as many arguments as there are `words`, each a number or an address that is valid
+/// for what the function does with it.
 unsafe fn call(Address(function): Address, words: &[u64]) -> Status {
     macro_rules! with {
         ($($word:ident: $type:ty),*) => {{
-            // SAFETY: by the caller's promise about the number of arguments. Each is an integer or a pointer, which the
-            // calling convention of x86-64 passes alike: in one 64-bit register, of which a function reads the part that its
-            // argument has.
+            // SAFETY: by the caller's promise about the number of arguments. Each is an integer or a pointer,
+            // which the calling convention of x86-64 passes alike: in one 64-bit register, of which a
+            // function reads the part that its argument has.
             let function = unsafe {
                 core::mem::transmute::<*const c_void, unsafe extern "C" fn($($type),*) -> Status>(function)
             };
@@ -222,8 +223,9 @@ impl Monitor for Library {
             }
             words[list.counter] = core::ptr::from_mut(&mut list.count) as u64;
         }
-        // SAFETY: the words are what the function's line in the list says, and a test compares the line with `nvml.h`. Memory
-        // has the size that belongs to the other arguments, which `Call::check` has seen to, and outlives the call.
+        // SAFETY: the words are what the function's line in the list says, and a test compares the line with
+        // `nvml.h`. Memory has the size that belongs to the other arguments, which `Call::check` has seen to,
+        // and outlives the call.
         let status = unsafe { call(address, &words) };
         if status != status::SUCCESS {
             return status;

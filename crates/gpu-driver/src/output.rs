@@ -1,9 +1,10 @@
 //! What kernels print.
 //!
-//! The driver writes the output of a kernel's `printf` to the C library's `stdout` of this process, a failed assertion
-//! to `stderr`, and does so only in calls that synchronise. Both therefore lead to files in memory, which are read after
-//! such a call; whoever starts a worker keeps another descriptor for what the worker itself has to say. A pipe would not do: the thread that empties it is the one that makes the driver write, and a device
-//! prints up to a megabyte at a time.
+//! The driver writes the output of a kernel's `printf` to the C library's `stdout` of this process, a failed
+//! assertion to `stderr`, and does so only in calls that synchronise. Both therefore lead to files in memory,
+//! which are read after such a call; whoever starts a worker keeps another descriptor for what the worker
+//! itself has to say. A pipe would not do: the thread that empties it is the one that makes the driver write,
+//! and a device prints up to a megabyte at a time.
 
 use crate::fatbin::may_print;
 use crate::functions::Functions;
@@ -47,7 +48,8 @@ impl Output {
         self.prints.load(Ordering::Relaxed)
     }
 
-    /// Notes whether the code that is being loaded may print on devices of these compute capabilities, times ten.
+    /// Notes whether the code that is being loaded may print on devices of these compute capabilities, times
+    /// ten.
     pub(crate) fn inspect(&self, image: &[u8], capabilities: &[u32]) {
         if !self.expected() && may_print(image, capabilities) {
             self.prints.store(true, Ordering::Relaxed);
@@ -75,8 +77,8 @@ impl Output {
         if outcome != Err(CUresult::CUDA_ERROR_ASSERT) {
             return;
         }
-        // The driver tells of it in a call that synchronises; this one does not wait, for nothing goes on any more.
-        // SAFETY: no pointers.
+        // The driver tells of it in a call that synchronises; this one does not wait, for nothing goes on any
+        // more. SAFETY: no pointers.
         let _ = unsafe { functions.cuCtxSynchronize() };
         self.drain();
     }

@@ -13,8 +13,8 @@ const HUGE_PAGE: usize = 2 << 20;
 
 /// Pages of our own, registered with the driver.
 ///
-/// Memory that the driver allocates ends with the context it was allocated in; these pages stay what they are,
-/// only slower, when their context ends while somebody still uses them.
+/// Memory that the driver allocates ends with the context it was allocated in; these pages stay what they
+/// are, only slower, when their context ends while somebody still uses them.
 pub(crate) struct Pages {
     address: *mut u8,
     bytes: usize,
@@ -29,7 +29,8 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// New zeroed pages that are not registered; huge ones, where the system gives them and `bytes` are a multiple of them.
+    /// New zeroed pages that are not registered; huge ones, where the system gives them and `bytes` are a
+    /// multiple of them.
     pub(crate) fn new(bytes: usize) -> CuResult<Self> {
         let is_huge = bytes.is_multiple_of(HUGE_PAGE);
         let room = if is_huge { bytes + HUGE_PAGE } else { bytes };
@@ -45,8 +46,8 @@ impl Pages {
     /// Pages at `address` that are not registered: new zeroed ones, or those of `memory`.
     ///
     /// # Safety
-    /// The addresses must be reserved by a mapping of ours that nobody uses; `memory` must have as many bytes, which
-    /// nobody can take away.
+    /// The addresses must be reserved by a mapping of ours that nobody uses; `memory` must have as many
+    /// bytes, which nobody can take away.
     pub(crate) unsafe fn at(address: usize, bytes: usize, memory: Option<BorrowedFd<'_>>) -> CuResult<Self> {
         // SAFETY: what is replaced is ours, as this function demands.
         let address = unsafe { map(address as *mut u8, bytes, READ_WRITE, libc::MAP_FIXED, memory)? };
@@ -120,14 +121,16 @@ impl Drop for Pages {
     }
 }
 
-/// Keeps `bytes` at a multiple of the size of a huge page of a mapping that has one huge page more, and asks for huge pages:
-/// to make and register 1 MiB of small ones takes 0.6 to 0.9 ms (a virtual machine with an H100, 2026-11-24).
+/// Keeps `bytes` at a multiple of the size of a huge page of a mapping that has one huge page more, and asks
+/// for huge pages: to make and register 1 MiB of small ones takes 0.6 to 0.9 ms (a virtual machine with an
+/// H100, 2026-11-24).
 ///
 /// # Safety
 /// The mapping at `address` must have `bytes + HUGE_PAGE`, and nobody may use it yet.
 unsafe fn aligned(address: *mut u8, bytes: usize) -> *mut u8 {
     let before = address.align_offset(HUGE_PAGE);
-    // SAFETY: what is given back and what is advised about lies in the mapping; advice that is not taken changes nothing.
+    // SAFETY: what is given back and what is advised about lies in the mapping; advice that is not taken
+    // changes nothing.
     unsafe {
         let start = address.add(before);
         if before > 0 {

@@ -1,8 +1,8 @@
 //! Pinned host memory for copies, kept for reuse.
 //!
-//! Pinning costs 50 us a MiB on an H200's host, and making the pages ten times as much on an H100's. So blocks are kept by size
-//! class when they are given back, and short ones are made several at a time: they are the parts of a *slab*, which is registered
-//! as a whole.
+//! Pinning costs 50 us a MiB on an H200's host, and making the pages ten times as much on an H100's. So
+//! blocks are kept by size class when they are given back, and short ones are made several at a time: they
+//! are the parts of a *slab*, which is registered as a whole.
 
 use crate::functions::Functions;
 use crate::pinned::Pages;
@@ -25,10 +25,11 @@ const SLAB: usize = 8 << 20;
 const MOST_IN_SLAB: usize = 32;
 /// How many bytes of unused blocks are kept; what is given back beyond that is freed.
 const MOST_KEPT: usize = 512 * 1024 * 1024;
-/// Blocks from [`LEAST_IN_TURN`] bytes on are used in turn: a fresh one is made as long as fewer bytes than this lie unused, and
-/// the one that has lain longest is taken afterwards. What cores have just read or written lies in their caches, from which a
-/// device that writes there has to get it first: it wrote 16 MiB in 459 us to memory that eight cores had just read, and in 310
-/// to such that had made room in their caches for as much again (a virtual machine with an H200, 2026-11-23).
+/// Blocks from [`LEAST_IN_TURN`] bytes on are used in turn: a fresh one is made as long as fewer bytes than
+/// this lie unused, and the one that has lain longest is taken afterwards. What cores have just read or
+/// written lies in their caches, from which a device that writes there has to get it first: it wrote 16 MiB
+/// in 459 us to memory that eight cores had just read, and in 310 to such that had made room in their caches
+/// for as much again (a virtual machine with an H200, 2026-11-23).
 const IN_TURN: usize = 32 * 1024 * 1024;
 /// Shorter copies gain less than a fresh block costs.
 const LEAST_IN_TURN: usize = 1024 * 1024;
@@ -99,8 +100,8 @@ struct Blocks {
 /// Which block is used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reuse {
-    /// A short one is the last that was given back, which is in the caches; a long one the first, and there is none until there
-    /// is memory enough that has not been used lately.
+    /// A short one is the last that was given back, which is in the caches; a long one the first, and there
+    /// is none until there is memory enough that has not been used lately.
     ByLength,
     /// The last that was given back.
     Latest,
@@ -146,8 +147,8 @@ impl Kept {
     }
 }
 
-/// The size of the block for `bytes`: powers of two, and beyond [`POWERS_OF_TWO`] three steps between them, so that at most a
-/// fifth is wasted.
+/// The size of the block for `bytes`: powers of two, and beyond [`POWERS_OF_TWO`] three steps between them,
+/// so that at most a fifth is wasted.
 fn size_class(bytes: usize) -> Option<usize> {
     let power = bytes.max(SMALLEST).checked_next_power_of_two()?;
     if power <= POWERS_OF_TWO { Some(power) } else { bytes.checked_next_multiple_of(power / 8) }

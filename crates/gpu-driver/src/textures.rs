@@ -4,8 +4,8 @@ use causeway_api::handle::{Context, Native};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
-/// The objects that exist. A program names them by the driver's own numbers, so they are looked up here. Each context
-/// counts its own from 1.
+/// The objects that exist. A program names them by the driver's own numbers, so they are looked up here. Each
+/// context counts its own from 1.
 #[derive(Default)]
 pub(crate) struct Textures {
     pub(crate) textures: Mutex<HashSet<Object>>,

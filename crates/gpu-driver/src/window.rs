@@ -6,8 +6,8 @@ use causeway_gpu::CuResult;
 use core::ops::Range;
 use parking_lot::Mutex;
 
-/// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems put
-/// libraries and stacks. GPUs reach all of the 47 bits that processes have.
+/// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems
+/// put libraries and stacks. GPUs reach all of the 47 bits that processes have.
 const START: usize = 0x3000_0000_0000;
 /// Bytes of address, not of memory: 1 TiB, and less where the process's limits do not allow that.
 const LARGEST: usize = 1 << 40;
@@ -68,7 +68,8 @@ fn reserve(address: usize, bytes: usize) -> bool {
 #[derive(Default)]
 pub(crate) struct WindowState(pub(crate) Mutex<Option<CuResult<()>>>);
 
-/// Reserves addresses with the driver. It gives none of which a mapping had a part when it started (580, H100, 2026-11-24).
+/// Reserves addresses with the driver. It gives none of which a mapping had a part when it started (580,
+/// H100, 2026-11-24).
 pub(crate) fn reserve_with_driver(functions: &Functions, address: u64, size: u64) -> CuResult<()> {
     let mut given = 0;
     // SAFETY: the pointer is to a local.

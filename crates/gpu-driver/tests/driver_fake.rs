@@ -1,5 +1,5 @@
-//! The real driver's back end against a library that only writes down how it is called (`driver_fake.c`): checks the
-//! passing of arguments, which needs no GPU.
+//! The real driver's back end against a library that only writes down how it is called (`driver_fake.c`):
+//! checks the passing of arguments, which needs no GPU.
 //!
 //! | module | question |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! Calls of NVIDIA's management library against one that is made for this (`nvml_fake.c`): arguments, handles and processes.
+//! Calls of NVIDIA's management library against one that is made for this (`nvml_fake.c`): arguments, handles
+//! and processes.
 
 use causeway_api::nvml::NO_DEVICE;
 use causeway_api::nvml::request::{Call, Given};

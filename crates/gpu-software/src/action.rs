@@ -35,7 +35,8 @@ impl Action {
 }
 
 impl Node {
-    /// Appends what a stream does for it; nothing for records of events, which the scheduler has to know before.
+    /// Appends what a stream does for it; nothing for records of events, which the scheduler has to know
+    /// before.
     pub(super) fn append_to(&self, actions: &mut Vec<Action>) {
         match self {
             Self::Empty | Self::Record(_) | Self::Conditional { .. } => {}

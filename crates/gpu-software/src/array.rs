@@ -1,5 +1,5 @@
-//! Arrays: memory with a descriptor. Rows lie side by side, slices and layers too; only copies look into them, since
-//! kernels for this device have no textures and surfaces.
+//! Arrays: memory with a descriptor. Rows lie side by side, slices and layers too; only copies look into
+//! them, since kernels for this device have no textures and surfaces.
 
 use super::context::Context;
 use super::handles;

@@ -14,14 +14,15 @@ use std::thread;
 const NAME: &str = "Causeway software GPU";
 /// The newest driver API of which it knows the calls (13.0), as `cuDriverGetVersion` gives it.
 pub(super) const DRIVER_VERSION: i32 = 13000;
-/// The compute capabilities that a device may have, times ten: those of NVIDIA's GPUs since 5.0, for whose PTX compilers of CUDA 12 and
-/// 13 are.
+/// The compute capabilities that a device may have, times ten: those of NVIDIA's GPUs since 5.0, for whose
+/// PTX compilers of CUDA 12 and 13 are.
 pub(super) const CAPABILITIES: [u32; 21] =
     [50, 52, 53, 60, 61, 62, 70, 72, 75, 80, 86, 87, 88, 89, 90, 100, 103, 107, 110, 120, 121];
-/// That of a device for which nobody chooses one. Libraries that are built for many GPUs have PTX for the newest of them alone, of which
-/// this is the one that they are built for.
+/// That of a device for which nobody chooses one. Libraries that are built for many GPUs have PTX for the
+/// newest of them alone, of which this is the one that they are built for.
 pub(super) const DEFAULT_CAPABILITY: u32 = 120;
-/// That of the first device; the last byte counts on. The same for every software GPU: nothing outlives a worker.
+/// That of the first device; the last byte counts on. The same for every software GPU: nothing outlives a
+/// worker.
 const UUID: [u8; 16] = *b"causeway-softgpu";
 /// Lowest and highest priority of streams, as on NVIDIA's devices.
 pub(super) const PRIORITIES: (i32, i32) = (0, -5);
@@ -31,7 +32,8 @@ pub(super) const MOST_THREADS_PER_BLOCK: u32 = causeway_ptx::MAX_THREADS_PER_BLO
 pub(super) const SHARED_PER_BLOCK: u32 = 48 << 10;
 pub(super) const SHARED_PER_BLOCK_OPT_IN: u32 = causeway_ptx::MAX_SHARED_PER_BLOCK;
 /// The limits of a multiprocessor decide nothing here, where a core runs one block at a time. They are what a
-/// device of this compute capability has, so that programs which fit their launches to them make sensible ones.
+/// device of this compute capability has, so that programs which fit their launches to them make sensible
+/// ones.
 pub(super) const MOST_THREADS_PER_MULTIPROCESSOR: u32 = 2048;
 pub(super) const MOST_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
 pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
@@ -89,9 +91,9 @@ fn peer(others: bool) -> Peer {
     Peer { can_access: others, attributes: attributes.collect() }
 }
 
-/// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, pageable memory,
-/// cooperative and cluster launches, events for other processes, multicast and the like are things that this device
-/// does not have.
+/// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, pageable
+/// memory, cooperative and cluster launches, events for other processes, multicast and the like are things
+/// that this device does not have.
 fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
     let [grid_x, grid_y, grid_z] = causeway_ptx::MAX_GRID;

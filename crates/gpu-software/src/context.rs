@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 /// Names a context; never used again in this process.
 pub(super) type ContextId = u64;
 
-/// Bytes of local memory of a thread, of the buffer for `printf` and of the heap of `malloc`, as CUDA has them at
-/// first, and bytes that one miss brings into the cache.
+/// Bytes of local memory of a thread, of the buffer for `printf` and of the heap of `malloc`, as CUDA has
+/// them at first, and bytes that one miss brings into the cache.
 const DEFAULT_LIMITS: [(CUlimit, usize); 4] = [
     (CUlimit::CU_LIMIT_STACK_SIZE, 1024),
     (CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20),

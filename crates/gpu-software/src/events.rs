@@ -94,8 +94,8 @@ impl Scheduler {
     /// Milliseconds from one event to the other.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_HANDLE` when one was never recorded or keeps no time, `CUDA_ERROR_NOT_READY` when one has
-    /// not been reached.
+    /// `CUDA_ERROR_INVALID_HANDLE` when one was never recorded or keeps no time, `CUDA_ERROR_NOT_READY` when
+    /// one has not been reached.
     pub(super) fn elapsed(&self, start: u64, end: u64) -> CuResult<f32> {
         let state = self.state.lock();
         let (start, end) = (state.event(start)?, state.event(end)?);

@@ -1,8 +1,8 @@
 //! The threads that carry out what streams hold.
 //!
 //! A thread serves one stream until that has to stop or is empty, then takes the next ready one. There are as
-//! many threads as streams have work at the same time, so that a kernel which waits for another stream's kernel
-//! gets it; threads without work end after a while.
+//! many threads as streams have work at the same time, so that a kernel which waits for another stream's
+//! kernel gets it; threads without work end after a while.
 
 use super::action::Action;
 use super::context::Context;
@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 const MOST_THREADS: usize = 128;
 /// How long a thread waits for work before it ends.
 const IDLE_LIFE: Duration = Duration::from_secs(10);
-/// How often memory is compared with the values that streams wait for while kernels run, which may write them.
+/// How often memory is compared with the values that streams wait for while kernels run, which may write
+/// them.
 const VALUE_INTERVAL: Duration = Duration::from_micros(100);
 
 /// What the front of a stream's queue asks for.
@@ -153,7 +154,8 @@ impl Scheduler {
         state.host_copies += host;
         self.watch_values(state);
         let outcome = MutexGuard::unlocked(state, || {
-            // A fault inside the engine itself must not take the stream's thread with it: the client would wait for ever.
+            // A fault inside the engine itself must not take the stream's thread with it: the client would
+            // wait for ever.
             let outcome = catch_unwind(AssertUnwindSafe(|| operation.execute(&self.machine)));
             drop(operation);
             outcome.unwrap_or(Err(CUresult::CUDA_ERROR_LAUNCH_FAILED))
@@ -168,8 +170,8 @@ impl Scheduler {
         }
     }
 
-    /// Has a thread compare values while kernels run, if streams wait for some and no thread does yet. Everything
-    /// else that writes memory wakes them itself.
+    /// Has a thread compare values while kernels run, if streams wait for some and no thread does yet.
+    /// Everything else that writes memory wakes them itself.
     pub(super) fn watch_values(self: &Arc<Self>, state: &mut State) {
         if state.watched || state.value_waits.is_empty() || state.kernels == 0 {
             return;
@@ -196,8 +198,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends all threads; returns when no operation uses host memory any more. Commands that have not begun are
-    /// dropped, and kernels that run are left to themselves.
+    /// Ends all threads; returns when no operation uses host memory any more. Commands that have not begun
+    /// are dropped, and kernels that run are left to themselves.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;

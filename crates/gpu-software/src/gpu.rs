@@ -129,7 +129,8 @@ impl SoftwareGpu {
         })
     }
 
-    /// What a software GPU that is made like this says about all its devices. None is made, so there are no addresses.
+    /// What a software GPU that is made like this says about all its devices. None is made, so there are no
+    /// addresses.
     pub fn describe(options: &Options) -> Snapshot {
         let Options { memory, driver_version, capability, .. } = *options;
         let devices: Vec<_> = (0..options.devices).collect();
@@ -281,8 +282,9 @@ impl Gpu for SoftwareGpu {
         Ok(())
     }
 
-    // A fault does not keep these from waiting: an operation that was under way when it came may still use memory
-    // that its owner keeps for as long as the completion has not been called. The completion gets the fault.
+    // A fault does not keep these from waiting: an operation that was under way when it came may still use
+    // memory that its owner keeps for as long as the completion has not been called. The completion gets the
+    // fault.
 
     fn after(&self, stream: Native<handle::Stream>, done: Completion) -> CuResult<()> {
         let stream = if stream == Native::NULL { self.contexts.entered()?.legacy } else { stream.value() };

@@ -1,8 +1,8 @@
 //! Graphs: what their nodes do, in an order that their edges allow.
 //!
-//! The client sends nodes in such an order, and a launch puts them into a stream one after the other, so that the
-//! edges themselves are not needed: on a processor nothing is gained by running two nodes at a time. A conditional node alone
-//! gets its number before its turn, which comes when its edges are sent.
+//! The client sends nodes in such an order, and a launch puts them into a stream one after the other, so that
+//! the edges themselves are not needed: on a processor nothing is gained by running two nodes at a time. A
+//! conditional node alone gets its number before its turn, which comes when its edges are sent.
 
 use super::action::Action;
 use super::condition::{Choice, Condition};

@@ -9,8 +9,8 @@ use thiserror::Error;
 /// PTX longer than this is refused: nvcc's is far shorter, and hostile data unpacks to anything.
 const MOST_PTX_BYTES: u64 = 256 << 20;
 
-/// The PTX version, major times ten plus minor, that the drivers of a CUDA version take (13000 is 13.0), as NVIDIA's
-/// release notes of the PTX ISA list them.
+/// The PTX version, major times ten plus minor, that the drivers of a CUDA version take (13000 is 13.0), as
+/// NVIDIA's release notes of the PTX ISA list them.
 pub(super) fn newest_ptx(cuda: i32) -> u32 {
     const NEWEST: &[(i32, u32)] = &[
         (12000, 80),
@@ -110,11 +110,11 @@ pub(super) fn ptx_of(form: u32, image: &[u8], capability: u32) -> Result<Vec<Str
     }
 }
 
-/// The PTX of a program that was linked from several objects. Each object has its own; the one that the device
-/// linker made has PTX only when it was asked to keep that, and is of use when the objects have none.
+/// The PTX of a program that was linked from several objects. Each object has its own; the one that the
+/// device linker made has PTX only when it was asked to keep that, and is of use when the objects have none.
 ///
-/// Objects without PTX for this device are left out: NVIDIA's device runtime, which every such program is linked
-/// with, is one. If something refers to them after all, linking the others says so.
+/// Objects without PTX for this device are left out: NVIDIA's device runtime, which every such program is
+/// linked with, is one. If something refers to them after all, linking the others says so.
 fn ptx_of_parts(image: &[u8], capability: u32) -> Result<Vec<String>, ImageError> {
     let fatbins = split_linked(image).ok_or(ImageError::Damaged("it does not end where its parts end"))?;
     let Some((linked, objects)) = fatbins.split_first() else {
@@ -147,8 +147,9 @@ fn text(bytes: &[u8]) -> Result<String, core::str::Utf8Error> {
     core::str::from_utf8(&bytes[..end]).map(str::to_owned)
 }
 
-/// The PTX for the highest compute capability that the device has too, of several for one capability the one that is for the fewest
-/// devices, as NVIDIA's driver chooses: the program may count on what such a text alone does.
+/// The PTX for the highest compute capability that the device has too, of several for one capability the one
+/// that is for the fewest devices, as NVIDIA's driver chooses: the program may count on what such a text
+/// alone does.
 fn best_of(fatbin: &[u8], capability: u32) -> Result<String, ImageError> {
     let entries = entries(fatbin).map_err(ImageError::Damaged)?;
     let is_ptx = |entry: &Entry<'_>| entry.kind == EntryKind::Ptx;

@@ -81,7 +81,8 @@ impl Launch {
     }
 }
 
-/// Whether a launch attribute can be had for a grid of so many blocks. Hints are accepted: they promise nothing.
+/// Whether a launch attribute can be had for a grid of so many blocks. Hints are accepted: they promise
+/// nothing.
 fn check_attribute(attribute: &LaunchAttribute, blocks: u64) -> CuResult<()> {
     type Id = CUlaunchAttributeID;
     let word = |index: usize| {

@@ -1,7 +1,7 @@
 //! The software GPU: driver calls carried out on this machine's processor.
 //!
-//! One device, or several that share processor and memory. The memory is an [address space](causeway_ptx::memory::AddressSpace)
-//! of this process, and kernels are compiled by [`causeway_ptx`].
+//! One device, or several that share processor and memory. The memory is an [address
+//! space](causeway_ptx::memory::AddressSpace) of this process, and kernels are compiled by [`causeway_ptx`].
 //!
 //! | question | module |
 //! | --- | --- |

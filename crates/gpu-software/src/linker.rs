@@ -1,6 +1,8 @@
-//! The linker of the software GPU: it gathers PTX, and gives it back in a file that `module` takes for a program.
+//! The linker of the software GPU: it gathers PTX, and gives it back in a file that `module` takes for a
+//! program.
 //!
-//! Programs expect an ELF file, whose size can be found by looking at it. So the texts are the one section of one.
+//! Programs expect an ELF file, whose size can be found by looking at it. So the texts are the one section of
+//! one.
 
 use super::image;
 use super::programs::code_of;

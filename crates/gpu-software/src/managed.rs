@@ -8,7 +8,8 @@ pub(super) struct Managed(pub Staging);
 impl DeviceBytes for Managed {
     fn read(&self, at: usize, into: &mut [u8]) -> CuResult<()> {
         assert!(at + into.len() <= self.0.len(), "the engine reads inside the memory");
-        // SAFETY: the range lies in the memory. A kernel that writes there meanwhile is the program's own race.
+        // SAFETY: the range lies in the memory. A kernel that writes there meanwhile is the program's own
+        // race.
         unsafe { into.as_mut_ptr().copy_from_nonoverlapping(self.0.as_ptr().add(at), into.len()) };
         Ok(())
     }

@@ -117,8 +117,8 @@ impl Memory {
                 tracing::error!("memory that was shared could not be freed: {error}");
             }
         };
-        // SAFETY: the callers have just made the allocation, whose bytes are initialised, and nothing but `release` frees
-        // it.
+        // SAFETY: the callers have just made the allocation, whose bytes are initialised, and nothing but
+        // `release` frees it.
         unsafe { Staging::new(address as *mut u8, size, release) }
     }
 

@@ -44,8 +44,8 @@ impl Software {
         self.device.attribute(attribute.0 as i32).unwrap_or_default()
     }
 
-    /// Bytes of memory in use. The device's memory is that of the workers, who get theirs from the system as it is first
-    /// written, so this is what they hold; the client sees that of its own.
+    /// Bytes of memory in use. The device's memory is that of the workers, who get theirs from the system as
+    /// it is first written, so this is what they hold; the client sees that of its own.
     fn used(&self, own: &[OwnProcess]) -> u64 {
         own.iter().map(|process| resident(process.worker)).sum::<u64>().min(self.device.total_memory)
     }

@@ -18,11 +18,13 @@ pub(super) struct HostSource(pub(super) *const u8);
 /// Host memory that a copy writes.
 pub(super) struct HostDestination(pub(super) *mut u8);
 
-// SAFETY: `Gpu::start_copy_to_device` has its caller keep the memory readable and unchanged until the copy is done.
+// SAFETY: `Gpu::start_copy_to_device` has its caller keep the memory readable and unchanged until the copy is
+// done.
 unsafe impl Send for HostSource {}
 // SAFETY: as above; the memory is only read.
 unsafe impl Sync for HostSource {}
-// SAFETY: `Gpu::start_copy_from_device` has its caller keep the memory writable and untouched until the copy is done.
+// SAFETY: `Gpu::start_copy_from_device` has its caller keep the memory writable and untouched until the copy
+// is done.
 unsafe impl Send for HostDestination {}
 // SAFETY: as above; a copy is executed once, by one thread.
 unsafe impl Sync for HostDestination {}
@@ -135,8 +137,8 @@ impl Pattern {
     /// The memory that a fill of `height` rows of `width` elements, `pitch` bytes apart, writes.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for elements at addresses that are no multiples of their size, and for more bytes than
-    /// a number can say.
+    /// `CUDA_ERROR_INVALID_VALUE` for elements at addresses that are no multiples of their size, and for more
+    /// bytes than a number can say.
     pub(super) fn region(&self, address: u64, pitch: u64, width: u64, height: u64) -> CuResult<Region> {
         let element = self.bytes().len() as u64;
         let row_pitch = if height > 1 { pitch } else { 0 };
@@ -188,9 +190,11 @@ impl Operation {
             Self::WriteValue { address, value } => value.write(space, *address),
             Self::Fill { region, pattern } => region::fill(space, region, pattern.bytes()),
             Self::Copy { destination, source } => region::copy(space, destination, source),
-            // SAFETY: the memory is readable for the region's bytes by the contract of `start_copy_to_device`.
+            // SAFETY: the memory is readable for the region's bytes by the contract of
+            // `start_copy_to_device`.
             Self::CopyIn { destination, source } => unsafe { region::write(space, destination, source.0) },
-            // SAFETY: the memory is writable for the region's bytes by the contract of `start_copy_from_device`.
+            // SAFETY: the memory is writable for the region's bytes by the contract of
+            // `start_copy_from_device`.
             Self::CopyOut { source, destination } => unsafe { region::read(space, source, destination.0) },
         };
         copied.map_err(|error| {

@@ -22,10 +22,11 @@ const DEFAULT_MEMORY: u64 = 8 << 30;
 pub struct Options {
     /// Bytes of device memory, which all devices share.
     pub memory: u64,
-    /// A list of devices in the form of `CUDA_VISIBLE_DEVICES`: no others can be used. All can where there is none.
+    /// A list of devices in the form of `CUDA_VISIBLE_DEVICES`: no others can be used. All can where there is
+    /// none.
     pub visible: Option<String>,
-    /// How many devices there are. They share processor and memory: more than one are for tests of programs that use
-    /// several.
+    /// How many devices there are. They share processor and memory: more than one are for tests of programs
+    /// that use several.
     pub devices: u32,
     /// The CUDA version that `cuDriverGetVersion` answers (13000 is 13.0).
     pub driver_version: i32,

@@ -1,7 +1,8 @@
 //! Host memory that is registered with the software GPU.
 //!
-//! A processor copies from all memory alike, so that nothing is done for it. It is counted, and refused beyond a limit as
-//! a driver does whose system lets no more memory be locked: what then has to happen can be seen without one.
+//! A processor copies from all memory alike, so that nothing is done for it. It is counted, and refused
+//! beyond a limit as a driver does whose system lets no more memory be locked: what then has to happen can be
+//! seen without one.
 
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, Registration};

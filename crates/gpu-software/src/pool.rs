@@ -123,7 +123,8 @@ impl Pool {
         Ok((address, size))
     }
 
-    /// Takes a block back that `stream` is about to free. [`Self::freed_at`] must follow, or [`Self::take_again`].
+    /// Takes a block back that `stream` is about to free. [`Self::freed_at`] must follow, or
+    /// [`Self::take_again`].
     pub(super) fn free(&self, address: u64, size: u64, stream: StreamId) -> BlockToken {
         let mut state = self.state.lock();
         let token = handles::next();
@@ -148,7 +149,8 @@ impl Pool {
         }
     }
 
-    /// Called when a stream gets to a free: gives the block back to the device unless it is in use again or kept.
+    /// Called when a stream gets to a free: gives the block back to the device unless it is in use again or
+    /// kept.
     pub(super) fn release(&self, token: BlockToken, space: &AddressSpace) {
         let mut state = self.state.lock();
         if state.destroyed || state.reserved.current > state.release_threshold {

@@ -77,8 +77,8 @@ impl Programs {
         compiled.map_err(|(code, _)| code)
     }
 
-    /// Compiles the program of an image. Every instruction is checked here; machine code is made when a kernel is
-    /// first launched.
+    /// Compiles the program of an image. Every instruction is checked here; machine code is made when a
+    /// kernel is first launched.
     fn compiled(&self, form: u32, image: &[u8]) -> Result<Arc<Program>, (CUresult, String)> {
         let texts =
             image::ptx_of(form, image, self.capability).map_err(|error| (error.code(), error.to_string()))?;
@@ -118,8 +118,8 @@ fn unsupported_kernels(program: &Program) -> String {
     lines
 }
 
-/// What the driver answers when PTX cannot be compiled. Valid PTX of which this device lacks something is told from
-/// PTX that no device takes.
+/// What the driver answers when PTX cannot be compiled. Valid PTX of which this device lacks something is
+/// told from PTX that no device takes.
 pub(super) fn code_of(error: &CompileError) -> CUresult {
     match error {
         CompileError::LaterVersion { .. } => CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION,

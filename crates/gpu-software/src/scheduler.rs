@@ -1,9 +1,9 @@
 //! Orders the commands of all streams and moves the streams on.
 //!
-//! Every stream is a queue; a command carries the points of other streams that it comes after. That one relation
-//! expresses events, the legacy default stream and joins. A stream whose front command must wait is *stopped*:
-//! no thread is held by it, whoever reaches the point, opens the gate or writes the value makes it *ready*
-//! again, and a thread of the [`executor`](super::executor) takes it from there.
+//! Every stream is a queue; a command carries the points of other streams that it comes after. That one
+//! relation expresses events, the legacy default stream and joins. A stream whose front command must wait is
+//! *stopped*: no thread is held by it, whoever reaches the point, opens the gate or writes the value makes it
+//! *ready* again, and a thread of the [`executor`](super::executor) takes it from there.
 //!
 //! All of it is behind one lock, which is never held while an operation runs or a callback is called.
 
@@ -186,8 +186,8 @@ impl State {
         Ok(stream)
     }
 
-    /// Appends a command to a stream's queue. Also tells whether the stream was idle, in which case it has to be
-    /// served now or made ready.
+    /// Appends a command to a stream's queue. Also tells whether the stream was idle, in which case it has to
+    /// be served now or made ready.
     fn push(&mut self, id: StreamId, mut after: Vec<Point>, action: Action) -> CuResult<(Point, bool)> {
         if self.queued_bytes >= MOST_QUEUED_BYTES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
@@ -212,8 +212,8 @@ impl State {
         }
     }
 
-    /// Adds the points that a new command of `id` comes after because of the legacy default stream: its commands
-    /// wait for everything in the blocking streams of the context, and theirs for everything in it.
+    /// Adds the points that a new command of `id` comes after because of the legacy default stream: its
+    /// commands wait for everything in the blocking streams of the context, and theirs for everything in it.
     fn order_with_legacy(&mut self, id: StreamId, after: &mut Vec<Point>) {
         let Some(stream) = self.streams.get(&id) else { return };
         let (context, legacy) = (stream.context.id, stream.context.legacy);

@@ -25,8 +25,8 @@ pub(super) struct Command {
     pub(super) action: Action,
     /// About how much memory it takes.
     pub(super) bytes: usize,
-    /// Whether the points of the stream count it. What a conditional node has chosen is none of the commands that the
-    /// stream was given.
+    /// Whether the points of the stream count it. What a conditional node has chosen is none of the commands
+    /// that the stream was given.
     pub(super) counts: bool,
 }
 
@@ -116,7 +116,8 @@ pub(super) struct Stream {
     pub(super) completed: u64,
     pub(super) activity: Activity,
     pub(super) waiters: BTreeMap<u64, Vec<Waiter>>,
-    /// For a blocking stream and the legacy stream of its context: how much of the other's work is waited for already.
+    /// For a blocking stream and the legacy stream of its context: how much of the other's work is waited for
+    /// already.
     pub(super) legacy_awaited: u64,
     /// For a blocking stream: how much of its own work the legacy stream waits for already.
     pub(super) awaited_by_legacy: u64,

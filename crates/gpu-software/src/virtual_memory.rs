@@ -1,4 +1,5 @@
-//! Memory whose addresses the client chooses: made as a file in memory, which other workers' devices can map as well.
+//! Memory whose addresses the client chooses: made as a file in memory, which other workers' devices can map
+//! as well.
 
 use super::handles;
 use causeway_api::snapshot::Window;
@@ -67,7 +68,8 @@ pub(super) struct VirtualMemory {
     table: Mutex<Table>,
 }
 
-/// Refuses what these devices cannot make: memory that is not theirs, and handles that are not file descriptors.
+/// Refuses what these devices cannot make: memory that is not theirs, and handles that are not file
+/// descriptors.
 pub(super) fn check(properties: &AllocationProperties) -> CuResult<()> {
     let handle_types = CUmemAllocationHandleType(properties.handle_types);
     let is_known = handle_types == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE
@@ -178,7 +180,8 @@ impl VirtualMemory {
         if address == libc::MAP_FAILED {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        // SAFETY: mapped just now, of a file that has all of these bytes as long as it exists; only `release` unmaps it.
+        // SAFETY: mapped just now, of a file that has all of these bytes as long as it exists; only `release`
+        // unmaps it.
         Ok(unsafe {
             Staging::new(address.cast(), size as usize, |address, bytes| {
                 libc::munmap(address.cast(), bytes);
@@ -218,8 +221,8 @@ impl VirtualMemory {
         Ok(())
     }
 
-    /// Sets what kernels and copies may do in a range. Devices share their memory: what one of them may do, all may, and
-    /// only the owner can close it.
+    /// Sets what kernels and copies may do in a range. Devices share their memory: what one of them may do,
+    /// all may, and only the owner can close it.
     pub(super) fn set_access(&self, address: u64, size: u64, access: &[AddressAccess]) -> CuResult<()> {
         let mapped =
             self.table.lock().mappings.range(..=address).next_back().map(|(_, (_, memory))| memory.device);

@@ -1,9 +1,10 @@
 //! Memory that a device may still use: only a completion gives it back.
 //!
-//! What is handed to a copy becomes [`Busy`], and comes out of that again when a completion of the back end says that the
-//! device is through with it. Where none can come, because the back end refuses to say when work is done or the work's context
-//! has failed, the memory is *set aside*: never freed and never used again, since the device may read or write it at any
-//! time. Dropping what is busy sets it aside, so that no path on which something fails can give it back by mistake.
+//! What is handed to a copy becomes [`Busy`], and comes out of that again when a completion of the back end
+//! says that the device is through with it. Where none can come, because the back end refuses to say when
+//! work is done or the work's context has failed, the memory is *set aside*: never freed and never used
+//! again, since the device may read or write it at any time. Dropping what is busy sets it aside, so that no
+//! path on which something fails can give it back by mistake.
 
 use crate::set_aside::SetAside;
 use crate::{Completion, CuResult, Gpu, NativePlace, Staging};
@@ -11,14 +12,16 @@ use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use std::sync::Arc;
 
-/// With so many bytes set aside no further copy is started. A context that has failed is asked about before anything is lent
-/// to it, so this much is only reached where the driver takes copies and refuses events again and again.
+/// With so many bytes set aside no further copy is started. A context that has failed is asked about before
+/// anything is lent to it, so this much is only reached where the driver takes copies and refuses events
+/// again and again.
 const MOST_SET_ASIDE: usize = 1 << 30;
 
 /// Host memory that a device reads.
 ///
 /// # Safety
-/// Until the value is dropped, `bytes` bytes at `address` must be readable, also when the value is moved or forgotten.
+/// Until the value is dropped, `bytes` bytes at `address` must be readable, also when the value is moved or
+/// forgotten.
 pub unsafe trait HostMemory: Send + 'static {
     /// The first byte.
     fn address(&self) -> *const u8;
@@ -76,8 +79,8 @@ enum User {
 
 /// Memory, or what keeps memory, that a device may use until work is done. Dropping it sets the memory aside.
 ///
-/// Work in a context's default stream, and in a context as a whole, is that of the current context: the one in which the value was
-/// made must be current when a completion is asked for.
+/// Work in a context's default stream, and in a context as a whole, is that of the current context: the one
+/// in which the value was made must be current when a completion is asked for.
 #[must_use = "memory that is dropped while it is busy is set aside for good"]
 pub struct Busy<T> {
     /// Nothing once it was released.
@@ -91,8 +94,8 @@ impl<M: HostMemory> Busy<M> {
     /// Starts a copy of `source` into `destination`, in stream order.
     ///
     /// # Errors
-    /// When the sizes differ or the back end refuses. How far it has come then is not known, so the memory is free when what
-    /// the stream holds is done.
+    /// When the sizes differ or the back end refuses. How far it has come then is not known, so the memory is
+    /// free when what the stream holds is done.
     pub fn copy_to_device(
         gpu: &dyn Gpu,
         destination: &NativePlace,
@@ -101,7 +104,8 @@ impl<M: HostMemory> Busy<M> {
     ) -> CuResult<Self> {
         let address = source.address();
         Self::start(gpu, destination, source, stream, || {
-            // SAFETY: the memory has as many bytes as the place, and stays until a completion asked for later.
+            // SAFETY: the memory has as many bytes as the place, and stays until a completion asked for
+            // later.
             unsafe { gpu.start_copy_to_device(destination, address, stream) }
         })
     }
@@ -143,7 +147,8 @@ impl<M: HostMemoryMut> Busy<M> {
     ) -> CuResult<Self> {
         let address = destination.address_mut();
         Self::start(gpu, source, destination, stream, || {
-            // SAFETY: the memory has as many bytes as the place, and stays until a completion asked for later.
+            // SAFETY: the memory has as many bytes as the place, and stays until a completion asked for
+            // later.
             unsafe { gpu.start_copy_from_device(source, address, stream) }
         })
     }
@@ -181,8 +186,8 @@ impl<T: Send + 'static> Busy<T> {
         }
     }
 
-    /// Calls `then` with the memory when everything that its stream, or context, holds now is done; with the error that ended
-    /// the work otherwise.
+    /// Calls `then` with the memory when everything that its stream, or context, holds now is done; with the
+    /// error that ended the work otherwise.
     ///
     /// # Errors
     /// When the back end refuses; `then` is not called and the memory is set aside.

@@ -1,8 +1,9 @@
-//! Device memory for network cards: GPUDirect RDMA, by which a card reads and writes a GPU's memory without a copy in
-//! the host's.
+//! Device memory for network cards: GPUDirect RDMA, by which a card reads and writes a GPU's memory without a
+//! copy in the host's.
 //!
-//! There are ways to tell a card where that memory is, of which a machine has all or none ([`DirectWays`], a pure
-//! decision). Without any, bytes go through staging memory of the host, as they do for every other module.
+//! There are ways to tell a card where that memory is, of which a machine has all or none ([`DirectWays`], a
+//! pure decision). Without any, bytes go through staging memory of the host, as they do for every other
+//! module.
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::GPUDIRECT;
@@ -20,10 +21,11 @@ pub const CHOICE_VARIABLE: &str = GPUDIRECT.name;
 pub enum DirectWay {
     /// The memory of the software GPU, which is memory of this process.
     HostMemory,
-    /// A dma-buf, which the driver makes for a range of device memory and the kernel passes on to the card's driver.
+    /// A dma-buf, which the driver makes for a range of device memory and the kernel passes on to the card's
+    /// driver.
     DmaBuf,
-    /// The kernel module `nvidia_peermem`, with which a card's driver takes addresses of device memory as it takes
-    /// those of the host.
+    /// The kernel module `nvidia_peermem`, with which a card's driver takes addresses of device memory as it
+    /// takes those of the host.
     Peermem,
 }
 
@@ -40,8 +42,8 @@ impl fmt::Display for DirectWay {
 /// What a card's driver is given to register a range of device memory.
 #[derive(Debug)]
 pub enum DirectMemory {
-    /// A descriptor for `ibv_reg_dmabuf_mr`; the range begins `offset` bytes behind the buffer's start. The memory
-    /// is not freed before descriptor and registration are gone.
+    /// A descriptor for `ibv_reg_dmabuf_mr`; the range begins `offset` bytes behind the buffer's start. The
+    /// memory is not freed before descriptor and registration are gone.
     DmaBuf {
         /// The buffer.
         descriptor: OwnedFd,

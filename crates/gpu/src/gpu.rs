@@ -21,14 +21,15 @@ pub trait Gpu: Calls {
     /// The devices and their attributes. Starts the driver, creates no context.
     fn snapshot(&self) -> CuResult<Snapshot>;
 
-    /// Where `printf` and failed assertions of kernels go from now on. It must have been called for everything that kernels
-    /// printed before a completion of [`Gpu::after`] and its like is called.
+    /// Where `printf` and failed assertions of kernels go from now on. It must have been called for
+    /// everything that kernels printed before a completion of [`Gpu::after`] and its like is called.
     fn set_output(&self, sink: OutputSink);
 
     /// Makes `context` the one that the calling thread's next calls mean.
     fn make_current(&self, context: Native<Context>) -> CuResult<()>;
 
-    /// Starts a copy of contiguous host memory into `destination`, in stream order. [`Busy`](crate::busy::Busy) is the safe way to it.
+    /// Starts a copy of contiguous host memory into `destination`, in stream order.
+    /// [`Busy`](crate::busy::Busy) is the safe way to it.
     ///
     /// # Safety
     /// `source` must be readable for the place's bytes, and stay so unchanged until a completion of
@@ -40,7 +41,8 @@ pub trait Gpu: Calls {
         stream: Native<Stream>,
     ) -> CuResult<()>;
 
-    /// Starts a copy of `source` into contiguous host memory, in stream order. [`Busy`](crate::busy::Busy) is the safe way to it.
+    /// Starts a copy of `source` into contiguous host memory, in stream order. [`Busy`](crate::busy::Busy) is
+    /// the safe way to it.
     ///
     /// # Safety
     /// `destination` must be writable for the place's bytes and not be touched until a completion of
@@ -58,70 +60,76 @@ pub trait Gpu: Calls {
     /// Host memory for copies, as fast for the GPU as the back end can make it (pinned).
     fn staging(&self, bytes: usize) -> CuResult<Staging>;
 
-    /// The same for bytes that the device is to read from the processor's caches: memory that was used just before.
+    /// The same for bytes that the device is to read from the processor's caches: memory that was used just
+    /// before.
     fn warm_staging(&self, bytes: usize) -> CuResult<Staging> {
         self.staging(bytes)
     }
 
-    /// Makes memory of this process as fast for copies as [`Gpu::staging`] is, in the current context and for all others.
+    /// Makes memory of this process as fast for copies as [`Gpu::staging`] is, in the current context and for
+    /// all others.
     ///
     /// # Safety
     /// The memory must stay mapped until the result is dropped.
     unsafe fn register_host(&self, address: *mut u8, bytes: usize) -> CuResult<Box<dyn Registration>>;
 
-    /// Memory that kernels reach at `address`, a page of the snapshot's host window, or anywhere for 0: zeroed. It
-    /// belongs to the current context. Gives its address on the device with it; it may be dropped when the device
-    /// does not use it any more. `managed` memory is the device's own, at an address of the snapshot's window for that.
+    /// Memory that kernels reach at `address`, a page of the snapshot's host window, or anywhere for 0:
+    /// zeroed. It belongs to the current context. Gives its address on the device with it; it may be dropped
+    /// when the device does not use it any more. `managed` memory is the device's own, at an address of the
+    /// snapshot's window for that.
     fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)>;
 
-    /// Memory of the client, which kernels and this process reach at `address`, a page of the snapshot's host window. It
-    /// belongs to the current context as that of [`Gpu::shared_memory`] does.
+    /// Memory of the client, which kernels and this process reach at `address`, a page of the snapshot's host
+    /// window. It belongs to the current context as that of [`Gpu::shared_memory`] does.
     ///
     /// # Safety
     /// `memory` must have `bytes`, in whole pages, which nobody can take away.
     unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging>;
 
-    /// An allocation, to be mapped at addresses that the client chooses, of memory that the client has handed over: nobody can take
-    /// away any of its `bytes`. For back ends that have no such allocations the client's memory is mirrored.
+    /// An allocation, to be mapped at addresses that the client chooses, of memory that the client has handed
+    /// over: nobody can take away any of its `bytes`. For back ends that have no such allocations the
+    /// client's memory is mirrored.
     fn client_allocation(&self, memory: OwnedFd, bytes: usize) -> CuResult<Native<Allocation>> {
         let _ = (memory, bytes);
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }
 
-    /// All memory of an allocation of the host, which has `bytes`, for this process to read and write whatever kernels do. It
-    /// stays as long as the result lives.
+    /// All memory of an allocation of the host, which has `bytes`, for this process to read and write
+    /// whatever kernels do. It stays as long as the result lives.
     fn allocation_memory(&self, allocation: Native<Allocation>, bytes: usize) -> CuResult<Staging>;
 
-    /// Address and memory of a variable declared `__managed__`, for this process to read and write at any time as
-    /// long as the library is loaded.
+    /// Address and memory of a variable declared `__managed__`, for this process to read and write at any
+    /// time as long as the library is loaded.
     fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)>;
 
-    /// How network cards may reach the memory of a device, as [`CHOICE_VARIABLE`](crate::direct::CHOICE_VARIABLE) allows, and why not otherwise.
+    /// How network cards may reach the memory of a device, as
+    /// [`CHOICE_VARIABLE`](crate::direct::CHOICE_VARIABLE) allows, and why not otherwise.
     fn direct_ways(&self, device: i32) -> DirectWays;
 
-    /// What a network card is given to reach a range of device memory in one of the device's [`Gpu::direct_ways`]. The
-    /// range must stay allocated for as long as the card may use it. An error is about this range, or this way, and
-    /// says nothing about others.
+    /// What a network card is given to reach a range of device memory in one of the device's
+    /// [`Gpu::direct_ways`]. The range must stay allocated for as long as the card may use it. An error is
+    /// about this range, or this way, and says nothing about others.
     fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory>;
 
-    /// To be called after a network card is known to have written to memory of the context's device, and before work that
-    /// reads it begins there: where a GPU may still see what was there before, waits until it does not. The calling
-    /// thread's context stays as it is.
+    /// To be called after a network card is known to have written to memory of the context's device, and
+    /// before work that reads it begins there: where a GPU may still see what was there before, waits until
+    /// it does not. The calling thread's context stays as it is.
     fn finish_direct_writes(&self, context: Native<Context>) -> CuResult<()>;
 
-    /// Calls `done` when everything that `stream` holds now is done, or has ended with its context. An error here means that
-    /// `done` is not called, and says nothing about the work, which may go on; the same goes for [`Gpu::after_event`] and
-    /// [`Gpu::after_context`].
+    /// Calls `done` when everything that `stream` holds now is done, or has ended with its context. An error
+    /// here means that `done` is not called, and says nothing about the work, which may go on; the same goes
+    /// for [`Gpu::after_event`] and [`Gpu::after_context`].
     fn after(&self, stream: Native<Stream>, done: Completion) -> CuResult<()>;
 
-    /// Like [`Gpu::after`], for what nobody waits for: `done` may be called a little late, and may be overtaken by
-    /// completions of other calls. Asking the driver less often leaves it to those who give the device work.
+    /// Like [`Gpu::after`], for what nobody waits for: `done` may be called a little late, and may be
+    /// overtaken by completions of other calls. Asking the driver less often leaves it to those who give the
+    /// device work.
     fn after_a_while(&self, stream: Native<Stream>, done: Completion) -> CuResult<()> {
         self.after(stream, done)
     }
 
-    /// The calling thread's watch over the work: a thread with nothing else to do notices the end of work sooner than one that
-    /// has to be woken for it. A thread has one at a time.
+    /// The calling thread's watch over the work: a thread with nothing else to do notices the end of work
+    /// sooner than one that has to be woken for it. A thread has one at a time.
     fn watch(&self) -> Watch<'_> {
         Watch::over_nothing()
     }
@@ -154,8 +162,9 @@ pub trait Gpu: Calls {
     /// The allocation that a descriptor of [`Gpu::export_allocation`] in another process stands for.
     fn import_allocation(&self, descriptor: OwnedFd) -> CuResult<Native<Allocation>>;
 
-    /// Maps all of the allocation, of `size` bytes, that a descriptor of [`Gpu::export_allocation`] in another process stands for, so
-    /// that `device` copies from it. The other process's device need not be one of this process's.
+    /// Maps all of the allocation, of `size` bytes, that a descriptor of [`Gpu::export_allocation`] in
+    /// another process stands for, so that `device` copies from it. The other process's device need not be
+    /// one of this process's.
     fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError>;
 
     /// Takes away what [`Gpu::borrow_memory`] mapped. Nothing may use it any more. May block shortly.
@@ -190,7 +199,8 @@ pub trait DeviceBytes: Send {
     fn write(&self, at: usize, bytes: &[u8]) -> CuResult<()>;
 }
 
-/// Host memory that the back end knows. It is forgotten when this is dropped, which no copy to or from it must outlive.
+/// Host memory that the back end knows. It is forgotten when this is dropped, which no copy to or from it
+/// must outlive.
 pub trait Registration: Send + Sync {
     /// Whether the registration is still known: the end of the context in which it was registered ends it.
     fn is_alive(&self) -> bool;

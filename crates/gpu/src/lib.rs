@@ -1,7 +1,8 @@
 //! What executes driver calls, behind one trait.
 //!
-//! The worker knows only [`Gpu`]. There are two back ends, in crates of their own: one passes calls to NVIDIA's driver, the
-//! other is the software GPU. Validation of handles happens once, in [`objects`]; a back end gets its own handles.
+//! The worker knows only [`Gpu`]. There are two back ends, in crates of their own: one passes calls to
+//! NVIDIA's driver, the other is the software GPU. Validation of handles happens once, in [`objects`]; a back
+//! end gets its own handles.
 
 pub mod borrowed;
 pub mod busy;

@@ -1,7 +1,7 @@
 //! The worker's table of driver objects: which client handle stands for which native handle.
 //!
-//! This is the one place where handles of a peer are checked: an unknown, freed or wrongly typed handle, or one
-//! that is in use already, is an error for that client.
+//! This is the one place where handles of a peer are checked: an unknown, freed or wrongly typed handle, or
+//! one that is in use already, is an error for that client.
 
 use crate::{NativePlace, NativeSource};
 use causeway_api::handle::{Handle, Kind, Native, Stream};
@@ -16,8 +16,8 @@ const MOST_OBJECTS: usize = 1 << 22;
 /// All objects of one session.
 ///
 /// Keyed by the whole handle, not by its slot: a client may use a slot again, with the next epoch, while the
-/// command that destroys the old object still waits for its stream. The hash is a fast one: a launch looks up three
-/// handles, and a client that makes them collide slows down its own worker alone.
+/// command that destroys the old object still waits for its stream. The hash is a fast one: a launch looks up
+/// three handles, and a client that makes them collide slows down its own worker alone.
 #[derive(Default)]
 pub struct Objects {
     natives: RwLock<FxHashMap<u64, u64>>,
@@ -40,8 +40,8 @@ impl Objects {
         }
     }
 
-    /// Remembers that the object which the client has named by this value could not be made. Whoever uses it gets
-    /// `error`, as if the call that made it had waited and failed.
+    /// Remembers that the object which the client has named by this value could not be made. Whoever uses it
+    /// gets `error`, as if the call that made it had waited and failed.
     pub fn fail(&self, handle: u64, error: CUresult) {
         let mut failed = self.failed.write();
         if failed.len() < MOST_OBJECTS {

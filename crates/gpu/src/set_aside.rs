@@ -65,8 +65,8 @@ impl SetAside {
         }
     }
 
-    /// A context is about to end. Memory of work that has not is kept until the result is dropped, which is to be once the context
-    /// has ended.
+    /// A context is about to end. Memory of work that has not is kept until the result is dropped, which is
+    /// to be once the context has ended.
     pub fn end_context(&self) -> ContextEnds<'_> {
         self.ending.lock().contexts += 1;
         ContextEnds(self)

@@ -1,4 +1,5 @@
-//! A thread that looks for the end of work while it has nothing else to do, so that nobody has to be woken for it.
+//! A thread that looks for the end of work while it has nothing else to do, so that nobody has to be woken
+//! for it.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -15,7 +16,8 @@ pub trait Watched {
     fn is_waited_for(&self) -> bool;
     /// Calls the completions of work that is done.
     fn look(&self);
-    /// Wakes who else notices the end of what threads with a watch have asked for, if they have asked for something.
+    /// Wakes who else notices the end of what threads with a watch have asked for, if they have asked for
+    /// something.
     fn hand_on(&self);
 }
 
@@ -24,9 +26,9 @@ pub fn is_ours<W: Watched>(watched: &W) -> bool {
     ptr::eq(WATCHED.get(), ptr::from_ref(watched).cast())
 }
 
-/// The calling thread's watch over the work of a GPU. As long as it has one, nobody is woken for what the thread itself asks
-/// to be told of: it looks, or hands on what is left. It cannot keep that to itself by mistake: it sleeps in [`Watch::asleep`], which
-/// hands on, as dropping the watch does.
+/// The calling thread's watch over the work of a GPU. As long as it has one, nobody is woken for what the
+/// thread itself asks to be told of: it looks, or hands on what is left. It cannot keep that to itself by
+/// mistake: it sleeps in [`Watch::asleep`], which hands on, as dropping the watch does.
 pub struct Watch<'a> {
     watched: Option<&'a dyn Watched>,
     /// It is this thread's, and no other's.
@@ -59,16 +61,16 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// To be called before the thread turns to something else that takes a while: whoever else can looks meanwhile for the end of
-    /// what has been asked for so far.
+    /// To be called before the thread turns to something else that takes a while: whoever else can looks
+    /// meanwhile for the end of what has been asked for so far.
     pub fn turn_away(&self) {
         if let Some(watched) = self.watched {
             watched.hand_on();
         }
     }
 
-    /// Hands on what is left and runs `sleep`, in which the thread may sleep. For what the thread asks for in there others
-    /// are woken.
+    /// Hands on what is left and runs `sleep`, in which the thread may sleep. For what the thread asks for in
+    /// there others are woken.
     pub fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
         self.end();
         let result = sleep();

@@ -1,11 +1,13 @@
-//! Two processes play ping-pong over a reliable connection, then one writes to the other's memory and reads it back.
+//! Two processes play ping-pong over a reliable connection, then one writes to the other's memory and reads
+//! it back.
 //!
 //! ```text
 //! verbs_pingpong serve 10.77.0.2:7000                          # on the one host
 //! verbs_pingpong join  10.77.0.2:7000 [rounds [bytes]]         # on the other
 //! ```
 //!
-//! `serve-cm` and `join-cm` connect by rdma_cm, which iWARP needs; the others exchange their queue pairs' numbers over TCP.
+//! `serve-cm` and `join-cm` connect by rdma_cm, which iWARP needs; the others exchange their queue pairs'
+//! numbers over TCP.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -20,7 +22,8 @@ use causeway_ibverbs::{
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// Bytes for sends at the start of the buffer, and as many for receives behind them; the peer writes to the rest.
+/// Bytes for sends at the start of the buffer, and as many for receives behind them; the peer writes to the
+/// rest.
 const HALF: usize = 64 << 10;
 const BUFFER: usize = 4 << 20;
 const CAPACITY: Capacity = Capacity { sends: 64, receives: 64, inline: 64 };
@@ -160,7 +163,8 @@ fn finish(
 
 fn receive(queue_pair: &QueuePair, buffer: &Buffer) -> Result<()> {
     let receive = Receive { id: 1, segment: buffer.region().segment(HALF, HALF) };
-    // SAFETY: the buffer outlives the queue pair's use, and its second part is looked at after the completion only.
+    // SAFETY: the buffer outlives the queue pair's use, and its second part is looked at after the completion
+    // only.
     Ok(unsafe { queue_pair.post_receives(&[receive]) }?)
 }
 
@@ -168,7 +172,8 @@ impl End {
     fn post(&self, operation: Operation, offset: usize, length: usize) -> Result<()> {
         let mut batch = SendBatch::default();
         batch.push(&SendRequest::new(2, operation, self.buffer.region().segment(offset, length)));
-        // SAFETY: the segment lies in the buffer, and this program waits for the completion before it goes on.
+        // SAFETY: the segment lies in the buffer, and this program waits for the completion before it goes
+        // on.
         Ok(unsafe { self.queue_pair.post(&mut batch) }?)
     }
 

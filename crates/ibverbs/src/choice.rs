@@ -16,8 +16,8 @@ pub struct Chosen<'a> {
     pub gid: GidEntry,
 }
 
-/// The port to use when the user names none: one that is active, first one that has the address `local` of the
-/// connection beside it, then the fastest one. `name` restricts the choice to a device.
+/// The port to use when the user names none: one that is active, first one that has the address `local` of
+/// the connection beside it, then the fastest one. `name` restricts the choice to a device.
 pub fn choose<'a>(
     devices: &'a [Description],
     name: Option<&str>,

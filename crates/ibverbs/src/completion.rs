@@ -158,7 +158,8 @@ unsafe impl Sync for Inner {}
 impl Drop for Inner {
     fn drop(&mut self) {
         let verbs = self.device.libraries().verbs;
-        // SAFETY: queue pairs hold their queue, so they have gone; every event that was taken has been acknowledged.
+        // SAFETY: queue pairs hold their queue, so they have gone; every event that was taken has been
+        // acknowledged.
         unsafe {
             (verbs.ibv_destroy_cq)(self.raw.as_ptr());
             (verbs.ibv_destroy_comp_channel)(self.channel.as_ptr());
@@ -166,7 +167,8 @@ impl Drop for Inner {
     }
 }
 
-/// Where the ends of requests are found, with a channel of its own to wait for them. Clones are the same queue.
+/// Where the ends of requests are found, with a channel of its own to wait for them. Clones are the same
+/// queue.
 #[derive(Clone)]
 pub struct CompletionQueue(Arc<Inner>);
 
@@ -177,8 +179,8 @@ impl fmt::Debug for CompletionQueue {
 }
 
 impl CompletionQueue {
-    /// A queue with room for `capacity` completions, at least 1. A queue that overflows is lost with all its queue pairs, so
-    /// it must have room for every request that can be under way in them.
+    /// A queue with room for `capacity` completions, at least 1. A queue that overflows is lost with all its
+    /// queue pairs, so it must have room for every request that can be under way in them.
     pub fn new(device: &Device, capacity: u32) -> Result<Self, DeviceError> {
         let verbs = device.libraries().verbs;
         // SAFETY: the context is open.
@@ -226,7 +228,8 @@ impl CompletionQueue {
         self.0.raw.as_ptr()
     }
 
-    /// Takes completions out, as many as there are and `into` has room for, and returns how many. One look, without waiting.
+    /// Takes completions out, as many as there are and `into` has room for, and returns how many. One look,
+    /// without waiting.
     pub fn poll(&self, into: &mut [Completion]) -> io::Result<usize> {
         let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
         // SAFETY: a completion is an `ibv_wc`, and there is room for as many as are asked for.
@@ -234,8 +237,8 @@ impl CompletionQueue {
         usize::try_from(taken).map_err(|_| io::Error::other("the completion queue has failed"))
     }
 
-    /// Asks for an event with the next completion. Whoever waits asks, polls once more (the completion may have come before
-    /// the question), and then sleeps on the [`descriptor`](Self::descriptor).
+    /// Asks for an event with the next completion. Whoever waits asks, polls once more (the completion may
+    /// have come before the question), and then sleeps on the [`descriptor`](Self::descriptor).
     pub fn request_event(&self) -> io::Result<()> {
         // SAFETY: the queue lives.
         match unsafe { (self.0.request_notification)(self.raw(), 0) } {

@@ -80,8 +80,9 @@ pub struct GidEntry {
     pub interface: u32,
 }
 
-/// The entry to use when the user names none: on Ethernet RoCE v2 before v1, because it is routed, and within that
-/// the address `local` if it is there, then IPv4, then addresses that are more than link-local; elsewhere the first one.
+/// The entry to use when the user names none: on Ethernet RoCE v2 before v1, because it is routed, and within
+/// that the address `local` if it is there, then IPv4, then addresses that are more than link-local;
+/// elsewhere the first one.
 pub fn choose(layer: LinkLayer, entries: &[GidEntry], local: Option<IpAddr>) -> Option<GidEntry> {
     let usable = entries.iter().filter(|entry| !entry.gid.is_empty());
     if layer != LinkLayer::Ethernet {

@@ -1,8 +1,8 @@
 //! InfiniBand verbs: RDMA devices and queue pairs, through rdma-core's libraries loaded at run time.
 //!
-//! Nothing of RDMA is needed to build this, and a machine without it gets an error that says what is missing. The types
-//! are thin: what they add to the C interface is ownership (nothing is freed while something else stands on it), checked
-//! lengths, and errors in words.
+//! Nothing of RDMA is needed to build this, and a machine without it gets an error that says what is missing.
+//! The types are thin: what they add to the C interface is ownership (nothing is freed while something else
+//! stands on it), checked lengths, and errors in words.
 //!
 //! | Module              | Question it answers                                                          |
 //! |---------------------|------------------------------------------------------------------------------|

@@ -155,7 +155,8 @@ impl core::fmt::Debug for Libraries {
 }
 
 impl Libraries {
-    /// Loads libibverbs, once for a process. A failure is tried again: the library may have been installed since.
+    /// Loads libibverbs, once for a process. A failure is tried again: the library may have been installed
+    /// since.
     pub fn load() -> Result<Self, LoadError> {
         static LOADED: OnceLock<Verbs> = OnceLock::new();
         Ok(Self { verbs: once(&LOADED, Verbs::load)? })

@@ -99,8 +99,8 @@ impl Drop for DomainInner {
     }
 }
 
-/// Queue pairs and memory that belong together: a queue pair reaches the regions of its own domain only. Clones are the same
-/// domain.
+/// Queue pairs and memory that belong together: a queue pair reaches the regions of its own domain only.
+/// Clones are the same domain.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain(Arc<DomainInner>);
 
@@ -148,9 +148,9 @@ impl MemoryRegion {
     /// Registers memory of this process.
     ///
     /// # Safety
-    /// The memory must stay mapped as long as the region lives. With [`Access::LOCAL_WRITE`] the device writes to it
-    /// whenever a request that this process has posted says so, with [`Access::REMOTE_WRITE`] whenever the peer of a
-    /// queue pair of the domain does.
+    /// The memory must stay mapped as long as the region lives. With [`Access::LOCAL_WRITE`] the device
+    /// writes to it whenever a request that this process has posted says so, with [`Access::REMOTE_WRITE`]
+    /// whenever the peer of a queue pair of the domain does.
     pub unsafe fn register(
         domain: &ProtectionDomain,
         address: *mut u8,
@@ -163,12 +163,12 @@ impl MemoryRegion {
         Self::registered(raw, domain, address as u64, length)
     }
 
-    /// Registers memory of another device, such as a GPU, by its dma-buf: `length` bytes from `offset` on. Requests name
-    /// its bytes by addresses that begin at `address`, which nothing needs to be mapped at.
+    /// Registers memory of another device, such as a GPU, by its dma-buf: `length` bytes from `offset` on.
+    /// Requests name its bytes by addresses that begin at `address`, which nothing needs to be mapped at.
     ///
     /// # Safety
-    /// As for [`register`](Self::register): the memory belongs to the exporter, and the device writes to it when requests
-    /// say so.
+    /// As for [`register`](Self::register): the memory belongs to the exporter, and the device writes to it
+    /// when requests say so.
     pub unsafe fn register_dma_buf(
         domain: &ProtectionDomain,
         descriptor: BorrowedFd<'_>,
@@ -283,8 +283,8 @@ impl Buffer {
         if address == libc::MAP_FAILED {
             return Err(no_memory());
         }
-        // A child that the program forks must not make the pages copies of themselves: the device would go on with the old ones.
-        // SAFETY: the range was mapped above.
+        // A child that the program forks must not make the pages copies of themselves: the device would go on
+        // with the old ones. SAFETY: the range was mapped above.
         unsafe { libc::madvise(address, length, libc::MADV_DONTFORK) };
         let address = NonNull::new(address.cast::<u8>()).ok_or_else(no_memory)?;
         let mut buffer = Self { region: None, address, length };

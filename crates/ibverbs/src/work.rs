@@ -72,8 +72,8 @@ pub struct SendRequest {
     pub segment: Segment,
     /// Which bytes go behind them, in the same message.
     pub tail: Segment,
-    /// The request has a completion when it succeeds; failures always have one. A queue whose requests are all unsignalled
-    /// fills up for good, because completions are what frees its entries.
+    /// The request has a completion when it succeeds; failures always have one. A queue whose requests are
+    /// all unsignalled fills up for good, because completions are what frees its entries.
     pub is_signalled: bool,
     /// The bytes are taken into the queue when they are posted.
     pub is_inline: bool,
@@ -144,8 +144,8 @@ impl PostError {
     }
 }
 
-/// Requests to a send queue that are posted together, so that its doorbell is rung once. It keeps its memory when it is
-/// cleared.
+/// Requests to a send queue that are posted together, so that its doorbell is rung once. It keeps its memory
+/// when it is cleared.
 #[derive(Default)]
 pub struct SendBatch {
     requests: Vec<ibv_send_wr>,

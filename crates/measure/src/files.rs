@@ -37,7 +37,8 @@ pub enum FilesError {
     Plot(#[from] PlotError),
 }
 
-/// Makes the folder, and a file in it that goes again: hours of measuring must not end with nowhere to write to.
+/// Makes the folder, and a file in it that goes again: hours of measuring must not end with nowhere to write
+/// to.
 pub fn prepare(folder: &Path) -> Result<(), FilesError> {
     std::fs::create_dir_all(folder)
         .map_err(|cause| FilesError::Folder { folder: folder.to_owned(), cause })?;
@@ -106,8 +107,8 @@ pub fn json(run: &Run) -> String {
 const COLUMNS: &str = "case,bytes,arguments,target,device,quantity,unit,repetitions,median,p5,p95,mean,relative_deviation,\
     processor_s_per_gb\n";
 
-/// The run as CSV: one line for each quantity of each case on each target. Quantities are `done` and `returned`, in
-/// microseconds, and `rate`, in GB/s.
+/// The run as CSV: one line for each quantity of each case on each target. Quantities are `done` and
+/// `returned`, in microseconds, and `rate`, in GB/s.
 pub fn csv(run: &Run) -> String {
     let mut out = COLUMNS.to_owned();
     for record in &run.cases {
@@ -170,7 +171,8 @@ mod tests {
         assert!(text.contains("\"a \"\"server\"\", far away\""), "{text}");
         let fields = |line: &str| line.replace("\"a \"\"server\"\", far away\"", "x").split(',').count();
         assert!(text.lines().all(|line| fields(line) == COLUMNS.split(',').count()), "{text}");
-        // Eight cases on two targets and one on one: time and rate, and for nine of these the time until the call returns.
+        // Eight cases on two targets and one on one: time and rate, and for nine of these the time until the
+        // call returns.
         assert_eq!(text.lines().count(), 1 + 17 * 2 + 9);
     }
 

@@ -1,9 +1,10 @@
-//! What copies, launches and waits cost on several GPUs, here and elsewhere, measured in turns: the working part of
-//! `causeway bench`.
+//! What copies, launches and waits cost on several GPUs, here and elsewhere, measured in turns: the working
+//! part of `causeway bench`.
 //!
-//! Each target, a server or the machine's own driver, is measured by a process of its own, since a process has one
-//! `libcuda.so.1`. That process takes requests from its standard input and answers on its standard output; the parent
-//! asks one target after the other, so that what disturbs the machine disturbs all of them alike.
+//! Each target, a server or the machine's own driver, is measured by a process of its own, since a process
+//! has one `libcuda.so.1`. That process takes requests from its standard input and answers on its standard
+//! output; the parent asks one target after the other, so that what disturbs the machine disturbs all of them
+//! alike.
 //!
 //! | Module         | Question it answers                                                         |
 //! |----------------|-----------------------------------------------------------------------------|

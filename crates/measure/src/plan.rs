@@ -1,8 +1,9 @@
 //! How often, and in which order?
 //!
-//! Machines are shared and their speed changes from minute to minute. So repetition `i` of a case is measured on each target
-//! before repetition `i + 1` on any, each repetition begins with another target, and each target comes as often right behind any
-//! other: the threads of a session are awake still when it was just measured with other plans, and asleep behind another's.
+//! Machines are shared and their speed changes from minute to minute. So repetition `i` of a case is measured
+//! on each target before repetition `i + 1` on any, each repetition begins with another target, and each
+//! target comes as often right behind any other: the threads of a session are awake still when it was just
+//! measured with other plans, and asleep behind another's.
 
 use core::time::Duration;
 
@@ -25,8 +26,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// How often a case is repeated on each target. `slowest` is what one repetition took during the warm-up, on the target
-    /// where it took longest.
+    /// How often a case is repeated on each target. `slowest` is what one repetition took during the warm-up,
+    /// on the target where it took longest.
     pub fn repetitions_of(&self, case: Case, slowest: Duration) -> u32 {
         if case.bytes() * case.row() <= ALL_REPETITIONS_UP_TO {
             return self.repetitions;
@@ -36,7 +37,8 @@ impl Plan {
         (fitting as u32).clamp(LEAST_REPETITIONS.min(self.repetitions), self.repetitions)
     }
 
-    /// How often a case is carried out before anything is timed, so that memory is mapped, code is made and buffers are there.
+    /// How often a case is carried out before anything is timed, so that memory is mapped, code is made and
+    /// buffers are there.
     pub fn warm_up_of(&self, case: Case) -> u32 {
         match case {
             Case::Launches { .. } => 2,
@@ -46,12 +48,12 @@ impl Plan {
     }
 }
 
-/// How often a case is carried out before a timed repetition: a process that has just been woken runs its first calls with
-/// cold caches, which short ones feel, while a program that copies often does not.
+/// How often a case is carried out before a timed repetition: a process that has just been woken runs its
+/// first calls with cold caches, which short ones feel, while a program that copies often does not.
 ///
-/// Short ones not always as often: what happens once in so many copies would meet the same targets each time, and a session that
-/// measures ten plans in turns does something every eighth copy of 64 KiB, by which the plans of every other target looked 4 % faster
-/// than those between them (2026-11-23).
+/// Short ones not always as often: what happens once in so many copies would meet the same targets each time,
+/// and a session that measures ten plans in turns does something every eighth copy of 64 KiB, by which the
+/// plans of every other target looked 4 % faster than those between them (2026-11-23).
 pub(crate) fn untimed_before(case: Case, random: &mut Random) -> u32 {
     match case {
         Case::Launches { .. } => 0,
@@ -61,9 +63,10 @@ pub(crate) fn untimed_before(case: Case, random: &mut Random) -> u32 {
     }
 }
 
-/// The targets in the order in which this repetition visits them: the rows of a square that is balanced for what one visit does to
-/// the next (E. J. Williams, "Experimental designs balanced for the estimation of residual effects of treatments", 1949). An odd
-/// number of targets takes two squares, of which one is the other read backwards.
+/// The targets in the order in which this repetition visits them: the rows of a square that is balanced for
+/// what one visit does to the next (E. J. Williams, "Experimental designs balanced for the estimation of
+/// residual effects of treatments", 1949). An odd number of targets takes two squares, of which one is the
+/// other read backwards.
 pub fn order(repetition: u32, targets: usize) -> impl Iterator<Item = usize> {
     let repetition = repetition as usize;
     let backwards = targets % 2 == 1 && repetition / targets % 2 == 1;

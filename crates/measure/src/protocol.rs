@@ -1,6 +1,7 @@
 //! What do parent and measuring process say to each other?
 //!
-//! Lines of JSON: the process introduces itself, then answers each request with one reply. It ends when its standard input does.
+//! Lines of JSON: the process introduces itself, then answers each request with one reply. It ends when its
+//! standard input does.
 
 use std::io::{self, BufRead, Write};
 
@@ -77,7 +78,8 @@ pub struct Introduction {
 pub struct Samples {
     /// Microseconds until a call returns; the mean of the calls where many are made in a row.
     pub returned_us: Vec<f64>,
-    /// Microseconds until the work of the call is done; their share of the whole where many are made in a row.
+    /// Microseconds until the work of the call is done; their share of the whole where many are made in a
+    /// row.
     pub done_us: Vec<f64>,
     /// Processor seconds that the measuring process used during the repetition, all its threads together.
     pub processor_s: Vec<f64>,

@@ -1,4 +1,5 @@
-//! Numbers that follow no pattern and are the same in each run: xorshift by G. Marsaglia ("Xorshift RNGs", 2003).
+//! Numbers that follow no pattern and are the same in each run: xorshift by G. Marsaglia ("Xorshift RNGs",
+//! 2003).
 
 use crate::machine::PAGE;
 

@@ -146,7 +146,8 @@ impl Run {
         self.targets.iter().position(|record| record.target.place == TargetPlace::Native).unwrap_or(0)
     }
 
-    /// What went wrong, as sentences; nothing when every target was measured to the end and no byte was wrong.
+    /// What went wrong, as sentences; nothing when every target was measured to the end and no byte was
+    /// wrong.
     pub fn troubles(&self) -> Vec<String> {
         let lost = self.targets.iter().filter_map(|record| {
             record.trouble.as_ref().map(|reason| format!("{}: {reason}", record.target.name))

@@ -33,7 +33,8 @@ pub struct Order {
 /// Targets that one process measures, in one session.
 #[derive(Debug)]
 pub struct Group {
-    /// The targets. They differ in their plans alone, of which the first has those with which the process begins.
+    /// The targets. They differ in their plans alone, of which the first has those with which the process
+    /// begins.
     pub targets: Vec<Target>,
     /// What starts the process, or why there is none.
     pub command: Result<Command, String>,
@@ -66,7 +67,8 @@ impl Group {
     }
 }
 
-/// Starts a process for each group of targets, measures, and ends them. Shows on standard error, if that is a terminal, how far it is.
+/// Starts a process for each group of targets, measures, and ends them. Shows on standard error, if that is a
+/// terminal, how far it is.
 pub fn run(order: Order) -> Run {
     let date = machine::now();
     let (mut targets, mut states): (Vec<_>, Vec<_>) = order.groups.into_iter().flat_map(Group::start).unzip();
@@ -126,8 +128,8 @@ enum Progress {
     Over(Option<Outcome>),
 }
 
-/// Measures the cases one after the other, each on all targets in turns. A target that fails is left out from then on; the others
-/// go on.
+/// Measures the cases one after the other, each on all targets in turns. A target that fails is left out from
+/// then on; the others go on.
 pub fn measure_all<M: Measurer>(
     cases: &[Case],
     plan: &Plan,
@@ -192,7 +194,8 @@ fn prepare<M: Measurer>(case: Case, plan: &Plan, target: &mut TargetState<M>) ->
     match target.ask(&Request::Measure { untimed: 0, timed: plan.warm_up_of(case) }) {
         Some(Reply::Measured(samples)) => {
             let last = samples.done_us.last().copied().unwrap_or(0.0) * case.row() as f64;
-            // A clock that gives more than a duration holds is nobody's; the case then gets the fewest repetitions.
+            // A clock that gives more than a duration holds is nobody's; the case then gets the fewest
+            // repetitions.
             let took = Duration::try_from_secs_f64(last / 1e6).unwrap_or(Duration::MAX);
             (Progress::Going(Samples::default()), took)
         }

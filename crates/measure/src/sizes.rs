@@ -62,8 +62,8 @@ impl FromStr for Size {
 pub struct Sizes(Vec<u64>);
 
 impl Sizes {
-    /// From one size to another, each `factor` times the one before; both ends are in it when the factor leads from one
-    /// to the other.
+    /// From one size to another, each `factor` times the one before; both ends are in it when the factor
+    /// leads from one to the other.
     pub fn steps(from: u64, to: u64, factor: u64) -> Self {
         let next = |size: &u64| size.checked_mul(factor);
         Self(core::iter::successors(Some(from), next).take_while(|size| *size <= to).collect())

@@ -40,8 +40,8 @@ impl Summary {
         })
     }
 
-    /// The same of `scale / sample`, as rates are of times: the slow end of the times is the low end of the rates. The
-    /// mean is that of the times, turned into a rate: all work over all time.
+    /// The same of `scale / sample`, as rates are of times: the slow end of the times is the low end of the
+    /// rates. The mean is that of the times, turned into a rate: all work over all time.
     pub fn inverse(&self, scale: f64) -> Self {
         Self {
             p5: scale / self.p95,
@@ -53,8 +53,8 @@ impl Summary {
     }
 }
 
-/// The value below which `share` of the samples lie, between two samples by linear interpolation; none when there
-/// are none.
+/// The value below which `share` of the samples lie, between two samples by linear interpolation; none when
+/// there are none.
 pub fn percentile(samples: &[f64], share: f64) -> Option<f64> {
     let sorted = sorted(samples);
     (!sorted.is_empty()).then(|| between(&sorted, share))

@@ -13,7 +13,8 @@ use thiserror::Error;
 
 use crate::protocol::{self, Introduction, MessageError, Reply, Request};
 
-/// How long a target may take for one answer: the largest copy, made and checked by a software GPU on a busy machine.
+/// How long a target may take for one answer: the largest copy, made and checked by a software GPU on a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long a process gets to end its session.
@@ -31,7 +32,8 @@ pub enum TargetPlace {
         address: String,
         /// The transport that was asked for; none where it was left to choose.
         via: Option<String>,
-        /// The fixed plan of its copies, in the language of `CAUSEWAY_PIPELINE`; none where it is left to Causeway.
+        /// The fixed plan of its copies, in the language of `CAUSEWAY_PIPELINE`; none where it is left to
+        /// Causeway.
         pipeline: Option<String>,
     },
 }
@@ -164,7 +166,8 @@ impl Drop for Process {
     }
 }
 
-/// A target that is measured by a process together with others, in one session, from which it differs in its plans alone.
+/// A target that is measured by a process together with others, in one session, from which it differs in its
+/// plans alone.
 #[derive(Debug)]
 pub struct Sharing {
     shared: Rc<RefCell<SharedProcess>>,

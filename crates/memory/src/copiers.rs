@@ -1,9 +1,10 @@
 //! How do several threads copy memory?
 //!
-//! One thread copies about 11 GB/s, and eight of them 45 GB/s (measured on a machine with an H200), so the first stage
-//! of the staging pipeline is divided. The threads are started when they are first needed and stay. On a machine with
-//! several NUMA nodes each node has threads of its own, bound to it, and a copy is done by those of the node where the
-//! program's memory lies: reading from another node's memory is what costs.
+//! One thread copies about 11 GB/s, and eight of them 45 GB/s (measured on a machine with an H200), so the
+//! first stage of the staging pipeline is divided. The threads are started when they are first needed and
+//! stay. On a machine with several NUMA nodes each node has threads of its own, bound to it, and a copy is
+//! done by those of the node where the program's memory lies: reading from another node's memory is what
+//! costs.
 //!
 //! A forked child has none of these threads and must not copy with them; it has no session either.
 
@@ -19,8 +20,8 @@ use causeway_sync::threads;
 
 use crate::{numa, past_caches};
 
-/// The most that a thread takes at a time, in bytes: about 20 us of work, so that a thread which comes late is not waited
-/// for.
+/// The most that a thread takes at a time, in bytes: about 20 us of work, so that a thread which comes late
+/// is not waited for.
 pub const LARGEST_PART: usize = 256 << 10;
 
 /// The least, about 3 us: what it costs to divide the work shows below that.
@@ -29,8 +30,8 @@ const SMALLEST_PART: usize = 32 << 10;
 /// The most threads for a node.
 const MOST_THREADS: usize = 64;
 
-/// Whoever has work calls so many threads, and each of these [`CALLED_BY_EACH`] more: to wake one that sleeps takes as long as to copy
-/// 50 KiB, and sixteen of them one after the other longer than the copy.
+/// Whoever has work calls so many threads, and each of these [`CALLED_BY_EACH`] more: to wake one that sleeps
+/// takes as long as to copy 50 KiB, and sixteen of them one after the other longer than the copy.
 const CALLED_FIRST: usize = 4;
 const CALLED_BY_EACH: usize = 2;
 
@@ -45,14 +46,15 @@ struct Job {
     done: Latch,
 }
 
-// SAFETY: the work may be shared by threads, and is looked at only for a part that was taken; `share` returns only when
-// each part is done, and until then it borrows the work.
+// SAFETY: the work may be shared by threads, and is looked at only for a part that was taken; `share` returns
+// only when each part is done, and until then it borrows the work.
 unsafe impl Send for Job {}
 // SAFETY: as above; the rest is shared through an atomic and a lock.
 unsafe impl Sync for Job {}
 
 impl Job {
-    /// Whether one more thread is to be called, which the caller does. Nobody is when there are no parts left to take.
+    /// Whether one more thread is to be called, which the caller does. Nobody is when there are no parts left
+    /// to take.
     fn take_call(&self) -> bool {
         let fewer = |uncalled: usize| uncalled.checked_sub(1);
         self.next.load(Ordering::Relaxed) < self.parts
@@ -132,8 +134,8 @@ impl Pool {
 static POOLS: [std::sync::OnceLock<Pool>; numa::MOST_NODES + 1] =
     [const { std::sync::OnceLock::new() }; numa::MOST_NODES + 1];
 
-/// Does `work` for each number below `parts`, on up to `threads` threads, of which the calling one is the first; the others
-/// are near the memory at `near`. The work must not panic.
+/// Does `work` for each number below `parts`, on up to `threads` threads, of which the calling one is the
+/// first; the others are near the memory at `near`. The work must not panic.
 pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize) + Sync) {
     let helpers = threads.min(parts).min(cores()).saturating_sub(1);
     if helpers == 0 {
@@ -144,7 +146,8 @@ pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize)
     let pool = POOLS[node.unwrap_or(numa::MOST_NODES)].get_or_init(Pool::new);
     let helpers = pool.grow(helpers, node);
     let work: *const (dyn Fn(usize) + Sync + '_) = &raw const work;
-    // SAFETY: only the lifetime changes; nobody looks at the work after this function has returned, see `Job`.
+    // SAFETY: only the lifetime changes; nobody looks at the work after this function has returned, see
+    // `Job`.
     let work: *const (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(work) };
     let (uncalled, next) = (AtomicUsize::new(helpers), AtomicUsize::new(0));
     let job = Arc::new(Job { work, parts, uncalled, next, done: Latch::new(parts) });
@@ -153,8 +156,8 @@ pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize)
     job.wait();
 }
 
-/// Bytes of the parts into which a copy by so many threads is divided: several for each thread, so that none is waited for
-/// long.
+/// Bytes of the parts into which a copy by so many threads is divided: several for each thread, so that none
+/// is waited for long.
 fn part_bytes(length: usize, threads: usize) -> usize {
     length.div_ceil(2 * threads.max(1)).next_multiple_of(4096).clamp(SMALLEST_PART, LARGEST_PART)
 }
@@ -162,14 +165,15 @@ fn part_bytes(length: usize, threads: usize) -> usize {
 /// Memory that several threads copy between, each its own part.
 struct Ends(*mut u8, *const u8);
 
-// SAFETY: the addresses are used by `copy` alone, whose caller vouches for them, and no two threads write to one place.
+// SAFETY: the addresses are used by `copy` alone, whose caller vouches for them, and no two threads write to
+// one place.
 unsafe impl Sync for Ends {}
 
 /// Copies `length` bytes with up to `threads` threads, of which the calling one is the first.
 ///
 /// # Safety
-/// The bytes must be readable at `from` and writable at `to`, and may not overlap. Other threads may write to the source
-/// meanwhile; then either value is copied.
+/// The bytes must be readable at `from` and writable at `to`, and may not overlap. Other threads may write to
+/// the source meanwhile; then either value is copied.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize, threads: usize) {
     let plainly = |to: *mut u8, from: *const u8, length| {
         // SAFETY: as for the whole.

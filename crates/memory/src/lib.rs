@@ -1,4 +1,5 @@
-//! Memory of this host: copied by several threads, made before it is used, shared with another process, compared.
+//! Memory of this host: copied by several threads, made before it is used, shared with another process,
+//! compared.
 //!
 //! | Module          | Question it answers                                                       |
 //! |-----------------|---------------------------------------------------------------------------|

@@ -1,9 +1,9 @@
 //! Memory that two processes hold: which bytes changed here, and putting in place those that changed there.
 //!
-//! Each end has the memory itself, which others write to as they like (the program, a kernel), and *the known*: what
-//! both ends last agreed on. An end compares its memory with the known and sends the lines that differ; the other
-//! end takes from them the bytes that differ from its known, which is the same. So when the two ends have written
-//! different bytes of one line, neither loses what it wrote.
+//! Each end has the memory itself, which others write to as they like (the program, a kernel), and *the
+//! known*: what both ends last agreed on. An end compares its memory with the known and sends the lines that
+//! differ; the other end takes from them the bytes that differ from its known, which is the same. So when the
+//! two ends have written different bytes of one line, neither loses what it wrote.
 
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use core::slice;
@@ -43,8 +43,8 @@ impl Changes {
         self.last = Some((length_at, address + bytes.len() as u64));
     }
 
-    /// Makes what is added next a piece of its own, although it may lie right behind the last one: a piece lies in
-    /// one mirror.
+    /// Makes what is added next a piece of its own, although it may lie right behind the last one: a piece
+    /// lies in one mirror.
     pub fn separate(&mut self) {
         self.last = None;
     }
@@ -82,13 +82,13 @@ pub fn read_changes<'a>(bytes: &'a [u8], mut each: impl FnMut(u64, &'a [u8])) ->
     Ok(())
 }
 
-/// Finds what differs between `memory` and `known` from byte `start` up to `end`, calls `found` with the place and
-/// the new bytes of each stretch, and brings `known` up to date. Returns where it stopped: at `end`, or earlier once
-/// `found` has said `false`.
+/// Finds what differs between `memory` and `known` from byte `start` up to `end`, calls `found` with the
+/// place and the new bytes of each stretch, and brings `known` up to date. Returns where it stopped: at
+/// `end`, or earlier once `found` has said `false`.
 ///
 /// # Safety
-/// `memory` must be readable for as many bytes as `known` has. Others may write to it meanwhile; then old or new
-/// bytes are found, and the new ones next time.
+/// `memory` must be readable for as many bytes as `known` has. Others may write to it meanwhile; then old or
+/// new bytes are found, and the new ones next time.
 pub unsafe fn find_changes(
     memory: *const u8,
     known: &mut [u8],

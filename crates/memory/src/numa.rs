@@ -1,7 +1,7 @@
 //! On which NUMA node does memory lie, and which processors are near it?
 //!
-//! hwloc would tell, but its bindings need the library when Causeway is built, and what is asked here is little: the
-//! kernel's own list of the processors of a node, and its answer for an address.
+//! hwloc would tell, but its bindings need the library when Causeway is built, and what is asked here is
+//! little: the kernel's own list of the processors of a node, and its answer for an address.
 
 use std::sync::OnceLock;
 
@@ -44,8 +44,8 @@ pub fn node_of(address: *const u8) -> Option<usize> {
         return None;
     }
     let mut node: libc::c_int = -1;
-    // SAFETY: the kernel writes one number to `node` and no mask, since none is given; it looks at the page tables for
-    // the address and not at the memory behind it.
+    // SAFETY: the kernel writes one number to `node` and no mask, since none is given; it looks at the page
+    // tables for the address and not at the memory behind it.
     let status = unsafe {
         let nothing = core::ptr::null_mut::<libc::c_ulong>();
         libc::syscall(libc::SYS_get_mempolicy, &raw mut node, nothing, 0_usize, address, NODE_OF_ADDRESS)
@@ -57,7 +57,8 @@ pub fn node_of(address: *const u8) -> Option<usize> {
 /// Binds the calling thread to the processors of a node, as far as it may use them.
 pub fn bind_to(node: usize) {
     let Some((_, processors)) = nodes().iter().find(|(number, _)| *number == node) else { return };
-    // SAFETY: the sets are plain data of the size that the calls are given; the numbers are below CPU_SETSIZE.
+    // SAFETY: the sets are plain data of the size that the calls are given; the numbers are below
+    // CPU_SETSIZE.
     unsafe {
         let mut allowed: libc::cpu_set_t = core::mem::zeroed();
         let mut wanted: libc::cpu_set_t = core::mem::zeroed();

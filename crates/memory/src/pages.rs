@@ -1,5 +1,5 @@
-//! Makes the pages of memory before they are used, on several threads: one makes 4 KiB in 1 to 2 us (virtual machines with an
-//! H100, 2026-11-24), and those who would pin the memory or copy there make them one by one.
+//! Makes the pages of memory before they are used, on several threads: one makes 4 KiB in 1 to 2 us (virtual
+//! machines with an H100, 2026-11-24), and those who would pin the memory or copy there make them one by one.
 
 use crate::copiers;
 
@@ -17,9 +17,9 @@ pub enum Access {
     Write,
 }
 
-/// Has the system make the pages of the memory from `start` on. What lies there stays as it is. A system that does not know the
-/// request (before Linux 5.14) refuses it, as it does for memory that is not there or only readable; the pages are made when they
-/// are needed, then.
+/// Has the system make the pages of the memory from `start` on. What lies there stays as it is. A system that
+/// does not know the request (before Linux 5.14) refuses it, as it does for memory that is not there or only
+/// readable; the pages are made when they are needed, then.
 pub fn populate(start: usize, bytes: usize, access: Access) {
     let (start, end) = (start / PAGE * PAGE, start.saturating_add(bytes));
     let advice = match access {

@@ -1,8 +1,8 @@
 //! How are bytes copied that a device reads next?
 //!
-//! Past the processor's caches. A device that reads what a core has just written takes it from that core's cache: on a virtual
-//! machine with an H200 (2026-11-23) it read 16 MiB at 37 GB/s and 1 MiB at 18 that eight cores had written, and at 54 and 37 when
-//! they had written them this way, which took them no longer.
+//! Past the processor's caches. A device that reads what a core has just written takes it from that core's
+//! cache: on a virtual machine with an H200 (2026-11-23) it read 16 MiB at 37 GB/s and 1 MiB at 18 that eight
+//! cores had written, and at 54 and 37 when they had written them this way, which took them no longer.
 
 use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
@@ -19,13 +19,14 @@ pub fn copy_slice(to: &mut [u8], from: &[u8]) {
 /// Copies `length` bytes.
 ///
 /// # Safety
-/// The bytes must be readable at `from` and writable at `to`, and may not overlap. Other threads may write to the source
-/// meanwhile; then either value is copied.
+/// The bytes must be readable at `from` and writable at `to`, and may not overlap. Other threads may write to
+/// the source meanwhile; then either value is copied.
 pub unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     let before = to.align_offset(LINE).min(length);
     let lines = (length - before) / LINE;
     let after = before + lines * LINE;
-    // SAFETY: all places lie among the bytes that the caller vouches for, and those that are written in lines are aligned.
+    // SAFETY: all places lie among the bytes that the caller vouches for, and those that are written in lines
+    // are aligned.
     unsafe {
         core::ptr::copy_nonoverlapping(from, to, before);
         for line in 0..lines {

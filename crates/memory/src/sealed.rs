@@ -1,6 +1,7 @@
 //! Which memory of another process can be mapped without danger?
 //!
-//! One whose size is sealed. Of any other the owner could take pages away, which would end whoever has mapped it.
+//! One whose size is sealed. Of any other the owner could take pages away, which would end whoever has mapped
+//! it.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -12,7 +12,8 @@ use causeway_wire::text::Printable;
 use core::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The handle of the first server's device 0; programs compare handles and hand them back, and never look behind them.
+/// The handle of the first server's device 0; programs compare handles and hand them back, and never look
+/// behind them.
 const FIRST_HANDLE: u64 = 0x4e56_4d4c_0000;
 
 /// Above this number nothing is a device.
@@ -21,7 +22,8 @@ const MOST_HANDLES: u64 = NUMBERS_OF_A_SERVER * MOST_SERVERS as u64;
 /// Carries out a call of the function at `place` in the list; `words` are its arguments.
 ///
 /// # Safety
-/// The words must be arguments as `nvml.h` demands them: addresses are null or good for what the function does with them.
+/// The words must be arguments as `nvml.h` demands them: addresses are null or good for what the function
+/// does with them.
 pub unsafe fn ask(place: usize, words: &[u64]) -> Status {
     let function = &ASKED[place];
     // A panic must not reach the program's frames; whatever was under way is reported as an unknown error.
@@ -97,7 +99,8 @@ unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<Given>, Statu
         let most = MOST_BYTES / element;
         let size = count.min(most) * element;
         if count > most {
-            // A list may have room for more than it will ever get; a text or an array is as long as it is said to be.
+            // A list may have room for more than it will ever get; a text or an array is as long as it is
+            // said to be.
             let Given::Bytes(counted) = &mut arguments[counter] else {
                 return Err(status::INVALID_ARGUMENT);
             };

@@ -1,5 +1,5 @@
-//! What is answered without the server: starting and ending, words for a status, the names of the program's own processes, and
-//! sets of events, which stay empty.
+//! What is answered without the server: starting and ending, words for a status, the names of the program's
+//! own processes, and sets of events, which stay empty.
 
 use crate::log::{self, Level};
 use crate::session;
@@ -29,7 +29,8 @@ pub extern "C" fn nvmlInit_v2() -> Status {
     traced("nvmlInit_v2", session::initialise())
 }
 
-/// The flags say that a machine without GPUs is fine, and that GPUs need not be attached: here they never are.
+/// The flags say that a machine without GPUs is fine, and that GPUs need not be attached: here they never
+/// are.
 #[allow(non_snake_case)]
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Status {
@@ -75,7 +76,8 @@ pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char
 /// The handle of every set of events: nothing tells them apart.
 const EVENT_SET: usize = 1;
 
-/// Makes a set of events. nvidia-smi makes one before anything else, and goes on when no device can be registered with it.
+/// Makes a set of events. nvidia-smi makes one before anything else, and goes on when no device can be
+/// registered with it.
 ///
 /// # Safety
 /// As `nvml.h` demands: `set` is null or may be written to.

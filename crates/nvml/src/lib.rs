@@ -1,8 +1,10 @@
-//! Causeway's `libnvidia-ml.so.1`: what monitoring programs, PyTorch and NCCL ask about GPUs, answered by a server.
+//! Causeway's `libnvidia-ml.so.1`: what monitoring programs, PyTorch and NCCL ask about GPUs, answered by a
+//! server.
 //!
-//! Every name of `nvml.h` is exported. Nearly all calls are one question to the server's monitor and one answer; no worker is
-//! started, no GPU is touched on behalf of the asker, and nothing that a client asks changes a GPU. The list in
-//! `causeway_api::nvml` says what the arguments of a call mean; the exported symbols are made from it.
+//! Every name of `nvml.h` is exported. Nearly all calls are one question to the server's monitor and one
+//! answer; no worker is started, no GPU is touched on behalf of the asker, and nothing that a client asks
+//! changes a GPU. The list in `causeway_api::nvml` says what the arguments of a call mean; the exported
+//! symbols are made from it.
 //!
 //! | Module | Question it answers |
 //! |---|---|
@@ -40,9 +42,9 @@ mod stubs {
                 #[unsafe(no_mangle)]
                 pub unsafe extern "C" fn $name($($argument: u64),*) -> Status {
                     const PLACE: usize = causeway_api::nvml::place(stringify!($name));
-                    // SAFETY: passed on to the caller. The calling convention of x86-64 has every argument of these
-                    // functions, an integer or a pointer, in one 64-bit register; the bits above a narrower integer
-                    // are not looked at.
+                    // SAFETY: passed on to the caller. The calling convention of x86-64 has every argument of
+                    // these functions, an integer or a pointer, in one 64-bit register; the bits above a
+                    // narrower integer are not looked at.
                     unsafe { call::ask(PLACE, &[$($argument),*]) }
                 }
             )*

@@ -1,7 +1,7 @@
 //! Lines on the program's standard error, each beginning with `causeway:`, as `CAUSEWAY_LOG` says.
 //!
-//! The levels are those of the driver library. Only trouble with the server is an error here; `trace` names every call with what
-//! it answered.
+//! The levels are those of the driver library. Only trouble with the server is an error here; `trace` names
+//! every call with what it answered.
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::LOG;

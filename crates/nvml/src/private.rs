@@ -1,8 +1,9 @@
 //! What NVIDIA's own tools ask for that `nvml.h` does not have.
 //!
-//! nvidia-smi asks for one table of functions and ends where there is none ("Mismatch in versions between nvidia-smi and NVML",
-//! seen with version 535.261). It goes on, and prints N/A, where a function of the table answers that it is not supported; so
-//! all functions of the table that it gets here do that, whatever they are.
+//! nvidia-smi asks for one table of functions and ends where there is none ("Mismatch in versions between
+//! nvidia-smi and NVML", seen with version 535.261). It goes on, and prints N/A, where a function of the
+//! table answers that it is not supported; so all functions of the table that it gets here do that, whatever
+//! they are.
 
 use crate::here::traced;
 use causeway_api::nvml::status::{self, Status};

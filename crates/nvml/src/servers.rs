@@ -1,13 +1,15 @@
 //! Which of several servers is asked, and what do its numbers mean among those of the others?
 //!
-//! Devices are counted through, in the order of `CAUSEWAY_ON`, as CUDA counts them. A call that names a device is its server's,
-//! one that looks for a device goes from server to server, and what is asked of the system as a whole is the first server's.
+//! Devices are counted through, in the order of `CAUSEWAY_ON`, as CUDA counts them. A call that names a
+//! device is its server's, one that looks for a device goes from server to server, and what is asked of the
+//! system as a whole is the first server's.
 
 use causeway_api::nvml::request::{Call, Given, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{DeviceNumber, Function, Mode, NO_DEVICE};
 
-/// Numbers that a server has for its devices, MIG devices among them, which get theirs when they are first told of.
+/// Numbers that a server has for its devices, MIG devices among them, which get theirs when they are first
+/// told of.
 pub const NUMBERS_OF_A_SERVER: DeviceNumber = 1 << 12;
 
 /// Those who can be asked.
@@ -78,8 +80,8 @@ fn place_of(counts: &[u32], call: &Call) -> Result<(usize, u64), Status> {
     Err(status::INVALID_ARGUMENT)
 }
 
-/// The server whose devices a call names, and the call as it is put there. Without a device it is the first one's; one that
-/// names devices of two servers is nobody's.
+/// The server whose devices a call names, and the call as it is put there. Without a device it is the first
+/// one's; one that names devices of two servers is nobody's.
 fn localised(function: &Function, call: &Call) -> Result<(usize, Call), Status> {
     let mut call = call.clone();
     let mut home = None;

@@ -1,8 +1,9 @@
 //! The connections to the servers' monitors, one to each.
 //!
-//! They are opened by the first `nvmlInit` and closed by the last `nvmlShutdown`. One call at a time is under way. A forked child
-//! lets go of its parent's connections and gets its own with its next calls, so that it goes on as it would with a local
-//! driver. A lost connection stays lost until the program calls `nvmlInit` again.
+//! They are opened by the first `nvmlInit` and closed by the last `nvmlShutdown`. One call at a time is under
+//! way. A forked child lets go of its parent's connections and gets its own with its next calls, so that it
+//! goes on as it would with a local driver. A lost connection stays lost until the program calls `nvmlInit`
+//! again.
 
 use crate::log::{self, Level};
 use crate::servers::Servers;
@@ -201,8 +202,9 @@ thread_local! {
 fn watch_forks() {
     static WATCH: Once = Once::new();
     WATCH.call_once(|| {
-        // SAFETY: the functions stay mapped, because the library is linked with `-z nodelete`. Should the system have no
-        // memory for the registration, children share their parent's connections; nothing else depends on it.
+        // SAFETY: the functions stay mapped, because the library is linked with `-z nodelete`. Should the
+        // system have no memory for the registration, children share their parent's connections; nothing else
+        // depends on it.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     });
 }
@@ -221,7 +223,8 @@ extern "C" fn in_child() {
         let Some(mut state) = held.borrow_mut().take() else { return };
         for server in &mut state.servers {
             if let Connection::Open(exchange) = core::mem::replace(&mut server.connection, Connection::None) {
-                // SAFETY: the child owns its copy of the descriptor, and forgets the only thing that names it.
+                // SAFETY: the child owns its copy of the descriptor, and forgets the only thing that names
+                // it.
                 unsafe { libc::close(exchange.descriptor()) };
                 core::mem::forget(exchange);
             }

@@ -1,8 +1,8 @@
 //! Which pieces has a copy, in one, two or three dimensions?
 //!
-//! Pieces follow one another in the order of the copy's bytes as they would lie without gaps, and each is a box on both
-//! sides: part of a row, whole rows of a slice, or whole slices. So a piece is packed and sent by itself, and where one
-//! side of the copy has no gaps, the piece has none there either.
+//! Pieces follow one another in the order of the copy's bytes as they would lie without gaps, and each is a
+//! box on both sides: part of a row, whole rows of a slice, or whole slices. So a piece is packed and sent by
+//! itself, and where one side of the copy has no gaps, the piece has none there either.
 
 use super::plan::Direction;
 
@@ -47,8 +47,9 @@ impl Piece {
     }
 }
 
-/// Cuts a copy into pieces of at most `most` bytes, of about the same size where the copy is one row. Rows are cut only
-/// where one is longer than that, and then at multiples of `grain` bytes; so a piece may be longer where `grain` is.
+/// Cuts a copy into pieces of at most `most` bytes, of about the same size where the copy is one row. Rows
+/// are cut only where one is longer than that, and then at multiples of `grain` bytes; so a piece may be
+/// longer where `grain` is.
 pub fn cut(shape: Shape, most: usize, grain: usize) -> impl Iterator<Item = Piece> {
     let steps = steps(shape, most.max(1), grain.max(1));
     let total = shape.bytes().unwrap_or(0);
@@ -70,13 +71,15 @@ pub fn cut(shape: Shape, most: usize, grain: usize) -> impl Iterator<Item = Piec
     })
 }
 
-/// Pieces are made shorter, where nothing is done beside one of the stages, down to this size, in bytes. The GPU copies that much
-/// in 25 us, and a piece costs about 10 in notices (a virtual machine with an H200, 2026-11-22).
+/// Pieces are made shorter, where nothing is done beside one of the stages, down to this size, in bytes. The
+/// GPU copies that much in 25 us, and a piece costs about 10 in notices (a virtual machine with an H200,
+/// 2026-11-22).
 const LEAST_TAPERED: usize = 1 << 20;
 
-/// Cuts a copy without gaps into pieces of at most `most` bytes. The device's stage of the last piece to a device, and of the
-/// first one from it, has nothing on the wire beside it; so pieces become ever shorter towards that end. (Short first pieces to a
-/// device, for it to begin sooner, cost more than they gain: 2 to 7 % of 8 to 16 MiB on that machine, 2026-11-24.)
+/// Cuts a copy without gaps into pieces of at most `most` bytes. The device's stage of the last piece to a
+/// device, and of the first one from it, has nothing on the wire beside it; so pieces become ever shorter
+/// towards that end. (Short first pieces to a device, for it to begin sooner, cost more than they gain: 2 to
+/// 7 % of 8 to 16 MiB on that machine, 2026-11-24.)
 pub fn cut_tapered(length: usize, most: usize, direction: Direction) -> impl Iterator<Item = Piece> {
     let most = most.max(1);
     let whole = (length / most).saturating_sub(1);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// Bulk lanes that a client opens at least unless `CAUSEWAY_LANES` says otherwise. Measured over TCP on a machine
-/// with an H200, 1 / 2 / 4 / 8 lanes carry 6.9 / 12.9 / 24.6 / 39.0 GB/s; a lane costs a thread at each end.
+/// Bulk lanes that a client opens at least unless `CAUSEWAY_LANES` says otherwise. Measured over TCP on a
+/// machine with an H200, 1 / 2 / 4 / 8 lanes carry 6.9 / 12.9 / 24.6 / 39.0 GB/s; a lane costs a thread at
+/// each end.
 pub const DEFAULT_LANES: u32 = 4;
 
 /// The same where there are cores for that many threads.
@@ -20,9 +21,9 @@ pub const MOST_LANES: u32 = causeway_config::table::LANES_MOST as u32;
 /// The most lanes that a session opens because its network is long.
 pub const MOST_FOR_DISTANCE: u32 = 16;
 
-/// The round trip that one more lane is opened for. The kernel keeps up to 4 MiB under way on a connection (the
-/// third number of `net.ipv4.tcp_wmem`), and fills two thirds of it with data, so that a lane carries 2.7 MiB in each
-/// round trip: 2.2 GB/s at this one, and with [`DEFAULT_LANES`] 10 Gbit/s up to 8 ms.
+/// The round trip that one more lane is opened for. The kernel keeps up to 4 MiB under way on a connection
+/// (the third number of `net.ipv4.tcp_wmem`), and fills two thirds of it with data, so that a lane carries
+/// 2.7 MiB in each round trip: 2.2 GB/s at this one, and with [`DEFAULT_LANES`] 10 Gbit/s up to 8 ms.
 const A_LANE_EACH: Duration = Duration::from_micros(1250);
 
 /// How many lanes keep a network full whose round trip is this long: what is under way must grow with it.

@@ -10,8 +10,8 @@
 //! size   =  number [ "K" | "M" | "G" ]           in powers of two
 //! ```
 //!
-//! A rule without module, direction or sizes is for all of them. What a rule leaves out stays as it would be without it;
-//! of several rules that fit a copy, the last one counts.
+//! A rule without module, direction or sizes is for all of them. What a rule leaves out stays as it would be
+//! without it; of several rules that fit a copy, the last one counts.
 
 use core::fmt;
 
@@ -84,7 +84,8 @@ pub enum PipelineError {
 }
 
 impl Table {
-    /// Reads a table. A semicolon may stand behind the last rule; a text of blanks is the table that changes nothing.
+    /// Reads a table. A semicolon may stand behind the last rule; a text of blanks is the table that changes
+    /// nothing.
     pub fn parse(text: &str) -> Result<Self, PipelineError> {
         let text = text.trim();
         if text.is_empty() {

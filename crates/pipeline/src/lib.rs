@@ -1,12 +1,14 @@
-//! The staging pipeline: how a copy between a program's memory and a GPU is divided, so that its stages overlap.
+//! The staging pipeline: how a copy between a program's memory and a GPU is divided, so that its stages
+//! overlap.
 //!
-//! A copy passes three stages: from the program's memory into staging, over the wire, and from staging to the GPU;
-//! from the GPU it passes them the other way. Pieces of a copy go through the stages one behind the other. How large
-//! they are, how many are under way, and how many lanes and threads work on them is a [`Plan`], which depends on the
-//! size of the copy, its direction and the module that carries it: the stages, and the observation that no single
-//! setting serves all sizes, are those of Reaño and Silla, "Redesigning the rCUDA communication layer for a better
-//! adaptation to the underlying hardware". Everything here decides and nothing here copies: no memory of a program, no
-//! socket and no clock is touched; only [`profile`] reads and writes files.
+//! A copy passes three stages: from the program's memory into staging, over the wire, and from staging to the
+//! GPU; from the GPU it passes them the other way. Pieces of a copy go through the stages one behind the
+//! other. How large they are, how many are under way, and how many lanes and threads work on them is a
+//! [`Plan`], which depends on the size of the copy, its direction and the module that carries it: the stages,
+//! and the observation that no single setting serves all sizes, are those of Reaño and Silla, "Redesigning
+//! the rCUDA communication layer for a better adaptation to the underlying hardware". Everything here decides
+//! and nothing here copies: no memory of a program, no socket and no clock is touched; only [`profile`] reads
+//! and writes files.
 //!
 //! | Module        | Question it answers                                                        |
 //! |---------------|----------------------------------------------------------------------------|

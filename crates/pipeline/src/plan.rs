@@ -69,12 +69,13 @@ impl Plan {
     }
 }
 
-/// Bytes of a chunk, the unit in which lanes take the bytes of a transfer of `length` bytes that `lanes` lanes carry: small
-/// enough that all lanes have work until its end, large enough that the work for a chunk does not show. A quarter of a transfer
-/// is enough up to 512 KiB: what is longer is a piece of a copy as a rule, whose next piece gives the other lanes work (16 MiB from
-/// a device in pieces of 2: 28 GB/s in chunks of 256 KiB, 33 in chunks of 512; 16 cores, 2026-11-23). One that is `spread` is whole
-/// sooner when each lane has a part of it (16 MiB to a device in pieces of 2: 28.5 GB/s in chunks of 512 KiB, 31 in chunks of 256;
-/// medians of 17 rounds, the same day).
+/// Bytes of a chunk, the unit in which lanes take the bytes of a transfer of `length` bytes that `lanes`
+/// lanes carry: small enough that all lanes have work until its end, large enough that the work for a chunk
+/// does not show. A quarter of a transfer is enough up to 512 KiB: what is longer is a piece of a copy as a
+/// rule, whose next piece gives the other lanes work (16 MiB from a device in pieces of 2: 28 GB/s in chunks
+/// of 256 KiB, 33 in chunks of 512; 16 cores, 2026-11-23). One that is `spread` is whole sooner when each
+/// lane has a part of it (16 MiB to a device in pieces of 2: 28.5 GB/s in chunks of 512 KiB, 31 in chunks of
+/// 256; medians of 17 rounds, the same day).
 pub fn chunk_bytes(length: usize, lanes: usize, spread: bool) -> usize {
     const SMALLEST: usize = 256 << 10;
     const LARGEST: usize = 1 << 20;

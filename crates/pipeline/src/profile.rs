@@ -1,8 +1,8 @@
 //! How is what `causeway tune` has measured kept, and found again?
 //!
-//! A profile belongs to a pair of client and server and the module between them. It is a small JSON file in the user's
-//! configuration folder; the plans in it are written in the language of [`language`](super::language), so that a person
-//! can read them, and change them.
+//! A profile belongs to a pair of client and server and the module between them. It is a small JSON file in
+//! the user's configuration folder; the plans in it are written in the language of
+//! [`language`](super::language), so that a person can read them, and change them.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -168,7 +168,8 @@ impl Profile {
         Table::parse(&self.pipeline)
     }
 
-    /// Writes it to `folder`, which is made if it is not there, in place of an older one of the pair; where it lies.
+    /// Writes it to `folder`, which is made if it is not there, in place of an older one of the pair; where
+    /// it lies.
     pub fn write(&self, folder: &Path) -> Result<PathBuf, ProfileError> {
         let path = folder.join(self.pair.file_name());
         let failed = |cause| ProfileError::Write { path: path.clone(), cause };

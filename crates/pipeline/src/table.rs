@@ -12,20 +12,23 @@ const ALL: usize = Plan::MOST_LANES;
 const K: usize = 1 << 10;
 const M: usize = 1 << 20;
 
-/// Plans by the sizes of copies that they serve, up to and without the first number; the last one serves all others.
+/// Plans by the sizes of copies that they serve, up to and without the first number; the last one serves all
+/// others.
 type Steps = [(usize, Plan)];
 
 const fn plan(buffers: usize, buffer_bytes: usize, lanes: usize, threads: usize) -> Plan {
     Plan { buffers, buffer_bytes, lanes, threads }
 }
 
-// The built-in tables follow from what `causeway tune` and `causeway bench pipeline` found on a virtual machine with an H200
-// and 16 cores (2026-11-23; docs/lab). A pinned copy by the GPU reaches 22 GB/s at 256 KiB, 40 at 1 MiB, 50 at 4 MiB and
-// 54 at 16 MiB. Where threads copy, there are as many as cores, up to 16: a copy is short.
+// The built-in tables follow from what `causeway tune` and `causeway bench pipeline` found on a virtual
+// machine with an H200 and 16 cores (2026-11-23; docs/lab). A pinned copy by the GPU reaches 22 GB/s at 256
+// KiB, 40 at 1 MiB, 50 at 4 MiB and 54 at 16 MiB. Where threads copy, there are as many as cores, up to 16: a
+// copy is short.
 
-/// Over TCP the lanes' threads are what copies to and from the program's memory, and a plan takes all lanes that a session has, which
-/// are as many as the length of its network asks for. Each piece costs notices at both ends and each chunk some 10 us on its lane, so
-/// pieces are longer in longer copies; pieces of half a megabyte more or less cost 3 % (2026-11-24, some thousand copies in turns).
+/// Over TCP the lanes' threads are what copies to and from the program's memory, and a plan takes all lanes
+/// that a session has, which are as many as the length of its network asks for. Each piece costs notices at
+/// both ends and each chunk some 10 us on its lane, so pieces are longer in longer copies; pieces of half a
+/// megabyte more or less cost 3 % (2026-11-24, some thousand copies in turns).
 const TCP_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (LONG, plan(8, M, ALL, 4)),
@@ -37,8 +40,8 @@ const TCP_TO: &Steps = &[
     (usize::MAX, plan(16, 6 * M, ALL, 4)),
 ];
 
-/// What the GPU has written is sent sooner in short pieces, of which many are asked for ahead; short copies are over before all
-/// lanes are awake.
+/// What the GPU has written is sent sooner in short pieces, of which many are asked for ahead; short copies
+/// are over before all lanes are awake.
 const TCP_FROM: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (LONG, plan(8, M, 4, 1)),
@@ -46,22 +49,23 @@ const TCP_FROM: &Steps = &[
     (usize::MAX, plan(8, 2 * M, ALL, 4)),
 ];
 
-/// From this many bytes on a copy from a device takes all lanes. With four lanes 4 MiB take a tenth longer than with eight, and
-/// 8 MiB a sixth.
+/// From this many bytes on a copy from a device takes all lanes. With four lanes 4 MiB take a tenth longer
+/// than with eight, and 8 MiB a sixth.
 const LONG: usize = 4 * M;
 
-/// Pieces of more bytes stay in the caches on their way to a device within a host, in memory that was used last; others are
-/// written past the caches. A device reads 30 GB/s from caches and 54 from memory, so that whoever waits for a copy of
-/// 16 MiB has it sooner from there. But a copy that is too long for the caches comes from memory itself, and passes there three
-/// times then: 256 MiB to a device, and rows of asynchronous copies, are a fifth faster by way of the caches (a virtual machine with
-/// an H200, 2026-11-23).
+/// Pieces of more bytes stay in the caches on their way to a device within a host, in memory that was used
+/// last; others are written past the caches. A device reads 30 GB/s from caches and 54 from memory, so that
+/// whoever waits for a copy of 16 MiB has it sooner from there. But a copy that is too long for the caches
+/// comes from memory itself, and passes there three times then: 256 MiB to a device, and rows of asynchronous
+/// copies, are a fifth faster by way of the caches (a virtual machine with an H200, 2026-11-23).
 pub const PAST_CACHES_UP_TO: usize = 4 * M;
 
 /// Bytes of the longest piece of a copy over TCP, on long networks.
 const LONGEST_PIECE: usize = 8 * M;
 
-/// Over shared memory the copying threads are the first stage. Pieces of 1 MiB are quick to fill, and the GPU begins early. Long copies
-/// fill pieces while the device reads others: more than eight threads take memory from it then.
+/// Over shared memory the copying threads are the first stage. Pieces of 1 MiB are quick to fill, and the GPU
+/// begins early. Long copies fill pieces while the device reads others: more than eight threads take memory
+/// from it then.
 const SHM_TO: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (M, plan(4, 512 * K, 2, 8)),
@@ -70,9 +74,9 @@ const SHM_TO: &Steps = &[
     (usize::MAX, plan(8, 4 * M, 8, 8)),
 ];
 
-/// What the GPU has written is in the caches of no core, and longer copies gain from somewhat longer pieces. There four cores are left
-/// to whoever receives the pieces: sixteen threads took 1.95 to 2.2 ms for four copies of 16 MiB at a time, twelve 1.75 to 1.8 (a
-/// virtual machine with an H100 and 16 cores, 2026-11-24).
+/// What the GPU has written is in the caches of no core, and longer copies gain from somewhat longer pieces.
+/// There four cores are left to whoever receives the pieces: sixteen threads took 1.95 to 2.2 ms for four
+/// copies of 16 MiB at a time, twelve 1.75 to 1.8 (a virtual machine with an H100 and 16 cores, 2026-11-24).
 const SHM_FROM: &Steps = &[
     (256 * K, plan(1, 256 * K, 1, 1)),
     (M, plan(4, 512 * K, 2, 8)),
@@ -105,10 +109,11 @@ pub fn built_in(module: TransportKind, direction: Direction, bytes: usize) -> Pl
 
 /// Changes of the built-in plans for a network with this round trip.
 ///
-/// The pieces of a copy from a device are asked for, and the next one when the oldest has come. On a long network the question
-/// takes half a round trip, and bytes that a lane has lost hold up their piece for another one or more, in which all lanes may run out of
-/// what was asked for. So there pieces are as long as they may be, and as many are under way as the network wants lanes, eight
-/// at least: three times the bytes that the kernel keeps under way on these.
+/// The pieces of a copy from a device are asked for, and the next one when the oldest has come. On a long
+/// network the question takes half a round trip, and bytes that a lane has lost hold up their piece for
+/// another one or more, in which all lanes may run out of what was asked for. So there pieces are as long as
+/// they may be, and as many are under way as the network wants lanes, eight at least: three times the bytes
+/// that the kernel keeps under way on these.
 pub fn for_distance(round_trip: Duration) -> Table {
     if !is_long(round_trip) {
         return Table::default();

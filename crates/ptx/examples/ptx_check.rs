@@ -1,5 +1,5 @@
-//! Says whether the software GPU can run PTX files: `cargo run -p causeway-ptx --example ptx_check -- FILE...` (all
-//! files given are linked into one program).
+//! Says whether the software GPU can run PTX files: `cargo run -p causeway-ptx --example ptx_check --
+//! FILE...` (all files given are linked into one program).
 
 use std::process::ExitCode;
 

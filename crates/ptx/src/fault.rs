@@ -24,13 +24,15 @@ impl fmt::Display for ThreadPlace {
 
 /// Why a launch did not run to its end.
 ///
-/// The first fault of a launch ends it: blocks that have not started do not start. Memory written until then stays written.
+/// The first fault of a launch ends it: blocks that have not started do not start. Memory written until then
+/// stays written.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Fault {
     /// An access outside of live memory (CUDA: `ILLEGAL_ADDRESS`).
     #[error("{at} touched address {address:#x}, which is not device memory")]
     IllegalAddress {
-        /// The address: generic for global and generic accesses, an offset in the window for shared and local ones.
+        /// The address: generic for global and generic accesses, an offset in the window for shared and local
+        /// ones.
         address: u64,
         /// Who did it.
         at: ThreadPlace,
@@ -67,7 +69,8 @@ pub enum Fault {
         /// Who did it.
         at: ThreadPlace,
     },
-    /// An indirect call to something that is not a function, or an illegal operand (CUDA: `ILLEGAL_INSTRUCTION`).
+    /// An indirect call to something that is not a function, or an illegal operand (CUDA:
+    /// `ILLEGAL_INSTRUCTION`).
     #[error("{at} executed an illegal instruction: {reason}")]
     IllegalInstruction {
         /// What was wrong.
@@ -75,7 +78,8 @@ pub enum Fault {
         /// Who did it.
         at: ThreadPlace,
     },
-    /// The threads of a block wait for each other for ever. A GPU would hang until its watchdog ends the launch (CUDA: `LAUNCH_TIMEOUT`).
+    /// The threads of a block wait for each other for ever. A GPU would hang until its watchdog ends the
+    /// launch (CUDA: `LAUNCH_TIMEOUT`).
     #[error("{at} waits at a barrier or warp operation that the other threads it names never reach")]
     Deadlock {
         /// One of the waiting threads.

@@ -63,7 +63,8 @@ pub(crate) fn native_target() -> Result<Arc<dyn TargetIsa>, String> {
 }
 
 impl CompiledKernel {
-    /// Generates code. `variables` are the addresses of the program's variables; shared ones are taken from `layout`.
+    /// Generates code. `variables` are the addresses of the program's variables; shared ones are taken from
+    /// `layout`.
     pub(crate) fn compile(
         image: &Image,
         kernel: FunctionId,

@@ -1,7 +1,8 @@
 //! The instructions of PTX that the software GPU does not have.
 //!
-//! A kernel that contains one, or calls a function that does, is refused by itself. The parser does not read the operands of such an
-//! instruction, some of which have forms of their own; a word that is neither here nor in the instruction table is no instruction.
+//! A kernel that contains one, or calls a function that does, is refused by itself. The parser does not read
+//! the operands of such an instruction, some of which have forms of their own; a word that is neither here
+//! nor in the instruction table is no instruction.
 
 /// Opcodes up to PTX 9.5, sorted.
 const OPCODES: [&str; 40] = [

@@ -1,4 +1,5 @@
-//! Joins the sources of a program: every name gets its function or variable, and every kernel what it can reach.
+//! Joins the sources of a program: every name gets its function or variable, and every kernel what it can
+//! reach.
 
 use std::collections::HashMap;
 
@@ -113,8 +114,8 @@ pub(crate) struct Reachable {
 const WAITING_OPCODES: [&str; 10] =
     ["bar", "barrier", "shfl", "vote", "match", "mbarrier", "activemask", "redux", "elect", "nanosleep"];
 
-/// Whether an instruction waits for other threads. An ordered load counts, since a loop around it may poll for what
-/// another thread stores.
+/// Whether an instruction waits for other threads. An ordered load counts, since a loop around it may poll
+/// for what another thread stores.
 fn waits_for_others(instruction: &Instruction) -> bool {
     let ordered = |modifier: &String| matches!(modifier.as_str(), "volatile" | "relaxed" | "acquire");
     WAITING_OPCODES.contains(&instruction.opcode.as_str())
@@ -200,7 +201,8 @@ pub(crate) fn link(modules: Vec<Module>) -> Result<Image, LinkError> {
     Ok(image)
 }
 
-/// Enters a definition in the names all sources share. `false`: an earlier weak or visible one counts instead.
+/// Enters a definition in the names all sources share. `false`: an earlier weak or visible one counts
+/// instead.
 fn publish_name(
     shared: &mut HashMap<String, (Symbol, Linkage)>,
     name: &str,
@@ -267,8 +269,8 @@ impl Image {
         if missing.is_empty() { Ok(()) } else { Err(LinkError::Unresolved(missing)) }
     }
 
-    /// What `kernel` may execute or touch. Functions that can be called indirectly are all those whose address is
-    /// taken anywhere, since a pointer made by one kernel can be used by another.
+    /// What `kernel` may execute or touch. Functions that can be called indirectly are all those whose
+    /// address is taken anywhere, since a pointer made by one kernel can be used by another.
     pub(crate) fn reach(&self, kernel: FunctionId) -> Reachable {
         let mut reach = Reachable::default();
         let mut seen = vec![false; self.functions.len()];

@@ -44,7 +44,8 @@ pub struct LaunchConfig<'a> {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
-    /// The parameter buffer, laid out as [`crate::Kernel::parameters`] says; at least [`crate::Kernel::parameter_bytes`] long.
+    /// The parameter buffer, laid out as [`crate::Kernel::parameters`] says; at least
+    /// [`crate::Kernel::parameter_bytes`] long.
     pub params: &'a [u8],
 }
 
@@ -59,8 +60,8 @@ pub struct Loaded {
 }
 
 impl Program {
-    /// Allocates and initialises the program's variables in `space`; those declared `__managed__` are those of
-    /// `shared`, if that is given, which must be of the same program and stay loaded as long.
+    /// Allocates and initialises the program's variables in `space`; those declared `__managed__` are those
+    /// of `shared`, if that is given, which must be of the same program and stay loaded as long.
     ///
     /// Machine code is generated kernel by kernel, when a kernel is first launched.
     ///
@@ -96,7 +97,8 @@ impl Loaded {
     /// Generates the machine code of a kernel now, so that its first launch need not wait for it.
     ///
     /// # Errors
-    /// [`Fault::UnknownKernel`], [`Fault::Unsupported`], or [`Fault::OutOfResources`] when no code can be generated.
+    /// [`Fault::UnknownKernel`], [`Fault::Unsupported`], or [`Fault::OutOfResources`] when no code can be
+    /// generated.
     pub fn prepare(&self, kernel: &str) -> Result<(), Fault> {
         let index =
             self.program.kernel_index(kernel).ok_or_else(|| Fault::UnknownKernel(kernel.to_owned()))?;

@@ -11,8 +11,8 @@ use crate::run::Launch;
 
 /// A number of threads, shared by all launches of a process.
 ///
-/// The thread that launches a kernel works on it too, so a launch of a single block never changes threads; the
-/// pool's threads join launches of several blocks.
+/// The thread that launches a kernel works on it too, so a launch of a single block never changes threads;
+/// the pool's threads join launches of several blocks.
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<PoolShared>,

@@ -41,8 +41,8 @@ impl SignatureId {
 
 /// The signatures of a program's functions, each once.
 ///
-/// A hash would not do in their place: programs come from anyone, and whoever chooses the sizes finds two lists of
-/// them with the same hash.
+/// A hash would not do in their place: programs come from anyone, and whoever chooses the sizes finds two
+/// lists of them with the same hash.
 #[derive(Debug, Default)]
 pub(crate) struct Signatures {
     numbers: HashMap<Signature, SignatureId>,

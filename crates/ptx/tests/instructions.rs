@@ -4,8 +4,9 @@ mod common;
 
 use common::{Device, Params};
 
-/// Runs instructions on registers %r1, %r2, %r3 (32 bits), %rd1, %rd2, %rd3 (64 bits), %f1..3 and %fd1..3 (the same
-/// bits as floating-point numbers) and returns the bits of %r9, %rd9, whichever `result` names, as 64 bits.
+/// Runs instructions on registers %r1, %r2, %r3 (32 bits), %rd1, %rd2, %rd3 (64 bits), %f1..3 and %fd1..3
+/// (the same bits as floating-point numbers) and returns the bits of %r9, %rd9, whichever `result` names, as
+/// 64 bits.
 fn evaluate(code: &str, result: &str, inputs: [u64; 3]) -> u64 {
     let declared = match result {
         "%r9" => "cvt.u64.u32 %rd0, %r9;",

@@ -164,7 +164,8 @@ fn local_variables_outside_of_functions_are_refused() {
 
 #[test]
 fn types_that_an_instruction_does_not_have_are_refused() {
-    // A floating-point argument of a runtime function that takes integers would be whatever the register held.
+    // A floating-point argument of a runtime function that takes integers would be whatever the register
+    // held.
     for (declarations, instruction) in [
         (".reg .f32 a;", "prmt.f32 a, a, a, a"),
         (".reg .f32 a;", "bmsk.clamp.f32 a, a, a"),

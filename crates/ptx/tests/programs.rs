@@ -5,7 +5,8 @@ mod common;
 use causeway_ptx::Fault;
 use common::{Device, Params, noise};
 
-/// Runs a test with the PTX of both code generators of nvcc 13: the older one for `sm_75`, the newer for `sm_100`.
+/// Runs a test with the PTX of both code generators of nvcc 13: the older one for `sm_75`, the newer for
+/// `sm_100`.
 macro_rules! for_each_target {
     ($name:literal, $test:expr) => {
         for source in [

@@ -1,5 +1,5 @@
-//! Kernels made at random that try to leave their memory by every kind of access. None may write or read memory of
-//! the worker, and none may end the process.
+//! Kernels made at random that try to leave their memory by every kind of access. None may write or read
+//! memory of the worker, and none may end the process.
 
 #[path = "../../../fuzz/src/ptx/mod.rs"]
 mod ptx;

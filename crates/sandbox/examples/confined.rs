@@ -1,7 +1,8 @@
 //! A process that confines itself and says what it can still do, for `tests/confinement.rs`.
 //!
-//! `confined WRITABLE FORBIDDEN`: a folder that it may write to, and one whose permissions let everybody in but which it may not reach.
-//! One line an attempt: its name, and `done` or why not. `confined threads`: it tries to confine itself with two threads.
+//! `confined WRITABLE FORBIDDEN`: a folder that it may write to, and one whose permissions let everybody in
+//! but which it may not reach. One line an attempt: its name, and `done` or why not. `confined threads`: it
+//! tries to confine itself with two threads.
 
 use std::fs;
 use std::io;

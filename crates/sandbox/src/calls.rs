@@ -1,8 +1,9 @@
 //! Which system calls may a process make?
 //!
-//! Those that are listed here; any other fails with `EPERM`, which drivers and libraries take as a kernel that does not have the
-//! call. The kernel remembers which calls are allowed whatever their arguments are, so that these cost nothing
-//! (`seccomp_cache_check_allow`, Linux 5.11); only the few whose arguments matter are looked at each time.
+//! Those that are listed here; any other fails with `EPERM`, which drivers and libraries take as a kernel
+//! that does not have the call. The kernel remembers which calls are allowed whatever their arguments are, so
+//! that these cost nothing (`seccomp_cache_check_allow`, Linux 5.11); only the few whose arguments matter are
+//! looked at each time.
 
 use std::collections::BTreeMap;
 
@@ -203,8 +204,8 @@ const PRCTL: &[i32] = &[
     libc::PR_SET_VMA,
 ];
 
-/// Requests that put input into a terminal, such as the one that a worker may have as standard error: whoever reads it there would
-/// take it for the server's owner's.
+/// Requests that put input into a terminal, such as the one that a worker may have as standard error: whoever
+/// reads it there would take it for the server's owner's.
 const TERMINAL_INPUT: &[u64] = &[libc::TIOCSTI, TIOCLINUX];
 
 /// `TIOCLINUX` of `asm-generic/ioctls.h`, which pastes into a console.
@@ -223,8 +224,8 @@ pub enum CallsError {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Keeps this process, with all its threads, from every system call but those listed here. With `cards` it may ask the kernel of
-/// RDMA devices, by a netlink socket of that kind.
+/// Keeps this process, with all its threads, from every system call but those listed here. With `cards` it
+/// may ask the kernel of RDMA devices, by a netlink socket of that kind.
 pub fn restrict(cards: bool) -> Result<(), CallsError> {
     let programs = [without_clone3()?, allowed(std::process::id(), cards)?];
     for program in &programs {
@@ -233,8 +234,8 @@ pub fn restrict(cards: bool) -> Result<(), CallsError> {
     Ok(())
 }
 
-/// `clone3` has its flags in memory, where they cannot be looked at. The C library asks for `clone` when the kernel seems not to
-/// have it.
+/// `clone3` has its flags in memory, where they cannot be looked at. The C library asks for `clone` when the
+/// kernel seems not to have it.
 fn without_clone3() -> Result<BpfProgram, CallsError> {
     let rules = Rules::from([(libc::SYS_clone3, Vec::new())]);
     program(rules, SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32))
@@ -272,7 +273,8 @@ fn allowed(process: u32, cards: bool) -> Result<BpfProgram, CallsError> {
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
 }
 
-/// A rule for calls whose arguments, by their places, compare so. They are compared as 32 bits, which all of them are.
+/// A rule for calls whose arguments, by their places, compare so. They are compared as 32 bits, which all of
+/// them are.
 fn when(arguments: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
     let condition = |(place, comparison, value): &(u8, SeccompCmpOp, u64)| {
         SeccompCondition::new(*place, SeccompCmpArgLen::Dword, comparison.clone(), *value)

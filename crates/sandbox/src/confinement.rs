@@ -76,7 +76,8 @@ impl Confinement {
         Ok(credentials::die_with(self.broker)?)
     }
 
-    /// Gives up the system calls that a session does not need, in all threads. Nothing can be started, opened or traced from here on.
+    /// Gives up the system calls that a session does not need, in all threads. Nothing can be started, opened
+    /// or traced from here on.
     pub fn close(&self) -> Result<(), ConfinementError> {
         if self.calls {
             calls::restrict(self.cards)?;

@@ -47,8 +47,8 @@ pub fn gain_nothing() -> Result<(), CredentialsError> {
     set_no_new_privs(true).map_err(refused("promise to gain no rights"))
 }
 
-/// Gives up every capability, now and for programs that are started, and becomes `user` if one is given, with a group of the same
-/// number and `groups` besides. The calling thread must be the only one.
+/// Gives up every capability, now and for programs that are started, and becomes `user` if one is given, with
+/// a group of the same number and `groups` besides. The calling thread must be the only one.
 pub fn give_up(user: Option<u32>, groups: &[u32]) -> Result<(), CredentialsError> {
     let before = capabilities(None).map_err(refused("ask for its capabilities"))?;
     if before.effective.contains(CapabilitySet::SETPCAP) {

@@ -1,7 +1,7 @@
 //! Where does the driver keep what it compiles for a process?
 //!
-//! Processes with users of their own cannot write to one folder, nor should they: what one leaves there another would run. So each
-//! user has one, which a later session finds that gets the same user.
+//! Processes with users of their own cannot write to one folder, nor should they: what one leaves there
+//! another would run. So each user has one, which a later session finds that gets the same user.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -21,8 +21,8 @@ pub enum DriverCaches {
 }
 
 impl DriverCaches {
-    /// Those of a server; `own_users`: its processes have users of their own. Nothing where the driver is told to keep nothing, or
-    /// knows of no place.
+    /// Those of a server; `own_users`: its processes have users of their own. Nothing where the driver is
+    /// told to keep nothing, or knows of no place.
     pub fn of(own_users: bool) -> Option<Self> {
         let variable = |name| std::env::var_os(name);
         if variable("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1") {
@@ -37,7 +37,8 @@ impl DriverCaches {
         folder.map(Self::One)
     }
 
-    /// The folder of one user, made if it is not there. Where it cannot be made, the driver compiles each time.
+    /// The folder of one user, made if it is not there. Where it cannot be made, the driver compiles each
+    /// time.
     pub fn folder_of(&self, user: Option<u32>) -> Option<PathBuf> {
         let folder = match (self, user) {
             (Self::Each(folders), Some(user)) => folders.join(user.to_string()),

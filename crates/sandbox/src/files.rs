@@ -1,9 +1,9 @@
 //! Which files does a process reach?
 //!
-//! The libraries of the system, for the driver; what the kernel tells in `/proc` and `/sys`; the nodes of devices; and the folder
-//! in which the driver keeps what it has compiled. Landlock keeps the rest from it, whatever the permissions of the files say, and
-//! no file can be executed. It also keeps the process from tracing others, and from ABI 4 and 6 on from TCP, from abstract sockets
-//! and from signalling others.
+//! The libraries of the system, for the driver; what the kernel tells in `/proc` and `/sys`; the nodes of
+//! devices; and the folder in which the driver keeps what it has compiled. Landlock keeps the rest from it,
+//! whatever the permissions of the files say, and no file can be executed. It also keeps the process from
+//! tracing others, and from ABI 4 and 6 on from TCP, from abstract sockets and from signalling others.
 
 use causeway_config::Variable;
 use causeway_config::read::PROCESS;
@@ -108,7 +108,8 @@ fn devices(folder: &Path) -> Vec<PathBuf> {
     names.filter(is_needed).map(|name| folder.join(name)).collect()
 }
 
-/// Keeps this process from all files but those it needs, and those in `writable`, which are folders of its own.
+/// Keeps this process from all files but those it needs, and those in `writable`, which are folders of its
+/// own.
 pub fn restrict(writable: &[PathBuf]) -> Result<(), FilesError> {
     let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
     let device = read | AccessFs::WriteFile | AccessFs::IoctlDev;
@@ -118,7 +119,8 @@ pub fn restrict(writable: &[PathBuf]) -> Result<(), FilesError> {
         | AccessFs::RemoveFile
         | AccessFs::RemoveDir
         | AccessFs::Refer;
-    // NVIDIA's driver gives its threads names by files, which it empties first; without that it does not start (580.159).
+    // NVIDIA's driver gives its threads names by files, which it empties first; without that it does not
+    // start (580.159).
     let named = AccessFs::WriteFile | AccessFs::Truncate;
     // A folder of NVIDIA's MPS has a socket.
     let own = read | made | changed | AccessFs::ResolveUnix;
@@ -137,8 +139,8 @@ pub fn restrict(writable: &[PathBuf]) -> Result<(), FilesError> {
     if outcome.ruleset == RulesetStatus::NotEnforced { Err(FilesError::NotEnforced) } else { Ok(()) }
 }
 
-/// The folder of this process's threads, open for as long as the process lives: a rule holds for what the kernel keeps of the folder,
-/// and of a folder in `/proc` that nobody has open it keeps nothing.
+/// The folder of this process's threads, open for as long as the process lives: a rule holds for what the
+/// kernel keeps of the folder, and of a folder in `/proc` that nobody has open it keeps nothing.
 fn own_threads() -> Result<&'static PathFd, FilesError> {
     static THREADS: OnceLock<PathFd> = OnceLock::new();
     match THREADS.get() {

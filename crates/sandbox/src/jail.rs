@@ -20,8 +20,8 @@ use crate::users::User;
 pub enum Purpose {
     /// It executes what clients send, or answers them: everything is kept from it that it does not need.
     Clients,
-    /// It says what this machine is like to processes like it, and tries system calls and files for that. It does nothing that a
-    /// client could choose.
+    /// It says what this machine is like to processes like it, and tries system calls and files for that. It
+    /// does nothing that a client could choose.
     Diagnosis,
 }
 
@@ -109,7 +109,8 @@ pub struct BeforeExec {
 }
 
 impl BeforeExec {
-    /// Joins its groups, takes its limits and leaves the network. Async-signal-safe: it may run between `fork` and `exec`.
+    /// Joins its groups, takes its limits and leaves the network. Async-signal-safe: it may run between
+    /// `fork` and `exec`.
     pub fn apply(&self) -> io::Result<()> {
         if !self.is_on {
             return Ok(());

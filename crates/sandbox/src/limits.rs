@@ -6,12 +6,12 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Threads, and in a control group also processes, of one worker. A driver has some tens of threads, the lanes up to 32, the
-/// software GPU one a core.
+/// Threads, and in a control group also processes, of one worker. A driver has some tens of threads, the
+/// lanes up to 32, the software GPU one a core.
 pub const MOST_THREADS: u64 = 4096;
 
-/// When memory runs out, workers go before the rest of the machine, the broker and their clients among them. 1000 would be first
-/// of all.
+/// When memory runs out, workers go before the rest of the machine, the broker and their clients among them.
+/// 1000 would be first of all.
 const OUT_OF_MEMORY_SCORE: &[u8] = b"500";
 
 /// Sets the limits of this process. Async-signal-safe: it runs between `fork` and `exec`.
@@ -22,13 +22,14 @@ pub fn set() -> io::Result<()> {
     Ok(())
 }
 
-/// Offers this process to the kernel for when memory runs out. It must be dumpable: the file is root's otherwise.
+/// Offers this process to the kernel for when memory runs out. It must be dumpable: the file is root's
+/// otherwise.
 pub fn go_first_without_memory() -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE)
 }
 
-/// Lets this process lock as much memory as its control group has. Network cards and the driver lock what they read and write; the
-/// capability by which root does so without limit goes with the others.
+/// Lets this process lock as much memory as its control group has. Network cards and the driver lock what
+/// they read and write; the capability by which root does so without limit goes with the others.
 fn unlock_memory() {
     let unlimited = Rlimit { current: None, maximum: None };
     if setrlimit(Resource::Memlock, unlimited).is_err() {

@@ -1,6 +1,7 @@
 //! Which network does a process see?
 //!
-//! One without any device, which all workers of a server share. Sockets that were handed to a worker keep their own network.
+//! One without any device, which all workers of a server share. Sockets that were handed to a worker keep
+//! their own network.
 
 use std::fs::File;
 use std::io;

@@ -1,7 +1,7 @@
 //! Are the GPU's device nodes there, which nobody can make any more then?
 //!
-//! NVIDIA's driver library makes missing nodes by a helper with root's rights, `nvidia-modprobe`. A confined worker starts no
-//! program, so the broker has it run once before.
+//! NVIDIA's driver library makes missing nodes by a helper with root's rights, `nvidia-modprobe`. A confined
+//! worker starts no program, so the broker has it run once before.
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -95,7 +95,8 @@ fn minor(information: &str) -> Option<u32> {
     information.lines().find_map(|line| line.strip_prefix("Device Minor:"))?.trim().parse().ok()
 }
 
-/// What the helper is told: `-c N` makes the node of a GPU, `-u` those of unified memory, and it always makes that for control.
+/// What the helper is told: `-c N` makes the node of a GPU, `-u` those of unified memory, and it always makes
+/// that for control.
 fn arguments(missing: &[PathBuf]) -> Vec<String> {
     let mut arguments = vec!["-u".to_owned()];
     for node in missing {

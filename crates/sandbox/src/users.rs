@@ -1,7 +1,8 @@
 //! As which user does a process run?
 //!
-//! A server that is root gives every process a user of its own: what one of them could reach by being somebody, another cannot.
-//! The lowest free number is taken, so that what the driver keeps per user is found again.
+//! A server that is root gives every process a user of its own: what one of them could reach by being
+//! somebody, another cannot. The lowest free number is taken, so that what the driver keeps per user is found
+//! again.
 
 use core::fmt;
 use core::str::FromStr;
@@ -31,12 +32,14 @@ pub struct BadUsers {
 }
 
 impl UserRange {
-    /// Above what distributions, systemd (61184 to 65519; containers up to 1879048191), `/etc/subuid` and SSSD (up to 2000200000)
-    /// give away, below systemd's foreign users (from 2147352576 on) and the numbers that some file systems take as negative ones.
-    /// See <https://systemd.io/UIDS-GIDS> and sssd-ldap(5), `ldap_idmap_range_max`.
+    /// Above what distributions, systemd (61184 to 65519; containers up to 1879048191), `/etc/subuid` and
+    /// SSSD (up to 2000200000) give away, below systemd's foreign users (from 2147352576 on) and the numbers
+    /// that some file systems take as negative ones. See <https://systemd.io/UIDS-GIDS> and sssd-ldap(5),
+    /// `ldap_idmap_range_max`.
     pub const DEFAULT: Self = Self { first: 2_100_000_000, last: 2_100_004_095 };
 
-    /// The users from `first` to `last`; nothing if there are none, or if root is among them or the number that means no user.
+    /// The users from `first` to `last`; nothing if there are none, or if root is among them or the number
+    /// that means no user.
     pub fn new(first: u32, last: u32) -> Option<Self> {
         (0 < first && first <= last && last < u32::MAX).then_some(Self { first, last })
     }

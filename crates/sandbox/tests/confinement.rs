@@ -1,4 +1,5 @@
-//! What can a process still do that has confined itself? Each test has one of its own (`examples/confined.rs`).
+//! What can a process still do that has confined itself? Each test has one of its own
+//! (`examples/confined.rs`).
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;

@@ -2,8 +2,8 @@
 //! client gives.
 //!
 //! `echo` sends every message and transfer back; `refuse` turns the client away; `exit` and `crash` end
-//! before the client is answered; `stay` goes on when its client has gone; `stop` is stopped by a signal, and `hang` does not come to
-//! the end of its first command.
+//! before the client is answered; `stay` goes on when its client has gone; `stop` is stopped by a signal, and
+//! `hang` does not come to the end of its first command.
 
 use std::process::ExitCode;
 use std::time::Duration;

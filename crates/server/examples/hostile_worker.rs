@@ -1,9 +1,10 @@
-//! A worker that has come to run foreign code, for tests of the sandbox: once it is confined as every worker is, it tries what such
-//! code would try, and tells its client how each attempt ended.
+//! A worker that has come to run foreign code, for tests of the sandbox: once it is confined as every worker
+//! is, it tries what such code would try, and tells its client how each attempt ended.
 //!
-//! The program name that its client gives says what to try, with blanks between the words: `key FILE`, `trace PROCESS`, `memory BYTES`,
-//! and others without more words. The answer is the snapshot of the welcome, one line an attempt: its name, and `done` or why it was
-//! refused. An attempt for memory comes after the welcome, since it may end the process.
+//! The program name that its client gives says what to try, with blanks between the words: `key FILE`, `trace
+//! PROCESS`, `memory BYTES`, and others without more words. The answer is the snapshot of the welcome, one
+//! line an attempt: its name, and `done` or why it was refused. An attempt for memory comes after the
+//! welcome, since it may end the process.
 
 use std::fs::File;
 use std::io;
@@ -87,7 +88,8 @@ fn trace(process: &str) -> Vec<(&'static str, io::Result<()>)> {
     let mut bytes = [0_u8; 8];
     let here = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let there = libc::iovec { iov_base: 0x40_0000 as *mut libc::c_void, iov_len: bytes.len() };
-    // SAFETY: these calls take numbers, and two locals that say where bytes go; what they do to another process is the test.
+    // SAFETY: these calls take numbers, and two locals that say where bytes go; what they do to another
+    // process is the test.
     unsafe {
         vec![
             ("attach", outcome(libc::ptrace(libc::PTRACE_ATTACH, number, 0, 0))),

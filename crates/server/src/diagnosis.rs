@@ -1,7 +1,7 @@
 //! A diagnosis: a process of its own says what the server's machine is like, to one client, and ends.
 //!
-//! It starts NVIDIA's driver, if there is one, which the broker must neither wait for nor end with; and it has what
-//! workers have: the server's limits, container and user.
+//! It starts NVIDIA's driver, if there is one, which the broker must neither wait for nor end with; and it
+//! has what workers have: the server's limits, container and user.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The monitor: the process that answers all monitoring sessions.
 //!
-//! A client has one thread here, which waits for its questions and lets the back end answer them one at a time. Nothing that a
-//! client asks changes a GPU: calls that would are not in the list.
+//! A client has one thread here, which waits for its questions and lets the back end answer them one at a
+//! time. Nothing that a client asks changes a GPU: calls that would are not in the list.
 
 use std::collections::HashMap;
 use std::net::TcpStream;
@@ -39,8 +39,8 @@ struct Shared {
     control: Control,
     /// What answers, once it has been opened.
     monitor: Mutex<Option<Arc<dyn Monitor>>>,
-    /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever has it and finds no
-    /// message waiting knows all that has been said.
+    /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever
+    /// has it and finds no message waiting knows all that has been said.
     workers: Mutex<HashMap<u32, WorkerOf>>,
     clients: Mutex<SessionSlots>,
 }
@@ -143,7 +143,8 @@ impl Shared {
         }
     }
 
-    /// The processes that clients on this host run on the server's GPUs, as far as the broker had told of them when this was asked.
+    /// The processes that clients on this host run on the server's GPUs, as far as the broker had told of
+    /// them when this was asked.
     fn own_processes(&self, host: &str) -> Vec<OwnProcess> {
         let deadline = Instant::now() + PATIENCE;
         let mut workers = self.workers.lock();

@@ -19,7 +19,8 @@ use support::{assert_echo, config, open, refusal, wait_for_sessions};
 /// How long an honest caller may take to be served, on a machine that does other things besides.
 const SOON: Duration = Duration::from_secs(5);
 
-/// How long a caller may take that says nothing: so much longer that it shows when somebody has to wait for that.
+/// How long a caller may take that says nothing: so much longer that it shows when somebody has to wait for
+/// that.
 const LONG: Duration = Duration::from_secs(30);
 
 /// What is counted belongs to this process, so one test at a time has it.
@@ -161,7 +162,8 @@ fn there_are_so_many_sessions_in_all() {
     assert!(error.to_string().contains("give a smaller number"), "{error}");
 }
 
-/// Has the worker do what its client's program stands for, and waits until the client hears that it has ended.
+/// Has the worker do what its client's program stands for, and waits until the client hears that it has
+/// ended.
 #[track_caller]
 fn must_end(mut session: Session) {
     session.link.send(|out| out.extend_from_slice(b"now")).unwrap();

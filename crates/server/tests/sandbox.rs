@@ -1,6 +1,7 @@
 //! What can a worker do that has come to run foreign code?
 //!
-//! A broker starts one that tries (`examples/hostile_worker.rs`). What the machine of the test cannot give is skipped, and said.
+//! A broker starts one that tries (`examples/hostile_worker.rs`). What the machine of the test cannot give is
+//! skipped, and said.
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;

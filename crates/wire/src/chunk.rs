@@ -3,8 +3,8 @@
 //! A copy above a certain size is a *transfer* with a number that a command names. Its bytes are cut into
 //! chunks that take any lane in any order; a [`ChunkHeader`] in front of each says where it belongs.
 //! [`Spans`] keeps account of what has been claimed, so that no byte of the destination is written twice.
-//! Between chunks the two ends tell each other what came over a lane ([`LaneRecord`]), so that what was lost with one
-//! can be sent again over another.
+//! Between chunks the two ends tell each other what came over a lane ([`LaneRecord`]), so that what was lost
+//! with one can be sent again over another.
 
 use thiserror::Error;
 
@@ -77,8 +77,8 @@ pub enum ChunkError {
     },
 }
 
-/// What travels on a lane, always [`CHUNK_HEADER_SIZE`] bytes long. All but chunks are little-endian: magic, lane `u32`,
-/// count `u64`, and zeros.
+/// What travels on a lane, always [`CHUNK_HEADER_SIZE`] bytes long. All but chunks are little-endian: magic,
+/// lane `u32`, count `u64`, and zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LaneRecord {
     /// A chunk, whose bytes follow.

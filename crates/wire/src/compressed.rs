@@ -2,8 +2,8 @@
 //! [`CompressedMessages`](crate::frame::FrameKind::CompressedMessages).
 //!
 //! A program launches the same few kernels again and again, so its commands resemble each other. On a long
-//! network each byte has a price that loopback does not have: a connection that has been quiet may send only some
-//! 14 KB before it hears from its peer, then twice as much, and so on, one round trip each.
+//! network each byte has a price that loopback does not have: a connection that has been quiet may send only
+//! some 14 KB before it hears from its peer, then twice as much, and so on, one round trip each.
 //!
 //! | Bytes | Field                                                                     |
 //! |-------|---------------------------------------------------------------------------|
@@ -39,8 +39,8 @@ pub enum CompressionError {
     Damaged,
 }
 
-/// Appends `messages` to `out` as a compressed body. False, with `out` as it was, where that saves less than an
-/// eighth.
+/// Appends `messages` to `out` as a compressed body. False, with `out` as it was, where that saves less than
+/// an eighth.
 pub fn compress(messages: &[u8], out: &mut Vec<u8>) -> bool {
     let start = out.len();
     let block = start + LENGTH_SIZE;

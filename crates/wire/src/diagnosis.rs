@@ -1,7 +1,8 @@
-//! What a client asks in a diagnosis: a session in which a process of the server says what its machine is like.
+//! What a client asks in a diagnosis: a session in which a process of the server says what its machine is
+//! like.
 //!
-//! Questions and answers take turns. The answer to [`Question::Facts`] is JSON, of which nothing is known here; that to
-//! [`Question::Echo`] is what was sent.
+//! Questions and answers take turns. The answer to [`Question::Facts`] is JSON, of which nothing is known
+//! here; that to [`Question::Echo`] is what was sent.
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 

@@ -48,9 +48,9 @@ impl Command<'_> {
     }
 }
 
-/// The bit that makes a transfer's number the token of a host function that has returned: the transfer says what
-/// [`ClientMessage::HostDone`] says, but does not stay behind commands that the worker is carrying out. The driver may
-/// hold up one of those until streams are idle that wait for the host function.
+/// The bit that makes a transfer's number the token of a host function that has returned: the transfer says
+/// what [`ClientMessage::HostDone`] says, but does not stay behind commands that the worker is carrying out.
+/// The driver may hold up one of those until streams are idle that wait for the host function.
 pub const HOST_DONE_TRANSFER: u64 = 1 << 63;
 
 /// What a client says to its worker.
@@ -63,7 +63,8 @@ pub enum ClientMessage<'a> {
         /// The token of that call.
         token: u64,
     },
-    /// The bytes of an image that the worker has asked for, where they are few enough to travel with the messages.
+    /// The bytes of an image that the worker has asked for, where they are few enough to travel with the
+    /// messages.
     Image {
         /// The number of the transfer that the worker named.
         transfer: u64,

@@ -1,8 +1,9 @@
 //! Which characters of a text may be shown on a terminal or written to a log?
 //!
-//! Whoever connects chooses the texts that it sends. A terminal acts on escape sequences, a newline begins another
-//! line of a log, and characters that turn the direction of writing make a text look like another one. So texts that
-//! people will read are [`Printable`] wherever they are decoded, and there is no other way to make one than [`printable`].
+//! Whoever connects chooses the texts that it sends. A terminal acts on escape sequences, a newline begins
+//! another line of a log, and characters that turn the direction of writing make a text look like another
+//! one. So texts that people will read are [`Printable`] wherever they are decoded, and there is no other way
+//! to make one than [`printable`].
 
 use core::fmt::{self, Write as _};
 use core::ops::Deref;
@@ -18,11 +19,11 @@ pub const LONGEST_LINE: usize = 16 << 10;
 /// Stands at the end of a text that was cut.
 const CUT: &str = " [cut]";
 
-/// The text with nothing in it that a terminal acts on, that ends a line or that cannot be seen, in at most `most`
-/// characters.
+/// The text with nothing in it that a terminal acts on, that ends a line or that cannot be seen, in at most
+/// `most` characters.
 ///
-/// Such a character is written as in JSON, `\n` or `\u001b`, which stays what it is when the text comes here again or
-/// stands in JSON already. Text that is too long ends with a mark that says so.
+/// Such a character is written as in JSON, `\n` or `\u001b`, which stays what it is when the text comes here
+/// again or stands in JSON already. Text that is too long ends with a mark that says so.
 pub fn printable(text: &str, most: usize) -> String {
     let room = most.saturating_sub(CUT.len());
     // Where the text ends if it turns out to be too long.
@@ -68,8 +69,8 @@ fn is_visible(character: char) -> bool {
     if character.is_ascii() {
         return !character.is_ascii_control();
     }
-    // The standard library escapes what Unicode counts as control, format, separator, private or unassigned. Marks that
-    // belong to the letter before them it escapes at the beginning only.
+    // The standard library escapes what Unicode counts as control, format, separator, private or unassigned.
+    // Marks that belong to the letter before them it escapes at the beginning only.
     let behind_a_letter = ['a', character].iter().collect::<String>();
     !is_ignorable(character) && behind_a_letter.escape_debug().count() == 2
 }

@@ -83,7 +83,8 @@ fn start(arguments: &Arguments, limit: u64) -> Result<Session, String> {
     Session::start(&arguments.options(limit), arguments.profile())
 }
 
-/// Whether a session can go on after a program that ended so. After a failed call, who knows what is left of it.
+/// Whether a session can go on after a program that ended so. After a failed call, who knows what is left of
+/// it.
 fn is_usable(verdict: &Verdict) -> bool {
     matches!(verdict, Verdict::Right | Verdict::Wrong(_))
 }

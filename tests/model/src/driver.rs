@@ -138,7 +138,8 @@ macro_rules! driver {
                 /// The entry point of this name.
                 ///
                 /// # Safety
-                /// As cuda.h has it: addresses hold what the call reads and writes until it is done with them.
+                /// As cuda.h has it: addresses hold what the call reads and writes until it is done with
+                /// them.
                 #[allow(clippy::too_many_arguments, reason = "those of cuda.h")]
                 pub unsafe fn $name(&self, $($argument: $type),*) -> Result<(), Error> {
                     // SAFETY: passed on to the caller.

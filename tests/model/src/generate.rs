@@ -1,7 +1,8 @@
 //! Programs from seeds.
 //!
-//! A generator first chooses the scenery (buffers, streams, graphs), then issues operations one after the other. What
-//! the order of things does not allow yet is put in order first, by one of the ways that CUDA has for it.
+//! A generator first chooses the scenery (buffers, streams, graphs), then issues operations one after the
+//! other. What the order of things does not allow yet is put in order first, by one of the ways that CUDA has
+//! for it.
 
 mod builder;
 mod patterns;

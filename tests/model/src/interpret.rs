@@ -60,7 +60,8 @@ impl Memory {
         }
     }
 
-    /// Does an action, whose number among all is given, and says what the host has read if that is what it does.
+    /// Does an action, whose number among all is given, and says what the host has read if that is what it
+    /// does.
     pub fn act(&mut self, program: &Program, number: usize, action: &Action) -> Option<Vec<u8>> {
         match &action.effect {
             Effect::Work(work) => return self.work(work, action.round),
@@ -145,7 +146,8 @@ pub enum Origin {
     Start,
     /// The place held it after this operation, the last one of which that is true.
     Op(usize),
-    /// The place never held it, but the place in this buffer did from which the value should have been copied.
+    /// The place never held it, but the place in this buffer did from which the value should have been
+    /// copied.
     Source(usize, Option<usize>),
     /// None of these.
     Nowhere,
@@ -172,8 +174,8 @@ pub fn origin(
     }
 }
 
-/// The last operation after which a place held a value, `Some(None)` if it was there from the start; tells of each write
-/// of the place.
+/// The last operation after which a place held a value, `Some(None)` if it was there from the start; tells of
+/// each write of the place.
 fn last_holder(
     program: &Program,
     order: &Order,

@@ -1,8 +1,8 @@
-//! A model test of the CUDA driver API: random programs of asynchronous work, run on a driver and compared with a
-//! sequential model of memory.
+//! A model test of the CUDA driver API: random programs of asynchronous work, run on a driver and compared
+//! with a sequential model of memory.
 //!
-//! Programs are free of races by construction ([`order`]), so that whatever order the driver takes within CUDA's rules,
-//! memory holds what the model ([`interpret`]) says.
+//! Programs are free of races by construction ([`order`]), so that whatever order the driver takes within
+//! CUDA's rules, memory holds what the model ([`interpret`]) says.
 
 mod describe;
 pub mod driver;

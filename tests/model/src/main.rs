@@ -17,8 +17,8 @@ enum Length {
     Long,
 }
 
-/// Random programs of asynchronous CUDA work, run on the CUDA driver that the dynamic linker finds and compared with a
-/// model of memory. Ends with status 1 if any program went wrong.
+/// Random programs of asynchronous CUDA work, run on the CUDA driver that the dynamic linker finds and
+/// compared with a model of memory. Ends with status 1 if any program went wrong.
 #[derive(Parser, Debug)]
 #[command(name = "causeway-model")]
 struct Arguments {
@@ -37,9 +37,10 @@ struct Arguments {
     /// Devices to use at most.
     #[arg(long, default_value_t = 2)]
     devices: usize,
-    /// Leave something out: managed, pools, values; upload-waits (that a synchronous copy from locked memory to a device
-    /// returns when all is done); host-order (that streams put what touches the same host memory in order); host-sources (that they put what
-    /// reads host memory behind what wrote it: NVIDIA's driver reads up to 16 KiB at once where the legacy default stream alone gives the order).
+    /// Leave something out: managed, pools, values; upload-waits (that a synchronous copy from locked memory
+    /// to a device returns when all is done); host-order (that streams put what touches the same host memory
+    /// in order); host-sources (that they put what reads host memory behind what wrote it: NVIDIA's driver
+    /// reads up to 16 KiB at once where the legacy default stream alone gives the order).
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
     /// The driver's library.
@@ -66,8 +67,8 @@ struct Arguments {
     /// Run the program so many times.
     #[arg(long, default_value_t = 1)]
     times: usize,
-    /// Print the program of this seed and run nothing. Without a driver at hand, --devices and --without must be those
-    /// of the run that is meant.
+    /// Print the program of this seed and run nothing. Without a driver at hand, --devices and --without must
+    /// be those of the run that is meant.
     #[arg(long)]
     describe: Option<u64>,
     /// Answer requests on standard input: what the process starts itself for.

@@ -1,8 +1,9 @@
-//! Which work happens before which: the rules of streams, events, the legacy default stream, graphs and host threads.
+//! Which work happens before which: the rules of streams, events, the legacy default stream, graphs and host
+//! threads.
 //!
-//! Every operation becomes one or more [`Action`]s, each with the set of actions that are complete before it begins. An
-//! operation is taken only if it is in order with all that touches the same bytes, so that a program made of operations
-//! that were taken has one result.
+//! Every operation becomes one or more [`Action`]s, each with the set of actions that are complete before it
+//! begins. An operation is taken only if it is in order with all that touches the same bytes, so that a
+//! program made of operations that were taken has one result.
 
 mod calls;
 mod check;
@@ -103,7 +104,8 @@ pub enum Refusal {
     Deadlock,
     /// Another thread uses the same object, and no barrier is between them.
     Shared,
-    /// It makes no sense: a buffer that does not exist, a graph that was not captured, regions of different shapes.
+    /// It makes no sense: a buffer that does not exist, a graph that was not captured, regions of different
+    /// shapes.
     Invalid(&'static str),
 }
 

@@ -82,8 +82,8 @@ pub struct Stream {
     pub kind: StreamKind,
 }
 
-/// A step of a capture. Lane 0 is the stream in which the capture begins and ends; the others are forked from it at the
-/// start and joined at the end.
+/// A step of a capture. Lane 0 is the stream in which the capture begins and ends; the others are forked from
+/// it at the start and joined at the end.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Work in a lane.
@@ -246,7 +246,8 @@ pub struct Program {
     pub words: usize,
     /// Whether a synchronous copy from locked memory to a device returns when all is done, as CUDA says.
     pub uploads_wait: bool,
-    /// Whether streams, events and graphs put what touches the same host memory in order; else the host waits between.
+    /// Whether streams, events and graphs put what touches the same host memory in order; else the host waits
+    /// between.
     pub host_order: bool,
     /// Whether they put what reads host memory behind what wrote it; else the host waits between.
     pub host_sources: bool,

@@ -1,12 +1,13 @@
-//! Makes a failing program small: by taking operations away for as long as what is left is in order and still fails.
+//! Makes a failing program small: by taking operations away for as long as what is left is in order and still
+//! fails.
 
 use crate::order::Order;
 use crate::program::Program;
 
 /// Finds a small part of a program that fails: the places of the operations that are left.
 ///
-/// `fails` runs a program, as often as it takes to be sure, and says whether it failed. `goes_on` says whether there is
-/// time to try more.
+/// `fails` runs a program, as often as it takes to be sure, and says whether it failed. `goes_on` says
+/// whether there is time to try more.
 pub fn reduce(
     program: &Program,
     start: Vec<usize>,

@@ -48,7 +48,8 @@ struct Run<'a> {
     has_failed: AtomicBool,
 }
 
-// SAFETY: handles of the driver may be used by all threads, and what the fields' cells hold is in order by the barrier.
+// SAFETY: handles of the driver may be used by all threads, and what the fields' cells hold is in order by
+// the barrier.
 unsafe impl Sync for Run<'_> {}
 
 thread_local! {

@@ -1,6 +1,7 @@
 //! A process that runs programs, so that one that hangs or dies takes nothing else along.
 //!
-//! The parent writes a line for each program, its seed and which operations to keep, and the child answers with a line.
+//! The parent writes a line for each program, its seed and which operations to keep, and the child answers
+//! with a line.
 
 use crate::generate::{Profile, Setting, generate};
 use crate::run::{self, Machine, Outcome};

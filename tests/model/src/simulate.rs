@@ -1,7 +1,8 @@
 //! A CUDA machine made of queues, which does what it may do in any order that chance gives it.
 //!
-//! It knows nothing of [`crate::order`]'s sets: streams, events, the legacy default stream and threads are what they are
-//! in a driver. A program that gives the same under many schedules, and what the model says, is free of races.
+//! It knows nothing of [`crate::order`]'s sets: streams, events, the legacy default stream and threads are
+//! what they are in a driver. A program that gives the same under many schedules, and what the model says, is
+//! free of races.
 
 mod tests;
 

@@ -1,9 +1,11 @@
-//! `make net-test`: how fast is Causeway over networks of known rate and length, beside iperf3 on the same network?
+//! `make net-test`: how fast is Causeway over networks of known rate and length, beside iperf3 on the same
+//! network?
 //!
-//! Client and server run in two network namespaces of this machine, on the software GPU, with a key, as every server
-//! has that other machines can reach. What is compared is measured in turns, since the speed of a shared machine varies
-//! from minute to minute. A rate is the median of its turns; the time of a program, which takes less than a scheduler's
-//! whim on a busy machine, is that of the quarter of its turns that were disturbed least. Prints a report in Markdown.
+//! Client and server run in two network namespaces of this machine, on the software GPU, with a key, as every
+//! server has that other machines can reach. What is compared is measured in turns, since the speed of a
+//! shared machine varies from minute to minute. A rate is the median of its turns; the time of a program,
+//! which takes less than a scheduler's whim on a busy machine, is that of the quarter of its turns that were
+//! disturbed least. Prints a report in Markdown.
 
 use causeway_measure::statistics::percentile;
 use causeway_tests::built::cuda_program;
@@ -32,10 +34,10 @@ const COPIED_MIB: u32 = 256;
 
 /// The part of iperf3's rate that the bytes of a copy must reach.
 ///
-/// Each copy is waited for: a round trip passes in which its first bytes, or the question for them, and the answer to
-/// its last are under way. iperf3 streams for seconds and waits for nothing, so that round trip is taken off the time of
-/// a copy before the two are compared. At 10 Gbit/s and 20 ms it is 8 % of the copy; a network that is not filled shows
-/// in what is left.
+/// Each copy is waited for: a round trip passes in which its first bytes, or the question for them, and the
+/// answer to its last are under way. iperf3 streams for seconds and waits for nothing, so that round trip is
+/// taken off the time of a copy before the two are compared. At 10 Gbit/s and 20 ms it is 8 % of the copy; a
+/// network that is not filled shows in what is left.
 const RATE_REQUIRED: f64 = 0.95;
 
 /// Round trips that the program may take longer than without delay.

@@ -17,8 +17,9 @@ fn the_benchmark_measures_every_operation() {
     };
     let far = Running::start(&mut bench(Side::Server, &["--listen"]));
     far.must_print("listening", LIMIT);
-    // iWARP's queue pairs are not joined by numbers: only links are measured there. Here all ends share one processor, on which
-    // round trips between threads that look take long; of links only the bandwidth is measured.
+    // iWARP's queue pairs are not joined by numbers: only links are measured there. Here all ends share one
+    // processor, on which round trips between threads that look take long; of links only the bandwidth is
+    // measured.
     if is_roce() {
         let words =
             ["--through", "verbs", "--repetitions", "2", "--sizes", "3,64K", "--sweep", "both,queue-pairs"];

@@ -33,8 +33,8 @@ fn the_hosts_reach_each_other_by_verbs() {
     assert!(outcome.stdout.contains("rdma-ping-19"), "{outcome}");
 }
 
-/// The programs that ask most of a link: copies of all kinds and sizes, memory that both sides reach, several sessions, many
-/// commands, and ends. The others do on the device what they do over any link.
+/// The programs that ask most of a link: copies of all kinds and sizes, memory that both sides reach, several
+/// sessions, many commands, and ends. The others do on the device what they do over any link.
 const ABOUT_LINKS: [&str; 12] = [
     "vector_add",
     "copy_sizes",
@@ -127,7 +127,8 @@ fn random_copies_are_right_with_every_setting() {
     far.server.must_be_well();
 }
 
-/// What the counts of a program say of copies of pinned memory, in both directions: bytes by this path, and by staging.
+/// What the counts of a program say of copies of pinned memory, in both directions: bytes by this path, and
+/// by staging.
 fn pinned_copies(hosts: &Network, far: &Far, variables: &[(&str, &str)], path: &str) -> [[u64; 2]; 2] {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let counts = folder.path().join("counts.json");
@@ -150,15 +151,17 @@ fn pinned_memory_is_moved_where_it_is_and_with_gpudirect_straight_to_the_device(
     for how in ["write", "read"] {
         let counts = pinned_copies(&hosts, &far, &[off, ("CAUSEWAY_VERBS_TO_DEVICE", how)], "registered");
         let [[to_device, staged], [from_device, _]] = counts;
-        // A card would not wait for an earlier copy to the same memory: what overlaps one comes by way of staging.
+        // A card would not wait for an earlier copy to the same memory: what overlaps one comes by way of
+        // staging.
         assert!(to_device > 0 && staged == 0 && from_device > 0, "{how}: {counts:?}");
     }
     let counts = pinned_copies(&hosts, &far, &[], "gpudirect");
     for [direct, _] in counts {
         assert!(direct > 0, "{counts:?}");
     }
-    // Staging is used again at once: whoever took bytes before they came would find those of the piece before. Soft-iWARP
-    // completes what follows a read before the read, and the server's requests all have completions.
+    // Staging is used again at once: whoever took bytes before they came would find those of the piece
+    // before. Soft-iWARP completes what follows a read before the read, and the server's requests all have
+    // completions.
     let few = [off, ("CAUSEWAY_VERBS_STAGING", "1M"), ("CAUSEWAY_VERBS_QUEUE_PAIRS", "1")];
     for _ in 0..if is_roce() { 1 } else { 3 } {
         pinned_copies(&hosts, &far, &few, "registered");

@@ -12,8 +12,8 @@ use std::process::Command;
 /// So that several links of a process are set up quickly on one slow processor.
 const SMALL_STAGING: (&str, &str) = ("CAUSEWAY_VERBS_STAGING", "4M");
 
-/// A server on each host, with these variables for the second. Both hosts are one machine with one file system, so that neither
-/// has a socket in a folder by which the other would find that out.
+/// A server on each host, with these variables for the second. Both hosts are one machine with one file
+/// system, so that neither has a socket in a folder by which the other would find that out.
 fn on_both_hosts(hosts: &Network, variables: &[(&str, &str)]) -> [Far; 2] {
     let apart = ["--socket-dir", "/nonexistent"];
     [(Side::Client, &[][..]), (Side::Server, variables)]
@@ -63,7 +63,8 @@ fn servers_copy_between_their_devices_by_verbs() {
     }
 }
 
-/// Bytes that came to a server from the other one, all and by GPUDirect, as its log has them for each of its workers.
+/// Bytes that came to a server from the other one, all and by GPUDirect, as its log has them for each of its
+/// workers.
 fn came_from_the_other(far: &Far) -> Vec<[u64; 2]> {
     far.server.must_have_workers(0);
     let log = far.server.log();

@@ -9,28 +9,31 @@ use crate::case::{Case, LONGEST, Operation, Quantity};
 use crate::results::Tool;
 use crate::sweep::Varied;
 
-/// Measure the RDMA devices of two machines: sends, RDMA reads and RDMA writes, by size, number of queue pairs, queue capacity and
-/// path MTU.
+/// Measure the RDMA devices of two machines: sends, RDMA reads and RDMA writes, by size, number of queue
+/// pairs, queue capacity and path MTU.
 ///
-/// Run `fabric-perf --listen` on one machine and `fabric-perf --to HOST` on the other. Beside the devices they use a TCP connection
-/// without encryption, on which they agree about queue pairs: listen only where you trust the network. Repetition i is measured with
-/// every setting before repetition i + 1 with any. The content of a message is compared before it is timed. Each message is split over
-/// all queue pairs. Gains are also averaged over bands of sizes.
+/// Run `fabric-perf --listen` on one machine and `fabric-perf --to HOST` on the other. Beside the devices
+/// they use a TCP connection without encryption, on which they agree about queue pairs: listen only where you
+/// trust the network. Repetition i is measured with every setting before repetition i + 1 with any. The
+/// content of a message is compared before it is timed. Each message is split over all queue pairs. Gains are
+/// also averaged over bands of sizes.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 100, group = ArgGroup::new("side").required(true))]
 pub struct Arguments {
-    /// Be the end that is measured against, until it is ended. ADDRESS is this machine's own, and a port may follow.
+    /// Be the end that is measured against, until it is ended. ADDRESS is this machine's own, and a port may
+    /// follow.
     #[arg(long, value_name = "ADDRESS", group = "side", num_args = 0..=1, default_missing_value = "0.0.0.0")]
     pub listen: Option<String>,
     /// Measure, with the machine on which `fabric-perf --listen` runs.
     #[arg(long, value_name = "HOST", group = "side")]
     pub to: Option<String>,
-    /// This machine's RDMA device, such as mlx5_0. If not given: the one that has the address of the TCP connection, or else the fastest.
+    /// This machine's RDMA device, such as mlx5_0. If not given: the one that has the address of the TCP
+    /// connection, or else the fastest.
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
-    /// What is varied: default (one queue pair, capacity 128, the port's MTU), queue-pairs (1 to 4), capacity (2 to 256), mtu (256 to
-    /// 4096, one queue pair), mtu-of-two (the same with two), both (1 queue pair of capacity 2, and 2 of 128). If not given: all, and
-    /// with perftest default alone.
+    /// What is varied: default (one queue pair, capacity 128, the port's MTU), queue-pairs (1 to 4), capacity
+    /// (2 to 256), mtu (256 to 4096, one queue pair), mtu-of-two (the same with two), both (1 queue pair of
+    /// capacity 2, and 2 of 128). If not given: all, and with perftest default alone.
     #[arg(long, value_name = "SWEEPS", value_enum, value_delimiter = ',', hide_possible_values = true)]
     sweep: Vec<Varied>,
     /// Operations: send, read, write.
@@ -43,9 +46,9 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     operation: Vec<Operation>,
-    /// What carries them, in turns: verbs (queue pairs, with nothing between), links (Causeway's own: their messages beside sends, and
-    /// their memory beside writes), perftest (`ib_send_bw` and its like, which must be installed on both machines; the ratio of the others
-    /// to it is printed).
+    /// What carries them, in turns: verbs (queue pairs, with nothing between), links (Causeway's own: their
+    /// messages beside sends, and their memory beside writes), perftest (`ib_send_bw` and its like, which
+    /// must be installed on both machines; the ratio of the others to it is printed).
     #[arg(
         long,
         value_name = "TOOLS",
@@ -65,8 +68,8 @@ pub struct Arguments {
         hide_possible_values = true
     )]
     quantity: Vec<Quantity>,
-    /// Sizes of messages: a list of sizes and ranges, such as 64,4K,64K..1M; in a range each size is twice the one before. If not
-    /// given: 2..8M, with --quick every second of them.
+    /// Sizes of messages: a list of sizes and ranges, such as 64,4K,64K..1M; in a range each size is twice
+    /// the one before. If not given: 2..8M, with --quick every second of them.
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
     sizes: Option<Sizes>,
     /// Repetitions of each size with each setting. If not given: 100, with --quick 10.
@@ -75,8 +78,8 @@ pub struct Arguments {
     /// A short look: 10 repetitions, fewer sizes.
     #[arg(long)]
     quick: bool,
-    /// A folder for the results: a table as CSV, everything with the single samples as JSON, plots as SVG. It is made when it is not
-    /// there.
+    /// A folder for the results: a table as CSV, everything with the single samples as JSON, plots as SVG. It
+    /// is made when it is not there.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

@@ -1,8 +1,8 @@
 //! What does a setting gain over bands of sizes?
 //!
-//! The bands are those of the paper that [`crate::sweep`] names. Its average of a band is the arithmetic mean of the gains at each size:
-//! of +418.69 % for the 11 sizes from 2 bytes to 2 KiB, +48.46 % for the 8 up to 512 KiB and +0.22 % for the 4 up to 8 MiB the mean
-//! over all 23 is the +217.14 % that it gives.
+//! The bands are those of the paper that [`crate::sweep`] names. Its average of a band is the arithmetic mean
+//! of the gains at each size: of +418.69 % for the 11 sizes from 2 bytes to 2 KiB, +48.46 % for the 8 up to
+//! 512 KiB and +0.22 % for the 4 up to 8 MiB the mean over all 23 is the +217.14 % that it gives.
 
 use core::fmt;
 

@@ -34,7 +34,8 @@ impl fmt::Display for Operation {
 pub enum Quantity {
     /// GB/s (1e9 bytes a second) of messages one behind the other.
     Bandwidth,
-    /// Microseconds: of a read until it is done, of a send or write half of the time until the peer's answer is here.
+    /// Microseconds: of a read until it is done, of a send or write half of the time until the peer's answer
+    /// is here.
     Latency,
 }
 
@@ -110,9 +111,9 @@ pub struct Case {
 pub const LONGEST: u64 = 8 << 20;
 
 impl Case {
-    /// Messages in one repetition. For bandwidth 16 MiB of them, but at least 8 and at most 1024: several times the deepest queue that
-    /// is swept. For latency 4 MiB of them, 8 to 64 round trips: the first ones after a pause are slower, and the one in the middle
-    /// must not be one of these.
+    /// Messages in one repetition. For bandwidth 16 MiB of them, but at least 8 and at most 1024: several
+    /// times the deepest queue that is swept. For latency 4 MiB of them, 8 to 64 round trips: the first ones
+    /// after a pause are slower, and the one in the middle must not be one of these.
     pub fn messages(self) -> u32 {
         let (bytes, least, most) = match self.quantity {
             Quantity::Bandwidth => (16 << 20, 8, 1024),
@@ -126,7 +127,8 @@ impl Case {
         self.operation == Operation::Write && self.quantity == Quantity::Latency
     }
 
-    /// The sample of a repetition in which a message, or a round trip, took so many seconds, in the quantity's unit.
+    /// The sample of a repetition in which a message, or a round trip, took so many seconds, in the
+    /// quantity's unit.
     pub fn sample(self, seconds: f64) -> f64 {
         match (self.quantity, self.operation) {
             (Quantity::Bandwidth, _) => self.bytes as f64 / seconds / 1e9,

@@ -50,7 +50,8 @@ impl From<QueuePairEnd> for RemoteEnd {
     }
 }
 
-/// Memory of an end: where its peer reads, followed by where its peer writes, each as long as the longest message.
+/// Memory of an end: where its peer reads, followed by where its peer writes, each as long as the longest
+/// message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryEnd {
     address: u64,
@@ -98,8 +99,8 @@ pub enum Request {
     },
     /// This end's part in a repetition is done.
     Finished,
-    /// Make a link over verbs with this setting with whoever connects next: two connections, the session's and the one on
-    /// which verbs are set up.
+    /// Make a link over verbs with this setting with whoever connects next: two connections, the session's
+    /// and the one on which verbs are set up.
     Link {
         /// The setting.
         setting: Setting,

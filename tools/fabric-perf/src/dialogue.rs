@@ -52,7 +52,8 @@ impl Dialogue<'_> {
             deadline.nothing()?;
         }
         if case.operation == Operation::Write {
-            // SAFETY: the byte lies in the buffer, and the answer to the last message that it was in has come.
+            // SAFETY: the byte lies in the buffer, and the answer to the last message that it was in has
+            // come.
             unsafe { self.last_byte(joined.endpoint.source()).write_volatile(mark(number)) };
         }
         let (work, segment) = joined.request(0, case.operation, case.bytes);

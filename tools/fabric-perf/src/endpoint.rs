@@ -17,8 +17,8 @@ use crate::results::End;
 use causeway_measure::machine::Machine;
 use causeway_measure::random::Random;
 
-/// Bytes of each half of the memory of an end: the longest message, whose parts for several queue pairs begin at cache
-/// lines.
+/// Bytes of each half of the memory of an end: the longest message, whose parts for several queue pairs begin
+/// at cache lines.
 pub const HALF: usize = LONGEST as usize + 128 * Setting::MOST_QUEUE_PAIRS as usize;
 
 /// Bytes of a message that travel with their request where latency is measured and the device takes them.
@@ -27,8 +27,8 @@ pub const MOST_INLINE: u32 = 128;
 /// Reads that a queue pair may have under way, where both devices allow as many.
 const MOST_READS: u32 = 128;
 
-/// How long queue pairs that end may take to give their requests back, and how long nothing may come before they are taken
-/// to have done so.
+/// How long queue pairs that end may take to give their requests back, and how long nothing may come before
+/// they are taken to have done so.
 const GIVING_BACK: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_millis(2);
 
@@ -115,8 +115,8 @@ impl Endpoint {
         self.device.name()
     }
 
-    /// The device that a link has to take, to be compared with queue pairs here. Of iWARP's rdma_cm takes the one that has the
-    /// address of the connection.
+    /// The device that a link has to take, to be compared with queue pairs here. Of iWARP's rdma_cm takes the
+    /// one that has the address of the connection.
     pub fn device_for_links(&self) -> Option<&str> {
         (!self.is_iwarp()).then(|| self.device())
     }
@@ -177,8 +177,8 @@ impl Endpoint {
         unsafe { self.buffer.as_ptr().add(HALF) }
     }
 
-    /// Makes queue pairs, which [`Joined::connect`] then joins with the peer's. They must go before this endpoint does, which the
-    /// lifetime sees to: their requests name its memory.
+    /// Makes queue pairs, which [`Joined::connect`] then joins with the peer's. They must go before this
+    /// endpoint does, which the lifetime sees to: their requests name its memory.
     pub fn queue_pairs(&self, setting: Setting) -> Result<Joined<'_>, EndpointError> {
         if self.is_iwarp() {
             return Err(EndpointError::Iwarp(self.device().to_owned()));
@@ -187,7 +187,8 @@ impl Endpoint {
         let entries = setting.queue_pairs * (setting.capacity + receives + 1);
         let completions = CompletionQueue::new(&self.device, entries)?;
         let make = |inline| {
-            // One more than is ever under way: a latency test answers before it has seen its last request's end.
+            // One more than is ever under way: a latency test answers before it has seen its last request's
+            // end.
             let capacity = Capacity { sends: setting.capacity + 1, receives, inline };
             QueuePair::new(&self.domain, &completions, capacity)
         };
@@ -219,8 +220,8 @@ pub struct Joined<'a> {
 }
 
 impl Drop for Joined<'_> {
-    /// A queue pair is destroyed when it is idle: Soft-RoCE of Linux 6.1 can wait for itself otherwise, on a machine with
-    /// one processor.
+    /// A queue pair is destroyed when it is idle: Soft-RoCE of Linux 6.1 can wait for itself otherwise, on a
+    /// machine with one processor.
     fn drop(&mut self) {
         for queue_pair in &self.queue_pairs {
             // One that has failed has ended already.
@@ -265,8 +266,9 @@ impl Joined<'_> {
     pub fn connect(&mut self, ends: &[QueuePairEnd], memory: MemoryEnd) -> Result<(), EndpointError> {
         let Endpoint { port, gid, limits, .. } = self.endpoint;
         let mtu = PathMtu::from_bytes(self.setting.mtu).unwrap_or(port.mtu);
-        // A receiver that falls behind makes the sender wait, and is no failure here; nor is a queue full of long reads, which software
-        // devices take for packets that nobody answers: 1 s until a packet is sent again.
+        // A receiver that falls behind makes the sender wait, and is no failure here; nor is a queue full of
+        // long reads, which software devices take for packets that nobody answers: 1 s until a packet is sent
+        // again.
         let patient = Settings { rnr_retries: 7, rnr_timer: 1, timeout: 18, ..Settings::new(mtu) };
         for (index, (queue_pair, end)) in self.queue_pairs.iter().zip(ends).enumerate() {
             let settings = Settings {
@@ -296,7 +298,8 @@ impl Joined<'_> {
     pub(crate) fn post_receives(&self, index: usize, count: u32) -> Result<(), EndpointError> {
         let segment = self.sink_segment(index, self.room() as u64);
         let receives = vec![Receive { id: index as u64, segment }; count as usize];
-        // SAFETY: the memory lives longer than the queue pair, as the lifetime says, and is looked at by volatile reads alone.
+        // SAFETY: the memory lives longer than the queue pair, as the lifetime says, and is looked at by
+        // volatile reads alone.
         unsafe { self.queue_pairs[index].post_receives(&receives)? };
         Ok(())
     }

@@ -78,7 +78,8 @@ impl<'a> Endpoints<'a> {
         Ok(Some(case.sample(seconds)))
     }
 
-    /// Does something with the queue pairs of a setting. Those that fail in it are given up: the next ones are new.
+    /// Does something with the queue pairs of a setting. Those that fail in it are given up: the next ones
+    /// are new.
     fn with_queue_pairs<T>(
         &mut self,
         setting: Setting,

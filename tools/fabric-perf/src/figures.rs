@@ -1,4 +1,5 @@
-//! Which pictures are drawn? Those of the paper: bandwidth by size for each setting of a sweep, and on a second axis the gain over its base.
+//! Which pictures are drawn? Those of the paper: bandwidth by size for each setting of a sweep, and on a
+//! second axis the gain over its base.
 
 use causeway_measure::plot::{Axis, Figure, Gains, Panel, Point, Series, gain_place, size_place};
 use clap::ValueEnum as _;

@@ -96,8 +96,8 @@ pub enum MeasureError {
 /// How long the other end may take to answer a connection.
 const CONNECTING: Duration = Duration::from_secs(10);
 
-/// Measures everything. Repetition i of a case is measured with every setting, and by perftest, before repetition i + 1 with any, so
-/// that what disturbs the machines disturbs all alike.
+/// Measures everything. Repetition i of a case is measured with every setting, and by perftest, before
+/// repetition i + 1 with any, so that what disturbs the machines disturbs all alike.
 pub fn measure(order: Order) -> Result<Run, MeasureError> {
     let Order { to, .. } = order;
     let connection =

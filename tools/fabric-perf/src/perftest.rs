@@ -72,7 +72,8 @@ impl<'a> DevicePort<'a> {
     }
 }
 
-/// Bytes that each of its queue pairs carries of a message: perftest splits none, so that it is asked for parts.
+/// Bytes that each of its queue pairs carries of a message: perftest splits none, so that it is asked for
+/// parts.
 fn part(case: Case, setting: Setting) -> u64 {
     match case.quantity {
         Quantity::Bandwidth => case.bytes.div_ceil(setting.queue_pairs.into()),
@@ -197,8 +198,8 @@ fn listens(port: u16) -> bool {
     })
 }
 
-/// Runs it as the client of a server, and returns its sample in the case's unit; none where it could not tell, as happens when it
-/// misjudges the processor's clock.
+/// Runs it as the client of a server, and returns its sample in the case's unit; none where it could not
+/// tell, as happens when it misjudges the processor's clock.
 pub fn measure(
     endpoint: &Endpoint,
     case: Case,

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use crate::endpoint::EndpointError;
 
-/// Looks that find nothing before the processor is given away: tens of microseconds, more than any answer takes.
+/// Looks that find nothing before the processor is given away: tens of microseconds, more than any answer
+/// takes.
 const LOOKS: u32 = 300;
 
 /// How long nothing may come.

@@ -33,7 +33,8 @@ pub enum ListenError {
     Accept(io::Error),
 }
 
-/// Serves one visitor after the other; `say` gets a sentence for each, and when this end is ready. Returns only with an error.
+/// Serves one visitor after the other; `say` gets a sentence for each, and when this end is ready. Returns
+/// only with an error.
 pub fn listen(address: SocketAddr, device: Option<&str>, say: impl Fn(&str)) -> ListenError {
     let listener = match TcpListener::bind(address) {
         Ok(listener) => listener,

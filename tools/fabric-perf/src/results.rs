@@ -161,7 +161,8 @@ impl Run {
             .find(|record| record.case == case && record.setting == setting && record.tool == tool)
     }
 
-    /// How much more bandwidth, or less latency below 0, a setting has than the base of its sweep, by the means: 0.05 is 5 % more.
+    /// How much more bandwidth, or less latency below 0, a setting has than the base of its sweep, by the
+    /// means: 0.05 is 5 % more.
     pub fn gain(&self, tool: Tool, case: Case, sweep: &Sweep, setting: Setting) -> Option<f64> {
         let base = self.record(case, sweep.settings[sweep.base], tool)?;
         let this = self.record(case, setting, tool)?;
@@ -211,7 +212,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::sweep::{Varied, settings, sweep};
 
-    /// A run on invented cards, on which bandwidth grows with the logarithm of the capacity, and perftest is a tenth slower.
+    /// A run on invented cards, on which bandwidth grows with the logarithm of the capacity, and perftest is
+    /// a tenth slower.
     pub(crate) fn example() -> Run {
         let end = |host: &str| End { host: host.into(), device: "card0".into(), port: "a port".into() };
         let sweeps = Varied::ALL.map(|varied| sweep(varied, 4096)).to_vec();

@@ -1,8 +1,9 @@
 //! Which settings are compared with each other?
 //!
-//! The comparisons are those of C. Reaño and F. Silla, "Tuning Remote GPU Virtualization for InfiniBand Networks" (The Journal of
-//! Supercomputing, 2016): 1 to 4 queue pairs over which each message is split, the path MTU with one and with two of them, the capacity
-//! of their queues, and what queue pairs and capacity gain together.
+//! The comparisons are those of C. Reaño and F. Silla, "Tuning Remote GPU Virtualization for InfiniBand
+//! Networks" (The Journal of Supercomputing, 2016): 1 to 4 queue pairs over which each message is split, the
+//! path MTU with one and with two of them, the capacity of their queues, and what queue pairs and capacity
+//! gain together.
 
 use core::fmt;
 
@@ -71,8 +72,8 @@ pub const BEST_CAPACITY: u32 = 128;
 /// The number of queue pairs beyond which the paper found no gain.
 pub const BEST_QUEUE_PAIRS: u32 = 2;
 
-/// A sweep on a path whose packets carry at most `most_mtu` bytes. All but what is varied is as in the default: one queue pair, the best
-/// published capacity, the path's own MTU.
+/// A sweep on a path whose packets carry at most `most_mtu` bytes. All but what is varied is as in the
+/// default: one queue pair, the best published capacity, the path's own MTU.
 pub fn sweep(varied: Varied, most_mtu: u32) -> Sweep {
     let usual = Setting { queue_pairs: 1, capacity: BEST_CAPACITY, mtu: most_mtu };
     let settings: Vec<Setting> = match varied {

@@ -16,7 +16,8 @@ const SIGNALLED_BYTES: u64 = 1 << 20;
 /// Completions that are taken at a time.
 pub(crate) const AT_ONCE: usize = 32;
 
-/// What a completion of a send queue says by its number: which queue pair, and how many requests it is the end of.
+/// What a completion of a send queue says by its number: which queue pair, and how many requests it is the
+/// end of.
 fn requests_done(index: usize, count: u32) -> u64 {
     (index as u64) << 32 | u64::from(count)
 }
@@ -25,8 +26,8 @@ fn at_least_one(number: u64) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX).max(1)
 }
 
-/// The bytes of a message that each of so many queue pairs carries: they differ by one at most, and the last ones get
-/// nothing of a message that has fewer bytes.
+/// The bytes of a message that each of so many queue pairs carries: they differ by one at most, and the last
+/// ones get nothing of a message that has fewer bytes.
 pub(crate) fn parts(bytes: u64, queue_pairs: usize) -> Vec<u64> {
     let (each, rest) = (bytes / queue_pairs as u64, bytes % queue_pairs as u64);
     (0..queue_pairs as u64).map(|index| each + u64::from(index < rest)).collect()
@@ -51,8 +52,8 @@ impl Joined<'_> {
     }
 
     pub(crate) fn post(&self, index: usize, batch: &mut SendBatch) -> Result<(), EndpointError> {
-        // SAFETY: the memory is the endpoint's, which lives longer than the queue pair; nobody has references to it, and what
-        // is written while messages are under way is looked at by volatile reads.
+        // SAFETY: the memory is the endpoint's, which lives longer than the queue pair; nobody has references
+        // to it, and what is written while messages are under way is looked at by volatile reads.
         unsafe { self.queue_pairs[index].post(batch) }?;
         Ok(())
     }
@@ -87,9 +88,9 @@ impl Joined<'_> {
         }
     }
 
-    /// Carries so many messages, each split over all queue pairs, and returns when the last is done. Each queue pair has as
-    /// many parts under way as it holds; one request in each quarter of its capacity is signalled, and requests are posted
-    /// by such quarters.
+    /// Carries so many messages, each split over all queue pairs, and returns when the last is done. Each
+    /// queue pair has as many parts under way as it holds; one request in each quarter of its capacity is
+    /// signalled, and requests are posted by such quarters.
     pub fn stream(&self, operation: Operation, bytes: u64, messages: u32) -> Result<(), EndpointError> {
         let parts = parts(bytes, self.queue_pairs.len());
         let capacity = self.setting.capacity;

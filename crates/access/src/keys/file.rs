@@ -109,7 +109,8 @@ pub struct Line {
     pub key: Key,
 }
 
-/// Reads a key file: a line is a key, or a server's `HOST:PORT` and its key; empty lines and those that begin with `#` say nothing.
+/// Reads a key file: a line is a key, or a server's `HOST:PORT` and its key; empty lines and those that begin
+/// with `#` say nothing.
 pub fn read(path: &Path) -> Result<Vec<Line>, KeyFileError> {
     let failed = failed(path, "read");
     let file = fs::File::open(path).map_err(&failed)?;

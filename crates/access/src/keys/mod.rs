@@ -1,9 +1,9 @@
 //! Which key is a server's, and where is it kept?
 //!
-//! A key that is not in the server's address is looked for in the file that `--key-file` or `CAUSEWAY_KEY_FILE` names, or else
-//! in the user's list of servers' keys and then in the file where a server of this user keeps its own. So whoever owns a server's
-//! key file uses that server without typing anything. To prove a key tells it to nobody: trying one at a server that has
-//! another is safe.
+//! A key that is not in the server's address is looked for in the file that `--key-file` or
+//! `CAUSEWAY_KEY_FILE` names, or else in the user's list of servers' keys and then in the file where a server
+//! of this user keeps its own. So whoever owns a server's key file uses that server without typing anything.
+//! To prove a key tells it to nobody: trying one at a server that has another is safe.
 //!
 //! | Module   | Question it answers                              |
 //! |----------|--------------------------------------------------|
@@ -35,8 +35,8 @@ pub enum ServersError {
     File(#[from] KeyFileError),
 }
 
-/// The servers of a list with commas between them, with their keys as far as these are known. `named` is a key file to
-/// use instead of the user's own ones; one that is not there is an error then.
+/// The servers of a list with commas between them, with their keys as far as these are known. `named` is a
+/// key file to use instead of the user's own ones; one that is not there is an error then.
 pub fn servers(list: &str, named: Option<PathBuf>) -> Result<Vec<Target>, ServersError> {
     let mut servers = Target::list(list)?;
     if servers.iter().any(Target::lacks_key) {

@@ -31,7 +31,8 @@ pub enum Endpoint {
         /// The port.
         port: u16,
     },
-    /// At a Unix socket of this host: a path, or `@` and an abstract name. The kernel says who is at the other end.
+    /// At a Unix socket of this host: a path, or `@` and an abstract name. The kernel says who is at the
+    /// other end.
     Unix(String),
 }
 
@@ -57,9 +58,10 @@ impl fmt::Display for Endpoint {
 
 /// A server to connect to: `HOST:PORT`, `causeway://HOST:PORT`, `causeway://KEY@HOST:PORT` or `unix:PATH`.
 ///
-/// The port may be left out ([`DEFAULT_PORT`]); an IPv6 address stands in brackets. `?clear` behind it asks for a connection
-/// on which both ends prove that they hold the key and nothing is encrypted, `?insecure-no-key` for one without
-/// either. [`Display`](fmt::Display) leaves key and wishes out, so a target can be logged.
+/// The port may be left out ([`DEFAULT_PORT`]); an IPv6 address stands in brackets. `?clear` behind it asks
+/// for a connection on which both ends prove that they hold the key and nothing is encrypted,
+/// `?insecure-no-key` for one without either. [`Display`](fmt::Display) leaves key and wishes out, so a
+/// target can be logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Where it is.

@@ -52,13 +52,15 @@ impl Key {
     }
 }
 
-/// What says in the clear which ticket a connection comes with: the beginning of a digest, which tells nothing of the ticket.
+/// What says in the clear which ticket a connection comes with: the beginning of a digest, which tells
+/// nothing of the ticket.
 pub fn ticket_id(ticket: &LaneToken) -> TicketId {
     let digest = digest(&SHA256, &[b"causeway ticket".as_slice(), &ticket.0].concat());
     TicketId(*digest.as_ref().first_chunk().expect("a digest has 32 bytes"))
 }
 
-/// Shows whoever holds the same key that a server with that key listens at an address: an HMAC of the address.
+/// Shows whoever holds the same key that a server with that key listens at an address: an HMAC of the
+/// address.
 pub fn address_proof(key: &Key, address: SocketAddr) -> [u8; 32] {
     let proof = hmac::sign(&address_key(key), &address_text(address));
     *proof.as_ref().first_chunk().expect("SHA-256 makes 32 bytes")

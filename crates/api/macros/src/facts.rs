@@ -1,5 +1,5 @@
-//! What the list says of commands besides their arguments, as code: who carries one out, its order, how a capture takes
-//! it.
+//! What the list says of commands besides their arguments, as code: who carries one out, its order, how a
+//! capture takes it.
 
 use crate::list::{Entry, Executor, Mode};
 use crate::order::{Access, Capture, Order};
@@ -8,8 +8,8 @@ use crate::types::ident;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-/// The methods of `Opcode` and `Request` that answer from the facts, and the enums of requests for those who carry
-/// them out by hand.
+/// The methods of `Opcode` and `Request` that answer from the facts, and the enums of requests for those who
+/// carry them out by hand.
 pub fn expand(wire: &[&Entry]) -> TokenStream {
     let names: Vec<_> = wire.iter().map(|entry| ident(&entry.name)).collect();
     let inert = wire.iter().map(|entry| is_inert(entry));
@@ -51,8 +51,8 @@ pub fn expand(wire: &[&Entry]) -> TokenStream {
                 INERT[self as usize]
             }
 
-            /// Whether the command puts work into a stream, so that what it does may depend on all memory that the
-            /// device reaches.
+            /// Whether the command puts work into a stream, so that what it does may depend on all memory
+            /// that the device reaches.
             pub const fn is_in_stream(self) -> bool {
                 const IN_STREAM: &[bool] = &[#(#in_stream),*];
                 IN_STREAM[self as usize]

@@ -45,8 +45,8 @@ pub fn driver_library(_input: TokenStream) -> TokenStream {
     driver::expand_library(&list::entries()).into()
 }
 
-/// Expanded, with a subject of the list, inside the `impl` of the subject's trait for `Driver`: the methods that pass
-/// a driver call on as it is.
+/// Expanded, with a subject of the list, inside the `impl` of the subject's trait for `Driver`: the methods
+/// that pass a driver call on as it is.
 #[proc_macro]
 pub fn driver_calls(subject: TokenStream) -> TokenStream {
     driver::expand_calls(&list::entries(), &subject.to_string()).into()

@@ -1,8 +1,8 @@
 //! Reads the declaration list (`crates/api/list/*.api`) into [`Entry`] values.
 //!
-//! One line declares one entry point: `kind name(argument: mode type, ...) = base @version ptsz@version;`
-//! For what travels as a command, `: order, ...` follows ([`crate::order`]). ARCHITECTURE.md explains the language; the
-//! names below are its grammar.
+//! One line declares one entry point: `kind name(argument: mode type, ...) = base @version ptsz@version;` For
+//! what travels as a command, `: order, ...` follows ([`crate::order`]). ARCHITECTURE.md explains the
+//! language; the names below are its grammar.
 
 use crate::order::{self, Facts};
 

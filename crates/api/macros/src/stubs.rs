@@ -182,8 +182,8 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
             Some(quote!(let #name = crate::model::handles::retire::<#marker>(#name)?;))
         }
         (Mode::In { nullable: false } | Mode::InOut, None) => {
-            // SAFETY of the generated read: checked non-null, valid by the contract of `cuda.h`. Older headers
-            // align some structures less.
+            // SAFETY of the generated read: checked non-null, valid by the contract of `cuda.h`. Older
+            // headers align some structures less.
             Some(quote!(let #name = unsafe { #name.read_unaligned() };))
         }
         (Mode::In { nullable: true }, None) => Some(quote!(let #name = unsafe { #name.as_ref() }.copied();)),

@@ -27,8 +27,8 @@ const HANDLES: &[(&str, &str)] = &[
     ("CUmemGenericAllocationHandle", "Allocation"),
 ];
 
-/// Types of `causeway_api::types` that hold handles. A back end gets them as `causeway_gpu::objects::Translate` makes
-/// them, with its own handles inside.
+/// Types of `causeway_api::types` that hold handles. A back end gets them as
+/// `causeway_gpu::objects::Translate` makes them, with its own handles inside.
 const HOLDERS: &[&str] = &["DevicePlace", "TextureSource"];
 
 /// Whether values of the type hold handles that must be looked up.

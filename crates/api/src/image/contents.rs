@@ -1,7 +1,8 @@
-//! What a fat binary or a cubin holds, as far as its headers say: nothing is unpacked here, and only headers are read.
+//! What a fat binary or a cubin holds, as far as its headers say: nothing is unpacked here, and only headers
+//! are read.
 //!
-//! The layout of fat binaries is not documented by NVIDIA; it is taken from what `fatbinary` 13.0 writes and agrees
-//! with what public tools that read such files say.
+//! The layout of fat binaries is not documented by NVIDIA; it is taken from what `fatbinary` 13.0 writes and
+//! agrees with what public tools that read such files say.
 
 use super::{ELF_MAGIC, FATBIN_HEADER_BYTES, fatbin_bytes};
 
@@ -66,8 +67,9 @@ pub fn entries(fatbin: &[u8]) -> Result<Vec<Entry<'_>>, &'static str> {
 
 /// The first entry of `bytes` and what follows it.
 ///
-/// An entry is `{u16 kind, u16, u32 header bytes, u64 payload bytes, u32 packed bytes, .., u32 architecture at 28,
-/// .., u64 flags at 40, .., u64 unpacked bytes at 56}` and its payload, which is padded when it is packed.
+/// An entry is `{u16 kind, u16, u32 header bytes, u64 payload bytes, u32 packed bytes, .., u32 architecture
+/// at 28, .., u64 flags at 40, .., u64 unpacked bytes at 56}` and its payload, which is padded when it is
+/// packed.
 fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     let header = bytes.first_chunk::<ENTRY_HEADER_BYTES>()?;
     let u32_at = |offset: usize| header[offset..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
@@ -93,14 +95,14 @@ fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
     Some((Entry { kind, architecture: u32_at(28)?, packing, payload, unpacked_bytes: u64_at(56)? }, after))
 }
 
-/// Whether machine code for `architecture` runs on a device of a compute capability, both times ten: code runs on
-/// later devices of its own generation.
+/// Whether machine code for `architecture` runs on a device of a compute capability, both times ten: code
+/// runs on later devices of its own generation.
 pub fn runs_on(architecture: u32, capability: u32) -> bool {
     architecture / 10 == capability / 10 && architecture <= capability
 }
 
-/// The compute capability, times ten, that a cubin is for, as the flags of its ELF header say; nothing when it is no
-/// cubin of a known layout.
+/// The compute capability, times ten, that a cubin is for, as the flags of its ELF header say; nothing when
+/// it is no cubin of a known layout.
 ///
 /// Cubins of ABI version 7 have it in the lowest byte of the flags, those of version 8 in the second (LLVM's
 /// `BinaryFormat/ELF.h` names them `EF_CUDA_SM` and `EF_CUDA_SM_MASK`).

@@ -1,4 +1,5 @@
-//! PTX in the form of machine code: what a device that runs PTX only gets where others get what a compiler has made.
+//! PTX in the form of machine code: what a device that runs PTX only gets where others get what a compiler
+//! has made.
 
 use super::ELF_MAGIC;
 

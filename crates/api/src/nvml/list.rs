@@ -1,9 +1,10 @@
 //! The list: every function of `nvml.h` 13.0 and what becomes of a call.
 //!
-//! The only place that knows the arguments. `asked` calls are carried to the server; their exported symbols, the checks at both
-//! ends and the call of NVIDIA's library are made from the line. `here` are written by hand in the client library. `refused`
-//! would change the server's GPUs for everybody and answer what a user gets who is not root. `absent` answer that they are not
-//! supported. The modes of arguments are explained at [`Mode`](super::Mode).
+//! The only place that knows the arguments. `asked` calls are carried to the server; their exported symbols,
+//! the checks at both ends and the call of NVIDIA's library are made from the line. `here` are written by
+//! hand in the client library. `refused` would change the server's GPUs for everybody and answer what a user
+//! gets who is not root. `absent` answer that they are not supported. The modes of arguments are explained at
+//! [`Mode`](super::Mode).
 
 /// Calls the macro `$with` with the whole list.
 #[macro_export]
@@ -376,7 +377,8 @@ macro_rules! nvml_functions {
                 nvmlGpuInstanceGetComputeInstanceById, nvmlComputeInstanceGetInfo_v2, nvmlGpmMetricsGet,
                 nvmlGpmSampleFree, nvmlGpmSampleAlloc, nvmlGpmSampleGet, nvmlGpmMigSampleGet,
                 nvmlComputeInstanceGetInfo,
-                // Other processes of the server, structures that hold addresses, and what would work on the wrong machine.
+                // Other processes of the server, structures that hold addresses, and what would work on the
+                // wrong machine.
                 nvmlDeviceGetRunningProcessDetailList, nvmlDeviceGetAccountingStats, nvmlDeviceGetAccountingPids,
                 nvmlDeviceGetProcessesUtilizationInfo,
                 nvmlDeviceGetSramUniqueUncorrectedEccErrorCounts, nvmlDeviceValidateInforom, nvmlDeviceSetCpuAffinity,

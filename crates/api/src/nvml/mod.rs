@@ -1,4 +1,5 @@
-//! The monitoring API (`nvml.h`) as data: what its functions are, what their arguments mean, and how a call travels.
+//! The monitoring API (`nvml.h`) as data: what its functions are, what their arguments mean, and how a call
+//! travels.
 //!
 //! | Module | Question it answers |
 //! |---|---|
@@ -7,8 +8,8 @@
 //! | [`request`] | How do a call and its answer travel, and what is checked? |
 //! | [`status`] | What do functions answer, in numbers and words? |
 //!
-//! Every argument of these functions is a number or an address, so one general form of a call serves them all: numbers, and
-//! buffers that the function reads or writes.
+//! Every argument of these functions is a number or an address, so one general form of a call serves them
+//! all: numbers, and buffers that the function reads or writes.
 
 mod list;
 pub mod request;
@@ -26,8 +27,8 @@ pub type DeviceNumber = u64;
 /// The number of what is no device.
 pub const NO_DEVICE: DeviceNumber = u64::MAX;
 
-/// The most bytes that one argument may have. The largest lists of the API have a few thousand entries of less than a hundred
-/// bytes.
+/// The most bytes that one argument may have. The largest lists of the API have a few thousand entries of
+/// less than a hundred bytes.
 pub const MOST_BYTES: usize = 1 << 20;
 
 /// What an argument is.
@@ -45,8 +46,8 @@ pub enum Mode {
     Out(Type, usize),
     /// A value that is read and replaced.
     InOut(Type),
-    /// A structure that is read and replaced. It begins with a word that has its size in the lower 24 bits and its version in
-    /// the others; of all its versions the type is the largest.
+    /// A structure that is read and replaced. It begins with a word that has its size in the lower 24 bits
+    /// and its version in the others; of all its versions the type is the largest.
     Versioned(Type),
     /// Such a structure that is only read.
     VersionedIn(Type),
@@ -54,11 +55,13 @@ pub enum Mode {
     Bytes(Type, &'static str),
     /// As many values as the argument of this name says, read and replaced.
     Array(Type, &'static str),
-    /// Room for as many values as the counter of this name says, an `InOut` argument that then says how many there are.
+    /// Room for as many values as the counter of this name says, an `InOut` argument that then says how many
+    /// there are.
     List(Type, &'static str),
     /// Likewise, for the handles of devices.
     Devices(&'static str),
-    /// Likewise, for entries that begin with the number of a process. Only the client's own processes are listed.
+    /// Likewise, for entries that begin with the number of a process. Only the client's own processes are
+    /// listed.
     Processes(Type, &'static str),
 }
 

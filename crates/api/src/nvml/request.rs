@@ -1,7 +1,7 @@
 //! How a call travels: its numbers and buffers to the server, what was written back to the program.
 //!
-//! A request names its function, so that ends with different lists still understand each other. The server believes nothing:
-//! [`Call::check`] compares every argument with the function's line in the list.
+//! A request names its function, so that ends with different lists still understand each other. The server
+//! believes nothing: [`Call::check`] compares every argument with the function's line in the list.
 
 use super::{Function, MOST_BYTES, Mode};
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};

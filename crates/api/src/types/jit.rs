@@ -19,8 +19,8 @@ pub struct JitOptions {
 
 record!(JitOptions { values, symbols, information_bytes, error_bytes, report });
 
-/// Whether the value of a `CUjit_option` is a number that means the same on every machine: not an address, and not the
-/// size of something at one.
+/// Whether the value of a `CUjit_option` is a number that means the same on every machine: not an address,
+/// and not the size of something at one.
 pub fn is_plain_jit_option(option: u32) -> bool {
     matches!(option, 0 | 1 | 7..=16 | 20..=24 | 29..=33)
 }

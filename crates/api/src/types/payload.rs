@@ -3,7 +3,8 @@
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::lent::LentMemory;
 
-/// Bulk data of a command: inside the command, sent over the lanes as a numbered transfer, or named by its content.
+/// Bulk data of a command: inside the command, sent over the lanes as a numbered transfer, or named by its
+/// content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
     /// The bytes themselves.
@@ -15,8 +16,8 @@ pub enum Payload<'a> {
         /// How many bytes it has.
         length: u64,
     },
-    /// The bytes are a module's image that the server may have kept from an earlier session. If it has not, it asks
-    /// for them, and they come as transfer `number`.
+    /// The bytes are a module's image that the server may have kept from an earlier session. If it has not,
+    /// it asks for them, and they come as transfer `number`.
     Image {
         /// The transfer's number, chosen by the client and never used again in the session.
         number: u64,
@@ -25,7 +26,8 @@ pub enum Payload<'a> {
         /// The BLAKE3 hash of the bytes.
         hash: [u8; 32],
     },
-    /// The bytes of a copy lie in memory of the client, which the server's network card reads when it is the copy's turn.
+    /// The bytes of a copy lie in memory of the client, which the server's network card reads when it is the
+    /// copy's turn.
     Lent {
         /// A number that no transfer of the session has.
         number: u64,

@@ -34,7 +34,8 @@ impl Region {
         self.width.checked_mul(self.height)?.checked_mul(self.depth)
     }
 
-    /// How many bytes there are from its first one to its last one, both included, or nothing when that overflows.
+    /// How many bytes there are from its first one to its last one, both included, or nothing when that
+    /// overflows.
     pub fn extent(&self) -> Option<u64> {
         if self.bytes()? == 0 {
             return Some(0);
@@ -45,7 +46,8 @@ impl Region {
         rows.checked_add(slices)?.checked_add(self.width)
     }
 
-    /// The region where it lies when the `size` bytes at `from` are found at `to`; nothing when it does not lie inside of them.
+    /// The region where it lies when the `size` bytes at `from` are found at `to`; nothing when it does not
+    /// lie inside of them.
     pub fn moved(&self, from: u64, size: u64, to: u64) -> Option<Self> {
         let at = self.address.checked_sub(from)?;
         let end = at.checked_add(self.extent()?)?;
@@ -109,7 +111,8 @@ impl<A> DevicePlace<A> {
         width.checked_mul(height)?.checked_mul(depth)
     }
 
-    /// A part of it, `at` so many bytes of a row, rows and slices from its start; nothing when that lies outside.
+    /// A part of it, `at` so many bytes of a row, rows and slices from its start; nothing when that lies
+    /// outside.
     pub fn part(&self, at: [u64; 3], size: [u64; 3]) -> Option<Self>
     where
         A: Copy,

@@ -29,7 +29,8 @@ pub fn enter(index: usize, body: impl FnOnce() -> Result<(), CUresult>) -> CUres
     }
     // A callback of the program may call the driver from inside a call.
     let outer = statistics::begin_call();
-    // The only state that a panic can leave half done is behind locks that do not poison, and the call reports it.
+    // The only state that a panic can leave half done is behind locks that do not poison, and the call
+    // reports it.
     let outcome = catch_unwind(AssertUnwindSafe(body));
     statistics::end_call(index, outer);
     let result = match outcome {

@@ -1,4 +1,5 @@
-//! What the program sees: the exported symbols, the checks of their arguments, and the sequences that a call consists of.
+//! What the program sees: the exported symbols, the checks of their arguments, and the sequences that a call
+//! consists of.
 //!
 //! | Module | Question it answers |
 //! |---|---|

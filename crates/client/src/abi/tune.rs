@@ -5,8 +5,9 @@ use causeway_pipeline::profile::Pair;
 use causeway_pipeline::{Direction, Plan, Table};
 use core::ffi::{CStr, c_char, c_int};
 
-/// For `causeway tune` and `causeway bench pipeline`: carries copies as this table says, in the language of `CAUSEWAY_PIPELINE`, and the
-/// built-in one where it says nothing; a null pointer brings back what the session began with. 0, or 1 when the text is no table.
+/// For `causeway tune` and `causeway bench pipeline`: carries copies as this table says, in the language of
+/// `CAUSEWAY_PIPELINE`, and the built-in one where it says nothing; a null pointer brings back what the
+/// session began with. 0, or 1 when the text is no table.
 ///
 /// # Safety
 /// `text` must be null or point to a string that ends with a zero.
@@ -19,8 +20,9 @@ pub unsafe extern "C" fn causeway_use_pipeline(text: *const c_char) -> c_int {
     0
 }
 
-/// For `causeway tune`: how the first session carries a copy of so many bytes now, to a device where `to_device` is not 0. Writes the plan's
-/// buffers, bytes of a buffer, lanes and threads; 0, or 1 when there is no session.
+/// For `causeway tune`: how the first session carries a copy of so many bytes now, to a device where
+/// `to_device` is not 0. Writes the plan's buffers, bytes of a buffer, lanes and threads; 0, or 1 when there
+/// is no session.
 ///
 /// # Safety
 /// `out` must point to four numbers that may be written.
@@ -38,9 +40,9 @@ pub unsafe extern "C" fn causeway_pipeline_plan(
     0
 }
 
-/// For `causeway tune`: the pair of the first session, as four lines: the server's host, the UUID of its first device, the
-/// module and the client's host. The length of the text, of which as much is written as there is room for; 0 when there
-/// is no session.
+/// For `causeway tune`: the pair of the first session, as four lines: the server's host, the UUID of its
+/// first device, the module and the client's host. The length of the text, of which as much is written as
+/// there is room for; 0 when there is no session.
 ///
 /// # Safety
 /// `room` bytes at `out` must be writable.

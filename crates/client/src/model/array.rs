@@ -39,7 +39,8 @@ struct Arrays {
 
 static ARRAYS: Arrays = Arrays { arrays: Registry::new(), mipmapped: Registry::new() };
 
-/// Bytes of an element with this format and so many channels, for the formats whose elements lie side by side.
+/// Bytes of an element with this format and so many channels, for the formats whose elements lie side by
+/// side.
 fn size_of_element(format: Format, channels: u32) -> Option<u64> {
     let channel = match format {
         Format::CU_AD_FORMAT_UNSIGNED_INT8 | Format::CU_AD_FORMAT_SIGNED_INT8 => 1,

@@ -1,10 +1,12 @@
-//! How far the work of streams and contexts is known to be done, so that queries and idle waits need no server.
+//! How far the work of streams and contexts is known to be done, so that queries and idle waits need no
+//! server.
 //!
-//! Every command that may put work into a stream gets a *ticket*: its number among all such commands of its session, in
-//! the order in which they travel. Streams and contexts remember the ticket of their newest command and the newest ticket up
-//! to which their work is known to be done. That knowledge comes from waits that have ended and from *watches*: a
-//! query that finds work unfinished leaves a token with the worker, which reports once when that work is over.
-//! So a loop of queries costs one round trip, and a wait for a stream without new work costs none.
+//! Every command that may put work into a stream gets a *ticket*: its number among all such commands of its
+//! session, in the order in which they travel. Streams and contexts remember the ticket of their newest
+//! command and the newest ticket up to which their work is known to be done. That knowledge comes from waits
+//! that have ended and from *watches*: a query that finds work unfinished leaves a token with the worker,
+//! which reports once when that work is over. So a loop of queries costs one round trip, and a wait for a
+//! stream without new work costs none.
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
@@ -42,8 +44,8 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// Gives a command its ticket. To be called while the command is being appended to the link's batch: the batch's
-    /// lock makes the order of tickets the order of travel.
+    /// Gives a command its ticket. To be called while the command is being appended to the link's batch: the
+    /// batch's lock makes the order of tickets the order of travel.
     #[inline]
     pub fn note<C: Call>(&self, context: Handle<Context>, request: &C, is_posted: bool) {
         let stream = request.stream();
@@ -112,8 +114,8 @@ impl Watermark {
         self.watched.load(Ordering::Acquire) >= ticket
     }
 
-    /// Asks whether the work up to `ticket` is done; when it is not, its end is watched. `query` sends the command
-    /// with a token to `server` and gives whether work is pending.
+    /// Asks whether the work up to `ticket` is done; when it is not, its end is watched. `query` sends the
+    /// command with a token to `server` and gives whether work is pending.
     pub fn ask(
         self: &Arc<Self>,
         server: usize,
@@ -181,8 +183,8 @@ pub fn reached(token: u64, status: CUresult) {
     watch.end(status);
 }
 
-/// Has `call` called when a server reports what is being watched, or never will report it, on a thread that must not be
-/// held up. `send` sends the command that watches, with a token.
+/// Has `call` called when a server reports what is being watched, or never will report it, on a thread that
+/// must not be held up. `send` sends the command that watches, with a token.
 pub fn watch(
     server: usize,
     call: impl FnOnce() + Send + 'static,

@@ -1,4 +1,5 @@
-//! The devices that the program sees: those of its servers, after `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`.
+//! The devices that the program sees: those of its servers, after `CUDA_VISIBLE_DEVICES` and
+//! `CUDA_DEVICE_ORDER`.
 //!
 //! They are numbered in the order in which the program names the servers, then in each server's order.
 

@@ -1,7 +1,8 @@
-//! What another process of the same server is told, so that it can use this one's memory: descriptors and handles.
+//! What another process of the same server is told, so that it can use this one's memory: descriptors and
+//! handles.
 //!
-//! A descriptor is a file in memory, so it is passed from process to process like the driver's own; what it says is the
-//! token under which the broker has the real one. Handles of `cuIpc*` say the same in 64 bytes.
+//! A descriptor is a file in memory, so it is passed from process to process like the driver's own; what it
+//! says is the token under which the broker has the real one. Handles of `cuIpc*` say the same in 64 bytes.
 
 use causeway_api::sys::CUresult;
 use core::ffi::c_char;

@@ -1,8 +1,8 @@
 //! The handles that the program holds: made here, checked here.
 //!
 //! All kinds share one table of slots, as the worker's table does. A slot says which use of it is valid, so a
-//! null, foreign or freed handle is refused at once, without asking the server. The program has addresses in their
-//! place ([`addresses`]), into which [`RawHandle`] turns them where they leave the library, and back.
+//! null, foreign or freed handle is refused at once, without asking the server. The program has addresses in
+//! their place ([`addresses`]), into which [`RawHandle`] turns them where they leave the library, and back.
 
 mod addresses;
 
@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const SEGMENT: usize = 4096;
 const SEGMENTS: usize = (1 << addresses::SLOT_BITS) / SEGMENT;
 
-/// A slot is not used again before this many others have been freed: a command of the worker that still waits for
-/// its stream may be the one that frees the old object.
+/// A slot is not used again before this many others have been freed: a command of the worker that still waits
+/// for its stream may be the one that frees the old object.
 const REST: usize = 4096;
 
 /// One place of the table.
@@ -27,7 +27,8 @@ struct Slot {
     handle: AtomicU64,
     /// The whole handle that the slot was last used for, valid or not: what an address means.
     named: AtomicU64,
-    /// For streams and contexts: the ticket of the newest command that put work into it; see [`crate::model::completion`].
+    /// For streams and contexts: the ticket of the newest command that put work into it; see
+    /// [`crate::model::completion`].
     ticket: AtomicU64,
     /// For contexts: the ticket of the newest command in their legacy default stream.
     legacy_ticket: AtomicU64,
@@ -72,8 +73,8 @@ fn slot_or_new(index: u32) -> &'static Slot {
     &segment[index % SEGMENT]
 }
 
-/// Keeps the slot of a handle for an object that is always called so, and of which the program may know before it
-/// exists. Only before any handle is made.
+/// Keeps the slot of a handle for an object that is always called so, and of which the program may know
+/// before it exists. Only before any handle is made.
 pub fn fix<K: Kind>(handle: Handle<K>) {
     let mut free = HANDLES.free.lock();
     free.next = free.next.max(handle.index() + 1);
@@ -85,8 +86,8 @@ pub trait RawHandle<K: Kind>: Copy {
     /// The handle as the program has it: an address, or null.
     fn as_raw(self) -> K::Raw;
 
-    /// The handle that a program passed; null for what never was one. Whether it is valid, and of the kind, is not
-    /// looked at.
+    /// The handle that a program passed; null for what never was one. Whether it is valid, and of the kind,
+    /// is not looked at.
     fn from_raw(raw: K::Raw) -> Self;
 }
 
@@ -216,7 +217,8 @@ pub fn drop_handle<K: Kind>(handle: Handle<K>) -> bool {
     valid
 }
 
-/// Passes on the outcome of the call that was to make an object: where it failed, the object's handle is given up.
+/// Passes on the outcome of the call that was to make an object: where it failed, the object's handle is
+/// given up.
 pub fn or_drop<K: Kind, T>(handle: Handle<K>, outcome: Result<T, CUresult>) -> Result<T, CUresult> {
     outcome.inspect_err(|_| {
         drop_handle(handle);

@@ -1,7 +1,7 @@
 //! Memory of the host at addresses that the program chose: what `cuMemMap` put there, and who may use it.
 //!
-//! Program and device have such memory at one address. What a mapping is made of, and how the server gets it, is said in
-//! [`crate::submit::virtual_memory`].
+//! Program and device have such memory at one address. What a mapping is made of, and how the server gets it,
+//! is said in [`crate::submit::virtual_memory`].
 
 use crate::locks::{RwLock, rank};
 use causeway_api::sys::CUmemAccess_flags;
@@ -56,7 +56,8 @@ pub fn find(address: usize) -> Option<HostMapping> {
     (address - base < mapping.size).then_some(*mapping)
 }
 
-/// Whether devices of a server may read and write all addresses from `start` to before `end`: mappings without a gap.
+/// Whether devices of a server may read and write all addresses from `start` to before `end`: mappings
+/// without a gap.
 pub fn is_devices(server: usize, start: usize, end: usize) -> bool {
     if !MAPPINGS.any.load(Ordering::Relaxed) {
         return false;

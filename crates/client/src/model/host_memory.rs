@@ -1,6 +1,7 @@
 //! Pinned memory of the program: plain memory of its own that copies may use without staging.
 //!
-//! It lies in the host window while there is room, so that kernels can have its address; see [`crate::remote::visible`].
+//! It lies in the host window while there is room, so that kernels can have its address; see
+//! [`crate::remote::visible`].
 
 use crate::locks::{RwLock, rank};
 use causeway_api::handle::{Context, Handle};

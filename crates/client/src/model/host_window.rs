@@ -10,8 +10,8 @@ use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const PAGE: usize = 4096;
-/// Allocations of this size and more begin at a multiple of it and take multiples of it: for the sake of huge pages,
-/// and because devices map their memory so.
+/// Allocations of this size and more begin at a multiple of it and take multiples of it: for the sake of huge
+/// pages, and because devices map their memory so.
 pub const HUGE_PAGE: usize = 2 << 20;
 
 /// A range of addresses that is kept in this process.
@@ -23,15 +23,15 @@ pub struct Window {
 }
 
 static HOST: Window = Window::new();
-/// For managed memory that the server has in the memory of a device: there the driver gives addresses, and memory of the host can have none
-/// of them.
+/// For managed memory that the server has in the memory of a device: there the driver gives addresses, and
+/// memory of the host can have none of them.
 pub static MANAGED: Window = Window::new();
 /// Allocations in the window of the host.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// Reserves the range that a server proposes. Without it, managed memory cannot be had and pinned memory has
-/// another address on the device. Of several servers the first one's range counts; the others have none unless it
-/// is the same.
+/// another address on the device. Of several servers the first one's range counts; the others have none
+/// unless it is the same.
 pub fn open(place: (u64, u64)) {
     if let Err(cause) = HOST.open(place) {
         info!("no addresses for memory that host and device share ({cause}): there is no managed memory");
@@ -65,7 +65,8 @@ pub fn length(size: usize) -> Option<usize> {
     size.checked_next_multiple_of(unit(size))
 }
 
-/// New zeroed memory in the window, or that of `memory`, which has its [`length`]; nothing where it does not fit.
+/// New zeroed memory in the window, or that of `memory`, which has its [`length`]; nothing where it does not
+/// fit.
 pub fn allocate(size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_void> {
     let address = HOST.allocate(size, memory)?;
     USED.fetch_add(1, Ordering::Relaxed);
@@ -116,7 +117,8 @@ impl Window {
         match map(start, length, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_FIXED, memory) {
             Ok(address) => {
                 if length >= HUGE_PAGE {
-                    // SAFETY: memory that was mapped just now. Advice that the system does not take changes nothing.
+                    // SAFETY: memory that was mapped just now. Advice that the system does not take changes
+                    // nothing.
                     unsafe { libc::madvise(address, length, libc::MADV_HUGEPAGE) };
                 }
                 Some(address)
@@ -143,7 +145,8 @@ fn unit(size: usize) -> usize {
     if size >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
 }
 
-/// Maps `memory`, or anonymous memory, at `start`. `placing` is `MAP_FIXED_NOREPLACE`, or `MAP_FIXED` inside the window.
+/// Maps `memory`, or anonymous memory, at `start`. `placing` is `MAP_FIXED_NOREPLACE`, or `MAP_FIXED` inside
+/// the window.
 fn map(
     start: usize,
     length: usize,

@@ -1,8 +1,9 @@
 //! Device memory that the program has: which addresses are the device's, and what lies around them.
 //!
-//! This map is the authority on what an address is: it holds what came from a session's window and what has an
-//! address that the server's driver chose. Addresses from windows are unique. Drivers of several servers may choose the
-//! same one, so that each server has its own map: an address means first what it is on the current context's server.
+//! This map is the authority on what an address is: it holds what came from a session's window and what has
+//! an address that the server's driver chose. Addresses from windows are unique. Drivers of several servers
+//! may choose the same one, so that each server has its own map: an address means first what it is on the
+//! current context's server.
 
 use crate::locks::{RwLock, rank};
 use crate::log::error;

@@ -122,7 +122,8 @@ impl HostRegion {
         let start = Shared(packed.as_mut_ptr());
         self.share_rows(threads, |number| {
             let to = start.get().wrapping_add(number * self.width);
-            // SAFETY: each row lies in the region, and its place in the room that was reserved; they do not overlap.
+            // SAFETY: each row lies in the region, and its place in the room that was reserved; they do not
+            // overlap.
             unsafe { to.copy_from_nonoverlapping(self.row(number), self.width) };
         });
         // SAFETY: as many bytes were reserved, and all of them have been written.

@@ -1,8 +1,9 @@
 //! Bytes on their way from a device into the program's memory.
 //!
-//! A copy is done for the program only when its bytes are in its memory, whichever lane they came on, and they go there in the
-//! order that [`host_writes`](crate::model::host_writes) keeps. So a stream keeps the transfers that its copies began, an event those that lie before it,
-//! and whoever says "done" waits for them.
+//! A copy is done for the program only when its bytes are in its memory, whichever lane they came on, and
+//! they go there in the order that [`host_writes`](crate::model::host_writes) keeps. So a stream keeps the
+//! transfers that its copies began, an event those that lie before it, and whoever says "done" waits for
+//! them.
 
 use super::uploads;
 use crate::locks::{Mutex, MutexGuard, rank};
@@ -24,7 +25,8 @@ pub trait Carrier: Sync {
     fn rouse(&self);
     /// What has been asked for so far is to be on its way.
     fn flush(&self);
-    /// The transfer with this number will not come: has it ended as one that failed, once nothing writes to its memory.
+    /// The transfer with this number will not come: has it ended as one that failed, once nothing writes to
+    /// its memory.
     fn cancel(&self, number: u64);
 }
 
@@ -40,8 +42,9 @@ pub struct Transfer {
     is_held: bool,
     /// Whether something lay before one that is held which the program's own code has to end.
     is_behind_hazard: bool,
-    /// The ticket of its command, [`UNPOSTED`] until it has its place among the session's commands. Until then it lies before nothing:
-    /// what another thread posts meanwhile is before it, and may be what it waits for.
+    /// The ticket of its command, [`UNPOSTED`] until it has its place among the session's commands. Until
+    /// then it lies before nothing: what another thread posts meanwhile is before it, and may be what it
+    /// waits for.
     ticket: AtomicU64,
     /// The error that the server reported for it, 0 while there is none.
     failure: AtomicU32,
@@ -95,13 +98,15 @@ pub fn are_awaited() -> bool {
 pub struct Expected {
     /// The transfer.
     pub transfer: Arc<Transfer>,
-    /// In which flow the server had better send it: that of the newest transfer into the same memory before it.
+    /// In which flow the server had better send it: that of the newest transfer into the same memory before
+    /// it.
     pub flow: u64,
     /// Whether others have to be in place before it, so that only this process may write its bytes.
     pub is_held: bool,
 }
 
-/// Takes a transfer into the table that goes into memory of this library, which no copy of the program is in order with.
+/// Takes a transfer into the table that goes into memory of this library, which no copy of the program is in
+/// order with.
 pub fn begin_apart(carrier: &'static dyn Carrier, flow: u64, range: Range<usize>) -> Expected {
     enter(TRANSFERS.pending.lock(), carrier, flow, &[], false, range)
 }
@@ -112,8 +117,8 @@ pub fn any_into(range: &Range<usize>) -> bool {
     any_pending() && TRANSFERS.pending.lock().overlapping(range.clone()).next().is_some()
 }
 
-/// Takes a transfer into the table, behind those that lie before it. `is_behind_hazard` says whether something lies before one of
-/// these which the program's own code has to end.
+/// Takes a transfer into the table, behind those that lie before it. `is_behind_hazard` says whether
+/// something lies before one of these which the program's own code has to end.
 pub fn enter(
     mut pending: MutexGuard<'_, rank::PendingWrites, Table>,
     carrier: &'static dyn Carrier,
@@ -143,8 +148,8 @@ pub fn enter(
     Expected { transfer, flow, is_held }
 }
 
-/// Waits while a program has posted so many overlapping copies that their bytes would take too much memory here, unless its own code has to
-/// run before they can come.
+/// Waits while a program has posted so many overlapping copies that their bytes would take too much memory
+/// here, unless its own code has to run before they can come.
 pub fn make_room() {
     loop {
         let oldest = {

@@ -1,12 +1,14 @@
 //! What has been compiled at run time, kept on disk from one process to the next.
 //!
-//! From CUDA 12.9 on NVRTC asks the driver whether the same source has been compiled with the same options before (its manual, "Caching"),
-//! and NVIDIA's driver keeps the results with those of its own compiler. Without that each process of a PyTorch program compiles
-//! cuDNN's kernels for attention anew: 0.9 s on an H200 (2026-11-22), where a native one takes 0.13 s from the second process on. It is the
-//! program's machine that compiles, so it is there that the results are kept. Where all devices run PTX only, it is PTX that they get in the form
-//! of machine code ([`texts`]). `CUDA_CACHE_DISABLE` is obeyed as by NVIDIA's driver.
+//! From CUDA 12.9 on NVRTC asks the driver whether the same source has been compiled with the same options
+//! before (its manual, "Caching"), and NVIDIA's driver keeps the results with those of its own compiler.
+//! Without that each process of a PyTorch program compiles cuDNN's kernels for attention anew: 0.9 s on an
+//! H200 (2026-11-22), where a native one takes 0.13 s from the second process on. It is the program's machine
+//! that compiles, so it is there that the results are kept. Where all devices run PTX only, it is PTX that
+//! they get in the form of machine code ([`texts`]). `CUDA_CACHE_DISABLE` is obeyed as by NVIDIA's driver.
 //!
-//! A file has the name of its key, and begins with the hash of what follows: one that is damaged is as good as none.
+//! A file has the name of its key, and begins with the hash of what follows: one that is damaged is as good
+//! as none.
 
 pub mod table;
 mod texts;

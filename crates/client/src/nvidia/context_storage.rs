@@ -1,7 +1,8 @@
-//! `CONTEXT_LOCAL_STORAGE`: values that each copy of the runtime keeps for each context, under a key of its own.
+//! `CONTEXT_LOCAL_STORAGE`: values that each copy of the runtime keeps for each context, under a key of its
+//! own.
 //!
-//! The runtime reads its value in nearly every call, so each thread remembers what it has read, until anything is
-//! changed anywhere.
+//! The runtime reads its value in nearly every call, so each thread remembers what it has read, until
+//! anything is changed anywhere.
 
 use crate::locks::{RwLock, rank};
 use crate::model::context;
@@ -121,8 +122,8 @@ pub fn context_ends(context: Handle<Context>) {
     STORAGE.changes.fetch_add(1, Ordering::Release);
     for (name, value) in ended {
         if let Some(destructor) = value.destructor {
-            // SAFETY: the runtime gave the function to be called with these three once the context ends. No lock is
-            // held, so it may call us.
+            // SAFETY: the runtime gave the function to be called with these three once the context ends. No
+            // lock is held, so it may call us.
             unsafe { destructor(context.as_raw(), name as *mut c_void, value.value as *mut c_void) };
         }
     }

@@ -1,7 +1,7 @@
 //! `INTEGRITY_CHECK`: the answer without which the runtime does not start.
 //!
-//! It mixes the caller's process, thread and table addresses, so it can only be computed here. Algorithm and key are
-//! published by ZLUDA: HMAC (RFC 2104, blocks of 16 bytes) over MD2 (RFC 1319).
+//! It mixes the caller's process, thread and table addresses, so it can only be computed here. Algorithm and
+//! key are published by ZLUDA: HMAC (RFC 2104, blocks of 16 bytes) over MD2 (RFC 1319).
 
 use hmac::{Hmac, Mac};
 use md2::Md2;

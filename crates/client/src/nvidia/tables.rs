@@ -1,7 +1,7 @@
 //! The tables, entry by entry. All are arrays of words; word 0 is the size in bytes, except where it is said.
 //!
-//! Their addresses are the same for everybody and for ever: the integrity check hashes two of them, and programs
-//! keep them beyond `main`. A word whose use nobody has seen leads to a function that refuses.
+//! Their addresses are the same for everybody and for ever: the integrity check hashes two of them, and
+//! programs keep them beyond `main`. A word whose use nobody has seen leads to a function that refuses.
 
 use super::compile_cache::table::COMPILED;
 use super::context_storage::{self, Destructor};
@@ -60,9 +60,9 @@ static TOOLS_CONTEXT: Table<93> = Table::<93>::new()
 /// Under `TOOLS_MODULE`.
 static TOOLS_MODULE: Table<8> = Table::<8>::new().with(7, each_function as Word);
 
-/// Under an identifier whose name nobody has published: how the multiprocessors are laid out. cuBLASLt 13.1 calls
-/// entry 4, and 13 for what that gave; it needs the table, but does without an answer. Seen on an H200, driver
-/// 580.159.04 (17 words), 2026-11-21.
+/// Under an identifier whose name nobody has published: how the multiprocessors are laid out. cuBLASLt 13.1
+/// calls entry 4, and 13 for what that gave; it needs the table, but does without an answer. Seen on an H200,
+/// driver 580.159.04 (17 words), 2026-11-21.
 static LAYOUT: Table<17> = Table::<17>::new().with(4, layout as Word).with(13, release_layout as Word);
 
 /// Under `INTEGRITY_CHECK`.
@@ -136,13 +136,15 @@ extern "C" fn load_compilers() -> CUresult {
     CUresult::CUDA_SUCCESS
 }
 
-/// The handle of a device's primary context. Asked for every device at the start, long before any is retained.
+/// The handle of a device's primary context. Asked for every device at the start, long before any is
+/// retained.
 unsafe extern "C" fn primary_context(out: *mut CUcontext, device: CUdevice) -> CUresult {
     // SAFETY: room for the result, or null.
     in_session(|| unsafe { give(out, context::primary(device)?.handle.as_raw()) })
 }
 
-/// One 32-bit flag for each runtime call, all of them off. A runtime reads the flag of every call that it makes.
+/// One 32-bit flag for each runtime call, all of them off. A runtime reads the flag of every call that it
+/// makes.
 static CALLBACK_FLAGS: [AtomicU64; 512] = [const { AtomicU64::new(0) }; 512];
 static MORE_CALLBACK_FLAGS: [AtomicU64; 14] = [const { AtomicU64::new(0) }; 14];
 
@@ -258,8 +260,8 @@ unsafe extern "C" fn each_function(
     count
 }
 
-/// For each pair of multiprocessors of the current context's device, the number of its partition: a list of bytes
-/// that [`release_layout`] frees. The second list is one that nobody was seen to read.
+/// For each pair of multiprocessors of the current context's device, the number of its partition: a list of
+/// bytes that [`release_layout`] frees. The second list is one that nobody was seen to read.
 unsafe extern "C" fn layout(partitions: *mut *mut c_void, other: *mut *mut c_void) -> CUresult {
     in_session(|| {
         let layout = send::call(&calls::context_layout {})?;

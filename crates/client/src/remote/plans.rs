@@ -1,7 +1,7 @@
 //! Which plan does a copy of the program get?
 //!
-//! What `CAUSEWAY_PIPELINE` says comes first, then what `causeway tune` has measured for this server, then the built-in
-//! table; see [`causeway_pipeline`].
+//! What `CAUSEWAY_PIPELINE` says comes first, then what `causeway tune` has measured for this server, then
+//! the built-in table; see [`causeway_pipeline`].
 
 use crate::locks::{RwLock, rank};
 use crate::log::{error, info};
@@ -29,7 +29,8 @@ pub struct Plans {
 const BUILT_IN: &str = "built-in";
 
 impl Plans {
-    /// Looks for the plans for a session with a server whose first device has this UUID, over a network with this round trip.
+    /// Looks for the plans for a session with a server whose first device has this UUID, over a network with
+    /// this round trip.
     pub fn find(server: &str, device: &str, module: TransportKind, distance: Duration) -> Self {
         let user = of_user();
         let pair = Pair::of_this_host(server, device, module);
@@ -47,8 +48,8 @@ impl Plans {
         Self { module, by_distance, of_beginning: table.clone(), table: RwLock::new(table), source, pair }
     }
 
-    /// Carries copies as this table says, and as without the user's and the profile's where it says nothing; without a table as the
-    /// session began.
+    /// Carries copies as this table says, and as without the user's and the profile's where it says nothing;
+    /// without a table as the session began.
     pub fn replace(&self, table: Option<&Table>) {
         *self.table.write() = match table {
             Some(table) => self.by_distance.clone().under(table.clone()),

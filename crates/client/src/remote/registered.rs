@@ -1,8 +1,8 @@
 //! Which pinned memory do the network cards of sessions know, so that they read and write it where it is?
 //!
-//! Registering pins pages once more, in the kernel, which takes time for each of them and counts against the limit of locked
-//! memory: so it is done when a range has been copied from or to often enough to be worth it, and where the system
-//! refuses, copies of the range go on through staging.
+//! Registering pins pages once more, in the kernel, which takes time for each of them and counts against the
+//! limit of locked memory: so it is done when a range has been copied from or to often enough to be worth it,
+//! and where the system refuses, copies of the range go on through staging.
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
@@ -12,7 +12,8 @@ use crate::remote::session::{self, Session};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Registering a page takes about as long as copying it once (`docs/src/reference/verbs-model.md`), so half of a range is enough.
+/// Registering a page takes about as long as copying it once (`docs/src/reference/verbs-model.md`), so half
+/// of a range is enough.
 const WORTH: usize = 2;
 
 /// What a session's card knows of a range.
@@ -35,12 +36,14 @@ struct Registered {
 
 static REGISTERED: Registered = Registered { ranges: Mutex::new(None), is_used: AtomicBool::new(false) };
 
-/// Whether a copy of so many bytes makes it worth while to register memory of `size` bytes, of which `before` have been copied.
+/// Whether a copy of so many bytes makes it worth while to register memory of `size` bytes, of which `before`
+/// have been copied.
 fn is_worth_while(size: usize, before: usize, bytes: usize) -> bool {
     before.saturating_add(bytes) >= size / WORTH
 }
 
-/// A copy from or to this memory is about to go over a session: its card had better know it, if the memory has no gaps.
+/// A copy from or to this memory is about to go over a session: its card had better know it, if the memory
+/// has no gaps.
 pub fn note(session: &Session, memory: &HostRegion) {
     if !session.link().is_one_sided() || !memory.is_contiguous() {
         return;
@@ -58,8 +61,8 @@ pub fn note(session: &Session, memory: &HostRegion) {
         *state = State::Unknown(before + (end - start));
         return;
     }
-    // SAFETY: the range is forgotten before it is unmapped or given back to the program; while a copy writes to it CUDA forbids
-    // the program to rely on its bytes.
+    // SAFETY: the range is forgotten before it is unmapped or given back to the program; while a copy writes
+    // to it CUDA forbids the program to rely on its bytes.
     match unsafe { session.link().register(range.base as *mut u8, range.size) } {
         Ok(()) => *state = State::Known,
         Err(cause) => {

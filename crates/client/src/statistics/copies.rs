@@ -155,8 +155,8 @@ pub struct Copies {
     between_servers: BTreeMap<&'static str, Counted>,
 }
 
-/// The counts. Bytes that network cards moved by themselves, by GPUDirect or from and into registered memory, are counted by the link, a
-/// transfer at a time.
+/// The counts. Bytes that network cards moved by themselves, by GPUDirect or from and into registered memory,
+/// are counted by the link, a transfer at a time.
 pub fn report(via: TransportKind, link: &Counters) -> Copies {
     let directed = |direction: Direction, direct: u64, registered: u64| {
         let counts = &COPIES.carried[direction as usize];

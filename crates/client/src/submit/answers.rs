@@ -12,7 +12,8 @@ use send::call_in;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// So many answers are kept; one more, and they are collected anew. A tensor map with its question takes 300 bytes.
+/// So many answers are kept; one more, and they are collected anew. A tensor map with its question takes 300
+/// bytes.
 const MOST_ANSWERS: usize = 8192;
 
 /// A call, the context it was made in, and its arguments as they travel.
@@ -20,8 +21,8 @@ type Question = (Opcode, u64, Vec<u8>);
 
 static ANSWERS: LazyLock<Mutex<rank::Answers, HashMap<Question, Vec<u8>>>> = LazyLock::new(Mutex::default);
 
-/// Answers a call in a context, which may be a null one, from what was answered before, or asks the server. Refusals
-/// are not kept.
+/// Answers a call in a context, which may be a null one, from what was answered before, or asks the server.
+/// Refusals are not kept.
 pub fn ask_in<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Reply, CUresult> {
     let mut arguments = Vec::with_capacity(256);
     request.encode(&mut arguments);

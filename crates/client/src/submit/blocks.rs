@@ -46,8 +46,9 @@ pub fn of_context(context: Handle<Context>, device: CUdevice) -> Option<Arc<Heap
     })))
 }
 
-/// The devices (the server's numbers) that reach memory of a device. They get access from the beginning: the driver
-/// copies memory of its own from any device, with or without peer access, and must be able to do so with ours.
+/// The devices (the server's numbers) that reach memory of a device. They get access from the beginning: the
+/// driver copies memory of its own from any device, with or without peer access, and must be able to do so
+/// with ours.
 pub fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
     let session = device::without_context(device).and_then(session::of).ok();
     let own = device::on_server(device).ok();
@@ -212,8 +213,8 @@ impl BlockSource for Servers {
                 let _ = send::post_in(nowhere, &calls::export_withdraw { token });
             }
             let request = calls::memory_block_release { block: handle, address: base, size: size as usize };
-            // The addresses may be used again at once: the server carries commands out in order. An error means that
-            // the session is lost, and its memory with it.
+            // The addresses may be used again at once: the server carries commands out in order. An error
+            // means that the session is lost, and its memory with it.
             let _ = send::post_in(nowhere, &request);
             if let Some(window) = window::window(nowhere.server()) {
                 window.give_back(base, size);

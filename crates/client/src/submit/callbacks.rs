@@ -1,8 +1,8 @@
-//! What the client does when a stream of the server reaches a point: host functions of the program, and accesses to its
-//! memory for copies that must not be made earlier.
+//! What the client does when a stream of the server reaches a point: host functions of the program, and
+//! accesses to its memory for copies that must not be made earlier.
 //!
-//! Host functions run on one thread, one after the other, as CUDA runs them. Copies have a thread of their own: a
-//! host function may wait for a stream whose next copy needs it.
+//! Host functions run on one thread, one after the other, as CUDA runs them. Copies have a thread of their
+//! own: a host function may wait for a stream whose next copy needs it.
 
 use crate::arguments::Address;
 use crate::locks::{Mutex, rank};
@@ -55,11 +55,13 @@ pub enum Task {
     },
     /// Nothing: the stream waits for something that is not here, and [`let_go`] ends that.
     Hold,
-    /// Access the program's memory for a copy: read pinned memory and send it as a transfer, or copy within the memory.
+    /// Access the program's memory for a copy: read pinned memory and send it as a transfer, or copy within
+    /// the memory.
     Access {
         /// Does it.
         run: Box<dyn FnOnce() + Send>,
-        /// What lies ahead in the stream, whose bytes may be what is to be read, or belong where is to be written.
+        /// What lies ahead in the stream, whose bytes may be what is to be read, or belong where is to be
+        /// written.
         after: Ahead,
     },
 }
@@ -125,8 +127,8 @@ pub fn let_go(server: usize, token: u64) {
     let _ = unsafe { session.link().post_transfer(transfer, &raw const DONE, 1, carriage, ()) };
 }
 
-/// The same, once the bytes of copies before it are there and what kernels of another server have written to the program's memory has
-/// come. So the stream finds it. Never blocks.
+/// The same, once the bytes of copies before it are there and what kernels of another server have written to
+/// the program's memory has come. So the stream finds it. Never blocks.
 pub fn let_go_behind(server: usize, token: u64, after: Ahead, other: usize) {
     let run = Box::new(move || {
         // An error means a lost link, which has been reported.
@@ -189,7 +191,8 @@ fn start(name: &'static str) -> Sender<ReadyTask> {
     sender
 }
 
-/// Lets the stream of a task go on. An error means a lost link, which has been reported by the thread that lost it.
+/// Lets the stream of a task go on. An error means a lost link, which has been reported by the thread that
+/// lost it.
 fn say_done(server: usize, token: u64) {
     let Ok(session) = session::with(server) else { return };
     if visible::is_any() {
@@ -209,7 +212,8 @@ fn run(task: Task, server: Option<usize>) {
     else {
         return;
     };
-    // An error is reported by the stream; the program's code runs all the same, as the stream has come this far.
+    // An error is reported by the stream; the program's code runs all the same, as the stream has come this
+    // far.
     let _ = after.wait().and_then(|()| server.map_or(Ok(()), visible::fetch));
     match task {
         // SAFETY: the program gave function and argument to be called once on a thread of the driver.

@@ -1,13 +1,14 @@
-//! Upload once (`CAUSEWAY_DEDUP=on`): what the server has from an earlier copy, of this session or another one of the
-//! same identity, does not cross the wire again.
+//! Upload once (`CAUSEWAY_DEDUP=on`): what the server has from an earlier copy, of this session or another
+//! one of the same identity, does not cross the wire again.
 //!
-//! A large copy of the program's memory to a device is cut into pieces that begin at fixed distances from its start, so
-//! that the same data have the same pieces in every session. Each is named by its BLAKE3 hash, as images of modules
-//! are, and its command goes out with the name alone. The server says of each whether it has it; what it
-//! lacks is sent. Names go ahead of the answers, so a copy costs one round trip more, not one for each piece.
+//! A large copy of the program's memory to a device is cut into pieces that begin at fixed distances from its
+//! start, so that the same data have the same pieces in every session. Each is named by its BLAKE3 hash, as
+//! images of modules are, and its command goes out with the name alone. The server says of each whether it
+//! has it; what it lacks is sent. Names go ahead of the answers, so a copy costs one round trip more, not one
+//! for each piece.
 //!
-//! The copy returns when every piece is settled: the program may change its memory then. Whoever turns this on
-//! pays for a hash of everything that is copied, some 2 GB/s on one core.
+//! The copy returns when every piece is settled: the program may change its memory then. Whoever turns this
+//! on pays for a hash of everything that is copied, some 2 GB/s on one core.
 
 use crate::model::stream::StreamState;
 use crate::remote::image::offers::{self, Offer};
@@ -25,7 +26,8 @@ use std::sync::LazyLock;
 /// Shorter copies go as they are, in bytes: a name, an answer and a file of the server are not worth less.
 const LEAST: usize = 1 << 20;
 
-/// Bytes of a piece. A smaller one would save more of data that have changed here and there, and cost more files.
+/// Bytes of a piece. A smaller one would save more of data that have changed here and there, and cost more
+/// files.
 const PIECE: usize = 4 << 20;
 
 /// Pieces that may be named and not settled: 256 MiB, enough for 10 Gbit/s and a round trip of 200 ms.
@@ -68,8 +70,8 @@ pub unsafe fn copy(
         {
             oldest.wait();
         }
-        // SAFETY: the piece lies in the source, which is readable until this function returns; all that is lent
-        // has been settled by then.
+        // SAFETY: the piece lies in the source, which is readable until this function returns; all that is
+        // lent has been settled by then.
         let bytes = unsafe { slice::from_raw_parts(source.add(offset), length) };
         let offer = offers::lend_data(session.server(), bytes);
         let request = calls::copy_to_device {

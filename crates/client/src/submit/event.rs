@@ -1,7 +1,7 @@
 //! Events as the client knows them: what lay before their last record.
 //!
-//! The server hears of an event when it is first recorded or named otherwise. Many are never, such as those of profilers and
-//! of pools, and a record that goes out anyway brings the news along.
+//! The server hears of an event when it is first recorded or named otherwise. Many are never, such as those
+//! of profilers and of pools, and a record that goes out anyway brings the news along.
 
 use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
@@ -338,8 +338,9 @@ pub fn join(stream: &StreamState, other: &StreamState) -> Result<(), CUresult> {
     send::post_in(other.context, &calls::event_destroy { event })
 }
 
-/// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go on when the bytes that lie
-/// before the event are in the program's memory too, where the stream's device may find them.
+/// Makes a stream wait for an event of another server: that one reports the event, and the stream is let go
+/// on when the bytes that lie before the event are in the program's memory too, where the stream's device may
+/// find them.
 fn wait_elsewhere(
     stream: &StreamState,
     context: Handle<Context>,

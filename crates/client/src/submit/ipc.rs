@@ -1,7 +1,7 @@
 //! Memory that processes of the same server share as with `cuIpc*` and pools: pieces of blocks.
 //!
-//! A handle names the block by the broker's token, and the piece by its place in the block. The importing process maps
-//! the whole block, once for all pieces of it.
+//! A handle names the block by the broker's token, and the piece by its place in the block. The importing
+//! process maps the whole block, once for all pieces of it.
 
 use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
@@ -41,8 +41,8 @@ struct OpenPiece {
 }
 
 impl Imported {
-    /// Whether another piece is open that shares bytes with this one. Its owner has freed it, since both cannot be
-    /// allocated at once.
+    /// Whether another piece is open that shares bytes with this one. Its owner has freed it, since both
+    /// cannot be allocated at once.
     fn is_in_the_way(&self, address: CUdeviceptr, size: u64) -> bool {
         self.pieces.iter().any(|(at, open)| {
             (*at, open.size) != (address, size) && *at < address + size && address < *at + open.size

@@ -41,8 +41,8 @@ impl Jit {
     /// Reads a list of options.
     ///
     /// # Safety
-    /// `names` and `values` are null or lists of `count` entries with the meaning that `cuda.h` gives them. The values
-    /// and the logs that they name stay where they are while the result is used.
+    /// `names` and `values` are null or lists of `count` entries with the meaning that `cuda.h` gives them.
+    /// The values and the logs that they name stay where they are while the result is used.
     pub unsafe fn read(
         count: u32,
         names: *const CUjit_option,
@@ -114,7 +114,8 @@ impl Jit {
         Ok(Self { options, answers })
     }
 
-    /// Asks the server what the compiler or the linker said, and gives it to the program, if that wants to know.
+    /// Asks the server what the compiler or the linker said, and gives it to the program, if that wants to
+    /// know.
     ///
     /// # Safety
     /// The values and logs of the options are still where they were.

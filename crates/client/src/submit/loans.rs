@@ -1,9 +1,10 @@
 //! Memory of one server's devices that devices of another server copy from by themselves.
 //!
-//! Devices of one machine reach each other's memory, whichever server each belongs to. Where two workers share memory,
-//! the source's hands a descriptor of an allocation to the destination's, which maps it. A loan is made when an allocation
-//! is first copied from and ends with the allocation. Whether it can be had shows when it is tried: where the driver does
-//! not export, import or open the memory, copies go by the workers' link.
+//! Devices of one machine reach each other's memory, whichever server each belongs to. Where two workers
+//! share memory, the source's hands a descriptor of an allocation to the destination's, which maps it. A loan
+//! is made when an allocation is first copied from and ends with the allocation. Whether it can be had shows
+//! when it is tried: where the driver does not export, import or open the memory, copies go by the workers'
+//! link.
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
@@ -42,7 +43,8 @@ pub struct Source {
 
 #[derive(Default)]
 struct Loans {
-    /// By allocation and the program's number of the device that copies from it; nothing when it cannot be lent.
+    /// By allocation and the program's number of the device that copies from it; nothing when it cannot be
+    /// lent.
     made: HashMap<(Handle<Allocation>, CUdevice), Option<u64>>,
     /// Whether a device reaches another's memory, by destination and source, as far as that has shown.
     reaching: HashMap<(CUdevice, CUdevice), bool>,
@@ -60,8 +62,9 @@ struct AllLoans {
 static LOANS: AllLoans =
     AllLoans { made: LazyLock::new(Mutex::default), is_any: AtomicBool::new(false), next: AtomicU64::new(1) };
 
-/// Makes sure that the device of a context copies from `region`, which lies in an allocation of another server's, by itself; nothing where it cannot. `ticket` is
-/// that with which the context's worker has come to the place's, and `peer` how that one is known there.
+/// Makes sure that the device of a context copies from `region`, which lies in an allocation of another
+/// server's, by itself; nothing where it cannot. `ticket` is that with which the context's worker has come to
+/// the place's, and `peer` how that one is known there.
 pub fn source(
     region: &Region,
     whole: &Whole,

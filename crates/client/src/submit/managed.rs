@@ -25,7 +25,8 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
     Ok(address)
 }
 
-/// Memory with a mirror at its own address, which is in no table yet. The window must be open for the context's server.
+/// Memory with a mirror at its own address, which is in no table yet. The window must be open for the
+/// context's server.
 ///
 /// Large memory is a device's own, where kernels have it at full speed, if the device has room for it.
 pub fn make(context: Handle<Context>, size: usize) -> Result<CUdeviceptr, CUresult> {

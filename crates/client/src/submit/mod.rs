@@ -1,5 +1,5 @@
-//! The only way down for commands: a captured stream's commands become nodes, what the program has written to memory that
-//! the server mirrors goes before, and then the command is sent.
+//! The only way down for commands: a captured stream's commands become nodes, what the program has written to
+//! memory that the server mirrors goes before, and then the command is sent.
 //!
 //! | Module | Question it answers |
 //! |---|---|

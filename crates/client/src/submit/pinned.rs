@@ -49,8 +49,8 @@ pub fn make(context: Handle<Context>, size: usize) -> Option<(*mut c_void, bool)
     }
 }
 
-/// Gives back memory of [`make`] that is not noted, after the copies that still write to it, once the device is idle.
-/// `is_shared` says that the worker has it, too.
+/// Gives back memory of [`make`] that is not noted, after the copies that still write to it, once the device
+/// is idle. `is_shared` says that the worker has it, too.
 pub fn unmake(base: usize, size: usize, context: Handle<Context>, is_shared: bool) -> Result<(), CUresult> {
     transfers::wait_for_range(base, base + size);
     let forgotten = if is_shared { visible::shared::forget(context, base) } else { visible::forget(base) };
@@ -85,8 +85,8 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
     if host_window::contains(base) {
         host_window::release(base, range.size);
     } else {
-        // SAFETY: mapped by `allocate` with this size and taken out of the table, so it is unmapped once; that nobody
-        // uses it any more is the program's promise.
+        // SAFETY: mapped by `allocate` with this size and taken out of the table, so it is unmapped once;
+        // that nobody uses it any more is the program's promise.
         unsafe { libc::munmap(address, range.size.next_multiple_of(PAGE)) };
     }
     forgotten

@@ -1,8 +1,9 @@
 //! Pools for stream-ordered allocation.
 //!
-//! A pool is a heap whose free memory belongs to the stream that freed it until the work before the free is known to
-//! be done, so neither allocating nor freeing asks the server. Where the session has no window of addresses, pools are
-//! the server's. Memory that the program reaches, too, is made of ranges of the host window.
+//! A pool is a heap whose free memory belongs to the stream that freed it until the work before the free is
+//! known to be done, so neither allocating nor freeing asks the server. Where the session has no window of
+//! addresses, pools are the server's. Memory that the program reaches, too, is made of ranges of the host
+//! window.
 
 pub mod places;
 pub mod ranges;

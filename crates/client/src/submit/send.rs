@@ -1,7 +1,8 @@
-//! How does a command get on its way? A captured stream's commands become nodes or are refused. Before all others goes what the
-//! program has written to memory that they may use, and then they are sent.
+//! How does a command get on its way? A captured stream's commands become nodes or are refused. Before all
+//! others goes what the program has written to memory that they may use, and then they are sent.
 //!
-//! What lies below this room sends through the session itself, which takes only commands that concern neither.
+//! What lies below this room sends through the session itself, which takes only commands that concern
+//! neither.
 
 use super::capture;
 use crate::model::context;
@@ -24,8 +25,8 @@ pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Re
     post_and(context, request, || ())
 }
 
-/// The same. `in_line` is called when the command has its place, before any later command gets its own; it may not use
-/// the link.
+/// The same. `in_line` is called when the command has its place, before any later command gets its own; it
+/// may not use the link.
 #[inline]
 pub fn post_and<C: Call<Reply = ()>>(
     context: Handle<Context>,

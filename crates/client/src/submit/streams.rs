@@ -41,8 +41,8 @@ impl Drop for ThreadStreams {
     }
 }
 
-/// The stream that the program passed to put work into it. Work in the legacy default stream is refused where it
-/// would have to wait for a stream that is being captured.
+/// The stream that the program passed to put work into it. Work in the legacy default stream is refused where
+/// it would have to wait for a stream that is being captured.
 #[inline]
 pub fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
     let stream = named(raw, default_stream)?;
@@ -155,8 +155,8 @@ impl StreamState {
         self.fetch(newest)
     }
 
-    /// Succeeds when everything up to `ticket` is done, fails with "not ready" when it is not. `query` asks the
-    /// server, which is done only when nothing is known and nothing is being watched.
+    /// Succeeds when everything up to `ticket` is done, fails with "not ready" when it is not. `query` asks
+    /// the server, which is done only when nothing is known and nothing is being watched.
     pub fn require_done(
         &self,
         ticket: u64,

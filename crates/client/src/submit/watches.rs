@@ -9,9 +9,8 @@ use causeway_api::handle::{Context, Event, Handle};
 use causeway_api::sys::CUresult;
 
 impl Watermark {
-    /// Gets what kernels wrote up to `ticket` to memory of the program, unless the program has it. Everything up to
-    /// there must be done.
-    /// `server` is where the work was done.
+    /// Gets what kernels wrote up to `ticket` to memory of the program, unless the program has it. Everything
+    /// up to there must be done. `server` is where the work was done.
     pub fn fetch(&self, server: usize, ticket: u64) -> Result<(), CUresult> {
         if visible::is_any() && !self.has_fetched(ticket) {
             visible::fetch(server)?;
@@ -28,7 +27,8 @@ impl StreamState {
     }
 }
 
-/// Calls `call` when the last record of an event is done, or never will be, on a thread that must not be held up.
+/// Calls `call` when the last record of an event is done, or never will be, on a thread that must not be held
+/// up.
 pub fn when_recorded(
     context: Handle<Context>,
     event: Handle<Event>,

@@ -160,7 +160,8 @@ impl Incoming {
         }
     }
 
-    /// Receives exactly `length` bytes straight to `into`, as [`Outgoing::send_with_data`](super::Outgoing::send_with_data) sent them.
+    /// Receives exactly `length` bytes straight to `into`, as
+    /// [`Outgoing::send_with_data`](super::Outgoing::send_with_data) sent them.
     ///
     /// # Safety
     /// The memory must be writable; on an encrypted connection no other thread may touch it meanwhile.

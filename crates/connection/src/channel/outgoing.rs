@@ -44,8 +44,8 @@ impl Outgoing {
         &self.socket
     }
 
-    /// From here on steady memory is sent without being copied, where the system can and nothing is encrypted. The
-    /// descriptors that this takes.
+    /// From here on steady memory is sent without being copied, where the system can and nothing is
+    /// encrypted. The descriptors that this takes.
     pub fn send_by_reference(&mut self) -> Option<[RawFd; 2]> {
         if self.cipher.is_none() {
             self.pipe =
@@ -75,8 +75,8 @@ impl Outgoing {
     /// records, which is what [`Incoming::receive_exact_raw`](super::Incoming::receive_exact_raw) counts on.
     ///
     /// # Safety
-    /// The memory must be readable, if it is `steady` until the peer has it; other threads may write to it, and then either
-    /// value is sent.
+    /// The memory must be readable, if it is `steady` until the peer has it; other threads may write to it,
+    /// and then either value is sent.
     pub unsafe fn send_with_data<const N: usize>(
         &mut self,
         headers: &[[u8; N]],

@@ -3,8 +3,8 @@
 use super::{About, Finding};
 use crate::facts::{Facts, Port, RdmaDevice};
 
-/// The bytes that RoCE puts around each packet's content: addresses, transport headers, check sum. As the kernel's own
-/// `iboe_get_mtu` counts them.
+/// The bytes that RoCE puts around each packet's content: addresses, transport headers, check sum. As the
+/// kernel's own `iboe_get_mtu` counts them.
 const ROCE_OVERHEAD: u32 = 96;
 
 /// Path MTUs, the largest first.
@@ -38,8 +38,8 @@ pub fn path_mtu(facts: &Facts, device: &RdmaDevice, port: &Port) -> Option<u32> 
     told.map(|mtu| mtu.active).or_else(|| mtu_of_interface(device, port))
 }
 
-/// The path MTU as far as it follows from the interface: Ethernet packets must hold it with its headers, an InfiniBand interface
-/// in datagram mode is four bytes shorter.
+/// The path MTU as far as it follows from the interface: Ethernet packets must hold it with its headers, an
+/// InfiniBand interface in datagram mode is four bytes shorter.
 fn mtu_of_interface(device: &RdmaDevice, port: &Port) -> Option<u32> {
     // A device has one interface a port, in the ports' order; most have one of either.
     let interface =

@@ -4,8 +4,8 @@ use super::{About, Finding};
 use crate::facts::{Facts, RdmaDevice};
 use crate::print::binary;
 
-/// Registered memory is locked. A session's staging, both directions and all queue pairs together, and the queues of the
-/// card fit into this; pinned memory that a program registers comes on top.
+/// Registered memory is locked. A session's staging, both directions and all queue pairs together, and the
+/// queues of the card fit into this; pinned memory that a program registers comes on top.
 pub const ENOUGH_LOCKED: u64 = 1 << 30;
 
 const VERBS: &str = "libibverbs.so.1";

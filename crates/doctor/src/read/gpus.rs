@@ -8,7 +8,8 @@ const NVIDIA: u32 = 0x10de;
 /// Display controllers: VGA and 3D.
 const DISPLAY: [u32; 2] = [0x0300, 0x0302];
 
-/// Libraries of NVIDIA's driver for what Causeway does not forward: video decoding and encoding, optical flow, ray tracing.
+/// Libraries of NVIDIA's driver for what Causeway does not forward: video decoding and encoding, optical
+/// flow, ray tracing.
 pub const NOT_FORWARDED: [&str; 4] =
     ["libnvcuvid.so.1", "libnvidia-encode.so.1", "libnvidia-opticalflow.so.1", "libnvoptix.so.1"];
 

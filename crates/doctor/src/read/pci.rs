@@ -11,7 +11,8 @@ pub fn addresses(system: &System) -> Vec<String> {
     system.names(DEVICES)
 }
 
-/// The identifiers of a device: vendor and class. The class has three bytes: base class, subclass, programming interface.
+/// The identifiers of a device: vendor and class. The class has three bytes: base class, subclass,
+/// programming interface.
 pub fn identity(system: &System, address: &str) -> Option<(u32, u32)> {
     let number = |name: &str| {
         let text = system.text(Path::new(DEVICES).join(address).join(name));
@@ -55,11 +56,12 @@ fn path_of(system: &System, folder: &Path) -> Vec<String> {
     parts.skip_while(|part| !part.starts_with("pci")).collect()
 }
 
-/// Whether a bridge with this configuration space sends requests between devices below it up to the host bridge.
-/// Nothing when only the first 64 bytes are there, which is all that an ordinary user sees.
+/// Whether a bridge with this configuration space sends requests between devices below it up to the host
+/// bridge. Nothing when only the first 64 bytes are there, which is all that an ordinary user sees.
 ///
-/// Extended capabilities begin at 0x100; each has 16 bits of identifier, 4 of version, 12 of the next one's offset (PCI
-/// Express Base Specification, 7.6). ACS is number 0x000d, its control register 6 bytes behind its begin.
+/// Extended capabilities begin at 0x100; each has 16 bits of identifier, 4 of version, 12 of the next one's
+/// offset (PCI Express Base Specification, 7.6). ACS is number 0x000d, its control register 6 bytes behind
+/// its begin.
 fn redirects(config: &[u8]) -> Option<bool> {
     const ACS: u16 = 0x000d;
     const REQUEST_REDIRECT: u16 = 1 << 2;

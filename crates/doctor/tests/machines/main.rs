@@ -47,8 +47,8 @@ fn with_gpus(addresses: &[&str], ways: &[&str]) -> Live {
     Live { driver, ..live() }
 }
 
-/// A node with two processors: on the first a card and two GPUs below one switch, on the second a card below a root port and
-/// two GPUs below another.
+/// A node with two processors: on the first a card and two GPUs below one switch, on the second a card below
+/// a root port and two GPUs below another.
 fn edr_node() -> Tree {
     let tree = Tree::new("node1", "6.8.0");
     tree.bridge("pci0000:17/0000:17:00.0/0000:18:00.0");

@@ -87,8 +87,9 @@ impl Driver {
         self.end_context(context, || unsafe { self.functions.cuCtxDestroy_v2(context.as_raw()) })
     }
 
-    /// Ends `context` by `end`, and all that ends with it. Its completions come before, since a stream that `end` waits for may
-    /// stop until one has come; the memory that they would free is kept until the device has stopped.
+    /// Ends `context` by `end`, and all that ends with it. Its completions come before, since a stream that
+    /// `end` waits for may stop until one has come; the memory that they would free is kept until the device
+    /// has stopped.
     pub(crate) fn end_context(
         &self,
         context: Native<Context>,

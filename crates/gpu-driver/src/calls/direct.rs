@@ -17,7 +17,8 @@ use std::path::Path;
 /// Ranges that become a dma-buf begin and end at pages of the host, which have this size on x86-64.
 const PAGE: u64 = 4096;
 
-/// The pages that hold a range: where they begin, and their bytes. Nothing for a range that is empty or has no end.
+/// The pages that hold a range: where they begin, and their bytes. Nothing for a range that is empty or has
+/// no end.
 fn pages_of(address: u64, bytes: usize) -> Option<(u64, usize)> {
     let start = address / PAGE * PAGE;
     let end = address.checked_add(bytes as u64)?.checked_next_multiple_of(PAGE)?;

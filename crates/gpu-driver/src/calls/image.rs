@@ -1,8 +1,8 @@
 //! Module images: bringing the bytes of a client into a form that the driver takes.
 //!
-//! The driver is given no size: it finds the end of an image in the image. What a client sent shorter than its
-//! header says is refused here where that is cheap to see; a cubin that lies about itself can only harm the worker
-//! process of the client that sent it.
+//! The driver is given no size: it finds the end of an image in the image. What a client sent shorter than
+//! its header says is refused here where that is cheap to see; a cubin that lies about itself can only harm
+//! the worker process of the client that sent it.
 
 use crate::driver::Driver;
 use crate::fatbin::has_code_for;
@@ -94,8 +94,8 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    /// What is passed to `cuModuleLoadDataEx`, which takes fat binaries bare and calls a wrapper an invalid image
-    /// (580.159, 2026-11-21); valid while `self` lives.
+    /// What is passed to `cuModuleLoadDataEx`, which takes fat binaries bare and calls a wrapper an invalid
+    /// image (580.159, 2026-11-21); valid while `self` lives.
     fn for_module(&self) -> *const c_void {
         match self {
             Self::Fatbin(_, fatbin) => fatbin.address(),
@@ -117,8 +117,8 @@ impl Driver {
         let mut raw = core::ptr::null_mut();
         self.reporting(options, |options| {
             let values = options.values();
-            // SAFETY: the image lives during the call, in which the driver copies what it needs; as many options
-            // as values.
+            // SAFETY: the image lives during the call, in which the driver copies what it needs; as many
+            // options as values.
             unsafe {
                 let image = prepared.for_module().cast_mut();
                 self.functions.cuModuleLoadDataEx(&mut raw, image, options.count(), options.names(), values)
@@ -278,7 +278,8 @@ impl<'a> Linker<'a> {
             }
         }
         let (mut cubin, mut size) = (core::ptr::null_mut(), 0);
-        // SAFETY: the pointers are to locals; the result belongs to the linker, which still lives when it is copied.
+        // SAFETY: the pointers are to locals; the result belongs to the linker, which still lives when it is
+        // copied.
         unsafe {
             self.driver.functions.cuLinkComplete(self.state, &raw mut cubin, &mut size)?;
             Ok(core::slice::from_raw_parts(cubin.cast::<u8>(), size).to_vec())

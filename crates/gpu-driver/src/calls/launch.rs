@@ -71,8 +71,8 @@ impl ParameterBuffer {
         Self { list, bytes: params.len() }
     }
 
-    /// What is passed as `extra`, null for a kernel without parameters; valid while `self` stays where it is and the
-    /// parameters live.
+    /// What is passed as `extra`, null for a kernel without parameters; valid while `self` stays where it is
+    /// and the parameters live.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut *mut c_void {
         if self.bytes == 0 {
             return core::ptr::null_mut();
@@ -99,7 +99,8 @@ impl LaunchCalls for Driver {
         let extra = parameters.as_mut_ptr();
         let (grid, block) = (shape.grid, shape.block);
         if attributes.is_empty() {
-            // SAFETY: `extra` names a buffer and its size, both alive during the call, in which the driver copies.
+            // SAFETY: `extra` names a buffer and its size, both alive during the call, in which the driver
+            // copies.
             return unsafe {
                 self.functions.cuLaunchKernel(
                     function.as_raw(),
@@ -130,7 +131,8 @@ impl LaunchCalls for Driver {
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
         ask_about(&shape, attributes, |config, clusters| {
-            // SAFETY: the function is the driver's own; the configuration and the result live through the call.
+            // SAFETY: the function is the driver's own; the configuration and the result live through the
+            // call.
             unsafe { self.functions.cuOccupancyMaxActiveClusters(clusters, function.as_raw(), config) }
         })
     }
@@ -143,7 +145,8 @@ impl LaunchCalls for Driver {
         attributes: &[LaunchAttribute],
     ) -> CuResult<i32> {
         ask_about(&shape, attributes, |config, size| {
-            // SAFETY: the function is the driver's own; the configuration and the result live through the call.
+            // SAFETY: the function is the driver's own; the configuration and the result live through the
+            // call.
             unsafe { self.functions.cuOccupancyMaxPotentialClusterSize(size, function.as_raw(), config) }
         })
     }

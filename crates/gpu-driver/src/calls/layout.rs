@@ -1,9 +1,10 @@
 //! How the multiprocessors of a GPU are laid out, which NVIDIA's driver tells only in a private table.
 //!
-//! cuBLASLt (13.1 and later) asks its driver for it to choose how thread-block clusters fill the GPU, and ends the
-//! process where the table is missing. Size of the table, the two entries and their arguments were seen in use on
-//! an H200 with driver 580.159.04 and cuBLASLt 13.1.0.3 (2026-11-21); nothing about them is published. A driver
-//! without the table, or with a smaller one, gives no layout, with which cuBLASLt goes on as well.
+//! cuBLASLt (13.1 and later) asks its driver for it to choose how thread-block clusters fill the GPU, and
+//! ends the process where the table is missing. Size of the table, the two entries and their arguments were
+//! seen in use on an H200 with driver 580.159.04 and cuBLASLt 13.1.0.3 (2026-11-21); nothing about them is
+//! published. A driver without the table, or with a smaller one, gives no layout, with which cuBLASLt goes on
+//! as well.
 
 use crate::driver::Driver;
 use causeway_api::sys::{CUdevice, CUdevice_attribute, CUresult, CUuuid};
@@ -44,7 +45,8 @@ impl Driver {
         if layout.is_null() {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        // SAFETY: the list has a byte for each pair of multiprocessors, and is the caller's until it is released.
+        // SAFETY: the list has a byte for each pair of multiprocessors, and is the caller's until it is
+        // released.
         let bytes = unsafe { core::slice::from_raw_parts(layout, pairs) }.to_vec();
         // SAFETY: both came from `read` and are not used any more.
         unsafe { release(layout, inverse) };

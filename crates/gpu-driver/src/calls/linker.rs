@@ -18,7 +18,8 @@ impl LinkerCalls for Driver {
     fn link_create(&self, options: &JitOptions) -> CuResult<Native<LinkState>> {
         let mut options = Options::new(options)?;
         let mut state: CUlinkState = core::ptr::null_mut();
-        // SAFETY: as many names as values; what they point to lives in the table until the linker is destroyed.
+        // SAFETY: as many names as values; what they point to lives in the table until the linker is
+        // destroyed.
         unsafe {
             let values = options.values();
             self.functions.cuLinkCreate_v2(options.count(), options.names(), values, &mut state)?;
@@ -49,8 +50,8 @@ impl LinkerCalls for Driver {
             whole[..chunk.len()].copy_from_slice(chunk);
             *word = u64::from_ne_bytes(whole);
         }
-        // SAFETY: the data is of the size that is passed along and read during the call only; as many names as
-        // values, which live as long.
+        // SAFETY: the data is of the size that is passed along and read during the call only; as many names
+        // as values, which live as long.
         let outcome = unsafe {
             let values = options.values();
             let data: *mut c_void = words.as_mut_ptr().cast();
@@ -87,8 +88,8 @@ impl LinkerCalls for Driver {
         let (address, size) = result.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let end = start.checked_add(length).filter(|end| *end <= size && length <= MOST_PIECE);
         end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        // SAFETY: within the result, which the driver keeps until the linker is destroyed; the table is locked, and
-        // whoever destroys the linker takes it out of the table first.
+        // SAFETY: within the result, which the driver keeps until the linker is destroyed; the table is
+        // locked, and whoever destroys the linker takes it out of the table first.
         Ok(unsafe { core::slice::from_raw_parts((address as *const u8).add(start), length) }.to_vec())
     }
 
@@ -102,7 +103,8 @@ impl LinkerCalls for Driver {
 }
 
 impl Driver {
-    /// Keeps what the linker has said so far for the client, which asks when a call has failed or all is done.
+    /// Keeps what the linker has said so far for the client, which asks when a call has failed or all is
+    /// done.
     fn report_link(&self, state: Native<LinkState>) {
         if let Some(link) = self.links.lock().get(&state.value()) {
             self.reports.put(link.options.report, link.options.answers());

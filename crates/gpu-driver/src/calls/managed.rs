@@ -1,5 +1,5 @@
-//! Managed memory: memory of a device at an address of the client's choice, so that kernels have it at full speed.
-//! This process has its bytes by copies, in a stream that waits for nothing.
+//! Managed memory: memory of a device at an address of the client's choice, so that kernels have it at full
+//! speed. This process has its bytes by copies, in a stream that waits for nothing.
 
 use crate::context;
 use crate::driver::Driver;
@@ -12,12 +12,13 @@ use causeway_api::sys::{
 };
 use causeway_gpu::{CuResult, DeviceBytes};
 
-/// Where such memory lies: addresses that neither programs nor the driver use by themselves, reserved with the driver when they are
-/// first needed. They cannot be a part of the range that is kept for memory of the host: of what was mapped when it started the
-/// driver gives no addresses.
+/// Where such memory lies: addresses that neither programs nor the driver use by themselves, reserved with
+/// the driver when they are first needed. They cannot be a part of the range that is kept for memory of the
+/// host: of what was mapped when it started the driver gives no addresses.
 pub(crate) const MANAGED_WINDOW: (u64, u64) = (0x3100_0000_0000, 1 << 40);
 
-/// Device memory is mapped in multiples of this (H200, driver 580); other devices refuse, and their clients use host memory.
+/// Device memory is mapped in multiples of this (H200, driver 580); other devices refuse, and their clients
+/// use host memory.
 const GRANULARITY: usize = 2 << 20;
 
 /// A piece of managed memory. What has been made of it so far goes with it.
@@ -69,7 +70,8 @@ impl Managed {
         // SAFETY: results are locals.
         unsafe { driver.cuCtxGetDevice(&mut device)? };
         let access = self.access(device)?;
-        // SAFETY: results and descriptions are locals; the range is one of the window, and the driver refuses one that is in use.
+        // SAFETY: results and descriptions are locals; the range is one of the window, and the driver refuses
+        // one that is in use.
         unsafe {
             let properties = CUmemAllocationProp {
                 type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -16,8 +16,8 @@
 //! | what is a graph made of | `graph` |
 //! | what does the driver's log say, and what does it keep in a context | `log`, `layout` |
 //!
-//! Each implements the trait of its subject ([`causeway_gpu::calls`]), in which code made from the declaration list passes on
-//! plain driver calls.
+//! Each implements the trait of its subject ([`causeway_gpu::calls`]), in which code made from the
+//! declaration list passes on plain driver calls.
 
 mod context;
 mod copy;

@@ -220,9 +220,10 @@ impl ModuleCalls for Driver {
 }
 
 impl Driver {
-    /// Does `work` in the current context, or in the first device's primary context when there is none: the runtime
-    /// asks for a program's kernels before it makes a context, and without one the driver knows no parameters
-    /// (201 from `cuKernelGetParamInfo`, 580.159, 2026-11-21). The context stays: nearly every program makes it next.
+    /// Does `work` in the current context, or in the first device's primary context when there is none: the
+    /// runtime asks for a program's kernels before it makes a context, and without one the driver knows no
+    /// parameters (201 from `cuKernelGetParamInfo`, 580.159, 2026-11-21). The context stays: nearly every
+    /// program makes it next.
     pub(crate) fn in_some_context<T>(&self, work: impl FnOnce() -> CuResult<T>) -> CuResult<T> {
         if context::current(self.functions)? != Native::NULL {
             return work();

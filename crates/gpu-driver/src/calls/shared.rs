@@ -1,7 +1,8 @@
 //! Memory of this process that kernels reach, most of it at an address of the client's choice.
 //!
-//! The driver gives registered memory the device address that it has in this process. So memory for which the client
-//! wants a certain address is mapped there, in a range that is kept free for it from before the driver starts.
+//! The driver gives registered memory the device address that it has in this process. So memory for which the
+//! client wants a certain address is mapped there, in a range that is kept free for it from before the driver
+//! starts.
 
 use crate::calls::module::c_text;
 use crate::context;
@@ -88,7 +89,8 @@ impl Driver {
         if fits { Ok(whole) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) }
     }
 
-    /// Lets kernels reach pages at the address `wanted`, or anywhere for 0; gives that address and the memory.
+    /// Lets kernels reach pages at the address `wanted`, or anywhere for 0; gives that address and the
+    /// memory.
     fn show_to_kernels(&self, mut pages: Pages, wanted: u64, bytes: usize) -> CuResult<(u64, Staging)> {
         let context = context::current(self.functions)?;
         let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;

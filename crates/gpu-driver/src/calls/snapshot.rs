@@ -13,10 +13,11 @@ use core::ffi::{CStr, c_char};
 
 /// Attributes whose truth is another one for a program on another machine, in this version of Causeway.
 ///
-/// A program that reads these takes the way that works for it. Each entry goes when what it denies is forwarded.
+/// A program that reads these takes the way that works for it. Each entry goes when what it denies is
+/// forwarded.
 const CORRECTED: &[(Attribute, i32)] = &[
-    // Host memory of the program lies on its own machine: what kernels reach is a copy of it, which follows it when
-    // work is given to the device and waited for. So neither side sees the other's atomics.
+    // Host memory of the program lies on its own machine: what kernels reach is a copy of it, which follows
+    // it when work is given to the device and waited for. So neither side sees the other's atomics.
     (Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED, 0),
@@ -33,7 +34,8 @@ const CORRECTED: &[(Attribute, i32)] = &[
     (Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_SPARSE_CUDA_ARRAY_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED, 0),
-    // Memory of the host is the client's, which makes pools of it without the driver, and shares it with no other process.
+    // Memory of the host is the client's, which makes pools of it without the driver, and shares it with no
+    // other process.
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED, 0),
     (Attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0),
@@ -72,8 +74,8 @@ fn corrected(attribute: Attribute, value: i32) -> i32 {
     CORRECTED.iter().find(|(other, _)| *other == attribute).map_or(value, |(_, truth)| *truth)
 }
 
-/// The priorities of streams. The driver tells them only where a context is, which a snapshot must not make; all
-/// devices that have priorities have had these since CUDA 11.4, and the driver clamps what is beyond.
+/// The priorities of streams. The driver tells them only where a context is, which a snapshot must not make;
+/// all devices that have priorities have had these since CUDA 11.4, and the driver clamps what is beyond.
 fn stream_priorities(device: &Device) -> (i32, i32) {
     let supported = Attribute::CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED.0 as i32;
     if device.attribute(supported).unwrap_or(0) != 0 { (0, -5) } else { (0, 0) }

@@ -15,12 +15,13 @@ use causeway_gpu::calls::VirtualMemoryCalls;
 use causeway_gpu::{CuResult, Staging};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Where the session's device memory lies: addresses that neither programs nor the driver use by themselves. A driver
-/// (580) honours wanted addresses anywhere below 2^47, and 4 TiB of them at once.
+/// Where the session's device memory lies: addresses that neither programs nor the driver use by themselves.
+/// A driver (580) honours wanted addresses anywhere below 2^47, and 4 TiB of them at once.
 pub(crate) const WINDOW: Window = Window { address: 0x2000_0000_0000, size: 4 << 40, granularity: 2 << 20 };
 
-/// Bytes in front of the part of the window whose addresses the client gives out. Memory of nobody lies there: kernels that read a
-/// little before their first allocation find memory with NVIDIA's own addresses, too (H100, 2026-11-24).
+/// Bytes in front of the part of the window whose addresses the client gives out. Memory of nobody lies
+/// there: kernels that read a little before their first allocation find memory with NVIDIA's own addresses,
+/// too (H100, 2026-11-24).
 const IN_FRONT: u64 = 2 << 20;
 
 /// The part of the window whose addresses the client gives out.
@@ -49,8 +50,8 @@ fn properties_of(properties: &AllocationProperties) -> CUmemAllocationProp {
     asked
 }
 
-// SAFETY of the calls below: pointers are to locals that live during the call; addresses and handles are the driver's
-// to judge.
+// SAFETY of the calls below: pointers are to locals that live during the call; addresses and handles are the
+// driver's to judge.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
 impl VirtualMemoryCalls for Driver {
     /// Makes memory that looks like that of `cuMemAlloc`, at an address of the window.
@@ -165,8 +166,8 @@ fn is_hosts(location: CUmemLocationType) -> bool {
 /// Memory of the host. Written after `cuda.h` (13.0), and not tried with a GPU.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
 impl Driver {
-    /// The host's memory that is next to the first device. Drivers know a node of the host since CUDA 12.2, and the host as such
-    /// since 13.
+    /// The host's memory that is next to the first device. Drivers know a node of the host since CUDA 12.2,
+    /// and the host as such since 13.
     fn host_near_gpu(&self) -> CuResult<CUmemLocation> {
         let first = *self.all_devices()?.first().ok_or(CUresult::CUDA_ERROR_NO_DEVICE)?;
         let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID;
@@ -223,7 +224,8 @@ impl Driver {
         })
     }
 
-    /// Maps memory of the first device in front of the client's part of the window, for all devices that reach it.
+    /// Maps memory of the first device in front of the client's part of the window, for all devices that
+    /// reach it.
     fn map_in_front(&self) -> CuResult<()> {
         let devices = self.all_devices()?;
         let first = *devices.first().ok_or(CUresult::CUDA_ERROR_NO_DEVICE)?;
@@ -286,8 +288,9 @@ impl Driver {
     }
 }
 
-/// Memory of another process's device. The steps are those of the driver's own documentation for importing a shareable handle;
-/// the mapping keeps the memory, so that neither its handle nor its descriptor is needed any more.
+/// Memory of another process's device. The steps are those of the driver's own documentation for importing a
+/// shareable handle; the mapping keeps the memory, so that neither its handle nor its descriptor is needed
+/// any more.
 // SAFETY of the calls below: as above.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
 impl Driver {

@@ -1,4 +1,5 @@
-//! Who looks whether work is over, in which order is its end told, and what does the thread of the waits do meanwhile?
+//! Who looks whether work is over, in which order is its end told, and what does the thread of the waits do
+//! meanwhile?
 
 use super::poll_interval::poll_interval;
 use super::{Arrivals, CompletionEvent, Ended, Lanes, Shared, Wait};
@@ -45,7 +46,8 @@ impl Shared {
         self.deliver(ended);
     }
 
-    /// Looks once at everything that is waited for and delivers what is over; whether something came or ended.
+    /// Looks once at everything that is waited for and delivers what is over; whether something came or
+    /// ended.
     pub(crate) fn look_once(&self) -> bool {
         let Some(_turn) = self.turn.try_lock() else { return false };
         let (ready, arrived) = {
@@ -85,9 +87,9 @@ impl Shared {
 
     /// Takes out the waits that are over, in the order in which they were asked for.
     ///
-    /// When a wait is found to be over, the work it depends on is over too, also in other streams whose lanes were
-    /// looked at a moment before. So the lanes are looked at again until nothing more is found: then no wait that
-    /// is left can have been a condition of one that was taken.
+    /// When a wait is found to be over, the work it depends on is over too, also in other streams whose lanes
+    /// were looked at a moment before. So the lanes are looked at again until nothing more is found: then no
+    /// wait that is left can have been a condition of one that was taken.
     fn collect(&self, lanes: &mut Lanes) -> Vec<Ended> {
         let mut ready = Vec::new();
         loop {
@@ -115,8 +117,8 @@ impl Shared {
             // SAFETY: the event exists: ours until it is given back, the program's while it is watched.
             unsafe {
                 self.functions.cuEventQuery(event)?;
-                // What kernels print comes out of the driver only in a call that synchronises. The event is done,
-                // so that this one does not wait.
+                // What kernels print comes out of the driver only in a call that synchronises. The event is
+                // done, so that this one does not wait.
                 if self.output.expected() { self.functions.cuEventSynchronize(event) } else { Ok(()) }
             }
         };

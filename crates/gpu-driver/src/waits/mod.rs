@@ -1,11 +1,12 @@
 //! Waiting for the GPU without blocking anybody who has other things to do.
 //!
-//! What is waited for is an event of the driver; one thread asks for all of them and calls the completions, in the
-//! order in which they were asked for as far as the work was done in that order. The thread asks without pause at
-//! first, then ever more rarely (`poll_interval`), and sleeps when nothing is waited for. It leaves the asking to a thread with a
-//! [`Watch`], the session's receiving one, as long as that one has nothing to receive: nobody has to be woken then. What
-//! nobody waits for is asked about rarely, since each question is a lock that launches need, too. What is waited for, and by whom, is in
-//! this file; the looking is in `looking`.
+//! What is waited for is an event of the driver; one thread asks for all of them and calls the completions,
+//! in the order in which they were asked for as far as the work was done in that order. The thread asks
+//! without pause at first, then ever more rarely (`poll_interval`), and sleeps when nothing is waited for. It
+//! leaves the asking to a thread with a [`Watch`], the session's receiving one, as long as that one has
+//! nothing to receive: nobody has to be woken then. What nobody waits for is asked about rarely, since each
+//! question is a lock that launches need, too. What is waited for, and by whom, is in this file; the looking
+//! is in `looking`.
 
 mod join;
 mod looking;
@@ -121,8 +122,8 @@ impl Waits {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Whether a wait that is over may be answered on the spot: no earlier one is overtaken, and nothing that was
-    /// printed has to be fetched.
+    /// Whether a wait that is over may be answered on the spot: no earlier one is overtaken, and nothing that
+    /// was printed has to be fetched.
     pub(crate) fn may_answer_at_once(&self) -> bool {
         !self.shared.are_urgent() && !self.shared.output.expected()
     }
@@ -181,8 +182,9 @@ impl Waits {
         self.shared.push(context, Source::Event(event), CompletionEvent::Program(event), true, done);
     }
 
-    /// Before an event of the program is recorded anew: what waits for its last record goes on waiting for that one. The
-    /// driver's own event would tell of the new record, which may well depend on what waits here.
+    /// Before an event of the program is recorded anew: what waits for its last record goes on waiting for
+    /// that one. The driver's own event would tell of the new record, which may well depend on what waits
+    /// here.
     pub(crate) fn keep_record(&self, event: Native<Event>) {
         let failed = {
             let mut lanes = self.shared.lanes.lock();
@@ -277,7 +279,8 @@ impl Shared {
         }
     }
 
-    /// Lets a wait for an event of the program wait for one of ours; it has ended where the driver does not let it.
+    /// Lets a wait for an event of the program wait for one of ours; it has ended where the driver does not
+    /// let it.
     fn keep_record(&self, lanes: &mut Lanes, event: Native<Event>, wait: Wait) -> Option<Ended> {
         match self.events.keep_record(self.functions, wait.context, event) {
             Ok(own) => {

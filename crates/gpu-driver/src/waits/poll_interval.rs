@@ -2,19 +2,20 @@
 
 use core::time::Duration;
 
-/// How long the thread asks without pause, from the last arrival or completion. Waking a thread costs about as
-/// much.
+/// How long the thread asks without pause, from the last arrival or completion. Waking a thread costs about
+/// as much.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// The shortest and the longest pause after that. Between them a pause is a 64th of the time waited so far, so
-/// that a completion is noticed late by less than two percent of its wait.
+/// The shortest and the longest pause after that. Between them a pause is a 64th of the time waited so far,
+/// so that a completion is noticed late by less than two percent of its wait.
 const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(200));
 
-/// How often the thread asks when nobody waits. A stream holds at least twice as much work as that, so that it does not
-/// run dry while the end of its earlier work goes unnoticed.
+/// How often the thread asks when nobody waits. A stream holds at least twice as much work as that, so that
+/// it does not run dry while the end of its earlier work goes unnoticed.
 const LEISURE: Duration = Duration::from_micros(200);
 
-/// The pause before the next question, after so long without an answer; nothing when the next question comes at once.
+/// The pause before the next question, after so long without an answer; nothing when the next question comes
+/// at once.
 pub(crate) fn poll_interval(urgent: bool, waited: Duration) -> Option<Duration> {
     match urgent {
         true if waited < SPIN => None,

@@ -133,8 +133,8 @@ pub const CALLED: &str = "
 }
 ";
 
-/// A fat binary with one entry, as `nvcc -rdc=true --compress-mode=none` writes it: the options say that PTX is to
-/// be compiled to relocatable code.
+/// A fat binary with one entry, as `nvcc -rdc=true --compress-mode=none` writes it: the options say that PTX
+/// is to be compiled to relocatable code.
 fn fatbin(kind: u16, architecture: u32, payload: &[u8]) -> Vec<u8> {
     const OPTIONS: &[u8; 16] = b"--compile-only  ";
     let mut payload = payload.to_vec();

@@ -1,8 +1,8 @@
 //! The real driver's back end on a real GPU: every operation through `dispatch`, as the worker calls it.
 //!
-//! A program of its own (no test harness): it can be carried to a machine with a GPU and no Rust, takes the names
-//! of steps as arguments, goes on after a failure and says on standard error what is wrong. Without NVIDIA's driver
-//! it says so and succeeds.
+//! A program of its own (no test harness): it can be carried to a machine with a GPU and no Rust, takes the
+//! names of steps as arguments, goes on after a failure and says on standard error what is wrong. Without
+//! NVIDIA's driver it says so and succeeds.
 
 mod code;
 mod session;

@@ -1,6 +1,7 @@
 //! The calls of the declaration list, each handed to the part of the device that it concerns.
 //!
-//! A file has what its subject's commands check and where they go; what no file has is answered with "not supported".
+//! A file has what its subject's commands check and where they go; what no file has is answered with "not
+//! supported".
 
 mod array;
 mod context;

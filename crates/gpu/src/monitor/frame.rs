@@ -143,7 +143,8 @@ impl Frame {
         }
     }
 
-    /// Writes a list and its length as NVML does: where the program's memory is too small, it learns the length.
+    /// Writes a list and its length as NVML does: where the program's memory is too small, it learns the
+    /// length.
     pub fn put_list(&mut self, list: usize, entries: &[u8]) -> Status {
         let Some((element, counter)) = self.function.arguments[list].mode.counted() else {
             return status::INVALID_ARGUMENT;

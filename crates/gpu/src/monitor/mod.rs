@@ -1,4 +1,5 @@
-//! What answers a monitoring session: a back end, which tells of its devices as NVIDIA's management library does.
+//! What answers a monitoring session: a back end, which tells of its devices as NVIDIA's management library
+//! does.
 //!
 //! | Module | Question it answers |
 //! |---|---|
@@ -23,8 +24,8 @@ pub struct OwnProcess {
 
 /// What knows about devices.
 pub trait Monitor: Send + Sync {
-    /// Carries `function` out on the arguments in `frame`, which have been checked. Lists of processes have those in `own`
-    /// only.
+    /// Carries `function` out on the arguments in `frame`, which have been checked. Lists of processes have
+    /// those in `own` only.
     fn carry_out(&self, function: &'static Function, frame: &mut Frame, own: &[OwnProcess]) -> Status;
 }
 

@@ -92,8 +92,8 @@ impl Listener {
         }
     }
 
-    /// Accepts a request whose queue pair has been made, and waits until both ends can send. On iWARP the side that asked for
-    /// the connection sends first.
+    /// Accepts a request whose queue pair has been made, and waits until both ends can send. On iWARP the
+    /// side that asked for the connection sends first.
     pub fn accept(
         &mut self,
         request: Request,

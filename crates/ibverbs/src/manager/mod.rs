@@ -1,8 +1,8 @@
 //! How does rdma_cm connect queue pairs?
 //!
-//! It finds the device that belongs to an IP address, exchanges what both queue pairs need, and brings them into their
-//! states. iWARP devices are connected in no other way. Both ends carry a few bytes of the program's own with the request, by
-//! which they recognise each other.
+//! It finds the device that belongs to an IP address, exchanges what both queue pairs need, and brings them
+//! into their states. iWARP devices are connected in no other way. Both ends carry a few bytes of the
+//! program's own with the request, by which they recognise each other.
 //!
 //! Everything here waits, up to a deadline, and is meant for the start of a session.
 //!
@@ -75,8 +75,8 @@ pub enum ManagerError {
 }
 
 impl ManagerError {
-    /// Whether the port that rdma_cm chose for this end belongs to somebody else, so that another one may do. It keeps account of
-    /// its own ports only, and iWARP's connections need the same number from TCP.
+    /// Whether the port that rdma_cm chose for this end belongs to somebody else, so that another one may do.
+    /// It keeps account of its own ports only, and iWARP's connections need the same number from TCP.
     pub fn is_port_taken(&self) -> bool {
         match self {
             Self::Step { source, .. } => source.raw_os_error() == Some(libc::EADDRINUSE),
@@ -149,7 +149,8 @@ impl Unjoined {
     }
 }
 
-/// A joined pair of queue pairs, as librdmacm sees it. The connection ends when this and its queue pair have been dropped.
+/// A joined pair of queue pairs, as librdmacm sees it. The connection ends when this and its queue pair have
+/// been dropped.
 #[derive(Debug)]
 pub struct Connection {
     identifier: Arc<Identifier>,

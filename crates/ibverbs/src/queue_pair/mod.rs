@@ -1,6 +1,7 @@
 //! How is a reliable connection made, and which settings does it have?
 //!
-//! A queue pair lives here, from when it is made until it is destroyed; what happens to it in between has modules of its own.
+//! A queue pair lives here, from when it is made until it is destroyed; what happens to it in between has
+//! modules of its own.
 //!
 //! | Module     | Question it answers                                                       |
 //! |------------|---------------------------------------------------------------------------|
@@ -115,7 +116,8 @@ impl fmt::Debug for QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         match &self.made {
-            // SAFETY: made by us, and destroyed once; the device no longer touches memory of its requests afterwards.
+            // SAFETY: made by us, and destroyed once; the device no longer touches memory of its requests
+            // afterwards.
             Made::Here => unsafe {
                 (self.domain.device().libraries().verbs.ibv_destroy_qp)(self.raw.as_ptr());
             },
@@ -144,8 +146,8 @@ pub(crate) fn initial(completions: &CompletionQueue, capacity: Capacity) -> ibv_
 }
 
 impl QueuePair {
-    /// Makes a queue pair whose completions all go to `completions`. It can hold at least `capacity`, and says in
-    /// [`capacity`](Self::capacity) how much it does hold.
+    /// Makes a queue pair whose completions all go to `completions`. It can hold at least `capacity`, and
+    /// says in [`capacity`](Self::capacity) how much it does hold.
     pub fn new(
         domain: &ProtectionDomain,
         completions: &CompletionQueue,

@@ -7,15 +7,16 @@ use crate::sys::*;
 use crate::work::{PostError, Receive, Segment, SendBatch};
 
 impl QueuePair {
-    /// Posts all requests of a batch with one doorbell, and clears it. After an error the requests before the one that was
-    /// refused are on their way.
+    /// Posts all requests of a batch with one doorbell, and clears it. After an error the requests before the
+    /// one that was refused are on their way.
     ///
     /// # Safety
-    /// The bytes of every request must stay mapped until its completion, or that of a later one in this queue, has been
-    /// polled, or the queue pair has been dropped; those of sends and writes must be readable and those of reads writable
-    /// by nobody else meanwhile. Of a read only its own completion counts, and of a send or write only its own says that its
-    /// bytes may be changed: with Soft-iWARP (Linux 6.1) later requests complete before a read, and TCP fetches the bytes of
-    /// unsignalled sends and writes when it comes to them. Bytes of inline requests must be readable now.
+    /// The bytes of every request must stay mapped until its completion, or that of a later one in this
+    /// queue, has been polled, or the queue pair has been dropped; those of sends and writes must be readable
+    /// and those of reads writable by nobody else meanwhile. Of a read only its own completion counts, and of
+    /// a send or write only its own says that its bytes may be changed: with Soft-iWARP (Linux 6.1) later
+    /// requests complete before a read, and TCP fetches the bytes of unsignalled sends and writes when it
+    /// comes to them. Bytes of inline requests must be readable now.
     pub unsafe fn post(&self, batch: &mut SendBatch) -> Result<(), PostError> {
         let Some(first) = batch.chain() else { return Ok(()) };
         let mut refused = ptr::null_mut();
@@ -32,8 +33,8 @@ impl QueuePair {
     /// Posts receives, in their order.
     ///
     /// # Safety
-    /// The bytes of every receive must stay mapped, and nobody else may access them, until its completion has been polled
-    /// or the queue pair has been dropped.
+    /// The bytes of every receive must stay mapped, and nobody else may access them, until its completion has
+    /// been polled or the queue pair has been dropped.
     pub unsafe fn post_receives(&self, receives: &[Receive]) -> Result<(), PostError> {
         /// Receives that are handed over at a time.
         const AT_ONCE: usize = 32;

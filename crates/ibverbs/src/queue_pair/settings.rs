@@ -44,12 +44,14 @@ impl fmt::Display for PathMtu {
     }
 }
 
-/// How a queue pair behaves towards the path and the peer. The names are those of the InfiniBand specification.
+/// How a queue pair behaves towards the path and the peer. The names are those of the InfiniBand
+/// specification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Payload of a packet.
     pub mtu: PathMtu,
-    /// How long a packet may stay unanswered: 4.096 us times two to this power; 0 waits for ever, 31 is the most.
+    /// How long a packet may stay unanswered: 4.096 us times two to this power; 0 waits for ever, 31 is the
+    /// most.
     pub timeout: u8,
     /// How often an unanswered packet is sent again, 0 to 7.
     pub retries: u8,
@@ -68,8 +70,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What suits a path with packets of `mtu` bytes: 67 ms until a packet is sent again, seven times, so that a dead path is
-    /// known after half a second to two seconds.
+    /// What suits a path with packets of `mtu` bytes: 67 ms until a packet is sent again, seven times, so
+    /// that a dead path is known after half a second to two seconds.
     pub fn new(mtu: PathMtu) -> Self {
         Self {
             mtu,

@@ -23,8 +23,8 @@ pub struct RemoteEnd {
 }
 
 impl QueuePair {
-    /// From reset to *init*: bound to a port, so that receives can be posted. The peer may then write to and read from memory
-    /// of the domain that is registered for it.
+    /// From reset to *init*: bound to a port, so that receives can be posted. The peer may then write to and
+    /// read from memory of the domain that is registered for it.
     pub fn initialise(&self, port: u8) -> Result<(), QueuePairError> {
         let mut attributes = blank();
         attributes.qp_state = IBV_QPS_INIT;
@@ -34,8 +34,8 @@ impl QueuePair {
         self.modify(&mut attributes, mask, "initialised")
     }
 
-    /// From *init* to *ready to receive*: joined with the peer's queue pair. `gid` is the index of this end's GID in the
-    /// port's table.
+    /// From *init* to *ready to receive*: joined with the peer's queue pair. `gid` is the index of this end's
+    /// GID in the port's table.
     pub fn receive_from(
         &self,
         port: &Port,
@@ -50,7 +50,8 @@ impl QueuePair {
         attributes.rq_psn = peer.packet & 0x00ff_ffff;
         attributes.max_dest_rd_atomic = settings.answered_reads;
         attributes.min_rnr_timer = settings.rnr_timer;
-        // InfiniBand within a subnet goes by local identifiers; Ethernet has none, so the GIDs stand in the packets.
+        // InfiniBand within a subnet goes by local identifiers; Ethernet has none, so the GIDs stand in the
+        // packets.
         let is_global = port.link_layer != LinkLayer::InfiniBand || peer.lid == 0;
         attributes.ah_attr = ibv_ah_attr {
             grh: ibv_global_route {
@@ -77,7 +78,8 @@ impl QueuePair {
         self.modify(&mut attributes, mask, "ready to receive")
     }
 
-    /// From *ready to receive* to *ready to send*. `packet` is the number of the first packet, which the peer was told.
+    /// From *ready to receive* to *ready to send*. `packet` is the number of the first packet, which the peer
+    /// was told.
     pub fn send_from(&self, packet: u32, settings: &Settings) -> Result<(), QueuePairError> {
         let mut attributes = blank();
         attributes.qp_state = IBV_QPS_RTS;

@@ -47,8 +47,8 @@ pub struct Session {
 
 /// What this process says of itself in a handshake. `fingerprint` is that of the list of driver functions,
 /// `environment` what the worker sets before it starts the GPU. The number of lanes is taken from
-/// `CAUSEWAY_LANES` where it is set, which [`connect`] refuses where it makes no sense; otherwise it is the most that
-/// [`ConnectOptions::lanes_by_distance`] may make of it.
+/// `CAUSEWAY_LANES` where it is set, which [`connect`] refuses where it makes no sense; otherwise it is the
+/// most that [`ConnectOptions::lanes_by_distance`] may make of it.
 pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) -> ClientHello {
     ClientHello {
         offer: Offer { versions: VERSIONS, fingerprint, release: env!("CARGO_PKG_VERSION").into() },

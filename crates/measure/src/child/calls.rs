@@ -20,8 +20,8 @@ pub struct Kernel {
     arguments: Vec<u64>,
 }
 
-/// PTX of a kernel with this many bytes of arguments. Without arguments it does nothing. Else it stores the last eight of them
-/// where the first eight point to, and nothing where these are zero.
+/// PTX of a kernel with this many bytes of arguments. Without arguments it does nothing. Else it stores the
+/// last eight of them where the first eight point to, and nothing where these are zero.
 fn source(arguments: u64) -> String {
     let head = ".version 7.0\n.target sm_52\n.address_size 64\n";
     if arguments == 0 {

@@ -31,7 +31,8 @@ impl Stopwatch {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// Ends the repetition, in which `operations` were carried out and all calls had returned after `returned` seconds.
+    /// Ends the repetition, in which `operations` were carried out and all calls had returned after
+    /// `returned` seconds.
     pub fn stop(self, returned: f64, operations: u64) -> Measured {
         let done = self.lap();
         let each = 1e6 / operations as f64;
@@ -43,11 +44,12 @@ impl Stopwatch {
     }
 }
 
-/// Processor time of all threads of this process, in user and in system mode, which is the sum that `getrusage` gives, to the
-/// nanosecond.
+/// Processor time of all threads of this process, in user and in system mode, which is the sum that
+/// `getrusage` gives, to the nanosecond.
 fn processor_seconds() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes the structure and nothing else. It does not fail for the calling process's clock.
+    // SAFETY: the call writes the structure and nothing else. It does not fail for the calling process's
+    // clock.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

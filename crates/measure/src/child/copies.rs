@@ -103,8 +103,8 @@ impl Copies {
         }
     }
 
-    /// Copies once and compares every byte; pageable memory is overwritten as soon as the call has returned, as a program
-    /// may do.
+    /// Copies once and compares every byte; pageable memory is overwritten as soon as the call has returned,
+    /// as a program may do.
     pub fn verify(&mut self) -> Result<(), Trouble> {
         let gpu = self.gpu;
         let mut expected = vec![0; self.all()];
@@ -189,7 +189,8 @@ fn read(gpu: &Gpu, memory: &DeviceMemory, count: usize) -> Result<Vec<u8>, Drive
 
 fn write(gpu: &Gpu, memory: &DeviceMemory, bytes: &[u8]) -> Result<(), DriverError> {
     cuda!(gpu, cuMemcpyHtoD_v2(memory.address(), bytes.as_ptr().cast(), bytes.len()))?;
-    // A copy from pageable memory may return before the device has the bytes, and other streams do not wait for it.
+    // A copy from pageable memory may return before the device has the bytes, and other streams do not wait
+    // for it.
     gpu.synchronize()
 }
 

@@ -100,8 +100,8 @@ functions! {
     cuStreamSynchronize(Handle);
 }
 
-/// A driver that runs, with the context of its first device current in the thread that made this. It is never unloaded, since
-/// drivers keep threads of their own.
+/// A driver that runs, with the context of its first device current in the thread that made this. It is never
+/// unloaded, since drivers keep threads of their own.
 #[derive(Debug)]
 pub struct Gpu {
     functions: Functions,
@@ -111,12 +111,14 @@ pub struct Gpu {
     stream: Handle,
 }
 
-/// Calls a function of the driver through a [`Gpu`]; a result other than success becomes an error that names the function.
+/// Calls a function of the driver through a [`Gpu`]; a result other than success becomes an error that names
+/// the function.
 macro_rules! cuda {
     ($gpu:expr, $name:ident ( $($argument:expr),* $(,)? )) => {{
         let gpu: &$crate::child::driver::Gpu = $gpu;
-        // SAFETY: the arguments have the types of `cuda.h`; pointers among them are valid for the call, and for the time of the
-        // copy where that goes on after the call, since buffers are freed only after a wait.
+        // SAFETY: the arguments have the types of `cuda.h`; pointers among them are valid for the call, and
+        // for the time of the copy where that goes on after the call, since buffers are freed only after a
+        // wait.
         let code = unsafe { (gpu.functions().$name)($($argument),*) };
         gpu.functions().outcome(stringify!($name), code)
     }};
@@ -142,8 +144,8 @@ impl Functions {
 }
 
 impl Gpu {
-    /// Loads the library and makes the context of its first device current in this thread. `native` says that NVIDIA's
-    /// own driver is wanted.
+    /// Loads the library and makes the context of its first device current in this thread. `native` says that
+    /// NVIDIA's own driver is wanted.
     ///
     /// # Errors
     /// When there is no such library, or no GPU.

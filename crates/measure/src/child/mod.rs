@@ -1,5 +1,5 @@
-//! How is a case measured and its content checked? The process that does it: it calls the CUDA driver as a program does, and
-//! takes requests from its standard input.
+//! How is a case measured and its content checked? The process that does it: it calls the CUDA driver as a
+//! program does, and takes requests from its standard input.
 
 use std::io;
 use std::path::Path;
@@ -37,7 +37,8 @@ pub enum Trouble {
 }
 
 impl Trouble {
-    /// What the parent is told. When the driver does not work any more, as after a lost connection, nothing else can be measured.
+    /// What the parent is told. When the driver does not work any more, as after a lost connection, nothing
+    /// else can be measured.
     fn reply(self, gpu: &Gpu) -> Reply {
         let reason = self.to_string();
         match self {
@@ -115,8 +116,8 @@ fn use_plans(known: &mut Option<Plans>, library: &Path, plans: Option<&str>) -> 
     known.choose(plans)
 }
 
-/// Measures what standard input asks for, with this library, until standard input ends. `native` says that the library must be
-/// NVIDIA's own.
+/// Measures what standard input asks for, with this library, until standard input ends. `native` says that
+/// the library must be NVIDIA's own.
 ///
 /// # Errors
 /// When the parent cannot be understood, or does not listen.

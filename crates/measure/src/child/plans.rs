@@ -1,5 +1,5 @@
-//! How are the copies of this process carried by other plans? For measurements that compare plans within one session: two sessions
-//! differ by more than plans do.
+//! How are the copies of this process carried by other plans? For measurements that compare plans within one
+//! session: two sessions differ by more than plans do.
 
 use core::ffi::{c_char, c_int};
 use core::ptr;
@@ -74,8 +74,8 @@ impl Plans {
         if status == 0 { Ok(Plan { buffers, buffer_bytes, lanes, threads }) } else { Err(self.other()) }
     }
 
-    /// The pair of machines that the session joins: the server's host, the UUID of its first device, the module that carries copies,
-    /// and the client's host.
+    /// The pair of machines that the session joins: the server's host, the UUID of its first device, the
+    /// module that carries copies, and the client's host.
     pub fn pair(&self) -> Result<[String; 4], PlansError> {
         let mut text = [0_u8; 1024];
         // SAFETY: there is as much room as is said.

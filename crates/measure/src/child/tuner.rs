@@ -1,5 +1,5 @@
-//! How long does a copy take with a plan that is chosen for it? For `causeway tune`, through the client library that programs
-//! use.
+//! How long does a copy take with a plan that is chosen for it? For `causeway tune`, through the client
+//! library that programs use.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -45,7 +45,8 @@ impl Tuner {
         Ok(Self { gpu, plans, pair, host, device })
     }
 
-    /// The server's host, the UUID of its first device, the module that carries copies, and the client's host.
+    /// The server's host, the UUID of its first device, the module that carries copies, and the client's
+    /// host.
     pub fn pair(&self) -> &[String; 4] {
         &self.pair
     }

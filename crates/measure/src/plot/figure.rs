@@ -32,8 +32,8 @@ pub struct Panel {
     pub series: Vec<Series>,
     /// What else is drawn, on a second axis to the right.
     pub gains: Option<Gains>,
-    /// If not 0, how many rows there are instead of lines: points then lie in a row, by their `x`, and their values are on the
-    /// x axis.
+    /// If not 0, how many rows there are instead of lines: points then lie in a row, by their `x`, and their
+    /// values are on the x axis.
     pub rows: usize,
 }
 
@@ -81,7 +81,8 @@ pub struct Point {
     pub high: f64,
 }
 
-/// The smallest value that is drawn, since zero has no logarithm: less than any time or rate that is measured.
+/// The smallest value that is drawn, since zero has no logarithm: less than any time or rate that is
+/// measured.
 const SMALLEST: f64 = 1e-9;
 
 impl Point {
@@ -104,8 +105,8 @@ impl Axis {
         Self { title: "bytes".to_owned(), from, to, labels }
     }
 
-    /// 1, 2 and 5 of each power of ten between the least and the greatest of these points; powers of ten alone where that would
-    /// be many.
+    /// 1, 2 and 5 of each power of ten between the least and the greatest of these points; powers of ten
+    /// alone where that would be many.
     pub fn quantity<'a>(unit: &str, points: impl Iterator<Item = &'a Point>) -> Self {
         let (from, to) = ends(points.flat_map(|point| [point.low, point.high])).unwrap_or((0.0, 1.0));
         let margin = ((to - from) * 0.05).clamp(0.05, 0.1);
@@ -120,7 +121,8 @@ impl Axis {
         Self { title: unit.to_owned(), from, to, labels }
     }
 
-    /// Powers of ten of percent, from the least that is drawn to the greatest of these places and 1 % at least.
+    /// Powers of ten of percent, from the least that is drawn to the greatest of these places and 1 % at
+    /// least.
     pub fn gains(places: impl Iterator<Item = f64>) -> Self {
         let from = gain_place(0.0);
         let to = places.fold(0.0, f64::max).ceil();
@@ -154,8 +156,8 @@ pub fn size_place(size: u64) -> f64 {
     (size.max(1) as f64).log2()
 }
 
-/// Where a gain lies on an axis of gains; 0.05 is 5 % more. Below 0.1 % all lie on one line, and what is lost, too: neither has a place
-/// on an axis of logarithms.
+/// Where a gain lies on an axis of gains; 0.05 is 5 % more. Below 0.1 % all lie on one line, and what is
+/// lost, too: neither has a place on an axis of logarithms.
 pub fn gain_place(gain: f64) -> f64 {
     const LEAST: f64 = 0.001;
     (gain.max(LEAST) * 100.0).log10()

@@ -262,8 +262,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// Quotient or remainder. As on the hardware, dividing by zero gives all ones, and the smallest number divided
-    /// by -1 wraps around.
+    /// Quotient or remainder. As on the hardware, dividing by zero gives all ones, and the smallest number
+    /// divided by -1 wraps around.
     pub(super) fn quotient(&mut self, scalar: Scalar, a: Value, b: Value, remainder: bool) -> Value {
         let ty = machine_type(scalar);
         if ty == types::I16 {
@@ -277,7 +277,8 @@ impl Translator<'_, '_> {
         let one = self.b.ins().iconst(ty, 1);
         let mut unsafe_divisor = zero;
         if scalar.is_signed() {
-            // Any number divided by -1 is its negative, and the remainder 0, which multiplication gives without the trap.
+            // Any number divided by -1 is its negative, and the remainder 0, which multiplication gives
+            // without the trap.
             let minus_one = self.b.ins().icmp_imm_s(IntCC::Equal, b, -1);
             unsafe_divisor = self.b.ins().bor(zero, minus_one);
         }

@@ -75,7 +75,8 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    /// Shared memory belongs to one block, whose threads never run at the same time: plain accesses are atomic there.
+    /// Shared memory belongs to one block, whose threads never run at the same time: plain accesses are
+    /// atomic there.
     fn compare_and_swap(
         &mut self,
         space: AccessSpace,

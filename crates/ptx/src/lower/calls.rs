@@ -16,7 +16,8 @@ use crate::parse::syntax::{Instruction, Name, Operand, Space};
 use crate::run::functions as runtime;
 use crate::signature::{Signature, SignatureId};
 
-/// Added to a function's index times 16 to make its "address". The bits say "PTX" and keep it from looking like memory.
+/// Added to a function's index times 16 to make its "address". The bits say "PTX" and keep it from looking
+/// like memory.
 const FUNCTION_ADDRESS: u64 = 0x0050_5458_0000_0000;
 
 /// What a pointer to a function holds.
@@ -154,7 +155,8 @@ impl Translator<'_, '_> {
         self.call_runtime(function, pointers, None);
     }
 
-    /// A call through a pointer: the pointer is an index into a table, whose entry must have the same signature.
+    /// A call through a pointer: the pointer is an index into a table, whose entry must have the same
+    /// signature.
     fn call_indirectly(&mut self, target: Value, wanted: SignatureId, pointers: &[Value]) -> Lowered {
         let target = self.narrow(target, types::I64)?;
         let (table, entries) = self.placement.call_table;

@@ -1,9 +1,11 @@
-//! Addresses that were found to be inside the address space already, so that accesses near them need no check.
+//! Addresses that were found to be inside the address space already, so that accesses near them need no
+//! check.
 //!
-//! Compilers unroll loops and access structures as one base register with many constant offsets. Once one address of
-//! such a group has passed its check, the others are inside the range too or at most [`GUARD`] bytes outside of it,
-//! where there is nothing but pages without access: touching those faults without being asked. What remains is the
-//! alignment, which follows from the first address's where the distance is a multiple of the access's size.
+//! Compilers unroll loops and access structures as one base register with many constant offsets. Once one
+//! address of such a group has passed its check, the others are inside the range too or at most [`GUARD`]
+//! bytes outside of it, where there is nothing but pages without access: touching those faults without being
+//! asked. What remains is the alignment, which follows from the first address's where the distance is a
+//! multiple of the access's size.
 
 use std::collections::HashMap;
 

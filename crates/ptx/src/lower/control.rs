@@ -10,7 +10,8 @@ use crate::parse::syntax::{Instruction, Operand, Scalar};
 use crate::run::context::ThreadContext;
 use crate::run::functions as runtime;
 
-/// Steps of polling that a thread may take before others run; a power of two large enough to make the switch cheap.
+/// Steps of polling that a thread may take before others run; a power of two large enough to make the switch
+/// cheap.
 pub(crate) const PATIENCE: u32 = 64;
 
 impl Translator<'_, '_> {
@@ -91,8 +92,8 @@ impl Translator<'_, '_> {
 
     /// Counts a step of polling; when patience is used up, other threads run.
     ///
-    /// A thread may wait for another of its block by polling memory. Threads of a block take turns on one processor,
-    /// so the one that polls must give way.
+    /// A thread may wait for another of its block by polling memory. Threads of a block take turns on one
+    /// processor, so the one that polls must give way.
     pub(super) fn lose_patience(&mut self) {
         let offset = std::mem::offset_of!(ThreadContext, patience) as i32;
         let thread = self.thread();

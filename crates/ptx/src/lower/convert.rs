@@ -77,7 +77,8 @@ impl Translator<'_, '_> {
     fn integer_to_integer(&mut self, from: Scalar, to: Scalar, value: Value, saturate: bool) -> Value {
         let ty = machine_type(to);
         if saturate {
-            // Both ranges fit 65 bits: clamp as signed 64-bit numbers where possible, as unsigned ones otherwise.
+            // Both ranges fit 65 bits: clamp as signed 64-bit numbers where possible, as unsigned ones
+            // otherwise.
             let wide = self.extend(from, value, types::I64);
             let (lowest, highest) = limits(to);
             let clamped = if from == Scalar::U64 {

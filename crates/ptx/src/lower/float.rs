@@ -247,7 +247,8 @@ impl Translator<'_, '_> {
         if options.rounding != Rounding::NearestEven {
             return unsupported("halves with a rounding other than `.rn`");
         }
-        // A fused multiplication and addition of halves is exact in double precision but for the last rounding.
+        // A fused multiplication and addition of halves is exact in double precision but for the last
+        // rounding.
         let fused = operands.len() == 3;
         let operands: Vec<Value> = operands
             .iter()

@@ -3,7 +3,8 @@
 use super::{Lowered, Refusal, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Scalar};
 
-/// Modifiers not looked at yet. Every lowering takes those it knows and then calls [`Form::finish`], which refuses the rest.
+/// Modifiers not looked at yet. Every lowering takes those it knows and then calls [`Form::finish`], which
+/// refuses the rest.
 pub(super) struct Form<'i> {
     rest: Vec<&'i str>,
 }

@@ -32,7 +32,8 @@ pub(crate) fn frame_layout(body: &Body) -> FrameLayout {
                 continue;
             }
         };
-        // The verifier bounds sizes, but lays nothing out. An empty variable has an address, so it takes a byte.
+        // The verifier bounds sizes, but lays nothing out. An empty variable has an address, so it takes a
+        // byte.
         let start = end.checked_next_multiple_of(u64::from(variable.align.max(1))).unwrap_or(u64::MAX);
         *end = start.saturating_add(variable.size.max(1));
         layout.offsets.push(start);
@@ -49,7 +50,8 @@ impl Translator<'_, '_> {
         let written = written_first(self.body);
         for (variable, written) in self.body.variables.iter().zip(written) {
             let slot = (variable.space == Space::Param).then(|| {
-                // Whole words, so that clearing can write words. Nothing relies on more alignment than theirs.
+                // Whole words, so that clearing can write words. Nothing relies on more alignment than
+                // theirs.
                 let size = variable.size.max(1).next_multiple_of(8);
                 let data = StackSlotData::new(StackSlotKind::ExplicitSlot, size as u32, 3);
                 let slot = self.b.create_sized_stack_slot(data);

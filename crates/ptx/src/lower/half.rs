@@ -1,4 +1,5 @@
-//! 16-bit floating-point numbers: computed in single precision, which rounds the same way after one operation.
+//! 16-bit floating-point numbers: computed in single precision, which rounds the same way after one
+//! operation.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
@@ -15,8 +16,9 @@ impl Translator<'_, '_> {
             let bits = self.b.ins().ishl_imm_u(bits, 16);
             return self.from_bits(bits, types::F32);
         }
-        // Put exponent and fraction where single precision has them and correct the exponent's bias (112) by a
-        // multiplication, which also normalises subnormal numbers. Infinities and NaNs get their exponent by hand.
+        // Put exponent and fraction where single precision has them and correct the exponent's bias (112) by
+        // a multiplication, which also normalises subnormal numbers. Infinities and NaNs get their exponent
+        // by hand.
         let magnitude = self.b.ins().band_imm_u(bits, 0x7fff);
         let raised = self.b.ins().ishl_imm_u(magnitude, 13);
         let unbiased = self.from_bits(raised, types::F32);

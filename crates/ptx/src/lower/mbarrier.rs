@@ -33,7 +33,8 @@ struct Change {
 }
 
 impl Form<'_> {
-    /// Takes the space of an object, which lies in shared memory whatever is said. Every block is a cluster of its own.
+    /// Takes the space of an object, which lies in shared memory whatever is said. Every block is a cluster
+    /// of its own.
     fn space_of_object(&mut self) -> Result<AccessSpace, Refusal> {
         if self.flag("shared::cluster") { Ok(AccessSpace::Shared) } else { self.space() }
     }
@@ -108,8 +109,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// `cp.async.mbarrier.arrive`: an arrival once the copies before it are made, as they are at once. Without `.noinc` the phase
-    /// waits for this arrival besides, so that nothing changes.
+    /// `cp.async.mbarrier.arrive`: an arrival once the copies before it are made, as they are at once.
+    /// Without `.noinc` the phase waits for this arrival besides, so that nothing changes.
     pub(super) fn arrive_after_copies(&mut self, instruction: &Instruction, mut form: Form<'_>) -> Lowered {
         let (arrives, counts) = (form.flag("arrive"), form.flag("noinc"));
         let space = form.space_of_object()?;
@@ -149,7 +150,8 @@ impl Translator<'_, '_> {
         self.b.ins().ireduce(types::I32, parity)
     }
 
-    /// Whether the phase with this parity is over. Where it is not, others run before the thread looks again: programs ask in a loop.
+    /// Whether the phase with this parity is over. Where it is not, others run before the thread looks again:
+    /// programs ask in a loop.
     fn wait_for_phase(&mut self, instruction: &Instruction, place: MemoryPlace, given: Value) -> Lowered {
         let state = self.load_at(place, 0, types::I64, false);
         let parity = self.parity(state);

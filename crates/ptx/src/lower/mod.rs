@@ -1,9 +1,9 @@
 //! From PTX instructions to Cranelift's intermediate form.
 //!
 //! [`table`] lists every instruction with what it becomes; the other modules hold what several entries share.
-//! A [`Translator`] holds the function under construction. Each PTX function becomes one native function:
-//! its arguments are the [`crate::run::context::ThreadContext`] and then one pointer for each PTX parameter and each
-//! returned value. A kernel has the context alone and finds its parameters there.
+//! A [`Translator`] holds the function under construction. Each PTX function becomes one native function: its
+//! arguments are the [`crate::run::context::ThreadContext`] and then one pointer for each PTX parameter and
+//! each returned value. A kernel has the context alone and finds its parameters there.
 
 mod arithmetic;
 mod atomic;
@@ -149,7 +149,8 @@ pub(super) struct Translator<'a, 'f> {
     returns: Vec<Value>,
     /// The stack slots of the body's `.param` variables.
     slots: Vec<Option<StackSlot>>,
-    /// Offsets of the body's `.local` variables in the frame, and of its `.shared` ones in the block's memory.
+    /// Offsets of the body's `.local` variables in the frame, and of its `.shared` ones in the block's
+    /// memory.
     offsets: Vec<u64>,
     /// Local memory offset where the frame starts; `None` without local variables.
     frame: Option<Value>,

@@ -27,8 +27,8 @@ const MOVERS: [&str; 6] = ["mov", "ld", "st", "selp", "shfl", "ldu"];
 
 /// Decides for each register whether it is held as an integer or as a floating-point number.
 ///
-/// Newer compilers declare every register as untyped bits. Holding one in the kind of machine register in which it is
-/// mostly used saves a move between register files at each use.
+/// Newer compilers declare every register as untyped bits. Holding one in the kind of machine register in
+/// which it is mostly used saves a move between register files at each use.
 pub(super) fn register_types(body: &Body) -> Vec<Type> {
     let mut scores = vec![0_i32; body.registers.len()];
     for statement in &body.statements {
@@ -227,7 +227,8 @@ impl Translator<'_, '_> {
         self.assign(operand, scalar, value)
     }
 
-    /// Writes a value of type `scalar` to a register, extended to its width: with the sign when the type has one.
+    /// Writes a value of type `scalar` to a register, extended to its width: with the sign when the type has
+    /// one.
     pub(super) fn assign(&mut self, operand: &Operand, scalar: Scalar, value: Value) -> Lowered {
         let register = match operand {
             Operand::Register(register) => *register,

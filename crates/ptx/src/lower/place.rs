@@ -1,10 +1,10 @@
 //! Where accesses to memory go.
 //!
-//! Every access whose address the program computed is checked: global and generic ones against the range of the
-//! address space, shared and local ones against the block's or thread's window. One comparison checks bounds and
-//! alignment at once: rotating an offset right by the logarithm of the access's size moves the bits that must be
-//! zero to the top, where they make the number too large. Global accesses near one that was checked are exempt; see
-//! [`super::checks`].
+//! Every access whose address the program computed is checked: global and generic ones against the range of
+//! the address space, shared and local ones against the block's or thread's window. One comparison checks
+//! bounds and alignment at once: rotating an offset right by the logarithm of the access's size moves the
+//! bits that must be zero to the top, where they make the number too large. Global accesses near one that was
+//! checked are exempt; see [`super::checks`].
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
@@ -53,7 +53,8 @@ impl Translator<'_, '_> {
             (Base::Register(register), _) => {
                 let base = self.register(*register);
                 let base = self.bits_of(base);
-                // Windows end at any byte, and narrow registers wrap around: there each access needs its own check.
+                // Windows end at any byte, and narrow registers wrap around: there each access needs its own
+                // check.
                 let groups = !matches!(space, AccessSpace::Shared | AccessSpace::Local)
                     && self.b.func.dfg.value_type(base) == types::I64;
                 if groups
@@ -77,8 +78,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The address of an access of `size` bytes at `address` in `space`, after code that raises a fault unless it is
-    /// inside and aligned.
+    /// The address of an access of `size` bytes at `address` in `space`, after code that raises a fault
+    /// unless it is inside and aligned.
     fn checked(&mut self, space: AccessSpace, address: Value, size: u32) -> MemoryPlace {
         let shift = i64::from(size.trailing_zeros());
         let rotated = if shift == 0 { address } else { self.b.ins().rotr_imm_u(address, shift) };
@@ -111,8 +112,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// The place of a symbol with a constant offset, if that is inside the symbol's variable, so that nothing needs
-    /// checking when the code runs.
+    /// The place of a symbol with a constant offset, if that is inside the symbol's variable, so that nothing
+    /// needs checking when the code runs.
     fn known_place(&mut self, name: &Name, offset: i64, size: u32) -> Result<Option<MemoryPlace>, Refusal> {
         let own_space = match name {
             Name::Own(index) => Some((self.body.variables[*index].space, *index)),

@@ -1,8 +1,9 @@
 //! Which of a body's `.param` variables must be cleared before the program can read them?
 //!
-//! They lie on the native stack, where the runtime's own calls leave pointers of the worker. A program that reads what
-//! it did not write must find zeros. Compilers write every argument in full right before the call, in one run of
-//! instructions without labels; such variables need no clearing, which would cost time in every call.
+//! They lie on the native stack, where the runtime's own calls leave pointers of the worker. A program that
+//! reads what it did not write must find zeros. Compilers write every argument in full right before the call,
+//! in one run of instructions without labels; such variables need no clearing, which would cost time in every
+//! call.
 
 use cranelift_codegen::ir::{InstBuilder, StackSlot, types};
 

@@ -1,8 +1,9 @@
 //! The instruction table: one entry for each PTX opcode.
 //!
-//! To add an instruction, add a line. Most entries name a method that reads modifiers and operands of a common shape
-//! and give it what is peculiar to the instruction. A method must take every modifier it understands from the
-//! [`super::form::Form`] and refuse the rest, so that nothing is ever silently done differently.
+//! To add an instruction, add a line. Most entries name a method that reads modifiers and operands of a
+//! common shape and give it what is peculiar to the instruction. A method must take every modifier it
+//! understands from the [`super::form::Form`] and refuse the rest, so that nothing is ever silently done
+//! differently.
 
 use cranelift_codegen::ir::InstBuilder;
 

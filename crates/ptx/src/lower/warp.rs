@@ -1,5 +1,5 @@
-//! Instructions that threads of a warp or block execute together. Each becomes a call of the runtime, which suspends
-//! the thread until the others have come.
+//! Instructions that threads of a warp or block execute together. Each becomes a call of the runtime, which
+//! suspends the thread until the others have come.
 
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
@@ -11,7 +11,8 @@ use crate::run::context::{Reduction, WarpOperation};
 use crate::run::functions as runtime;
 
 impl Translator<'_, '_> {
-    /// Suspends the thread for an operation of its warp; the meaning of the 64 bits returned is the operation's own.
+    /// Suspends the thread for an operation of its warp; the meaning of the 64 bits returned is the
+    /// operation's own.
     fn warp_operation(
         &mut self,
         operation: WarpOperation,
@@ -248,9 +249,10 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// `barrier.cluster`. Every block is a cluster of its own, so that it is a barrier of the block: the last of the sixteen and one
-    /// more. All come at `.wait`, though they may go on once all have been at `.arrive`; nothing can be seen of that but a thread
-    /// that waits by polling, between the two, for another one that is behind them.
+    /// `barrier.cluster`. Every block is a cluster of its own, so that it is a barrier of the block: the last
+    /// of the sixteen and one more. All come at `.wait`, though they may go on once all have been at
+    /// `.arrive`; nothing can be seen of that but a thread that waits by polling, between the two, for
+    /// another one that is behind them.
     fn cluster_barrier(&mut self, instruction: &Instruction, mut form: Form<'_>) -> Lowered {
         let kind = form.choice(&["arrive", "wait"]);
         form.ignore(&["acquire", "release", "relaxed"]);

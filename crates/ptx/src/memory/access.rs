@@ -12,7 +12,8 @@ impl AddressSpace {
     pub fn read(&self, address: u64, destination: &mut [u8]) -> Result<(), MemoryError> {
         let allocations = self.allocations.read();
         allocations.check(address, destination.len() as u64, Access::Read)?;
-        // SAFETY: the range is inside a live allocation, which is mapped readable and stays so while the lock is held.
+        // SAFETY: the range is inside a live allocation, which is mapped readable and stays so while the lock
+        // is held.
         unsafe {
             ptr::copy_nonoverlapping(address as *const u8, destination.as_mut_ptr(), destination.len())
         };
@@ -22,19 +23,23 @@ impl AddressSpace {
     /// Writes `source` to device memory.
     ///
     /// # Errors
-    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless all bytes are in one live allocation.
+    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless all bytes are in one live
+    /// allocation.
     pub fn write(&self, address: u64, source: &[u8]) -> Result<(), MemoryError> {
         let allocations = self.allocations.read();
         allocations.check(address, source.len() as u64, Access::ReadWrite)?;
-        // SAFETY: the range is inside a live allocation, which is mapped writable and stays so while the lock is held.
+        // SAFETY: the range is inside a live allocation, which is mapped writable and stays so while the lock
+        // is held.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), address as *mut u8, source.len()) };
         Ok(())
     }
 
-    /// Fills `count` elements from `address` on with `pattern` (1, 2 or 4 bytes, as `cuMemsetD8/D16/D32` do; any length works).
+    /// Fills `count` elements from `address` on with `pattern` (1, 2 or 4 bytes, as `cuMemsetD8/D16/D32` do;
+    /// any length works).
     ///
     /// # Errors
-    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless all bytes are in one live allocation.
+    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless all bytes are in one live
+    /// allocation.
     pub fn fill(&self, address: u64, pattern: &[u8], count: u64) -> Result<(), MemoryError> {
         let allocations = self.allocations.read();
         let size = (pattern.len() as u64)
@@ -46,13 +51,15 @@ impl AddressSpace {
             return Ok(());
         }
         let start = address as *mut u8;
-        // SAFETY: the range is inside a live allocation, which is mapped writable and stays so while the lock is held.
+        // SAFETY: the range is inside a live allocation, which is mapped writable and stays so while the lock
+        // is held.
         unsafe {
             if pattern.iter().all(|byte| *byte == pattern[0]) {
                 start.write_bytes(pattern[0], size);
                 return Ok(());
             }
-            // What is filled already is the source of the next piece, which doubles until it is as large as a cache likes.
+            // What is filled already is the source of the next piece, which doubles until it is as large as a
+            // cache likes.
             start.copy_from_nonoverlapping(pattern.as_ptr(), pattern.len());
             let mut filled = pattern.len();
             while filled < size {
@@ -67,7 +74,8 @@ impl AddressSpace {
     /// Copies `size` bytes of device memory; the ranges may overlap.
     ///
     /// # Errors
-    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless each range is in one live allocation.
+    /// [`MemoryError::OutsideAllocation`], and nothing is written, unless each range is in one live
+    /// allocation.
     pub fn copy(&self, destination: u64, source: u64, size: u64) -> Result<(), MemoryError> {
         let allocations = self.allocations.read();
         allocations.check(source, size, Access::Read)?;

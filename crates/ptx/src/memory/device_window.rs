@@ -1,7 +1,7 @@
 //! The part of an address space where somebody else decides which memory lies at which addresses.
 //!
-//! Memory comes as a file descriptor, so that another process's device can map the same bytes. A mapping has no access
-//! until it is given some; neighbouring mappings are one range to copies, as they are to kernels.
+//! Memory comes as a file descriptor, so that another process's device can map the same bytes. A mapping has
+//! no access until it is given some; neighbouring mappings are one range to copies, as they are to kernels.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -36,9 +36,9 @@ impl AddressSpace {
         (margin + size, self.reserved / 4 - size - GAP)
     }
 
-    /// Memory in front of the device window that belongs to nobody: first address and size. On NVIDIA's GPUs what lies before the first
-    /// allocation is the driver's and can be read and written (64 MiB and more on an H100), so that kernels which read a little before an
-    /// array do so unnoticed.
+    /// Memory in front of the device window that belongs to nobody: first address and size. On NVIDIA's GPUs
+    /// what lies before the first allocation is the driver's and can be read and written (64 MiB and more on
+    /// an H100), so that kernels which read a little before an array do so unnoticed.
     pub(super) fn margin(&self) -> (u64, u64) {
         (self.base + self.reserved / 4, 2 << 20)
     }
@@ -84,8 +84,8 @@ impl AddressSpace {
             return Err(MemoryError::NotInWindow { address, size });
         }
         let offset = libc::off_t::try_from(offset).map_err(|_| MemoryError::Refused { address })?;
-        // SAFETY: the range lies in the window of this space's own reservation, whole pages of it, and nothing is
-        // mapped there yet.
+        // SAFETY: the range lies in the window of this space's own reservation, whole pages of it, and
+        // nothing is mapped there yet.
         let mapped = unsafe {
             libc::mmap(
                 address as *mut libc::c_void,
@@ -121,8 +121,8 @@ impl AddressSpace {
     /// Sets what may be done in the mappings that fill this range.
     ///
     /// # Errors
-    /// [`MemoryError::NotAllocated`] unless whole mappings fill the range, and [`MemoryError::Refused`] when the
-    /// system refuses the change.
+    /// [`MemoryError::NotAllocated`] unless whole mappings fill the range, and [`MemoryError::Refused`] when
+    /// the system refuses the change.
     pub fn set_access(&self, address: u64, size: u64, access: Access) -> Result<(), MemoryError> {
         let mut allocations = self.allocations.write();
         let mappings = allocations.mappings_of(address, size)?;
@@ -139,8 +139,8 @@ impl AddressSpace {
         Ok(())
     }
 
-    /// Whether `size` bytes from `address` on may be copied now: they lie in one live allocation, or in neighbouring
-    /// mappings that may be read.
+    /// Whether `size` bytes from `address` on may be copied now: they lie in one live allocation, or in
+    /// neighbouring mappings that may be read.
     pub fn covers(&self, address: u64, size: u64) -> bool {
         self.allocations.read().check(address, size, Access::Read).is_ok()
     }

@@ -16,8 +16,8 @@ impl AddressSpace {
     /// Allocates `size` bytes, zeroed, at `start`, a page of the [host window](Self::host_window).
     ///
     /// # Errors
-    /// [`MemoryError::NotFree`] when the pages lie elsewhere or not all of them are free, or the machine refuses
-    /// them.
+    /// [`MemoryError::NotFree`] when the pages lie elsewhere or not all of them are free, or the machine
+    /// refuses them.
     pub fn allocate_at(&self, start: u64, size: u64) -> Result<(), MemoryError> {
         self.place_at(start, size, |pages| protect(start, pages, READ_WRITE))
     }

@@ -1,14 +1,14 @@
 //! The device's memory: one reserved range of this process's addresses.
 //!
-//! Everything a kernel can point at (device allocations, module variables, and the shared, local and parameter
-//! memory of the blocks that run) lies inside one [`AddressSpace`]. So a device pointer *is* a host address,
-//! generic addressing needs no translation, and one comparison tells compiled code whether an address may be
-//! touched at all. Inside the range, memory that belongs to nobody is mapped without access: touching it raises
-//! a signal that ends the launch with [`crate::Fault::IllegalAddress`].
+//! Everything a kernel can point at (device allocations, module variables, and the shared, local and
+//! parameter memory of the blocks that run) lies inside one [`AddressSpace`]. So a device pointer *is* a host
+//! address, generic addressing needs no translation, and one comparison tells compiled code whether an
+//! address may be touched at all. Inside the range, memory that belongs to nobody is mapped without access:
+//! touching it raises a signal that ends the launch with [`crate::Fault::IllegalAddress`].
 //!
-//! Allocations and module variables fill the range from the bottom, the memory of blocks from the top, and hundreds
-//! of GiB lie between (less where `ulimit -v` allows no large range). So a pointer that runs past an allocation meets
-//! pages without access, or another allocation as on a GPU, but not the memory of a block.
+//! Allocations and module variables fill the range from the bottom, the memory of blocks from the top, and
+//! hundreds of GiB lie between (less where `ulimit -v` allows no large range). So a pointer that runs past an
+//! allocation meets pages without access, or another allocation as on a GPU, but not the memory of a block.
 //!
 //! | question | module |
 //! | --- | --- |
@@ -41,19 +41,19 @@ const PREFERRED_BASE: u64 = 0x1000_0000_0000;
 const PREFERRED_RESERVATION: u64 = 1 << 40;
 /// The smallest reservation that is still of use: 4 GiB.
 const SMALLEST_RESERVATION: u64 = 1 << 32;
-/// Bytes of address before and behind the range that are mapped without access. Compiled code relies on them: it does
-/// not check an access that is nearer than this to one that is known to be inside the range.
+/// Bytes of address before and behind the range that are mapped without access. Compiled code relies on them:
+/// it does not check an access that is nearer than this to one that is known to be inside the range.
 pub(crate) const GUARD: u64 = 64 << 10;
-/// Allocations that kernels may have at a time. Each takes mappings of its own, of which Linux allows a process some 65,000;
-/// without them the worker cannot even start a thread.
+/// Allocations that kernels may have at a time. Each takes mappings of its own, of which Linux allows a
+/// process some 65,000; without them the worker cannot even start a thread.
 const KERNEL_ALLOCATIONS: u64 = 16 << 10;
 /// Granularity of allocations: the size of a page on every machine this crate generates code for.
 const PAGE: u64 = 4096;
 
 /// The memory of one device.
 ///
-/// All operations may be called from several threads at once. As on a GPU, a host copy that runs at the same time
-/// as a kernel writing the same bytes yields some mixture of old and new bytes.
+/// All operations may be called from several threads at once. As on a GPU, a host copy that runs at the same
+/// time as a kernel writing the same bytes yields some mixture of old and new bytes.
 #[derive(Debug)]
 pub struct AddressSpace {
     base: u64,
@@ -106,7 +106,8 @@ impl AddressSpace {
         };
         // The first page stays without access, so that no allocation has the lowest address of the range.
         let window_end = base + reserved / 4 * 3;
-        // Of the four quarters the second is the device window and the third the host window, where others decide.
+        // Of the four quarters the second is the device window and the third the host window, where others
+        // decide.
         let free = FreeRanges::new([
             (base + PAGE, reserved / 4 - PAGE),
             // A page without access behind the host window, as behind every allocation.
@@ -150,7 +151,8 @@ impl AddressSpace {
         address.wrapping_sub(self.base) < self.reserved
     }
 
-    /// Allocates `size` bytes, zeroed, at a multiple of `align` (at least a page). The page behind every allocation has no access.
+    /// Allocates `size` bytes, zeroed, at a multiple of `align` (at least a page). The page behind every
+    /// allocation has no access.
     ///
     /// # Errors
     /// [`OutOfMemory`] when the capacity or the range is used up, or the machine refuses the pages.
@@ -194,8 +196,8 @@ impl AddressSpace {
         self.free_where(address, |_| true)
     }
 
-    /// The device's `free`: of what its `malloc` gave, and nothing else. Variables, what the host allocated and the
-    /// memory that it shares are not a kernel's to take away from under the host.
+    /// The device's `free`: of what its `malloc` gave, and nothing else. Variables, what the host allocated
+    /// and the memory that it shares are not a kernel's to take away from under the host.
     pub(crate) fn free_for_kernel(&self, address: u64) -> Result<(), MemoryError> {
         self.free_where(address, |live| live.by_kernel)
     }

@@ -7,8 +7,8 @@ use super::{GUARD, PREFERRED_BASE};
 /// Pages that may be read and written.
 pub(super) const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Reserves `size` bytes (a power of two) at a multiple of `size`, so that compiled code can tell an address of the
-/// range from any other by its upper bits alone, with [`GUARD`] bytes on both sides.
+/// Reserves `size` bytes (a power of two) at a multiple of `size`, so that compiled code can tell an address
+/// of the range from any other by its upper bits alone, with [`GUARD`] bytes on both sides.
 pub(super) fn reserve(size: u64) -> io::Result<u64> {
     let wish = map_without_access(PREFERRED_BASE - GUARD, size + 2 * GUARD)?;
     if (wish + GUARD).is_multiple_of(size) {
@@ -43,10 +43,11 @@ pub(super) fn protect(start: u64, size: u64, access: libc::c_int) -> io::Result<
     if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Takes access and contents away from a range, so that its pages are free again and read as zero when next used.
+/// Takes access and contents away from a range, so that its pages are free again and read as zero when next
+/// used.
 pub(super) fn discard(start: u64, size: u64) {
-    // SAFETY: callers pass a range of their own reservation that no live allocation uses; the new mapping replaces
-    // it in place, without access.
+    // SAFETY: callers pass a range of their own reservation that no live allocation uses; the new mapping
+    // replaces it in place, without access.
     unsafe {
         let (start, size) = (start as *mut libc::c_void, size as usize);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;

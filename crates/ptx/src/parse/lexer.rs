@@ -14,7 +14,8 @@ pub(crate) struct Token<'s> {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum TokenKind<'s> {
-    /// A name, opcode with its modifiers, register or directive: `ld.global.f32`, `%tid.x`, `.reg`, `$L__BB0_1`.
+    /// A name, opcode with its modifiers, register or directive: `ld.global.f32`, `%tid.x`, `.reg`,
+    /// `$L__BB0_1`.
     Word(&'s str),
     /// An integer; a sign is a token of its own.
     Integer(u64),

@@ -1,7 +1,8 @@
-//! From PTX text to a syntax tree: [`lexer`] makes words, which [`parser`] hands out one after the other; [`module`],
-//! [`variable`], [`function`] and [`body`] make of them the parts of a [`syntax::Module`].
+//! From PTX text to a syntax tree: [`lexer`] makes words, which [`parser`] hands out one after the other;
+//! [`module`], [`variable`], [`function`] and [`body`] make of them the parts of a [`syntax::Module`].
 //!
-//! The text may come from anyone: nothing here recurses on its nesting, and sizes are bounded before memory is taken.
+//! The text may come from anyone: nothing here recurses on its nesting, and sizes are bounded before memory
+//! is taken.
 
 mod body;
 mod function;

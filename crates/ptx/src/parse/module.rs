@@ -50,7 +50,8 @@ impl Parser<'_, '_> {
                 _ => return Err(self.unexpected("a directive such as `.visible` or `.global`")),
             }
         }
-        // Without `.address_size` addresses have 64 bits, which every target has that the software GPU can be.
+        // Without `.address_size` addresses have 64 bits, which every target has that the software GPU can
+        // be.
         let missing = match (module.version, module.target) {
             (0, _) => "there is no `.version`: this is not PTX",
             (_, 0) => "there is no `.target`",

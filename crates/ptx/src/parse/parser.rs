@@ -3,8 +3,8 @@
 use super::SyntaxError;
 use super::lexer::{Token, TokenKind};
 
-/// A reader of tokens. [`module`](super::module), [`variable`](super::variable) and [`function`](super::function) add
-/// the methods that read their parts of a source.
+/// A reader of tokens. [`module`](super::module), [`variable`](super::variable) and
+/// [`function`](super::function) add the methods that read their parts of a source.
 pub(crate) struct Parser<'s, 't> {
     pub(super) source: &'s str,
     pub(super) tokens: &'t [Token<'s>],

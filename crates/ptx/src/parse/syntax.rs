@@ -166,7 +166,8 @@ pub(crate) struct Pointer {
     pub(crate) offset: u64,
     /// Bytes stored.
     pub(crate) width: u32,
-    /// How far the address is shifted right before it is stored (byte-wise initialisers such as `0xFF00(symbol)`).
+    /// How far the address is shifted right before it is stored (byte-wise initialisers such as
+    /// `0xFF00(symbol)`).
     pub(crate) shift: u32,
     pub(crate) symbol: String,
     pub(crate) addend: i64,

@@ -9,7 +9,8 @@ use super::syntax::{Linkage, Pointer, Scalar, Space, Variable};
 const LARGEST_VARIABLE: u64 = 1 << 40;
 
 impl Parser<'_, '_> {
-    /// `.space [.align n] [.attribute(..)] [.v2|.v4] .type name[..]... [= initial], ... ;` with the space next.
+    /// `.space [.align n] [.attribute(..)] [.v2|.v4] .type name[..]... [= initial], ... ;` with the space
+    /// next.
     pub(super) fn variables(&mut self, linkage: Linkage) -> Result<Vec<Variable>, SyntaxError> {
         let space = match self.advance() {
             TokenKind::Word(".global") => Space::Global,
@@ -59,7 +60,8 @@ impl Parser<'_, '_> {
                         }
                     }
                 }
-                // What such a name means only the driver knows, and only instructions that nobody here has take it.
+                // What such a name means only the driver knows, and only instructions that nobody here has
+                // take it.
                 ".texref" | ".samplerref" | ".surfref" => return Ok((Scalar::B64, lanes)),
                 ".v2" => lanes = 2,
                 ".v4" => lanes = 4,

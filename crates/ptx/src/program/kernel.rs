@@ -33,14 +33,15 @@ pub struct Kernel {
     pub const_bytes: u32,
     /// Threads a block may have: what `.maxntid` says, or 1024.
     pub max_threads: u32,
-    /// An estimate of the registers a GPU would need: the most 32-bit virtual registers that are in use between their
-    /// first and last mention at one point of the kernel's text, at most 255.
+    /// An estimate of the registers a GPU would need: the most 32-bit virtual registers that are in use
+    /// between their first and last mention at one point of the kernel's text, at most 255.
     pub registers: u32,
     /// `.version`, major times ten plus minor.
     pub ptx_version: u32,
     /// `.target`: 75 for `sm_75`.
     pub target: u32,
-    /// Why it cannot be launched: the first thing in it, or in a function that it may call, which the software GPU does not have.
+    /// Why it cannot be launched: the first thing in it, or in a function that it may call, which the
+    /// software GPU does not have.
     pub unsupported: Option<CompileError>,
 }
 

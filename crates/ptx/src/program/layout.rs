@@ -7,7 +7,8 @@ use crate::link::{FunctionId, Image, Reachable, VariableId};
 use crate::lower::frame_layout;
 use crate::parse::syntax::Space;
 
-/// Local memory that calls may use when their depth cannot be told in advance (recursion, calls through pointers).
+/// Local memory that calls may use when their depth cannot be told in advance (recursion, calls through
+/// pointers).
 const LOCAL_FOR_RECURSION: u64 = 32 << 10;
 
 /// The functions of a kernel, and where its memory lies.
@@ -52,7 +53,8 @@ pub(super) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
     })
 }
 
-/// Where the static shared variables of a kernel, and of all that it can call, lie in a block's shared memory.
+/// Where the static shared variables of a kernel, and of all that it can call, lie in a block's shared
+/// memory.
 struct SharedLayout {
     /// For each function, where its own variables start.
     own: HashMap<FunctionId, u64>,

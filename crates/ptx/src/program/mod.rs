@@ -30,8 +30,8 @@ pub(crate) use layout::KernelLayout;
 #[non_exhaustive]
 pub struct CompileOptions {}
 
-/// The last version of PTX that is known here, major times ten plus minor: that of CUDA 13.5. What a later one means by its instructions
-/// nobody here has read.
+/// The last version of PTX that is known here, major times ten plus minor: that of CUDA 13.5. What a later
+/// one means by its instructions nobody here has read.
 pub const LAST_VERSION: u32 = 95;
 
 /// The state space of a global variable.
@@ -120,7 +120,8 @@ impl Program {
                 Space::Const => GlobalSpace::Const,
                 _ => continue,
             };
-            // Variables that only one source sees can be found by name as well, unless another has the same name.
+            // Variables that only one source sees can be found by name as well, unless another has the same
+            // name.
             let public = variable.linkage != Linkage::Internal;
             if public || !global_variables.contains_key(&variable.name) {
                 global_variables.insert(variable.name.clone(), id);

@@ -58,7 +58,8 @@ impl<'l> Runner<'l> {
         worker: u32,
         workers: u32,
     ) -> Self {
-        // SAFETY: the parameters were checked to fit in front of the workspace, and the arena belongs to this runner.
+        // SAFETY: the parameters were checked to fit in front of the workspace, and the arena belongs to this
+        // runner.
         unsafe {
             let target = arena.parameters() as *mut u8;
             std::ptr::copy_nonoverlapping(launch.parameters.as_ptr(), target, launch.parameters.len());
@@ -118,15 +119,16 @@ impl<'l> Runner<'l> {
         self.traps.leave();
         for thread in &mut self.threads {
             if let Some(mut thread) = thread.take() {
-                // SAFETY: what is on its stack are frames of compiled code and of runtime functions that own nothing.
+                // SAFETY: what is on its stack are frames of compiled code and of runtime functions that own
+                // nothing.
                 unsafe { thread.force_reset() };
             }
         }
         result
     }
 
-    /// Threads that do not wait for each other run one after the other, all on one coroutine, which is there to
-    /// come back from faults.
+    /// Threads that do not wait for each other run one after the other, all on one coroutine, which is there
+    /// to come back from faults.
     fn run_in_turn(&mut self) -> Result<(), Failure> {
         let (count, block, entry) = (self.launch.threads() as u32, self.launch.block, self.launch.entry);
         let mut next = 0;
@@ -137,7 +139,8 @@ impl<'l> Runner<'l> {
             self.contexts[0].stack_limit = stack.compiled_code_limit();
             let body = move |yielder: &Yielder<(), ()>, ()| {
                 for index in next..count {
-                    // SAFETY: the context outlives the coroutine, and only this coroutine uses it while it runs.
+                    // SAFETY: the context outlives the coroutine, and only this coroutine uses it while it
+                    // runs.
                     unsafe {
                         (*context).yielder = yielder;
                         (*context).start(index, block);
@@ -302,8 +305,8 @@ impl<'l> Runner<'l> {
         }
     }
 
-    /// Lanes at the same `activemask` are active together. They are held until no lane of the warp can run, so that
-    /// as many as possible have come: programs expect lanes that did not branch apart to be together.
+    /// Lanes at the same `activemask` are active together. They are held until no lane of the warp can run,
+    /// so that as many as possible have come: programs expect lanes that did not branch apart to be together.
     fn answer_active_masks(&mut self, warp: usize) {
         let lanes = std::mem::take(&mut self.warps[warp].active);
         self.warps[warp].ready |= lanes;

@@ -1,7 +1,8 @@
 //! Functions of the runtime that compiled code calls, with C calling convention.
 //!
-//! They run on a coroutine's small stack and may be abandoned at any point where they suspend or read device memory,
-//! so they hold no lock and own nothing there. What the host does with a message runs on the worker's own stack.
+//! They run on a coroutine's small stack and may be abandoned at any point where they suspend or read device
+//! memory, so they hold no lock and own nothing there. What the host does with a message runs on the worker's
+//! own stack.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -40,8 +41,8 @@ macro_rules! runtime_functions {
             /// # Safety
             /// Called by compiled code only, with the context of the running thread.
             pub(crate) unsafe extern "C" fn $name($thread: *mut ThreadContext $(, $argument: $ty)*) $(-> $result)? {
-                // SAFETY: compiled code passes the context it was given; pointers to arguments and results are
-                // stack slots of the sizes the builtin's signature states.
+                // SAFETY: compiled code passes the context it was given; pointers to arguments and results
+                // are stack slots of the sizes the builtin's signature states.
                 unsafe { $body }
             }
         )*
@@ -113,8 +114,8 @@ runtime_functions! {
         suspend(thread, Request::Barrier(request));
     }
 
-    /// `vprintf(format, arguments) -> arguments parsed`, or -1 when the format is null. The CUDA C++ Programming Guide
-    /// says so in "Formatted Output"; C's `printf` counts characters instead.
+    /// `vprintf(format, arguments) -> arguments parsed`, or -1 when the format is null. The CUDA C++
+    /// Programming Guide says so in "Formatted Output"; C's `printf` counts characters instead.
     fn print(thread, format: *const u64, arguments: *const u64, result: *mut i32) {
         if *format == 0 {
             *result = -1;
@@ -230,7 +231,8 @@ pub(crate) extern "C" fn insert_field(field: u64, into: u64, start: u32, length:
     (into & !mask) | (field << start & mask)
 }
 
-/// `prmt` with a selector that is not constant, or in one of its modes (0: by selector, then `f4e`, `b4e`, `rc8`, `ecl`, `ecr`, `rc16`).
+/// `prmt` with a selector that is not constant, or in one of its modes (0: by selector, then `f4e`, `b4e`,
+/// `rc8`, `ecl`, `ecr`, `rc16`).
 pub(crate) extern "C" fn permute_bytes(a: u32, b: u32, selector: u32, mode: u32) -> u32 {
     let bytes = (u64::from(b) << 32 | u64::from(a)).to_le_bytes();
     let low = selector & 3;
@@ -264,8 +266,8 @@ pub(crate) enum PackedOperation {
     Maximum,
 }
 
-/// One SIMD video instruction on `lanes` lanes. `flags`: bits 0 to 2 say whether result, `a` and `b` are signed, bit 3
-/// saturates, bit 4 adds the lanes to `c`, bits 8 and up are the operation.
+/// One SIMD video instruction on `lanes` lanes. `flags`: bits 0 to 2 say whether result, `a` and `b` are
+/// signed, bit 3 saturates, bit 4 adds the lanes to `c`, bits 8 and up are the operation.
 pub(crate) extern "C" fn packed_lanes(a: u32, b: u32, c: u32, lanes: u32, flags: u32) -> u32 {
     let bits = 32 / lanes;
     let mask = (1_u32 << bits) - 1;
@@ -308,7 +310,8 @@ pub(crate) extern "C" fn single_to_half(value: f32) -> u32 {
         return sign | 0x7c00;
     }
     if magnitude < 0x3880_0000 {
-        // Subnormal: adding 0.5 aligns the bits that are kept with the end of the fraction, rounding as it goes.
+        // Subnormal: adding 0.5 aligns the bits that are kept with the end of the fraction, rounding as it
+        // goes.
         let aligned = f32::from_bits(magnitude) + 0.5;
         return sign | (aligned.to_bits() - 0.5_f32.to_bits());
     }

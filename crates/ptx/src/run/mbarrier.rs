@@ -1,7 +1,8 @@
 //! What the 64 bits of an `mbarrier` object hold, and how arrivals change them.
 //!
-//! PTX leaves the layout open. Here it is, from the lowest bit on: arrivals that the phase still waits for (20 bits), arrivals of the
-//! next phases (20 bits), bytes that the phase still waits for (21 bits, signed), and in the highest bit the parity of the phase.
+//! PTX leaves the layout open. Here it is, from the lowest bit on: arrivals that the phase still waits for
+//! (20 bits), arrivals of the next phases (20 bits), bytes that the phase still waits for (21 bits, signed),
+//! and in the highest bit the parity of the phase.
 
 const COUNT_BITS: u32 = 20;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
@@ -23,8 +24,8 @@ pub(crate) extern "C" fn pending(state: u64) -> u32 {
     (state & COUNT) as u32
 }
 
-/// The object after so many arrivals, of which `dropped` will not come again, and after a change of the bytes that it waits for.
-/// When neither arrivals nor bytes are left the next phase begins.
+/// The object after so many arrivals, of which `dropped` will not come again, and after a change of the bytes
+/// that it waits for. When neither arrivals nor bytes are left the next phase begins.
 pub(crate) extern "C" fn changed(state: u64, arrivals: u32, dropped: u32, bytes: u32) -> u64 {
     let expected = (state >> COUNT_BITS & COUNT).wrapping_sub(u64::from(dropped)) & COUNT;
     let pending = (state & COUNT).wrapping_sub(u64::from(arrivals)) & COUNT;

@@ -29,8 +29,8 @@ pub trait Host: Sync {
     fn print(&self, text: &[u8]);
     /// A device-side `assert` failed; the launch ends with [`Fault::Assert`].
     fn assertion(&self, message: &str);
-    /// A thread sets the value that steers a conditional node of a graph; false when nothing has this handle, which ends
-    /// the launch with [`Fault::IllegalAddress`].
+    /// A thread sets the value that steers a conditional node of a graph; false when nothing has this handle,
+    /// which ends the launch with [`Fault::IllegalAddress`].
     fn set_condition(&self, handle: u64, value: u32) -> bool;
 }
 
@@ -42,10 +42,11 @@ pub(crate) const WARP: usize = 32;
 
 /// The memory that one block at a time uses: parameters, shared memory, and the local memory of its threads.
 ///
-/// It is part of the address space, so that generic addresses reach it, and is reused from block to block. Accesses
-/// in the `.shared` and `.local` windows are checked to the byte of what the block and the thread have. A generic
-/// address is not: one that runs past a thread's local memory meets that of the next thread of the block, and one
-/// that runs past the block's shared memory meets unused bytes, up to the pages without access around each part.
+/// It is part of the address space, so that generic addresses reach it, and is reused from block to block.
+/// Accesses in the `.shared` and `.local` windows are checked to the byte of what the block and the thread
+/// have. A generic address is not: one that runs past a thread's local memory meets that of the next thread
+/// of the block, and one that runs past the block's shared memory meets unused bytes, up to the pages without
+/// access around each part.
 #[derive(Debug)]
 pub(crate) struct Arena {
     base: u64,
@@ -73,7 +74,8 @@ impl Arena {
         (Self::LOCAL.end - Self::LOCAL.start) / threads.max(1)
     }
 
-    /// Reserves stacks for the threads of a block, unless the arena has them. Returns whether it has them now.
+    /// Reserves stacks for the threads of a block, unless the arena has them. Returns whether it has them
+    /// now.
     fn make_stacks(&mut self) -> bool {
         if self.stacks.is_none() {
             self.stacks = StackSlab::new(crate::MAX_THREADS_PER_BLOCK as usize);
@@ -81,8 +83,9 @@ impl Arena {
         self.stacks.is_some()
     }
 
-    /// Where the workspace of a grid lies: two words, its size in bytes and the barrier of the grid, which programs find by `%envreg1` (the
-    /// upper half of the address) and `%envreg2`, as NVIDIA's cooperative groups do.
+    /// Where the workspace of a grid lies: two words, its size in bytes and the barrier of the grid, which
+    /// programs find by `%envreg1` (the upper half of the address) and `%envreg2`, as NVIDIA's cooperative
+    /// groups do.
     fn workspace(&self) -> u64 {
         self.base + Self::PARAMETERS.end - 64
     }

@@ -7,14 +7,14 @@ const LONGEST_STRING: usize = 1 << 20;
 /// Largest width or precision that is obeyed.
 const WIDEST_FIELD: usize = 4096;
 
-/// Bytes that one call prints at most; CUDA's own buffer for all calls of a launch has 1 MiB. The rest is lost, as it is
-/// there: a format of a few bytes can ask for any number of copies of a long string.
+/// Bytes that one call prints at most; CUDA's own buffer for all calls of a launch has 1 MiB. The rest is
+/// lost, as it is there: a format of a few bytes can ask for any number of copies of a long string.
 const LONGEST_OUTPUT: usize = 4 << 20;
 
 /// Reads memory that a kernel points at.
 ///
-/// Addresses outside of the space are refused; memory inside that is not mapped raises the signal any access of the
-/// kernel would. A few bytes of the text read so far are lost then.
+/// Addresses outside of the space are refused; memory inside that is not mapped raises the signal any access
+/// of the kernel would. A few bytes of the text read so far are lost then.
 pub(crate) struct DeviceReader<'a> {
     pub(crate) space: &'a AddressSpace,
 }
@@ -24,8 +24,9 @@ impl DeviceReader<'_> {
         if !self.space.contains(address) {
             return Err(address);
         }
-        // SAFETY: the address lies in the space's own reservation, and this runs on a kernel's coroutine, where
-        // touching a page without access ends the kernel. Other threads may write the byte meanwhile, as on a GPU.
+        // SAFETY: the address lies in the space's own reservation, and this runs on a kernel's coroutine,
+        // where touching a page without access ends the kernel. Other threads may write the byte meanwhile,
+        // as on a GPU.
         Ok(unsafe { std::ptr::read_volatile(address as *const u8) })
     }
 

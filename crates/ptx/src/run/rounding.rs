@@ -1,8 +1,8 @@
 //! Arithmetic rounded in a direction other than to nearest.
 //!
-//! Each function computes the nearest result and the sign of its error, and steps to the neighbour when the error
-//! lies on the wrong side. The error of a sum is exact by Knuth's two-sum, those of the other operations by a fused
-//! multiplication and addition.
+//! Each function computes the nearest result and the sign of its error, and steps to the neighbour when the
+//! error lies on the wrong side. The error of a sum is exact by Knuth's two-sum, those of the other
+//! operations by a fused multiplication and addition.
 
 /// Numbers that compiled code passes for the roundings.
 pub(crate) const NEAREST: u32 = 0;
@@ -18,7 +18,8 @@ macro_rules! directed {
                 return nearest;
             }
             if nearest.is_infinite() {
-                // The exact result is finite: overflow rounds to the largest number when the direction is inwards.
+                // The exact result is finite: overflow rounds to the largest number when the direction is
+                // inwards.
                 let inwards = match mode {
                     ZERO => true,
                     DOWN => nearest > 0.0,
@@ -148,7 +149,8 @@ pub(crate) extern "C" fn fused_double(a: f64, b: f64, c: f64, mode: u32) -> f64 
     if nearest.is_infinite() && a.is_finite() && b.is_finite() && c.is_finite() {
         return adjust_double(nearest, -nearest, mode);
     }
-    // exact - nearest = (c - nearest) + a * b. Its parts are summed exactly as long as nothing over- or underflows.
+    // exact - nearest = (c - nearest) + a * b. Its parts are summed exactly as long as nothing over- or
+    // underflows.
     let product = a * b;
     let product_error = a.mul_add(b, -product);
     let sum = product + c;

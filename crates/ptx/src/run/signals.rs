@@ -1,7 +1,7 @@
 //! Signals that compiled code raises when it touches memory without access.
 //!
-//! One handler for the whole process, in front of those that were there before: a signal that does not come from
-//! compiled code on this thread is theirs. Compiled code is left by making its coroutine return.
+//! One handler for the whole process, in front of those that were there before: a signal that does not come
+//! from compiled code on this thread is theirs. Compiled code is left by making its coroutine return.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -71,8 +71,8 @@ fn install() {
     ALTERNATE_STACK.with(|_| ());
     INSTALL.call_once(|| {
         for (index, signal) in SIGNALS.into_iter().enumerate() {
-            // SAFETY: `handle` is a valid handler for SA_SIGINFO; PREVIOUS is written here only, once, and an entry is
-            // read only after its signal's handler is in place.
+            // SAFETY: `handle` is a valid handler for SA_SIGINFO; PREVIOUS is written here only, once, and an
+            // entry is read only after its signal's handler is in place.
             unsafe {
                 let mut action: libc::sigaction = std::mem::zeroed();
                 action.sa_sigaction = handle as *const () as usize;
@@ -141,7 +141,8 @@ impl Drop for AlternateStack {
 }
 
 unsafe extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes valid pointers. The state is that of the block this thread runs, alive while it runs.
+    // SAFETY: the kernel passes valid pointers. The state is that of the block this thread runs, alive while
+    // it runs.
     unsafe {
         let machine = &mut *context.cast::<libc::ucontext_t>();
         if let Some(state) = CURRENT.get().as_ref()
@@ -170,7 +171,8 @@ unsafe fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut
         let previous = *(&raw const PREVIOUS).cast::<libc::sigaction>().add(index);
         match previous.sa_sigaction {
             libc::SIG_DFL | libc::SIG_IGN => {
-                // Returning executes the instruction again, now with the default action, which ends the process.
+                // Returning executes the instruction again, now with the default action, which ends the
+                // process.
                 libc::sigaction(signal, &previous, std::ptr::null_mut());
             }
             handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {

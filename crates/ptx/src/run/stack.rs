@@ -4,20 +4,20 @@ use std::num::NonZeroUsize;
 
 use corosensei::stack::{Stack, StackPointer};
 
-/// Bytes from one stack to the next. Not a multiple of a page or of a large power of two on purpose: the tops of
-/// the stacks would otherwise fall into the same few cache sets and every switch would miss.
+/// Bytes from one stack to the next. Not a multiple of a page or of a large power of two on purpose: the tops
+/// of the stacks would otherwise fall into the same few cache sets and every switch would miss.
 const STRIDE: usize = (128 << 10) + 1088;
 /// Bytes at the low end that compiled code leaves to the runtime functions it calls.
 const RESERVE: usize = 48 << 10;
 
 /// Memory for many stacks, taken from the system page by page as it is touched.
 ///
-/// No pointer of a kernel leads here: the slab lies outside of the address space, and every address is checked against
-/// that. What a kernel can do to its stack is to use it up.
+/// No pointer of a kernel leads here: the slab lies outside of the address space, and every address is
+/// checked against that. What a kernel can do to its stack is to use it up.
 ///
-/// There is no guard page between stacks: that would cost two mappings a thread, and Linux allows a process some
-/// 65,000. Compiled code compares its stack pointer with the limit at the start of every function instead, and the
-/// runtime functions it calls need less than what lies below that limit.
+/// There is no guard page between stacks: that would cost two mappings a thread, and Linux allows a process
+/// some 65,000. Compiled code compares its stack pointer with the limit at the start of every function
+/// instead, and the runtime functions it calls need less than what lies below that limit.
 #[derive(Debug)]
 pub(crate) struct StackSlab {
     start: usize,
@@ -68,8 +68,8 @@ impl SlabStack {
     }
 }
 
-// SAFETY: base and limit describe memory of the slab that is this stack's alone, aligned to 16 bytes. Instead of a
-// guard page, every compiled function checks the limit that `compiled_code_limit` states.
+// SAFETY: base and limit describe memory of the slab that is this stack's alone, aligned to 16 bytes. Instead
+// of a guard page, every compiled function checks the limit that `compiled_code_limit` states.
 unsafe impl Stack for SlabStack {
     fn base(&self) -> StackPointer {
         self.base

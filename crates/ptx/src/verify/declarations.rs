@@ -31,8 +31,9 @@ pub(super) fn check_predicates(body: &Body, instruction: &Instruction) -> Result
     Err(VerifyError::instruction(instruction, "a guard or negated operand is not a predicate"))
 }
 
-/// Arguments and results of a call: each has a slot or is a register that fits into one, and there are as many as the
-/// prototype says. That their sizes are those of the callee is compared where the call is translated, or runs.
+/// Arguments and results of a call: each has a slot or is a register that fits into one, and there are as
+/// many as the prototype says. That their sizes are those of the callee is compared where the call is
+/// translated, or runs.
 pub(super) fn check_call(body: &Body, instruction: &Instruction) -> Result<(), VerifyError> {
     if instruction.opcode != "call" {
         return Ok(());

@@ -16,12 +16,13 @@ const FUNCTIONS_BY_KERNELS: u64 = 1 << 28;
 const PARAMETERS: u64 = 4096;
 const STATEMENTS: u64 = 1 << 20;
 const LABELS: u64 = 1 << 17;
-/// Bytes of the `.param` variables of one body, which lie on the native stack. A thread has less stack than this.
+/// Bytes of the `.param` variables of one body, which lie on the native stack. A thread has less stack than
+/// this.
 const PARAMETER_SLOT_BYTES: u64 = 1 << 20;
 
-/// Registers times the instructions over which each is in use. Allocating machine registers takes time and up to some
-/// 70 bytes for each such pair: a text of 1 MiB, with tens of thousands of registers in use all the time, would take
-/// more than 20 GiB. Large kernels that compilers make have a few million.
+/// Registers times the instructions over which each is in use. Allocating machine registers takes time and up
+/// to some 70 bytes for each such pair: a text of 1 MiB, with tens of thousands of registers in use all the
+/// time, would take more than 20 GiB. Large kernels that compilers make have a few million.
 const REGISTER_USE: u64 = 1 << 26;
 
 pub(super) fn check_source(source: &str) -> Result<(), VerifyError> {

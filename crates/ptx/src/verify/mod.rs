@@ -1,5 +1,5 @@
-//! Decides whether a linked program may be translated at all. A program comes from anyone who may open a session, so
-//! what the translator relies on is checked here, once, before any of it is done.
+//! Decides whether a linked program may be translated at all. A program comes from anyone who may open a
+//! session, so what the translator relies on is checked here, once, before any of it is done.
 //!
 //! | question | module |
 //! | --- | --- |
@@ -7,25 +7,27 @@
 //! | do declarations and calls fit each other | [`declarations`] |
 //! | does the instruction exist for these types | [`types`] |
 //!
-//! Names, labels and registers need no check: the parser resolves each where it is used and refuses what is not
-//! declared, and a label of another function has no name here. A register that is read on a path on which nothing was
-//! written to it holds zero, since compilers do emit such paths (an accumulator that only some loop iterations set).
+//! Names, labels and registers need no check: the parser resolves each where it is used and refuses what is
+//! not declared, and a label of another function has no name here. A register that is read on a path on which
+//! nothing was written to it holds zero, since compilers do emit such paths (an accumulator that only some
+//! loop iterations set).
 //!
 //! # What keeps a kernel in its own memory
 //!
-//! * Addresses that a program computes are checked when they are used, by `lower/place.rs`: against the device's
-//!   address space (global, constant and generic ones), the block's shared memory or the thread's local memory. Local
-//!   memory is part of the address space; nothing that has an address lies on the native stack.
-//! * The slots of `.param` variables lie on the native stack, and no address of one can be had: instructions name slot
-//!   and offset, and `lower/place.rs` refuses those outside of the slot. A callee gets pointers to its caller's slots,
-//!   which is sound since sizes are equal: compared here for a direct call, and by number
-//!   ([`crate::signature::SignatureId`]) when an indirect call runs. Slots are cleared where the program might read
-//!   what it did not write (`lower/slots.rs`), since they may hold the worker's pointers.
-//! * The code that Cranelift is given is well typed: [`types`] refuses what the instruction table would mistranslate,
-//!   and Cranelift's own verifier runs in every build, not in debug builds alone.
-//! * Frames are bounded: every function that has a frame or calls compares its stack pointer with the limit first, its
-//!   whole frame included (so that no frame is large enough to jump over anything), and leaves what
-//!   `run/stack.rs` reserves to the runtime.
+//! * Addresses that a program computes are checked when they are used, by `lower/place.rs`: against the
+//!   device's address space (global, constant and generic ones), the block's shared memory or the thread's
+//!   local memory. Local memory is part of the address space; nothing that has an address lies on the native
+//!   stack.
+//! * The slots of `.param` variables lie on the native stack, and no address of one can be had: instructions
+//!   name slot and offset, and `lower/place.rs` refuses those outside of the slot. A callee gets pointers to
+//!   its caller's slots, which is sound since sizes are equal: compared here for a direct call, and by number
+//!   ([`crate::signature::SignatureId`]) when an indirect call runs. Slots are cleared where the program
+//!   might read what it did not write (`lower/slots.rs`), since they may hold the worker's pointers.
+//! * The code that Cranelift is given is well typed: [`types`] refuses what the instruction table would
+//!   mistranslate, and Cranelift's own verifier runs in every build, not in debug builds alone.
+//! * Frames are bounded: every function that has a frame or calls compares its stack pointer with the limit
+//!   first, its whole frame included (so that no frame is large enough to jump over anything), and leaves
+//!   what `run/stack.rs` reserves to the runtime.
 
 mod declarations;
 mod error;

@@ -1,8 +1,8 @@
 //! Which types an instruction exists for.
 //!
-//! The translator builds one machine operation from an opcode and the machine type of a PTX type. For a type that the
-//! instruction does not have, that is an operation that does not exist, or a call of the runtime with an argument in
-//! the wrong kind of machine register.
+//! The translator builds one machine operation from an opcode and the machine type of a PTX type. For a type
+//! that the instruction does not have, that is an operation that does not exist, or a call of the runtime
+//! with an argument in the wrong kind of machine register.
 
 use super::VerifyError;
 use crate::parse::syntax::{Instruction, Scalar};

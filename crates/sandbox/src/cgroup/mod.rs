@@ -1,7 +1,7 @@
 //! Which control group bounds a process's memory and threads?
 //!
-//! Every process gets one of its own, beneath one of the server's, which lies beneath the group that the server was started in. Of
-//! version 2 where that has the memory controller, else of version 1.
+//! Every process gets one of its own, beneath one of the server's, which lies beneath the group that the
+//! server was started in. Of version 2 where that has the memory controller, else of version 1.
 //!
 //! | Module    | Question it answers                                          |
 //! |-----------|--------------------------------------------------------------|

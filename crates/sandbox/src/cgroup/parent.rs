@@ -10,9 +10,11 @@ use thiserror::Error;
 use super::find::Found;
 use super::session::{Bounds, SessionGroup};
 
-/// How the name of a server's group begins; the number of its process follows, and which of the process's servers it is.
+/// How the name of a server's group begins; the number of its process follows, and which of the process's
+/// servers it is.
 const PREFIX: &str = "causeway-";
-/// The server's own group beneath that, in version 2: a group with limits for those beneath it has no processes of its own.
+/// The server's own group beneath that, in version 2: a group with limits for those beneath it has no
+/// processes of its own.
 const SERVER: &str = "server";
 
 /// Why there are no groups.
@@ -131,8 +133,8 @@ fn make_folder(group: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the server's group and lets it have limits beneath it. Unless the group above has that already, as that of the whole system
-/// has, the server itself must move out of its way.
+/// Makes the server's group and lets it have limits beneath it. Unless the group above has that already, as
+/// that of the whole system has, the server itself must move out of its way.
 fn make_unified(folder: &Path, name: &str) -> Result<PathBuf, GroupsError> {
     remove_stale(folder);
     let group = folder.join(name);

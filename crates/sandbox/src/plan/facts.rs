@@ -57,8 +57,8 @@ impl Facts {
     }
 }
 
-/// Whether a folder is one in which MPS is reached. The usual one lies where everybody could make it: only root's counts, and that
-/// of the server's user.
+/// Whether a folder is one in which MPS is reached. The usual one lies where everybody could make it: only
+/// root's counts, and that of the server's user.
 fn is_of_mps(folder: &Path, user: u32) -> bool {
     let is_trusted = |found: fs::Metadata| found.uid() == 0 || found.uid() == user;
     folder.join("control").exists() && fs::symlink_metadata(folder).is_ok_and(is_trusted)

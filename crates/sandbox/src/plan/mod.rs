@@ -103,8 +103,8 @@ impl fmt::Display for Part {
 pub enum Shared {
     /// NVIDIA's MPS serves one user at a time.
     Mps,
-    /// NVIDIA's driver shares events between processes of one user only: another one's `cuIpcOpenEventHandle` fails
-    /// (`CUDA_ERROR_MAP_FAILED`; driver 580.159 on an H100, 2026-11-24).
+    /// NVIDIA's driver shares events between processes of one user only: another one's `cuIpcOpenEventHandle`
+    /// fails (`CUDA_ERROR_MAP_FAILED`; driver 580.159 on an H100, 2026-11-24).
     Events,
 }
 
@@ -163,8 +163,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Decides what there will be, and makes what all processes share. Nothing is changed but the server's own control group, and
-    /// its memory is hidden from other processes of its user.
+    /// Decides what there will be, and makes what all processes share. Nothing is changed but the server's
+    /// own control group, and its memory is hidden from other processes of its user.
     pub fn make(wanted: &Wanted) -> Result<Self, PlanError> {
         if wanted.mode == Mode::Off {
             return Ok(Self::off());

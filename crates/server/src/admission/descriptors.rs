@@ -7,7 +7,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// More are of no use to the broker, and some programs walk through all that they could have.
 const MOST: u64 = 1 << 20;
 
-/// Raises the limit of this process, and of those that it starts, as far as the system lets it, and returns it.
+/// Raises the limit of this process, and of those that it starts, as far as the system lets it, and returns
+/// it.
 ///
 /// The usual soft limit of 1024 is kept low for programs that call `select`; nothing here does.
 pub fn raise_limit() -> io::Result<usize> {

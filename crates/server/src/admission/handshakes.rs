@@ -60,7 +60,8 @@ impl Handshakes {
 }
 
 impl Place {
-    /// The caller has said what it wants, and nobody can end its connection any more; false when it has been ended.
+    /// The caller has said what it wants, and nobody can end its connection any more; false when it has been
+    /// ended.
     pub fn finish(&self) -> bool {
         let mut table = self.handshakes.0.lock();
         table.connections.remove(&self.number);

@@ -1,16 +1,17 @@
-//! How many descriptors may each purpose of the broker take, and so how many callers, sessions and exports are there at most?
+//! How many descriptors may each purpose of the broker take, and so how many callers, sessions and exports
+//! are there at most?
 //!
-//! Everything that somebody else can make the broker keep costs descriptors, and who runs out of them accepts nobody. So they
-//! are divided up once, when the broker starts, and each purpose stays within its part.
+//! Everything that somebody else can make the broker keep costs descriptors, and who runs out of them accepts
+//! nobody. So they are divided up once, when the broker starts, and each purpose stays within its part.
 
 use thiserror::Error;
 
-/// What the broker has open whoever calls: standard streams, listeners, the log, the control sockets of the monitor and of the
-/// worker that is kept ready, and the pipes of a process that is being started.
+/// What the broker has open whoever calls: standard streams, listeners, the log, the control sockets of the
+/// monitor and of the worker that is kept ready, and the pipes of a process that is being started.
 const OWN: usize = 64;
 
-/// Descriptors of a process that makes a diagnosis, while it starts: two ends of its control socket, the connection twice, and a
-/// pipe.
+/// Descriptors of a process that makes a diagnosis, while it starts: two ends of its control socket, the
+/// connection twice, and a pipe.
 const DIAGNOSIS: usize = 6;
 
 /// Diagnoses at the same time.
@@ -19,14 +20,16 @@ pub const DIAGNOSES: usize = 4;
 /// Those of one peer.
 pub const DIAGNOSES_PER_PEER: usize = 2;
 
-/// Descriptors of a caller that shakes hands: its connection, once more for the encrypted part, and once more to end it by.
+/// Descriptors of a caller that shakes hands: its connection, once more for the encrypted part, and once more
+/// to end it by.
 const HANDSHAKE: usize = 3;
 
-/// A caller that gives way keeps its place until its thread has ended, so there are twice as many for a moment.
+/// A caller that gives way keeps its place until its thread has ended, so there are twice as many for a
+/// moment.
 const GIVING_WAY: usize = 2;
 
-/// Descriptors of a session: its control socket and its process; while it starts the connection twice and the worker's end of
-/// the control socket; and one that its worker has just sent.
+/// Descriptors of a session: its control socket and its process; while it starts the connection twice and the
+/// worker's end of the control socket; and one that its worker has just sent.
 const SESSION: usize = 6;
 
 /// The most sessions unless somebody asks for more. Each has a thread here and a process beside.
@@ -98,9 +101,9 @@ pub enum LimitsError {
 }
 
 impl Limits {
-    /// Divides `descriptors` up: what the broker has anyway comes first; callers from the network get an eighth of the rest at
-    /// most and local ones half of that; of what is left then sessions get half, or up to three quarters if so many are asked
-    /// for, and exports all else.
+    /// Divides `descriptors` up: what the broker has anyway comes first; callers from the network get an
+    /// eighth of the rest at most and local ones half of that; of what is left then sessions get half, or up
+    /// to three quarters if so many are asked for, and exports all else.
     pub fn divide(descriptors: usize, wishes: &RequestedLimits) -> Result<Self, LimitsError> {
         if descriptors < LEAST_DESCRIPTORS {
             return Err(LimitsError::TooFewDescriptors { found: descriptors });

@@ -1,9 +1,9 @@
 //! Who may come in, and how many may stay?
 //!
-//! Whoever connects may be hostile until it has proved who it is, and whoever has may ask for more than its part afterwards. So
-//! callers that shake hands have *places*, of which somebody is turned out when others need them, and what stays has *seats*,
-//! which are refused when there are none. Both are shared by where callers come from. How many there are follows from how many
-//! descriptors the system lets the broker have.
+//! Whoever connects may be hostile until it has proved who it is, and whoever has may ask for more than its
+//! part afterwards. So callers that shake hands have *places*, of which somebody is turned out when others
+//! need them, and what stays has *seats*, which are refused when there are none. Both are shared by where
+//! callers come from. How many there are follows from how many descriptors the system lets the broker have.
 //!
 //! | Module        | Question it answers                                                                      |
 //! |---------------|------------------------------------------------------------------------------------------|

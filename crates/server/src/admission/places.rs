@@ -1,8 +1,9 @@
 //! Who of those that shake hands gives way to one more?
 //!
-//! Anybody can connect and say nothing, so places for that are few and are shared by source: when none is left, the oldest
-//! unfinished caller of the source that holds most gives way, the newcomer counted among its own. So whoever holds fewer places
-//! than others keeps them, and among callers of one source the newest have the most time.
+//! Anybody can connect and say nothing, so places for that are few and are shared by source: when none is
+//! left, the oldest unfinished caller of the source that holds most gives way, the newcomer counted among its
+//! own. So whoever holds fewer places than others keeps them, and among callers of one source the newest have
+//! the most time.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -49,8 +50,8 @@ impl Places {
         self.holders.values().filter(|(_, stage)| is_counted(*stage)).count()
     }
 
-    /// Whether one more can come in now. Those who give way are there until their threads have ended, and they are as many as there
-    /// are places at most.
+    /// Whether one more can come in now. Those who give way are there until their threads have ended, and
+    /// they are as many as there are places at most.
     pub fn has_room(&self) -> bool {
         let giving_way = self.count(|stage| stage == Stage::GivingWay);
         let is_free = self.holders.len() - giving_way < self.most;

@@ -1,7 +1,7 @@
 //! May one more of a source stay, for as long as it likes?
 //!
-//! SessionSlots are for what has proved who it is: sessions, monitoring programs, diagnoses. Nobody is turned out of one; who finds
-//! none is refused.
+//! SessionSlots are for what has proved who it is: sessions, monitoring programs, diagnoses. Nobody is turned
+//! out of one; who finds none is refused.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -10,8 +10,8 @@ use super::origin::Origin;
 /// What callers have in common who share what one of them may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Source {
-    /// An address of the network. Of an IPv6 address only the first 64 bits count: whoever has one address of such a network can
-    /// have all (RFC 4291, 2.5.1).
+    /// An address of the network. Of an IPv6 address only the first 64 bits count: whoever has one address of
+    /// such a network can have all (RFC 4291, 2.5.1).
     Network(IpAddr),
     /// A user of this host; `u32::MAX` is nobody, of whom the kernel says nothing.
     User(u32),

@@ -10,8 +10,9 @@ use thiserror::Error;
 pub enum GpuChoice {
     /// The NVIDIA driver.
     Auto {
-        /// Whether the software GPU serves where the driver cannot be used. A program that runs a hundred times slower than its
-        /// user believes is worse off than one that is told, so this is nobody's default.
+        /// Whether the software GPU serves where the driver cannot be used. A program that runs a hundred
+        /// times slower than its user believes is worse off than one that is told, so this is nobody's
+        /// default.
         allows_software: bool,
     },
     /// The software GPU.

@@ -1,12 +1,12 @@
 //! What serves where NVIDIA's driver cannot be used?
 //!
-//! Nobody gets the software GPU who was not told: only the owner of the server can allow it, and then the log says each time
-//! that it is so.
+//! Nobody gets the software GPU who was not told: only the owner of the server can allow it, and then the log
+//! says each time that it is so.
 
 use super::choice::GpuChoice;
 
-/// Opens the software GPU in the driver's place, if that is allowed. `cause` is the sentence that says why the driver, or what
-/// else was to be opened of it, cannot be used.
+/// Opens the software GPU in the driver's place, if that is allowed. `cause` is the sentence that says why
+/// the driver, or what else was to be opened of it, cannot be used.
 ///
 /// # Errors
 /// A sentence for the client's user and the server's owner, if it is not allowed or fails, too.

@@ -17,8 +17,8 @@ use crate::admission::Origin;
 /// What a caller over a network must prove.
 #[derive(Debug, Clone)]
 pub enum Access {
-    /// That it holds the key in this file, which is made if it is not there. What becomes of the file counts from the next
-    /// caller on: another key takes its place, and where it is deleted a new one is made.
+    /// That it holds the key in this file, which is made if it is not there. What becomes of the file counts
+    /// from the next caller on: another key takes its place, and where it is deleted a new one is made.
     KeyFile(PathBuf),
     /// That it holds this key.
     Key(Key),

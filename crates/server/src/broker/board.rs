@@ -1,7 +1,8 @@
 //! What have sessions left for each other?
 //!
-//! A session leaves a few bytes and perhaps a descriptor under a token that nobody can guess; another session that was
-//! told the token gets a copy. All callers have proved that they hold the server's key, so they are one identity.
+//! A session leaves a few bytes and perhaps a descriptor under a token that nobody can guess; another session
+//! that was told the token gets a copy. All callers have proved that they hold the server's key, so they are
+//! one identity.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -53,7 +54,8 @@ impl Contents {
 }
 
 impl Board {
-    /// One for so many things, and so many of one session, so that none can take all descriptors of the broker.
+    /// One for so many things, and so many of one session, so that none can take all descriptors of the
+    /// broker.
     pub fn new(most: usize, most_of_a_session: usize) -> Self {
         Self { most, most_of_a_session, contents: Mutex::default() }
     }

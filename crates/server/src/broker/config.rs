@@ -22,8 +22,8 @@ pub struct CacheConfig {
     pub capacity: u64,
 }
 
-/// The most sessions of one peer unless another number is given: more than the programs of one machine have, and a small part
-/// of what a server can have.
+/// The most sessions of one peer unless another number is given: more than the programs of one machine have,
+/// and a small part of what a server can have.
 pub const DEFAULT_SESSIONS_PER_PEER: usize = 256;
 
 /// What a broker is started with.
@@ -35,8 +35,8 @@ pub struct BrokerConfig {
     pub access: Access,
     /// Whether callers over TCP may ask for a link in the clear when they have proved that they hold the key.
     pub clear: bool,
-    /// A Unix socket at which this host's programs reach the server, if there is to be one that is known before: a path, or `@` and
-    /// an abstract name.
+    /// A Unix socket at which this host's programs reach the server, if there is to be one that is known
+    /// before: a path, or `@` and an abstract name.
     pub socket: Option<String>,
     /// Who may use the server at its Unix sockets, beside its own user.
     pub allowed: AllowedUsers,
@@ -52,15 +52,15 @@ pub struct BrokerConfig {
     pub spare_worker: bool,
     /// Fingerprint of the list of driver functions; a client must have the same.
     pub fingerprint: u64,
-    /// Other servers that the broker connects to for workers, beside those that hold the same key and have proved their
-    /// address.
+    /// Other servers that the broker connects to for workers, beside those that hold the same key and have
+    /// proved their address.
     pub peers: Vec<PeerRange>,
     /// How long a caller may take to prove who it is.
     pub proof_timeout: Duration,
     /// How long a caller may take to prove who it is and say what it wants.
     pub handshake_timeout: Duration,
-    /// How many callers from the network may be doing that at once; for more the oldest give way. A quarter as many may at
-    /// sockets of this host.
+    /// How many callers from the network may be doing that at once; for more the oldest give way. A quarter
+    /// as many may at sockets of this host.
     pub most_handshakes: usize,
     /// The most sessions; as many as there are descriptors for, 4096 at most, if not given.
     pub most_sessions: Option<usize>,
@@ -79,8 +79,8 @@ pub struct BrokerConfig {
 }
 
 impl BrokerConfig {
-    /// Nowhere to listen yet, a key that nobody has been told, this program as the worker, and the limits that are right
-    /// nearly always.
+    /// Nowhere to listen yet, a key that nobody has been told, this program as the worker, and the limits
+    /// that are right nearly always.
     pub fn new(fingerprint: u64) -> Self {
         Self {
             listen: None,

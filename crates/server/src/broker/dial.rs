@@ -1,8 +1,8 @@
 //! Where does the broker connect to for a worker, and how?
 //!
-//! A worker may make no connections itself: its client would use it to find out what there is in the server's network. The broker
-//! connects to servers that hold the same key and have proved their address with it, to those that its owner has named, and
-//! to Causeway's sockets on this host.
+//! A worker may make no connections itself: its client would use it to find out what there is in the server's
+//! network. The broker connects to servers that hold the same key and have proved their address with it, to
+//! those that its owner has named, and to Causeway's sockets on this host.
 
 use core::str::FromStr;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
@@ -78,8 +78,8 @@ impl PeerRange {
     }
 }
 
-/// Whether the broker connects to a network address for a worker. Without a key nobody has proved anything, and whoever reaches
-/// the server may do as it likes.
+/// Whether the broker connects to a network address for a worker. Without a key nobody has proved anything,
+/// and whoever reaches the server may do as it likes.
 pub fn may_dial(address: SocketAddr, key: Option<&Key>, proof: &[u8; 32], named: &[PeerRange]) -> bool {
     named.iter().any(|range| range.contains(address))
         || key.is_none_or(|key| is_address_proof(key, address, proof))

@@ -1,7 +1,8 @@
 //! Which images of earlier sessions does a worker get, and which does it leave?
 //!
-//! Workers do not open the image cache: they ask here. One thread of a session looks for images and another one writes those that
-//! are to be kept, both from the first such question on, so that the disk holds up nothing else of the session.
+//! Workers do not open the image cache: they ask here. One thread of a session looks for images and another
+//! one writes those that are to be kept, both from the first such question on, so that the disk holds up
+//! nothing else of the session.
 
 use std::fs::File;
 use std::io;
@@ -81,8 +82,8 @@ impl SessionImages {
         }
     }
 
-    /// Starts a thread that does `work` for everything that comes, until these images are dropped; nothing where no images can be
-    /// kept.
+    /// Starts a thread that does `work` for everything that comes, until these images are dropped; nothing
+    /// where no images can be kept.
     fn thread<T: Send + 'static>(
         &self,
         name: &str,

@@ -32,8 +32,9 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 /// How long those wait in the kernel's queue for whom there is no place, before places are looked for again.
 const NO_PLACE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
-/// How many may wait there, where the system's own limit is not lower. The standard library has the kernel keep 128, and who comes
-/// when these are there waits until one has gone, from the network a second or more until its own kernel asks again.
+/// How many may wait there, where the system's own limit is not lower. The standard library has the kernel
+/// keep 128, and who comes when these are there waits until one has gone, from the network a second or more
+/// until its own kernel asks again.
 const BACKLOG: i32 = 4096;
 
 /// How long the log says nothing more of crowds after it has.
@@ -160,8 +161,8 @@ impl Knock {
         let (origin, greeted) = self.greet(shared);
         let Caller { request, connection } = match greeted {
             Ok(caller) => caller,
-            // A connection without a word is how `causeway run` checks that the server is there, and how other servers find
-            // out whether a socket is still in use.
+            // A connection without a word is how `causeway run` checks that the server is there, and how
+            // other servers find out whether a socket is still in use.
             Err(AcceptError::Ended) => {
                 return tracing::debug!(peer = %origin, "a caller left before it said what it wants");
             }

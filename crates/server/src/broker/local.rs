@@ -1,9 +1,10 @@
 //! At which sockets is the broker reached from its own host?
 //!
-//! One whose name is given, if that is wanted; an abstract one, for processes of the same network namespace; and one in a folder, for
-//! containers that share the folder and nothing else. The names of the last two cannot be guessed and are told to clients
-//! that have a session, which join it there. At all of them the kernel says who is there (`access`): other users can ask for
-//! no more than what a session's token or a ticket proves.
+//! One whose name is given, if that is wanted; an abstract one, for processes of the same network namespace;
+//! and one in a folder, for containers that share the folder and nothing else. The names of the last two
+//! cannot be guessed and are told to clients that have a session, which join it there. At all of them the
+//! kernel says who is there (`access`): other users can ask for no more than what a session's token or a
+//! ticket proves.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
@@ -29,8 +30,8 @@ pub struct LocalSockets {
 }
 
 impl LocalSockets {
-    /// Opens what can be opened; the log says what cannot. `folder` is one that clients in containers see, too;
-    /// otherwise one of this user alone is used.
+    /// Opens what can be opened; the log says what cannot. `folder` is one that clients in containers see,
+    /// too; otherwise one of this user alone is used.
     pub fn open(folder: Option<&Path>) -> Self {
         let mut sockets = Self::default();
         let number = u128::from_le_bytes(random_bytes());
@@ -58,8 +59,8 @@ impl LocalSockets {
         sockets
     }
 
-    /// Listens at a socket whose name was given: a path, or `@` and an abstract name. Clients are not told of it. With `others` any
-    /// user may connect.
+    /// Listens at a socket whose name was given: a path, or `@` and an abstract name. Clients are not told of
+    /// it. With `others` any user may connect.
     ///
     /// # Errors
     /// When it cannot be listened at: a server that cannot be found is no use.
@@ -115,8 +116,8 @@ impl Drop for LocalSockets {
     }
 }
 
-/// Listens at `path`. In a shared folder everybody may knock, since the users of two containers have little to do
-/// with each other; the session's token is what counts.
+/// Listens at `path`. In a shared folder everybody may knock, since the users of two containers have little
+/// to do with each other; the session's token is what counts.
 fn bind(path: &Path, is_private: bool) -> io::Result<UnixListener> {
     // Whoever looks for sockets that nobody listens at must not find this one before it does.
     let unfinished = path.with_extension("new");

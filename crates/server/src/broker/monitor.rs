@@ -1,8 +1,8 @@
 //! Who answers monitoring sessions?
 //!
-//! One process for all of them, started with the first one and again when it has ended: NVIDIA's management library is not
-//! loaded into the broker, which must neither wait for it nor end with it. All that is said to that process goes through one
-//! thread here, so that nobody else waits for it either.
+//! One process for all of them, started with the first one and again when it has ended: NVIDIA's management
+//! library is not loaded into the broker, which must neither wait for it nor end with it. All that is said to
+//! that process goes through one thread here, so that nobody else waits for it either.
 
 use core::convert::Infallible;
 use std::collections::HashMap;
@@ -30,7 +30,8 @@ use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
 
-/// How long a session waits until the monitor has been told of it: one that stands still holds up no session for longer.
+/// How long a session waits until the monitor has been told of it: one that stands still holds up no session
+/// for longer.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// What the thread is told.
@@ -48,7 +49,8 @@ struct NewClient {
     peer: Origin,
     hello: ClientHello,
     connection: Connection,
-    /// Kept until the process has the connection: however long that takes, no more wait for it than there are places.
+    /// Kept until the process has the connection: however long that takes, no more wait for it than there are
+    /// places.
     place: Place,
 }
 
@@ -72,8 +74,8 @@ impl Monitor {
         self.tell(Event::Client(Box::new(NewClient { peer, hello, connection, place })));
     }
 
-    /// A session with a worker begins: its process is one of its client's. Returns when the monitor has been told, so that a client
-    /// that is served and then asks finds itself.
+    /// A session with a worker begins: its process is one of its client's. Returns when the monitor has been
+    /// told, so that a client that is served and then asks finds itself.
     pub fn session_began(&self, worker: WorkerOf) {
         let (telling, told) = bounded(1);
         self.tell(Event::Began(worker, telling));

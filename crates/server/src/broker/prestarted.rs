@@ -1,8 +1,8 @@
 //! A worker that is ready before its client comes.
 //!
-//! Starting the driver takes longer than everything else at the start of a session, and does not depend on the client
-//! unless that sets variables which the driver reads. So one worker has done it already; when a client takes it, the
-//! next one is prepared.
+//! Starting the driver takes longer than everything else at the start of a session, and does not depend on
+//! the client unless that sets variables which the driver reads. So one worker has done it already; when a
+//! client takes it, the next one is prepared.
 
 use std::sync::Arc;
 

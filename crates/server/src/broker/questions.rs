@@ -19,7 +19,8 @@ use super::shared::Shared;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ToBroker, ToWorker};
 
-/// Connections that are made for one worker at the same time; a link has one for messages and at most so many lanes.
+/// Connections that are made for one worker at the same time; a link has one for messages and at most so many
+/// lanes.
 const MOST_DIALS: u32 = MOST_LANES + 1;
 
 /// What one worker may ask for.
@@ -81,8 +82,8 @@ impl Questions {
         let _ = messages::send(&self.control, &answer, descriptor.as_deref());
     }
 
-    /// What shows other servers with the same key that the address by which the client came is this server's; zeros where
-    /// it came to no address, or there is no key.
+    /// What shows other servers with the same key that the address by which the client came is this server's;
+    /// zeros where it came to no address, or there is no key.
     fn address_proof(&self, shared: &Shared) -> [u8; 32] {
         let key = shared.key.current().ok().flatten();
         key.zip(self.reached_at).map(|(key, address)| address_proof(&key, address)).unwrap_or_default()

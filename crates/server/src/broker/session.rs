@@ -89,7 +89,8 @@ pub fn run_session(
 /// Which images a session may have. Who holds the server's key, or may do without, is one identity.
 fn cache_start(shared: &Shared) -> Option<CacheStart> {
     let cache = shared.config.cache.as_ref()?;
-    // A key that cannot be read now lets nobody in over a network; at a Unix socket images are kept once it can be again.
+    // A key that cannot be read now lets nobody in over a network; at a Unix socket images are kept once it
+    // can be again.
     let key = shared.key.current().ok()?;
     Some(CacheStart {
         folder: cache.folder.clone(),

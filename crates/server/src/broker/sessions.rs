@@ -31,7 +31,8 @@ pub struct Session {
     pub tickets: Vec<Ticket>,
 }
 
-/// What leads the worker of another server to a session, and which of its connections have come with it, one bit for each.
+/// What leads the worker of another server to a session, and which of its connections have come with it, one
+/// bit for each.
 pub struct Ticket {
     token: LaneToken,
     id: TicketId,
@@ -129,13 +130,14 @@ impl Sessions {
         Some(Arc::clone(&session.control))
     }
 
-    /// The worker that somebody on this host wants to share memory with, if the token is right, and who that is: the client,
-    /// or another worker that has come with a ticket. Each may ask once.
+    /// The worker that somebody on this host wants to share memory with, if the token is right, and who that
+    /// is: the client, or another worker that has come with a ticket. Each may ask once.
     pub fn admit_join(&self, hello: &JoinHello) -> Option<(Arc<Control>, Joiner)> {
         self.admit_once(hello.session, hello.token, |asked| &mut asked.memory)
     }
 
-    /// The worker that somebody wants to go on over verbs with, if the token is right, and who that is. Each may ask once.
+    /// The worker that somebody wants to go on over verbs with, if the token is right, and who that is. Each
+    /// may ask once.
     pub fn admit_verbs(&self, hello: &VerbsHello) -> Option<(Arc<Control>, Joiner)> {
         self.admit_once(hello.session, hello.token, |asked| &mut asked.verbs)
     }

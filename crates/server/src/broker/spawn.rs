@@ -49,8 +49,8 @@ impl Spawner {
         *self.requests.lock() = None;
     }
 
-    /// Starts a process that finds its end of the control connection at its standard input, is confined as its purpose demands, and
-    /// has these variables besides the broker's.
+    /// Starts a process that finds its end of the control connection at its standard input, is confined as
+    /// its purpose demands, and has these variables besides the broker's.
     pub fn spawn(
         &self,
         purpose: Purpose,
@@ -125,8 +125,8 @@ pub fn describe(status: &io::Result<ExitStatus>) -> String {
     }
 }
 
-/// Those of a client's variables that its worker gets, to set up itself and the driver. No other is taken: some make
-/// a process load code or write files.
+/// Those of a client's variables that its worker gets, to set up itself and the driver. No other is taken:
+/// some make a process load code or write files.
 pub fn admitted(environment: &[(String, String)]) -> Vec<(String, String)> {
     let is_admitted = |(name, value): &&(String, String)| {
         for_worker().any(|variable| variable.name == name) && !value.contains('\0')

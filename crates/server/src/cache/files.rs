@@ -17,7 +17,8 @@ struct Image {
     used: SystemTime,
 }
 
-/// Removes images of all identities, those used least lately first, until they take no more than `most` bytes.
+/// Removes images of all identities, those used least lately first, until they take no more than `most`
+/// bytes.
 pub fn trim(root: &Path, most: u64) {
     // One worker at a time: two would remove twice as much. Who finds another at it leaves it to that one.
     let Ok(lock) = File::create(root.join(".lock")) else { return };

@@ -1,13 +1,15 @@
 //! Module images that the server keeps on disk, named by the hash of their content.
 //!
-//! A 700 MB image of cuBLAS crosses the wire once for all sessions of an identity; afterwards its file is mapped into
-//! the workers. An identity has a folder of its own, so that nobody gets another's code by naming its hash, and a file
-//! is stored under the hash that was computed here from what came, whatever the client or its worker said.
+//! A 700 MB image of cuBLAS crosses the wire once for all sessions of an identity; afterwards its file is
+//! mapped into the workers. An identity has a folder of its own, so that nobody gets another's code by naming
+//! its hash, and a file is stored under the hash that was computed here from what came, whatever the client
+//! or its worker said.
 //!
-//! Only the broker opens the folder. A worker asks it for an image and gets the file's descriptor, and hands over what is to be
-//! kept in sealed memory (`broker::images`): so a worker that runs foreign code reads and replaces no images of others. Files appear
-//! by renaming and are never changed, so that a reader needs no lock, also where two servers have one folder. What is wrong with the
-//! disk costs the cache and never the session.
+//! Only the broker opens the folder. A worker asks it for an image and gets the file's descriptor, and hands
+//! over what is to be kept in sealed memory (`broker::images`): so a worker that runs foreign code reads and
+//! replaces no images of others. Files appear by renaming and are never changed, so that a reader needs no
+//! lock, also where two servers have one folder. What is wrong with the disk costs the cache and never the
+//! session.
 
 mod files;
 mod seal;
@@ -87,8 +89,8 @@ impl ImageCache {
         is_right.then_some(file)
     }
 
-    /// Makes sure of a file's content: by its seal when it has not been touched since that was made, else by computing its hash
-    /// again.
+    /// Makes sure of a file's content: by its seal when it has not been touched since that was made, else by
+    /// computing its hash again.
     fn check(path: &Path, mut file: &File, hash: Hash) -> io::Result<()> {
         let state = seal::State::of(file)?;
         if seal::holds(path, state) {
@@ -112,7 +114,8 @@ impl ImageCache {
         self.path(hash).exists()
     }
 
-    /// Keeps an image of so many bytes under the hash of its content, which is returned; nothing when it is not kept.
+    /// Keeps an image of so many bytes under the hash of its content, which is returned; nothing when it is
+    /// not kept.
     pub fn keep(&self, image: impl Read, bytes: u64) -> Option<Hash> {
         if bytes > self.capacity {
             return None;
@@ -163,7 +166,8 @@ impl ImageCache {
     }
 }
 
-/// Hands over what there is to read, block by block. Nothing is mapped: whoever cut a mapped file off would end this process.
+/// Hands over what there is to read, block by block. Nothing is mapped: whoever cut a mapped file off would
+/// end this process.
 fn read_blocks(source: &mut impl Read, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
     let mut block = vec![0; BLOCK];
     loop {

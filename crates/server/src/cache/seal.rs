@@ -1,10 +1,10 @@
 //! Seals: which state of a file its content has been checked in, and when it was last used.
 //!
-//! A seal is a small file beside the image. It names what the system changes with every write, so an image that
-//! nobody has touched since it was checked need not be read to be trusted. It holds until the machine is started again:
-//! what had not reached the disk by then may be missing, and waiting for the disk at every write would cost more than
-//! one check. Its own time of change is the time of the image's last use, which could not be kept at the image without
-//! breaking the seal.
+//! A seal is a small file beside the image. It names what the system changes with every write, so an image
+//! that nobody has touched since it was checked need not be read to be trusted. It holds until the machine is
+//! started again: what had not reached the disk by then may be missing, and waiting for the disk at every
+//! write would cost more than one check. Its own time of change is the time of the image's last use, which
+//! could not be kept at the image without breaking the seal.
 
 use std::fs::{self, File, FileTimes};
 use std::io;

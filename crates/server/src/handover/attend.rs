@@ -13,8 +13,8 @@ use crate::heartbeat::Beat;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
 
-/// Takes in lanes from the broker, answers it, and tells the broker when the client has gone, so that it sees to it
-/// that this process ends even when it hangs.
+/// Takes in lanes from the broker, answers it, and tells the broker when the client has gone, so that it sees
+/// to it that this process ends even when it hangs.
 pub fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) {
     let mut client_there = true;
     loop {

@@ -4,7 +4,8 @@ use causeway_connection::channel::Connection;
 use causeway_link::Upgrade;
 use causeway_wire::handshake::LaneToken;
 
-/// What has come with a ticket; `C` is a connection, `S` what joins the workers otherwise than by connections.
+/// What has come with a ticket; `C` is a connection, `S` what joins the workers otherwise than by
+/// connections.
 #[derive(Debug)]
 pub enum Arrival<C, S> {
     /// The connection that carries messages.

@@ -14,7 +14,8 @@ pub struct Confined {
 }
 
 impl Confined {
-    /// Receives the confinement, which comes before anything else, and enters it. The calling thread must be the only one.
+    /// Receives the confinement, which comes before anything else, and enters it. The calling thread must be
+    /// the only one.
     pub fn receive(control: &Control) -> Result<Self, WorkerError> {
         let (ToWorker::Confine(left), _) = messages::receive(control)? else {
             return Err(WorkerError::NoStart);

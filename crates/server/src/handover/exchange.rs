@@ -1,5 +1,5 @@
-//! How does a worker leave something with the broker, take what other sessions left there, and get to know workers of
-//! other servers?
+//! How does a worker leave something with the broker, take what other sessions left there, and get to know
+//! workers of other servers?
 
 use std::collections::HashMap;
 use std::io;
@@ -18,7 +18,8 @@ use crate::heartbeat::Pulse;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ToBroker, Token};
 
-/// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands it over.
+/// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands
+/// it over.
 const PATIENCE_FOR_DISK: Duration = Duration::from_secs(60);
 
 /// How long a broker may take to answer where it only looks into a table or a folder.
@@ -60,8 +61,8 @@ impl Exchange {
         Self::new(Arc::new(control), SessionId([0; 16]))
     }
 
-    /// The session, a ticket with which the worker of another server can come to it, and what shows that server's broker that
-    /// this server is where the client found it; nothing when there are too many.
+    /// The session, a ticket with which the worker of another server can come to it, and what shows that
+    /// server's broker that this server is where the client found it; nothing when there are too many.
     pub fn ticket(&self) -> Option<(SessionId, LaneToken, [u8; 32])> {
         let ticket = LaneToken(random_bytes());
         let (proof, _) = self.ask(|number| ToBroker::Ticket { number, ticket }, None, PATIENCE)?;

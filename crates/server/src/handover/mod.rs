@@ -1,4 +1,5 @@
-//! How does a process that the broker has started get its task and its client, and how does it reach the broker afterwards?
+//! How does a process that the broker has started get its task and its client, and how does it reach the
+//! broker afterwards?
 //!
 //! | Module     | Question it answers                                                                        |
 //! |------------|--------------------------------------------------------------------------------------------|

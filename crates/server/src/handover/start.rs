@@ -66,13 +66,16 @@ impl WorkerStart {
         }
     }
 
-    /// Gives up what a session does not need of this process's rights. [`welcome`](Self::welcome) does it, too.
+    /// Gives up what a session does not need of this process's rights. [`welcome`](Self::welcome) does it,
+    /// too.
     pub fn confine(&mut self) -> Result<(), WorkerError> {
         Ok(self.confined.close()?)
     }
 
-    /// Grants the session, and gives up what a session does not need of this process's rights: the client gets `snapshot`, and shows by what it does next whether the session goes on in shared
-    /// memory, over verbs or over TCP, where its bulk lanes will join the link as they come. What sessions leave for each other is reached by the last of the results.
+    /// Grants the session, and gives up what a session does not need of this process's rights: the client
+    /// gets `snapshot`, and shows by what it does next whether the session goes on in shared memory, over
+    /// verbs or over TCP, where its bulk lanes will join the link as they come. What sessions leave for each
+    /// other is reached by the last of the results.
     pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
         self.confine()?;
         messages::send(&self.control, &ToBroker::Answering, None)?;
@@ -108,8 +111,8 @@ impl WorkerStart {
     }
 }
 
-/// Waits until the client shows where the session goes on: it joins in shared memory or over verbs, or sends its first command
-/// over TCP.
+/// Waits until the client shows where the session goes on: it joins in shared memory or over verbs, or sends
+/// its first command over TCP.
 fn establish(control: &Control, connection: Connection) -> Result<(Link, Receiver), WorkerError> {
     let mut lanes = Vec::new();
     while lanes.is_empty() {

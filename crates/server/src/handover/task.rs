@@ -16,7 +16,8 @@ use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
-/// A GPU that has been started and what is known of it, or why there is none, as a sentence for the client's user.
+/// A GPU that has been started and what is known of it, or why there is none, as a sentence for the client's
+/// user.
 pub type Prepared = Result<(Arc<dyn Gpu>, Snapshot), String>;
 
 /// What a process that the broker has started is for.
@@ -30,8 +31,8 @@ pub enum Task {
 }
 
 impl Task {
-    /// Gets the task that the broker left at standard input, which is closed for everybody else from then on. `prepare` starts the
-    /// GPU where that is wanted before there is a client.
+    /// Gets the task that the broker left at standard input, which is closed for everybody else from then on.
+    /// `prepare` starts the GPU where that is wanted before there is a client.
     ///
     /// # Errors
     /// When the broker is gone or says something else, or this process cannot be confined.
@@ -86,10 +87,12 @@ impl Task {
 }
 
 impl WorkerStart {
-    /// Gets the client that this process is to serve. `prepare` starts the GPU where that is wanted before there is a client.
+    /// Gets the client that this process is to serve. `prepare` starts the GPU where that is wanted before
+    /// there is a client.
     ///
     /// # Errors
-    /// When the broker is gone or says something else, this process cannot be confined, or it is to do something else.
+    /// When the broker is gone or says something else, this process cannot be confined, or it is to do
+    /// something else.
     pub fn receive(prepare: impl Fn(GpuChoice) -> Prepared) -> Result<Self, WorkerError> {
         match Task::receive(prepare)? {
             Task::Session { start, .. } => Ok(*start),

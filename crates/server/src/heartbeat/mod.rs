@@ -1,10 +1,10 @@
 //! Does a worker still work?
 //!
-//! A worker that hangs looks like one that computes: its process is there, and its kernel goes on acknowledging what its client
-//! sends. So the broker asks it now and then over the control socket. The thread that attends to that socket answers, with how
-//! many steps the thread that handles commands has made. One that does not answer at all is stopped or has lost a lock for ever,
-//! and is ended; one whose commands do not go on may wait for a kernel that runs for hours, so that it is the user who says what
-//! happens.
+//! A worker that hangs looks like one that computes: its process is there, and its kernel goes on
+//! acknowledging what its client sends. So the broker asks it now and then over the control socket. The
+//! thread that attends to that socket answers, with how many steps the thread that handles commands has made.
+//! One that does not answer at all is stopped or has lost a lock for ever, and is ended; one whose commands
+//! do not go on may wait for a kernel that runs for hours, so that it is the user who says what happens.
 //!
 //! | Module       | Question it answers                                              |
 //! |--------------|------------------------------------------------------------------|

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A count of beginnings and ends of work, in the worker: odd while its thread is at work, even while that waits for something to
-/// do. One thread counts, any may read.
+/// A count of beginnings and ends of work, in the worker: odd while its thread is at work, even while that
+/// waits for something to do. One thread counts, any may read.
 #[derive(Debug, Default)]
 pub struct Pulse(AtomicU64);
 
@@ -25,7 +25,8 @@ impl Pulse {
         Beat(self.0.load(Ordering::Relaxed))
     }
 
-    /// A load and a store: no other thread counts, and the thread that looks for work makes millions of steps a second.
+    /// A load and a store: no other thread counts, and the thread that looks for work makes millions of steps
+    /// a second.
     fn step(&self) {
         self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }

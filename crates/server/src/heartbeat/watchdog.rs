@@ -1,7 +1,7 @@
 //! When is a worker asked, and what is to be done about its answers?
 //!
-//! The broker *looks* at a worker in regular intervals, and time is counted in looks: when machine or broker have stood still
-//! themselves, that is one look, however long it was, and costs no worker its life.
+//! The broker *looks* at a worker in regular intervals, and time is counted in looks: when machine or broker
+//! have stood still themselves, that is one look, however long it was, and costs no worker its life.
 
 use core::fmt;
 use core::str::FromStr;

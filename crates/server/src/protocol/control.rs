@@ -15,7 +15,8 @@ use rustix::net::{
 /// The longest message in bytes. The longest one carries a client's hello, which may have 64 KiB.
 const LONGEST: usize = 128 << 10;
 
-/// How long the broker waits for a process that takes no more messages. A hundred and more wait in the socket before.
+/// How long the broker waits for a process that takes no more messages. A hundred and more wait in the socket
+/// before.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// One end of a control connection; messages keep their boundaries.
@@ -25,8 +26,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Two connected ends: the broker's and that of a process that it starts. The broker never waits longer than [`PATIENCE`] for
-    /// the process to take what it is told.
+    /// Two connected ends: the broker's and that of a process that it starts. The broker never waits longer
+    /// than [`PATIENCE`] for the process to take what it is told.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (broker, process) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

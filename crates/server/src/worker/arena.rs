@@ -1,7 +1,7 @@
 //! The memory that this worker shares with a client of the same host, as the GPU knows it.
 //!
-//! A segment is registered with the GPU when it is first used. Where that is refused, copies go through it all the
-//! same, only slower.
+//! A segment is registered with the GPU when it is first used. Where that is refused, copies go through it
+//! all the same, only slower.
 
 use causeway_gpu::{Gpu, Registration};
 use causeway_link::{Lease, Region};
@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The part of the client's half that may wait for commands, and the part that the GPU may hold. What comes beyond is
-/// moved to memory of this process, so that a stream which stands still does not stop the client's other copies.
+/// The part of the client's half that may wait for commands, and the part that the GPU may hold. What comes
+/// beyond is moved to memory of this process, so that a stream which stands still does not stop the client's
+/// other copies.
 const MOST_WAITING: usize = 4;
 const MOST_HELD: usize = 2;
 

@@ -19,8 +19,9 @@ use causeway_wire::codec::Encode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of copies to the client that may be under way; a copy beyond it is parked. Enough for several milliseconds of any
-/// network, and far less than the staging that is kept for reuse: pinning fresh memory is slower than networks are.
+/// Bytes of copies to the client that may be under way; a copy beyond it is parked. Enough for several
+/// milliseconds of any network, and far less than the staging that is kept for reuse: pinning fresh memory is
+/// slower than networks are.
 const MOST_OUTGOING: usize = 128 << 20;
 
 /// The longest reply that carries its bytes itself; the client asks for longer ones as transfers.
@@ -119,7 +120,8 @@ impl Downloads {
         started.inspect_err(|error| session.transfer_failed(transfer, *error))
     }
 
-    /// Copies memory of a mirror to the client, as a transfer. The device copies at once, whatever its streams are doing.
+    /// Copies memory of a mirror to the client, as a transfer. The device copies at once, whatever its
+    /// streams are doing.
     pub fn read_mirror(
         &self,
         session: &Arc<Session>,
@@ -148,8 +150,8 @@ impl Downloads {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let landing = self.landing(session, bytes)?;
-        // SAFETY: the landing owns as many bytes, all of which were written before. A client that writes to memory which it shares before
-        // it has been sent spoils only what it gets.
+        // SAFETY: the landing owns as many bytes, all of which were written before. A client that writes to
+        // memory which it shares before it has been sent spoils only what it gets.
         let into = unsafe { core::slice::from_raw_parts_mut(landing.address_mut(), bytes) };
         match mirrors.read(address, into) {
             Ok(()) => Ok(landing),
@@ -193,8 +195,8 @@ impl Downloads {
         )
     }
 
-    /// Starts a copy to memory that `landing` makes. Its bytes are under way until `done` has given them back, or has got an
-    /// error.
+    /// Starts a copy to memory that `landing` makes. Its bytes are under way until `done` has given them
+    /// back, or has got an error.
     fn start<L: HostMemoryMut>(
         &self,
         session: &Session,
@@ -251,8 +253,8 @@ fn send(
         Landing::Staged(staging) => {
             let (start, length) = (staging.as_slice().as_ptr(), staging.len());
             let keeper = Outgoing { session, account, staging };
-            // SAFETY: the memory belongs to the staging, which the keeper owns and nobody writes to. A lost link is noticed by
-            // the receiving thread.
+            // SAFETY: the memory belongs to the staging, which the keeper owns and nobody writes to. A lost
+            // link is noticed by the receiving thread.
             let _ = unsafe { link.post_transfer(transfer, start, length, carriage, keeper) };
         }
     }

@@ -1,5 +1,5 @@
-//! Commands that share memory and events with other sessions of the server: each leaves something with the broker, or
-//! takes it from there. They wait for the broker, so they run in the background.
+//! Commands that share memory and events with other sessions of the server: each leaves something with the
+//! broker, or takes it from there. They wait for the broker, so they run in the background.
 
 use super::session::{Head, Session};
 use causeway_access::target::random_bytes;

@@ -1,4 +1,5 @@
-//! Host functions of the client: a stream stops at one, and goes on when the client says that the function has returned.
+//! Host functions of the client: a stream stops at one, and goes on when the client says that the function
+//! has returned.
 
 use super::session::Session;
 use causeway_api::handle::{Native, Stream};
@@ -8,8 +9,8 @@ use causeway_wire::message::WorkerMessage;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Host functions of which the client says that they have returned before their gate is known. There is one at a time
-/// unless the client invents them.
+/// Host functions of which the client says that they have returned before their gate is known. There is one
+/// at a time unless the client invents them.
 const MOST_EARLY: usize = 1024;
 
 /// Streams that wait for host functions of the client, by the functions' tokens.
@@ -42,8 +43,8 @@ impl HostFunctions {
         }
     }
 
-    /// Puts a host function of the client into a stream: the client is told when the stream gets there, and the
-    /// stream goes on when the client says that the function has returned.
+    /// Puts a host function of the client into a stream: the client is told when the stream gets there, and
+    /// the stream goes on when the client says that the function has returned.
     pub fn enqueue(&self, session: &Session, stream: Native<Stream>, token: u64) -> CuResult<()> {
         let link = session.link().clone();
         let gate = session.gpu().gate(

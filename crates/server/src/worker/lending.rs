@@ -7,8 +7,8 @@ use causeway_gpu::busy::Busy;
 use causeway_gpu::{CuResult, Gpu};
 use rustc_hash::FxHashMap;
 
-/// A stream's lent memory is asked back when it is this much or this many pieces, and at every wait that passes
-/// by: one completion for many small copies.
+/// A stream's lent memory is asked back when it is this much or this many pieces, and at every wait that
+/// passes by: one completion for many small copies.
 const MOST_LENT_BYTES: usize = 4 << 20;
 const MOST_LENT_PIECES: usize = 16;
 
@@ -30,8 +30,8 @@ impl Lending {
         self.0.remove(&key(context, stream))
     }
 
-    /// Keeps `buffer` until `stream` has passed what it holds now. Where memory like it `is_scarce`, all of the stream's is asked
-    /// back at once.
+    /// Keeps `buffer` until `stream` has passed what it holds now. Where memory like it `is_scarce`, all of
+    /// the stream's is asked back at once.
     pub fn lend(
         &mut self,
         gpu: &dyn Gpu,
@@ -49,7 +49,8 @@ impl Lending {
         self.ask_back(gpu, context, stream)
     }
 
-    /// Gets a stream's lent memory back once the stream has passed what it holds now. The stream's context is current.
+    /// Gets a stream's lent memory back once the stream has passed what it holds now. The stream's context is
+    /// current.
     pub fn ask_back(
         &mut self,
         gpu: &dyn Gpu,
@@ -62,7 +63,8 @@ impl Lending {
         }
     }
 
-    /// Gets back what is lent to the default stream of a context that is about to end: nobody could ask for it afterwards.
+    /// Gets back what is lent to the default stream of a context that is about to end: nobody could ask for
+    /// it afterwards.
     pub fn context_ends(&mut self, session: &Session, head: Head, context: Handle<Context>) -> CuResult<()> {
         let Some(lent) = self.take(context, Native::NULL) else { return Ok(()) };
         // What is refused is set aside, and the context can end.

@@ -1,5 +1,5 @@
-//! The worker: one process for each client process, which executes that client's commands. A GPU fault, a crash or a leak
-//! ends with its owner.
+//! The worker: one process for each client process, which executes that client's commands. A GPU fault, a
+//! crash or a leak ends with its owner.
 //!
 //! | Module           | Question it answers                                                                |
 //! |------------------|------------------------------------------------------------------------------------|

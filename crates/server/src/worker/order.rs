@@ -1,14 +1,14 @@
 //! Which command must wait for which other: the order of a session, decided without touching a GPU.
 //!
-//! Commands are issued in the order in which they came. One that cannot be issued yet (its data is still on the
-//! way, its stream holds as much as the driver takes without blocking) is *parked*; what depends on a parked
-//! command is parked behind it, everything else goes on. So a stream that waits for something that another
-//! thread of the client will post later cannot hold up that post.
+//! Commands are issued in the order in which they came. One that cannot be issued yet (its data is still on
+//! the way, its stream holds as much as the driver takes without blocking) is *parked*; what depends on a
+//! parked command is parked behind it, everything else goes on. So a stream that waits for something that
+//! another thread of the client will post later cannot hold up that post.
 //!
-//! The dependencies are CUDA's own: commands of one stream are in order; the legacy default stream is in order
-//! with every blocking stream; a use of an event comes after its record; and what destroys objects or looks at a
-//! whole context comes after everything before it. Code comes before its use: a command that names a module, or what
-//! comes from one, waits while the module is being loaded, and nothing else does.
+//! The dependencies are CUDA's own: commands of one stream are in order; the legacy default stream is in
+//! order with every blocking stream; a use of an event comes after its record; and what destroys objects or
+//! looks at a whole context comes after everything before it. Code comes before its use: a command that names
+//! a module, or what comes from one, waits while the module is being loaded, and nothing else does.
 
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle, Stream};
@@ -33,8 +33,8 @@ pub enum Place {
         /// Whether the command records the event, or launches the graph.
         records: bool,
     },
-    /// Changes a graph, whose nodes are counted as they come, or an executable one, for the launches to come and not
-    /// for those before.
+    /// Changes a graph, whose nodes are counted as they come, or an executable one, for the launches to come
+    /// and not for those before.
     Changes {
         /// Its handle.
         graph: u64,
@@ -82,8 +82,8 @@ pub fn place(order: Order, context: Handle<Context>) -> Place {
 /// Marks the keys of legacy default streams; no kind of handle has this tag.
 const LEGACY: u64 = 0xff << 56;
 
-/// A number for a stream that a command of `context` names. Each context has a legacy default stream of its own, and all of these have
-/// the same handle: null or `CU_STREAM_LEGACY` (1).
+/// A number for a stream that a command of `context` names. Each context has a legacy default stream of its
+/// own, and all of these have the same handle: null or `CU_STREAM_LEGACY` (1).
 pub fn key(stream: Handle<Stream>, context: Handle<Context>) -> u64 {
     if stream.is_null() || stream.value() == 1 {
         LEGACY | (context.value() & !LEGACY)
@@ -101,7 +101,8 @@ fn is_legacy(key: u64) -> bool {
     key & LEGACY == LEGACY
 }
 
-/// To which legacy default stream of the session each stream belongs, and whether it takes part in that one's order.
+/// To which legacy default stream of the session each stream belongs, and whether it takes part in that one's
+/// order.
 #[derive(Default)]
 pub struct StreamKinds {
     /// The key of the legacy default stream of the stream's context; nothing for a non-blocking stream.
@@ -131,7 +132,8 @@ impl StreamKinds {
     }
 }
 
-/// What the commands parked so far hold up, and those that are carried out aside without anybody waiting for them.
+/// What the commands parked so far hold up, and those that are carried out aside without anybody waiting for
+/// them.
 #[derive(Default)]
 pub struct Blockers {
     /// Objects that are being made aside.
@@ -175,7 +177,8 @@ impl Blockers {
             Place::InStream { stream, event, records } => {
                 self.holds_up_stream(stream, kinds)
                     || event.is_some_and(|event| match self.events.get(&event) {
-                        // Waiting for an event comes after its record; recording it again also after the waits.
+                        // Waiting for an event comes after its record; recording it again also after the
+                        // waits.
                         Some(recorded) => records || *recorded,
                         None => false,
                     })

@@ -5,8 +5,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Compilers of device code, which run on these threads, recurse deeply: as much stack as a program's first thread has,
-/// where they run without us. Rust's own default is a quarter of that.
+/// Compilers of device code, which run on these threads, recurse deeply: as much stack as a program's first
+/// thread has, where they run without us. Rust's own default is a quarter of that.
 const STACK: usize = 8 << 20;
 
 type Job = Box<dyn FnOnce() + Send>;

@@ -37,8 +37,8 @@ pub trait Wake: Send + Sync {
     fn wake(self: Arc<Self>);
 }
 
-/// The GPU, the objects, and the ways to the client and the broker. Completions hold on to it, and not to those who asked
-/// for them.
+/// The GPU, the objects, and the ways to the client and the broker. Completions hold on to it, and not to
+/// those who asked for them.
 pub struct Session {
     gpu: Arc<dyn Gpu>,
     objects: Objects,

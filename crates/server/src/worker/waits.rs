@@ -225,9 +225,10 @@ pub fn answer_held_up_query(session: &Session, head: Head, request: &Request<'_>
     Head { call: 0, ..head }
 }
 
-/// Runs `job` in the background once the current context is idle, and answers with its result. Memory is freed even when the work before it
-/// failed, and even when the back end does not say when the context is idle: the failure is the answer then. So `job`
-/// may only ask for what the driver itself puts behind the work.
+/// Runs `job` in the background once the current context is idle, and answers with its result. Memory is
+/// freed even when the work before it failed, and even when the back end does not say when the context is
+/// idle: the failure is the answer then. So `job` may only ask for what the driver itself puts behind the
+/// work.
 fn when_idle(
     session: &Arc<Session>,
     head: Head,
@@ -250,8 +251,8 @@ fn when_idle(
     Ok(Answer::Later)
 }
 
-/// Drops memory that kernels reach, in the background, once the current context is idle, and answers. Where the back end does not say when that
-/// is, the memory stays as it is.
+/// Drops memory that kernels reach, in the background, once the current context is idle, and answers. Where
+/// the back end does not say when that is, the memory stays as it is.
 fn drop_when_idle(
     session: &Arc<Session>,
     head: Head,

@@ -3,7 +3,8 @@
 //! It may want their memory back, but each time it is told a thread wakes at either end, and takes a core
 //! from those that copy: 16 MiB in pieces of 2 came at 22 GB/s when the peer was told of each piece, and at
 //! 28 when it was not (16 cores, 2026-11-23). So it is told when nothing else is under way, as whoever waits
-//! for a copy waits for its last piece; or else after a while, or when [nothing comes](DelayedAcks::take). Pure.
+//! for a copy waits for its last piece; or else after a while, or when [nothing comes](DelayedAcks::take).
+//! Pure.
 
 use std::time::{Duration, Instant};
 

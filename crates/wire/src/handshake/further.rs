@@ -1,4 +1,5 @@
-//! What the further connections of a session are for: lanes, shared memory, verbs, copies from another server.
+//! What the further connections of a session are for: lanes, shared memory, verbs, copies from another
+//! server.
 
 use super::{LaneToken, SessionId};
 use crate::record;
@@ -16,10 +17,12 @@ pub struct LaneHello {
 
 record!(LaneHello { session, token, lane });
 
-/// What the worker of another server says of a connection by which it fetches copies for the client that both have.
+/// What the worker of another server says of a connection by which it fetches copies for the client that both
+/// have.
 ///
-/// The ticket is both proof and secret: the worker that it leads to gave it to the client, the client to the other worker.
-/// Where the server demands a key, the ticket proves in its place, so that no server learns another one's key; and whoever holds no more than a ticket is granted nothing else.
+/// The ticket is both proof and secret: the worker that it leads to gave it to the client, the client to the
+/// other worker. Where the server demands a key, the ticket proves in its place, so that no server learns
+/// another one's key; and whoever holds no more than a ticket is granted nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerHello {
     /// The session whose worker gave the ticket.
@@ -32,12 +35,13 @@ pub struct PeerHello {
 
 record!(PeerHello { session, ticket, connection });
 
-/// Says in the clear which ticket a connection comes with, so that the server need not try all it has given. It is made of
-/// the ticket by a one-way function, and tells nothing of it.
+/// Says in the clear which ticket a connection comes with, so that the server need not try all it has given.
+/// It is made of the ticket by a one-way function, and tells nothing of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TicketId(pub [u8; 8]);
 
-/// What a client, or the worker of another server, says on a socket of the server's host, to go on in memory that both share.
+/// What a client, or the worker of another server, says on a socket of the server's host, to go on in memory
+/// that both share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JoinHello {
     /// The session.

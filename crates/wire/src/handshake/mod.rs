@@ -43,8 +43,8 @@ pub enum Opening<'a> {
     Verbs(VerbsHello),
     /// The caller is the worker of another server.
     Peer(PeerHello),
-    /// The client asks for a monitoring session, which has no worker: questions about the server's devices and
-    /// their answers, one at a time. The fields are those of [`Opening::Session`].
+    /// The client asks for a monitoring session, which has no worker: questions about the server's devices
+    /// and their answers, one at a time. The fields are those of [`Opening::Session`].
     Monitor {
         /// What the client can talk.
         offer: Offer,

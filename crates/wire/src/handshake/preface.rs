@@ -14,11 +14,11 @@ pub const MAX_REFUSAL: usize = 1024;
 /// How a connection is protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Protection {
-    /// By nothing here: neither end proves anything. At a Unix socket the kernel says who is there; over a network this is
-    /// for a server that was started with `--insecure-no-key`.
+    /// By nothing here: neither end proves anything. At a Unix socket the kernel says who is there; over a
+    /// network this is for a server that was started with `--insecure-no-key`.
     Unprotected,
-    /// Both ends prove that they hold the secret, and the handshake is encrypted; what follows on connections that carry a link
-    /// is in the clear. Who can alter what the network carries can alter that.
+    /// Both ends prove that they hold the secret, and the handshake is encrypted; what follows on connections
+    /// that carry a link is in the clear. Who can alter what the network carries can alter that.
     Authenticated,
     /// Both ends prove that they hold the secret, and everything is encrypted.
     Encrypted,
@@ -40,8 +40,8 @@ pub enum Secret {
     Ticket,
 }
 
-/// A client's first words: how the connection is to be protected. They are part of what both ends prove, so that nobody in
-/// between can alter them.
+/// A client's first words: how the connection is to be protected. They are part of what both ends prove, so
+/// that nobody in between can alter them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preface {
     /// How the connection is to be protected; unless it is not, a Noise handshake follows.

@@ -95,8 +95,8 @@ impl ClientHello {
 /// Where the server is, for a client that may be on the same host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Locality {
-    /// What the server's kernel calls its current life; empty when it cannot be read. Equal ones mean one kernel;
-    /// different ones mean little, since some containers are shown one of their own.
+    /// What the server's kernel calls its current life; empty when it cannot be read. Equal ones mean one
+    /// kernel; different ones mean little, since some containers are shown one of their own.
     pub boot_id: String,
     /// Unix sockets at which the server can be reached from its own host: paths, or `@` and an abstract name.
     pub sockets: Vec<String>,

@@ -3,8 +3,8 @@
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::lent::LentMemory;
 
-/// What workers of two servers say to each other about copies from the one's devices to the other's. The destination's
-/// worker reads, the source's worker answers each reading with a transfer.
+/// What workers of two servers say to each other about copies from the one's devices to the other's. The
+/// destination's worker reads, the source's worker answers each reading with a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerMessage {
     /// Send a part of what the client has offered.
@@ -17,10 +17,12 @@ pub enum PeerMessage {
         size: [u64; 3],
         /// The number of the transfer as which its bytes are to come.
         transfer: u64,
-        /// Whether they may be [lent](Self::Lent) instead, since the reader's network card can put them into its device's memory.
+        /// Whether they may be [lent](Self::Lent) instead, since the reader's network card can put them into
+        /// its device's memory.
         by_card: bool,
     },
-    /// The bytes of a transfer lie here, for the reader's network card to fetch. They are given back after that.
+    /// The bytes of a transfer lie here, for the reader's network card to fetch. They are given back after
+    /// that.
     Lent {
         /// The number of the transfer, which does not come otherwise then.
         transfer: u64,

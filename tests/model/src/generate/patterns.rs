@@ -29,7 +29,8 @@ pub const PATTERNS: [(&str, Issue); 16] = [
     ("two-threads", two_threads),
 ];
 
-/// The buffers of a pattern: two of a device, then two of the host (a mapped one among them for that pattern).
+/// The buffers of a pattern: two of a device, then two of the host (a mapped one among them for that
+/// pattern).
 const DEVICE: usize = 0;
 const OTHER_DEVICE: usize = 1;
 const HOST: usize = 2;
@@ -203,7 +204,8 @@ fn shifting_down(builder: &mut Builder<'_>, stage: &Stage) {
     builder.read(stage);
 }
 
-/// A kernel, a copy down, and a copy up of the same bytes, with a host function between them now and then; or work of the device alone.
+/// A kernel, a copy down, and a copy up of the same bytes, with a host function between them now and then; or
+/// work of the device alone.
 fn round_graph(size: usize, rng: &mut Rng) -> GraphPlan {
     let whole = |buffer| Region::linear(buffer, 0, size);
     let plan = |steps: Vec<Work>| {
@@ -230,8 +232,8 @@ fn round_graph(size: usize, rng: &mut Rng) -> GraphPlan {
     plan(steps)
 }
 
-/// A graph launched many times, in one stream or by turns, and some launches behind what the next one must not overtake: a copy to
-/// the device that may be late, and a kernel.
+/// A graph launched many times, in one stream or by turns, and some launches behind what the next one must
+/// not overtake: a copy to the device that may be late, and a kernel.
 fn graph_rounds(builder: &mut Builder<'_>, stage: &Stage) {
     builder.settle(0, Call::Capture { graph: 0 });
     let used = if builder.rng.u32(..4) == 0 { 1 } else { 2 };
@@ -287,8 +289,8 @@ fn round_trip(builder: &mut Builder<'_>, stage: &Stage) {
     builder.read(stage);
 }
 
-/// Work of a stream that has been destroyed still comes before what follows its event, what came to the legacy default stream
-/// before, and what a wait for the context ends.
+/// Work of a stream that has been destroyed still comes before what follows its event, what came to the
+/// legacy default stream before, and what a wait for the context ends.
 fn destroyed_stream(builder: &mut Builder<'_>, stage: &Stage) {
     let (last, others) = (stage.streams[stage.streams.len() - 1], &stage.streams[..stage.streams.len() - 1]);
     let is_blocking = |stream: usize| builder.scenery.streams[stream].kind == StreamKind::Blocking;
@@ -334,7 +336,8 @@ fn host_functions(builder: &mut Builder<'_>, stage: &Stage) {
     builder.read(stage);
 }
 
-/// One stream stands still with copies behind it, while another goes on with the other half of the same memory.
+/// One stream stands still with copies behind it, while another goes on with the other half of the same
+/// memory.
 fn stopped_stream(builder: &mut Builder<'_>, stage: &Stage) {
     let half = (stage.size / 8).max(1) * 4;
     let (low, high) = (|buffer| Region::linear(buffer, 0, half), |buffer| Region::linear(buffer, half, half));
@@ -428,8 +431,8 @@ fn synchronous(builder: &mut Builder<'_>, stage: &Stage) {
     builder.read(stage);
 }
 
-/// The legacy default streams of two devices: one device is slow to read what copies bring, while copies from and to the other come and
-/// go.
+/// The legacy default streams of two devices: one device is slow to read what copies bring, while copies from
+/// and to the other come and go.
 fn default_streams(builder: &mut Builder<'_>, stage: &Stage) {
     let other = builder.scenery.devices - 1;
     for _ in 0..stage.repetitions.min(12) {
@@ -451,8 +454,8 @@ fn default_streams(builder: &mut Builder<'_>, stage: &Stage) {
     builder.read(stage);
 }
 
-/// One thread copies in a blocking stream, another in the legacy default stream, each its own bytes: neither may wait for what the other is
-/// about to give its stream.
+/// One thread copies in a blocking stream, another in the legacy default stream, each its own bytes: neither
+/// may wait for what the other is about to give its stream.
 fn two_threads(builder: &mut Builder<'_>, stage: &Stage) {
     for index in 0..stage.repetitions {
         let stream = stage.stream(index / 4);

@@ -9,8 +9,8 @@ const EVENT: usize = 1;
 const GRAPH: usize = 2;
 
 impl Order<'_> {
-    /// Takes a call into a thread's view. What it changes outside the view, it changes when nothing can be refused any
-    /// more.
+    /// Takes a call into a thread's view. What it changes outside the view, it changes when nothing can be
+    /// refused any more.
     pub(super) fn call(&mut self, thread: usize, call: &Call, view: &mut View) -> Result<(), Refusal> {
         let used = objects(call);
         for &(kind, object) in &used {
@@ -76,8 +76,9 @@ impl Order<'_> {
         before
     }
 
-    /// What is complete once a stream has done what it was given. A blocking stream that was given nothing since does
-    /// not stand for the work of the legacy default stream, but that one does for the work of blocking streams.
+    /// What is complete once a stream has done what it was given. A blocking stream that was given nothing
+    /// since does not stand for the work of the legacy default stream, but that one does for the work of
+    /// blocking streams.
     fn end(&self, stream: usize, view: &View) -> Set {
         let mut before = view.host.clone();
         before.add_all(&view.streams[stream]);
@@ -200,7 +201,8 @@ impl Order<'_> {
         self.by_host(thread, Effect::Work(work.clone()), view)
     }
 
-    /// While anything runs on a device, the host may not touch managed memory (`concurrentManagedAccess` is 0).
+    /// While anything runs on a device, the host may not touch managed memory (`concurrentManagedAccess` is
+    /// 0).
     fn leave_managed_alone(&self, device: usize, view: &View) -> Result<(), Refusal> {
         if self.program.threads > 1 {
             return Err(Refusal::Invalid("managed memory and several threads"));
@@ -229,8 +231,8 @@ impl Order<'_> {
         Ok(())
     }
 
-    /// A record or a wait in the legacy default stream is no work that others are in order with, but a driver may make
-    /// blocking streams stand still behind it.
+    /// A record or a wait in the legacy default stream is no work that others are in order with, but a driver
+    /// may make blocking streams stand still behind it.
     fn stand_still(&self, stream: usize, view: &mut View) {
         let Stream { device, kind } = self.program.streams[stream];
         if let Some((_, action)) = self.stopped.filter(|_| kind == StreamKind::Legacy)

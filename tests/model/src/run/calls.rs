@@ -151,7 +151,8 @@ impl Run<'_> {
             let outcome = self.capture_in(&lanes, op, graph);
             let is_spoilt = outcome.as_ref().is_err_and(|error| {
                 let mut none = null_mut();
-                // SAFETY: the stream is alive, and there is room for the result. A capture that has ended already has said it.
+                // SAFETY: the stream is alive, and there is room for the result. A capture that has ended
+                // already has said it.
                 let ended = unsafe { machine.driver.cuStreamEndCapture(lanes[0], &raw mut none) };
                 let spoilt = driver::CAPTURE_INVALIDATED;
                 error.code == spoilt || ended.is_err_and(|error| error.code == spoilt)

@@ -91,7 +91,8 @@ impl Machine {
         self.enter(0)
     }
 
-    /// Launches each kernel, since a driver may load it then and wait for the device, and tries stream memory operations.
+    /// Launches each kernel, since a driver may load it then and wait for the device, and tries stream memory
+    /// operations.
     fn warm_up(&mut self) -> Result<(), Error> {
         let words = self.make_words(4)?;
         let kernels = &self.kernels[self.kernels.len() - 1];
@@ -113,7 +114,8 @@ impl Machine {
         unsafe { self.driver.cuCtxSetCurrent(self.contexts[device]) }
     }
 
-    /// Waits for the current context, once no thread captures a stream of it: that is an error otherwise, and spoils the capture.
+    /// Waits for the current context, once no thread captures a stream of it: that is an error otherwise, and
+    /// spoils the capture.
     pub fn synchronize(&self) -> Result<(), Error> {
         loop {
             // SAFETY: no arguments.

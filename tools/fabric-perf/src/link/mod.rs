@@ -1,9 +1,10 @@
 //! How do the messages and the memory of Causeway's own links do?
 //!
-//! The *initiator* takes the time, and the *responder* does what it is asked: what that is stands in the messages
-//! themselves, so that it needs no state but a count of transfers. Messages are commands as a program's calls are; their payload is what is
-//! counted. Transfers go into the peer's arena, where the peer has them in place, as a worker has what it gives to a GPU. They
-//! come from memory that is registered with the card, as perftest's do and a program's pinned memory does.
+//! The *initiator* takes the time, and the *responder* does what it is asked: what that is stands in the
+//! messages themselves, so that it needs no state but a count of transfers. Messages are commands as a
+//! program's calls are; their payload is what is counted. Transfers go into the peer's arena, where the peer
+//! has them in place, as a worker has what it gives to a GPU. They come from memory that is registered with
+//! the card, as perftest's do and a program's pinned memory does.
 
 mod responder;
 
@@ -290,8 +291,8 @@ struct Rounds {
     source: Source,
     left: u32,
     trips: Trips,
-    /// Transfers whose ends may have come, but have not been waited for: who does that looks for completions, and must not be
-    /// the one who has just found one.
+    /// Transfers whose ends may have come, but have not been waited for: who does that looks for completions,
+    /// and must not be the one who has just found one.
     under_way: Vec<Sending>,
 }
 
@@ -307,8 +308,8 @@ impl PingPong {
         self.go_on(link, source, count)
     }
 
-    /// Sends the transfer again, or says that it has come back for the last time. Without the lock: a link that is lost meanwhile tells
-    /// this very one.
+    /// Sends the transfer again, or says that it has come back for the last time. Without the lock: a link
+    /// that is lost meanwhile tells this very one.
     fn go_on(&self, link: &Link, source: Source, left: u32) -> Result<(), LinkError> {
         if left == 0 {
             return send(link, wish::ANSWER, 0, &[]);

@@ -15,8 +15,8 @@ use super::{JOINING, LinkTrouble, Source, send, settings, wish};
 use crate::case::{LONGEST, Setting};
 use crate::content::digest;
 
-/// The responder: lets an initiator join ([`Intention`](super::Intention)) over the connections which come next. What it sends back
-/// comes from memory that is registered with the card.
+/// The responder: lets an initiator join ([`Intention`](super::Intention)) over the connections which come
+/// next. What it sends back comes from memory that is registered with the card.
 pub fn respond(
     listener: &TcpListener,
     setting: Setting,

@@ -1,4 +1,5 @@
-//! The model of `docs/src/reference/verbs-model.md`: that it agrees with what was published, and that the document's tables are its own.
+//! The model of `docs/src/reference/verbs-model.md`: that it agrees with what was published, and that the
+//! document's tables are its own.
 //!
 //! `CAUSEWAY_WRITE_TABLES=1 cargo test -p causeway-fabric-perf --test model` writes the tables anew.
 
@@ -12,7 +13,8 @@ use model::{CARDS, Card, Setting, Window, combined_gain, mean_gain, registration
 const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
 
-/// The published comparison: room for two messages against room for 128, from a program's memory through staging.
+/// The published comparison: room for two messages against room for 128, from a program's memory through
+/// staging.
 const SHALLOW: Setting = Setting { queue_pairs: 1.0, capacity: 2.0, mtu: 4096.0, copiers: 1.0 };
 const DEEP: Setting = Setting { capacity: 128.0, ..SHALLOW };
 /// The card alone, from memory that it reads itself.
@@ -196,7 +198,8 @@ fn what_was_published_lies_where_the_model_says() {
     let [fdr, _, edr, _] = &CARDS;
     for (card, published) in [(fdr, 0.4846), (edr, 0.7815)] {
         let gain = |window, sizes: &[f64]| mean_gain(card, &SHALLOW, &DEEP, window, sizes);
-        // Of a deep queue a sliding window gains too little for these sizes, and a drained one about what was published.
+        // Of a deep queue a sliding window gains too little for these sizes, and a drained one about what was
+        // published.
         let (sliding, drained) = (gain(Window::Sliding, &middle()), gain(Window::Drained, &middle()));
         assert!(sliding < published && (drained / published - 1.0).abs() < 0.5, "{sliding} {drained}");
         let (sliding, drained) = (gain(Window::Sliding, &short()), gain(Window::Drained, &short()));

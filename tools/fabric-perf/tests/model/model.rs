@@ -1,8 +1,10 @@
-//! What should a link over verbs reach? A model on paper, for `docs/src/reference/verbs-model.md`, whose tables are printed from here.
+//! What should a link over verbs reach? A model on paper, for `docs/src/reference/verbs-model.md`, whose
+//! tables are printed from here.
 //!
-//! A message passes the processor that posts it (and copies it into staging memory), the card's engine for its queue pair, PCI
-//! Express and the wire. With enough messages under way the slowest of these sets the rate; with few, their sum and the round
-//! trip do. Times are in seconds, sizes in bytes, rates in bytes a second.
+//! A message passes the processor that posts it (and copies it into staging memory), the card's engine for
+//! its queue pair, PCI Express and the wire. With enough messages under way the slowest of these sets the
+//! rate; with few, their sum and the round trip do. Times are in seconds, sizes in bytes, rates in bytes a
+//! second.
 
 /// A network card in its slot, with the machine around it. Where a number comes from stands in the document.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,8 +89,8 @@ pub enum Window {
     Drained,
 }
 
-/// Headers and check sums of a packet of a reliable connection: local route 8, transport 12, invariant and variant check sums 4
-/// and 2 (InfiniBand Architecture Specification, volume 1).
+/// Headers and check sums of a packet of a reliable connection: local route 8, transport 12, invariant and
+/// variant check sums 4 and 2 (InfiniBand Architecture Specification, volume 1).
 const PACKET_OVERHEAD: f64 = 26.0;
 /// Content of a PCI Express packet, and what is around it: framing, sequence, header, check sum.
 const PCIE_PAYLOAD: f64 = 256.0;
@@ -125,7 +127,8 @@ impl Card {
         let alone = POST + copy + card + self.round_trip;
         match window {
             Window::Sliding => slowest.max(alone / setting.capacity),
-            // The first of a filling passes alone, the others behind it as fast as the slowest part lets them.
+            // The first of a filling passes alone, the others behind it as fast as the slowest part lets
+            // them.
             Window::Drained => (alone + (setting.capacity - 1.0) * slowest) / setting.capacity,
         }
     }
@@ -135,7 +138,8 @@ impl Card {
         bytes / self.time(bytes, setting, window)
     }
 
-    /// Messages under way from which on more of them give nothing: what a message takes alone, over what it takes in a row.
+    /// Messages under way from which on more of them give nothing: what a message takes alone, over what it
+    /// takes in a row.
     pub fn needed_capacity(&self, bytes: f64, setting: &Setting) -> f64 {
         let (card, copy) = (self.card_time(bytes, setting), self.copy_time(bytes, setting));
         ((POST + copy + card + self.round_trip) / card.max(POST + copy)).ceil()
@@ -147,8 +151,8 @@ impl Card {
         ((wire + self.gap) / wire.max(mtu / self.pcie())).ceil()
     }
 
-    /// The size of a piece from which on what is spent once a piece (posting it, and the message that announces it) is less than
-    /// this share of its time.
+    /// The size of a piece from which on what is spent once a piece (posting it, and the message that
+    /// announces it) is less than this share of its time.
     pub fn piece(&self, share: f64) -> f64 {
         let fixed = 2.0 * POST;
         fixed / share * self.wire.min(self.pcie())
@@ -160,7 +164,8 @@ impl Card {
     }
 }
 
-/// Seconds to register (and later to release) memory that is used once: what the kernel spends on a page, twice.
+/// Seconds to register (and later to release) memory that is used once: what the kernel spends on a page,
+/// twice.
 pub fn registration(bytes: f64, page: f64) -> f64 {
     /// For looking a page up, pinning it, and telling the card; assumed, and the same for its release.
     const A_PAGE: f64 = 0.15e-6;
@@ -178,8 +183,9 @@ pub fn mean_gain(card: &Card, from: &Setting, to: &Setting, window: Window, size
     sizes.iter().map(gain).sum::<f64>() / sizes.len() as f64
 }
 
-/// How much the mean of the rates over all sizes grows when parts of them grow by so much: (sizes, gain) each. The
-/// rates after the growth are taken to be those of the wire from the second part on, and nothing in the first.
+/// How much the mean of the rates over all sizes grows when parts of them grow by so much: (sizes, gain)
+/// each. The rates after the growth are taken to be those of the wire from the second part on, and nothing in
+/// the first.
 pub fn combined_gain(parts: &[(f64, f64)]) -> f64 {
     let after: f64 = parts.iter().map(|(sizes, _)| sizes).sum();
     let before: f64 = parts.iter().map(|(sizes, gain)| sizes / (1.0 + gain)).sum();

@@ -1,4 +1,5 @@
-//! Batches of copies. They go into the stream one after the other, which is one of the orders that CUDA allows.
+//! Batches of copies. They go into the stream one after the other, which is one of the orders that CUDA
+//! allows.
 
 use super::Outcome;
 use super::copy::{When, anywhere, linear, run};

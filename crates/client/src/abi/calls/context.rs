@@ -18,8 +18,8 @@ use causeway_api::sys::{
 /// The version that contexts report, as every driver since CUDA 4 does.
 const CONTEXT_VERSION: u32 = 3020;
 
-/// Flags of `cuCtxCreate` and `cuDevicePrimaryCtxSetFlags` that mean something here: scheduling (0 to 4), mapped host
-/// memory, local memory that is kept, and the two kinds of core dumps and synchronous copies.
+/// Flags of `cuCtxCreate` and `cuDevicePrimaryCtxSetFlags` that mean something here: scheduling (0 to 4),
+/// mapped host memory, local memory that is kept, and the two kinds of core dumps and synchronous copies.
 const KNOWN_FLAGS: u32 = 0xff;
 
 pub unsafe fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> Outcome {

@@ -1,5 +1,5 @@
-//! Start and stop of a profiler, of which there is none: as in the driver when no tool is attached, nothing happens.
-//! And the log of the server's driver.
+//! Start and stop of a profiler, of which there is none: as in the driver when no tool is attached, nothing
+//! happens. And the log of the server's driver.
 
 use super::Outcome;
 use crate::arguments::{offer, store, text};

@@ -90,7 +90,8 @@ const IN_THE_HOST_WINDOW: &[CUdevice_attribute] = &[
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
 ];
 
-/// What needs the window of addresses for device memory, and a driver that maps memory of the host at chosen addresses.
+/// What needs the window of addresses for device memory, and a driver that maps memory of the host at chosen
+/// addresses.
 const HOST_ALLOCATIONS: &[CUdevice_attribute] = &[
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,

@@ -35,8 +35,8 @@ pub unsafe fn cuFuncSetAttribute(hfunc: CUfunction, attribute: CUfunction_attrib
     set_attribute(&state, device, attribute, value, context::current()?, &request)
 }
 
-/// Sets an attribute of a function or kernel. cuBLASLt does so before most of its launches, nearly always to the
-/// value that is set already, so nothing is sent then; and for what can be checked here nobody waits.
+/// Sets an attribute of a function or kernel. cuBLASLt does so before most of its launches, nearly always to
+/// the value that is set already, so nothing is sent then; and for what can be checked here nobody waits.
 pub fn set_attribute(
     state: &FunctionState,
     device: CUdevice,

@@ -1,7 +1,7 @@
 //! Green contexts.
 //!
-//! What a resource is, only the server's driver knows: the program's structure holds the public numbers, and in its
-//! private part the number under which the server keeps the resource.
+//! What a resource is, only the server's driver knows: the program's structure holds the public numbers, and
+//! in its private part the number under which the server keeps the resource.
 
 use super::Outcome;
 use crate::arguments::{give, list, offer};

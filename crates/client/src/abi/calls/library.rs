@@ -80,8 +80,8 @@ pub unsafe fn cuLibraryLoadFromFile(
     if library.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    // SAFETY: NUL-terminated text, or null; the lists have as many entries as is said; the file is there as a whole,
-    // with a NUL behind it, for as long as the call lasts.
+    // SAFETY: NUL-terminated text, or null; the lists have as many entries as is said; the file is there as a
+    // whole, with a NUL behind it, for as long as the call lasts.
     unsafe {
         let file = read_file(text(fileName)?)?;
         let jit = Jit::read(numJitOptions, jitOptions, jitOptionsValues)?;

@@ -107,8 +107,8 @@ pub unsafe fn cuMemAdvise_v2(
     advise(managed(devPtr, count)?, advice, || location(&place))
 }
 
-/// What the program has written is sent with the next command anyway, and what kernels write comes at the next wait:
-/// so a prefetch to a device sends it now, and one to the host is only noted.
+/// What the program has written is sent with the next command anyway, and what kernels write comes at the
+/// next wait: so a prefetch to a device sends it now, and one to the host is only noted.
 fn prefetch(range: Range<u64>, to: Location, stream: CUstream, ds: DefaultStream) -> Outcome {
     let stream = context::stream(streams::given(stream, ds)?)?;
     if capture::of(&stream) != 0 {
@@ -319,7 +319,8 @@ pub unsafe fn cuMemRangeGetAttributes(
     Ok(())
 }
 
-/// The host may use managed memory at any time here, so that nothing changes with the streams it is attached to.
+/// The host may use managed memory at any time here, so that nothing changes with the streams it is attached
+/// to.
 pub unsafe fn cuStreamAttachMemAsync(
     hStream: CUstream,
     dptr: CUdeviceptr,

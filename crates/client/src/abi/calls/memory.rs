@@ -61,7 +61,8 @@ pub unsafe fn cuMemAllocPitch_v2(
     }
 }
 
-/// Freed memory may be handed out again at once, so the work that may still use it is waited for first, as CUDA does.
+/// Freed memory may be handed out again at once, so the work that may still use it is waited for first, as
+/// CUDA does.
 pub unsafe fn cuMemFree_v2(dptr: CUdeviceptr) -> Outcome {
     if dptr == 0 {
         return Ok(());
@@ -121,8 +122,8 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
     }
     context::current()?;
     if let Some(base) = virtual_memory::open_mapping_at(p as CUdeviceptr) {
-        // NVIDIA's driver (580, H100) says where the mapping begins, whatever address in it was asked for, of a device's memory, too.
-        // SAFETY: not null, so there is room for the result.
+        // NVIDIA's driver (580, H100) says where the mapping begins, whatever address in it was asked for, of
+        // a device's memory, too. SAFETY: not null, so there is room for the result.
         return unsafe { give(pdptr, base) };
     }
     let range = host_memory::find(p as usize).filter(visible::is_open);

@@ -1,4 +1,5 @@
-//! Memsets. Those that CUDA calls synchronous are not, of device memory, so they are posted to the default stream.
+//! Memsets. Those that CUDA calls synchronous are not, of device memory, so they are posted to the default
+//! stream.
 
 use super::Outcome;
 use crate::model::{context, memory};

@@ -16,8 +16,8 @@ use causeway_api::types::{LaunchAttribute, LaunchShape};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// What decides about the occupancy: context, function, threads of a block, dynamic shared memory, flags, and the
-/// two attributes of the function that a program can change.
+/// What decides about the occupancy: context, function, threads of a block, dynamic shared memory, flags, and
+/// the two attributes of the function that a program can change.
 type Question = (Handle<Context>, Handle<Function>, i32, usize, u32, [Option<i32>; 2]);
 
 /// Answers so far: the search below asks the same questions for every size of a problem.

@@ -306,8 +306,8 @@ pub unsafe fn cuMemAllocFromPoolAsync(
 }
 
 /// # Safety
-/// Memory is neither allocated nor freed in the legacy stream while a capture forbids calls that may wait: the driver (580,
-/// H100) says 900, and the capture is spoilt.
+/// Memory is neither allocated nor freed in the legacy stream while a capture forbids calls that may wait:
+/// the driver (580, H100) says 900, and the capture is spoilt.
 fn refuse_legacy_in_capture(stream: CUstream, default_stream: DefaultStream) -> Outcome {
     if streams::named(stream, default_stream)?.is_null() {
         capture::refuse_unsafe()?;

@@ -1,5 +1,5 @@
-//! Launches as they were before CUDA 4: block shape, shared memory and parameters are set one by one and belong to the
-//! function.
+//! Launches as they were before CUDA 4: block shape, shared memory and parameters are set one by one and
+//! belong to the function.
 
 use super::Outcome;
 use crate::locks::{Mutex, rank};

@@ -158,8 +158,8 @@ pub unsafe fn cuStreamWaitValue64_v2(
     Ok(())
 }
 
-/// The operations go into the stream one after the other; that they become visible together is not promised by
-/// CUDA either.
+/// The operations go into the stream one after the other; that they become visible together is not promised
+/// by CUDA either.
 pub unsafe fn cuStreamBatchMemOp_v2(
     stream: CUstream,
     count: u32,

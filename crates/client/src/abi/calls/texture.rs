@@ -1,7 +1,7 @@
 //! Texture and surface objects, and the older references.
 //!
-//! An object is the server's own number, since programs hand it to kernels; each context counts for itself. What it
-//! was made from is kept here, so that asking costs nothing and gives the program's own handles.
+//! An object is the server's own number, since programs hand it to kernels; each context counts for itself.
+//! What it was made from is kept here, so that asking costs nothing and gives the program's own handles.
 
 use super::Outcome;
 use crate::arguments::give;
@@ -86,7 +86,8 @@ pub unsafe fn cuTexObjectCreate(
     unsafe { give(pTexObject, object) }
 }
 
-/// As NVIDIA's driver, it has nothing against a number that names no texture of the context, or none any more.
+/// As NVIDIA's driver, it has nothing against a number that names no texture of the context, or none any
+/// more.
 pub unsafe fn cuTexObjectDestroy(texObject: CUtexObject) -> Outcome {
     match TEXTURES.lock().remove(&(context::current()?, texObject)) {
         Some(_) => send::post(&calls::texture_destroy { object: texObject }),

@@ -1,4 +1,5 @@
-//! Attributes of pointers, answered from the tables of device and pinned memory as a driver (580) answers them.
+//! Attributes of pointers, answered from the tables of device and pinned memory as a driver (580) answers
+//! them.
 
 use super::Outcome;
 use crate::arguments::list;
@@ -61,8 +62,8 @@ pub(super) fn is_barred(piece: &memory::Piece, address: CUdeviceptr) -> bool {
     access(piece, address) == 0
 }
 
-/// The first address and the size of the range that an address is said to belong to: for mappings the range that was
-/// reserved.
+/// The first address and the size of the range that an address is said to belong to: for mappings the range
+/// that was reserved.
 fn range(piece: &memory::Piece) -> (u64, u64) {
     let reserved = (piece.origin == Origin::Mapping).then(|| virtual_memory::reserved_at(piece.base));
     reserved.flatten().unwrap_or((piece.base, piece.size))
@@ -120,7 +121,8 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT, Target::Pinned(range)) => {
             long(Context::address(range.context.as_raw()))
         }
-        // Memory of the host that the program has mapped, as host pools' with NVIDIA's driver (580); not compared with it itself.
+        // Memory of the host that the program has mapped, as host pools' with NVIDIA's driver (580); not
+        // compared with it itself.
         (CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, Target::Device(_))
             if mapping_of_host(address).is_some() =>
         {
@@ -232,7 +234,8 @@ fn value(target: &Target, address: CUdeviceptr, attribute: CUpointer_attribute) 
     }
 }
 
-/// What the call for several attributes answers for one that an address does not have, as a real driver (580) does.
+/// What the call for several attributes answers for one that an address does not have, as a real driver (580)
+/// does.
 fn absent(address: CUdeviceptr, attribute: CUpointer_attribute) -> Result<Vec<u8>, CUresult> {
     /// The ordinal of no device: "invalid device" in `cuda.h` is -2.
     const NO_DEVICE: i32 = -2;

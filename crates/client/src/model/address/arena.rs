@@ -1,7 +1,8 @@
 //! Which parts of a heap's blocks are free, and since when: bookkeeping alone.
 //!
-//! A free range may carry a [`Stamp`]: it may be used by its stream at once, and by others when the work up to the
-//! stamp is done. Ranges that were freed last are kept whole for a while, because the next allocation often has the same size.
+//! A free range may carry a [`Stamp`]: it may be used by its stream at once, and by others when the work up
+//! to the stamp is done. Ranges that were freed last are kept whole for a while, because the next allocation
+//! often has the same size.
 
 use crate::model::stream::StreamState;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,8 +60,8 @@ impl Arena {
         self.enter(base, Free { size, since: None });
     }
 
-    /// Takes `size` bytes, a multiple of [`UNIT`], from a range whose stamp is `usable` for whoever asks. A stamp that is
-    /// `past` is so for everybody.
+    /// Takes `size` bytes, a multiple of [`UNIT`], from a range whose stamp is `usable` for whoever asks. A
+    /// stamp that is `past` is so for everybody.
     pub fn take(
         &mut self,
         size: u64,
@@ -117,7 +118,8 @@ impl Arena {
         self.recent.push((base, Free { size, since }));
     }
 
-    /// Takes out blocks that are free as a whole and whose stamps are `past`, while more than `keep` bytes are free.
+    /// Takes out blocks that are free as a whole and whose stamps are `past`, while more than `keep` bytes
+    /// are free.
     pub fn take_blocks(&mut self, keep: u64, past: impl Fn(&Stamp) -> bool) -> Vec<(u64, u64)> {
         let mut taken = Vec::new();
         if self.free_bytes <= keep {

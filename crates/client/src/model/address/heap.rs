@@ -1,5 +1,5 @@
-//! Memory that the client holds and hands out: blocks that the worker has made, and what of them is free. Who sends for blocks
-//! defines a [`BlockSource`].
+//! Memory that the client holds and hands out: blocks that the worker has made, and what of them is free. Who
+//! sends for blocks defines a [`BlockSource`].
 
 pub use super::arena::Stamp;
 
@@ -165,7 +165,8 @@ impl Heap {
         self.source.give_back(self.device, released);
     }
 
-    /// Gives blocks back that are free until no more than `keep` bytes of free memory are left, if that can be.
+    /// Gives blocks back that are free until no more than `keep` bytes of free memory are left, if that can
+    /// be.
     pub fn trim(&self, keep: u64) {
         let released = self.state.lock().take_blocks(keep);
         self.source.give_back(self.device, released);
@@ -215,8 +216,8 @@ impl Heap {
         self.state.lock().accessors.clone()
     }
 
-    /// Notes what another device (the server's number) may do with its memory; gives the first addresses and sizes of its
-    /// blocks.
+    /// Notes what another device (the server's number) may do with its memory; gives the first addresses and
+    /// sizes of its blocks.
     pub fn note_access(&self, accessor: CUdevice, flags: CUmemAccess_flags) -> Vec<(u64, u64)> {
         let mut state = self.state.lock();
         state.accessors.retain(|(device, _)| *device != accessor);
@@ -240,8 +241,8 @@ impl Heap {
         state.reserved.set(held);
     }
 
-    /// What `look` makes of the block in which an address lies, and of its first address; nothing happens to the heap
-    /// meanwhile.
+    /// What `look` makes of the block in which an address lies, and of its first address; nothing happens to
+    /// the heap meanwhile.
     pub fn with_block<R>(
         &self,
         address: u64,

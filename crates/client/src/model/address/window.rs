@@ -17,8 +17,8 @@ pub struct Window {
     free: Mutex<rank::FreeAddresses, BTreeMap<u64, u64>>,
 }
 
-/// A window with its place, as the servers offered it. Sessions that offer the same one share it, so that no two of
-/// them give out the same address.
+/// A window with its place, as the servers offered it. Sessions that offer the same one share it, so that no
+/// two of them give out the same address.
 type Known = ((u64, u64), &'static Window);
 
 /// The windows of the process.
@@ -92,7 +92,8 @@ fn find(offered: snapshot::Window) -> Option<&'static Window> {
     }
 }
 
-/// The window of the session with a server, which the server has reserved as well from here on; `open` has it do so.
+/// The window of the session with a server, which the server has reserved as well from here on; `open` has it
+/// do so.
 pub fn opened(
     server: usize,
     open: impl FnOnce() -> Result<(), CUresult>,
@@ -136,7 +137,8 @@ impl Window {
         self.granularity
     }
 
-    /// Takes `size` bytes of addresses at a multiple of `alignment`: at `wish` when they are free, else the lowest.
+    /// Takes `size` bytes of addresses at a multiple of `alignment`: at `wish` when they are free, else the
+    /// lowest.
     pub fn take(&self, size: u64, alignment: u64, wish: u64) -> Option<u64> {
         let alignment = alignment.max(self.granularity);
         let mut free = self.free.lock();

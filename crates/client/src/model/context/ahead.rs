@@ -1,8 +1,9 @@
 //! What lies before a point of a stream, as far as the program's memory is concerned?
 //!
-//! A stream keeps the copies from devices whose bytes are not there yet: those that it began, and those of other streams that lie before
-//! what it waits for. The legacy default stream of a context is in order with all blocking ones, and by way of it these are with each
-//! other: its newest command comes after what they held when it was posted, and before all that they get afterwards. Tickets say what was before it.
+//! A stream keeps the copies from devices whose bytes are not there yet: those that it began, and those of
+//! other streams that lie before what it waits for. The legacy default stream of a context is in order with
+//! all blocking ones, and by way of it these are with each other: its newest command comes after what they
+//! held when it was posted, and before all that they get afterwards. Tickets say what was before it.
 
 use super::{ContextState, state};
 use crate::locks::{Mutex, rank};
@@ -21,8 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Ahead {
     /// Copies from the device whose bytes are not there yet.
     pub transfers: Vec<Arc<Transfer>>,
-    /// Whether the program's own code may run before the point is reached: a host function, or whatever another
-    /// thread does before it lets a wait-value end.
+    /// Whether the program's own code may run before the point is reached: a host function, or whatever
+    /// another thread does before it lets a wait-value end.
     pub hazard: bool,
 }
 
@@ -56,7 +57,8 @@ impl StreamState {
         self.transfers.lock().add(Entry { transfer, inherited: None });
     }
 
-    /// Notes that the calling thread's newest command, which is in this stream, lets the program's own code run before later work.
+    /// Notes that the calling thread's newest command, which is in this stream, lets the program's own code
+    /// run before later work.
     pub fn add_hazard(&self) {
         ANY_HAZARD.store(true, Ordering::Release);
         self.hazard.fetch_max(completion::of_thread(), Ordering::AcqRel);
@@ -68,11 +70,13 @@ impl StreamState {
         newest != 0 && !self.has_done(newest)
     }
 
-    /// Makes what lies before an event, for which the calling thread's newest command waits, lie before this stream's later work too.
+    /// Makes what lies before an event, for which the calling thread's newest command waits, lie before this
+    /// stream's later work too.
     pub fn inherit(&self, ahead: &Ahead) {
         if !ahead.is_done() {
             let mut transfers = self.transfers.lock();
-            // Read under the lock: a look by `take_over_blocking` that has not found these was for an older ticket.
+            // Read under the lock: a look by `take_over_blocking` that has not found these was for an older
+            // ticket.
             let newest = completion::tickets(self.context.server()).newest();
             let inherited = Some(newest + 1);
             for transfer in ahead.transfers.iter().filter(|transfer| !transfer.is_done()) {
@@ -84,15 +88,16 @@ impl StreamState {
         }
     }
 
-    /// What lies before the stream's end now. For a blocking stream that includes the legacy default stream and what lay before its
-    /// newest command, and for that one all blocking streams.
+    /// What lies before the stream's end now. For a blocking stream that includes the legacy default stream
+    /// and what lay before its newest command, and for that one all blocking streams.
     pub fn ahead(&self) -> Ahead {
         let mut ahead = Ahead::default();
         if !transfers::any_pending() && !ANY_HAZARD.load(Ordering::Acquire) {
             return ahead;
         }
         if self.is_legacy() {
-            // In this order: a stream that is destroyed meanwhile leaves behind what it holds before it is out of sight.
+            // In this order: a stream that is destroyed meanwhile leaves behind what it holds before it is
+            // out of sight.
             self.others_in_order().iter().for_each(|(_, stream)| stream.add_own(&mut ahead));
             ahead.take_in(&self.left_behind.in_order);
         } else if self.is_blocking()
@@ -110,8 +115,8 @@ impl StreamState {
         stream::select(|stream| stream.context == self.context && stream.is_blocking())
     }
 
-    /// For a legacy default stream: what blocking streams held when its newest command came lies before all that blocking streams get
-    /// afterwards.
+    /// For a legacy default stream: what blocking streams held when its newest command came lies before all
+    /// that blocking streams get afterwards.
     fn take_over_blocking(&self) {
         let newest = handles::legacy_ticket(self.context);
         if newest <= self.transfers.lock().taken_over {
@@ -141,7 +146,8 @@ impl StreamState {
         }
     }
 
-    /// The stream is about to be destroyed. What it holds stays in order with the legacy default stream, if it is.
+    /// The stream is about to be destroyed. What it holds stays in order with the legacy default stream, if
+    /// it is.
     pub fn leave_behind(&self) -> Result<(), CUresult> {
         let newest = self.newest();
         let is_done = self.has_done(newest);
@@ -174,8 +180,8 @@ impl StreamState {
     }
 }
 
-/// The copies that lie before the end of any stream of a context and whose bytes are not there yet, those of other contexts among
-/// them that its streams wait for.
+/// The copies that lie before the end of any stream of a context and whose bytes are not there yet, those of
+/// other contexts among them that its streams wait for.
 pub fn ahead_of_all(context: &ContextState) -> Ahead {
     let mut ahead = Ahead::default();
     if transfers::any_pending() {

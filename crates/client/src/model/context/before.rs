@@ -6,8 +6,8 @@ use crate::model::transfers::{self, Carrier, Expected, Transfer};
 use core::ops::Range;
 use std::sync::Arc;
 
-/// Unfinished transfers into a range of memory that lie before a stream's end, and whether the program's own code may have to run
-/// before that is reached.
+/// Unfinished transfers into a range of memory that lie before a stream's end, and whether the program's own
+/// code may have to run before that is reached.
 #[derive(Default)]
 pub struct Before {
     transfers: Vec<Arc<Transfer>>,
@@ -32,7 +32,8 @@ impl Before {
         self.transfers.is_empty()
     }
 
-    /// Waits until the bytes of all are in place. The error of one is reported by the stream that it belongs to.
+    /// Waits until the bytes of all are in place. The error of one is reported by the stream that it belongs
+    /// to.
     pub fn wait(&self) {
         for transfer in &self.transfers {
             let _ = transfer.wait();
@@ -40,7 +41,8 @@ impl Before {
     }
 }
 
-/// Takes a transfer into `range` into the table, for a copy at the end of `stream`, behind those that lie before it.
+/// Takes a transfer into `range` into the table, for a copy at the end of `stream`, behind those that lie
+/// before it.
 pub fn begin(stream: &StreamState, carrier: &'static dyn Carrier, range: Range<usize>) -> Expected {
     let mut pending = transfers::TRANSFERS.pending.lock();
     let mut before = Before::default();

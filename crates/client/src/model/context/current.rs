@@ -20,13 +20,14 @@ pub fn current_or_none() -> Handle<Context> {
     CURRENT.get()
 }
 
-/// Where a command goes that needs no context: in the current one if there is one, else in the first server's null one.
+/// Where a command goes that needs no context: in the current one if there is one, else in the first server's
+/// null one.
 pub fn anywhere() -> Handle<Context> {
     current().unwrap_or(Handle::NULL)
 }
 
-/// Where a command goes that needs no context but this server: in the current context if it is there, else in the null
-/// one.
+/// Where a command goes that needs no context but this server: in the current context if it is there, else in
+/// the null one.
 pub fn anywhere_on(server: usize) -> Handle<Context> {
     Some(anywhere()).filter(|current| current.server() == server).unwrap_or(Handle::null_of(server))
 }

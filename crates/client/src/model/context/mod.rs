@@ -1,8 +1,8 @@
 //! What is kept of a context?
 //!
-//! The handle of a device's primary context is fixed, so it is known before anyone retains the context; on the
-//! server the context exists from the first retain to the last release. The stack of current contexts is the
-//! thread's own and never leaves the client: every command names its context.
+//! The handle of a device's primary context is fixed, so it is known before anyone retains the context; on
+//! the server the context exists from the first retain to the last release. The stack of current contexts is
+//! the thread's own and never leaves the client: every command names its context.
 //!
 //! | Module | Question it answers |
 //! |---|---|
@@ -124,7 +124,8 @@ pub(crate) fn active() -> impl Iterator<Item = Arc<ContextState>> {
     PRIMARY.get().into_iter().flatten().cloned().chain(others).filter(|context| context.is_active())
 }
 
-/// Fixes the handles of the primary contexts of the program's devices. Called once, before any session is open.
+/// Fixes the handles of the primary contexts of the program's devices. Called once, before any session is
+/// open.
 pub fn prepare(devices: &[Device]) {
     PRIMARY.get_or_init(|| {
         let state = |(number, device): (u32, &Device)| {

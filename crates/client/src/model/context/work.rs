@@ -16,8 +16,8 @@ impl ContextState {
         self.watermark.done() >= newest || self.is_done_by_streams(newest)
     }
 
-    /// Whether each of its streams is known to have done what was put into the context up to `newest`. So a program that has
-    /// waited for its default stream, as with a copy, need not wait again for the device.
+    /// Whether each of its streams is known to have done what was put into the context up to `newest`. So a
+    /// program that has waited for its default stream, as with a copy, need not wait again for the device.
     fn is_done_by_streams(&self, newest: u64) -> bool {
         // The legacy default stream answers for all blocking ones.
         let is_done = self.legacy_stream.has_done(newest)
@@ -34,17 +34,20 @@ impl ContextState {
         self.left_behind.fetch_max(newest, Ordering::AcqRel);
     }
 
-    /// Whether nothing is under way in it, as far as is known, but copies that were [published](Self::publish).
+    /// Whether nothing is under way in it, as far as is known, but copies that were
+    /// [published](Self::publish).
     pub fn has_only_published(&self) -> bool {
         self.has_published(handles::ticket(self.handle)) || self.is_idle()
     }
 
-    /// Everything up to `ticket` is done or belongs to synchronous copies that the server puts all later work behind.
+    /// Everything up to `ticket` is done or belongs to synchronous copies that the server puts all later work
+    /// behind.
     pub fn publish(&self, ticket: u64) {
         self.published.fetch_max(ticket, Ordering::AcqRel);
     }
 
-    /// Whether everything up to `ticket` is done or belongs to such copies: to the program it is done, so that whoever asks waits for it.
+    /// Whether everything up to `ticket` is done or belongs to such copies: to the program it is done, so
+    /// that whoever asks waits for it.
     pub fn has_published(&self, ticket: u64) -> bool {
         self.published.load(Ordering::Acquire) >= ticket
     }
@@ -57,12 +60,14 @@ impl StreamState {
             || state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
     }
 
-    /// Whether everything up to a ticket is done or belongs to published copies, and some of it is not known to be done.
+    /// Whether everything up to a ticket is done or belongs to published copies, and some of it is not known
+    /// to be done.
     pub fn has_published(&self, ticket: u64) -> bool {
         !self.has_done(ticket) && state(self.context).is_ok_and(|context| context.has_published(ticket))
     }
 
-    /// How many commands may be before the stream's end and not be known to be done, those of other streams among them.
+    /// How many commands may be before the stream's end and not be known to be done, those of other streams
+    /// among them.
     pub fn unfinished(&self) -> u64 {
         let context = state(self.context).map_or(0, |context| context.watermark.done());
         self.newest().saturating_sub(self.watermark.done().max(context))
@@ -74,7 +79,8 @@ pub fn stream(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
     if handle.is_null() { Ok(current_state()?.legacy_stream.clone()) } else { stream::get(handle) }
 }
 
-/// Whether all streams of a context that its legacy default stream does not wait for are known to have done their work.
+/// Whether all streams of a context that its legacy default stream does not wait for are known to have done
+/// their work.
 fn non_blocking_are_done(context: Handle<Context>) -> bool {
     let is_at_work = |stream: &StreamState| {
         stream.context == context && !stream.is_blocking() && !stream.has_done(stream.newest())

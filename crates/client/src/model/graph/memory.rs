@@ -1,9 +1,9 @@
 //! Memory of allocation nodes.
 //!
-//! The address of such memory is known when the node is made and stays what it is for as long as the graph and its
-//! executable graphs live. The memory itself is there while an executable graph needs it, or the program
-//! ([`reservation`](super::reservation)). What is in it between two launches is nobody's business. Nodes of one graph share
-//! memory where one comes after the end of the other ([`sharing`](super::sharing)).
+//! The address of such memory is known when the node is made and stays what it is for as long as the graph
+//! and its executable graphs live. The memory itself is there while an executable graph needs it, or the
+//! program ([`reservation`](super::reservation)). What is in it between two launches is nobody's business.
+//! Nodes of one graph share memory where one comes after the end of the other ([`sharing`](super::sharing)).
 
 use super::reservation::{self, Addresses, Backing, Hold, Reservation, Usage};
 use super::{Edge, world};
@@ -118,7 +118,8 @@ impl Allocation {
         Self::on(graph, before, device, parameters.bytesize, backing)
     }
 
-    /// Memory on a device, for a node of a graph that comes after others: what earlier nodes had, if it suffices.
+    /// Memory on a device, for a node of a graph that comes after others: what earlier nodes had, if it
+    /// suffices.
     pub fn on(
         graph: Handle<Graph>,
         before: &[Edge],

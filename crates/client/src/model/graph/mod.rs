@@ -1,5 +1,6 @@
-//! Graphs. They live here: nodes, edges and parameters are kept by the client, so that building a graph and asking
-//! about it need no server. What an executable graph consists of is sent when it is made ([`executable`]).
+//! Graphs. They live here: nodes, edges and parameters are kept by the client, so that building a graph and
+//! asking about it need no server. What an executable graph consists of is sent when it is made
+//! ([`executable`]).
 //!
 //! | question | module |
 //! | --- | --- |
@@ -120,7 +121,8 @@ pub fn world() -> MutexGuard<'static, rank::Graphs, World> {
     WORLD.lock()
 }
 
-/// The graph that the program passed. One that is no graph, or no more, is an invalid value to the driver (580), not an invalid handle.
+/// The graph that the program passed. One that is no graph, or no more, is an invalid value to the driver
+/// (580), not an invalid handle.
 pub fn given(raw: CUgraph) -> Result<Handle<Graph>, CUresult> {
     handles::given(raw).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -383,7 +385,8 @@ impl World {
         found
     }
 
-    /// Visits the nodes that `tips` are or that come before them, the nearest first, each once, as long as `goes_on` says.
+    /// Visits the nodes that `tips` are or that come before them, the nearest first, each once, as long as
+    /// `goes_on` says.
     fn walk_back(&self, tips: &[Edge], mut goes_on: impl FnMut(Handle<GraphNode>) -> bool) {
         let mut found: Vec<_> = tips.iter().map(|tip| tip.node).collect();
         let mut seen: HashSet<_> = found.iter().copied().collect();

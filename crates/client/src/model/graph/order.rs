@@ -1,8 +1,9 @@
 //! In which order the nodes of a graph are carried out, and by whom.
 //!
-//! Nodes that touch the program's memory or call its functions cannot be left to the server's GPU: their turn comes
-//! in the client, in stream order. So a graph is divided: *segments* of nodes that become a graph on the server, and
-//! between them what the client does. Each segment has as many nodes as can be, so that most graphs are one.
+//! Nodes that touch the program's memory or call its functions cannot be left to the server's GPU: their turn
+//! comes in the client, in stream order. So a graph is divided: *segments* of nodes that become a graph on
+//! the server, and between them what the client does. Each segment has as many nodes as can be, so that most
+//! graphs are one.
 
 use super::work::Work;
 use super::{Edge, World};
@@ -50,7 +51,8 @@ impl Order {
         Ok(order)
     }
 
-    /// Appends the nodes of a graph, all after the places `entry`; gives the places of those that nothing follows.
+    /// Appends the nodes of a graph, all after the places `entry`; gives the places of those that nothing
+    /// follows.
     fn append(
         &mut self,
         world: &World,

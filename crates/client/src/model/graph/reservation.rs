@@ -1,9 +1,9 @@
 //! Addresses that a graph has for its memory, and the memory there, which there is while it is needed.
 //!
-//! Addresses are taken from the session's window when a node is made, and so ask nobody. The memory is made for the first
-//! executable graph, since copies and fills of the device's memory are checked then. It goes when no executable graph is left and
-//! their launches are done: at once if that is known, else when somebody asks ([`trim`]). Where there is no window memory and
-//! addresses come and go together.
+//! Addresses are taken from the session's window when a node is made, and so ask nobody. The memory is made
+//! for the first executable graph, since copies and fills of the device's memory are checked then. It goes
+//! when no executable graph is left and their launches are done: at once if that is known, else when somebody
+//! asks ([`trim`]). Where there is no window memory and addresses come and go together.
 
 use crate::locks::{Mutex, rank};
 use crate::model::address::heap::Stamp;
@@ -41,8 +41,8 @@ pub struct Addresses {
     pub device: CUdevice,
     /// The context in which they were asked for.
     pub context: Handle<Context>,
-    /// Whether they came without memory, from the session's window. Else their memory comes and goes with them, and they are in the
-    /// table of the device's memory.
+    /// Whether they came without memory, from the session's window. Else their memory comes and goes with
+    /// them, and they are in the table of the device's memory.
     pub is_of_window: bool,
 }
 

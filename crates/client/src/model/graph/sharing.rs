@@ -1,4 +1,5 @@
-//! Which nodes of a graph have the same memory: those of which one has been freed before the other is reached.
+//! Which nodes of a graph have the same memory: those of which one has been freed before the other is
+//! reached.
 
 use super::memory::Block;
 use super::reservation::Reservation;
@@ -36,8 +37,8 @@ impl Blocks {
         blocks.flat_map(|(_, parts)| parts).filter_map(|part| part.freed_by).collect()
     }
 
-    /// Takes `size` bytes out of a block for a node that comes after the nodes `earlier`; nothing when they have to be
-    /// allocated. Of several blocks the smallest is taken.
+    /// Takes `size` bytes out of a block for a node that comes after the nodes `earlier`; nothing when they
+    /// have to be allocated. Of several blocks the smallest is taken.
     pub fn take(
         &mut self,
         device: CUdevice,
@@ -92,7 +93,8 @@ impl Blocks {
         reservation.addresses().base
     }
 
-    /// Enters a block that a node of the graph has for itself until it frees it; nothing happens when it is known.
+    /// Enters a block that a node of the graph has for itself until it frees it; nothing happens when it is
+    /// known.
     pub fn enter(&mut self, block: &Arc<Block>, size: usize) {
         if self.divided.iter().all(|(known, _)| !Arc::ptr_eq(known, block)) {
             let range = block.address..block.address + size as u64;
@@ -187,7 +189,8 @@ mod tests {
         assert_eq!(take(&mut blocks, 5000, &[1, 2]), Some(0));
     }
 
-    /// What happens to a graph: a node that allocates so much, or one that frees an allocation, each after some of the nodes before.
+    /// What happens to a graph: a node that allocates so much, or one that frees an allocation, each after
+    /// some of the nodes before.
     #[derive(Debug, Clone)]
     enum Step {
         Allocate { size: usize, after: Vec<usize> },

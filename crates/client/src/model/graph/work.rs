@@ -1,4 +1,5 @@
-//! What nodes do: between the structures of `cuda.h`, in which the program gives and gets it, and the session's own.
+//! What nodes do: between the structures of `cuda.h`, in which the program gives and gets it, and the
+//! session's own.
 
 pub use super::copying::Copying;
 use super::memory::Allocation;

@@ -1,9 +1,9 @@
 //! The addresses by which the program knows its handles.
 //!
-//! Programs take handles for pointers to objects: PyTorch marks the streams that are not its own in the lowest bit,
-//! others keep numbers beside an address in 64 bits. So a handle is given out as an address of user space, a multiple
-//! of 16 at which nothing of the program's lies. It tells the slot and the low bits of the slot's epoch; the slot has
-//! the rest.
+//! Programs take handles for pointers to objects: PyTorch marks the streams that are not its own in the
+//! lowest bit, others keep numbers beside an address in 64 bits. So a handle is given out as an address of
+//! user space, a multiple of 16 at which nothing of the program's lies. It tells the slot and the low bits of
+//! the slot's epoch; the slot has the rest.
 
 use crate::log::{error, info};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Log2 of how many slots there can be.
 pub const SLOT_BITS: u32 = 22;
 
-/// So many bits of an epoch an address has: a stale handle is taken for a new one when its slot has been used again
-/// 256 times, or a multiple, and 4096 others in between each time.
+/// So many bits of an epoch an address has: a stale handle is taken for a new one when its slot has been used
+/// again 256 times, or a multiple, and 4096 others in between each time.
 const EPOCH_BITS: u32 = 8;
 
 /// Log2 of the distance between two addresses.
@@ -79,7 +79,8 @@ fn choose() -> u64 {
     }
 }
 
-/// Whether the process may not have as many addresses as it likes. A program then needs what it may have for itself.
+/// Whether the process may not have as many addresses as it likes. A program then needs what it may have for
+/// itself.
 fn has_limit() -> bool {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: there is room for the result.
@@ -92,8 +93,8 @@ fn reserve() -> Option<u64> {
     map(0, 0)
 }
 
-/// Addresses at which nothing lies. The system gives out addresses from the top, so that nothing comes here unless it
-/// is asked for.
+/// Addresses at which nothing lies. The system gives out addresses from the top, so that nothing comes here
+/// unless it is asked for.
 fn unused() -> u64 {
     // Between what is mapped for programs at the bottom and the windows of device and host memory.
     const FIRST: u64 = 0x0a00_0000_0000;
@@ -106,8 +107,8 @@ fn unused() -> u64 {
     })
 }
 
-/// Whether nothing lies in the range that begins here. To be seen even by a process that may not have it: the system looks
-/// for what is there before it looks at the limit.
+/// Whether nothing lies in the range that begins here. To be seen even by a process that may not have it: the
+/// system looks for what is there before it looks at the limit.
 fn is_unused(place: u64) -> bool {
     match map(place, libc::MAP_FIXED_NOREPLACE) {
         Some(address) => {
@@ -122,8 +123,8 @@ fn is_unused(place: u64) -> bool {
 
 fn map(wish: u64, flags: libc::c_int) -> Option<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
-    // SAFETY: replaces nothing: without an address the system chooses one that is free, and with one it refuses
-    // what is not.
+    // SAFETY: replaces nothing: without an address the system chooses one that is free, and with one it
+    // refuses what is not.
     let found =
         unsafe { libc::mmap(wish as *mut libc::c_void, SIZE as usize, libc::PROT_NONE, flags, -1, 0) };
     (found != libc::MAP_FAILED).then_some(found as u64)

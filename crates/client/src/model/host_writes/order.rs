@@ -1,13 +1,15 @@
-//! May this transfer be written in place, and which ones may be stored now? Decided without any memory, thread or clock.
+//! May this transfer be written in place, and which ones may be stored now? Decided without any memory,
+//! thread or clock.
 //!
-//! A write has *predecessors*: unfinished writes that lie before it and overlap it. Until the last of them has finished it is *held*: its bytes
-//! may arrive, and what stores them is kept here until then.
+//! A write has *predecessors*: unfinished writes that lie before it and overlap it. Until the last of them
+//! has finished it is *held*: its bytes may arrive, and what stores them is kept here until then.
 
 use super::ranges::{Key, Ranges};
 use core::ops::Range;
 use std::collections::HashMap;
 
-/// The unfinished writes to the program's memory. `T` is whose each is, `S` stores the bytes of one that has arrived in a bounce buffer.
+/// The unfinished writes to the program's memory. `T` is whose each is, `S` stores the bytes of one that has
+/// arrived in a bounce buffer.
 pub struct Writes<T, S> {
     ranges: Ranges<T>,
     /// Whose predecessor a write is, for those that are.
@@ -32,7 +34,8 @@ impl<T, S> Default for Writes<T, S> {
 }
 
 impl<T, S> Writes<T, S> {
-    /// A write to `range` begins, behind those of `predecessors` that have not finished. Whether there are any.
+    /// A write to `range` begins, behind those of `predecessors` that have not finished. Whether there are
+    /// any.
     pub fn begin(
         &mut self,
         range: Range<usize>,
@@ -60,8 +63,8 @@ impl<T, S> Writes<T, S> {
         self.held.get(&number).is_none_or(|held| held.predecessors == 0)
     }
 
-    /// All bytes of a write have arrived in a bounce buffer. Gives `store` back when it is to be carried out now; otherwise it is kept until the last
-    /// predecessor has finished.
+    /// All bytes of a write have arrived in a bounce buffer. Gives `store` back when it is to be carried out
+    /// now; otherwise it is kept until the last predecessor has finished.
     pub fn arrived(&mut self, number: u64, store: S) -> Option<S> {
         match self.held.get_mut(&number) {
             Some(held) if held.predecessors > 0 => {
@@ -72,7 +75,8 @@ impl<T, S> Writes<T, S> {
         }
     }
 
-    /// A write has finished: its bytes are in place, or never will be. Gives what is to be stored now, in no particular order.
+    /// A write has finished: its bytes are in place, or never will be. Gives what is to be stored now, in no
+    /// particular order.
     pub fn finish(&mut self, key: Key, length: usize) -> Vec<S> {
         let mut next = Vec::new();
         let is_unordered = self.held.is_empty() && self.successors.is_empty();
@@ -180,7 +184,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order in which first and last chunks come, memory ends as if each copy had been made in its turn.
+        /// Whatever the order in which first and last chunks come, memory ends as if each copy had been made
+        /// in its turn.
         #[test]
         fn overlapping_writes_take_effect_in_their_order(
             ranges in prop::collection::vec((0_usize..40, 1_usize..24), 1..24),

@@ -17,14 +17,14 @@ const CLASSES: usize = usize::BITS as usize + 1;
 
 /// Ranges of addresses that may overlap, each with a value.
 ///
-/// Those of similar length are kept together, sorted by where they begin: none of them begins earlier than twice its own length before a
-/// range that it overlaps, so that a look touches few others.
+/// Those of similar length are kept together, sorted by where they begin: none of them begins earlier than
+/// twice its own length before a range that it overlaps, so that a look touches few others.
 pub struct Ranges<T> {
     classes: [BTreeMap<Key, (usize, T)>; CLASSES],
     /// A bit for each class that has any.
     occupied: u128,
-    /// All that were taken in since there were none lie in here: a row of copies to ascending addresses overlaps nothing, which this tells
-    /// without a search.
+    /// All that were taken in since there were none lie in here: a row of copies to ascending addresses
+    /// overlaps nothing, which this tells without a search.
     bounds: Range<usize>,
 }
 

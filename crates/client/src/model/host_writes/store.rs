@@ -1,4 +1,5 @@
-//! Who stores what lies in bounce buffers? A thread of its own: those that receive must be back for what comes next.
+//! Who stores what lies in bounce buffers? A thread of its own: those that receive must be back for what
+//! comes next.
 
 use crate::log::error;
 use causeway_sync::{delays, threads};

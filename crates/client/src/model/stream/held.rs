@@ -26,7 +26,8 @@ pub struct Transfers {
 pub struct Entry {
     /// The transfer.
     pub transfer: Arc<Transfer>,
-    /// For a transfer of another stream: a ticket that is newer than what makes it lie before this one's work.
+    /// For a transfer of another stream: a ticket that is newer than what makes it lie before this one's
+    /// work.
     pub inherited: Option<u64>,
 }
 

@@ -36,7 +36,8 @@ pub struct StreamState {
     pub(crate) left_behind: OrphanedWrites,
     /// How far its work is known to be done.
     pub(crate) watermark: Arc<Watermark>,
-    /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there was none.
+    /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there
+    /// was none.
     pub(crate) hazard: AtomicU64,
 }
 

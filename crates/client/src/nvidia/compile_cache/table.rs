@@ -10,8 +10,9 @@ use crate::remote::session;
 use causeway_api::sys::CUresult;
 use core::ffi::{CStr, c_char, c_void};
 
-/// Under an identifier whose name nobody has published: results of compilers, kept on disk. Read from the calls that NVRTC 13.0.88 makes,
-/// 2026-11-22; with fewer words it would give results back by entry 13 of the table of layouts.
+/// Under an identifier whose name nobody has published: results of compilers, kept on disk. Read from the
+/// calls that NVRTC 13.0.88 makes, 2026-11-22; with fewer words it would give results back by entry 13 of the
+/// table of layouts.
 pub static COMPILED: Table<7> = Table::<7>::new()
     .with(1, compiled_key as Word)
     .with(2, release_compiled_key as Word)
@@ -30,7 +31,8 @@ fn run_ptx_only() -> bool {
     !device::all().is_empty() && device::all().iter().all(runs)
 }
 
-/// A key for what a compiler makes of a source. An error where nothing is kept: the compiler does without then.
+/// A key for what a compiler makes of a source. An error where nothing is kept: the compiler does without
+/// then.
 unsafe extern "C" fn compiled_key(
     key: *mut *mut c_void,
     kind: u32,

@@ -1,8 +1,8 @@
 //! PTX that a compiler made on its way to machine code, for devices that run PTX only.
 //!
-//! NVRTC makes PTX of a program first and then machine code of the same program, and asks for a kept result before each step; nvJitLink names the
-//! PTX as the source of the second step. What such a device runs is PTX, so that the result of the second step is that of the first, in the form of
-//! machine code.
+//! NVRTC makes PTX of a program first and then machine code of the same program, and asks for a kept result
+//! before each step; nvJitLink names the PTX as the source of the second step. What such a device runs is
+//! PTX, so that the result of the second step is that of the first, in the form of machine code.
 
 use std::collections::VecDeque;
 

@@ -8,8 +8,8 @@ use causeway_api::image::{ELF_MAGIC, EntryKind, FATBIN_MAGIC, cubin_architecture
 use causeway_api::sys::CUdevice_attribute;
 use causeway_config::table::{CUDA_FORCE_JIT, CUDA_FORCE_PTX_JIT};
 
-/// Whether every device of a server that the program sees runs the image as it is. Only headers are read. An image of
-/// which this cannot be said may suit all the same, which the server's driver knows.
+/// Whether every device of a server that the program sees runs the image as it is. Only headers are read. An
+/// image of which this cannot be said may suit all the same, which the server's driver knows.
 pub fn all_devices(session: &Session, image: &Image<'_>) -> bool {
     // These make the driver compile what it would load otherwise.
     if environment::is_on(&CUDA_FORCE_PTX_JIT) || environment::is_on(&CUDA_FORCE_JIT) {
@@ -28,8 +28,8 @@ fn capability(device: &Device) -> Option<u32> {
     u32::try_from(major * 10 + minor).ok()
 }
 
-/// Whether a device of a compute capability, times ten, runs the image without anything being compiled; one that runs
-/// PTX only, whether there is a text for it.
+/// Whether a device of a compute capability, times ten, runs the image without anything being compiled; one
+/// that runs PTX only, whether there is a text for it.
 fn suits(image: &Image<'_>, capability: u32, machine_code: bool) -> bool {
     let bytes = image.bytes();
     if bytes.starts_with(&FATBIN_MAGIC.to_le_bytes()) {

@@ -1,8 +1,9 @@
 //! The hash of an image's content, without reading a large one twice on a machine.
 //!
-//! The hash of an image that lies in a file is kept on disk under what changes when the file does, so that naming an
-//! image of 700 MB costs a look into a small file. One such file is for one image file and holds a line for each image
-//! of it that was ever loaded. Processes append whole lines; a line that makes no sense is skipped.
+//! The hash of an image that lies in a file is kept on disk under what changes when the file does, so that
+//! naming an image of 700 MB costs a look into a small file. One such file is for one image file and holds a
+//! line for each image of it that was ever loaded. Processes append whole lines; a line that makes no sense
+//! is skipped.
 
 use super::origin::{self, FileState, Origin};
 use crate::kept;

@@ -1,4 +1,5 @@
-//! Images of modules: where one ends, of which programs pass only the address; what it is called; how it is sent.
+//! Images of modules: where one ends, of which programs pass only the address; what it is called; how it is
+//! sent.
 
 pub mod compatible;
 mod hashes;
@@ -51,8 +52,8 @@ struct Wrapper {
 /// The image at an address.
 ///
 /// # Safety
-/// `address` is null or points to an image of one of the forms that `cuModuleLoadData` takes, or to the runtime's
-/// wrapper of one, and the image stays as it is while the result is used.
+/// `address` is null or points to an image of one of the forms that `cuModuleLoadData` takes, or to the
+/// runtime's wrapper of one, and the image stays as it is while the result is used.
 pub unsafe fn at<'a>(address: *const c_void) -> Result<Image<'a>, CUresult> {
     if address.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -1,7 +1,8 @@
 //! Images that a command has named, and that the server may still ask for.
 //!
-//! A load is posted with the hash of its image before anybody knows whether the server has it. Until the server has
-//! said so, the bytes must stay: they are the program's own where it promises to keep them, else a copy.
+//! A load is posted with the hash of its image before anybody knows whether the server has it. Until the
+//! server has said so, the bytes must stay: they are the program's own where it promises to keep them, else a
+//! copy.
 
 use super::{Image, hashes};
 use crate::locks::{Mutex, rank};
@@ -35,7 +36,8 @@ enum Bytes {
 
 /// The offers of the process.
 struct Offers {
-    /// Offers by the number of the transfer as which the bytes would be sent, which no two of the program have in common.
+    /// Offers by the number of the transfer as which the bytes would be sent, which no two of the program
+    /// have in common.
     by_number: LazyLock<Mutex<rank::ImageOffers, HashMap<u64, Option<Bytes>>>>,
     settled: Condvar,
     sender: LazyLock<Sender<(usize, u64)>>,
@@ -94,7 +96,8 @@ pub fn lend(server: usize, image: &Image<'_>) -> Offer {
     insert(server, bytes, Bytes::Lent(bytes.as_ptr() as usize, bytes.len()))
 }
 
-/// Offers what a copy brings to a device, whose bytes the program leaves as they are until the offer is settled.
+/// Offers what a copy brings to a device, whose bytes the program leaves as they are until the offer is
+/// settled.
 pub fn lend_data(server: usize, bytes: &[u8]) -> Offer {
     let data = Bytes::Data(bytes.as_ptr() as usize, bytes.len());
     insert_named(server, bytes.len(), blake3::hash(bytes), data)

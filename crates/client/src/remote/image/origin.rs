@@ -1,6 +1,7 @@
 //! Which part of which file is mapped where an image lies?
 //!
-//! The images of libraries are parts of their files, and large: where one comes from is found without touching it.
+//! The images of libraries are parts of their files, and large: where one comes from is found without
+//! touching it.
 
 use crate::locks::{Mutex, rank};
 use core::ffi::{c_int, c_void};
@@ -47,8 +48,8 @@ struct Segment {
     unloads: u64,
 }
 
-/// Where `length` bytes at `address` come from; nothing when they are not a part of a loaded program or library that
-/// nobody can have changed in memory.
+/// Where `length` bytes at `address` come from; nothing when they are not a part of a loaded program or
+/// library that nobody can have changed in memory.
 pub fn of(address: *const u8, length: usize) -> Option<Origin> {
     let Segment { base, offset, unloads } = segment(address as usize, length)?;
     let mut objects = OBJECTS.lock();

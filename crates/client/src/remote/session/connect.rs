@@ -27,9 +27,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Instant;
 
-/// Opens the sessions if they are not open yet. When there is no server, or none has a device for us, the program
-/// learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the log. `above` hears from
-/// the sessions.
+/// Opens the sessions if they are not open yet. When there is no server, or none has a device for us, the
+/// program learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the
+/// log. `above` hears from the sessions.
 pub fn open(above: &'static dyn Above) -> Result<(), CUresult> {
     /// What went wrong last time, so that a program that tries again and again logs it once.
     static SAID: Mutex<rank::ConnectionMessages, String> = Mutex::new(String::new());
@@ -67,12 +67,12 @@ struct Granted {
     started: Instant,
 }
 
-/// What became of asking for a session before `cuInit`: the runtime asks for the driver's version first, and refuses to
-/// start when it is older than itself.
+/// What became of asking for a session before `cuInit`: the runtime asks for the driver's version first, and
+/// refuses to start when it is older than itself.
 static HELD: Mutex<rank::HeldConnections, Option<Result<Vec<Granted>, String>>> = Mutex::new(None);
 
-/// The oldest driver version of the servers, when no session is open yet; nothing when there is no server. The
-/// sessions that this takes are kept for `cuInit`.
+/// The oldest driver version of the servers, when no session is open yet; nothing when there is no server.
+/// The sessions that this takes are kept for `cuInit`.
 pub fn early_driver_version() -> Option<i32> {
     let mut held = HELD.lock();
     watch_process();
@@ -91,7 +91,8 @@ fn watch_process() {
 
 /// Lets go, in a forked child, of sessions that its parent keeps for its own `cuInit`.
 fn abandon_held_after_fork() {
-    // Another thread of the parent may have held the lock: then the child keeps a connection that it never uses.
+    // Another thread of the parent may have held the lock: then the child keeps a connection that it never
+    // uses.
     let Some(mut held) = HELD.try_lock() else { return };
     if let Some(Ok(granted)) = held.take() {
         granted.iter().for_each(|granted| granted.opened.link.abandon_after_fork());

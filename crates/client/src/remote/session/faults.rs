@@ -48,8 +48,8 @@ impl Faults {
     /// Fails when nothing can be done any more.
     #[inline]
     pub fn check(&self) -> Result<(), CUresult> {
-        // Sequentially consistent: a caller that has said it waits, and the thread that ends all waits after it
-        // has recorded the loss, must not both miss each other.
+        // Sequentially consistent: a caller that has said it waits, and the thread that ends all waits after
+        // it has recorded the loss, must not both miss each other.
         result(self.sticky.load(Ordering::SeqCst))
     }
 

@@ -1,10 +1,11 @@
 //! The sessions with servers: opening them, and sending commands.
 //!
-//! A program has one session for each server that it names, opened by `cuInit`, never before. They are never freed:
-//! destructors of the program call us after everything else is gone. A context belongs to a session and its handle says
-//! to which, so that every command finds its way by the context that it names anyway. What a session has of its own is
-//! in [`Session`]: link, replies, errors, tickets, plans for copies. Everything else of this library is the program's:
-//! its objects know their context, and with it their session.
+//! A program has one session for each server that it names, opened by `cuInit`, never before. They are never
+//! freed: destructors of the program call us after everything else is gone. A context belongs to a session
+//! and its handle says to which, so that every command finds its way by the context that it names anyway.
+//! What a session has of its own is in [`Session`]: link, replies, errors, tickets, plans for copies.
+//! Everything else of this library is the program's: its objects know their context, and with it their
+//! session.
 
 pub mod connect;
 pub mod faults;
@@ -73,7 +74,8 @@ pub struct Session {
     /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
     pub launches_wait: bool,
     started: Instant,
-    /// Held while the command of a copy from a device is put in line, so that such copies are known in the order of their commands.
+    /// Held while the command of a copy from a device is put in line, so that such copies are known in the
+    /// order of their commands.
     pub copies_from_device: Mutex<rank::CopiesFromDevice, ()>,
     /// Whether network cards reach the devices' memory.
     direct: Direct,
@@ -134,7 +136,8 @@ pub fn all() -> impl Iterator<Item = &'static Session> {
     (0..MOST_SERVERS).map_while(|server| with(server).ok())
 }
 
-/// Says at compile time that a command needs nothing before it: neither captures nor memory with a mirror have a say.
+/// Says at compile time that a command needs nothing before it: neither captures nor memory with a mirror
+/// have a say.
 const fn needs_nothing_before(opcode: Opcode) {
     assert!(
         !opcode.concerns_captures() && !opcode.is_in_stream(),
@@ -158,7 +161,8 @@ pub fn call_in<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Repl
     call_reading(context, request, |input| input.value())
 }
 
-/// Sends a command of `context` that needs nothing before it, waits for its reply and lets `read` take the results from it.
+/// Sends a command of `context` that needs nothing before it, waits for its reply and lets `read` take the
+/// results from it.
 pub fn call_reading<C: Call, R>(
     context: Handle<Context>,
     request: &C,
@@ -188,8 +192,9 @@ impl Session {
         self.server
     }
 
-    /// Puts a command in line, which nobody waits for; [`faults`](Self::faults) have been looked at, and what it needs is before it.
-    /// `in_line` is called when it has its place, before any later command gets its own. It may not use the link.
+    /// Puts a command in line, which nobody waits for; [`faults`](Self::faults) have been looked at, and what
+    /// it needs is before it. `in_line` is called when it has its place, before any later command gets its
+    /// own. It may not use the link.
     #[inline]
     pub fn append<C: Call<Reply = ()>>(
         &self,
@@ -205,11 +210,12 @@ impl Session {
         self.link.append(encode).map_err(|_| LOST)
     }
 
-    /// Sends a command, waits for its reply and lets `read` take the results from it; [`faults`](Self::faults) have been taken,
-    /// and what it needs is before it.
+    /// Sends a command, waits for its reply and lets `read` take the results from it;
+    /// [`faults`](Self::faults) have been taken, and what it needs is before it.
     ///
-    /// An error of an earlier posted call is reported here: before the command is sent when it is known by then, and
-    /// after the reply when the command has no results or failed. So a command that made something is not forgotten.
+    /// An error of an earlier posted call is reported here: before the command is sent when it is known by
+    /// then, and after the reply when the command has no results or failed. So a command that made something
+    /// is not forgotten.
     pub fn ask<C: Call, R>(
         &self,
         context: Handle<Context>,
@@ -319,7 +325,8 @@ impl Session {
         })
     }
 
-    /// Shows how an upload of `bytes` gets on, while the result lives; for uploads and terminals that merit it.
+    /// Shows how an upload of `bytes` gets on, while the result lives; for uploads and terminals that merit
+    /// it.
     pub fn watch_upload(&self, bytes: usize) -> Option<Upload> {
         Upload::watch(&self.link, bytes as u64)
     }

@@ -1,7 +1,7 @@
 //! A bar on standard error for a long upload, so that nobody takes a slow network for a hang.
 //!
-//! It shows only when standard error is a terminal, the upload is large, and it has taken a while already; nothing of
-//! it remains on the screen.
+//! It shows only when standard error is a terminal, the upload is large, and it has taken a while already;
+//! nothing of it remains on the screen.
 
 use causeway_link::Link;
 use causeway_sync::threads;

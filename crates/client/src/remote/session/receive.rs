@@ -83,8 +83,8 @@ impl Session {
         }
     }
 
-    /// Deals with the replies at the front of a frame; how many bytes they are. Anything else may take longer, or need what the
-    /// calling thread holds while it waits.
+    /// Deals with the replies at the front of a frame; how many bytes they are. Anything else may take
+    /// longer, or need what the calling thread holds while it waits.
     fn take_replies(&self, body: &[u8]) -> usize {
         let mut messages = Messages::<WorkerMessage<'_>>::new(body);
         loop {
@@ -96,7 +96,8 @@ impl Session {
         }
     }
 
-    /// Receives until the reply that the calling thread waits for is there, or for as long as it makes sense to stay awake for one.
+    /// Receives until the reply that the calling thread waits for is there, or for as long as it makes sense
+    /// to stay awake for one.
     pub(super) fn look_for_reply(&self, waiting: &Waiting<'_>) {
         let patience = awake::while_waited_for();
         if patience.is_zero() {
@@ -120,8 +121,8 @@ impl Session {
 
     /// Nothing can be done any more: every call that waits, and every later one, fails.
     pub(super) fn lose(&self, why: core::fmt::Arguments<'_>) {
-        // Said before any call can fail because of it: a program that ends at its first error must not end before
-        // the reason is on its standard error. Who comes second waits here for the first.
+        // Said before any call can fail because of it: a program that ends at its first error must not end
+        // before the reason is on its standard error. Who comes second waits here for the first.
         self.end.call_once(|| {
             let concerned = match super::all().count() {
                 0 | 1 => String::new(),
@@ -144,8 +145,8 @@ enum OutputStream {
     Error,
 }
 
-/// What kernels print goes through the program's own `stdout` and `stderr`, so that it appears in order with what the
-/// program itself prints, as with a GPU of its own.
+/// What kernels print goes through the program's own `stdout` and `stderr`, so that it appears in order with
+/// what the program itself prints, as with a GPU of its own.
 fn print(stream: OutputStream, bytes: &[u8]) {
     unsafe extern "C" {
         static stdout: *mut libc::FILE;

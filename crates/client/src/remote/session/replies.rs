@@ -1,11 +1,11 @@
 //! From a waiting call to its reply.
 //!
-//! A call number names a slot and one use of it, so a late or invented reply finds nobody waiting. A thread that waits mostly
-//! [receives](causeway_link::Reception) its reply itself, and finds it in its slot. Otherwise two threads meet at one, the
-//! one that receives and the one that waits. While both are awake all that passes between them is the line of the
-//! processor's caches in which the slot lies, once each way: when replies had memory of their own, and each slot a handle of
-//! the thread to be woken, a wait for a thread that delivers at once took 860 ns, and takes 230 to 310 now (two processors of an AMD EPYC,
-//! 2026-11-23).
+//! A call number names a slot and one use of it, so a late or invented reply finds nobody waiting. A thread
+//! that waits mostly [receives](causeway_link::Reception) its reply itself, and finds it in its slot.
+//! Otherwise two threads meet at one, the one that receives and the one that waits. While both are awake all
+//! that passes between them is the line of the processor's caches in which the slot lies, once each way: when
+//! replies had memory of their own, and each slot a handle of the thread to be woken, a wait for a thread
+//! that delivers at once took 860 ns, and takes 230 to 310 now (two processors of an AMD EPYC, 2026-11-23).
 
 use crate::locks::{Mutex, rank};
 use causeway_api::sys::CUresult;
@@ -102,7 +102,8 @@ impl Replies {
         outcome.status = status;
         outcome.payload.clear();
         outcome.payload.extend_from_slice(payload);
-        // Unlocked first: who waits takes it at once. When the link ends meanwhile this call may be told that instead.
+        // Unlocked first: who waits takes it at once. When the link ends meanwhile this call may be told that
+        // instead.
         drop(outcome);
         slot.waiting.end(number)
     }

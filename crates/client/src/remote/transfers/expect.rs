@@ -26,8 +26,9 @@ impl Carrier for Session {
     }
 }
 
-/// Prepares to receive a transfer for a copy at the end of `stream`, which `threads` threads may write; the command that makes the server send it
-/// comes after, and nothing else of the session's copies may come between.
+/// Prepares to receive a transfer for a copy at the end of `stream`, which `threads` threads may write; the
+/// command that makes the server send it comes after, and nothing else of the session's copies may come
+/// between.
 ///
 /// # Safety
 /// The memory that `landing` means must be valid for writes until the transfer is done.

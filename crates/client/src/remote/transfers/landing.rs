@@ -15,8 +15,8 @@ pub type Spread = Box<dyn FnOnce(&[u8]) + Send>;
 pub enum Landing {
     /// Straight into memory of the program: address and length.
     Direct(*mut u8, usize),
-    /// Into a buffer of this many bytes that is then given to the function, which spreads it over the program's
-    /// memory from the first address to the second.
+    /// Into a buffer of this many bytes that is then given to the function, which spreads it over the
+    /// program's memory from the first address to the second.
     Spread { length: usize, start: usize, end: usize, spread: Spread },
 }
 
@@ -42,7 +42,8 @@ pub unsafe fn destination(
 ) -> Destination {
     let transfer = transfer.clone();
     match landing {
-        // SAFETY: valid until the transfer is done, as this function demands; it is done when the callback has run.
+        // SAFETY: valid until the transfer is done, as this function demands; it is done when the callback
+        // has run.
         Landing::Direct(address, length) if !is_held => unsafe {
             Destination::raw(address, length, move |outcome| transfer.ended(outcome))
         },
@@ -59,8 +60,8 @@ pub unsafe fn destination(
                     (outcome, _) => transfer.ended(outcome),
                 }
             };
-            // SAFETY: the program's memory is valid until the transfer is done, as this function demands, and the bounce buffer as long
-            // as `place`, which the callback holds.
+            // SAFETY: the program's memory is valid until the transfer is done, as this function demands, and
+            // the bounce buffer as long as `place`, which the callback holds.
             unsafe { Destination::chosen(place, length, on_end) }
         }
         Landing::Spread { length, spread, .. } => {
@@ -77,7 +78,8 @@ struct InTurn {
     number: u64,
     address: *mut u8,
     length: usize,
-    /// Decided once, when the first bytes come: chunks come on several threads at a time, and all go the same way. Nothing in it is in place.
+    /// Decided once, when the first bytes come: chunks come on several threads at a time, and all go the same
+    /// way. Nothing in it is in place.
     bounce: OnceLock<Option<Bounce>>,
 }
 

@@ -1,10 +1,10 @@
 //! Memory of the program that kernels reach, although they run on another machine.
 //!
-//! The server has a *mirror* of such memory. What the program has written goes there before work is given to the
-//! device, and what kernels have written comes back before a call returns that waits for them. So either side sees
-//! what the other wrote before such a call; a kernel and the program cannot follow each other's writes while both
-//! run. Memory of which no kernel has the address has no mirror and costs nothing. Pinned memory of a program that is on
-//! the server's own host needs none: it is the server's, too.
+//! The server has a *mirror* of such memory. What the program has written goes there before work is given to
+//! the device, and what kernels have written comes back before a call returns that waits for them. So either
+//! side sees what the other wrote before such a call; a kernel and the program cannot follow each other's
+//! writes while both run. Memory of which no kernel has the address has no mirror and costs nothing. Pinned
+//! memory of a program that is on the server's own host needs none: it is the server's, too.
 //!
 //! | Module | Question it answers |
 //! |---|---|
@@ -73,8 +73,8 @@ pub fn reaches(address: u64) -> bool {
     host_address(address).is_some() || device_address(address as usize).is_some()
 }
 
-/// The place of a copy by a server, on its device if it lies in memory that this reaches: there it is in order with
-/// kernels. To the other servers such memory is the program's like any other.
+/// The place of a copy by a server, on its device if it lies in memory that this reaches: there it is in
+/// order with kernels. To the other servers such memory is the program's like any other.
 pub fn place(server: usize, place: Place) -> Place {
     regions::place(server, shared::place(server, mapped_place(server, place)))
 }
@@ -90,8 +90,8 @@ fn mapped_place(server: usize, place: Place) -> Place {
     }
 }
 
-/// Makes mirrors of the pinned memory that the parameters of a launch lead to. Words that only look like addresses
-/// of such memory cost a mirror and do no harm.
+/// Makes mirrors of the pinned memory that the parameters of a launch lead to. Words that only look like
+/// addresses of such memory cost a mirror and do no harm.
 #[inline]
 pub fn note_parameters(parameters: &[u8]) -> Result<(), CUresult> {
     if !host_window::is_used() {

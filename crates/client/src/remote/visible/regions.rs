@@ -18,11 +18,12 @@ use core::ops;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be held.
+/// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be
+/// held.
 const MOST_CHANGES: usize = 256 << 10;
 
-/// Memory of up to this size is compared before each command; asking the system which of its pages were written to takes
-/// longer (16 KiB are compared in about 0.3 us).
+/// Memory of up to this size is compared before each command; asking the system which of its pages were
+/// written to takes longer (16 KiB are compared in about 0.3 us).
 const MOST_COMPARED: usize = 16 << 10;
 
 /// Memory with a mirror.
@@ -44,7 +45,8 @@ struct Region {
 #[derive(Default)]
 struct Views {
     ranges: Vec<ops::Range<usize>>,
-    /// Whether one was taken away since changes were last looked for: what was written there the system does not tell any more.
+    /// Whether one was taken away since changes were last looked for: what was written there the system does
+    /// not tell any more.
     is_any_gone: bool,
 }
 
@@ -73,8 +75,8 @@ pub fn is_any() -> bool {
     MIRRORED.any.load(Ordering::Relaxed)
 }
 
-/// To be called before each command is sent to a server: one that the device may use memory for comes after what the
-/// program has written to that memory.
+/// To be called before each command is sent to a server: one that the device may use memory for comes after
+/// what the program has written to that memory.
 #[inline]
 pub fn before(server: usize, opcode: Opcode) -> Result<(), CUresult> {
     if opcode.is_in_stream() { send(server) } else { Ok(()) }
@@ -95,7 +97,8 @@ pub fn fetch(server: usize) -> Result<(), CUresult> {
 /// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
 pub fn mirror(range: &Range) -> Result<u64, CUresult> {
     let address = if host_window::contains(range.base) { range.base as u64 } else { 0 };
-    // What a network card writes there without this process is noticed by nobody; copies that begin later go to the mirror.
+    // What a network card writes there without this process is noticed by nobody; copies that begin later go
+    // to the mirror.
     transfers::wait_for_writes(range.base, range.base + range.size);
     create(range.context, range.base, range.room, address, false)
 }
@@ -123,8 +126,8 @@ pub fn create(
     })
 }
 
-/// Has a server mirror an allocation of its host, all of whose bytes, zeros as yet, lie at `host` in this process. The program
-/// has it where [`add_view`] says.
+/// Has a server mirror an allocation of its host, all of whose bytes, zeros as yet, lie at `host` in this
+/// process. The program has it where [`add_view`] says.
 pub fn mirror_allocation(
     nowhere: Handle<Context>,
     allocation: Handle<Allocation>,
@@ -168,8 +171,8 @@ fn with_views(host: usize, change: impl FnOnce(&mut Views, &mut bool)) {
     }
 }
 
-/// Takes note of a mirror that the server has made at the address that the memory, all zeros, has here. What the
-/// mirror holds comes at once.
+/// Takes note of a mirror that the server has made at the address that the memory, all zeros, has here. What
+/// the mirror holds comes at once.
 pub fn adopt(context: Handle<Context>, host: usize, size: usize) -> Result<(), CUresult> {
     with(|regions| {
         if !regions.by_host.contains_key(&host) {
@@ -228,8 +231,8 @@ pub fn host_address(device: u64) -> Option<usize> {
     Some(region.host + (device - start) as usize)
 }
 
-/// The place of a copy by a server, on the device if it lies in memory with a mirror there: there it is in order with
-/// kernels.
+/// The place of a copy by a server, on the device if it lies in memory with a mirror there: there it is in
+/// order with kernels.
 pub fn place(server: usize, place: Place) -> Place {
     let Place::Host(host) = place else { return place };
     if !is_any() {
@@ -259,8 +262,8 @@ impl Regions {
         (device - start < region.known.len() as u64).then_some((start, region))
     }
 
-    /// Where the memory from `first` to `last` is on the device, if all of it lies in one region: the start of the
-    /// region, and the address of `first`.
+    /// Where the memory from `first` to `last` is on the device, if all of it lies in one region: the start
+    /// of the region, and the address of `first`.
     fn device_of(&self, first: usize, last: usize) -> Option<(u64, u64)> {
         let (&host, &device) = self.by_host.range(..=first).next_back()?;
         let size = self.by_device.get(&device)?.known.len();
@@ -294,8 +297,8 @@ impl Regions {
         {
             changes.separate();
             region.visit_written(|known, host, stretch| {
-                // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees it, which
-                // takes the region out first.
+                // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees
+                // it, which takes the region out first.
                 let find = |known: &mut [u8], start, end, changes: &mut Changes| unsafe {
                     find_changes(host as *const u8, known, start, end, |at, bytes| {
                         changes.add(device + at as u64, bytes);
@@ -349,8 +352,9 @@ impl Regions {
         outcome
     }
 
-    /// Makes the pages of a long stretch whose bytes are about to come. The system gives no huge pages to memory in which it notes
-    /// written ones, and to make 1 MiB of small ones takes 2 ms where eight threads do so (a virtual machine with an H100, 2026-11-24).
+    /// Makes the pages of a long stretch whose bytes are about to come. The system gives no huge pages to
+    /// memory in which it notes written ones, and to make 1 MiB of small ones takes 2 ms where eight threads
+    /// do so (a virtual machine with an H100, 2026-11-24).
     fn make_pages(&mut self, stretch: &MemoryStretch) {
         let Some((start, region)) = self.by_device.range_mut(..=stretch.address).next_back() else { return };
         let size = region.known.len();
@@ -362,7 +366,8 @@ impl Regions {
         if !region.is_watched || range.is_empty() || region.views.is_some() {
             return;
         }
-        // Afterwards all of these pages count as written, so that nothing which the program writes meanwhile is lost.
+        // Afterwards all of these pages count as written, so that nothing which the program writes meanwhile
+        // is lost.
         written::unwatch(range.clone());
         pages::populate(range.start, range.len(), Access::Write);
         region.is_watched = written::watch(range.clone());
@@ -378,8 +383,8 @@ impl Regions {
         let Some(known) = region.known.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) else {
             return;
         };
-        // SAFETY: the memory has as many bytes as the known, which has these; it is the program's promise that it is
-        // writable, and it stays mapped until the program frees it.
+        // SAFETY: the memory has as many bytes as the known, which has these; it is the program's promise
+        // that it is writable, and it stays mapped until the program frees it.
         unsafe { stretches::merge(region.host + at, known, bytes) };
     }
 }
@@ -418,7 +423,8 @@ impl Region {
             return;
         }
         if self.is_watched {
-            // Pages at the ends may be shared with another region, which takes the note of their being written.
+            // Pages at the ends may be shared with another region, which takes the note of their being
+            // written.
             let pages = written::pages(start..end);
             let whole = if pages.start < start { pages.start + written::PAGE } else { start }.min(end)
                 ..if pages.end > end { pages.end - written::PAGE } else { end }.max(start);

@@ -1,5 +1,6 @@
-//! Pinned memory of a program on the server's own host: the worker has the very same bytes at the same address. Kernels and
-//! copies use them where they are, there is nothing to mirror, and a kernel and the program may follow each other's writes.
+//! Pinned memory of a program on the server's own host: the worker has the very same bytes at the same
+//! address. Kernels and copies use them where they are, there is nothing to mirror, and a kernel and the
+//! program may follow each other's writes.
 
 use crate::log::info;
 use crate::model::host_memory;

@@ -1,4 +1,5 @@
-//! Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads.
+//! Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place
+//! by several threads.
 
 use crate::model::host_window::HUGE_PAGE;
 use crate::model::transfers::{self, Transfer};
@@ -61,8 +62,8 @@ pub fn visit_unequal(
     let compared = &*known;
     copiers::share(count, THREADS, host as *const u8, |number| {
         let range = part(number);
-        // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees it, which takes it out of the
-        // table first. What another thread writes at this moment is compared as it comes.
+        // SAFETY: the memory has as many bytes as the known, and is mapped until the program frees it, which
+        // takes it out of the table first. What another thread writes at this moment is compared as it comes.
         let memory = unsafe { core::slice::from_raw_parts((host + range.start) as *const u8, range.len()) };
         differs[number].store(memory != &compared[range], Ordering::Relaxed);
     });
@@ -71,10 +72,12 @@ pub fn visit_unequal(
     }
 }
 
-/// Puts those bytes of `new` into the memory at `host` that differ from `known`, and brings `known` up to date.
+/// Puts those bytes of `new` into the memory at `host` that differ from `known`, and brings `known` up to
+/// date.
 ///
 /// # Safety
-/// The memory must be writable for as many bytes as `new` has. Others may write to other bytes of it meanwhile.
+/// The memory must be writable for as many bytes as `new` has. Others may write to other bytes of it
+/// meanwhile.
 pub unsafe fn merge(host: usize, known: &mut [u8], new: &[u8]) {
     let parts: Vec<_> = known.chunks_mut(PART).zip(new.chunks(PART)).map(Mutex::new).collect();
     copiers::share(parts.len(), THREADS, host as *const u8, |number| {

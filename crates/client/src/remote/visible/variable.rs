@@ -23,8 +23,8 @@ pub fn adopt(server: usize, address: CUdeviceptr, size: usize) -> Result<(), CUr
             }
         }
     }
-    // SAFETY: the pages are mapped, and nobody has the variable's address yet. What an earlier variable in its place
-    // left must not look like something that the program has written.
+    // SAFETY: the pages are mapped, and nobody has the variable's address yet. What an earlier variable in
+    // its place left must not look like something that the program has written.
     unsafe { core::ptr::write_bytes(host as *mut u8, 0, size) };
     regions::adopt(Handle::null_of(server), host, size)
 }

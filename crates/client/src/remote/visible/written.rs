@@ -1,9 +1,10 @@
 //! Which pages of mirrored memory the program has written to.
 //!
-//! The kernel notes that for us: `userfaultfd` in its asynchronous write-protecting mode, asked by the `PAGEMAP_SCAN`
-//! request (Linux 6.7). Nobody is interrupted, system calls that write into the memory are noted like stores, and no
-//! signal handler is needed. Where the kernel cannot or may not do that (older ones, seccomp filters of containers,
-//! memory that is a mapped file), every page counts as written and is compared.
+//! The kernel notes that for us: `userfaultfd` in its asynchronous write-protecting mode, asked by the
+//! `PAGEMAP_SCAN` request (Linux 6.7). Nobody is interrupted, system calls that write into the memory are
+//! noted like stores, and no signal handler is needed. Where the kernel cannot or may not do that (older
+//! ones, seccomp filters of containers, memory that is a mapped file), every page counts as written and is
+//! compared.
 
 use crate::log::info;
 use core::ops::Range;
@@ -103,8 +104,9 @@ pub fn unwatch(range: Range<usize>) {
     }
 }
 
-/// Calls `each` with the stretches of `range`, which is watched, that were written to since this was last asked;
-/// a page of the ends counts as a whole. `false` where the kernel does not say: the whole range may be written.
+/// Calls `each` with the stretches of `range`, which is watched, that were written to since this was last
+/// asked; a page of the ends counts as a whole. `false` where the kernel does not say: the whole range may be
+/// written.
 pub fn written(range: Range<usize>, mut each: impl FnMut(Range<usize>)) -> bool {
     const MOST_REGIONS: usize = 64;
     let Some(watcher) = watcher() else { return false };
@@ -139,7 +141,8 @@ pub fn written(range: Range<usize>, mut each: impl FnMut(Range<usize>)) -> bool 
 
 impl Watcher {
     fn new() -> io::Result<Self> {
-        // With this flag no privilege is needed. It is about faults that wait for somebody, of which there are none.
+        // With this flag no privilege is needed. It is about faults that wait for somebody, of which there
+        // are none.
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | kernel::USER_MODE_ONLY;
         // SAFETY: the call takes a number and makes a descriptor.
         let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -156,8 +159,8 @@ impl Watcher {
 }
 
 fn request_to<T>(descriptor: RawFd, request: libc::c_ulong, argument: &mut T) -> io::Result<i32> {
-    // SAFETY: every request here comes with the structure that the kernel reads and writes for it, and whatever
-    // that leads to is a local of the caller.
+    // SAFETY: every request here comes with the structure that the kernel reads and writes for it, and
+    // whatever that leads to is a local of the caller.
     let result = unsafe { libc::ioctl(descriptor, request, core::ptr::from_mut(argument)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

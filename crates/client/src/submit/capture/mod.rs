@@ -1,8 +1,8 @@
 //! Stream capture: work that is put into a captured stream becomes nodes of a graph, here in the client.
 //!
-//! A command that reaches the session for a captured stream is turned into a node by [`take`], whoever sent it; one
-//! that cannot be a node is refused. So the server never hears of a capture, and the threads of a program are the only
-//! ones to which the modes of capture apply.
+//! A command that reaches the session for a captured stream is turned into a node by [`take`], whoever sent
+//! it; one that cannot be a node is refused. So the server never hears of a capture, and the threads of a
+//! program are the only ones to which the modes of capture apply.
 
 mod commands;
 mod info;
@@ -124,8 +124,8 @@ fn require_nodes(world: &World, graph: Handle<Graph>, tips: &[Edge]) -> Result<(
     Ok(())
 }
 
-/// Ends the capture that began with a stream and gives the graph. The capture is over even if that fails, unless it
-/// began with another stream.
+/// Ends the capture that began with a stream and gives the graph. The capture is over even if that fails,
+/// unless it began with another stream.
 pub fn end(state: &StreamState) -> Result<Handle<Graph>, CUresult> {
     if state.is_legacy() {
         refuse_implicit()?;
@@ -189,8 +189,8 @@ pub fn of(state: &StreamState) -> u64 {
     state.capture.load(Ordering::Acquire)
 }
 
-/// A stream is destroyed. A capture that began with it is over; one that it joined goes on, and needs its work to be
-/// joined as before.
+/// A stream is destroyed. A capture that began with it is over; one that it joined goes on, and needs its
+/// work to be joined as before.
 pub fn stream_ends(state: &StreamState) {
     let id = of(state);
     if id == 0 {

@@ -45,8 +45,9 @@ impl Capture {
     }
 }
 
-/// The kernel of a launch as a node has it, and whether it may overlap with what is before it (programmatic stream
-/// serialization), which edges say in a graph. Attributes of streams that a launch may have mean nothing to a node.
+/// The kernel of a launch as a node has it, and whether it may overlap with what is before it (programmatic
+/// stream serialization), which edges say in a graph. Attributes of streams that a launch may have mean
+/// nothing to a node.
 fn as_node(kernel: &Kernel) -> Result<(Work, bool), CUresult> {
     let serialization = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION.0;
     let overlaps = |attribute: &LaunchAttribute| attribute.id == serialization && attribute.value[0] != 0;
@@ -55,8 +56,8 @@ fn as_node(kernel: &Kernel) -> Result<(Work, bool), CUresult> {
     Ok((Work::Kernel(node.into()), kernel.attributes.iter().any(overlaps)))
 }
 
-/// An event is recorded in a captured stream: it names the point, and nothing is recorded. `external` asks for a
-/// node that records it at every launch.
+/// An event is recorded in a captured stream: it names the point, and nothing is recorded. `external` asks
+/// for a node that records it at every launch.
 pub fn record(state: &StreamState, event: Handle<Event>, external: bool) -> Result<(), CUresult> {
     change(state, |capture, world| {
         if external {
@@ -99,8 +100,8 @@ pub fn join(state: &StreamState, id: u64, event: Handle<Event>) -> Result<(), CU
     Ok(())
 }
 
-/// A captured stream waits for an event that was recorded outside: with `external` at every launch, else the order of
-/// the capture would depend on what is not in it.
+/// A captured stream waits for an event that was recorded outside: with `external` at every launch, else the
+/// order of the capture would depend on what is not in it.
 pub fn wait_outside(state: &StreamState, event: Handle<Event>, external: bool) -> Result<(), CUresult> {
     if external {
         return add(state, Work::Wait(event));

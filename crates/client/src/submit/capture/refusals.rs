@@ -36,8 +36,8 @@ pub fn refuse_invalid(state: &StreamState) -> Result<(), CUresult> {
     }
 }
 
-/// Passes on the error of a command that was refused before it came to its stream; it spoils a capture of the stream,
-/// and what spoiled that before counts more.
+/// Passes on the error of a command that was refused before it came to its stream; it spoils a capture of the
+/// stream, and what spoiled that before counts more.
 pub fn spoil_with(stream: Handle<Stream>, outcome: Result<(), CUresult>) -> Result<(), CUresult> {
     if outcome.is_err() && any() && !stream.is_null() {
         let state = context::stream(stream)?;
@@ -47,8 +47,8 @@ pub fn spoil_with(stream: Handle<Stream>, outcome: Result<(), CUresult>) -> Resu
     outcome
 }
 
-/// Refuses to wait for a context of which a stream is being captured, whatever the modes of the capture and of the thread, and whichever
-/// thread captures (580, H100).
+/// Refuses to wait for a context of which a stream is being captured, whatever the modes of the capture and
+/// of the thread, and whichever thread captures (580, H100).
 pub fn refuse_context_wait(context: Handle<Context>) -> Result<(), CUresult> {
     if !any() {
         return Ok(());

@@ -16,8 +16,8 @@ use std::sync::Arc;
 const MOST_COURIERS: usize = 32;
 
 impl ContextState {
-    /// A stream of ours in it, for parts of copies whose own stream, `of`, is another server's. Each such stream has its
-    /// own, so that none waits for what another one waits for.
+    /// A stream of ours in it, for parts of copies whose own stream, `of`, is another server's. Each such
+    /// stream has its own, so that none waits for what another one waits for.
     pub fn courier(&self, of: &StreamState) -> Result<Arc<StreamState>, CUresult> {
         let mut couriers = self.couriers.lock();
         let couriers = &mut couriers.of_streams;

@@ -1,7 +1,8 @@
 //! How does a copy get from one server's device to another's when the servers do not reach each other?
 //!
-//! By way of this process, piece by piece. An asynchronous copy stops its stream and is carried out by the thread for host
-//! functions when the stream gets there, so that it is in the order of streams and events like any other.
+//! By way of this process, piece by piece. An asynchronous copy stops its stream and is carried out by the
+//! thread for host functions when the stream gets there, so that it is in the order of streams and events
+//! like any other.
 
 use super::{HostRegion, Mode, Place, copy};
 use crate::log::error;
@@ -75,8 +76,8 @@ fn carry(
             height,
             depth,
         };
-        // SAFETY: the vector has the piece's bytes, and is not touched before both calls have returned, which, being
-        // synchronous, are done with it then.
+        // SAFETY: the vector has the piece's bytes, and is not touched before both calls have returned,
+        // which, being synchronous, are done with it then.
         unsafe {
             copy(Place::Host(here), Place::Device(source), reading, Mode::Synchronous)?;
             copy(Place::Device(destination), Place::Host(here), writing, Mode::Synchronous)?;

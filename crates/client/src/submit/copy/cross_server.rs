@@ -1,10 +1,11 @@
 //! Which server carries a copy out, where devices of several are concerned?
 //!
-//! A copy between the program's memory and a device is that device's server's, whichever stream it is for. A copy between
-//! devices of two servers is the destination's: its device reads the source's memory itself where it reaches it, else its
-//! worker reads from the source's server; no byte of it comes here, unless the servers do not reach each other. Where
-//! the copy's stream is another server's, a stream of ours carries the copy, and the two wait for each other. Synchronous
-//! copies wait here instead, as they are in order with the work of both devices.
+//! A copy between the program's memory and a device is that device's server's, whichever stream it is for. A
+//! copy between devices of two servers is the destination's: its device reads the source's memory itself
+//! where it reaches it, else its worker reads from the source's server; no byte of it comes here, unless the
+//! servers do not reach each other. Where the copy's stream is another server's, a stream of ours carries the
+//! copy, and the two wait for each other. Synchronous copies wait here instead, as they are in order with the
+//! work of both devices.
 
 use super::{Mode, Place, client_relay, copy};
 use crate::log::refuse_use;
@@ -56,8 +57,8 @@ pub(super) unsafe fn route(
     }
 }
 
-/// The context that a place on a device belongs to; nothing for the program's memory, and for addresses that only the
-/// stream's server can judge.
+/// The context that a place on a device belongs to; nothing for the program's memory, and for addresses that
+/// only the stream's server can judge.
 pub(super) fn home(place: &Place) -> Option<Handle<Context>> {
     match place {
         Place::Host(_) => None,

@@ -1,16 +1,17 @@
 //! Which synchronous copies to a device need not be waited for until the device has the bytes?
 //!
-//! A copy can be *published* instead: the server puts all that it gets afterwards behind it, in whichever stream. Its call
-//! returns when the source may change, and whoever asks how far the work before it is waits for it, so that the program
-//! finds what it would find had the copy been waited for. That holds for what this program can ask for: memory that another
-//! process or another server may use is not published. And CUDA's synchronous copies, short ones too, wait for what lies before them
-//! in their stream (4 B to 1 MiB behind a kernel of 20 ms, from pinned, registered and pageable memory; H100, driver 580.159.04, 2026-11-24), so that
-//! such a one is published only where nothing but published copies is under way.
+//! A copy can be *published* instead: the server puts all that it gets afterwards behind it, in whichever
+//! stream. Its call returns when the source may change, and whoever asks how far the work before it is waits
+//! for it, so that the program finds what it would find had the copy been waited for. That holds for what
+//! this program can ask for: memory that another process or another server may use is not published. And
+//! CUDA's synchronous copies, short ones too, wait for what lies before them in their stream (4 B to 1 MiB
+//! behind a kernel of 20 ms, from pinned, registered and pageable memory; H100, driver 580.159.04,
+//! 2026-11-24), so that such a one is published only where nothing but published copies is under way.
 //!
-//! Long copies are published over shared memory alone, where the server has the bytes as soon as they have left the program's
-//! memory: there the call of a pageable copy returns in half the time. Elsewhere it has to be told that they have come, and who
-//! waits for the device afterwards would wait for a second answer (on an H200 up to 18 us less for the call and up to 25
-//! more for both, 2026-11-23).
+//! Long copies are published over shared memory alone, where the server has the bytes as soon as they have
+//! left the program's memory: there the call of a pageable copy returns in half the time. Elsewhere it has to
+//! be told that they have come, and who waits for the device afterwards would wait for a second answer (on an
+//! H200 up to 18 us less for the call and up to 25 more for both, 2026-11-23).
 
 use crate::model::context::{self, ContextState};
 use crate::model::stream::StreamState;
@@ -21,12 +22,12 @@ use crate::submit::virtual_memory;
 use causeway_api::types::DevicePlace;
 use std::sync::Arc;
 
-/// How many commands may be unfinished before a copy that is published. The server holds a copy back, and publishes it later, when
-/// its stream has more commands than the driver takes.
+/// How many commands may be unfinished before a copy that is published. The server holds a copy back, and
+/// publishes it later, when its stream has more commands than the driver takes.
 const MOST_BEFORE: u64 = 400;
 
-/// Whether a synchronous copy to this place may be published. An address that we do not know is judged by the server, and the
-/// caller must hear of it.
+/// Whether a synchronous copy to this place may be published. An address that we do not know is judged by the
+/// server, and the caller must hear of it.
 pub(super) fn is_possible(destination: &DevicePlace) -> bool {
     let is_known = match destination {
         DevicePlace::Memory(region) => virtual_memory::is_writable(region.address),
@@ -71,8 +72,8 @@ impl EarlyReturn {
         }
     }
 
-    /// The copy's commands have been sent by this thread, the last one as published. Whether that is all that was put in line: what
-    /// another thread may have put between them has to be waited for.
+    /// The copy's commands have been sent by this thread, the last one as published. Whether that is all that
+    /// was put in line: what another thread may have put between them has to be waited for.
     pub fn end(self, commands: u64) -> bool {
         let newest = completion::of_thread();
         let is_all = newest == self.before + commands;

@@ -1,7 +1,9 @@
-//! Copies to a device that the server's network card reads out of this process's memory, straight into the device's: GPUDirect.
+//! Copies to a device that the server's network card reads out of this process's memory, straight into the
+//! device's: GPUDirect.
 //!
-//! Pinned memory is lent where it is. It must not change before its stream has passed the copy, which CUDA demands anyway, and
-//! it is not freed before the server has given it back. There are no pieces for staging then, so that a command lends much.
+//! Pinned memory is lent where it is. It must not change before its stream has passed the copy, which CUDA
+//! demands anyway, and it is not freed before the server has given it back. There are no pieces for staging
+//! then, so that a command lends much.
 
 use super::pieces::pieces;
 use super::{HostRegion, Mode};
@@ -17,7 +19,8 @@ use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, LentMemory, Payload};
 
-/// Bytes that one command lends: few enough for the program to see it get on, and for the server to bring them to staging after all.
+/// Bytes that one command lends: few enough for the program to see it get on, and for the server to bring
+/// them to staging after all.
 const MOST: usize = 64 << 20;
 
 /// Copies of fewer bytes are not worth it: their stream stops for longer than one more copy of them takes.
@@ -29,8 +32,8 @@ fn is_reached(destination: &DevicePlace) -> bool {
     region.is_contiguous() && memory::find(region.address).is_some_and(|piece| piece.heap.is_some())
 }
 
-/// Whether a copy of contiguous memory of the program is for the server's card to read. `is_stable` says that the memory stays as
-/// it is until the copy is done.
+/// Whether a copy of contiguous memory of the program is for the server's card to read. `is_stable` says that
+/// the memory stays as it is until the copy is done.
 pub(super) fn suits(
     session: &Session,
     destination: &DevicePlace,

@@ -1,15 +1,15 @@
 //! Copies between the program's memory and a device, and within devices.
 //!
-//! *To the device*: the source is read before the call returns, with one exception. An asynchronous copy from pinned
-//! memory is read when its stream reaches it, and what lies ahead there may still change the memory: a host function,
-//! a wait-value that another thread ends, a copy from a device. Then the stream tells us when it gets there, and the
-//! bytes are read and sent at that moment. With nothing of that kind ahead, pinned memory is put in line for the link's
-//! threads, which read it while the program goes on: CUDA forbids the program to change it before the copy is done, and
-//! the copy is not done before the bytes have come. Some synchronous copies return before the device has the bytes, too: they
-//! are *published*.
+//! *To the device*: the source is read before the call returns, with one exception. An asynchronous copy from
+//! pinned memory is read when its stream reaches it, and what lies ahead there may still change the memory: a
+//! host function, a wait-value that another thread ends, a copy from a device. Then the stream tells us when
+//! it gets there, and the bytes are read and sent at that moment. With nothing of that kind ahead, pinned
+//! memory is put in line for the link's threads, which read it while the program goes on: CUDA forbids the
+//! program to change it before the copy is done, and the copy is not done before the bytes have come. Some
+//! synchronous copies return before the device has the bytes, too: they are *published*.
 //!
-//! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is done
-//! waits for them; into pageable memory, and for synchronous copies, the call waits.
+//! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is
+//! done waits for them; into pageable memory, and for synchronous copies, the call waits.
 //!
 //! | Module        | Question it answers                                                              |
 //! |---------------|----------------------------------------------------------------------------------|
@@ -53,7 +53,8 @@ pub use cross_server::{by_courier, home_of};
 pub use sides::{Side, places};
 pub use within::{Contexts, between_contexts};
 
-/// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us of copying.
+/// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us
+/// of copying.
 const SHORT: usize = 4096;
 
 /// When a copying call returns.
@@ -65,8 +66,8 @@ pub enum Mode {
     Asynchronous,
     /// As [`Asynchronous`](Self::Asynchronous), but the source need not wait for its turn in the stream.
     SourceAtOnce,
-    /// As an asynchronous one; memory that is not pinned stays valid and as it is until the stream has passed the copy,
-    /// too, since a launch of a graph copies and not the call that made the copy's node.
+    /// As an asynchronous one; memory that is not pinned stays valid and as it is until the stream has passed
+    /// the copy, too, since a launch of a graph copies and not the call that made the copy's node.
     InGraph,
 }
 
@@ -112,7 +113,8 @@ pub unsafe fn copy(
         copies::count(Direction::FromDevice, By::Common, &host);
     }
     if mode == Mode::Synchronous && uses_source && !is_settled(stream) {
-        // The driver reads so short a source as soon as its own stream is idle, even if others that it is in order with write to it.
+        // The driver reads so short a source as soon as its own stream is idle, even if others that it is in
+        // order with write to it.
         stream.synchronize()?;
     }
     // SAFETY: as this function demands, for all of these.
@@ -136,8 +138,9 @@ pub unsafe fn copy(
     if mode == Mode::Synchronous && in_use() { stream.synchronize() } else { Ok(()) }
 }
 
-/// Whether a synchronous copy may read its source at once, though the device reads the same bytes: it is short, and nothing is under
-/// way that could still write to it. Then the call need not wait for the device to read it.
+/// Whether a synchronous copy may read its source at once, though the device reads the same bytes: it is
+/// short, and nothing is under way that could still write to it. Then the call need not wait for the device
+/// to read it.
 fn is_short_and_settled(source: &Place, stream: &StreamState) -> bool {
     let Place::Host(source) = source else { return false };
     source.bytes() <= SHORT
@@ -145,8 +148,8 @@ fn is_short_and_settled(source: &Place, stream: &StreamState) -> bool {
         && context::state(stream.context).is_ok_and(|context| context.is_idle())
 }
 
-/// A copy within the program's memory. It has its place in the stream like any other, and outside of graphs the call waits for it, as
-/// CUDA's does.
+/// A copy within the program's memory. It has its place in the stream like any other, and outside of graphs
+/// the call waits for it, as CUDA's does.
 ///
 /// # Safety
 /// `destination` must be writable and `source` readable, in a graph until the stream has passed the copy.
@@ -158,8 +161,8 @@ unsafe fn within_host(
 ) -> Result<(), CUresult> {
     let run = Box::new(move || {
         let (destination, source) = (destination, source);
-        // SAFETY: the stream has come to the copy and not passed it, or the caller's own stack holds this; the regions may overlap,
-        // so the bytes go through a buffer.
+        // SAFETY: the stream has come to the copy and not passed it, or the caller's own stack holds this;
+        // the regions may overlap, so the bytes go through a buffer.
         unsafe { destination.unpack(&source.pack(), 1) };
     });
     if mode != Mode::InGraph && is_settled(stream) {
@@ -170,7 +173,8 @@ unsafe fn within_host(
     if mode == Mode::InGraph { Ok(()) } else { stream.synchronize() }
 }
 
-/// Whether nothing is under way that the next command of a stream could have to come behind, as far as is known.
+/// Whether nothing is under way that the next command of a stream could have to come behind, as far as is
+/// known.
 fn is_settled(stream: &StreamState) -> bool {
     !session::are_several()
         && !stream.ahead().is_unsettled()

@@ -9,8 +9,9 @@ use either::Either;
 /// A piece of a copy: its place on the device, and in the program's memory.
 pub type Part = (DevicePlace, HostRegion);
 
-/// Cuts a copy between two places of the same size into pieces of at most `most` bytes. With a direction to `taper` for, as it is
-/// for a copy that goes over the wire, one without gaps has [small pieces](cut_tapered) where the device works alone.
+/// Cuts a copy between two places of the same size into pieces of at most `most` bytes. With a direction to
+/// `taper` for, as it is for a copy that goes over the wire, one without gaps has [small pieces](cut_tapered)
+/// where the device works alone.
 pub fn pieces(
     device: DevicePlace,
     host: HostRegion,

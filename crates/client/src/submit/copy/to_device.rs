@@ -38,7 +38,8 @@ pub(super) unsafe fn to_device(
     let by = if bytes <= INLINE_BYTES { By::Command } else { By::Transfers };
     copies::count(Direction::ToDevice, by, &source);
     let is_pinned = mode == Mode::Asynchronous && (is_deferred || bytes > INLINE_BYTES) && source.is_pinned();
-    // SAFETY: as this function demands; CUDA forbids the program to change the source before the copy is done.
+    // SAFETY: as this function demands; CUDA forbids the program to change the source before the copy is
+    // done.
     unsafe {
         if is_deferred && (mode == Mode::InGraph || is_pinned) {
             return read_later(destination, source, stream);
@@ -128,7 +129,8 @@ unsafe fn put_in_line(
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
     registered::note(session, &source);
-    // Copies that follow one another are carried like one that is as long as all of them, whose ends this one's are not.
+    // Copies that follow one another are carried like one that is as long as all of them, whose ends this
+    // one's are not.
     let ahead = uploads::bytes();
     let plan = plan(session, ahead + source.bytes());
     let carriage = Carriage::planned(&plan, stream.id);
@@ -141,8 +143,8 @@ unsafe fn put_in_line(
         let number = numbers::fresh();
         let length = part.bytes();
         let put = || {
-            // SAFETY: the memory stays readable until the stream has passed the copy, for which the bytes must have come;
-            // and it is not freed before `reading` has been dropped.
+            // SAFETY: the memory stays readable until the stream has passed the copy, for which the bytes
+            // must have come; and it is not freed before `reading` has been dropped.
             let put = unsafe {
                 session.link().post_transfer(number, part.address, length, carriage, Arc::clone(&reading))
             };
@@ -184,7 +186,8 @@ unsafe fn send_now(
         left -= 1;
         post_piece(*place, number, part.bytes(), stream, left == 0 && publication.is_some())
     };
-    // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as it returns.
+    // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as
+    // it returns.
     let carriage =
         Carriage { steady: is_waited_for, spread: is_waited_for, ..Carriage::planned(&plan, stream.id) };
     let numbered = parts.into_iter().map(|part| (numbers::fresh(), part));
@@ -200,8 +203,9 @@ unsafe fn send_now(
     Ok(())
 }
 
-/// Sends pieces, of which the plan says how many are under way at a time, and waits until their bytes have left the
-/// program's memory. What is returned still relies on that memory. `post` sends the command of a piece.
+/// Sends pieces, of which the plan says how many are under way at a time, and waits until their bytes have
+/// left the program's memory. What is returned still relies on that memory. `post` sends the command of a
+/// piece.
 ///
 /// # Safety
 /// The pieces must be readable until the result has been dropped.
@@ -234,8 +238,9 @@ unsafe fn send_pieces(
         {
             free = leave(oldest)?;
         }
-        // A posted copy that is waited for must have its bytes on their way before it is. In shared memory they are there as
-        // soon as they have been sent, so that the server need not put the command aside until they come.
+        // A posted copy that is waited for must have its bytes on their way before it is. In shared memory
+        // they are there as soon as they have been sent, so that the server need not put the command aside
+        // until they come.
         let is_posted_first = !session.is_synchronous() && !session.shares_memory();
         if is_posted_first {
             post(number, &part)?;
@@ -248,8 +253,8 @@ unsafe fn send_pieces(
             buffer
         });
         let start = buffer.as_ref().map_or(region.address.cast_const(), |buffer| buffer.as_ptr());
-        // SAFETY: the piece is readable as this function demands; a buffer is kept, unchanged, until the transfer has been
-        // dropped.
+        // SAFETY: the piece is readable as this function demands; a buffer is kept, unchanged, until the
+        // transfer has been dropped.
         let begun = unsafe { session.link().begin_transfer(number, start, region.bytes(), carriage) };
         let begun = begun.map_err(|_| LOST)?;
         if !is_posted_first {
@@ -284,8 +289,8 @@ unsafe fn read_later(
         .collect();
     let later = numbered.clone();
     let send = Box::new(move || {
-        // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the link
-        // is lost, which every call reports.
+        // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the
+        // link is lost, which every call reports.
         let _ = unsafe { send_pieces(session, later.into_iter(), &plan, carriage, |_, _| Ok(())) };
     });
     let token = callbacks::register(Task::Access { run: send, after: stream.ahead() });

@@ -1,4 +1,5 @@
-//! Copies between places of one server: which command carries them, and in which order are they with the work of both devices?
+//! Copies between places of one server: which command carries them, and in which order are they with the work
+//! of both devices?
 
 use super::cross_server::home;
 use super::{Mode, Place};

@@ -51,9 +51,10 @@ pub fn destroy(on_server: OnServer) -> Result<(), CUresult> {
     send::post_in(on_server.context, &calls::graph_destroy { graph: on_server.graph })
 }
 
-/// The two ends of a copy that the server's graph makes; nothing when it is for the client to see to: the program's memory takes part or no
-/// bytes do, or both ends are in memory that the program and the device reach. As a node such a copy would hold up the thread that launches
-/// the graph until the stream gets there, as the driver makes copies within host memory.
+/// The two ends of a copy that the server's graph makes; nothing when it is for the client to see to: the
+/// program's memory takes part or no bytes do, or both ends are in memory that the program and the device
+/// reach. As a node such a copy would hold up the thread that launches the graph until the stream gets there,
+/// as the driver makes copies within host memory.
 pub fn on_device(copying: &Copying) -> Result<Option<(DevicePlace, DevicePlace)>, CUresult> {
     Ok(match copy::places(&copying.parameters)? {
         Some((Place::Device(destination), Place::Device(source)))
@@ -84,8 +85,8 @@ pub fn is_idle(work: &Work) -> bool {
     matches!(work, Work::Empty | Work::Child(_) | Work::Allocate(_) | Work::Free(_) | Work::Wait(_))
 }
 
-/// Sends nodes in order, each with its place. `numbers` gets the number of each place in the server's graph. Edges
-/// from places that are not in this graph are left out: those nodes are carried out before all of it.
+/// Sends nodes in order, each with its place. `numbers` gets the number of each place in the server's graph.
+/// Edges from places that are not in this graph are left out: those nodes are carried out before all of it.
 pub fn send<'a>(
     world: &mut World,
     on_server: &mut OnServer,

@@ -8,7 +8,8 @@ use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 
-/// Servers: addresses are taken from the session's window and so ask nobody; where there is none, they come with memory.
+/// Servers: addresses are taken from the session's window and so ask nobody; where there is none, they come
+/// with memory.
 #[derive(Debug)]
 pub struct Servers;
 
@@ -28,7 +29,8 @@ impl Backing for Servers {
 
     fn give_back(&self, addresses: &Addresses) {
         if !addresses.is_of_window {
-            // An error of the work before is reported by the stream; the context may be gone, and its memory with it.
+            // An error of the work before is reported by the stream; the context may be gone, and its memory
+            // with it.
             let _ = allocation::free(addresses.base);
         } else if let Ok(window) = address_window::opened(addresses.context.server()) {
             window.give_back(addresses.base, addresses.size);

@@ -43,8 +43,8 @@ pub struct LibraryState {
 
 static LIBRARIES: Registry<Library, LibraryState> = Registry::new();
 
-/// Loads a library, which belongs to no context. The server of the current context has it at once. The others get it
-/// when they need it, if its bytes stay where they are, and else now, too.
+/// Loads a library, which belongs to no context. The server of the current context has it at once. The others
+/// get it when they need it, if its bytes stay where they are, and else now, too.
 pub fn load_library(
     image: &Image<'_>,
     keeper: Keeper,

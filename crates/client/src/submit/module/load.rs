@@ -16,9 +16,9 @@ pub enum Keeper {
     Program,
 }
 
-/// Offers an image to a server and lets `send` send the command that loads it, posted or waiting. The load is posted
-/// when its outcome is certain and the program does not ask what the compiler said. Returns the offer if the bytes
-/// must stay beyond the call.
+/// Offers an image to a server and lets `send` send the command that loads it, posted or waiting. The load is
+/// posted when its outcome is certain and the program does not ask what the compiler said. Returns the offer
+/// if the bytes must stay beyond the call.
 pub(super) fn offer(
     session: &Session,
     image: &Image<'_>,

@@ -1,7 +1,7 @@
 //! Modules, libraries and what is in them: functions, kernels, variables.
 //!
-//! The layout of a function's parameters and its attributes come with its handle, so launching it and asking about
-//! it need no round trip. A function is asked for once a module, however often the program does.
+//! The layout of a function's parameters and its attributes come with its handle, so launching it and asking
+//! about it need no round trip. A function is asked for once a module, however often the program does.
 
 mod function;
 mod library;

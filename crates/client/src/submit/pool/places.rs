@@ -20,7 +20,8 @@ pub enum Place {
     Device(CUdevice),
     /// Pinned memory of the host: of any node, or of the one with this number.
     Host(Option<i32>),
-    /// Managed memory, and where it had better be: the type of the location, and its number where that counts.
+    /// Managed memory, and where it had better be: the type of the location, and its number where that
+    /// counts.
     Managed(u32, i32),
 }
 
@@ -35,7 +36,8 @@ impl Place {
     }
 }
 
-/// The place that a location and a kind of memory mean, for a pool that is made, as a driver (580) judges them.
+/// The place that a location and a kind of memory mean, for a pool that is made, as a driver (580) judges
+/// them.
 pub fn place(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<Place, CUresult> {
     type Type = CUmemLocationType;
     let id = location.id;
@@ -73,8 +75,8 @@ pub fn fixed_place(location: &CUmemLocation, kind: CUmemAllocationType) -> Resul
     }
 }
 
-/// Whether this machine has a NUMA node of this number. Every one has the first; a program may also know the one that a server
-/// names as its device's.
+/// Whether this machine has a NUMA node of this number. Every one has the first; a program may also know the
+/// one that a server names as its device's.
 pub fn is_node(id: i32) -> bool {
     let nearest = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID;
     id == 0

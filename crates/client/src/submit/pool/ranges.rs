@@ -1,7 +1,9 @@
-//! Memory of pools that the program reaches, too: pinned or managed memory, given out in whole ranges of the host window.
+//! Memory of pools that the program reaches, too: pinned or managed memory, given out in whole ranges of the
+//! host window.
 //!
-//! A range that is freed in a stream is this stream's again at once, and another's when the work before the free is known
-//! to be done. What is free is kept for later allocations; the server is asked only for what is new.
+//! A range that is freed in a stream is this stream's again at once, and another's when the work before the
+//! free is known to be done. What is free is kept for later allocations; the server is asked only for what is
+//! new.
 
 use crate::locks::{Mutex, rank};
 use crate::model::address::heap::{Gauge, Stamp};
@@ -87,7 +89,8 @@ impl Free {
         self.since.as_ref().is_none_or(is_past)
     }
 
-    /// Whether `bytes` can be given to a stream of this server from it. Of a range much larger the rest would lie idle.
+    /// Whether `bytes` can be given to a stream of this server from it. Of a range much larger the rest would
+    /// lie idle.
     fn serves(&self, bytes: u64, stream: &StreamState) -> bool {
         let is_same = |stamp: &Stamp| stamp.stream.id == stream.id;
         self.range.bytes >= bytes
@@ -155,8 +158,8 @@ impl Ranges {
         self.state.lock().access.get(&location).copied()
     }
 
-    /// Whether devices reach it. Managed memory is every device's; of the host's, a device that has got access opens it to
-    /// all of its server.
+    /// Whether devices reach it. Managed memory is every device's; of the host's, a device that has got
+    /// access opens it to all of its server.
     fn is_open(&self) -> bool {
         let state = self.state.lock();
         self.kind == Kind::Managed || state.access.values().any(|flags| *flags != 0)
@@ -234,7 +237,8 @@ impl Ranges {
         Ok(Range { base, bytes, context, is_shared, is_cut_off: false })
     }
 
-    /// Lets go of free memory while more than `keep` bytes are held, as far as the work before the frees is done.
+    /// Lets go of free memory while more than `keep` bytes are held, as far as the work before the frees is
+    /// done.
     pub fn trim(&self, keep: u64) {
         let used = self.state.lock().used.current;
         self.trim_free(keep.saturating_sub(used));
@@ -263,7 +267,8 @@ impl Ranges {
         }
     }
 
-    /// Gives memory back that nobody uses any more. The server has no reason to refuse, but a session that is lost.
+    /// Gives memory back that nobody uses any more. The server has no reason to refuse, but a session that is
+    /// lost.
     fn release(&self, range: &Range) {
         let outcome = match self.kind {
             Kind::Pinned => pinned::unmake(
@@ -283,8 +288,8 @@ impl Ranges {
     }
 }
 
-/// Frees what begins at an address, for a stream until its work is done, or for everybody; nothing where no pool's memory
-/// begins there.
+/// Frees what begins at an address, for a stream until its work is done, or for everybody; nothing where no
+/// pool's memory begins there.
 pub fn free(address: CUdeviceptr, since: Option<Stamp>) -> Option<()> {
     if !ANY.load(Ordering::Relaxed) {
         return None;

@@ -1,9 +1,10 @@
-//! Memory of the host that the program makes by `cuMemCreate`: which pages it has here, and how devices get them.
+//! Memory of the host that the program makes by `cuMemCreate`: which pages it has here, and how devices get
+//! them.
 //!
-//! The pages are a sealed file in memory, so that the program can have them at several addresses. On the server's own host
-//! the worker maps the same file, if its back end can make an allocation of it. Else the worker has an allocation of its own
-//! and a mirror of that; for the exchange with the mirror all pages have one address more here, in the session's window,
-//! where the worker has nothing.
+//! The pages are a sealed file in memory, so that the program can have them at several addresses. On the
+//! server's own host the worker maps the same file, if its back end can make an allocation of it. Else the
+//! worker has an allocation of its own and a mirror of that; for the exchange with the mirror all pages have
+//! one address more here, in the session's window, where the worker has nothing.
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
@@ -36,8 +37,8 @@ pub fn is_host(location: CUmemLocationType) -> bool {
     )
 }
 
-/// Whether memory of the host can be made for devices of a server: there must be a window, and a driver that maps such
-/// memory at chosen addresses.
+/// Whether memory of the host can be made for devices of a server: there must be a window, and a driver that
+/// maps such memory at chosen addresses.
 pub fn is_supported(server: usize) -> bool {
     let attribute = CUdevice_attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
     let has_it = |device: &device::Device| {
@@ -183,7 +184,8 @@ fn put(address: usize, size: usize, access: i32, pages: Option<&SealedMemory>) -
         Some(pages) => (libc::MAP_SHARED, pages.descriptor().as_raw_fd()),
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1),
     };
-    // SAFETY: only parts of the window are replaced, which this process has reserved: they are free, or being freed.
+    // SAFETY: only parts of the window are replaced, which this process has reserved: they are free, or being
+    // freed.
     let mapped = unsafe {
         libc::mmap(address as *mut libc::c_void, size, access, kind | libc::MAP_FIXED, descriptor, 0)
     };

@@ -57,8 +57,8 @@ impl Map {
         (address - base < mapping.size).then_some((*base, mapping))
     }
 
-    /// Where the mappings begin that fill a range exactly, and where commands about them go: they must be of one
-    /// server.
+    /// Where the mappings begin that fill a range exactly, and where commands about them go: they must be of
+    /// one server.
     pub fn mappings_of(&self, base: u64, size: u64) -> Result<(Vec<u64>, Handle<Context>), CUresult> {
         let end = base.checked_add(size).ok_or(INVALID)?;
         let nowhere = self.mappings.get(&base).ok_or(INVALID)?.allocation.nowhere;

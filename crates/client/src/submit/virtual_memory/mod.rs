@@ -1,7 +1,7 @@
 //! Memory that the program gives addresses to itself: what it reserved, made and mapped.
 //!
-//! Everything that can be checked is checked here, so that mapping needs no answer of the server. Addresses come from
-//! the session's window. Memory of the host is the program's own as well: see [`host`].
+//! Everything that can be checked is checked here, so that mapping needs no answer of the server. Addresses
+//! come from the session's window. Memory of the host is the program's own as well: see [`host`].
 
 pub mod host;
 mod map;
@@ -358,7 +358,8 @@ pub fn import(descriptor: BorrowedFd<'_>) -> Result<Handle<Allocation>, CUresult
 }
 
 impl AllocationState {
-    /// Where it is, as the program hears it. Memory of the host without a wish is that of node 0, with NVIDIA's driver, too.
+    /// Where it is, as the program hears it. Memory of the host without a wish is that of node 0, with
+    /// NVIDIA's driver, too.
     pub fn location(&self) -> CUmemLocation {
         let asked = CUmemLocationType(self.properties.location);
         match asked {

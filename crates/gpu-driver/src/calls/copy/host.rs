@@ -1,9 +1,10 @@
 //! Copies between two places in host memory.
 //!
-//! Whatever form of its copy calls is used, the driver makes such a copy on the calling thread, and waits until the stream gets there (twenty
-//! milliseconds behind a kernel of twenty, for `cuMemcpyHtoDAsync`, `DtoHAsync`, `DtoDAsync`, `cuMemcpyAsync`, `2DAsync` and `PeerAsync`
-//! alike; H100, driver 580.159.04, 2026-11-24). The thread that issues commands must not wait: what the stream stands still for may be what this thread is to
-//! do next. So a host function makes the copy when the stream gets to it.
+//! Whatever form of its copy calls is used, the driver makes such a copy on the calling thread, and waits
+//! until the stream gets there (twenty milliseconds behind a kernel of twenty, for `cuMemcpyHtoDAsync`,
+//! `DtoHAsync`, `DtoDAsync`, `cuMemcpyAsync`, `2DAsync` and `PeerAsync` alike; H100, driver 580.159.04,
+//! 2026-11-24). The thread that issues commands must not wait: what the stream stands still for may be what
+//! this thread is to do next. So a host function makes the copy when the stream gets to it.
 
 use super::shape::{Pitch, Shape, Start};
 use crate::driver::Driver;

@@ -205,8 +205,8 @@ impl GraphCalls for Driver {
             // SAFETY: the pointers are to locals; the driver fills in its list of bodies.
             unsafe { self.functions.cuGraphAddNode(node, graph.as_raw(), before, count, &mut params) }
         })?;
-        // SAFETY: the driver has added a conditional node, so this form of the union is valid, and its list has as
-        // many graphs as were asked for.
+        // SAFETY: the driver has added a conditional node, so this form of the union is valid, and its list
+        // has as many graphs as were asked for.
         let bodies: Vec<_> = unsafe {
             let list = params.__bindgen_anon_1.conditional.phGraph_out;
             let count = if list.is_null() { 0 } else { size as usize };

@@ -48,7 +48,8 @@ pub(crate) fn memset(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS {
     }
 }
 
-/// Stream memory operations as the driver has them. Kinds that are not listed may hold more than these fields.
+/// Stream memory operations as the driver has them. Kinds that are not listed may hold more than these
+/// fields.
 pub(crate) fn operations(given: &[ValueOperation]) -> CuResult<Vec<CUstreamBatchMemOpParams>> {
     type Kind = CUstreamBatchMemOpType;
     if given.len() > MOST_OPERATIONS {

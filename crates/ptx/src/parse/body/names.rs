@@ -9,8 +9,8 @@ use crate::parse::syntax::{Label, Name, Register, Scalar};
 
 /// Registers one body may use; real kernels stay below a hundred thousand.
 const MOST_REGISTERS: usize = 1 << 20;
-/// Ranges of registers that one scope may declare, since each name is looked up in all; compilers declare one for each
-/// type.
+/// Ranges of registers that one scope may declare, since each name is looked up in all; compilers declare one
+/// for each type.
 const MOST_RANGES: usize = 1024;
 /// Nesting of `{ }`; compilers nest two or three deep.
 const DEEPEST_SCOPE: usize = 64;
@@ -92,7 +92,8 @@ impl<'s> Builder<'s, '_> {
             if let Some(&register) = scope.registers.get(name) {
                 return Ok(Some(register));
             }
-            // The digits that number a register may follow digits of its name: `%f1<3>` makes %f10, %f11, %f12.
+            // The digits that number a register may follow digits of its name: `%f1<3>` makes %f10, %f11,
+            // %f12.
             let range = scope.ranges.iter().find(|(prefix, _, count)| {
                 prefix.len() >= digits
                     && name.len() > prefix.len()

@@ -1,6 +1,7 @@
 //! What must hold for any bytes on a worker's control socket, in either direction?
 //!
-//! The body of the fuzz target `control`. A worker runs what its client sent it, so that its broker takes nothing for granted.
+//! The body of the fuzz target `control`. A worker runs what its client sent it, so that its broker takes
+//! nothing for granted.
 
 use super::{ToBroker, ToMonitor, ToWorker};
 use causeway_wire::codec::{Decode, Decoder, Encode};

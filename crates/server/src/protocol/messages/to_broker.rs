@@ -43,7 +43,8 @@ pub enum ToBroker {
         /// What the other session was told.
         token: Token,
     },
-    /// Connect to another server for this worker; the answer carries the connection, or says why there is none.
+    /// Connect to another server for this worker; the answer carries the connection, or says why there is
+    /// none.
     Dial {
         /// The number of the question.
         number: u32,

@@ -94,7 +94,8 @@ impl<'a> Decode<'a> for GpuChoice {
     }
 }
 
-/// What the broker says to a worker. Its first message confines the process, and the second one says what it is for.
+/// What the broker says to a worker. Its first message confines the process, and the second one says what it
+/// is for.
 #[derive(Debug)]
 pub enum ToWorker {
     /// Give up what a worker does not need; nothing where there is no sandbox.
@@ -130,14 +131,14 @@ pub enum ToWorker {
         /// The state of the encryption of the connection.
         keys: Option<ConnectionKeys>,
     },
-    /// The worker of another server, which has come with this ticket, has shown that it is on this host; its connection comes
-    /// along.
+    /// The worker of another server, which has come with this ticket, has shown that it is on this host; its
+    /// connection comes along.
     PeerJoin {
         /// The ticket.
         ticket: LaneToken,
     },
-    /// The worker of another server, which has come with the ticket that is the token here, would like to go on over verbs; the
-    /// connection for setting them up comes along.
+    /// The worker of another server, which has come with the ticket that is the token here, would like to go
+    /// on over verbs; the connection for setting them up comes along.
     PeerVerbs {
         /// What it wants.
         hello: VerbsHello,

@@ -1,8 +1,9 @@
 //! What must hold whatever a client sends?
 //!
-//! The body of the fuzz target `commands`. A session with a little memory and one object of every common kind gets the messages
-//! that the input chooses (`script`), as they come from its connection. Then its client goes. Nothing panics, all work ends,
-//! what was answered can be read, and what belongs to another session, and to nobody, is as it was before.
+//! The body of the fuzz target `commands`. A session with a little memory and one object of every common kind
+//! gets the messages that the input chooses (`script`), as they come from its connection. Then its client
+//! goes. Nothing panics, all work ends, what was answered can be read, and what belongs to another session,
+//! and to nobody, is as it was before.
 
 mod script;
 

@@ -202,8 +202,8 @@ fn encode(items: &[Item], addresses: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// Arguments of a command that can be decoded: what is missing is zero, and what is too much goes. Nothing where that does not
-/// help.
+/// Arguments of a command that can be decoded: what is missing is zero, and what is too much goes. Nothing
+/// where that does not help.
 fn repaired(opcode: Opcode, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     // Each attempt makes one value whole.
     for _ in 0..64 {
@@ -223,8 +223,8 @@ fn repaired(opcode: Opcode, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     None
 }
 
-/// Whether a command may rightly wait, or work, longer than a target has time: for a value in memory, for another server, for
-/// kernels without number, or for a comparison of much memory.
+/// Whether a command may rightly wait, or work, longer than a target has time: for a value in memory, for
+/// another server, for kernels without number, or for a comparison of much memory.
 fn may_take_for_ever(opcode: Opcode, request: &Request<'_>) -> bool {
     let is_large = |shape: &LaunchShape| {
         let threads = shape.grid.into_iter().chain(shape.block).map(u64::from);

@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use table::{Credit, Slot, Table};
 
-/// Transfers up to this size are received into memory that the GPU copies from directly. Pinning more would cost more
-/// than the copy it saves.
+/// Transfers up to this size are received into memory that the GPU copies from directly. Pinning more would
+/// cost more than the copy it saves.
 const MOST_STAGED: u64 = 64 << 20;
 
 /// The transfers of a session that have begun to arrive.
@@ -101,8 +101,8 @@ impl Incoming {
         Some((is_image, Arrival { incoming: self.clone(), number, length, credit }))
     }
 
-    /// Takes a whole transfer where it lies in memory shared with the client. It is given back when it is an image, which
-    /// must not change, or when too many wait there; then it is copied.
+    /// Takes a whole transfer where it lies in memory shared with the client. It is given back when it is an
+    /// image, which must not change, or when too many wait there; then it is copied.
     pub fn open_in_place(&self, arena: &Arc<Arena>, number: u64, lease: Lease) -> Result<(), Lease> {
         let mut table = self.table.lock();
         if table.slots.contains_key(&number) {
@@ -129,7 +129,8 @@ impl Incoming {
         fresh
     }
 
-    /// Ends the search for an image, or for the bytes of a copy: here they are, or the client has to send them.
+    /// Ends the search for an image, or for the bytes of a copy: here they are, or the client has to send
+    /// them.
     pub fn sought(&self, number: u64, found: Option<Mmap>, is_copy: bool) {
         let mut table = self.table.lock();
         match found {
@@ -161,7 +162,8 @@ impl Incoming {
         self.table.lock().slots.contains_key(&number)
     }
 
-    /// Takes in the bytes of an image that the client was asked for, if they are still wanted; false when it was not.
+    /// Takes in the bytes of an image that the client was asked for, if they are still wanted; false when it
+    /// was not.
     pub fn put(&self, number: u64, bytes: &[u8]) -> bool {
         let mut table = self.table.lock();
         if let Some(Slot::Refused) = table.slots.get(&number) {
@@ -179,8 +181,8 @@ impl Incoming {
         is_wanted
     }
 
-    /// Takes the bytes of a transfer for its command; `length` is what the command says they should be. Bytes of a
-    /// transfer that is not settled are thrown away when they come: its command is refused.
+    /// Takes the bytes of a transfer for its command; `length` is what the command says they should be. Bytes
+    /// of a transfer that is not settled are thrown away when they come: its command is refused.
     pub fn take(&self, number: u64, length: u64) -> Result<Buffer, CUresult> {
         let mut table = self.table.lock();
         match table.slots.remove(&number) {

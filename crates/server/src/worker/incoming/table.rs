@@ -33,7 +33,8 @@ pub enum Slot {
     Wanted { is_copy: bool },
     /// Some of it has come.
     Arriving,
-    /// All of it has. What lies in the cache's files counts for nothing: the system can have that memory back.
+    /// All of it has. What lies in the cache's files counts for nothing: the system can have that memory
+    /// back.
     Arrived(Buffer, Option<Credit>),
     /// It will not come.
     Failed(CUresult),

@@ -1,4 +1,5 @@
-//! Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's own bytes.
+//! Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's
+//! own bytes.
 
 use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
@@ -7,7 +8,8 @@ use causeway_memory::SealedMemory;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 
-/// Pieces of memory that may wait for the commands that name them. A client names each right after it has sent it.
+/// Pieces of memory that may wait for the commands that name them. A client names each right after it has
+/// sent it.
 const MOST_WAITING: usize = 256;
 
 /// The memory of a session's client that this process has.
@@ -36,8 +38,8 @@ impl ClientMemory {
         arrived.contains_key(&number) || arrived.len() >= MOST_WAITING
     }
 
-    /// Maps the memory of this number at an address of the host window, for kernels of the current context, which is
-    /// `context`.
+    /// Maps the memory of this number at an address of the host window, for kernels of the current context,
+    /// which is `context`.
     pub fn map(
         &self,
         gpu: &dyn Gpu,

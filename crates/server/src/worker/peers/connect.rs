@@ -41,8 +41,8 @@ impl Dial for ByBroker {
     }
 }
 
-/// Connects to the worker of another server, and tells the client how that went. The worker is given to `found` before the
-/// client hears of it.
+/// Connects to the worker of another server, and tells the client how that went. The worker is given to
+/// `found` before the client hears of it.
 pub fn connect(
     session: &Arc<Session>,
     blocks: &Arc<DeviceBlocks>,

@@ -98,8 +98,8 @@ impl PeerCopies {
         });
     }
 
-    /// Lets whoever knows the offer's number read a place, in the order of a stream that waits for nothing. Readings that
-    /// came before the offer go on, also where it cannot be had.
+    /// Lets whoever knows the offer's number read a place, in the order of a stream that waits for nothing.
+    /// Readings that came before the offer go on, also where it cannot be had.
     pub fn offer(&self, session: &Session, head: Head, request: &peer_offer) -> CuResult<()> {
         let offer = request.source.natives(session.objects()).and_then(|place| {
             let stream = session.objects().native(request.stream)?;

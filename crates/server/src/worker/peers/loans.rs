@@ -1,7 +1,8 @@
-//! Memory that one worker's device lends another's: how does it get there, what is copied from it, and when does it go?
+//! Memory that one worker's device lends another's: how does it get there, what is copied from it, and when
+//! does it go?
 //!
-//! The lender sends a descriptor of the allocation over the link, the borrower maps it. From then on a copy from it is a
-//! command in a stream like any other, which the device carries out by itself.
+//! The lender sends a descriptor of the allocation over the link, the borrower maps it. From then on a copy
+//! from it is a command in a stream like any other, which the device carries out by itself.
 
 use super::destination::Reader;
 use super::links::Links;

@@ -1,10 +1,10 @@
 //! Copies between the devices of two servers, whose workers move the bytes without the client.
 //!
-//! The client asks the source's worker for a *ticket* and has the destination's worker connect with it; so each pair of
-//! workers has a link of its own, encrypted where the server demands a key. The client *offers* the source of a copy, which
-//! is all that the other worker may read, and puts the copy into a stream of the destination's worker. When the stream
-//! gets there, that worker reads the offer piece by piece, several at a time, and writes each to the device when it
-//! has come. The stream goes on when the last one is there.
+//! The client asks the source's worker for a *ticket* and has the destination's worker connect with it; so
+//! each pair of workers has a link of its own, encrypted where the server demands a key. The client *offers*
+//! the source of a copy, which is all that the other worker may read, and puts the copy into a stream of the
+//! destination's worker. When the stream gets there, that worker reads the offer piece by piece, several at a
+//! time, and writes each to the device when it has come. The stream goes on when the last one is there.
 //!
 //! | Module        | Question it answers                                               |
 //! |---------------|-------------------------------------------------------------------|

@@ -1,13 +1,14 @@
 //! Where does the link of another worker go on, which comes in several connections and in any order?
 //!
-//! The first connection shows that the worker has a ticket. What follows it decides: a socket of this host means shared
-//! memory, a connection for setting up queue pairs means verbs, a lane means TCP. The broker hands each connection over on a thread of its own, so that any of them may be the
-//! first to come here.
+//! The first connection shows that the worker has a ticket. What follows it decides: a socket of this host
+//! means shared memory, a connection for setting up queue pairs means verbs, a lane means TCP. The broker
+//! hands each connection over on a thread of its own, so that any of them may be the first to come here.
 
 use crate::handover::Arrival;
 use causeway_wire::handshake::LaneToken;
 
-/// Lanes that may wait for the first connection of their link. The broker lets no more come with a ticket than a link has.
+/// Lanes that may wait for the first connection of their link. The broker lets no more come with a ticket
+/// than a link has.
 const MOST_EARLY: usize = 256;
 
 /// What is to be done.

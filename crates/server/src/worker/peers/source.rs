@@ -47,7 +47,8 @@ impl Offered {
 pub struct Offers(Mutex<FxHashMap<u64, Offered>>);
 
 impl Offers {
-    /// The client has made an offer. Readings that came before it go on, on a thread of `steps`, also where it cannot be had.
+    /// The client has made an offer. Readings that came before it go on, on a thread of `steps`, also where
+    /// it cannot be had.
     pub fn make(&self, number: u64, offer: CuResult<Offer>, steps: &Pool) {
         let offered = offer.map_or_else(Offered::Refused, Offered::Here);
         let before = self.0.lock().insert(number, offered);
@@ -242,8 +243,8 @@ impl Reading {
 }
 
 impl Reading {
-    /// Has cards move the bytes out of the device's memory: the peer's, which puts them into its device's, or else this side's, to
-    /// the peer's arena. The reading comes back where that has no room.
+    /// Has cards move the bytes out of the device's memory: the peer's, which puts them into its device's, or
+    /// else this side's, to the peer's arena. The reading comes back where that has no room.
     fn send_by_card(self, memory: &DeviceMemory, address: u64, length: usize) -> Option<Self> {
         let (link, transfer) = (self.source.link.clone(), self.transfer);
         if !self.by_card {
@@ -281,8 +282,8 @@ impl Outgoing {
             Landing::Staged(staging) => {
                 let leaving = Leaving { staging, _reading: self.reading };
                 let (start, length) = (leaving.staging.as_slice().as_ptr(), leaving.staging.len());
-                // SAFETY: the memory belongs to the staging, which is kept and not written to. A lost link is noticed by
-                // the receiving thread.
+                // SAFETY: the memory belongs to the staging, which is kept and not written to. A lost link is
+                // noticed by the receiving thread.
                 let _ = unsafe { link.post_transfer(transfer, start, length, Carriage::default(), leaving) };
             }
         }

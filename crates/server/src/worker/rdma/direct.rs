@@ -1,8 +1,8 @@
 //! Which device memory do the network cards of the session's links reach by themselves (GPUDirect)?
 //!
-//! The blocks that the client's allocations lie in are registered with a link's card, each when a copy first wants it, in the best
-//! way that the GPU and the card have in common; the registration goes before the block does. What cannot be registered is
-//! copied through staging, as is what does not lie in such a block.
+//! The blocks that the client's allocations lie in are registered with a link's card, each when a copy first
+//! wants it, in the best way that the GPU and the card have in common; the registration goes before the block
+//! does. What cannot be registered is copied through staging, as is what does not lie in such a block.
 
 use crate::worker::session::describe;
 use causeway_api::calls::{memory_block_create, memory_block_release};
@@ -15,11 +15,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
-/// Blocks that are registered at a time; of more the one that was used longest ago goes. Cards have room for many thousands, but
-/// pages of a GPU that other devices see are few on some machines.
+/// Blocks that are registered at a time; of more the one that was used longest ago goes. Cards have room for
+/// many thousands, but pages of a GPU that other devices see are few on some machines.
 const MOST_REGISTERED: usize = 256;
 
-/// Copies to the client of fewer bytes go through staging: stopping their stream would take longer than one more copy of them does.
+/// Copies to the client of fewer bytes go through staging: stopping their stream would take longer than one
+/// more copy of them does.
 const LEAST: u64 = 256 << 10;
 
 /// A registration of a block with the card of one link, or its refusal.
@@ -61,8 +62,8 @@ impl<M: Clone> Blocks<M> {
         (offset < block.size && length <= block.size - offset).then_some((*base, block))
     }
 
-    /// The registration with a link's card of a block that has these bytes; `register` makes it, from the block's address, size and
-    /// device.
+    /// The registration with a link's card of a block that has these bytes; `register` makes it, from the
+    /// block's address, size and device.
     fn reach(
         &mut self,
         link: u32,
@@ -133,8 +134,8 @@ impl Drop for Direct {
 }
 
 impl Direct {
-    /// For a link with network cards; otherwise, or where no card may reach the first device, the reason why not, as a sentence
-    /// without its full stop.
+    /// For a link with network cards; otherwise, or where no card may reach the first device, the reason why
+    /// not, as a sentence without its full stop.
     pub fn new(
         link: &Link,
         gpu: &dyn Gpu,
@@ -183,8 +184,8 @@ impl Direct {
         for way in ways {
             let registered = match gpu.direct_memory(way, address, length) {
                 Err(error) => Err(format!("the driver answers {}", describe(error))),
-                // SAFETY: the block stays until `remove` has dropped the registration; a copy that is under way then holds it
-                // longer, and with it the pages, which have no other owner.
+                // SAFETY: the block stays until `remove` has dropped the registration; a copy that is under
+                // way then holds it longer, and with it the pages, which have no other owner.
                 Ok(DirectMemory::DmaBuf { descriptor, offset }) => unsafe {
                     let buffer = Some((descriptor.as_fd(), offset));
                     self.link

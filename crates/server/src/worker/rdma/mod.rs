@@ -1,8 +1,8 @@
 //! Copies that network cards make by themselves, between device memory and memory that the client has lent.
 //!
-//! A copy to the device reads the client's memory when its stream gets there, and the stream goes on when the bytes are in the
-//! device's memory; a copy from the device writes them, to memory that the client has lent or to the client's arena. Where
-//! the card does not reach the device's memory, bytes go through staging.
+//! A copy to the device reads the client's memory when its stream gets there, and the stream goes on when the
+//! bytes are in the device's memory; a copy from the device writes them, to memory that the client has lent
+//! or to the client's arena. Where the card does not reach the device's memory, bytes go through staging.
 //!
 //! | Module   | Question it answers                                                          |
 //! |----------|------------------------------------------------------------------------------|
@@ -71,8 +71,8 @@ impl RdmaCopies {
         let _ = session.link().append(|out| message.encode(out));
     }
 
-    /// Looks whether the card can bring lent bytes to where a command wants them. If it cannot, they are brought to staging,
-    /// in the background, and the command waits for them as for a transfer.
+    /// Looks whether the card can bring lent bytes to where a command wants them. If it cannot, they are
+    /// brought to staging, in the background, and the command waits for them as for a transfer.
     pub fn see_to_lent(&self, session: &Arc<Session>, incoming: &Incoming, copy: &copy_to_device<'_>) {
         let Payload::Lent { number, length, memory } = copy.data else { return };
         let direct = self.direct.as_ref().ok();
@@ -131,8 +131,8 @@ impl RdmaCopies {
         )
     }
 
-    /// Has the card take a copy to the client straight out of the device's memory. False where it does not reach that, or
-    /// nothing is free that it could write to.
+    /// Has the card take a copy to the client straight out of the device's memory. False where it does not
+    /// reach that, or nothing is free that it could write to.
     pub fn send(&self, session: &Arc<Session>, request: &copy_from_device) -> CuResult<bool> {
         let direct = self.direct.as_ref().ok().filter(|_| Direct::is_worth_while(&request.source));
         let Some(direct) = direct else { return Ok(false) };
@@ -165,8 +165,8 @@ impl RdmaCopies {
     }
 }
 
-/// A command that names lent memory will not be carried out. Where the bytes were brought to staging, whoever did that has
-/// given the memory back.
+/// A command that names lent memory will not be carried out. Where the bytes were brought to staging, whoever
+/// did that has given the memory back.
 pub fn let_go_of_lent(session: &Session, request: &Request<'_>) {
     if let Some(Payload::Lent { memory, .. }) = request.payload() {
         session.link().decline(memory);

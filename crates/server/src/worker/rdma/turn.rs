@@ -1,5 +1,5 @@
-//! Work of the network card that has its turn in a stream: it begins when the stream gets there, and the stream goes on when it
-//! is done.
+//! Work of the network card that has its turn in a stream: it begins when the stream gets there, and the
+//! stream goes on when it is done.
 
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
@@ -38,7 +38,8 @@ impl Stop {
     }
 }
 
-/// What is done when the stream gets there, and what instead if it never will, because work before it has failed.
+/// What is done when the stream gets there, and what instead if it never will, because work before it has
+/// failed.
 struct Turn<S, R> {
     parts: Mutex<Option<(S, R)>>,
     stop: Arc<Stop>,
@@ -60,8 +61,8 @@ impl<S: FnOnce(Arc<Stop>), R: FnOnce(CUresult)> Turn<S, R> {
     }
 }
 
-/// Has `start` begin something when `stream` gets here; it opens the stop when that is done. Of the two functions exactly
-/// one is called.
+/// Has `start` begin something when `stream` gets here; it opens the stop when that is done. Of the two
+/// functions exactly one is called.
 pub fn take(
     gpu: &dyn Gpu,
     stream: Native<Stream>,

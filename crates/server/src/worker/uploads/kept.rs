@@ -23,8 +23,8 @@ impl KeptImages {
     /// The image with this hash and length, mapped, if the broker has it.
     pub fn find(&self, hash: Hash, length: u64) -> Option<Mmap> {
         let file = self.exchange.find_image(*hash.as_bytes(), length)?;
-        // SAFETY: files of the cache are replaced and removed, never written to or cut off. Whoever can break that
-        // runs as the server's own user, outside a worker.
+        // SAFETY: files of the cache are replaced and removed, never written to or cut off. Whoever can break
+        // that runs as the server's own user, outside a worker.
         let map = unsafe { Mmap::map(&File::from(file)) };
         map.ok().filter(|map| map.len() as u64 == length)
     }

@@ -1,7 +1,7 @@
 //! How do the client's bytes get into device memory?
 //!
-//! They come as transfers, are brought by the network card, or are found among the images of earlier sessions (`kept`), and wait
-//! for the command that names them.
+//! They come as transfers, are brought by the network card, or are found among the images of earlier sessions
+//! (`kept`), and wait for the command that names them.
 
 mod kept;
 
@@ -81,8 +81,8 @@ impl Uploads {
         Ok(())
     }
 
-    /// Looks for the image that a command names, or for the bytes of a copy. The command can be issued when it is found, or else when the client,
-    /// which is asked for it, has sent it.
+    /// Looks for the image that a command names, or for the bytes of a copy. The command can be issued when
+    /// it is found, or else when the client, which is asked for it, has sent it.
     pub fn seek_image(
         &self,
         session: &Arc<Session>,
@@ -156,8 +156,8 @@ impl Uploads {
         });
     }
 
-    /// Starts a copy of the client's bytes into device memory. `payload` is what the command has taken of those that came, or
-    /// were brought.
+    /// Starts a copy of the client's bytes into device memory. `payload` is what the command has taken of
+    /// those that came, or were brought.
     pub fn copy(
         &self,
         session: &Session,
@@ -186,8 +186,8 @@ impl Uploads {
         lending.lend(session.gpu(), head.context, stream, busy, is_scarce)
     }
 
-    /// Keeps the bytes of a copy for later ones that name the same content, if they have just come. What would have to
-    /// wait too long for the disk is not kept.
+    /// Keeps the bytes of a copy for later ones that name the same content, if they have just come. What
+    /// would have to wait too long for the disk is not kept.
     fn keep_copied(&self, buffer: Buffer, named: [u8; 32]) -> Buffer {
         let Some(images) = self.images.as_ref().filter(|_| !matches!(buffer, Buffer::Mapped(_))) else {
             return buffer;

@@ -16,7 +16,8 @@ use causeway_api::sys::{
 
 type Type = CUgraphNodeType;
 
-/// What a description asks for, except for nodes that need their graph to be made, and those that allocate memory.
+/// What a description asks for, except for nodes that need their graph to be made, and those that allocate
+/// memory.
 ///
 /// # Safety
 /// The description must have the form that its type says.

@@ -52,8 +52,8 @@ pub(super) unsafe fn add(
     unsafe { give(out, world.add(graph, before, work)?.as_raw()) }
 }
 
-/// Gives a list as CUDA does: its length when there is no room for it, else as many entries as fit, null for those
-/// that there are not.
+/// Gives a list as CUDA does: its length when there is no room for it, else as many entries as fit, null for
+/// those that there are not.
 ///
 /// # Safety
 /// `out` must be null or have room for as many values as `count` says.
@@ -79,7 +79,8 @@ unsafe fn give_nodes(
     Ok(())
 }
 
-/// Gives edges, as [`give_nodes`] gives nodes. Edges that say more than order are not for callers that cannot see it.
+/// Gives edges, as [`give_nodes`] gives nodes. Edges that say more than order are not for callers that cannot
+/// see it.
 ///
 /// # Safety
 /// The lists that are not null must have room for as many values as `count` says.

@@ -1,8 +1,9 @@
 //! Launches of an executable graph.
 //!
-//! A launch is one command for each segment of the graph, and between them what the client does itself: copies from
-//! and to the program's memory, which is read or written at every launch, and host functions. All of it goes into the
-//! stream of the launch, so that whoever waits for that stream or for an event after the launch finds the bytes.
+//! A launch is one command for each segment of the graph, and between them what the client does itself:
+//! copies from and to the program's memory, which is read or written at every launch, and host functions. All
+//! of it goes into the stream of the launch, so that whoever waits for that stream or for an event after the
+//! launch finds the bytes.
 
 use super::{Executable, Node, State, Step};
 use crate::arguments::Address;
@@ -108,7 +109,8 @@ impl Node {
         }
         match &self.work {
             Work::Copy(copying) => match copy::places(&copying.parameters)? {
-                // SAFETY: the program keeps the memory of the node valid for as long as it launches the graph.
+                // SAFETY: the program keeps the memory of the node valid for as long as it launches the
+                // graph.
                 Some((destination, source)) => unsafe {
                     copy::copy(destination, source, stream, Mode::InGraph)
                 },

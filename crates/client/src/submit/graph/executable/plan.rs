@@ -46,8 +46,8 @@ impl Refusal {
     }
 }
 
-/// The shares of a launch in their order. `existing` is the server's graph in which the conditional nodes stand already.
-/// Segments with which the server has nothing to do are left out.
+/// The shares of a launch in their order. `existing` is the server's graph in which the conditional nodes
+/// stand already. Segments with which the server has nothing to do are left out.
 pub(super) fn shares(nodes: &[Facts], existing: Option<&OnServer>) -> Result<Vec<Share>, Refusal> {
     let last = nodes.iter().map(|node| match node.turn {
         Turn::Client(segment) | Turn::Segment(segment) => segment,

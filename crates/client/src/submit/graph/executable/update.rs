@@ -47,7 +47,8 @@ impl Executable {
         self.take_over(state, range, 0, &order)
     }
 
-    /// Compares the nodes in `range` with those of `order`, and takes their work over when nothing else differs.
+    /// Compares the nodes in `range` with those of `order`, and takes their work over when nothing else
+    /// differs.
     fn take_over(
         &self,
         state: &mut State,

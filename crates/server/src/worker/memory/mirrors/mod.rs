@@ -1,9 +1,9 @@
 //! Memory of the client that kernels reach: the worker's copies of it, and what has changed in them.
 //!
-//! A mirror is written to by kernels at any time. What the client has changed is put in as soon as it comes, as on a
-//! machine where both write to the same memory; what kernels have changed is looked for when the client asks. Of memory
-//! of the host the changed lines are told; of a device's memory (`on_device`) changed blocks, few of them at once and many as
-//! stretches that the client then reads like copies.
+//! A mirror is written to by kernels at any time. What the client has changed is put in as soon as it comes,
+//! as on a machine where both write to the same memory; what kernels have changed is looked for when the
+//! client asks. Of memory of the host the changed lines are told; of a device's memory (`on_device`) changed
+//! blocks, few of them at once and many as stretches that the client then reads like copies.
 
 mod on_device;
 
@@ -23,7 +23,8 @@ const MOST_CHANGES: usize = 1 << 20;
 /// Blocks of device memory travel in the reply up to so many bytes.
 const MOST_BLOCKS: usize = 256 << 10;
 
-/// A reply that names more bytes than this in stretches ends, so that the client reads them while more are looked for.
+/// A reply that names more bytes than this in stretches ends, so that the client reads them while more are
+/// looked for.
 const MOST_IN_STRETCHES: u64 = 64 << 20;
 
 /// The longest part of a mirror that the client reads at a time.
@@ -115,7 +116,8 @@ impl Mirrors {
         Ok(())
     }
 
-    /// Takes a mirror out, and says how many bytes it has; the device must not use it any more when it is dropped.
+    /// Takes a mirror out, and says how many bytes it has; the device must not use it any more when it is
+    /// dropped.
     pub fn remove(&self, address: u64) -> CuResult<(impl Send + use<>, usize)> {
         let mirror = self.table.lock().remove(&address).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let bytes = mirror.len();
@@ -159,7 +161,8 @@ impl Mirrors {
         Ok(found)
     }
 
-    /// Copies memory of a mirror into `into`. When that fails, the device may still write there: it must be set aside.
+    /// Copies memory of a mirror into `into`. When that fails, the device may still write there: it must be
+    /// set aside.
     pub fn read(&self, address: u64, into: &mut [u8]) -> CuResult<()> {
         let table = self.table.lock();
         let (start, mirror) =
@@ -170,7 +173,8 @@ impl Mirrors {
         }
         match &mirror.memory {
             Memory::Here { memory, .. } => {
-                // SAFETY: the range lies in the memory. Kernels may write to it meanwhile; then old or new bytes are copied.
+                // SAFETY: the range lies in the memory. Kernels may write to it meanwhile; then old or new
+                // bytes are copied.
                 unsafe { into.as_mut_ptr().copy_from_nonoverlapping(memory.as_ptr().add(at), into.len()) };
                 Ok(())
             }
@@ -223,7 +227,8 @@ impl Mirror {
         }
     }
 
-    /// Finds what kernels have changed from the byte `from` on, and returns where it stopped. The mirror begins at `address`.
+    /// Finds what kernels have changed from the byte `from` on, and returns where it stopped. The mirror
+    /// begins at `address`.
     fn find(&mut self, gpu: &dyn Gpu, address: u64, from: usize, all: &mut Found) -> CuResult<usize> {
         match &mut self.memory {
             Memory::Here { memory, known } => {

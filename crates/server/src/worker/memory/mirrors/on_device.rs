@@ -1,7 +1,7 @@
 //! A mirror in memory of a device, which this process has only by copies.
 //!
-//! What both ends agreed on is kept as a hash of each block: a copy of all of it would take as much memory of the host, and
-//! comparing would read both.
+//! What both ends agreed on is kept as a hash of each block: a copy of all of it would take as much memory of
+//! the host, and comparing would read both.
 
 use causeway_gpu::{CuResult, DeviceBytes, Gpu, Staging};
 use causeway_memory::copiers;
@@ -51,8 +51,8 @@ impl OnDevice {
 
     /// Puts in the client's bytes from `at` on, which lie inside the memory.
     ///
-    /// The program may touch managed memory only while no kernel runs (`concurrentManagedAccess` is 0), so what was agreed on is
-    /// what is there, and whole lines may be written.
+    /// The program may touch managed memory only while no kernel runs (`concurrentManagedAccess` is 0), so
+    /// what was agreed on is what is there, and whole lines may be written.
     pub(super) fn put(&mut self, at: usize, bytes: &[u8]) -> CuResult<()> {
         self.memory.write(at, bytes)?;
         for number in at / BLOCK..(at + bytes.len()).div_ceil(BLOCK) {
@@ -63,8 +63,9 @@ impl OnDevice {
         Ok(())
     }
 
-    /// Calls `found` with the place and the bytes of each block from the byte `from` on that is not what both ends agreed on, and
-    /// agrees on it. Returns where it stopped: at the end, or earlier once `found` has said `false`.
+    /// Calls `found` with the place and the bytes of each block from the byte `from` on that is not what both
+    /// ends agreed on, and agrees on it. Returns where it stopped: at the end, or earlier once `found` has
+    /// said `false`.
     pub(super) fn find(
         &mut self,
         gpu: &dyn Gpu,

@@ -48,8 +48,8 @@ enum End {
     Over,
 }
 
-/// Puts a copy from another worker into a stream. Its pieces are written to the device in the stream `writing`, and its steps
-/// are taken on the one thread of `steps`.
+/// Puts a copy from another worker into a stream. Its pieces are written to the device in the stream
+/// `writing`, and its steps are taken on the one thread of `steps`.
 pub fn copy(
     session: &Arc<Session>,
     steps: &Arc<Pool>,
@@ -100,7 +100,8 @@ pub fn copy(
     Ok(())
 }
 
-/// How a copy is read, and its pieces. Rows of arrays stay whole: what their elements are only the driver knows.
+/// How a copy is read, and its pieces. Rows of arrays stay whole: what their elements are only the driver
+/// knows.
 fn pieces(
     destination: &NativePlace,
     via: TransportKind,

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-/// So many copies read of one worker at a time; others whose streams have come to them wait. It bounds the memory that
-/// both sides need.
+/// So many copies read of one worker at a time; others whose streams have come to them wait. It bounds the
+/// memory that both sides need.
 const MOST_READING: usize = 4;
 
 /// What begins a copy's reading.

@@ -70,7 +70,8 @@ impl Wanted {
         steps.run(move || asker.arrived(piece, outcome));
     }
 
-    /// Has the card fetch its bytes from where they lie in the other worker's memory; nothing where it was not asked for so.
+    /// Has the card fetch its bytes from where they lie in the other worker's memory; nothing where it was
+    /// not asked for so.
     pub(super) fn fetch(self, link: &Link, memory: LentMemory) -> Option<()> {
         let Self { asker, by_card, steps, .. } = self;
         let (device, address, length) = by_card?;
