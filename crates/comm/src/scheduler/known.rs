@@ -27,6 +27,11 @@ pub const MOST_COST: f64 = 1e9;
 const START: f64 = 5_000.0;
 const RATE: f64 = 20.0;
 
+/// Nanoseconds that a message takes on the invented channel.
+pub(super) fn invented(bytes: f64) -> f64 {
+    START + bytes / RATE
+}
+
 /// Classes of sizes: those whose sizes have the same highest bit, and none.
 pub const LARGEST_CLASS: u8 = 64;
 
@@ -66,9 +71,17 @@ impl Measured {
         self.cost
     }
 
+    /// The cost, or the least of the samples where it is not known yet; none without a sample.
+    pub(super) fn estimate(&self) -> Option<f64> {
+        if self.is_known() {
+            return Some(self.cost);
+        }
+        self.samples[..usize::from(self.count)].iter().copied().min_by(f64::total_cmp)
+    }
+
     /// A message of so many bytes has taken so long.
     pub(super) fn observe(&mut self, bytes: u64, nanoseconds: f64) {
-        let cost = nanoseconds / (START + bytes as f64 / RATE);
+        let cost = nanoseconds / invented(bytes as f64);
         if !(1.0 / MOST_COST..=MOST_COST).contains(&cost) {
             return;
         }

@@ -3,11 +3,12 @@
 //! A pure decision from the message's size, the traffic with its peer, the channels that the two ranks have,
 //! and what each has cost. The first message of a class of sizes goes by the channel of the published table of
 //! C-GDR (2019, K80 and ConnectX-4); the next ones measure each channel, unless a profile of earlier jobs
-//! knows what they cost; then the cheapest is taken. What messages really take corrects the costs
-//! ([`Scheduler::observe`]).
+//! knows what they cost, or it is not worth while (`sampling`); then the cheapest is taken. What messages
+//! really take corrects the costs ([`Scheduler::observe`]).
 
 mod known;
 mod published;
+mod sampling;
 
 use core::fmt;
 
@@ -15,20 +16,11 @@ pub use known::{Known, LARGEST_CLASS, MOST_COST, class};
 
 use crate::channels::Channel;
 use crate::tracer::Traffic;
-use known::Measured;
+use known::{Measured, invented};
+use sampling::{Effort, Outlook};
 
 /// How much cheaper another channel must be than the one that was taken last for such messages.
 const ADVANTAGE: f64 = 0.95;
-
-/// A channel that costs so many times what the best one does is not measured for the next larger classes: a
-/// long message by a slow channel takes as long as hundreds by a fast one.
-const HOPELESS: f64 = 3.0;
-
-/// The first class of long messages: 512 KiB.
-const LONG: usize = 20;
-
-/// One in so many classes of long messages is measured with all channels.
-const MEASURED_EVERY: usize = 3;
 
 /// Why a channel was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +77,7 @@ pub struct Scheduler {
     candidates: Vec<Candidate>,
     /// The channel that was taken last, by class of size and traffic.
     last: Vec<[Option<Channel>; 2]>,
+    effort: Effort,
 }
 
 impl Scheduler {
@@ -102,7 +95,8 @@ impl Scheduler {
                 candidates.push(Candidate { channel, measured });
             }
         }
-        Self { candidates, last: vec![[None; 2]; usize::from(LARGEST_CLASS) + 1] }
+        let last = vec![[None; 2]; usize::from(LARGEST_CLASS) + 1];
+        Self { candidates, last, effort: Effort::default() }
     }
 
     /// The channel for a message of so many bytes; none when the ranks have no channel at all.
@@ -120,47 +114,53 @@ impl Scheduler {
             return Some(Choice { channel: only.channel, reason: Reason::Only });
         }
         let (class, column) = (usize::from(class(bytes)), column(traffic));
-        let hopeful: Vec<_> =
-            self.candidates.iter().filter(|candidate| !self.is_hopeless(candidate, class, column)).collect();
-        let samples = |candidate: &&Candidate| candidate.measured[class][column].samples();
-        if hopeful.iter().all(|candidate| samples(candidate) == 0) {
-            return self.published(&hopeful, bytes, traffic, None);
-        }
-        let unmeasured: Vec<_> = hopeful
+        let sampled: Vec<_> = self
+            .candidates
             .iter()
-            .copied()
-            .filter(|candidate| !candidate.measured[class][column].is_known())
+            .filter_map(|candidate| Some((candidate.channel, candidate.measured[class][column].estimate()?)))
             .collect();
-        if let Some(fewest) = unmeasured.iter().map(samples).min() {
-            let next: Vec<_> =
-                unmeasured.into_iter().filter(|candidate| samples(candidate) == fewest).collect();
+        let (near, best) = self.near(class, column);
+        if sampled.is_empty() {
+            let near: Vec<_> = near.into_iter().map(|(candidate, _)| candidate).collect();
+            return self.published(&near, bytes, traffic, None);
+        }
+        let pays = |(candidate, outlook): &(&Candidate, Outlook)| {
+            let more = outlook.expected - best.unwrap_or(outlook.expected);
+            !candidate.measured[class][column].is_known() && self.effort.allows(more)
+        };
+        let worth: Vec<_> = near.into_iter().filter(pays).map(|(candidate, _)| candidate).collect();
+        let samples = |candidate: &&Candidate| candidate.measured[class][column].samples();
+        if let Some(fewest) = worth.iter().map(samples).min() {
+            let next: Vec<_> = worth.into_iter().filter(|candidate| samples(candidate) == fewest).collect();
             return self.published(&next, bytes, traffic, Some(Reason::Measuring));
         }
-        let cost = |candidate: &&Candidate| candidate.measured[class][column].cost();
-        let cheapest = hopeful.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+        let (cheapest, cost) = *sampled.iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
         let last = self.last[class][column];
-        let kept =
-            hopeful.iter().find(|other| Some(other.channel) == last && other.channel != cheapest.channel);
+        let kept = sampled.iter().find(|(channel, _)| Some(*channel) == last && *channel != cheapest);
         Some(match kept {
-            Some(kept) if cost(cheapest) > cost(kept) * ADVANTAGE => {
-                Choice { channel: kept.channel, reason: Reason::Kept }
+            Some((kept, of_kept)) if cost > of_kept * ADVANTAGE => {
+                Choice { channel: *kept, reason: Reason::Kept }
             }
-            _ => Choice { channel: cheapest.channel, reason: Reason::Cheapest },
+            _ => Choice { channel: cheapest, reason: Reason::Cheapest },
         })
     }
 
-    /// Whether a channel is not worth being measured for a class of long messages, since it is far behind where
-    /// it has been. Every third class is measured all the same: costs change with size.
-    fn is_hopeless(&self, candidate: &Candidate, class: usize, column: usize) -> bool {
-        let near = class - class % MEASURED_EVERY;
-        if class < LONG || class == near || candidate.measured[class][column].is_known() {
-            return false;
+    /// The channels that are not far behind for a class of sizes, and the least that one is sure to take at
+    /// the most; no channel where all are known, and nothing has to be found out.
+    fn near(&self, class: usize, column: usize) -> (Vec<(&Candidate, Outlook)>, Option<f64>) {
+        if self.candidates.iter().all(|candidate| candidate.measured[class][column].is_known()) {
+            return (Vec::new(), None);
         }
-        let own = candidate.measured[near][column];
-        let known =
-            self.candidates.iter().map(|other| other.measured[near][column]).filter(Measured::is_known);
-        let best = known.map(|known| known.cost()).min_by(f64::total_cmp);
-        own.is_known() && best.is_some_and(|best| own.cost() > best * HOPELESS)
+        let outlook = |candidate: &Candidate| {
+            let measured = candidate.measured[..=class].iter().map(|of_class| &of_class[column]);
+            Outlook::new(candidate.channel, measured)
+        };
+        let outlooks: Vec<_> =
+            self.candidates.iter().map(|candidate| (candidate, outlook(candidate))).collect();
+        let best = outlooks.iter().filter_map(|(_, outlook)| outlook.most).min_by(f64::total_cmp);
+        let is_near =
+            |(_, outlook): &(&Candidate, Outlook)| best.is_none_or(|best| !outlook.is_far_behind(best));
+        (outlooks.into_iter().filter(is_near).collect(), best)
     }
 
     /// The published one of these.
@@ -180,9 +180,18 @@ impl Scheduler {
 
     /// Keeps what a message has taken, in nanoseconds, from its start to its end.
     pub fn observe(&mut self, channel: Channel, bytes: u64, traffic: Traffic, nanoseconds: f64) {
+        let (class, column) = (usize::from(class(bytes)), column(traffic));
+        let others = self.candidates.iter().filter(|candidate| candidate.channel != channel);
+        let others = others.filter_map(|candidate| candidate.measured[class][column].estimate());
+        let best = others.min_by(f64::total_cmp).map(|cost| cost * invented(bytes as f64));
         let found = self.candidates.iter_mut().find(|candidate| candidate.channel == channel);
-        if let Some(candidate) = found {
-            candidate.measured[usize::from(class(bytes))][column(traffic)].observe(bytes, nanoseconds);
+        let Some(measured) = found.map(|candidate| &mut candidate.measured[class][column]) else { return };
+        let (was_known, had) = (measured.is_known(), measured.samples());
+        measured.observe(bytes, nanoseconds);
+        // What makes no sense was not kept.
+        if was_known || measured.samples() > had {
+            let more = best.filter(|_| !was_known).map_or(0.0, |best| nanoseconds - best);
+            self.effort.add(nanoseconds, more);
         }
     }
 

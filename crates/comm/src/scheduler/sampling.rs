@@ -1,0 +1,160 @@
+//! Is it worth while to find out what a channel costs for a class of sizes?
+//!
+//! A message by a slow channel takes as long as hundreds by a fast one, so a channel is measured only where
+//! what is known of it does not say already that it is far behind, and only as long as all measuring together
+//! takes a small share of the time of the messages. What is known is turned into bounds: a longer message takes
+//! no less time than a shorter one, and no more than in proportion to its length.
+
+use super::known::{Measured, invented};
+use super::published;
+use crate::channels::Channel;
+
+/// A channel is far behind when it takes so many times what the best one does.
+const FAR: f64 = 2.0;
+
+/// Nanoseconds that opening the peer's memory may have added to a sample: a single one is not believed to that
+/// extent. 300 us were seen for cudaIPC.
+const OPENING: f64 = 500_000.0;
+
+/// The share of the messages' time that measuring may cost.
+const SHARE: f64 = 0.05;
+
+/// Nanoseconds that it may cost before there were messages.
+const AT_FIRST: f64 = 500_000.0;
+
+/// What measuring has cost, beside what messages have taken, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Effort {
+    spent: f64,
+    all: f64,
+}
+
+impl Effort {
+    /// A message has taken so long, so much of it in order to measure.
+    pub(super) fn add(&mut self, nanoseconds: f64, spent: f64) {
+        self.all += nanoseconds;
+        self.spent += spent.max(0.0);
+    }
+
+    /// Whether a sample may be taken that is expected to cost so much.
+    pub(super) fn allows(&self, expected: f64) -> bool {
+        self.spent + expected.max(0.0) <= AT_FIRST + SHARE * self.all
+    }
+}
+
+/// What a message of one class takes by one channel, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Outlook {
+    /// No less than this.
+    pub(super) least: f64,
+    /// No more than this, where something is known.
+    pub(super) most: Option<f64>,
+    /// As far as one can say: what was found, or the least.
+    pub(super) expected: f64,
+}
+
+impl Outlook {
+    /// Of a class, from what was measured of this class and of smaller ones, in ascending order.
+    pub(super) fn new<'a>(channel: Channel, measured: impl Iterator<Item = &'a Measured>) -> Self {
+        // The class and time of the largest one measured, and the least time of those below it.
+        let mut largest: Option<(usize, &Measured, f64)> = None;
+        let (mut below, mut shortest) = (f64::INFINITY, f64::INFINITY);
+        let mut class = 0;
+        for (at, of_class) in measured.enumerate() {
+            class = at;
+            if let Some(cost) = of_class.estimate() {
+                let time = cost * invented(bytes_of(at));
+                below = shortest;
+                shortest = shortest.min(time);
+                largest = Some((at, of_class, time));
+            }
+        }
+        let by_rate = bytes_of(class) / published::fastest(channel);
+        let Some((at, of_class, time)) = largest else {
+            return Self { least: by_rate, most: None, expected: by_rate };
+        };
+        let sure = if of_class.is_known() { time } else { time - OPENING };
+        if at == class {
+            return Self { least: sure.max(0.0), most: Some(time), expected: time };
+        }
+        let longer = bytes_of(class) / bytes_of(at);
+        let most = time * longer;
+        // What is above twice the time of short messages is believed to grow with the length; less may be
+        // chance.
+        let growing = (sure - 2.0 * below).max(0.0);
+        let least = (sure + growing * (longer - 1.0)).max(by_rate).min(most).max(0.0);
+        Self { least, most: Some(most), expected: least }
+    }
+
+    /// Whether it is clear already that this is far behind another channel that takes `best`.
+    pub(super) fn is_far_behind(&self, best: f64) -> bool {
+        self.least > best * FAR
+    }
+}
+
+/// The least size of a class.
+fn bytes_of(class: usize) -> f64 {
+    // At most 64.
+    class.checked_sub(1).map_or(0.0, |power| 2.0_f64.powi(power as i32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(samples: &[(u64, f64)], classes: usize) -> Vec<Measured> {
+        let mut measured = vec![Measured::default(); classes];
+        for (bytes, time) in samples {
+            measured[usize::from(super::super::class(*bytes))].observe(*bytes, *time);
+        }
+        measured
+    }
+
+    fn outlook(channel: Channel, samples: &[(u64, f64)], bytes: u64) -> Outlook {
+        let classes = usize::from(super::super::class(bytes)) + 1;
+        Outlook::new(channel, of(samples, classes).iter())
+    }
+
+    #[test]
+    fn nothing_is_known_but_the_published_rate() {
+        let ipc = outlook(Channel::Ipc, &[], 64 << 20);
+        assert_eq!(ipc, Outlook { least: 0.0, most: None, expected: 0.0 });
+        // 64 MiB through a host take 0.5 ms at least, and 0.08 ms within a GPU.
+        let staged = outlook(Channel::Staged, &[], 64 << 20);
+        assert!(staged.is_far_behind(80_000.0) && !staged.is_far_behind(300_000.0), "{staged:?}");
+    }
+
+    #[test]
+    fn longer_messages_lie_between_two_bounds() {
+        let three = |bytes, time| [(bytes, time); 3];
+        let one = outlook(Channel::Vmm, &three(1 << 10, 10_000.0), 1 << 13);
+        assert!((one.least - 10_000.0).abs() < 1.0, "{one:?}");
+        assert!((one.most.unwrap() - 80_000.0).abs() < 1.0, "{one:?}");
+        // Twice as much for a longer message may be chance, five times is not.
+        let samples = [three(1 << 10, 10_000.0), three(1 << 13, 20_000.0)].concat();
+        assert!((outlook(Channel::Vmm, &samples, 1 << 16).least - 20_000.0).abs() < 1.0);
+        let samples = [three(1 << 10, 10_000.0), three(1 << 13, 50_000.0)].concat();
+        assert!((outlook(Channel::Vmm, &samples, 1 << 16).least - 260_000.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_single_sample_may_have_opened_the_memory() {
+        let once = outlook(Channel::Vmm, &[(1 << 20, 300_000.0)], 1 << 20);
+        assert_eq!((once.least, once.expected.round()), (0.0, 300_000.0));
+        let long = outlook(Channel::Vmm, &[(1 << 20, 12e6)], 1 << 21);
+        assert!(long.is_far_behind(80_000.0), "{long:?}");
+    }
+
+    #[test]
+    fn measuring_may_cost_a_twentieth() {
+        let mut effort = Effort::default();
+        assert!(effort.allows(AT_FIRST) && !effort.allows(AT_FIRST * 1.01));
+        effort.add(20e6, 12e6);
+        assert!(!effort.allows(0.0));
+        // 12 ms are a twentieth of 240.
+        effort.add(200e6, 0.0);
+        assert!(!effort.allows(0.0));
+        effort.add(20e6, 0.0);
+        assert!(effort.allows(0.0) && !effort.allows(1e6));
+    }
+}
