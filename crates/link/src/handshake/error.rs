@@ -54,6 +54,17 @@ pub enum ConnectError {
         /// The server.
         target: String,
     },
+    /// What listens there says nothing at all.
+    #[error(
+        "what listens at {target} accepted the connection and said nothing for {seconds:.0} s: it is no Causeway server (is \
+         the port right?), or one that is stopped or overloaded"
+    )]
+    NoFirstWord {
+        /// The server.
+        target: String,
+        /// How long was waited.
+        seconds: f64,
+    },
     /// The handshake took too long.
     #[error(
         "the server at {target} accepted the connection but did not answer within {seconds:.0} s: is it \

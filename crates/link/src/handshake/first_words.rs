@@ -93,7 +93,7 @@ pub(crate) fn authenticate(
     let failed = |error: io::Error| explain(target, options, error.into());
     (&stream).write_all(&first).map_err(failed)?;
     let mut clear = Connection::new(stream, None);
-    expect_go_on(target, options, &mut clear, deadline)?;
+    expect_go_on(target, options, &mut clear, deadline.min(Instant::now() + options.first_word_timeout))?;
     let Some(mut handshake) = handshake else { return Ok(clear) };
     let mut message = [0; MESSAGE_SIZE];
     clear.incoming.receive_exact(&mut message, deadline).map_err(failed)?;
@@ -119,7 +119,13 @@ fn expect_go_on(
 ) -> Result<(), ConnectError> {
     let mut read = |into: &mut [u8]| {
         let read = connection.incoming.receive_exact(into, deadline);
-        read.map_err(|error| explain(target, options, error.into()))
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ConnectError::NoFirstWord {
+                target: target.to_string(),
+                seconds: options.first_word_timeout.as_secs_f64(),
+            },
+            _ => explain(target, options, error.into()),
+        })
     };
     let mut answer = [0; PREFACE_SIZE];
     read(&mut answer)?;

@@ -16,6 +16,9 @@ use crate::transport_choice::TransportChoice;
 pub struct ConnectOptions {
     /// For the TCP connection.
     pub connect_timeout: Duration,
+    /// For the server's first word, which it says at once, before it starts anything: what says nothing for so long is
+    /// another kind of server, or does not run.
+    pub first_word_timeout: Duration,
     /// For the server's answer, which comes after its worker has started the GPU.
     pub answer_timeout: Duration,
     /// Open as many lanes as the length of the network asks for, not all that were granted.
@@ -35,6 +38,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(5),
+            first_word_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
             lanes_by_distance: lanes_asked_for().is_ok_and(|lanes| lanes.is_none()),
             via: TransportChoice::Auto,
