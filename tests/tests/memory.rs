@@ -12,6 +12,7 @@ use causeway_tests::server::Server;
 use causeway_wire::codec::Decoder;
 use serde_json::Value;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -53,6 +54,29 @@ fn host_memory_for_other_processes_is_refused_by_name() {
     let refused = "causeway: not supported: memory of the host with handles for other processes";
     assert_eq!(outcome.stderr.trim_end(), refused, "{outcome}");
     server.must_be_well();
+}
+
+#[test]
+fn handles_that_hardly_any_machine_has_are_refused_without_a_word() {
+    let server = Server::start();
+    // As UCX tries them for all memory: CU_MEM_HANDLE_TYPE_FABRIC is 8, CU_MEM_HANDLE_TYPE_WIN32 2.
+    let text = "import ctypes, sys\n\
+                cuda = ctypes.CDLL('libcuda.so.1')\n\
+                assert cuda.cuInit(0) == 0\n\
+                room = ctypes.create_string_buffer(64)\n\
+                error = cuda.cuMemExportToShareableHandle(room, ctypes.c_uint64(1), int(sys.argv[1]), ctypes.c_uint64(0))\n\
+                assert error == 801, error";
+    for (kind, level, said) in
+        [("8", "error", ""), ("8", "info", "for a fabric"), ("2", "error", "that are not file descriptors")]
+    {
+        let mut command = through_run(Some(&server.connect_string()), Path::new("python3"));
+        command.args(["-c", text, kind]).env("CAUSEWAY_LOG", level);
+        let outcome = run(&mut command, LIMIT).must_succeed();
+        assert!(
+            outcome.stderr.contains(said) && (!said.is_empty() || outcome.stderr.is_empty()),
+            "{outcome}"
+        );
+    }
 }
 
 #[test]

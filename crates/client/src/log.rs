@@ -85,15 +85,25 @@ pub(crate) use {debug, error, info};
 
 /// Refuses one use of a supported entry point, and says so the first time it happens.
 macro_rules! refuse_use {
-    ($($text:tt)*) => {{
+    ($($text:tt)*) => { $crate::log::refuse_at!($crate::log::Level::Error, $($text)*) };
+}
+
+/// Refuses what programs try out and have another way for, since most machines refuse it natively, too: that is news only for
+/// who asks for more than errors.
+macro_rules! refuse_probe {
+    ($($text:tt)*) => { $crate::log::refuse_at!($crate::log::Level::Info, $($text)*) };
+}
+
+macro_rules! refuse_at {
+    ($level:expr, $($text:tt)*) => {{
         static SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
         if !SAID.swap(true, std::sync::atomic::Ordering::Relaxed) {
-            $crate::log::error!("not supported: {}", format_args!($($text)*));
+            $crate::log::write($level, format_args!("not supported: {}", format_args!($($text)*)));
         }
         causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED
     }};
 }
-pub(crate) use refuse_use;
+pub(crate) use {refuse_at, refuse_probe, refuse_use};
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::arguments::{give, list};
-use crate::log::refuse_use;
+use crate::log::{refuse_probe, refuse_use};
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
 use crate::submit::pool::places;
@@ -49,6 +49,16 @@ enum Place {
 
 /// What the program asks for, with the server's number of a device, and where.
 ///
+/// Refuses handles of memory by which no process here can get it. UCX tries handles of a fabric for all memory and goes on
+/// with others; they need NVIDIA's IMEX, so that hardly any machine has them.
+fn refuse_handles(types: CUmemAllocationHandleType) -> CUresult {
+    if types.0 & CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC.0 == 0 {
+        refuse_use!("handles of memory that are not file descriptors")
+    } else {
+        refuse_probe!("handles of memory for a fabric")
+    }
+}
+
 /// # Safety
 /// `prop` is null or has properties.
 unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProperties, Place), CUresult> {
@@ -59,7 +69,7 @@ unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProp
     }
     let place = place(asked)?;
     if asked.requestedHandleTypes.0 & !DESCRIPTOR.0 != 0 {
-        return Err(refuse_use!("memory with handles that are not file descriptors"));
+        return Err(refuse_handles(asked.requestedHandleTypes));
     }
     let location_id = match place {
         Place::Device(_) => memory::location_on_server(&asked.location)?,
@@ -215,7 +225,7 @@ pub unsafe fn cuMemExportToShareableHandle(
         return Err(INVALID);
     }
     if handleType != DESCRIPTOR {
-        return Err(refuse_use!("handles of memory that are not file descriptors"));
+        return Err(refuse_handles(handleType));
     }
     let descriptor = memory::export(&*memory::given(handle)?)?;
     // SAFETY: for this type of handle there is room for a descriptor, which is the program's from here on.
@@ -231,7 +241,7 @@ pub unsafe fn cuMemImportFromShareableHandle(
         return Err(INVALID);
     }
     if shHandleType != DESCRIPTOR {
-        return Err(refuse_use!("handles of memory that are not file descriptors"));
+        return Err(refuse_handles(shHandleType));
     }
     let number = c_int::try_from(osHandle as usize).map_err(|_| INVALID)?;
     // SAFETY: the program passes an open descriptor; another number is refused when it is read.

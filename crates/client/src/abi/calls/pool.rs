@@ -2,7 +2,7 @@
 
 use super::Outcome;
 use crate::arguments::{give, list};
-use crate::log::refuse_use;
+use crate::log::{refuse_probe, refuse_use};
 use crate::model::address::window;
 use crate::model::exchange::{self, Kind};
 use crate::model::graph::memory::Allocation;
@@ -104,6 +104,11 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoo
             Place::Device(device)
                 if properties.handleTypes == DESCRIPTOR
                     && window::window(device::device(device)?.server).is_some() => {}
+            Place::Device(_) | Place::Host(Some(_))
+                if properties.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC =>
+            {
+                return Err(refuse_probe!("memory pools with handles for a fabric"));
+            }
             Place::Device(_) | Place::Host(Some(_)) => {
                 return Err(refuse_use!("memory pools with these handles for other processes"));
             }
