@@ -45,49 +45,84 @@ impl File {
         Ok(Self { folder: tempfile::tempdir().map_err(ReportError::NoFile)? })
     }
 
-    fn path(&self) -> std::path::PathBuf {
-        self.folder.path().join("report.json")
-    }
-
-    /// Makes the program write its report here.
+    /// Makes the program, and those that it starts, write a report each here.
     pub fn ask_for(&self, command: &mut Command) {
-        command.env(causeway_config::table::STATS.name, self.path());
+        command.env(causeway_config::table::STATS.name, self.folder.path().join("%p.json"));
     }
 
-    /// Reads what the program has written.
+    /// Reads what the program, and those that it has started, have written: one report of all.
     pub fn read(&self) -> Result<Report, ReportError> {
-        let text = std::fs::read(self.path()).map_err(|_| ReportError::NotWritten)?;
-        Ok(Report(serde_json::from_slice(&text).map_err(ReportError::Damaged)?))
+        let entries = std::fs::read_dir(self.folder.path()).map_err(|_| ReportError::NotWritten)?;
+        let texts = entries.flatten().filter_map(|entry| std::fs::read(entry.path()).ok());
+        let read = texts.map(|text| serde_json::from_slice(&text).map_err(ReportError::Damaged));
+        let reports = read.collect::<Result<Vec<Value>, _>>()?;
+        let processes = reports.len();
+        let all = reports.into_iter().reduce(sum).ok_or(ReportError::NotWritten)?;
+        Ok(Report { all, processes })
     }
 }
 
-/// What a program did.
+/// Both reports as one: counts are added, the longest time since a session was opened stays, and what is not a number is the
+/// first's that has it.
+fn sum(first: Value, second: Value) -> Value {
+    match (first, second) {
+        (Value::Object(mut first), Value::Object(second)) => {
+            for (name, value) in second {
+                let together = match first.remove(&name) {
+                    Some(before) if name == "seconds" => longer(before, value),
+                    Some(before) => sum(before, value),
+                    None => value,
+                };
+                first.insert(name, together);
+            }
+            Value::Object(first)
+        }
+        (Value::Number(first), Value::Number(second)) => match (first.as_u64(), second.as_u64()) {
+            (Some(first), Some(second)) => first.saturating_add(second).into(),
+            _ => (first.as_f64().unwrap_or(0.0) + second.as_f64().unwrap_or(0.0)).into(),
+        },
+        (first, _) => first,
+    }
+}
+
+fn longer(first: Value, second: Value) -> Value {
+    if second.as_f64() > first.as_f64() { second } else { first }
+}
+
+/// What a program did, with those that it has started.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report(Value);
+pub struct Report {
+    all: Value,
+    /// How many have written a report.
+    processes: usize,
+}
 
 impl Report {
     fn number(&self, field: &str) -> u64 {
-        self.0[field].as_u64().unwrap_or(0)
+        self.all[field].as_u64().unwrap_or(0)
     }
 
     fn text(&self, field: &str) -> &str {
-        self.0[field].as_str().unwrap_or("unknown")
+        self.all[field].as_str().unwrap_or("unknown")
     }
 
     /// The module of the fabric that carried calls and copies.
     pub fn module(&self) -> Option<&str> {
-        self.0["via"].as_str()
+        self.all["via"].as_str()
     }
 
     /// A few lines for people.
     pub fn summary(&self) -> String {
-        let seconds = |field: &str| self.0[field].as_f64().unwrap_or(0.0);
+        let seconds = |field: &str| self.all[field].as_f64().unwrap_or(0.0);
         let calls = ["local", "posted", "called"].map(|kind| self.number(kind));
         let [local, posted, called] = calls;
         let total: u64 = calls.iter().sum();
         let bytes = |field: &str| binary(self.number(field));
         let mut out = String::new();
         // Writing to a string does not fail.
+        if self.processes > 1 {
+            let _ = writeln!(out, "  of       {} processes that used a GPU, all together", self.processes);
+        }
         let _ = writeln!(out, "  device   {} ({})", self.text("device"), self.text("backend"));
         let _ = writeln!(out, "  via      {}{}", self.text("via"), self.not_via());
         let _ = writeln!(
@@ -105,13 +140,14 @@ impl Report {
             let spared = bytes("bytes_not_sent");
             let _ = writeln!(out, "  spared   {spared} of those to the device, which the server had already");
         }
-        for line in copies::paths(&self.0) {
+        for line in copies::paths(&self.all) {
             let _ = writeln!(out, "  {line}");
         }
-        if let ("verbs", Some(direct)) = (self.text("via"), self.0["gpudirect"].as_str()) {
+        if let ("verbs", Some(direct)) = (self.text("via"), self.all["gpudirect"].as_str()) {
             let _ = writeln!(out, "  cards    {direct}");
         }
-        for sentence in self.0["between_servers"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        for sentence in self.all["between_servers"].as_array().into_iter().flatten().filter_map(Value::as_str)
+        {
             let _ = writeln!(out, "  {sentence}");
         }
         let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
@@ -127,7 +163,7 @@ impl Report {
             let _ = writeln!(out, "  waited for: {}", waits.join(", "));
         }
         let _ = writeln!(out, "  most often called: {}", self.most_often().join(", "));
-        for warning in copies::warnings(&self.0) {
+        for warning in copies::warnings(&self.all) {
             let _ = writeln!(out, "  warning: {warning}");
         }
         out
@@ -136,9 +172,9 @@ impl Report {
     /// What was waited for, a round trip each: the steps of opening the session, and then calls, the most frequent
     /// first.
     fn waits(&self) -> Vec<String> {
-        let opening = self.0["round_trips"]["opening"].as_array().into_iter().flatten();
+        let opening = self.all["round_trips"]["opening"].as_array().into_iter().flatten();
         let mut named: Vec<String> = opening.filter_map(Value::as_str).map(str::to_owned).collect();
-        let all = self.0["round_trips"]["all"].as_object().into_iter().flatten();
+        let all = self.all["round_trips"]["all"].as_object().into_iter().flatten();
         let mut calls: Vec<(u64, &str)> =
             all.filter_map(|(name, count)| Some((count.as_u64()?, name.as_str()))).collect();
         calls.sort_by_key(|(count, name)| (core::cmp::Reverse(*count), *name));
@@ -149,12 +185,12 @@ impl Report {
 
     /// Why nothing else carried the session.
     fn not_via(&self) -> String {
-        let reasons = self.0["not_via"].as_object().into_iter().flatten();
+        let reasons = self.all["not_via"].as_object().into_iter().flatten();
         reasons.map(|(via, text)| format!("; not {via}: {}", text.as_str().unwrap_or("unknown"))).collect()
     }
 
     fn most_often(&self) -> Vec<String> {
-        let mut functions: Vec<(u64, &str)> = self.0["calls"]
+        let mut functions: Vec<(u64, &str)> = self.all["calls"]
             .as_object()
             .into_iter()
             .flatten()
@@ -175,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_report_is_put_into_words() {
-        let report = Report(serde_json::json!({
+        let all = serde_json::json!({
             "device": "Causeway software GPU", "backend": "software GPU 0.1.0",
             "via": "tcp", "not_via": { "shm": "it is far" },
             "local": 20, "posted": 5, "called": 3, "waits": 4, "wait_seconds": 0.25, "seconds": 1.5,
@@ -184,8 +220,8 @@ mod tests {
             "copies": { "to_device": { "tcp": { "copies": 1, "bytes": 2 << 20 }, "pageable": { "copies": 1, "bytes": 2 << 20 } } },
             "bytes_from_device": 1024, "module_bytes": 100, "between_servers": ["device 1 copies by itself"],
             "calls": { "cuLaunchKernel": { "posted": 5 }, "cuDeviceGetAttribute": { "local": 20, "called": 1 } },
-        }));
-        let text = report.summary();
+        });
+        let text = Report { all, processes: 1 }.summary();
         for part in [
             "Causeway software GPU (software GPU 0.1.0)",
             "via      tcp; not shm: it is far",
@@ -201,5 +237,26 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part:?} in\n{text}");
         }
+    }
+
+    #[test]
+    fn reports_of_several_processes_are_one() {
+        let file = File::new().unwrap();
+        assert!(matches!(file.read(), Err(ReportError::NotWritten)));
+        for (number, calls) in
+            [(1, r#"{"a": {"local": 1}}"#), (2, r#"{"a": {"local": 2}, "b": {"posted": 4}}"#)]
+        {
+            let text = format!(
+                r#"{{"device": "one", "local": {number}, "wait_seconds": 0.25, "seconds": {number}.5, "calls": {calls}}}"#
+            );
+            std::fs::write(file.folder.path().join(format!("{number}.json")), text).unwrap();
+        }
+        let report = file.read().unwrap();
+        let wanted = serde_json::json!({
+            "device": "one", "local": 3, "wait_seconds": 0.5, "seconds": 2.5,
+            "calls": { "a": { "local": 3 }, "b": { "posted": 4 } },
+        });
+        assert_eq!(report.all, wanted);
+        assert!(report.summary().contains("of       2 processes"), "{}", report.summary());
     }
 }

@@ -9,6 +9,8 @@ use causeway_pipeline::Direction;
 use core::cell::Cell;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
@@ -217,6 +219,17 @@ struct RoundTrips<'a> {
     all: BTreeMap<&'static str, u64>,
 }
 
+/// The file of the process `pid`, where a user has named `path`: `%p` in its last part is the process's number, as in the
+/// names of core files, so that programs that start others leave a report each.
+pub fn file_of(path: &Path, pid: u32) -> PathBuf {
+    match path.file_name() {
+        Some(name) if name.as_bytes().windows(2).any(|two| two == b"%p") => {
+            path.with_file_name(name.to_string_lossy().replace("%p", &pid.to_string()))
+        }
+        _ => path.to_owned(),
+    }
+}
+
 /// The report. `device` is for people; `between` is what was found out about the ways between servers.
 pub fn report(device: &str, servers: &[Way<'_>], between: &[String]) -> String {
     let Some(first) = servers.first() else { return "{}\n".to_owned() };
@@ -266,6 +279,13 @@ pub fn report(device: &str, servers: &[Way<'_>], between: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_process_has_a_report_of_its_own_where_its_number_is_in_the_name() {
+        let of = |path: &str| file_of(Path::new(path), 42);
+        assert_eq!(of("/tmp/%p/a-%p.%p"), Path::new("/tmp/%p/a-42.42"));
+        assert_eq!(of("/tmp/100%.json"), Path::new("/tmp/100%.json"));
+    }
 
     #[test]
     fn the_report_counts_by_how_calls_were_carried_out() {

@@ -140,7 +140,9 @@ table! {
     STATS: "CAUSEWAY_STATS", [Client], Values::Path, Default::Words("none is written"),
         "a file that gets counts of calls, and of copies by what carried them and by what memory they \
          were of, as JSON, when the program ends",
-        "`causeway run --stats` puts them into words and warns of pageable memory and of many short copies.";
+        "`%p` in the file's name becomes the number of the process: a program that starts others needs it, or the last one \
+         to end leaves its counts alone. `causeway run --stats` puts those of all of them into words and warns of pageable \
+         memory and of many short copies.";
     LOG: "CAUSEWAY_LOG", [Client],
         Values::Word(&["off", "error", "info", "debug", "trace"]), Default::Words("`error`"),
         "what the client library says on standard error", "";

@@ -344,6 +344,7 @@ pub fn close() {
         session.link.close();
     }
     if let Some(path) = PROCESS.path(&STATS) {
+        let path = statistics::file_of(&path, std::process::id());
         let device = device::all().first().map_or("", |device| device.info.name.as_str());
         let servers: Vec<_> = all().map(Session::way).collect();
         if let Err(cause) =
