@@ -1,11 +1,14 @@
 //! Does the program `causeway` say and do what its help promises, and do the environment variables work?
 
+use causeway_access::Endpoint;
 use causeway_api::coverage::{FUNCTIONS, Kind};
-use causeway_tests::built::{causeway, cuda_program};
+use causeway_tests::built::{causeway, client_library_folder, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Outcome, run};
 use causeway_tests::server::{OPEN, Server, forget_environment};
 use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -136,6 +139,95 @@ fn a_port_that_is_taken_is_named() {
     let outcome = run(&mut Server::command(&["--listen", &address, "--insecure-no-key"]), LIMIT);
     assert!(outcome.code().is_some_and(|code| code != 0), "{outcome}");
     assert!(outcome.stderr.contains(&address) && !outcome.stderr.contains("panicked"), "{outcome}");
+}
+
+#[test]
+fn what_says_nothing_or_something_else_is_no_server_and_not_waited_for() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let [silent_at, other_at] =
+        [&silent, &other].map(|listener| listener.local_addr().expect("it listens").to_string());
+    std::thread::spawn(move || {
+        for stream in other.incoming().flatten() {
+            // It reads for ever: what it is asked never ends in a line.
+            let mut reader = std::io::BufReader::new(&stream);
+            let _ = (&stream).write_all(b"SSH-2.0-OpenSSH_9.9\r\n");
+            let _ = reader.read_to_end(&mut Vec::new());
+        }
+    });
+    for (address, wanted) in
+        [(silent_at, "said nothing for 5 s"), (other_at, "is no Causeway server (it said \"SSH-")]
+    {
+        for command in [&["devices"][..], &["run", "--", "true"]] {
+            let on = format!("causeway://{address}?insecure-no-key");
+            let outcome = causeway_with(&[&command[..1], &["--on", &on], &command[1..]].concat());
+            assert!(matches!(outcome.code(), Some(1 | 125)) && outcome.stderr.contains(wanted), "{outcome}");
+            assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn a_key_file_is_made_in_a_folder_that_is_there() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let missing = folder.path().join("misspelt");
+    let key = missing.join("key");
+    let key = key.to_str().expect("temporary folders have simple names");
+    let outcome = run(&mut Server::command(&["--listen", "127.0.0.1:0", "--key-file", key]), LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stdout.is_empty(), "{outcome}");
+    assert!(outcome.stderr.contains("misspelt") && outcome.stderr.contains("mkdir -p"), "{outcome}");
+    assert!(!missing.exists());
+}
+
+#[test]
+fn an_address_that_is_a_port_alone_is_every_address() {
+    let server = Server::start_with(&["--listen", ":0", "--insecure-no-key"]);
+    let Endpoint::Tcp { port, .. } = server.target().endpoint else { panic!("{:?}", server.target()) };
+    let on = format!("causeway://127.0.0.1:{port}?insecure-no-key");
+    causeway_with(&["devices", "--on", &on]).must_succeed();
+}
+
+#[test]
+fn an_empty_name_of_a_server_is_told() {
+    for (arguments, variable) in [(&["--on", ""][..], None), (&[], Some(""))] {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        command.arg("run").args(arguments).arg(cuda_program("vector_add"));
+        command.envs(variable.map(|value| ("CAUSEWAY_ON", value)));
+        let outcome = run(&mut command, LIMIT).must_succeed();
+        assert!(outcome.stderr.contains("is empty and names no server"), "{outcome}");
+        assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
+    }
+}
+
+#[test]
+fn libraries_are_found_in_a_folder_beside_the_program() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let program = folder.path().join("causeway");
+    std::fs::copy(causeway(), &program).expect("the program can be copied");
+    let mut command = Command::new(&program);
+    forget_environment(&mut command);
+    let command = command.arg("run").arg(cuda_program("vector_add"));
+    let missing = run(command, LIMIT);
+    assert!(missing.code() == Some(125) && missing.stderr.contains("causeway-lib"), "{missing}");
+    assert!(!missing.stderr.contains("cargo"), "{missing}");
+    std::os::unix::fs::symlink(client_library_folder(), folder.path().join("causeway-lib")).expect("a link");
+    run(command, LIMIT).must_succeed();
+}
+
+#[test]
+fn statistics_of_programs_that_start_others_are_all_there() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let program = cuda_program("vector_add");
+    let program = program.to_str().expect("the folder has a plain name");
+    let twice = ["sh", "-c", "\"$0\" && \"$0\"", program];
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.arg("run").args(twice).env("CAUSEWAY_STATS", folder.path().join("report-%p.json"));
+    run(&mut command, LIMIT).must_succeed();
+    assert_eq!(std::fs::read_dir(folder.path()).expect("the folder is there").count(), 2);
+    let outcome = causeway_with(&[&["run", "--stats"][..], &twice].concat()).must_succeed();
+    assert!(outcome.stderr.contains("2 processes that used a GPU"), "{outcome}");
 }
 
 #[test]

@@ -83,9 +83,12 @@ fn the_software_gpu_by_name_needs_no_driver_and_the_driver_by_name_takes_no_othe
     run(&mut by_itself(&server.connect_string(), &cuda_program("vector_add")), LIMIT).must_succeed();
     let of_driver = |line: &String| line.contains("GPU") && line.contains(NOWHERE);
     assert!(!warnings(&server).iter().any(of_driver), "{}", server.log());
-    let server = Server::start_command(without_driver(&["--gpu", "driver"]));
-    let outcome = run(&mut by_itself(&server.connect_string(), &cuda_program("vector_add")), LIMIT);
-    assert!(outcome.code() == Some(1) && outcome.stderr.contains(NOWHERE), "{outcome}");
+    // There is nobody whom it could serve: no address, no listening.
+    let outcome = run(&mut without_driver(&["--gpu", "driver"]), LIMIT);
+    assert!(outcome.code() == Some(1) && outcome.stdout.is_empty(), "{outcome}");
+    for part in [NOWHERE, "--gpu cpu", "causeway doctor"] {
+        assert!(outcome.stderr.contains(part), "{part} in {outcome}");
+    }
     for named in ["cpu", "driver"] {
         let outcome = run(&mut without_driver(&["--gpu", named, "--allow-software"]), LIMIT);
         assert!(outcome.code() == Some(1) && outcome.stderr.contains("is for --gpu auto"), "{outcome}");

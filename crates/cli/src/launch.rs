@@ -157,6 +157,20 @@ impl Signals {
         }
     }
 
+    /// Lets these signals through in this thread; async-signal-safe.
+    pub fn unblock(numbers: &[i32]) -> io::Result<()> {
+        // SAFETY: the set is plain data that the calls fill; only this thread's mask changes.
+        let status = unsafe {
+            let mut set: libc::sigset_t = core::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            for number in numbers {
+                libc::sigaddset(&mut set, *number);
+            }
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, core::ptr::null_mut())
+        };
+        if status == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(status)) }
+    }
+
     /// Waits for the next of them.
     pub fn wait(&self) -> Signal {
         loop {

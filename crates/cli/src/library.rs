@@ -1,7 +1,7 @@
 //! Where are the client libraries?
 //!
-//! A program finds the CUDA driver by the name `libcuda.so.1` in the folders of `LD_LIBRARY_PATH`, and a
-//! few libraries ask for `libcuda.so`; likewise NVML. So there must be a folder in which our libraries have both
+//! A program finds the CUDA driver by the name `libcuda.so.1` in the folders of `LD_LIBRARY_PATH`, and a few
+//! libraries ask for `libcuda.so`; likewise NVML. So there must be a folder in which our libraries have both
 //! names, and nothing else that could come before a library of the program.
 
 use causeway_config::read::PROCESS;
@@ -48,9 +48,9 @@ pub enum LibraryError {
     NotInNamedFolder(PathBuf),
     /// It is in none of the usual places.
     #[error(
-        "the client library {NAME} is neither beside {executable} nor in ../lib/causeway: build it with \
-         `cargo build \
-         --release -p causeway-client -p causeway-nvml -p causeway-stubs`, or name its folder in CAUSEWAY_LIB_DIR"
+        "the client library {NAME} is neither beside {executable} nor in {LINKS} there nor in ../lib/causeway: copy the \
+         folder {LINKS} of the build or the package to one of these places (`cp -rL`), or name its folder in \
+         CAUSEWAY_LIB_DIR"
     )]
     NotFound {
         /// This program.
@@ -76,8 +76,8 @@ pub enum LibraryError {
 }
 
 /// The folder to put in front of `LD_LIBRARY_PATH`: the one named by `CAUSEWAY_LIB_DIR`, the one of this
-/// program, or `../lib/causeway` seen from there. Where cargo built both, a folder `causeway-lib` with
-/// links is made.
+/// program, `../lib/causeway` seen from there, or `causeway-lib` beside the program. Where cargo built both,
+/// this folder is made, with links.
 pub fn folder() -> Result<PathBuf, LibraryError> {
     if let Some(named) = PROCESS.path(&LIB_DIR) {
         return match std::path::absolute(&named) {
@@ -99,6 +99,11 @@ fn find_beside(executable: &Path) -> Result<PathBuf, LibraryError> {
     }
     let library = beside.join(PLAIN_NAME);
     if !library.exists() {
+        // What was copied from a build, without the libraries under cargo's names.
+        let copied = beside.join(LINKS);
+        if copied.join(NAME).exists() {
+            return Ok(copied);
+        }
         return Err(LibraryError::NotFound { executable: executable.to_owned() });
     }
     let folder = beside.join(LINKS);
@@ -135,7 +140,14 @@ mod tests {
         std::fs::create_dir_all(&installed).unwrap();
         let executable = bin.join("causeway");
         let error = find_beside(&executable).unwrap_err();
-        assert!(error.to_string().contains("cargo build"), "{error}");
+        assert!(error.to_string().contains("copy the folder causeway-lib"), "{error}");
+
+        let copied = bin.join(LINKS);
+        std::fs::create_dir(&copied).unwrap();
+        assert!(find_beside(&executable).is_err(), "a folder without the library is none");
+        std::fs::write(copied.join(NAME), "copied").unwrap();
+        assert_eq!(find_beside(&executable).unwrap(), copied);
+        std::fs::remove_dir_all(&copied).unwrap();
 
         std::fs::write(bin.join(PLAIN_NAME), "built").unwrap();
         let names = |library: &'static str| NAMES.into_iter().filter(move |(_, built)| *built == library);

@@ -16,6 +16,7 @@
 //! | `key`       | Which keys are there, and how does one get from a server to its clients?      |
 //! | `keys`      | How do servers' keys get to a program that is started?                        |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
+//! | `libc_of`   | Which C library does a program want?                                         |
 //! | `library`   | Where is the client library?                                                 |
 //! | `report`    | What did a program do, in words and numbers?                                 |
 //! | `copies`    | How did a program's copies travel, and what slowed them?                     |
@@ -31,6 +32,7 @@ mod embedded;
 mod key;
 mod keys;
 mod launch;
+mod libc_of;
 mod library;
 mod logging;
 mod mpirun;
@@ -84,6 +86,9 @@ enum Command {
     /// Measure plans in a process that uses the client library; started by `causeway tune`.
     #[command(hide = true)]
     TuneHere(tune::HereArguments),
+    /// Start NVIDIA's driver, and say why if it cannot be; started by `causeway serve`.
+    #[command(hide = true)]
+    TryDriver,
     /// Serve one client; started by `causeway serve`.
     #[command(hide = true)]
     Worker(logging::Options),
@@ -106,8 +111,8 @@ too; 127 when the program is not found, 126 when it cannot be started, 125 for o
 }
 
 impl Command {
-    /// Whose variables the command acts on, itself or by what it starts, and its exit code where one cannot be
-    /// used. It says so before it does anything.
+    /// Whose variables the command acts on, itself or by what it starts, and its exit code where one cannot
+    /// be used. It says so before it does anything.
     fn environment(&self) -> (&'static [Who], u8) {
         const PROGRAM: &[Who] = &[Who::Client, Who::Worker, Who::Run];
         match self {
@@ -117,7 +122,12 @@ impl Command {
             Self::Devices(_) | Self::Bench(_) | Self::Tune(_) => (PROGRAM, 1),
             Self::Mpirun(_) => (&[Who::Mpirun, Who::Rank], 125),
             // Those that are started by others have been checked there.
-            Self::Key(_) | Self::Api(_) | Self::Measure(_) | Self::TuneHere(_) | Self::Worker(_) => (&[], 1),
+            Self::Key(_)
+            | Self::Api(_)
+            | Self::Measure(_)
+            | Self::TuneHere(_)
+            | Self::TryDriver
+            | Self::Worker(_) => (&[], 1),
         }
     }
 }
@@ -156,6 +166,7 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         Command::Measure(arguments) => bench::measure(&arguments).map_err(CommandError::of(1)),
         Command::Tune(arguments) => tune::tune(&arguments).map_err(CommandError::of(1)),
         Command::TuneHere(arguments) => tune::tune_here(&arguments).map_err(CommandError::of(1)),
+        Command::TryDriver => serve::try_driver_here().map_err(CommandError::of(1)),
         Command::Worker(arguments) => {
             let _at_end = logging::start(&arguments);
             Ok(causeway_server::worker_main())

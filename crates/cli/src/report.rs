@@ -62,8 +62,8 @@ impl File {
     }
 }
 
-/// Both reports as one: counts are added, the longest time since a session was opened stays, and what is not a number is the
-/// first's that has it.
+/// Both reports as one: counts are added, the longest time since a session was opened stays, and what is not
+/// a number is the first's that has it.
 fn sum(first: Value, second: Value) -> Value {
     match (first, second) {
         (Value::Object(mut first), Value::Object(second)) => {
@@ -169,8 +169,8 @@ impl Report {
         out
     }
 
-    /// What was waited for, a round trip each: the steps of opening the session, and then calls, the most frequent
-    /// first.
+    /// What was waited for, a round trip each: the steps of opening the session, and then calls, the most
+    /// frequent first.
     fn waits(&self) -> Vec<String> {
         let opening = self.all["round_trips"]["opening"].as_array().into_iter().flatten();
         let mut named: Vec<String> = opening.filter_map(Value::as_str).map(str::to_owned).collect();

@@ -1,6 +1,7 @@
 //! How does a program come to run on a server's GPU?
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use causeway_config::read::PROCESS;
@@ -11,6 +12,7 @@ use thiserror::Error;
 
 use crate::keys::HandOverError;
 use crate::launch::{self, LaunchError};
+use crate::libc_of;
 use crate::library::{self, LibraryError};
 use crate::report::{self, ReportError};
 use crate::server::{ServerArguments, ServerError};
@@ -74,6 +76,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     let library = library::folder()?;
     // The client library would refuse the same, later and in the program.
     Table::parse(&PROCESS.text(&table::PIPELINE).unwrap_or_default())?;
+    if let Some(warning) = libc_of::warning(&arguments.program[0]) {
+        // When nobody reads our standard error there is nobody to tell.
+        let _ = writeln!(io::stderr(), "causeway: warning: {warning}");
+    }
     let servers = arguments.server.servers(arguments.verbose)?;
     servers.check(arguments.server.via)?;
     let mut command = launch::command(&arguments.program, &library);

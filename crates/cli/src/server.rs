@@ -18,13 +18,13 @@ use crate::keys::{HandOverError, hand_over};
 /// The options that name a server.
 #[derive(Debug, Args)]
 pub struct ServerArguments {
-    /// The server: HOST:PORT, unix:PATH, or the connect string that `causeway serve` printed; or several, with commas
-    /// between them, whose GPUs a program then has one after the other. If not given: a private server with the software GPU,
-    /// which nobody else can reach.
+    /// The server: HOST:PORT, unix:PATH, or the connect string that `causeway serve` printed; or several,
+    /// with commas between them, whose GPUs a program then has one after the other. If not given: a private
+    /// server with the software GPU, which nobody else can reach; if empty, the same, which is then said.
     #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
     on: Option<String>,
-    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server share on
-    /// one host), or verbs (InfiniBand). What cannot be had is an error.
+    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server
+    /// share on one host), or verbs (InfiniBand). What cannot be had is an error.
     #[arg(long, value_name = "auto|tcp|shm|verbs", env = table::VIA.name, default_value_t)]
     pub via: TransportChoice,
     #[command(flatten)]
@@ -34,12 +34,13 @@ pub struct ServerArguments {
 /// The options about keys and encryption.
 #[derive(Debug, Clone, Args)]
 pub struct KeyArguments {
-    /// A file with the servers' keys: a line is a key, or HOST:PORT and a key. If not given: ~/.config/causeway/keys, which
-    /// `causeway key add` fills, and then ~/.config/causeway/key, which a server of this user has made.
+    /// A file with the servers' keys: a line is a key, or HOST:PORT and a key. If not given:
+    /// ~/.config/causeway/keys, which `causeway key add` fills, and then ~/.config/causeway/key, which a
+    /// server of this user has made.
     #[arg(long, value_name = "FILE", env = keys::VARIABLE)]
     key_file: Option<PathBuf>,
-    /// Prove who is there, but do not encrypt what is sent over TCP: for a network that nobody else can reach. The server
-    /// must have been started with --clear, too.
+    /// Prove who is there, but do not encrypt what is sent over TCP: for a network that nobody else can
+    /// reach. The server must have been started with --clear, too.
     #[arg(long)]
     clear: bool,
 }
@@ -86,11 +87,19 @@ pub enum ServerError {
 }
 
 impl ServerArguments {
-    /// The servers that are named, or a private one, which says nothing unless something fails or `verbose` is set.
+    /// The servers that are named, or a private one, which says nothing unless something fails or `verbose`
+    /// is set.
     pub fn servers(&self, verbose: bool) -> Result<Servers, ServerError> {
         let key_file = self.keys.file().map(Path::to_owned);
         if let Some(on) = named(self.on.as_deref()) {
             return Ok(Servers { targets: self.keys.servers(on)?, key_file, private: None });
+        }
+        if self.on.is_some() {
+            // When nobody reads our standard error there is nobody to tell.
+            let _ = writeln!(
+                io::stderr(),
+                "causeway: --on or CAUSEWAY_ON is empty and names no server: a private one with the software GPU is used"
+            );
         }
         let private = Embedded::start(&[self.via], verbose)?;
         let key_file = private.key_file().map(Path::to_owned);
@@ -142,8 +151,8 @@ impl Servers {
         hand_over(command, &self.targets, self.key_file.as_deref())
     }
 
-    /// Checks that the servers answer and that `via` can be had at all, so that trouble is told in one sentence, before
-    /// anything is started.
+    /// Checks that the servers answer and that `via` can be had at all, so that trouble is told in one
+    /// sentence, before anything is started.
     pub fn check(&self, via: TransportChoice) -> Result<(), ServerError> {
         let options = connect_options(via);
         if !self.is_private() {

@@ -1,7 +1,7 @@
 //! Lines on the program's standard error, each beginning with `causeway:`.
 //!
-//! The level comes from `CAUSEWAY_LOG`. A line is written with one `write`, without locks, so that logging is safe
-//! in a forked child and during exit, and so that lines of several threads do not mix.
+//! The level comes from `CAUSEWAY_LOG`. A line is written with one `write`, without locks, so that logging is
+//! safe in a forked child and during exit, and so that lines of several threads do not mix.
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::LOG;
@@ -88,8 +88,8 @@ macro_rules! refuse_use {
     ($($text:tt)*) => { $crate::log::refuse_at!($crate::log::Level::Error, $($text)*) };
 }
 
-/// Refuses what programs try out and have another way for, since most machines refuse it natively, too: that is news only for
-/// who asks for more than errors.
+/// Refuses what programs try out and have another way for, since most machines refuse it natively, too: that
+/// is news only for who asks for more than errors.
 macro_rules! refuse_probe {
     ($($text:tt)*) => { $crate::log::refuse_at!($crate::log::Level::Info, $($text)*) };
 }

@@ -219,8 +219,8 @@ struct RoundTrips<'a> {
     all: BTreeMap<&'static str, u64>,
 }
 
-/// The file of the process `pid`, where a user has named `path`: `%p` in its last part is the process's number, as in the
-/// names of core files, so that programs that start others leave a report each.
+/// The file of the process `pid`, where a user has named `path`: `%p` in its last part is the process's
+/// number, as in the names of core files, so that programs that start others leave a report each.
 pub fn file_of(path: &Path, pid: u32) -> PathBuf {
     match path.file_name() {
         Some(name) if name.as_bytes().windows(2).any(|two| two == b"%p") => {

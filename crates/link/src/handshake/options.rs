@@ -16,8 +16,8 @@ use crate::transport_choice::TransportChoice;
 pub struct ConnectOptions {
     /// For the TCP connection.
     pub connect_timeout: Duration,
-    /// For the server's first word, which it says at once, before it starts anything: what says nothing for so long is
-    /// another kind of server, or does not run.
+    /// For the server's first word, which it says at once, before it starts anything: what says nothing for
+    /// so long is another kind of server, or does not run.
     pub first_word_timeout: Duration,
     /// For the server's answer, which comes after its worker has started the GPU.
     pub answer_timeout: Duration,

@@ -49,8 +49,8 @@ enum Place {
 
 /// What the program asks for, with the server's number of a device, and where.
 ///
-/// Refuses handles of memory by which no process here can get it. UCX tries handles of a fabric for all memory and goes on
-/// with others; they need NVIDIA's IMEX, so that hardly any machine has them.
+/// Refuses handles of memory by which no process here can get it. UCX tries handles of a fabric for all
+/// memory and goes on with others; they need NVIDIA's IMEX, so that hardly any machine has them.
 fn refuse_handles(types: CUmemAllocationHandleType) -> CUresult {
     if types.0 & CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC.0 == 0 {
         refuse_use!("handles of memory that are not file descriptors")

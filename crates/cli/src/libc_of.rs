@@ -1,0 +1,137 @@
+//! Which C library does a program want? The client library is built for glibc, and no other can load it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// The longest path of a loader that is read, as long as the system lets paths be.
+const LONGEST: usize = 4096;
+
+/// The size of the header of an ELF file of 64 bits (System V ABI, `Elf64_Ehdr`).
+const HEADER: usize = 64;
+
+/// The size of one of its program headers (`Elf64_Phdr`).
+const PROGRAM_HEADER: usize = 56;
+
+/// The kind of the program header that names the loader (`PT_INTERP`).
+const INTERPRETER: u32 = 3;
+
+/// A warning for the user, if the program is linked with musl libc. Nothing is said of a program that cannot
+/// be looked at: it is started all the same, and then the system says what is wrong.
+pub fn warning(program: &OsStr) -> Option<String> {
+    let mut file = find(program)?;
+    if let Some(by) = named_by_script(&file) {
+        file = by;
+    }
+    let loader = loader(&file).ok().flatten()?;
+    let name = loader.file_name()?.as_bytes();
+    name.starts_with(b"ld-musl").then(|| {
+        format!(
+            "{} is linked with musl libc ({}), which cannot load the client library, so it finds no GPU: use an image with \
+             glibc, such as Debian's, Ubuntu's or NVIDIA's",
+            file.display(),
+            loader.display()
+        )
+    })
+}
+
+/// The file of a program, as a shell finds it.
+fn find(program: &OsStr) -> Option<PathBuf> {
+    if program.as_bytes().contains(&b'/') {
+        return Some(program.into());
+    }
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// The program that carries out a script, as its first line names it.
+fn named_by_script(file: &Path) -> Option<PathBuf> {
+    let mut start = Vec::new();
+    File::open(file).ok()?.take(LONGEST as u64).read_to_end(&mut start).ok()?;
+    let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let first = Path::new(OsStr::from_bytes(words.next()?));
+    match words.next() {
+        Some(name) if first.ends_with("env") => find(OsStr::from_bytes(name)),
+        _ => Some(first.to_owned()),
+    }
+}
+
+/// The loader that an ELF file of 64 bits asks for; none where it asks for none, or is no such file.
+fn loader(file: &Path) -> io::Result<Option<PathBuf>> {
+    let file = File::open(file)?;
+    let mut header = [0; HEADER];
+    file.read_exact_at(&mut header, 0)?;
+    if !header.starts_with(b"\x7fELF\x02\x01") {
+        return Ok(None);
+    }
+    let (offset, count) = (number(&header, 32), u16::from_le_bytes([header[56], header[57]]));
+    for index in 0..u64::from(count) {
+        let mut segment = [0; PROGRAM_HEADER];
+        file.read_exact_at(&mut segment, offset.saturating_add(index * PROGRAM_HEADER as u64))?;
+        if u32::from_le_bytes([segment[0], segment[1], segment[2], segment[3]]) != INTERPRETER {
+            continue;
+        }
+        let length = usize::try_from(number(&segment, 32)).unwrap_or(usize::MAX).min(LONGEST);
+        let mut path = vec![0; length];
+        file.read_exact_at(&mut path, number(&segment, 8))?;
+        path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(length));
+        return Ok(Some(OsString::from_vec(path).into()));
+    }
+    Ok(None)
+}
+
+/// The 64 bits at `at`.
+fn number(bytes: &[u8], at: usize) -> u64 {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(eight)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file that says of itself no more than which loader it wants.
+    fn elf(loader: &str) -> Vec<u8> {
+        let mut file = vec![0; HEADER + PROGRAM_HEADER];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[32] = HEADER as u8;
+        file[56] = 1;
+        file[HEADER] = INTERPRETER as u8;
+        file[HEADER + 8] = (HEADER + PROGRAM_HEADER) as u8;
+        file[HEADER + 32] = loader.len() as u8 + 1;
+        file.extend(loader.bytes().chain([0]));
+        file
+    }
+
+    #[test]
+    fn programs_of_musl_are_told_and_others_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            warning(path.as_os_str())
+        };
+        let text = said("musl", &elf("/lib/ld-musl-x86_64.so.1")).unwrap();
+        assert!(text.contains("/lib/ld-musl-x86_64.so.1") && text.contains("glibc"), "{text}");
+        let script = format!("#! {} -x\n", folder.path().join("musl").display());
+        assert!(said("script", script.as_bytes()).is_some());
+        let cut = &elf("/lib/ld-musl-x86_64.so.1")[..HEADER + 30];
+        for other in [&elf("/lib64/ld-linux-x86-64.so.2")[..], b"", b"#!", b"#!/usr/bin/env sh\n", cut] {
+            assert_eq!(said("other", other), None);
+        }
+        let mut hostile = elf("/lib/ld-musl-x86_64.so.1");
+        hostile[HEADER + 8..HEADER + 16].fill(0xFF);
+        assert_eq!(said("hostile", &hostile), None);
+        // The program that runs this is of this machine, and so is the shell.
+        for known in
+            [std::env::current_exe().unwrap().as_os_str(), OsStr::new("sh"), OsStr::new("no such program")]
+        {
+            assert_eq!(warning(known), None);
+        }
+    }
+}
