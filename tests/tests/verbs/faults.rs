@@ -74,7 +74,8 @@ fn a_link_that_stays_down_ends_the_session_and_not_the_server() {
 fn a_peer_that_posts_no_receives_is_waited_for_and_not_stormed() {
     let Some(hosts) = hosts() else { return };
     let far = Far::start(&hosts, &[]);
-    let mut running = Running::start(&mut far.program(&hosts, "many_launches", &["60000", "1"]));
+    // A second's launches at least: the worker has to be found while it is at work.
+    let mut running = Running::start(&mut far.program(&hosts, "many_launches", &["240000", "1"]));
     running.must_print("begins", LIMIT);
     far.server.must_have_workers(1);
     let worker = Pid::from_raw(far.server.workers()[0] as i32).expect("processes have numbers above 0");
