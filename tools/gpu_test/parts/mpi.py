@@ -1,25 +1,36 @@
 """Messages between two ranks of an MPI program on one GPU: that they arrive, and what they cost.
 
-The bundle brings Open MPI 5, and a UCX that knows CUDA, which is measured beside. Ranks run natively and
-under `causeway run`, in one place and each in namespaces of its own; `causeway bench mpi` starts them in
-turns. The whole takes less than six minutes."""
+The bundle brings Open MPI 5, and a UCX that knows CUDA, which is measured beside. Ranks run natively, with
+NVIDIA's MPS where it runs and without, and under `causeway run`; in one place and each in namespaces of its
+own; `causeway bench mpi` starts them in turns. The whole takes less than five minutes where no job hangs."""
 
+import contextlib
 import json
 import os
 import secrets
 
 from gpu_test.bundle import CAUSEWAY, unpack
 from gpu_test.commands import run
+from gpu_test.mps import started
 
-JOB_LIMIT_S = 60
-BENCH_LIMIT_S = 400
+JOB_LIMIT_S = 30
 
-# What runs are begun in, natively and on the server.
-NATIVE_S, SERVER_S = 110, 90
+# What one job of `causeway bench mpi` may take: one that hangs costs its target alone.
+TARGET_LIMIT_S = 20
+
+# What jobs are begun in: natively, also when it is only shown beside MPS, and on the server.
+NATIVE_S, BESIDE_S, SERVER_S = 90, 30, 60
+
+# What native runs are called. Without MPS two ranks take turns on a GPU by time slices, and no latency
+# counts.
+NATIVE, UNDER_MPS = "native", "native under MPS"
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [8, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB]
 LARGE = 16 * MIB
+
+# The longest where not all sizes are measured.
+LONGEST_BESIDE = 64 * MIB
 
 # What Open MPI is told so that UCX is used where there is no network card.
 UCX_OPTIONS = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
@@ -61,13 +72,13 @@ class Figures:
     def __init__(self):
         self.medians = {}
 
-    def add(self, document):
-        """Takes those of one run of it."""
+    def add(self, document, gpu=None):
+        """Takes those of one run of it; `gpu` is another name for the way to the GPU."""
         targets = document["targets"]
         for record in document["records"]:
             target = targets[record["target"]]
             place = "isolated" if target["isolated"] else "same"
-            where = (target["gpu"], place, target["channel"])
+            where = (gpu or target["gpu"], place, target["channel"])
             what = (record["quantity"], record["memory"], record["bytes"])
             self.medians[(*where, *what)] = record["summary"]["median"]
 
@@ -82,6 +93,11 @@ class Figures:
     def gpus(self):
         """The ways to a GPU of which there is something."""
         return sorted({key[0] for key in self.medians})
+
+    def judged(self):
+        """Those that must be good: natively under MPS, if that was measured."""
+        gpus = self.gpus()
+        return [gpu for gpu in gpus if gpu != NATIVE or UNDER_MPS not in gpus]
 
 
 def worse(quantity, value, other):
@@ -142,7 +158,7 @@ def judge_ratio(figures, name, one, other, sizes, good):
 
 def requirements(figures):
     """What must hold: sentences, how many sizes were compared, and where it does not hold."""
-    for gpu in figures.gpus():
+    for gpu in figures.judged():
         for memory in ("gpu", "exportable"):
             for quantity in ("latency", "bandwidth"):
                 for place in ("same", "isolated"):
@@ -174,42 +190,59 @@ def requirements(figures):
                 yield text, *judge_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
 
 
-def try_messages(session, mpi):
+def native_ways(session, mps):
+    """The ways to run natively: a name and what is added to the environment."""
+    ways = [(UNDER_MPS, mps)] if mps else []
+    return [*ways, (NATIVE, {})] if session.native else []
+
+
+def try_messages(session, mpi, mps):
     """Random messages between all kinds of memory, compared with those that the MPI moves between hosts; a
     transfer while both ranks are blocked; and a rank that ends in the middle."""
     report = session.report
     shared = report.folder / "mpi-shared"
     shared.mkdir(exist_ok=True)
-    report.table(messages=44, outcome=60)
-    for way, prefix in session.ways_by_module():
+    report.table(messages=52, outcome=60)
+    ways = [(name, list, extra) for name, extra in native_ways(session, mps)]
+    ways += [(name, prefix, {}) for name, prefix in session.ways_by_module() if name != NATIVE]
+    for way, prefix, extra in ways:
         for isolated in (False, True):
             for program, word in (
                 (["random_messages", f"0x{secrets.token_hex(7)}", "6", "3000000"], "0 of 6 rounds"),
                 (["scenes", "while_blocked"], "while_blocked: ok"),
             ):
                 command = prefix(mpi.command(program, isolated))
-                outcome = run(command, JOB_LIMIT_S, mpi.settings(isolated, shared))
+                outcome = run(command, JOB_LIMIT_S, {**mpi.settings(isolated, shared), **extra})
                 is_well = outcome.status == 0 and word in outcome.output
                 name = f"{program[0]}, {way}, {'isolated' if isolated else 'one place'}"
                 words = " ".join(program)
-                problem = None if is_well else f"{words}: {outcome.reason()}; {outcome.errors[-600:]}"
+                problem = None if is_well else f"{words}: {outcome.reason()}; {first(outcome.errors)}"
                 report.judge(name, problem, outcome.seconds)
                 report.row(name, f"ok {outcome.seconds:.1f} s" if is_well else f"FAIL {problem}")
 
 
-def measure(session, mpi, name, words):
+def first(errors, count=6):
+    """The first lines of a standard error, in one: a launcher's farewell comes last."""
+    return " / ".join([line.strip() for line in errors.splitlines() if line.strip()][:count])
+
+
+def measure(session, mpi, name, words, extra, seconds):
     """One run of `causeway bench mpi`; its figures, if it has brought any."""
     report = session.report
-    folder = report.folder / "mpi" / name
+    folder = report.folder / "mpi" / name.replace(" ", "-")
     path = folder / "mpi.json"
     path.unlink(missing_ok=True)
-    sizes = ",".join(str(size) for size in SIZES if not session.quick or size <= MIB)
+    longest = MIB if session.quick else SIZES[-1] if seconds == NATIVE_S else LONGEST_BESIDE
+    sizes = ",".join(str(size) for size in SIZES if size <= longest)
     program = ["--library", mpi.folder / "libcauseway_mpi.so", "--program", mpi.folder / "causeway_mpi_bench"]
     command = [CAUSEWAY, "bench", "mpi", "--sizes", sizes, "--memory", "gpu,exportable", *program]
     iterations = "200" if session.quick else "1000"
+    command += ["--kind", "latency,bandwidth,copy", "--place", "same,isolated"]
     command += ["--budget", "0.03", "--runs", "10", "--iterations", iterations, *words]
+    command += ["--time", 10 if session.quick else seconds, "--limit", TARGET_LIMIT_S]
     command += ["--own-options", UCX_OPTIONS, "--out", folder, "--", *mpi.launcher]
-    outcome = run(command, BENCH_LIMIT_S, mpi.environment)
+    # Every target is tried once, however long that takes.
+    outcome = run(command, seconds + 15 * TARGET_LIMIT_S, {**mpi.environment, **extra})
     for line in ("", f"`{name}`, {outcome.seconds:.0f} s", "", "```", outcome.output.rstrip(), "```", ""):
         report.line(line)
     # A target that cannot be measured is told, and the others count.
@@ -220,28 +253,39 @@ def measure(session, mpi, name, words):
     return json.loads(path.read_text()) if path.exists() else None
 
 
+def measure_if_wanted(session, mpi, name, words, extra, seconds):
+    """As `measure`, where these runs were asked for."""
+    return measure(session, mpi, name, words, extra, seconds) if session.wants(name) else None
+
+
+def keep(session, figures, name, document):
+    """Keeps what was measured, under the name of native runs."""
+    if document:
+        figures.add(document, None if name == "server" else name)
+        session.report.data.setdefault("mpi", {})[name] = document
+
+
 def run_mpi(session):
     """Messages that arrive and requirements that are met have passed."""
     report = session.report
     mpi = Mpi()
-    if session.wants("messages"):
-        try_messages(session, mpi)
     figures = Figures()
-    runs = {}
-    if session.native:
-        common = ["--native", "--kind", "latency,bandwidth,copy", "--place", "same,isolated"]
-        channels = ["--channel", "auto,ipc,vmm,staged,none"]
-        runs["native"] = [*common, *channels, "--time", "10" if session.quick else NATIVE_S]
+    with started() if session.native else contextlib.nullcontext(({}, None)) as (mps, why_not):
+        if why_not:
+            report.skipped("MPS", why_not)
+            report.line(f"Native runs are without MPS: {why_not}. Their latencies are those of time slices.")
+        if session.wants("messages"):
+            try_messages(session, mpi, mps)
+        for name, extra in native_ways(session, mps):
+            # Without MPS, what it changes.
+            channels = "auto,none" if mps and name == NATIVE else "auto,ipc,vmm,staged,none"
+            words = ["--native", "--channel", channels]
+            seconds = BESIDE_S if mps and name == NATIVE else NATIVE_S
+            keep(session, figures, name, measure_if_wanted(session, mpi, name, words, extra, seconds))
     session.server.revive()
-    common = ["--on", session.server.address, "--via", ",".join(session.modules)]
-    common += ["--kind", "latency,bandwidth,copy", "--place", "same,isolated"]
-    runs["server"] = [*common, "--channel", "auto,vmm,staged", "--time", "10" if session.quick else SERVER_S]
-    for name, words in runs.items():
-        if session.wants(name):
-            document = measure(session, mpi, name, words)
-            if document:
-                figures.add(document)
-                report.data.setdefault("mpi", {})[name] = document
+    words = ["--on", session.server.address, "--via", ",".join(session.modules)]
+    words += ["--channel", "auto,vmm,staged"]
+    keep(session, figures, "server", measure_if_wanted(session, mpi, "server", words, {}, SERVER_S))
     report.line()
     report.line("What must hold, by medians.")
     report.table(requirement=84, verdict=10, where_it_does_not=60)

@@ -165,3 +165,15 @@ class Messages(unittest.TestCase):
         )
         self.assertEqual(verdicts["native, same, gpu: latency below UCX's"], [])
         self.assertEqual(len(verdicts["native, gpu: 8 B take at most 1.3 x a bare copy"]), 1)
+
+    def test_without_mps_nothing_is_judged_where_there_is_mps(self):
+        row = ("same", "auto", "latency", "gpu", 8)
+        copy = ("same", "auto", "copy_latency", "gpu", 8)
+        figures = self.figures({row: 160, copy: 10})
+        self.assertEqual(len(self.verdicts(figures)), 1)
+        figures.medians |= {("native under MPS", *key[1:]): 12 for key in list(figures.medians)}
+        verdicts = self.verdicts(figures)
+        self.assertEqual(verdicts, {"native under MPS, gpu: 8 B take at most 1.3 x a bare copy": []})
+
+    def test_what_a_job_said_first_is_told(self):
+        self.assertEqual(mpi.first("one\n\n two\n" + "farewell\n" * 9, 3), "one / two / farewell")

@@ -1,5 +1,5 @@
-//! What can be asked of `causeway bench mpi`, and how are its jobs started? The measuring itself is that of `mpi/bench`, and what becomes of its
-//! figures `causeway_measure::mpi`'s.
+//! What can be asked of `causeway bench mpi`, and how are its jobs started? The measuring itself is that of
+//! `mpi/bench`, and what becomes of its figures `causeway_measure::mpi`'s.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -45,21 +45,30 @@ const CONTAINER: [&str; 12] = [
     "sh",
 ];
 
-/// What an MPI is told whose ranks are in containers of their own: it takes one launcher for one shared memory. Others ignore it.
+/// Why a channel is not measured between containers.
+const NO_IPC: &str = "cudaIPC opens no memory of a process in another PID namespace, so ipc is left out where \
+     ranks are isolated";
+
+/// What an MPI is told whose ranks are in containers of their own: it takes one launcher for one shared
+/// memory. Others ignore it.
 const CONTAINER_SETTINGS: [(&str, &str); 3] =
     [("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")];
 
-/// Measure messages between the GPUs of an MPI program's ranks, by each channel, with the loops of the OSU benchmarks.
+/// Measure messages between the GPUs of an MPI program's ranks, by each channel, with the loops of the OSU
+/// benchmarks.
 ///
-/// Latency is half a round trip of blocking calls, bandwidth that of a window of messages in one direction, counted in 1e9 bytes a second;
-/// the message rate is that of the same loop. A window's messages have 1 GiB together at most. Short messages get all iterations, others a part of them, as OSU's do. Each run starts an MPI
-/// program once for every combination of GPU, place and channel, in turn; figures are medians of the runs. Bytes are compared before they are
-/// timed. Beside each figure stands by which ways the messages went, with shares in percent if there was more than one.
+/// Latency is half a round trip of blocking calls, bandwidth that of a window of messages in one direction,
+/// counted in 1e9 bytes a second; the message rate is that of the same loop. A window's messages have 1 GiB
+/// together at most. Short messages get all iterations, others a part of them, as OSU's do. Each run starts
+/// an MPI program once for every combination of GPU, place and channel, in turn; figures are medians of the
+/// runs. Bytes are compared before they are timed. Beside each figure stands by which ways the messages went,
+/// with shares in percent if there was more than one.
 ///
 /// The words behind `--` are the MPI's launcher and its options; mpirun if not given.
 #[derive(Debug, Args)]
 pub struct MpiArguments {
-    /// What is measured: latency, bandwidth (and message rate), bidirectional, copy (bare copies within a GPU, without messages).
+    /// What is measured: latency, bandwidth (and message rate), bidirectional, copy (bare copies within a
+    /// GPU, without messages).
     #[arg(
         long,
         value_name = "KINDS",
@@ -69,8 +78,8 @@ pub struct MpiArguments {
         hide_possible_values = true
     )]
     kind: Vec<Kind>,
-    /// Kinds of memory: gpu (cuMemAlloc), exportable (cuMemCreate, with a descriptor to be had), pool (cuMemAllocAsync), managed, pinned,
-    /// pageable.
+    /// Kinds of memory: gpu (cuMemAlloc), exportable (cuMemCreate, with a descriptor to be had), pool
+    /// (cuMemAllocAsync), managed, pinned, pageable.
     #[arg(
         long,
         value_name = "KINDS",
@@ -79,9 +88,9 @@ pub struct MpiArguments {
         value_parser = memory
     )]
     memory: Vec<Memory>,
-    /// Channels, each measured by itself: auto (Causeway chooses), ipc, vmm, staged, none (without the interposer: how the MPI itself does it,
-    /// if it takes memory on GPUs). With one channel by itself, messages of 79 bytes and more go by it; with auto, those from
-    /// CAUSEWAY_COMM_THRESHOLD on.
+    /// Channels, each measured by itself: auto (Causeway chooses), ipc, vmm, staged, none (without the
+    /// interposer: how the MPI itself does it, if it takes memory on GPUs). With one channel by itself,
+    /// messages of 79 bytes and more go by it; with auto, those from CAUSEWAY_COMM_THRESHOLD on.
     #[arg(
         long,
         value_name = "CHANNELS",
@@ -91,8 +100,8 @@ pub struct MpiArguments {
         hide_possible_values = true
     )]
     channel: Vec<Channel>,
-    /// Where the ranks are: same (all in one place), isolated (each in namespaces of its own for processes, IPC, mounts and host name; needs
-    /// root and unshare).
+    /// Where the ranks are: same (all in one place), isolated (each in namespaces of its own for processes,
+    /// IPC, mounts and host name; needs root and unshare).
     #[arg(
         long,
         value_name = "PLACES",
@@ -102,7 +111,8 @@ pub struct MpiArguments {
         hide_possible_values = true
     )]
     place: Vec<Place>,
-    /// How many pairs of ranks send at once; of several numbers, each is measured. Rates are those of all pairs together.
+    /// How many pairs of ranks send at once; of several numbers, each is measured. Rates are those of all
+    /// pairs together.
     #[arg(
         long,
         value_name = "COUNTS",
@@ -111,16 +121,20 @@ pub struct MpiArguments {
         value_parser = clap::value_parser!(u32).range(1..=512)
     )]
     pairs: Vec<u32>,
-    /// Sizes of messages: a list of sizes and ranges, such as 8,64K,1M..1G; in a range each size is twice the one before. If not given: 1..4M,
-    /// with --quick some of them.
+    /// Sizes of messages: a list of sizes and ranges, such as 8,64K,1M..1G; in a range each size is twice the
+    /// one before. If not given: 1..4M, with --quick some of them.
     #[arg(long, value_name = "SIZES", value_parser = sizes)]
     sizes: Option<Sizes>,
     /// Runs, each in processes of its own. If not given: 10, with --quick 2.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// Begin no other run after so many seconds, however many were asked for.
+    /// Begin no other job after so many seconds, however many runs were asked for; each target is tried once.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
     time: Option<u32>,
+    /// Seconds that one job, all sizes on one target, may take: it is ended then, and its target not tried
+    /// again. If not given: more the more is to be measured.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    limit: Option<u32>,
     /// Iterations for short messages in a run. If not given: 1000, with --quick 100.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: Option<u32>,
@@ -136,8 +150,8 @@ pub struct MpiArguments {
     /// Measure on this machine's own GPU, with NVIDIA's libcuda.so.1.
     #[arg(long)]
     native: bool,
-    /// Measure on a server's GPU: HOST:PORT, or the connect string that `causeway serve` printed. If neither this nor --native is given: on a
-    /// private server with the software GPU.
+    /// Measure on a server's GPU: HOST:PORT, or the connect string that `causeway serve` printed. If neither
+    /// this nor --native is given: on a private server with the software GPU.
     #[arg(long, value_name = "SERVER", env = table::ON.name, hide_env_values = true)]
     on: Option<String>,
     #[command(flatten)]
@@ -154,8 +168,8 @@ pub struct MpiArguments {
     /// Options of the launcher for `none` alone, such as "--mca pml ucx".
     #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
     own_options: String,
-    /// A folder for the results: a table as CSV, everything with the single figures as JSON, pictures as SVG. It is made when it is not
-    /// there.
+    /// A folder for the results: a table as CSV, everything with the single figures as JSON, pictures as SVG.
+    /// It is made when it is not there.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// The launcher and its options.
@@ -185,6 +199,9 @@ enum Place {
     Same,
     Isolated,
 }
+
+/// Where a channel cannot be ([`NO_IPC`]).
+const LEFT_OUT: (Place, Channel) = (Place::Isolated, Channel::Ipc);
 
 /// The words of command lines.
 fn name(value: &impl ValueEnum) -> String {
@@ -230,11 +247,17 @@ pub enum MpiError {
     #[error(transparent)]
     Mpirun(#[from] MpirunError),
     /// There is no measuring program.
-    #[error("there is no measuring program at {}: build it with `make mpi`, and name it by --program", .0.display())]
+    #[error(
+        "there is no measuring program at {}: build it with `make mpi`, and name it by --program",
+        .0.display()
+    )]
     NoProgram(PathBuf),
     /// One server is measured at a time.
     #[error("{0} servers are named, and messages are measured on the GPUs of one")]
     Several(usize),
+    /// What was asked for cannot be.
+    #[error("nothing is left to measure: {NO_IPC}")]
+    NothingLeft,
     /// There is no folder that containers can share.
     #[error("a folder that the containers share cannot be made: {0}")]
     Folder(io::Error),
@@ -319,6 +342,10 @@ fn finish(run: &Run, arguments: &MpiArguments) -> Result<ExitCode, MpiError> {
             writeln!(io::stdout().lock(), "\n{}", files::listed(&written)).map_err(MpiError::Print)?;
         }
     }
+    if arguments.place.contains(&LEFT_OUT.0) && arguments.channel.contains(&LEFT_OUT.1) {
+        // As below.
+        let _ = writeln!(io::stderr(), "causeway: {NO_IPC}");
+    }
     let troubles = run.troubles();
     for trouble in &troubles {
         // When nobody reads our standard error the exit code still tells.
@@ -360,6 +387,9 @@ impl MpiArguments {
 
     /// How long a job may take: one round of a window can be longer than its loop's time.
     fn limit(&self) -> Duration {
+        if let Some(seconds) = self.limit {
+            return Duration::from_secs(seconds.into());
+        }
         let loops = self.kind.len() * self.memory.len() * self.sizes().len();
         Duration::from_secs(60) + Duration::from_secs_f64((1.0 + 10.0 * self.budget()) * loops as f64)
     }
@@ -404,11 +434,15 @@ impl<'a> Starter<'a> {
         for gpu in places {
             for place in &arguments.place {
                 for pairs in &arguments.pairs {
-                    for channel in &arguments.channel {
+                    let there = |channel: &&Channel| (*place, **channel) != LEFT_OUT;
+                    for channel in arguments.channel.iter().filter(there) {
                         targets.push((gpu.clone(), *place, *channel, *pairs));
                     }
                 }
             }
+        }
+        if targets.is_empty() {
+            return Err(MpiError::NothingLeft);
         }
         Ok(Self {
             arguments,
@@ -553,5 +587,21 @@ mod tests {
         let words: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
         assert_eq!((&words[0][..], &words[1][..], &words[2][..]), ("-n", "2", "unshare"));
         assert_eq!(command.get_program(), "mpirun");
+    }
+
+    #[test]
+    fn cuda_ipc_is_left_out_between_containers() {
+        let program = std::env::current_exe().unwrap();
+        let common = ["--native", "--program", program.to_str().unwrap(), "--library"];
+        let common = [&common[..], &[program.to_str().unwrap(), "--place"]].concat();
+        let of = |words: &[&str]| {
+            let arguments = parse(&[&common[..], words].concat()).unwrap();
+            let starter = Starter::new(&arguments, arguments.places(None));
+            starter.map(|starter| starter.names().into_iter().map(|target| target.name).collect::<Vec<_>>())
+        };
+        let names = of(&["same,isolated", "--channel", "ipc,vmm"]).unwrap();
+        assert_eq!(names, ["same ipc", "same vmm", "isolated vmm"]);
+        let error = of(&["isolated", "--channel", "ipc"]).unwrap_err();
+        assert!(error.to_string().contains("PID namespace"), "{error}");
     }
 }

@@ -10,8 +10,12 @@ use thiserror::Error;
 
 use super::row::{BadRow, Row};
 
-/// The lines of a job's standard error that are told of when it fails.
-const LAST_LINES: usize = 8;
+/// The lines of a job's standard error that are told of when it fails: the first ones, since launchers say
+/// farewell at the end.
+const LINES: usize = 8;
+
+/// Open MPI draws a line of at least so many dashes above and below what is its own.
+const FRAME: usize = 20;
 
 /// Why a job brought no figures.
 #[derive(Debug, Error)]
@@ -29,7 +33,7 @@ pub enum JobError {
     Failed {
         /// How.
         status: ExitStatus,
-        /// Its last lines.
+        /// Its first lines.
         said: String,
     },
     /// It does not end.
@@ -37,7 +41,7 @@ pub enum JobError {
     Hangs {
         /// How long it was waited for.
         limit: Duration,
-        /// Its last lines.
+        /// Its first lines.
         said: String,
     },
     /// What it says makes no sense.
@@ -83,7 +87,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Vec<Row>, JobError>
     }
     // It has ended, or does so now.
     let _ = child.wait();
-    let mut said = || last_lines(&text(&mut errors));
+    let mut said = || first_lines(&text(&mut errors));
     match status {
         Some(status) if status.success() => {}
         Some(status) => return Err(JobError::Failed { status, said: said() }),
@@ -101,9 +105,20 @@ fn text(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn last_lines(text: &str) -> String {
+/// The first lines that are not the launcher's; its own where there are no others.
+fn first_lines(text: &str) -> String {
+    let is_frame = |line: &str| line.len() >= FRAME && line.bytes().all(|byte| byte == b'-');
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(LAST_LINES)..].join(" / ")
+    let (mut own, mut launchers, mut is_inside) = (Vec::new(), Vec::new(), false);
+    for line in lines {
+        match line {
+            line if is_frame(line) => is_inside = !is_inside,
+            line if is_inside => launchers.push(line),
+            line => own.push(line),
+        }
+    }
+    let told = if own.is_empty() { launchers } else { own };
+    told[..told.len().min(LINES)].join(" / ")
 }
 
 #[cfg(test)]
@@ -122,14 +137,26 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_said_last_is_told() {
+    fn what_a_job_said_first_is_told() {
         let limit = Duration::from_secs(60);
         let error = shell("echo first >&2; echo last >&2; exit 3", limit).unwrap_err().to_string();
         assert!(error.contains("first / last") && error.contains('3'), "{error}");
+        let many = shell("seq 100 >&2; exit 3", limit).unwrap_err().to_string();
+        assert!(many.contains("1 / 2") && !many.contains("100"), "{many}");
         assert!(matches!(shell("true", limit), Err(JobError::Nothing)));
         assert!(matches!(shell(r"printf 'row\tx'", limit), Err(JobError::Row(_))));
         let missing = run(&mut Command::new("/no/such/launcher"), limit).unwrap_err().to_string();
         assert!(missing.contains("/no/such/launcher"), "{missing}");
+    }
+
+    #[test]
+    fn a_launchers_farewell_is_told_where_there_is_nothing_else() {
+        let dashes = "-".repeat(74);
+        let farewell = format!("{dashes}\nMPI_ABORT was invoked on rank 0\n\nor exactly when.\n{dashes}\n");
+        let said = format!("{farewell}{farewell}causeway_mpi_bench: gpu 8: wrong bytes\n{farewell}");
+        assert_eq!(first_lines(&said), "causeway_mpi_bench: gpu 8: wrong bytes");
+        assert_eq!(first_lines(&farewell), "MPI_ABORT was invoked on rank 0 / or exactly when.");
+        assert_eq!(first_lines("-- short --"), "-- short --");
     }
 
     #[test]

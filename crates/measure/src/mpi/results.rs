@@ -72,22 +72,22 @@ pub struct Order {
     pub targets: Vec<Target>,
     /// How often each of them.
     pub runs: u32,
-    /// After this time no other run begins.
+    /// After this time no job begins, the first one of each target excepted.
     pub time: Option<Duration>,
 }
 
-/// Measures every target once in each run. `job` starts the program on the target of a number. One that fails is not tried again, and
-/// its figures of earlier runs count.
+/// Measures every target once in each run. `job` starts the program on the target of a number. One that fails is
+/// not tried again, and its figures of earlier runs count.
 pub fn measure(order: Order, mut job: impl FnMut(usize) -> Result<Vec<Row>, JobError>) -> Run {
     let Order { version, command, mut targets, runs, time } = order;
     let (date, start) = (machine::now(), Instant::now());
     let mut found: BTreeMap<(Case, usize), (Vec<f64>, String)> = BTreeMap::new();
-    for _ in 0..runs {
-        if !found.is_empty() && time.is_some_and(|time| start.elapsed() > time) {
-            break;
-        }
+    for run in 0..runs {
         for (number, target) in targets.iter_mut().enumerate().filter(|(_, target)| target.trouble.is_none())
         {
+            if run > 0 && time.is_some_and(|time| start.elapsed() > time) {
+                break;
+            }
             match job(number) {
                 Ok(rows) => {
                     for Row { case, figure, ways } in rows {
