@@ -17,6 +17,7 @@ use causeway_access::local::boot_id;
 use causeway_access::private_folder;
 use causeway_access::target::random_bytes;
 use causeway_wire::handshake::Locality;
+use parking_lot::Mutex;
 
 /// What the names of sockets in folders end with.
 const SUFFIX: &str = ".sock";
@@ -26,7 +27,7 @@ const SUFFIX: &str = ".sock";
 pub struct LocalSockets {
     listeners: Vec<UnixListener>,
     names: Vec<String>,
-    paths: Vec<PathBuf>,
+    paths: Mutex<Vec<PathBuf>>,
 }
 
 impl LocalSockets {
@@ -52,7 +53,7 @@ impl LocalSockets {
         match opened {
             Ok((listener, path)) => {
                 sockets.add(listener, path.to_string_lossy().into_owned());
-                sockets.paths.push(path);
+                sockets.paths.get_mut().push(path);
             }
             Err(error) => tracing::warn!("no socket in a folder for clients of this host: {error}"),
         }
@@ -77,7 +78,7 @@ impl LocalSockets {
                     return Err(io::ErrorKind::AddrInUse.into());
                 }
                 let listener = bind(path, !others)?;
-                self.paths.push(path.to_owned());
+                self.paths.get_mut().push(path.to_owned());
                 listener
             }
         };
@@ -107,12 +108,20 @@ impl LocalSockets {
     }
 }
 
-impl Drop for LocalSockets {
-    fn drop(&mut self) {
-        for path in &self.paths {
+impl LocalSockets {
+    /// Takes the sockets out of their folders, when nobody accepts any more. Threads that still answer a caller
+    /// keep the rest of this for a while.
+    pub fn remove(&self) {
+        for path in core::mem::take(&mut *self.paths.lock()) {
             // Somebody may have tidied up already.
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+impl Drop for LocalSockets {
+    fn drop(&mut self) {
+        self.remove();
     }
 }
 
@@ -172,8 +181,13 @@ mod tests {
         let second = LocalSockets::open(Some(folder.path()));
         assert_eq!(files(), 3, "the stale one has gone, a new one has come");
         assert!(UnixStream::connect(&sockets[1]).is_ok());
+        first.remove();
+        assert_eq!(files(), 2, "what is removed is the first one's");
+        // The next server has taken the name over, so that it is not the first one's any more.
+        std::fs::write(&sockets[1], "").unwrap();
         drop((first, second));
-        assert_eq!(files(), 1);
+        assert!(Path::new(&sockets[1]).exists());
+        assert_eq!(files(), 2);
     }
 
     #[test]

@@ -290,6 +290,7 @@ impl RunningBroker {
             let _ = accepting.join();
         }
         if let Some(shared) = self.shared.take() {
+            shared.local.remove();
             shared.stopping.store(true, Ordering::SeqCst);
             shared.spares.end();
             shared.sessions.end_all(STOP_GRACE);
