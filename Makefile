@@ -15,6 +15,12 @@ help:
 	@echo 'make demo        build, start a server with the software GPU, run a CUDA program on it'
 	@echo 'make test        build everything and run all tests and lints; needs no GPU'
 	@echo 'make bench       measure calls, copies and frames with the software GPU, over TCP and shared memory (see causeway bench --help)'
+	@echo 'make wheel       build/packages/causeway_gpu-*.whl, with which Python programs use a server; make wheel-test tests it in a new'
+	@echo '                 virtual environment, with CuPy, Numba and a kernel of Jupyter'
+	@echo 'make packages    deb, rpm, archive and images of client and server into build/packages, with checksums and a bill of materials;'
+	@echo '                 make packages-test installs them on bare roots of Debian 11, 12 and 13 by the commands of the book; needs root'
+	@echo 'make portable    build/portable/x86_64: what these are made of, for glibc 2.28 or later; make reproducible builds it again'
+	@echo '                 elsewhere, and compares'
 	@echo 'make lint        formatting, clippy, documentation, licences and advisories of the dependencies'
 	@echo 'make book        make the book, docs/book/index.html'
 	@echo 'make notices     make THIRD-PARTY-NOTICES.md, the licences of what the programs contain, from Cargo.lock'
@@ -22,16 +28,23 @@ help:
 	@echo 'make apps        compile the applications of bench/apps into build/apps; python3 tools/gpu_test/apps measures them'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
 	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python, the yardstick and the applications'
-	@echo '                 natively and through Causeway; PARTS="programs model servers mpi python counts yardstick apps" picks parts'
+	@echo '                 natively and through Causeway; PARTS="programs model servers mpi device python counts yardstick apps" picks parts'
 	@echo 'make net-test    measure copies and launches over networks of known rate and length, beside iperf3; needs root'
 	@echo 'make verbs-test  test InfiniBand verbs between two hosts with software RDMA devices, in a guest with a kernel of its own; needs root'
 	@echo '                 for what it installs; the kernel is built once, some 8 minutes. make verbs-guest builds it and runs nothing'
 	@echo 'make fuzz        run every fuzz target for a minute; FUZZ_SECONDS="600" changes that, FUZZ_TARGETS="messages fatbin" picks some'
 	@echo '                 (fuzz/README.md). make fuzz-bundle packs build/fuzz-bin, to run them on a machine without Rust or network'
 	@echo 'make check-concurrency'
-	@echo '                 every order of the steps of each protocol of waiting, by loom; Miri and ThreadSanitizer where the toolchain has them'
+	@echo '                 every order of the steps of each protocol of waiting, by loom and shuttle; Miri and ThreadSanitizer where the toolchain has them'
 	@echo 'make mpi         build build/mpi/libcauseway_mpi.so, for MPI programs that send memory on GPUs, with the mpicc that is there,'
 	@echo '                 and the program that `causeway bench mpi` starts'
+	@echo 'make metrics-test'
+	@echo '                 have Prometheus execute every query of the dashboard and the alerts against a server'
+	@echo 'make compat      run programs with client and server of two releases, both ways; COMPAT=COMMIT names the other one'
+	@echo 'make trace-browser-test'
+	@echo '                 open a trace in speedscope, in Chromium without a screen; needs npm and its registry'
+	@echo 'make aarch64-test'
+	@echo '                 build the client for AArch64 and run a CUDA program with it under QEMU, on a server of this machine; needs root'
 	@echo 'make setup       only install what the others need: a C++ compiler, Rust, the CUDA compiler'
 
 setup:
@@ -54,11 +67,34 @@ mpi: setup
 	$(MAKE) --no-print-directory -C mpi BUILD=$(CURDIR)/build/mpi COMM=$(CARGO_TARGET_DIR)/release
 	cp $(CARGO_TARGET_DIR)/release/libcauseway_comm.so build/mpi
 
+# What is handed out is built for an old glibc, by a linker that knows its symbols.
+portable: setup
+	@scripts/portable.sh
+
+reproducible: portable
+	@scripts/reproducible.sh
+
+wheel: portable
+	@python3 tools/package wheel build/portable/x86_64 build/packages
+
+wheel-test: wheel programs
+	@tests/wheel/run build/packages/causeway_gpu-*.whl
+
+packages: wheel
+	@scripts/packages.sh
+
+packages-test: packages
+	@tests/packages/run
+
+# CuPy, Numba and Jupyter for the test of the wheel.
+python-packages: setup
+	@scripts/python-packages.sh
+
 # The two MPIs under which messages between GPUs are tested. They live side by side.
 mpis:
-	@scripts/install-packages.sh openmpi-bin libopenmpi-dev mpich libmpich-dev
+	@scripts/install-packages.sh openmpi-bin libopenmpi-dev mpich libmpich-dev gfortran
 
-test: programs mpis
+test: programs mpis python-packages
 	@scripts/test.sh
 
 lint: setup
@@ -85,6 +121,22 @@ net-test: programs
 fuzz: setup
 	@scripts/fuzz.sh
 
+metrics-test: programs
+	@scripts/install-packages.sh prometheus tmux
+	cargo build --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
+	@tools/metrics_test/run.py $(CARGO_TARGET_DIR)/debug/causeway build/cuda/vector_add
+
+compat: programs
+	@tools/compat/run.py $(COMPAT)
+
+trace-browser-test: programs
+	cargo build --locked -p causeway-cli -p causeway-client -p causeway-nvml -p causeway-stubs
+	@tests/trace_browser/run $(CARGO_TARGET_DIR)/debug/causeway build/cuda/vector_add
+
+aarch64-test: setup
+	cargo build --locked -p causeway-cli
+	@tests/aarch64/run $(CARGO_TARGET_DIR)/debug/causeway
+
 check-concurrency: setup
 	@scripts/check-concurrency.sh
 
@@ -102,5 +154,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs apps mpi mpis demo test lint book notices bench fuzz fuzz-bundle check-concurrency net-test verbs-guest \
+.PHONY: help setup programs apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis demo test lint book notices bench fuzz fuzz-bundle check-concurrency metrics-test compat trace-browser-test aarch64-test net-test verbs-guest \
         verbs-test gpu-bundle gpu-test

@@ -27,19 +27,24 @@ void causeway_comm_leave(void);
 
 // Whether an address is that of memory on a GPU.
 int causeway_comm_on_gpu(const void *address);
-// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned is done: of small
-// copies the driver returns before. Before memory is received into; sends and copies do so themselves.
+// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned
+// is done: of small copies the driver returns before. Before memory is received into; sends and copies do so
+// themselves.
 void causeway_comm_settle(const void *address);
 // Copies between a GPU and any memory, and waits. 0 or -1.
 int causeway_comm_copy(void *to, const void *from, uint64_t bytes);
 
 // Whether a message to a peer is worth being offered, and the peer answers. Otherwise its bytes are to be
-// sent, and are counted so.
-int causeway_comm_is_offered(uint32_t peer, uint64_t bytes);
+// sent, and are counted so. A short one is offered where the peer has the memory open that lies at the
+// address, which may be null.
+int causeway_comm_is_offered(uint32_t peer, const void *address, uint64_t bytes);
+// Whether a message is short: whoever has offered one is to take it back (causeway_comm_detach) if it is not
+// fetched within some microseconds.
+int causeway_comm_is_short(uint64_t bytes);
 // Counts a message of which the call keeps a copy.
 void causeway_comm_count_copied(uint32_t peer, uint64_t bytes);
 // How many messages of a GPU's memory have gone one way so far: those that were received by a channel (ipc,
-// vmm, staged), or those whose bytes were sent with the MPI (mpi).
+// vmm, staged, tcp), or those whose bytes were sent with the MPI (mpi).
 uint64_t causeway_comm_messages(const char *way);
 // Offers memory on a GPU to a peer, and writes what the peer has to be told. The offer's number, or 0
 // where no channel takes such memory: then the bytes are to be sent, and are counted so.
@@ -57,10 +62,130 @@ enum { CAUSEWAY_COMM_PAYLOAD = 0, CAUSEWAY_COMM_TOO_LONG = 1, CAUSEWAY_COMM_ELSE
 int causeway_comm_judge(const void *start, uint64_t length, uint64_t room, uint64_t *payload);
 // Fetches what a descriptor tells of, if there is room for it, and waits until it is there. 0 or -1.
 int causeway_comm_fetch(const void *descriptor, void *to, int on_gpu, uint64_t room, int is_blocking);
+// The same for a program that does not wait: 0 where it is there, 1 where it is under way, or -1. Under way
+// it has a number, by which the second function is to be asked until it says something else than 1; until
+// then the memory is not the program's.
+int causeway_comm_start_fetch(const void *descriptor, void *to, int on_gpu, uint64_t room, uint64_t *number);
+int causeway_comm_fetch_state(uint64_t number);
 
 // Messages that probes took out, by communicator, source and tag (-1: any), in that order.
 void causeway_comm_keep(uint64_t communicator, int source, int tag, void *message);
 void *causeway_comm_kept(uint64_t communicator, int source, int tag, int is_taken);
+
+// Collective calls on memory of GPUs.
+//
+// A group is some ranks of the job, which call together and in the same order. How they tell each other where
+// their memory is is the caller's affair: `exchange` gives so many bytes to each rank of the group, and gets
+// as many from each, in the order of ranks (as MPI_Alltoall of bytes); 0, or a code of an error.
+struct causeway_comm_group {
+    // This rank's number in the group, and how many there are.
+    uint32_t rank, ranks;
+    // The job's ranks.
+    const uint32_t *members;
+    int (*exchange)(void *context, const void *out, void *in, uint64_t bytes);
+    void *context;
+    // A CUDA stream whose work until now comes first, or null. What a call has done is done when it returns.
+    void *stream;
+};
+
+// Elements. Pairs are as MPI's: a number and an int, with the gaps that C makes.
+enum {
+    CAUSEWAY_COMM_INT8 = 1,
+    CAUSEWAY_COMM_INT16,
+    CAUSEWAY_COMM_INT32,
+    CAUSEWAY_COMM_INT64,
+    CAUSEWAY_COMM_UINT8,
+    CAUSEWAY_COMM_UINT16,
+    CAUSEWAY_COMM_UINT32,
+    CAUSEWAY_COMM_UINT64,
+    CAUSEWAY_COMM_FLOAT16,
+    CAUSEWAY_COMM_BFLOAT16,
+    CAUSEWAY_COMM_FLOAT32,
+    CAUSEWAY_COMM_FLOAT64,
+    CAUSEWAY_COMM_COMPLEX64,
+    CAUSEWAY_COMM_COMPLEX128,
+    CAUSEWAY_COMM_SHORT_INT,
+    CAUSEWAY_COMM_INT_INT,
+    CAUSEWAY_COMM_LONG_INT,
+    CAUSEWAY_COMM_FLOAT_INT,
+    CAUSEWAY_COMM_DOUBLE_INT,
+};
+// Operations.
+enum {
+    CAUSEWAY_COMM_MAX = 1,
+    CAUSEWAY_COMM_MIN,
+    CAUSEWAY_COMM_SUM,
+    CAUSEWAY_COMM_PROD,
+    CAUSEWAY_COMM_LAND,
+    CAUSEWAY_COMM_BAND,
+    CAUSEWAY_COMM_LOR,
+    CAUSEWAY_COMM_BOR,
+    CAUSEWAY_COMM_LXOR,
+    CAUSEWAY_COMM_BXOR,
+    CAUSEWAY_COMM_MINLOC,
+    CAUSEWAY_COMM_MAXLOC,
+};
+// Whether such elements are reduced by kernels.
+int causeway_comm_reduces(int element, int operation);
+
+// From how many bytes on calls are worth being made in this way (CAUSEWAY_COMM_COLLECTIVE_THRESHOLD).
+uint64_t causeway_comm_direct_bytes(void);
+
+// All these give 0 when they are done, and -1 for an error. Where not all ranks have their memory on a GPU,
+// or some are not reached, they have done nothing and give 1, at all ranks. In place: `to` is `from`, which
+// causeway_comm_alltoall does not take; for causeway_comm_allgather `from` is the rank's own block of `to`.
+int causeway_comm_allreduce(const struct causeway_comm_group *group, const void *from, void *to,
+                            uint64_t count, int element, int operation);
+// Only the root needs `to`.
+int causeway_comm_reduce(const struct causeway_comm_group *group, const void *from, void *to, uint64_t count,
+                         int element, int operation, uint32_t root);
+// Counts are of elements, one for each rank.
+int causeway_comm_reduce_scatter(const struct causeway_comm_group *group, const void *from, void *to,
+                                 const uint64_t *counts, int element, int operation);
+// Gives each rank a range and takes one from each, in the order of ranks; a range of no bytes is none. No range
+// that is taken overlaps another one; in place, a rank's own two are the same. `bytes` is a number that must be
+// the same at all ranks, for they compare it: 0, where the caller has none.
+struct causeway_comm_range {
+    void *address;
+    uint64_t bytes;
+};
+int causeway_comm_exchange(const struct causeway_comm_group *group, const struct causeway_comm_range *gives,
+                           const struct causeway_comm_range *takes, uint64_t bytes);
+int causeway_comm_broadcast(const struct causeway_comm_group *group, void *buffer, uint64_t bytes,
+                            uint32_t root);
+// Bytes are those of one rank's block.
+int causeway_comm_allgather(const struct causeway_comm_group *group, const void *from, void *to,
+                            uint64_t bytes);
+int causeway_comm_alltoall(const struct causeway_comm_group *group, const void *from, void *to,
+                           uint64_t bytes);
+// Puts elements of two places on a GPU together, the first place's first: to = from, operation, to.
+int causeway_comm_reduce_local(const void *from, void *to, uint64_t count, int element, int operation);
+
+// Whether CAUSEWAY_COMM_CHECK asks for a look at what other ranks call.
+int causeway_comm_checks(void);
+
+// Elements with gaps.
+
+// The bytes of one element: runs of so many, from an offset on. The id is a number that no other list has,
+// now or later; the extent is the distance from one element to the next.
+struct causeway_comm_run {
+    int64_t offset;
+    uint64_t bytes;
+};
+struct causeway_comm_runs {
+    uint64_t id, count;
+    const struct causeway_comm_run *runs;
+    int64_t extent;
+};
+// Copies so many bytes of elements at `typed`, which is on a GPU, to `packed` where they lie one behind the
+// other, or back. Of the last element there may be a part. Waits until they are there. 0 or -1.
+int causeway_comm_copy_runs(const struct causeway_comm_runs *list, void *typed, void *packed, uint64_t bytes,
+                            int is_pack);
+// A list that will not be used any more.
+void causeway_comm_forget_runs(uint64_t id);
+// Memory for a while, on the GPU on which other memory is, or null. The holder gives it back.
+void *causeway_comm_take(const void *near, uint64_t bytes, void **holder);
+void causeway_comm_give_back(void *holder);
 
 #ifdef __cplusplus
 }

@@ -26,9 +26,16 @@ for stub in libnvcuvid libnvidia-encode libnvidia-opticalflow libnvoptix; do
 done
 
 for program in "$programs"/*; do
-    if [ -f "$program" ]; then install -s "$program" "$bundle/programs/"; fi
+    case $program in
+        *.ptx | *.ltoir) install -m 644 "$program" "$bundle/programs/" ;;
+        *) if [ -f "$program" ]; then install -s "$program" "$bundle/programs/"; fi ;;
+    esac
 done
 install -s "$release/causeway-model" "$bundle/programs/"
+# The tests of kernels that communicate, which run on a GPU as well.
+device_tests=$(cargo test --quiet --release --locked -p causeway-comm --test device --no-run --message-format=json |
+    python3 -c 'import json, sys; print([m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")][-1])')
+install -s "$device_tests" "$bundle/programs/device_tests"
 # NVRTC is large and comes with the CUDA toolkit of the other machine.
 cp -L "$programs"/lib/libcudart.so.1[23] "$bundle/lib/"
 cp -r tests/cuda "$bundle/sources"
@@ -40,7 +47,6 @@ cp bench/yardstick/* "$bundle/yardstick/"
     -L"$programs/objects" -lcuda
 strip "$bundle/yardstick/cuda_bench"
 gcc -O2 -s -static -pthread bench/yardstick/tcp_lanes.c -o "$bundle/yardstick/tcp_lanes"
-gcc -O2 -s -pthread bench/device_caches.c -o "$bundle/device_caches" -ldl
 
 for program in build/apps/*; do
     if [ -f "$program" ]; then install -s "$program" "$bundle/apps/programs/"; fi
@@ -51,15 +57,24 @@ mv "$bundle/gpu_test/gpu-test.sh" "$bundle/"
 rm -rf "$bundle"/gpu_test/{tests,__pycache__,*/__pycache__}
 cp -r tests/python "$bundle/"
 
+# What makes a wheel of the program and the libraries that are here already, laid out as in the source tree.
+mkdir -p "$bundle"/wheel/{tools,packaging}
+cp -r tools/package "$bundle/wheel/tools/"
+cp -r packaging/python "$bundle/wheel/packaging/"
+cp Cargo.toml LICENSE THIRD-PARTY-NOTICES.md "$bundle/wheel/"
+rm -rf "$bundle"/wheel/tools/package/{test_package.py,__pycache__}
+# What watching costs is measured where nothing else runs: watch_cost.py --gpu driver bin
+cp tools/watch_cost/run.py "$bundle/watch_cost.py"
+
 # Two ranks need an MPI, which a machine with a GPU may not have: Open MPI 5, with a UCX that knows CUDA to compare with.
 scripts/openmpi.sh
 openmpi=${CAUSEWAY_CACHE:-$HOME/.cache/causeway}/openmpi-5
 ucx=${CAUSEWAY_CACHE:-$HOME/.cache/causeway}/ucx-cuda
 mkdir -p "$bundle/mpi/openmpi/lib"
 for part in mpi tests/mpi; do
-    make --silent --no-print-directory -C $part MPICC="$openmpi/bin/mpicc" BUILD="$PWD/build/mpi/openmpi-5" COMM="$release"
+    make --silent --no-print-directory -C $part MPICC="$openmpi/bin/mpicc" FORTRAN=no BUILD="$PWD/build/mpi/openmpi-5" COMM="$release"
 done
-install -s "$release/libcauseway_comm.so" build/mpi/openmpi-5/{libcauseway_mpi.so,causeway_mpi_bench,random_messages,scenes} \
+install -s "$release/libcauseway_comm.so" build/mpi/openmpi-5/{libcauseway_mpi.so,causeway_mpi_bench,random_messages,scenes,collectives,datatypes} \
     "$bundle/mpi/"
 cp -r "$openmpi"/{bin,etc,share} "$bundle/mpi/openmpi/"
 cp -r "$openmpi"/lib/* "$bundle/mpi/openmpi/lib/"

@@ -31,6 +31,8 @@ tool ruff ruff==0.17.6
 step cargo fmt --all --check
 step cargo clippy --workspace --all-targets --locked --quiet -- -D warnings
 step scripts/back-ends.sh
+# The fuzz targets are a workspace of their own, which needs another compiler: that they can be built is CI's nightly run.
+step cargo metadata --locked --quiet --format-version 1 --manifest-path fuzz/Cargo.toml >/dev/null
 step env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked --quiet
 step cargo deny --log-level error check --hide-inclusion-graph bans licenses sources
 # The list of known vulnerabilities is a git repository of its own.
@@ -43,10 +45,11 @@ fi
 step python3 -m unittest discover --quiet --start-directory tools/layers
 step python3 tools/layers
 # Links between documents, pictures and figures that are made from texts, and the book.
-for tool in check_links cli_reference diagrams doc_commands notices performance; do
+for tool in check_links cli_reference diagrams doc_commands notices package performance; do
     step python3 -m unittest discover --quiet --start-directory tools/$tool
 done
 step python3 tools/check_links
+step python3 tools/notices --check
 step python3 tools/diagrams --check
 step python3 tools/performance --check
 step scripts/book.sh

@@ -4,10 +4,11 @@ use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, Spans};
 use causeway_wire::codec::{Decode, Decoder, Encode};
 use causeway_wire::frame::{FrameHeader, FrameReader, HEADER_SIZE};
 use causeway_wire::handshake::{
-    Answer, ClientHello, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, negotiate,
+    Answer, ClientHello, CommandTable, Opening, OwnVersion, PREFACE_SIZE, Preface, PrefaceAnswer,
 };
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
 use causeway_wire::sequence::Sequencer;
+use causeway_wire::status::{Question, Reply};
 
 /// The frames of a stream are the same however its bytes come in, and no more memory is used than they need.
 pub fn frames(bytes: &[u8]) {
@@ -87,27 +88,30 @@ pub fn handshake(bytes: &[u8]) {
         Ok(
             ref opening @ (Opening::Session { ref offer, rest }
             | Opening::Monitor { ref offer, rest }
-            | Opening::Diagnosis { ref offer, rest }),
+            | Opening::Diagnosis { ref offer, rest }
+            | Opening::Status { ref offer, rest }),
         ) => {
             let encode = match opening {
                 Opening::Monitor { .. } => Opening::encode_monitor,
                 Opening::Diagnosis { .. } => Opening::encode_diagnosis,
+                Opening::Status { .. } => Opening::encode_status,
                 _ => Opening::encode_session,
             };
-            let ours = causeway_wire::handshake::Offer {
-                versions: causeway_wire::handshake::VERSIONS,
-                fingerprint: 7,
-                release: "0.1.0".into(),
-            };
-            if let Err(mismatch) = negotiate(&ours, offer) {
+            let ours = OwnVersion::new(CommandTable::new(&[5, 6, 7]));
+            if let Err(mismatch) = ours.negotiate(offer) {
                 assert!(mismatch.to_string().contains("install the same release"));
             }
             if let Ok(hello) = ClientHello::decode_rest(offer.clone(), rest) {
+                match ours.common_with_client(&hello) {
+                    Ok(common) => assert!(common <= 2 && common <= hello.abilities.commands.count),
+                    Err(mismatch) => assert!(mismatch.to_string().contains("contradict each other")),
+                }
                 encode(&hello, &mut again);
                 // What was not printable in the hello is by now.
                 let (Opening::Session { offer, rest }
                 | Opening::Monitor { offer, rest }
-                | Opening::Diagnosis { offer, rest }) = Decoder::new(&again).value().expect("it is a hello")
+                | Opening::Diagnosis { offer, rest }
+                | Opening::Status { offer, rest }) = Decoder::new(&again).value().expect("it is a hello")
                 else {
                     panic!("a hello was taken for something else")
                 };
@@ -136,6 +140,24 @@ pub fn handshake(bytes: &[u8]) {
     if let Ok(answer) = Decoder::new(bytes).value::<Answer>() {
         answer.encode(&mut again);
         assert_eq!(Decoder::new(&again).value::<Answer>(), Ok(answer));
+    }
+}
+
+/// Questions to a server and its answers, of which an end believes nothing.
+pub fn status(bytes: &[u8]) {
+    means_the_same::<Question>(bytes);
+    means_the_same::<Reply>(bytes);
+}
+
+/// What decodes is encoded as bytes that mean the same.
+fn means_the_same<M: for<'a> Decode<'a> + Encode + PartialEq + core::fmt::Debug>(bytes: &[u8]) {
+    match Decoder::new(bytes).value::<M>() {
+        Ok(message) => {
+            let mut again = Vec::new();
+            message.encode(&mut again);
+            assert_eq!(Decoder::new(&again).value(), Ok(message));
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 

@@ -27,6 +27,8 @@ struct pair {
     // Whether this rank is the pair's first.
     bool is_first;
     char *out, *in;
+    // Where bare copies go: memory of the peer's GPU where that is another one, else `in`.
+    char *copied;
     enum memory memory;
 };
 
@@ -44,16 +46,24 @@ loop latency;
 loop bandwidth;
 // A window in each direction, as in osu_bibw.
 loop bidirectional;
-// A copy within the first rank's GPU and the wait for its end, without any message.
+// A copy from the first rank's GPU to its peer's and the wait for its end, without any message.
 loop one_copy;
 // A window of such copies.
 loop many_copies;
 // Exchanges one message in each direction and compares the bytes.
 bool is_right(const struct pair *pair, size_t bytes);
 
+// collectives.c
+
+bool is_collective(const char *kind);
+// Microseconds of a collective call on memory of a kind, and of the same by way of pinned memory of the host.
+// Says whether it gives the right bytes.
+bool collective(const char *kind, enum memory memory, int rank, const struct plan *plan, size_t bytes,
+                double figures[2]);
+
 // ways.c: by which ways this rank's messages have gone so far.
 
-enum { WAYS = 4 };
+enum { WAYS = 5 };
 extern const char *const WAY_NAMES[WAYS];
 void count_ways(double counts[WAYS]);
 

@@ -1,6 +1,7 @@
 #include "gpu.h"
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ typedef struct {
 } access_descriptor;
 
 static void *library, *context;
-static int device;
+static int device, devices;
 
 #define CALL(name, types, ...)                                      \
     do {                                                            \
@@ -33,21 +34,39 @@ void gpu_start(void) {
 }
 
 void gpu_start_on(int number) {
-    int count = 0;
     library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     if (library == NULL) {
         fprintf(stderr, "%s\n", dlerror());
         exit(2);
     }
     CALL(cuInit, (unsigned), 0);
-    CALL(cuDeviceGetCount, (int *), &count);
-    device = count > 0 ? number % count : 0;
+    CALL(cuDeviceGetCount, (int *), &devices);
+    device = devices > 0 ? number % devices : 0;
     CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, device);
     gpu_use();
 }
 
 void gpu_use(void) {
     CALL(cuCtxSetCurrent, (void *), context);
+}
+
+void *gpu_take_of(int number, size_t bytes) {
+    int other = devices > 0 ? number % devices : 0, reaches = 0;
+    void *theirs = NULL;
+    uint64_t address = 0;
+    if (other == device) return NULL;
+    CALL(cuDevicePrimaryCtxRetain, (void **, int), &theirs, other);
+    CALL(cuDeviceCanAccessPeer, (int *, int, int), &reaches, device, other);
+    if (reaches) {
+        // Once only: a second time is an error.
+        static bool is_enabled;
+        if (!is_enabled) CALL(cuCtxEnablePeerAccess, (void *, unsigned), theirs, 0);
+        is_enabled = true;
+    }
+    CALL(cuCtxSetCurrent, (void *), theirs);
+    CALL(cuMemAlloc_v2, (uint64_t *, size_t), &address, bytes + 1);
+    gpu_use();
+    return (void *)address;
 }
 
 static size_t rounded(const properties *wanted, size_t bytes) {

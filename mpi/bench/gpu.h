@@ -13,6 +13,9 @@ enum memory { HOST, DEVICE, POOL, EXPORTABLE, MAPPED, MANAGED, PINNED, MEMORIES 
 void gpu_start(void);
 // The same on the device of this number, counted round where there are fewer.
 void gpu_start_on(int number);
+// Memory of the device that rank `number` has, to which this process's device copies, directly where it can;
+// NULL where both have the same device. Given back as memory of the kind DEVICE.
+void *gpu_take_of(int number, size_t bytes);
 // Takes the context for another thread.
 void gpu_use(void);
 // Memory of a kind, of so many bytes.

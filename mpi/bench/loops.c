@@ -102,7 +102,7 @@ double bidirectional(const struct pair *pair, const struct plan *plan, size_t by
 static void copy_once(const struct pair *pair, int window, size_t bytes) {
     (void)window;
     if (pair->rank != 0) return;
-    gpu_begin_copy(pair->in, pair->out, bytes);
+    gpu_begin_copy(pair->copied, pair->out, bytes);
     gpu_wait();
 }
 
@@ -112,7 +112,7 @@ double one_copy(const struct pair *pair, const struct plan *plan, size_t bytes) 
 
 static void copy_often(const struct pair *pair, int window, size_t bytes) {
     if (pair->rank != 0) return;
-    for (int at = 0; at < window; at++) gpu_begin_copy(pair->in, pair->out, bytes);
+    for (int at = 0; at < window; at++) gpu_begin_copy(pair->copied, pair->out, bytes);
     gpu_wait();
 }
 

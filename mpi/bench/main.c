@@ -3,13 +3,15 @@
 //   mpirun -n 2 causeway_mpi_bench KINDS MEMORIES SIZES ITERATIONS WINDOW BUDGET
 //   mpirun -n 2 causeway_mpi_bench latency,bandwidth gpu 8,65536 1000 64 0.5
 //
-// With N ranks, rank r and rank r + N/2 are a pair, and all pairs send at once (osu_mbw_mr). Rank 0 prints a
-// line for each figure, of words with tabs between them:
+// KINDS are latency, bandwidth (and rate), bidirectional and copy, between pairs of ranks, and allreduce,
+// bcast, allgather, alltoall and reduce, which all ranks call. With N ranks, rank r and rank r + N/2 are a
+// pair, and all pairs send at once (osu_mbw_mr). Rank 0 prints a line for each figure, of words with tabs
+// between them:
 //
 //   row KIND MEMORY BYTES FIGURE UNIT WAYS
 //
-// WAYS says by which ways the messages went, each with its share in percent; `copy 100` where none went. Bytes
-// are compared before they are timed; where one is wrong, the program says so and ends.
+// WAYS says by which ways the messages went, each with its share in percent; `copy 100` where none went.
+// Bytes are compared before they are timed; where one is wrong, the program says so and ends.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +68,25 @@ static void print_row(const char *kind, const char *memory, size_t bytes, double
     if (pair.rank == 0) printf("row\t%s\t%s\t%zu\t%.6g\t%s\t", kind, memory, bytes, figure, unit);
 }
 
+static void measure_collective(const char *kind, const char *memory, size_t bytes) {
+    double before[WAYS], figures[2];
+    char by_host[64];
+    count_ways(before);
+    if (bytes < sizeof(float)) return;
+    if (!collective(kind, pair.memory, pair.rank, &plan, bytes, figures))
+        give_up("bytes of a call are wrong, in memory of the kind", memory);
+    print_row(kind, memory, bytes, figures[0], "us");
+    print_ways(before);
+    snprintf(by_host, sizeof by_host, "%s_by_host", kind);
+    print_row(by_host, memory, bytes, figures[1], "us");
+    if (pair.rank == 0) printf("mpi 100\n");
+}
+
 static void measure(const char *kind, const char *memory, size_t bytes) {
+    if (is_collective(kind)) {
+        measure_collective(kind, memory, bytes);
+        return;
+    }
     bool is_copy = strcmp(kind, "copy") == 0;
     loop *of_kind = strcmp(kind, "latency") == 0         ? latency
                     : strcmp(kind, "bandwidth") == 0     ? bandwidth
@@ -74,7 +94,7 @@ static void measure(const char *kind, const char *memory, size_t bytes) {
                     : is_copy                            ? one_copy
                                                          : NULL;
     if (of_kind == NULL) give_up("there is no kind of measurement called", kind);
-    // A copy within the GPU is compared with messages between its memory.
+    // A copy from GPU to GPU is compared with messages between their memory.
     if (is_copy && (pair.memory == HOST || pair.memory == PINNED)) return;
     int right = is_right(&pair, bytes), all_right = 0;
     MPI_Allreduce(&right, &all_right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
@@ -88,7 +108,8 @@ static void measure(const char *kind, const char *memory, size_t bytes) {
         print_row("copy_latency", memory, bytes, own, "us");
         if (pair.rank == 0) printf("copy 100\n");
         own = many_copies(&pair, &plan, bytes);
-        print_row("copy_bandwidth", memory, bytes, (double)bytes * window_of(&plan, bytes) / own / 1e3, "GB/s");
+        print_row("copy_bandwidth", memory, bytes, (double)bytes * window_of(&plan, bytes) / own / 1e3,
+                  "GB/s");
         if (pair.rank == 0) printf("copy 100\n");
     } else if (of_kind == latency) {
         print_row(kind, memory, bytes, mean / (2 * pair.pairs), "us");
@@ -133,25 +154,34 @@ int main(int argc, char **argv) {
     int size_count = words_of(argv[3], sizes);
     plan = (struct plan){atoi(argv[4]), atoi(argv[5]), atof(argv[6])};
     if (plan.iterations < 1 || !(plan.budget > 0)) give_up("the last words must be", "positive numbers");
-    if (plan.window < 1 || plan.window > MOST_WINDOW) give_up("a window has 1 to 1024 messages, not", argv[5]);
+    if (plan.window < 1 || plan.window > MOST_WINDOW)
+        give_up("a window has 1 to 1024 messages, not", argv[5]);
 
     size_t largest = 0;
-    bool needs_gpu = false;
+    bool needs_gpu = false, copies = false;
+    for (int at = 0; at < kind_count; at++) {
+        needs_gpu |= is_collective(kinds[at]);
+        copies |= strcmp(kinds[at], "copy") == 0;
+    }
     for (int at = 0; at < size_count; at++)
         if (size_of(sizes[at]) > largest) largest = size_of(sizes[at]);
     for (int at = 0; at < memory_count; at++) needs_gpu |= memory_of(memories[at]) != HOST;
     if (needs_gpu) gpu_start_on(pair.rank);
+    copies &= needs_gpu;
     for (int memory = 0; memory < memory_count; memory++) {
         pair.memory = memory_of(memories[memory]);
         // For all sizes the same, as in OSU's.
         pair.out = gpu_take(pair.memory, largest);
         pair.in = gpu_take(pair.memory, largest);
         if (pair.out == NULL || pair.in == NULL) give_up("there is no memory of the kind", memories[memory]);
+        char *beside = copies && pair.rank == 0 ? gpu_take_of(pair.peer, largest) : NULL;
+        pair.copied = beside != NULL ? beside : pair.in;
         for (int kind = 0; kind < kind_count; kind++)
             for (int size = 0; size < size_count; size++)
                 measure(kinds[kind], memories[memory], size_of(sizes[size]));
         // Nobody frees what a peer may still have open.
         MPI_Barrier(MPI_COMM_WORLD);
+        if (beside != NULL) gpu_give_back(DEVICE, beside, largest);
         gpu_give_back(pair.memory, pair.out, largest);
         gpu_give_back(pair.memory, pair.in, largest);
     }

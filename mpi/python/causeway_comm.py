@@ -12,7 +12,13 @@ queue). The receiver fetches what the word tells of, into memory on a GPU or of 
 
         comm.fetch(pipe.recv(), array.data.ptr, array.nbytes)      # the receiver
 
-What is offered has to be ready before, and stays as it is until the offer is done."""
+What is offered has to be ready before, and stays as it is until the offer is done.
+
+Ranks that call together are a group. They tell each other where their memory is in a way that the program has:
+`exchange` gets as many bytes for each rank as the others, and gives those that they have for this one.
+
+        group = comm.group(members, exchange)
+        group.allreduce(source.data.ptr, target.data.ptr, count, FLOAT32, SUM)"""
 
 import ctypes
 import secrets
@@ -20,6 +26,11 @@ import time
 
 # Bytes of a word, as causeway_comm.h has it.
 WORD_BYTES = 79
+
+# Elements and operations of causeway_comm.h.
+INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64 = range(1, 9)
+FLOAT16, BFLOAT16, FLOAT32, FLOAT64, COMPLEX64, COMPLEX128 = range(9, 15)
+MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR = range(1, 11)
 
 
 class CommError(RuntimeError):
@@ -54,6 +65,101 @@ class Offer:
             pause = min(2 * pause, 1e-3)
 
 
+_EXCHANGE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+
+
+class _Group(ctypes.Structure):
+    """`struct causeway_comm_group`."""
+
+    _fields_ = [
+        ("rank", ctypes.c_uint32),
+        ("ranks", ctypes.c_uint32),
+        ("members", ctypes.POINTER(ctypes.c_uint32)),
+        ("exchange", _EXCHANGE),
+        ("context", ctypes.c_void_p),
+        ("stream", ctypes.c_void_p),
+    ]
+
+
+class _Range(ctypes.Structure):
+    """`struct causeway_comm_range`."""
+
+    _fields_ = [("address", ctypes.c_void_p), ("nbytes", ctypes.c_uint64)]
+
+
+class Group:
+    """Ranks that call together, and in the same order. All calls wait until they are done; addresses are those of
+    memory on GPUs. Where a rank's memory is not on one, or ranks are not reached, all of them raise CommError."""
+
+    def __init__(self, comm, members, exchange):
+        """`members` are ranks of the job, in the group's order. `exchange` takes a list of as many `bytes` as
+        there are members, one for each, and gives the list of those that the members have for this rank."""
+        self._comm, self._exchange = comm, exchange
+        self.rank, self.ranks = list(members).index(comm.rank), len(members)
+        self._trouble = None
+        self._callback = _EXCHANGE(self._call_exchange)
+        self._members = (ctypes.c_uint32 * self.ranks)(*members)
+
+    def _call_exchange(self, _context, out, into, nbytes):
+        try:
+            words = ctypes.string_at(out, nbytes * self.ranks)
+            heard = self._exchange([words[at * nbytes : (at + 1) * nbytes] for at in range(self.ranks)])
+            if [len(word) for word in heard] != [nbytes] * self.ranks:
+                raise ValueError(f"the exchange must give {self.ranks} times {nbytes} bytes")
+            ctypes.memmove(into, b"".join(heard), nbytes * self.ranks)
+        except Exception as trouble:  # It may not pass through the library: it is raised behind it.
+            self._trouble = trouble
+            return 1
+        return 0
+
+    def _make(self, name, stream, *arguments):
+        group = _Group(self.rank, self.ranks, self._members, self._callback, None, stream)
+        done = getattr(self._comm.library, f"causeway_comm_{name}")(ctypes.byref(group), *arguments)
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise trouble
+        if done < 0:
+            raise self._comm.error()
+        if done > 0:
+            raise CommError("not all ranks have their memory on a GPU, or some are not reached")
+
+    def allreduce(self, source, target, count, element, operation, stream=None):
+        """Everybody gets the elements of all ranks put together. Both addresses may be the same."""
+        self._make("allreduce", stream, source, target, count, element, operation)
+
+    def reduce(self, source, target, count, element, operation, root, stream=None):
+        """The root gets them; others give no target."""
+        self._make("reduce", stream, source, target, count, element, operation, root)
+
+    def reduce_scatter(self, source, target, counts, element, operation, stream=None):
+        """Each rank gets its part of them: as many as its count."""
+        if len(counts) != self.ranks:
+            raise ValueError(f"there must be {self.ranks} counts, and not {len(counts)}")
+        array = (ctypes.c_uint64 * self.ranks)(*counts)
+        self._make("reduce_scatter", stream, source, target, array, element, operation)
+
+    def exchange(self, gives, takes, nbytes=0, stream=None):
+        """Gives each rank a range and takes one from each: lists of pairs of address and bytes, in the group's
+        order, with 0 bytes where there is nothing. `nbytes` is a number that must be the same at all ranks."""
+        for ranges in (gives, takes):
+            if len(ranges) != self.ranks:
+                raise ValueError(f"there must be {self.ranks} ranges, and not {len(ranges)}")
+        arrays = [(_Range * self.ranks)(*ranges) for ranges in (gives, takes)]
+        self._make("exchange", stream, *arrays, nbytes)
+
+    def broadcast(self, address, nbytes, root, stream=None):
+        """Everybody gets what the root has."""
+        self._make("broadcast", stream, address, nbytes, root)
+
+    def allgather(self, source, target, nbytes, stream=None):
+        """Everybody gets the blocks of all ranks, of so many bytes each."""
+        self._make("allgather", stream, source, target, nbytes)
+
+    def alltoall(self, source, target, nbytes, stream=None):
+        """Each rank gives each one a block of so many bytes."""
+        self._make("alltoall", stream, source, target, nbytes)
+
+
 class Comm:
     """This process's part in a job."""
 
@@ -61,6 +167,7 @@ class Comm:
         """Takes part as one of `ranks`. All of them have the same nonce (`new_nonce`), which is a secret. The
         library is searched as every other one is, unless `library` is a path."""
         self.library = load(library)
+        self.rank = rank
         if self.library.causeway_comm_join(nonce.encode(), rank, ranks) != 0:
             raise self.error()
 
@@ -70,7 +177,7 @@ class Comm:
 
     def reaches(self, peer, nbytes=1 << 20):
         """Whether a peer answers, and a message of so many bytes is worth being offered to it."""
-        return self.library.causeway_comm_is_offered(peer, nbytes) == 1
+        return self.library.causeway_comm_is_offered(peer, None, nbytes) == 1
 
     def on_gpu(self, address):
         """Whether there is memory on a GPU at an address."""
@@ -107,6 +214,10 @@ class Comm:
             raise self.error()
         return nbytes.value
 
+    def group(self, members, exchange):
+        """Ranks that call together, this one among them (`Group`)."""
+        return Group(self, members, exchange)
+
     def messages(self, way):
         """How many messages have come by a channel so far: `ipc`, `vmm`, `staged`."""
         return self.library.causeway_comm_messages(way.encode())
@@ -133,18 +244,26 @@ def load(path):
     """The library, with the types of its functions."""
     library = ctypes.CDLL(path)
     number, rank, address = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
+    group, code = ctypes.POINTER(_Group), ctypes.c_int
     types = {
         "error": (ctypes.c_char_p,),
         "join": (ctypes.c_int, ctypes.c_char_p, rank, rank),
         "leave": (None,),
         "on_gpu": (ctypes.c_int, address),
         "settle": (None, address),
-        "is_offered": (ctypes.c_int, rank, number),
+        "is_offered": (ctypes.c_int, rank, ctypes.c_void_p, number),
         "offer": (number, rank, address, number, ctypes.c_char_p),
         "offer_state": (ctypes.c_int, number),
         "judge": (ctypes.c_int, ctypes.c_char_p, number, number, ctypes.POINTER(number)),
         "fetch": (ctypes.c_int, ctypes.c_char_p, address, ctypes.c_int, number, ctypes.c_int),
         "messages": (number, ctypes.c_char_p),
+        "allreduce": (code, group, address, address, number, code, code),
+        "reduce": (code, group, address, address, number, code, code, rank),
+        "reduce_scatter": (code, group, address, address, ctypes.POINTER(number), code, code),
+        "exchange": (code, group, ctypes.POINTER(_Range), ctypes.POINTER(_Range), number),
+        "broadcast": (code, group, address, number, rank),
+        "allgather": (code, group, address, address, number),
+        "alltoall": (code, group, address, address, number),
     }
     for name, (result, *arguments) in types.items():
         function = getattr(library, f"causeway_comm_{name}")

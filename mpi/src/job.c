@@ -44,13 +44,14 @@ static void join(void) {
     if (nonce == NULL || *nonce == 0 || is_spawned()) return;
     if (causeway_comm_join(nonce, (uint32_t)rank, (uint32_t)ranks) != 0) {
         fprintf(stderr, "causeway: rank %d cannot take part in the job: %s\n", rank, causeway_comm_error());
-        // MPICH's launcher drops what it has not read of a rank's output when that rank aborts: the reason was
-        // lost now and then (4.0.2, 2026-11-25).
+        // MPICH's launcher drops what it has not read of a rank's output when that rank aborts: the reason
+        // was lost now and then (4.0.2, 2026-11-25).
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
         PMPI_Abort(MPI_COMM_WORLD, 1);
     }
     PMPI_Comm_group(MPI_COMM_WORLD, &job_group);
     in_job = true;
+    start_checking();
 }
 
 EXPORT int MPI_Init(int *argc, char ***argv) {
@@ -72,6 +73,7 @@ EXPORT int MPI_Finalize(void) {
         pause_for(turn);
         progress();
     }
+    stop_checking();
     in_job = false;
     PMPI_Group_free(&job_group);
     int error = PMPI_Finalize();
@@ -94,7 +96,11 @@ int job_rank(MPI_Comm comm, int rank) {
 }
 
 uint64_t number_of(MPI_Comm comm) {
+#ifdef MPI_ABI_VERSION
+    return (uint64_t)(uint32_t)PMPI_Comm_toint(comm);
+#else
     return (uint64_t)(uint32_t)PMPI_Comm_c2f(comm);
+#endif
 }
 
 // Words and their codes. An MPI has few codes to give, so the last of these gets new words again and again.

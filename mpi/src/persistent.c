@@ -19,6 +19,9 @@ struct persistent {
     MPI_Datatype type;
     int peer, tag;
     MPI_Comm comm;
+    // Of a collective call, with the MPI's request.
+    struct staging *staging;
+    MPI_Request inner;
     // The message that is under way.
     struct operation *operation;
     // One that has ended, and of whose end the user has not heard.
@@ -60,21 +63,14 @@ static int unused_tag(void) {
     return tag;
 }
 
-static int make(enum kind kind, enum mode mode, const void *buffer, MPI_Count count, MPI_Datatype type,
-                int peer, int tag, MPI_Comm comm, MPI_Request *request) {
-    struct persistent *persistent = calloc(1, sizeof *persistent);
+// Makes a request of which all is known but how the MPI knows it.
+static int make(const struct persistent *what, MPI_Request *request) {
+    struct persistent *persistent = malloc(sizeof *persistent);
     if (persistent == NULL) return MPI_ERR_NO_MEM;
     lock();
-    *persistent = (struct persistent){.own_tag = unused_tag(),
-                                      .kind = kind,
-                                      .mode = mode,
-                                      .buffer = (void *)buffer,
-                                      .count = count,
-                                      .type = type,
-                                      .peer = peer,
-                                      .tag = tag,
-                                      .comm = comm,
-                                      .next = first};
+    *persistent = *what;
+    persistent->own_tag = unused_tag();
+    persistent->next = first;
     int error = PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, persistent->own_tag, own_comm(), request);
     if (error == MPI_SUCCESS) {
         persistent->handle = *request;
@@ -86,11 +82,33 @@ static int make(enum kind kind, enum mode mode, const void *buffer, MPI_Count co
     return error;
 }
 
+static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_Count count,
+                        MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request) {
+    struct persistent message = {.kind = kind,
+                                 .mode = mode,
+                                 .buffer = (void *)buffer,
+                                 .count = count,
+                                 .type = type,
+                                 .peer = peer,
+                                 .tag = tag,
+                                 .comm = comm};
+    return make(&message, request);
+}
+
+int make_collective(struct staging *staging, MPI_Request inner, MPI_Comm comm, MPI_Request *request) {
+    struct persistent call = {.kind = COLLECTIVE, .staging = staging, .inner = inner, .comm = comm};
+    return make(&call, request);
+}
+
 static void drop(struct persistent *persistent) {
     struct persistent **at = &first;
     while (*at != persistent) at = &(*at)->next;
     *at = persistent->next;
     PMPI_Request_free(&persistent->handle);
+    if (persistent->kind == COLLECTIVE) {
+        PMPI_Request_free(&persistent->inner);
+        drop_staging(persistent->staging);
+    }
     free(persistent);
 }
 
@@ -114,7 +132,9 @@ static int start(struct persistent *persistent) {
     operation->handle = MPI_REQUEST_NULL;
     operation->persistent = persistent;
     persistent->operation = operation;
-    if (persistent->kind == SEND)
+    if (persistent->kind == COLLECTIVE)
+        error = start_collective(operation, persistent->staging, persistent->inner, persistent->comm);
+    else if (persistent->kind == SEND)
         error = start_send(operation, persistent->mode, persistent->buffer, persistent->count,
                            persistent->type, persistent->peer, persistent->tag, persistent->comm);
     else
@@ -183,11 +203,11 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
     return error;
 }
 
-#define SEND_INIT(name, mode, number)                                                                       \
-    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,             \
-                          MPI_Comm comm, MPI_Request *request) {                                            \
-        if (!causeway_comm_on_gpu(buffer)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
-        return make(SEND, mode, buffer, count, type, to, tag, comm, request);                               \
+#define SEND_INIT(name, mode, number)                                                                  \
+    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,        \
+                          MPI_Comm comm, MPI_Request *request) {                                       \
+        if (!is_on_gpu(buffer, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
+        return make_message(SEND, mode, buffer, count, type, to, tag, comm, request);                  \
     }
 // A buffered send from a GPU is a send that is finished when its bytes have been taken.
 #define PERSISTENT_CALLS(suffix, number)                                                                 \
@@ -197,9 +217,9 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
     SEND_INIT(Bsend_init##suffix, STANDARD, number)                                                      \
     EXPORT int MPI_Recv_init##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                      MPI_Comm comm, MPI_Request *request) {                              \
-        if (!in_job && !causeway_comm_on_gpu(buffer))                                                    \
+        if (!in_job && !is_on_gpu(buffer, type))                                                         \
             return PMPI_Recv_init##suffix(buffer, count, type, source, tag, comm, request);              \
-        return make(RECEIVE, STANDARD, buffer, count, type, source, tag, comm, request);                 \
+        return make_message(RECEIVE, STANDARD, buffer, count, type, source, tag, comm, request);         \
     }
 
 PERSISTENT_CALLS(, int)

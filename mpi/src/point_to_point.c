@@ -1,5 +1,6 @@
 // The calls that send and receive.
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "shim.h"
@@ -21,18 +22,32 @@ static int send_later(enum mode mode, const void *buffer, MPI_Count count, MPI_D
     return error;
 }
 
+// Copies elements to memory of the host, where they lie one behind the other. Gives the words of an error.
+static const char *copy_from_gpu(void *to, const void *from, uint64_t bytes, MPI_Datatype type) {
+    if (is_contiguous(type)) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
+    struct runs *runs = hold_runs(type);
+    if (runs == NULL) return NO_RUNS;
+    const char *words = copy_runs(runs, (void *)from, to, bytes, true);
+    drop_runs(runs);
+    return words;
+}
+
 // MPI_Bsend returns before anybody receives, so the bytes go with the MPI, out of its buffer.
 static int send_copied(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                        MPI_Request *request) {
-    if (!is_contiguous(type))
-        return raise_error(comm, "MPI_Bsend from a GPU",
-                           "the datatype is not contiguous: pack the elements first");
     uint64_t bytes = bytes_of(count, type);
     void *copy = malloc(bytes + 1);
     if (copy == NULL) return raise_error(comm, "MPI_Bsend from a GPU", "memory for a copy cannot be had");
     int error;
-    if (causeway_comm_copy(copy, buffer, bytes) != 0)
-        error = raise_error(comm, "MPI_Bsend from a GPU", causeway_comm_error());
+    const char *words = copy_from_gpu(copy, buffer, bytes, type);
+    // The bytes lie one behind the other now.
+    if (!is_contiguous(type)) {
+        count = (MPI_Count)bytes;
+        type = MPI_BYTE;
+    }
+    if (words == NULL && bytes > INT_MAX && type == MPI_BYTE) words = "more than 2 GiB: send less at a time";
+    if (words != NULL)
+        error = raise_error(comm, "MPI_Bsend from a GPU", words);
     else if (request != NULL)
         error = PMPI_Ibsend(copy, (int)count, type, to, tag, comm, request);
     else
@@ -46,27 +61,27 @@ static int send_copied(const void *buffer, MPI_Count count, MPI_Datatype type, i
 #define SEND_CALL(name, mode, number)                                                           \
     EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
                           MPI_Comm comm) {                                                      \
-        if (under_way == 0 && !causeway_comm_on_gpu(buffer))                                    \
+        if (under_way == 0 && !is_on_gpu(buffer, type))                                         \
             return PMPI_##name(buffer, count, type, to, tag, comm);                             \
         return send_and_wait(mode, buffer, count, type, to, tag, comm);                         \
     }
-#define ISEND_CALL(name, mode, number)                                                                      \
-    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,             \
-                          MPI_Comm comm, MPI_Request *request) {                                            \
-        if (!causeway_comm_on_gpu(buffer)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
-        return send_later(mode, buffer, count, type, to, tag, comm, request);                               \
+#define ISEND_CALL(name, mode, number)                                                                 \
+    EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,        \
+                          MPI_Comm comm, MPI_Request *request) {                                       \
+        if (!is_on_gpu(buffer, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
+        return send_later(mode, buffer, count, type, to, tag, comm, request);                          \
     }
-#define BSEND_CALLS(suffix, number)                                                                       \
-    EXPORT int MPI_Bsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,    \
-                                 MPI_Comm comm) {                                                         \
-        if (!causeway_comm_on_gpu(buffer)) return PMPI_Bsend##suffix(buffer, count, type, to, tag, comm); \
-        return send_copied(buffer, count, type, to, tag, comm, NULL);                                     \
-    }                                                                                                     \
-    EXPORT int MPI_Ibsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,   \
-                                  MPI_Comm comm, MPI_Request *request) {                                  \
-        if (!causeway_comm_on_gpu(buffer))                                                                \
-            return PMPI_Ibsend##suffix(buffer, count, type, to, tag, comm, request);                      \
-        return send_copied(buffer, count, type, to, tag, comm, request);                                  \
+#define BSEND_CALLS(suffix, number)                                                                     \
+    EXPORT int MPI_Bsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,  \
+                                 MPI_Comm comm) {                                                       \
+        if (!is_on_gpu(buffer, type)) return PMPI_Bsend##suffix(buffer, count, type, to, tag, comm);    \
+        return send_copied(buffer, count, type, to, tag, comm, NULL);                                   \
+    }                                                                                                   \
+    EXPORT int MPI_Ibsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
+                                  MPI_Comm comm, MPI_Request *request) {                                \
+        if (!is_on_gpu(buffer, type))                                                                   \
+            return PMPI_Ibsend##suffix(buffer, count, type, to, tag, comm, request);                    \
+        return send_copied(buffer, count, type, to, tag, comm, request);                                \
     }
 
 static int receive(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
@@ -89,13 +104,13 @@ static int receive_later(void *buffer, MPI_Count count, MPI_Datatype type, int s
 #define RECEIVE_CALLS(suffix, number)                                                                \
     EXPORT int MPI_Recv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag,  \
                                 MPI_Comm comm, MPI_Status *status) {                                 \
-        if (!in_job && under_way == 0 && !causeway_comm_on_gpu(buffer))                              \
+        if (!in_job && under_way == 0 && !is_on_gpu(buffer, type))                                   \
             return PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                \
         return receive(buffer, count, type, source, tag, comm, status);                              \
     }                                                                                                \
     EXPORT int MPI_Irecv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                  MPI_Comm comm, MPI_Request *request) {                              \
-        if (!in_job && !causeway_comm_on_gpu(buffer))                                                \
+        if (!in_job && !is_on_gpu(buffer, type))                                                     \
             return PMPI_Irecv##suffix(buffer, count, type, source, tag, comm, request);              \
         return receive_later(buffer, count, type, source, tag, comm, request);                       \
     }
@@ -118,17 +133,16 @@ static int replace(void *buffer, MPI_Count count, MPI_Datatype type, int to, int
                    int in_tag, MPI_Comm comm, MPI_Status *status) {
     uint64_t bytes = bytes_of(count, type);
     int room = (int)bytes, position = 0;
-    bool on_gpu = causeway_comm_on_gpu(buffer);
-    if (on_gpu && !is_contiguous(type))
-        return raise_error(comm, "MPI_Sendrecv_replace on a GPU", "the datatype is not contiguous");
+    bool on_gpu = is_on_gpu(buffer, type);
     if (!on_gpu) PMPI_Pack_size((int)count, type, comm, &room);
     void *copy = malloc((size_t)room + 1);
     if (copy == NULL) return raise_error(comm, "MPI_Sendrecv_replace", "memory for a copy cannot be had");
     int error = MPI_SUCCESS;
+    const char *words = on_gpu ? copy_from_gpu(copy, buffer, bytes, type) : NULL;
     if (!on_gpu) {
         PMPI_Pack(buffer, (int)count, type, copy, room, &position, comm);
-    } else if (causeway_comm_copy(copy, buffer, bytes) != 0) {
-        error = raise_error(comm, "MPI_Sendrecv_replace on a GPU", causeway_comm_error());
+    } else if (words != NULL) {
+        error = raise_error(comm, "MPI_Sendrecv_replace on a GPU", words);
     } else {
         position = room;
         int peer = job_rank(comm, to);
@@ -145,7 +159,7 @@ static int replace(void *buffer, MPI_Count count, MPI_Datatype type, int to, int
     EXPORT int MPI_Sendrecv##suffix(const void *out, number out_count, MPI_Datatype out_type, int to,    \
                                     int out_tag, void *in, number in_count, MPI_Datatype in_type,        \
                                     int source, int in_tag, MPI_Comm comm, MPI_Status *status) {         \
-        if (!in_job && under_way == 0 && !causeway_comm_on_gpu(out) && !causeway_comm_on_gpu(in))        \
+        if (!in_job && under_way == 0 && !is_on_gpu(out, out_type) && !is_on_gpu(in, in_type))           \
             return PMPI_Sendrecv##suffix(out, out_count, out_type, to, out_tag, in, in_count, in_type,   \
                                          source, in_tag, comm, status);                                  \
         return send_and_receive(out, out_count, out_type, to, out_tag, in, in_count, in_type, source,    \
@@ -154,7 +168,7 @@ static int replace(void *buffer, MPI_Count count, MPI_Datatype type, int to, int
     EXPORT int MPI_Sendrecv_replace##suffix(void *buffer, number count, MPI_Datatype type, int to,       \
                                             int out_tag, int source, int in_tag, MPI_Comm comm,          \
                                             MPI_Status *status) {                                        \
-        if (!in_job && under_way == 0 && !causeway_comm_on_gpu(buffer))                                  \
+        if (!in_job && under_way == 0 && !is_on_gpu(buffer, type))                                       \
             return PMPI_Sendrecv_replace##suffix(buffer, count, type, to, out_tag, source, in_tag, comm, \
                                                  status);                                                \
         return replace(buffer, count, type, to, out_tag, source, in_tag, comm, status);                  \

@@ -9,8 +9,7 @@
 
 static const char *const WORDS = "this call does not take memory on a GPU: copy it to the host first";
 
-// Whether the MPI itself says that it takes memory on a GPU.
-static bool mpi_takes_gpus(void) {
+bool mpi_takes_gpus(void) {
     static int known = -1;
     if (known < 0) {
         int (*query)(void) = (int (*)(void))dlsym(RTLD_NEXT, "MPIX_Query_cuda_support");
@@ -19,8 +18,8 @@ static bool mpi_takes_gpus(void) {
     return known == 1;
 }
 
-static bool is_refused(const void *address) {
-    return causeway_comm_on_gpu(address) && !mpi_takes_gpus();
+static bool is_refused(const void *address, MPI_Datatype type) {
+    return is_on_gpu(address, type) && !mpi_takes_gpus();
 }
 
 static int refuse_file(MPI_File file, const char *call) {
@@ -47,104 +46,123 @@ EXPORT int MPIX_GPU_query_support(int kind, int *is_supported) {
     return MPI_SUCCESS;
 }
 
-// Collective calls: s is what is sent, r what is received.
+// One-sided calls, with counts of both kinds. `N` is the type of counts.
 
-#define WITH_ONE(name, parameters, arguments, one, comm)                    \
-    EXPORT int MPI_##name parameters {                                      \
-        if (is_refused(one)) return raise_error(comm, "MPI_" #name, WORDS); \
-        return PMPI_##name arguments;                                       \
+#define WINDOW(name, parameters, arguments, refused)        \
+    EXPORT int MPI_##name parameters {                      \
+        if (refused) return refuse_window(w, "MPI_" #name); \
+        return PMPI_##name arguments;                       \
     }
-#define WITH_TWO(name, parameters, arguments, one, two, comm)                                  \
-    EXPORT int MPI_##name parameters {                                                         \
-        if (is_refused(one) || is_refused(two)) return raise_error(comm, "MPI_" #name, WORDS); \
-        return PMPI_##name arguments;                                                          \
-    }
-#define PARAMETERS(...) __VA_ARGS__
-#define COLLECTIVE(lower, upper, parameters, arguments)                \
-    WITH_TWO(upper, (parameters, MPI_Comm c), (arguments, c), s, r, c) \
-    WITH_TWO(I##lower, (parameters, MPI_Comm c, MPI_Request * q), (arguments, c, q), s, r, c)
+#define TARGET(N) int to, MPI_Aint at, N m, MPI_Datatype u
+#define FROM_HERE(N) const void *s, N n, MPI_Datatype t, TARGET(N)
+#define TO_HERE(N) void *r, N k, MPI_Datatype v
+#define WINDOW_CALLS(suffix, N)                                                                          \
+    WINDOW(Put##suffix, (FROM_HERE(N), MPI_Win w), (s, n, t, to, at, m, u, w), is_refused(s, t))         \
+    WINDOW(Get##suffix, (TO_HERE(N), TARGET(N), MPI_Win w), (r, k, v, to, at, m, u, w), is_refused(r, v)) \
+    WINDOW(Accumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w), (s, n, t, to, at, m, u, o, w),       \
+           is_refused(s, t))                                                                             \
+    WINDOW(Get_accumulate##suffix,                                                                       \
+           (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w),             \
+           (s, n, t, r, k, v, to, at, m, u, o, w), is_refused(s, t) || is_refused(r, v))                 \
+    WINDOW(Rput##suffix, (FROM_HERE(N), MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q),       \
+           is_refused(s, t))                                                                             \
+    WINDOW(Rget##suffix, (TO_HERE(N), TARGET(N), MPI_Win w, MPI_Request *q),                             \
+           (r, k, v, to, at, m, u, w, q), is_refused(r, v))                                              \
+    WINDOW(Raccumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w, MPI_Request *q),                     \
+           (s, n, t, to, at, m, u, o, w, q), is_refused(s, t))                                           \
+    WINDOW(Rget_accumulate##suffix,                                                                      \
+           (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w,              \
+            MPI_Request *q),                                                                             \
+           (s, n, t, r, k, v, to, at, m, u, o, w, q), is_refused(s, t) || is_refused(r, v))
 
-WITH_ONE(Bcast, (void *s, int n, MPI_Datatype t, int root, MPI_Comm c), (s, n, t, root, c), s, c)
-WITH_ONE(Ibcast, (void *s, int n, MPI_Datatype t, int root, MPI_Comm c, MPI_Request *q),
-         (s, n, t, root, c, q), s, c)
-
-#define ONE_TYPE const void *s, void *r, int n, MPI_Datatype t, MPI_Op o
-COLLECTIVE(allreduce, Allreduce, PARAMETERS(ONE_TYPE), PARAMETERS(s, r, n, t, o))
-COLLECTIVE(scan, Scan, PARAMETERS(ONE_TYPE), PARAMETERS(s, r, n, t, o))
-COLLECTIVE(exscan, Exscan, PARAMETERS(ONE_TYPE), PARAMETERS(s, r, n, t, o))
-COLLECTIVE(reduce_scatter_block, Reduce_scatter_block, PARAMETERS(ONE_TYPE), PARAMETERS(s, r, n, t, o))
-COLLECTIVE(reduce, Reduce, PARAMETERS(ONE_TYPE, int root), PARAMETERS(s, r, n, t, o, root))
-COLLECTIVE(reduce_scatter, Reduce_scatter,
-           PARAMETERS(const void *s, void *r, const int *n, MPI_Datatype t, MPI_Op o),
-           PARAMETERS(s, r, n, t, o))
-
-#define TWO_TYPES const void *s, int n, MPI_Datatype t, void *r, int m, MPI_Datatype u
-COLLECTIVE(allgather, Allgather, PARAMETERS(TWO_TYPES), PARAMETERS(s, n, t, r, m, u))
-COLLECTIVE(alltoall, Alltoall, PARAMETERS(TWO_TYPES), PARAMETERS(s, n, t, r, m, u))
-COLLECTIVE(gather, Gather, PARAMETERS(TWO_TYPES, int root), PARAMETERS(s, n, t, r, m, u, root))
-COLLECTIVE(scatter, Scatter, PARAMETERS(TWO_TYPES, int root), PARAMETERS(s, n, t, r, m, u, root))
-
-#define COUNTS_IN const void *s, int n, MPI_Datatype t, void *r, const int *m, const int *e, MPI_Datatype u
-#define COUNTS_OUT const void *s, const int *n, const int *d, MPI_Datatype t, void *r
-COLLECTIVE(allgatherv, Allgatherv, PARAMETERS(COUNTS_IN), PARAMETERS(s, n, t, r, m, e, u))
-COLLECTIVE(gatherv, Gatherv, PARAMETERS(COUNTS_IN, int root), PARAMETERS(s, n, t, r, m, e, u, root))
-COLLECTIVE(scatterv, Scatterv, PARAMETERS(COUNTS_OUT, int m, MPI_Datatype u, int root),
-           PARAMETERS(s, n, d, t, r, m, u, root))
-COLLECTIVE(alltoallv, Alltoallv, PARAMETERS(COUNTS_OUT, const int *m, const int *e, MPI_Datatype u),
-           PARAMETERS(s, n, d, t, r, m, e, u))
-
-// One-sided calls.
-
-#define WINDOW(name, parameters, arguments, address)                    \
-    EXPORT int MPI_##name parameters {                                  \
-        if (is_refused(address)) return refuse_window(w, "MPI_" #name); \
-        return PMPI_##name arguments;                                   \
-    }
-#define REMOTE int n, MPI_Datatype t, int to, MPI_Aint at, int m, MPI_Datatype u
-
-WINDOW(Put, (const void *s, REMOTE, MPI_Win w), (s, n, t, to, at, m, u, w), s)
-WINDOW(Get, (void *s, REMOTE, MPI_Win w), (s, n, t, to, at, m, u, w), s)
-WINDOW(Accumulate, (const void *s, REMOTE, MPI_Op o, MPI_Win w), (s, n, t, to, at, m, u, o, w), s)
-WINDOW(Rput, (const void *s, REMOTE, MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q), s)
-WINDOW(Rget, (void *s, REMOTE, MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q), s)
-WINDOW(Raccumulate, (const void *s, REMOTE, MPI_Op o, MPI_Win w, MPI_Request *q),
-       (s, n, t, to, at, m, u, o, w, q), s)
+WINDOW_CALLS(, int)
 WINDOW(Fetch_and_op, (const void *s, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Op o, MPI_Win w),
-       (s, r, t, to, at, o, w), (is_refused(r) ? r : s))
+       (s, r, t, to, at, o, w), is_refused(s, t) || is_refused(r, t))
 WINDOW(Compare_and_swap,
        (const void *s, const void *x, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Win w),
-       (s, x, r, t, to, at, w), (is_refused(r) ? r : s))
+       (s, x, r, t, to, at, w), is_refused(s, t) || is_refused(x, t) || is_refused(r, t))
+WINDOW(Win_attach, (MPI_Win w, void *s, MPI_Aint n), (w, s, n), is_refused(s, MPI_BYTE))
 
-WITH_ONE(Win_create, (void *s, MPI_Aint n, int unit, MPI_Info i, MPI_Comm c, MPI_Win *w),
-         (s, n, unit, i, c, w), s, c)
-
-// Files.
-
-#define FILE_CALL(name, parameters, arguments)                       \
-    EXPORT int MPI_File_##name parameters {                          \
-        if (is_refused(b)) return refuse_file(f, "MPI_File_" #name); \
-        return PMPI_File_##name arguments;                           \
+// There is no window yet whose error handler could be called.
+#define WINDOW_OF(suffix, UNIT)                                                                            \
+    EXPORT int MPI_Win_create##suffix(void *s, MPI_Aint n, UNIT unit, MPI_Info i, MPI_Comm c, MPI_Win *w) { \
+        if (is_refused(s, MPI_BYTE)) return raise_error(c, "MPI_Win_create" #suffix, WORDS);               \
+        return PMPI_Win_create##suffix(s, n, unit, i, c, w);                                               \
     }
-#define FILE_READ(name) \
-    FILE_CALL(name, (MPI_File f, void *b, int n, MPI_Datatype t, MPI_Status *s), (f, b, n, t, s))
-#define FILE_WRITE(name) \
-    FILE_CALL(name, (MPI_File f, const void *b, int n, MPI_Datatype t, MPI_Status *s), (f, b, n, t, s))
-#define FILE_READ_AT(name)                                                                      \
-    FILE_CALL(name, (MPI_File f, MPI_Offset at, void *b, int n, MPI_Datatype t, MPI_Status *s), \
-              (f, at, b, n, t, s))
-#define FILE_WRITE_AT(name)                                                                           \
-    FILE_CALL(name, (MPI_File f, MPI_Offset at, const void *b, int n, MPI_Datatype t, MPI_Status *s), \
-              (f, at, b, n, t, s))
 
-FILE_READ(read)
-FILE_READ(read_all)
-FILE_READ(read_shared)
-FILE_READ(read_ordered)
-FILE_WRITE(write)
-FILE_WRITE(write_all)
-FILE_WRITE(write_shared)
-FILE_WRITE(write_ordered)
-FILE_READ_AT(read_at)
-FILE_READ_AT(read_at_all)
-FILE_WRITE_AT(write_at)
-FILE_WRITE_AT(write_at_all)
+WINDOW_OF(, int)
+
+// Files: from where they are, or from an offset; blocking, non-blocking, or in two calls.
+
+#define FILE_CALL(name, parameters, arguments)                          \
+    EXPORT int MPI_File_##name parameters {                             \
+        if (is_refused(b, t)) return refuse_file(f, "MPI_File_" #name); \
+        return PMPI_File_##name arguments;                              \
+    }
+#define FILE_HERE(name, B, N) \
+    FILE_CALL(name, (MPI_File f, B b, N n, MPI_Datatype t, MPI_Status *s), (f, b, n, t, s))
+#define FILE_AT(name, B, N) \
+    FILE_CALL(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t, MPI_Status *s), (f, at, b, n, t, s))
+#define FILE_LATER(name, B, N) \
+    FILE_CALL(name, (MPI_File f, B b, N n, MPI_Datatype t, MPI_Request *q), (f, b, n, t, q))
+#define FILE_LATER_AT(name, B, N)                                                           \
+    FILE_CALL(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t, MPI_Request *q), \
+              (f, at, b, n, t, q))
+#define FILE_BEGIN(name, B, N) FILE_CALL(name, (MPI_File f, B b, N n, MPI_Datatype t), (f, b, n, t))
+#define FILE_BEGIN_AT(name, B, N) \
+    FILE_CALL(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t), (f, at, b, n, t))
+#define FILE_CALLS(verb, B, suffix, N)               \
+    FILE_HERE(verb##suffix, B, N)                    \
+    FILE_HERE(verb##_all##suffix, B, N)              \
+    FILE_HERE(verb##_shared##suffix, B, N)           \
+    FILE_HERE(verb##_ordered##suffix, B, N)          \
+    FILE_AT(verb##_at##suffix, B, N)                 \
+    FILE_AT(verb##_at_all##suffix, B, N)             \
+    FILE_LATER(i##verb##suffix, B, N)                \
+    FILE_LATER(i##verb##_all##suffix, B, N)          \
+    FILE_LATER(i##verb##_shared##suffix, B, N)       \
+    FILE_LATER_AT(i##verb##_at##suffix, B, N)        \
+    FILE_LATER_AT(i##verb##_at_all##suffix, B, N)    \
+    FILE_BEGIN(verb##_all_begin##suffix, B, N)       \
+    FILE_BEGIN(verb##_ordered_begin##suffix, B, N)   \
+    FILE_BEGIN_AT(verb##_at_all_begin##suffix, B, N)
+
+FILE_CALLS(read, void *, , int)
+FILE_CALLS(write, const void *, , int)
+
+// Partitioned messages. Open MPI 5 has them, and calls itself MPI 3.1.
+
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#define PARTITIONED(name, B)                                                                           \
+    EXPORT int MPI_##name(B b, int parts, MPI_Count n, MPI_Datatype t, int peer, int tag, MPI_Comm c,  \
+                          MPI_Info i, MPI_Request *q) {                                                \
+        if (is_refused(b, t)) return raise_error(c, "MPI_" #name, WORDS);                              \
+        return PMPI_##name(b, parts, n, t, peer, tag, c, i, q);                                        \
+    }
+
+PARTITIONED(Psend_init, const void *)
+PARTITIONED(Precv_init, void *)
+#endif
+
+// Packing in the representation that all machines share. The calls have no communicator.
+
+EXPORT int MPI_Pack_external(const char name[], const void *s, int n, MPI_Datatype t, void *r, MPI_Aint size,
+                             MPI_Aint *at) {
+    if (is_refused(s, t) || is_refused(r, MPI_BYTE))
+        return raise_error(MPI_COMM_SELF, "MPI_Pack_external", WORDS);
+    return PMPI_Pack_external(name, s, n, t, r, size, at);
+}
+
+EXPORT int MPI_Unpack_external(const char name[], const void *s, MPI_Aint size, MPI_Aint *at, void *r, int n,
+                               MPI_Datatype t) {
+    if (is_refused(s, MPI_BYTE) || is_refused(r, t))
+        return raise_error(MPI_COMM_SELF, "MPI_Unpack_external", WORDS);
+    return PMPI_Unpack_external(name, s, size, at, r, n, t);
+}
+
+#if MPI_VERSION >= 4
+WINDOW_CALLS(_c, MPI_Count)
+WINDOW_OF(_c, MPI_Aint)
+FILE_CALLS(read, void *, _c, MPI_Count)
+FILE_CALLS(write, const void *, _c, MPI_Count)
+#endif

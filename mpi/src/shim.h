@@ -33,13 +33,36 @@ int error_code(const char *call, const char *words);
 // types.c: what a datatype's bytes are.
 
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type);
+// How a type is made, and of how many integers, addresses and types. COMBINER_LARGE for those whose counts
+// may be larger than that.
+enum { COMBINER_LARGE = -1 };
+int combiner_of(MPI_Datatype type, int *integers, int *addresses, int *types);
 // Whether the bytes of such elements lie one behind the other, in the order in which they are sent.
 bool is_contiguous(MPI_Datatype type);
 
-// operation.c: sends from a GPU, and receives, which may bring what lies on a GPU.
+// datatype/runs.c: elements with gaps.
+
+struct runs;
+// A type's runs, to be dropped; null where they cannot be had, for the reason that NO_RUNS tells.
+struct runs *hold_runs(MPI_Datatype type);
+void drop_runs(struct runs *runs);
+extern const char NO_RUNS[];
+// Copies so many bytes of elements between a place on a GPU and one where they lie one behind the other.
+// Gives the words of an error, or null.
+const char *copy_runs(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack);
+// The same between two places of the host.
+void copy_runs_on_host(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack);
+// The offset of the first byte of an element.
+MPI_Aint first_of(MPI_Datatype type);
+// Whether elements are on a GPU.
+bool is_on_gpu(const void *address, MPI_Datatype type);
+
+// operation: sends from a GPU, and receives, which may bring what lies on a GPU.
 
 enum mode { STANDARD, SYNCHRONOUS, READY };
-enum kind { SEND, RECEIVE };
+enum kind { SEND, RECEIVE, COLLECTIVE };
+// A collective call with memory on a GPU, as the MPI is called (collective/stage.c).
+struct staging;
 // A message that a probe took out of the MPI's queue.
 struct kept {
     MPI_Comm comm;
@@ -60,6 +83,10 @@ struct operation {
     MPI_Datatype type;
     bool on_gpu, contiguous;
     uint64_t room;
+    // Elements with gaps on a GPU: where they are, and what gives the memory back in which they lie one
+    // behind the other, which is the user's memory for all else.
+    struct runs *runs;
+    void *typed, *holder;
     // What the MPI was given instead of it, or null.
     void *memory;
     uint64_t memory_bytes;
@@ -68,10 +95,16 @@ struct operation {
     bool inner_done;
     // Another thread waits for the MPI's part.
     bool is_watched;
+    // Of a collective call.
+    struct staging *staging;
     unsigned char descriptor[CAUSEWAY_COMM_DESCRIPTOR];
     uint64_t offer;
-    // When the receiver could have known of it, in milliseconds.
+    // The number of a fetch that is under way, or 0.
+    uint64_t fetching;
+    // When the receiver could have known of it, in nanoseconds.
     long told_at;
+    // It is short, and the sender expects to go on before it is received.
+    bool is_short;
     // The end.
     bool done;
     int error;
@@ -97,6 +130,8 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
 // Receives a message that a probe took out.
 int start_kept(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
                struct kept *kept);
+// Takes the staging over. The inner request is the MPI's persistent one, if there is one.
+int start_collective(struct operation *operation, struct staging *staging, MPI_Request inner, MPI_Comm comm);
 // An operation of which the user gets a request, which it waits for.
 int start_request(struct operation **operation, MPI_Request *request);
 // Undoes that, where nothing could be started.
@@ -115,6 +150,24 @@ void progress(void);
 void pause_for(int turn);
 // Waits for a request of the MPI's while all else moves on.
 int wait_for(MPI_Request *request, MPI_Status *status);
+
+// collective/stage.c
+
+// Starts the MPI's part of a collective call.
+int start_staging(struct operation *operation);
+// Brings what the MPI has received to the GPU, and gives the error. For the last time: frees it.
+int end_staging(struct staging *staging, bool is_last);
+void drop_staging(struct staging *staging);
+
+// collective/check.c: whether ranks call the same, where CAUSEWAY_COMM_CHECK asks for it.
+
+void start_checking(void);
+void stop_checking(void);
+
+// refuse.c
+
+// Whether the MPI itself says that it takes memory on a GPU.
+bool mpi_takes_gpus(void);
 
 // completion.c: errors of operations whose requests the user waits for.
 
@@ -137,6 +190,8 @@ MPI_Comm own_comm(void);
 void end_persistent(struct persistent *persistent, const struct operation *operation);
 // Tells of the end of a persistent request's message, for the last time or not. Says whether there was one.
 bool hear_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended);
+// A persistent request of a collective call, which it takes over where there is no error.
+int make_collective(struct staging *staging, MPI_Request inner, MPI_Comm comm, MPI_Request *request);
 // Frees a persistent request. Says whether it is one of these.
 bool free_persistent(MPI_Request request);
 

@@ -1,5 +1,5 @@
-// What a driver says of a device, its context, its pools and a kernel: every attribute by its number, and every field of the
-// runtime's properties.  See answers.h.
+// What a driver says of a device, its context, its pools and a kernel: every attribute by its number, and
+// every field of the runtime's properties.  See answers.h.
 #include "answers.h"
 
 __global__ void __launch_bounds__(256) plain(int *out) {
@@ -51,8 +51,8 @@ static void tell_device() {
     for (int type = 0; type <= 2; type++) {
         CUdevResource resource = {};
         result = DRIVER(cuDeviceGetDevResource)(0, &resource, CUdevResourceType(type));
-        tell("device resource %d = %d %u %u %u", type, result, resource.sm.smCount, resource.sm.minSmPartitionSize,
-             resource.sm.smCoscheduledAlignment);
+        tell("device resource %d = %d %u %u %u", type, result, resource.sm.smCount,
+             resource.sm.minSmPartitionSize, resource.sm.smCoscheduledAlignment);
     }
     for (int operation = 0; operation <= CU_ATOMIC_OPERATION_MAX; operation++) {
         const CUatomicOperation which = CUatomicOperation(operation);
@@ -68,8 +68,9 @@ static void tell_properties() {
     CHECK_CUDA(cudaGetDeviceProperties(&all, 0));
     tell("property name = %s", all.name);
 #define TELL(field) tell("property " #field " = %lld", (long long)all.field)
-#define TELL_LIST(field) \
-    for (size_t i = 0; i < sizeof(all.field) / sizeof(all.field[0]); i++) tell("property " #field " %zu = %d", i, all.field[i])
+#define TELL_LIST(field)                                                                                     \
+    for (size_t i = 0; i < sizeof(all.field) / sizeof(all.field[0]); i++)                                    \
+    tell("property " #field " %zu = %d", i, all.field[i])
     TELL(regsPerBlock);
     TELL(warpSize);
     TELL(maxThreadsPerBlock);
@@ -163,8 +164,8 @@ static void tell_properties() {
 }
 
 static void tell_granularity() {
-    for (int location : {CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST, CU_MEM_LOCATION_TYPE_HOST_NUMA,
-                         CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT})
+    for (int location : {CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_LOCATION_TYPE_HOST,
+                         CU_MEM_LOCATION_TYPE_HOST_NUMA, CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT})
         for (int handles : {0, 1, 8})
             for (int which = 0; which <= 1; which++) {
                 CUmemAllocationProp wanted = {};
@@ -172,14 +173,17 @@ static void tell_granularity() {
                 wanted.requestedHandleTypes = CUmemAllocationHandleType(handles);
                 wanted.location.type = CUmemLocationType(location);
                 size_t bytes = 0;
-                CUresult result = DRIVER(cuMemGetAllocationGranularity)(&bytes, &wanted, CUmemAllocationGranularity_flags(which));
-                tell("granularity %d at location %d with handles %d = %d %zu", which, location, handles, result, bytes);
+                CUresult result = DRIVER(cuMemGetAllocationGranularity)(
+                    &bytes, &wanted, CUmemAllocationGranularity_flags(which));
+                tell("granularity %d at location %d with handles %d = %d %zu", which, location, handles,
+                     result, bytes);
             }
     CUmulticastObjectProp multicast = {};
     multicast.numDevices = 2;
     multicast.size = 2 << 20;
     size_t bytes = 0;
-    tell_number("multicast granularity", 0, DRIVER(cuMulticastGetGranularity)(&bytes, &multicast, CU_MULTICAST_GRANULARITY_MINIMUM),
+    tell_number("multicast granularity", 0,
+                DRIVER(cuMulticastGetGranularity)(&bytes, &multicast, CU_MULTICAST_GRANULARITY_MINIMUM),
                 (long long)bytes);
 }
 
@@ -212,7 +216,9 @@ static void tell_pools() {
             other = nullptr;
             result = DRIVER(cuMemGetDefaultMemPool)(&other, &place, CUmemAllocationType(type));
             tell("default pool of location %d, type %d = %d %s", location, type, result,
-                 other == ours ? "the device's" : other ? "another" : "none");
+                 other == ours ? "the device's"
+                 : other       ? "another"
+                               : "none");
         }
     for (int which = 0; which <= 4; which++) {
         unsigned long long value = 0;
@@ -253,8 +259,10 @@ static void tell_context() {
         CUdevice device = 77;
         flags = 77;
         tell_number("stream flags", int(stream), DRIVER(cuStreamGetFlags)(CUstream(stream), &flags), flags);
-        tell_number("stream priority", int(stream), DRIVER(cuStreamGetPriority)(CUstream(stream), &priority), priority);
-        tell_number("stream device", int(stream), DRIVER(cuStreamGetDevice)(CUstream(stream), &device), device);
+        tell_number("stream priority", int(stream), DRIVER(cuStreamGetPriority)(CUstream(stream), &priority),
+                    priority);
+        tell_number("stream device", int(stream), DRIVER(cuStreamGetDevice)(CUstream(stream), &device),
+                    device);
     }
     for (int attribute = 0; attribute <= 12; attribute++) {
         CUstreamAttrValue value = {};
@@ -280,24 +288,29 @@ static void tell_kernel() {
     const CUfunction kernel = reinterpret_cast<CUfunction>(found);
     for (int which = 0; which <= 17; which++) {
         int value = -77;
-        tell_number("function attribute", which, DRIVER(cuFuncGetAttribute)(&value, CUfunction_attribute(which), kernel), value);
+        tell_number("function attribute", which,
+                    DRIVER(cuFuncGetAttribute)(&value, CUfunction_attribute(which), kernel), value);
         value = -77;
         tell_number("kernel attribute", which,
-                    DRIVER(cuKernelGetAttribute)(&value, CUfunction_attribute(which), reinterpret_cast<CUkernel>(of_library), 0), value);
+                    DRIVER(cuKernelGetAttribute)(&value, CUfunction_attribute(which),
+                                                 reinterpret_cast<CUkernel>(of_library), 0),
+                    value);
     }
     cudaFuncAttributes all = {};
     CHECK_CUDA(cudaFuncGetAttributes(&all, plain));
-    tell("function attributes = %zu %zu %zu %d %d %d %d %d %d %d", all.sharedSizeBytes, all.constSizeBytes, all.localSizeBytes,
-         all.maxThreadsPerBlock, all.numRegs, all.ptxVersion, all.binaryVersion, all.cacheModeCA, all.maxDynamicSharedSizeBytes,
-         all.preferredShmemCarveout);
+    tell("function attributes = %zu %zu %zu %d %d %d %d %d %d %d", all.sharedSizeBytes, all.constSizeBytes,
+         all.localSizeBytes, all.maxThreadsPerBlock, all.numRegs, all.ptxVersion, all.binaryVersion,
+         all.cacheModeCA, all.maxDynamicSharedSizeBytes, all.preferredShmemCarveout);
     CUfunctionLoadingState state = CUfunctionLoadingState(77);
     tell_number("loading state", 0, DRIVER(cuFuncIsLoaded)(&state, kernel), state);
     for (int threads : {32, 96, 128, 256, 512, 1024}) {
         int blocks = -77;
         size_t bytes = 0;
-        CUresult of_blocks = DRIVER(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel, threads, 1000);
+        CUresult of_blocks =
+            DRIVER(cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, kernel, threads, 1000);
         CUresult of_bytes = DRIVER(cuOccupancyAvailableDynamicSMemPerBlock)(&bytes, kernel, 2, threads);
-        tell("occupancy of %d threads = %d %d blocks, %d %zu bytes", threads, of_blocks, blocks, of_bytes, bytes);
+        tell("occupancy of %d threads = %d %d blocks, %d %zu bytes", threads, of_blocks, blocks, of_bytes,
+             bytes);
     }
     int grid = 0, block = 0;
     CUresult result = DRIVER(cuOccupancyMaxPotentialBlockSize)(&grid, &block, kernel, nullptr, 0, 0);
@@ -333,9 +346,9 @@ static void tell_arrays() {
         CUresult of_plane = DRIVER(cuArrayGetPlane)(&plane, driver_array, 0);
         CUDA_ARRAY3D_DESCRIPTOR told = {};
         CUresult of_shape = DRIVER(cuArray3DGetDescriptor)(&told, driver_array);
-        tell("array %s = memory %d %zu %zu, sparse %d, plane %d, %d %zu %zu %zu %d %u %#x", shape.what, of_memory, memory.size,
-             memory.alignment, of_sparse, of_plane, of_shape, told.Width, told.Height, told.Depth, told.Format, told.NumChannels,
-             told.Flags);
+        tell("array %s = memory %d %zu %zu, sparse %d, plane %d, %d %zu %zu %zu %d %u %#x", shape.what,
+             of_memory, memory.size, memory.alignment, of_sparse, of_plane, of_shape, told.Width, told.Height,
+             told.Depth, told.Format, told.NumChannels, told.Flags);
         CHECK_CUDA(cudaFreeArray(array));
     }
     for (size_t row : {1, 100, 512, 5000, 70000}) {

@@ -1,13 +1,16 @@
-// printf from kernels.  The whole standard output must equal expected/device_printf.txt: text of the host and of the device in
-// the order in which the program made them, since the device's output appears at the call that waits for its kernel.
+// printf from kernels.  The whole standard output must equal expected/device_printf.txt: text of the host and
+// of the device in the order in which the program made them, since the device's output appears at the call
+// that waits for its kernel.
 #include "check.h"
 
 __global__ void print_formats() {
     printf("integers: %d %i %5d|%-5d|%05d|%+d|%u\n", -1, 2, 3, 4, 5, 6, 7u);
     printf("bases: %x %X %#x %o %#o\n", 255, 255, 255, 8, 8);
-    printf("long: %ld %lu %lld %llu\n", -1234567890123l, 1234567890123ul, -9000000000000000000ll, 18000000000000000000ull);
+    printf("long: %ld %lu %lld %llu\n", -1234567890123l, 1234567890123ul, -9000000000000000000ll,
+           18000000000000000000ull);
     printf("short: %hd\n", short(-7));
-    printf("floats: %f %.2f %10.3f|%-10.1f|%e %.3E %g %G\n", 3.25, 3.14159, -2.5, 1.0, 12345.678, 0.00012, 1e-10, 1e20);
+    printf("floats: %f %.2f %10.3f|%-10.1f|%e %.3E %g %G\n", 3.25, 3.14159, -2.5, 1.0, 12345.678, 0.00012,
+           1e-10, 1e20);
     printf("a float is passed as a double: %f\n", 0.5f);
     printf("star: %*d|%-*d|\n", 6, 42, 6, 42);
     printf("text: %s|%10s|%-10s|%c%c\n", "plain", "right", "left", 'o', 'k');
@@ -58,7 +61,8 @@ int main() {
     CHECK_LAUNCH();
     CHECK_CUDA(cudaStreamSynchronize(stream));
     CHECK_CUDA(cudaMemcpy(counts, device_counts, sizeof(counts), cudaMemcpyDeviceToHost));
-    REQUIRE(counts[0] == 0 && counts[1] == 2, "printf with 0 and with 2 arguments returned %d and %d", counts[0], counts[1]);
+    REQUIRE(counts[0] == 0 && counts[1] == 2, "printf with 0 and with 2 arguments returned %d and %d",
+            counts[0], counts[1]);
     CHECK_CUDA(cudaFree(device_counts));
     CHECK_CUDA(cudaStreamDestroy(stream));
     printf("host: after the last kernel\n");

@@ -1,6 +1,7 @@
 """Two ranks in Python without MPI, each in a process of its own: messages from GPU to GPU by
 mpi/python/causeway_comm.py. Prints `ok` when both have what they were sent."""
 
+import array
 import ctypes
 import multiprocessing
 import pathlib
@@ -8,34 +9,12 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "mpi" / "python"))
 import causeway_comm
+from python_gpu import Gpu
+
+# `CU_STREAM_LEGACY`.
+LEGACY_STREAM = 1
 
 SIZES = [1, 79, 4096, 100_001, 3 << 20, 3 << 20]
-
-
-class Gpu:
-    """The first device of the driver that the environment gives."""
-
-    def __init__(self):
-        self.driver = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
-        context = ctypes.c_void_p()
-        self.call("cuInit", 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
-        self.call("cuCtxSetCurrent", context)
-
-    def call(self, name, *arguments):
-        status = getattr(self.driver, name)(*arguments)
-        assert status == 0, f"{name} ended with {status}"
-
-    def take(self, content):
-        address = ctypes.c_uint64()
-        self.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(len(content)))
-        self.call("cuMemcpyHtoD_v2", address, content, ctypes.c_size_t(len(content)))
-        return address.value
-
-    def read(self, address, nbytes):
-        content = ctypes.create_string_buffer(nbytes)
-        self.call("cuMemcpyDtoH_v2", content, ctypes.c_uint64(address), ctypes.c_size_t(nbytes))
-        return content.raw
 
 
 def payload(rank, nbytes):
@@ -49,6 +28,66 @@ def must_raise(error, function, *arguments):
     except error:
         return
     raise AssertionError(f"{function.__name__} raised no {error.__name__}")
+
+
+def numbers(rank, count):
+    """Whole numbers that depend on the rank."""
+    return array.array("i", ((at * 7919 + rank * 104729) % 100_003 - 50_000 for at in range(count)))
+
+
+def call_together(comm, gpu, rank, pipe):
+    """All calls of a group, compared with what they are defined to do."""
+    peer = 1 - rank
+
+    def exchange(words):
+        pipe.send(words[peer])
+        return [word for _, word in sorted([(rank, words[rank]), (peer, pipe.recv())])]
+
+    group = comm.group([0, 1], exchange)
+    for count in (2, 1000, 70_001):
+        both = [numbers(0, count), numbers(1, count)]
+        source, target = gpu.take(both[rank].tobytes()), gpu.take(bytes(8 * count))
+
+        def must_hold(wanted, what, address=target):
+            found = gpu.read(address, len(wanted) * 4)
+            assert found == array.array("i", wanted).tobytes(), f"{what} is wrong"
+
+        sums = [one + other for one, other in zip(*both, strict=True)]
+        group.allreduce(source, target, count, causeway_comm.INT32, causeway_comm.SUM)
+        must_hold(sums, "allreduce")
+        group.reduce(source, target if rank == 1 else None, count, causeway_comm.INT32, causeway_comm.MAX, 1)
+        if rank == 1:
+            must_hold([max(pair) for pair in zip(*both, strict=True)], "reduce")
+        counts = [count // 3, count - count // 3]
+        group.reduce_scatter(source, target, counts, causeway_comm.INT32, causeway_comm.SUM)
+        must_hold(sums[: counts[0]] if rank == 0 else sums[counts[0] :], "reduce_scatter")
+        group.allgather(source, target, 4 * count)
+        must_hold([*both[0], *both[1]], "allgather")
+        group.alltoall(source, target, 4 * (count // 2))
+        half = slice(rank * (count // 2), (rank + 1) * (count // 2))
+        must_hold([*both[0][half], *both[1][half]], "alltoall")
+        # A gather to rank 1, of blocks that are not equally long.
+        blocks = [(target, 4 * counts[0]), (target + 4 * counts[0], 4 * counts[1])]
+        takes = blocks if rank == 1 else [(None, 0)] * 2
+        group.exchange([(None, 0), (source, 4 * counts[rank])], takes)
+        if rank == 1:
+            must_hold([*both[0][: counts[0]], *both[1][: counts[1]]], "exchange")
+        group.broadcast(source, 4 * count, 1)
+        must_hold(both[1], "broadcast", source)
+    # A rank that has nothing to move waits for no stream, and holds up nobody.
+    nothing = [(None, 0)] * 2
+    gives, takes = ([(None, 0), (address, 8)] if rank == 1 else nothing for address in (source, target))
+    group.exchange(gives, takes, stream=LEGACY_STREAM)
+    host = ctypes.create_string_buffer(64)
+    must_raise(causeway_comm.CommError, group.broadcast, ctypes.addressof(host), 64, 0)
+    must_raise(causeway_comm.CommError, group.broadcast, source, 64 + rank, 0)
+    must_raise(causeway_comm.CommError, group.broadcast, source, 64, 2)
+    # What one takes the other one must give.
+    offered = [(source, 64 + 4 * rank)] * 2
+    must_raise(causeway_comm.CommError, group.exchange, offered, [(target, 64)] * 2)
+    must_raise(ValueError, group.exchange, offered[:1], offered)
+    must_raise(KeyError, comm.group([0, 1], lambda words: {}[words[0]]).broadcast, source, 64, 0)
+    must_raise(ValueError, comm.group([0, 1], lambda words: words[1:]).broadcast, source, 64, 0)
 
 
 def run(rank, nonce, pipe):
@@ -71,6 +110,7 @@ def run(rank, nonce, pipe):
         must_raise(causeway_comm.CommError, comm.fetch, word[:-1] + bytes([word[-1] ^ 1]), into, nbytes)
         must_raise(ValueError, comm.fetch, b"", into, nbytes)
         must_raise(causeway_comm.CommError, comm.offer, peer, id(word), 4096)
+        call_together(comm, gpu, rank, pipe)
         pipe.send(None)
         pipe.recv()
     must_raise(causeway_comm.CommError, causeway_comm.Comm, "secret", rank, 2)

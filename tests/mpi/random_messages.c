@@ -208,7 +208,7 @@ int main(int argc, char **argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    gpu_start();
+    gpu_start_on(rank);
     state = strtoull(argv[1], NULL, 0);
     longest = strtoull(argv[3], NULL, 0);
     int buffered = (int)(MESSAGES * (longest + 70000 + MPI_BSEND_OVERHEAD));

@@ -1,5 +1,6 @@
 // Scenes of messages between GPUs, one a run: scenes NAME. Every rank prints "NAME: ok" or what is wrong.
 #include <mpi.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,31 +193,97 @@ static void errors(void) {
     must(cancelled, "a receive is not cancelled");
 }
 
+static void must_be_refused(int error, const char *call) {
+    char text[MPI_MAX_ERROR_STRING], wanted[64];
+    int length;
+    must(error != MPI_SUCCESS, "%s takes memory on a GPU", call);
+    MPI_Error_string(error, text, &length);
+    snprintf(wanted, sizeof wanted, "%s: ", call);
+    must(strncmp(text, wanted, strlen(wanted)) == 0, "the error of %s says %s", call, text);
+}
+
+#define REFUSED(call, ...) must_be_refused(call(__VA_ARGS__), #call)
+
+// One-sided calls, whose memory here is on a GPU in one or the other place.
+static void windows_refuse(char *gpu, char *host) {
+    MPI_Win window, dynamic;
+    MPI_Request request;
+    REFUSED(MPI_Win_create, gpu, 64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &dynamic);
+    MPI_Win_set_errhandler(dynamic, MPI_ERRORS_RETURN);
+    REFUSED(MPI_Win_attach, dynamic, gpu, 64);
+    MPI_Win_free(&dynamic);
+    MPI_Win_create(host, 64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
+    MPI_Win_fence(0, window);
+    REFUSED(MPI_Put, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window);
+    REFUSED(MPI_Get, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window);
+    REFUSED(MPI_Accumulate, gpu, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window);
+    REFUSED(MPI_Get_accumulate, host, 8, MPI_INT, gpu, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window);
+    REFUSED(MPI_Get_accumulate, gpu, 8, MPI_INT, host, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window);
+    REFUSED(MPI_Fetch_and_op, host, gpu, MPI_INT, 0, 0, MPI_SUM, window);
+    REFUSED(MPI_Compare_and_swap, host, gpu, host, MPI_INT, 0, 0, window);
+    REFUSED(MPI_Rput, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window, &request);
+    REFUSED(MPI_Rget, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window, &request);
+    REFUSED(MPI_Raccumulate, gpu, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window, &request);
+    REFUSED(MPI_Rget_accumulate, host, 8, MPI_INT, gpu, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window,
+            &request);
+#if MPI_VERSION >= 4
+    REFUSED(MPI_Put_c, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window);
+#endif
+    MPI_Win_fence(0, window);
+    MPI_Win_free(&window);
+}
+
+// Files, in all forms of their calls.
+static void files_refuse(char *gpu) {
+    char name[] = "/tmp/causeway-scenes-XXXXXX";
+    MPI_File file;
+    MPI_Request request;
+    close(mkstemp(name));
+    int mode = MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
+    must(MPI_File_open(MPI_COMM_SELF, name, mode, MPI_INFO_NULL, &file) == MPI_SUCCESS, "no file opens");
+    REFUSED(MPI_File_read, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+    REFUSED(MPI_File_write_all, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+    REFUSED(MPI_File_write_at, file, 0, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+    REFUSED(MPI_File_read_at_all, file, 0, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+    REFUSED(MPI_File_write_shared, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+    REFUSED(MPI_File_read_ordered, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+    REFUSED(MPI_File_iread, file, gpu, 64, MPI_BYTE, &request);
+    REFUSED(MPI_File_iwrite_all, file, gpu, 64, MPI_BYTE, &request);
+    REFUSED(MPI_File_iread_at, file, 0, gpu, 64, MPI_BYTE, &request);
+    REFUSED(MPI_File_iwrite_at_all, file, 0, gpu, 64, MPI_BYTE, &request);
+    REFUSED(MPI_File_write_all_begin, file, gpu, 64, MPI_BYTE);
+    REFUSED(MPI_File_read_at_all_begin, file, 0, gpu, 64, MPI_BYTE);
+    REFUSED(MPI_File_write_ordered_begin, file, gpu, 64, MPI_BYTE);
+#if MPI_VERSION >= 4
+    REFUSED(MPI_File_read_c, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+#endif
+    // The file is as good as before.
+    char out[64] = "bytes of the host", in[64] = "";
+    MPI_File_write_at(file, 0, out, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+    MPI_File_read_at(file, 0, in, 64, MPI_BYTE, MPI_STATUS_IGNORE);
+    must(memcmp(in, out, 64) == 0, "the file holds other bytes");
+    MPI_File_close(&file);
+}
+
 // Calls that do not take such memory say so, and which they are.
 static void refused(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    char *memory = filled(DEVICE, 64, 4), text[MPI_MAX_ERROR_STRING];
-    int length, error = MPI_Bcast(memory, 64, MPI_BYTE, 0, MPI_COMM_WORLD);
-    must(error != MPI_SUCCESS, "MPI_Bcast takes memory on a GPU");
-    MPI_Error_string(error, text, &length);
-    must(strstr(text, "MPI_Bcast") != NULL, "the error says %s", text);
-    MPI_Win window;
-    char host[64];
-    MPI_Win_create(host, sizeof host, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
-    MPI_Win_fence(0, window);
-    error = MPI_Put(memory, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window);
-    must(error != MPI_SUCCESS, "MPI_Put takes memory on a GPU");
-    MPI_Error_string(error, text, &length);
-    must(strstr(text, "MPI_Put") != NULL, "the error says %s", text);
-    MPI_Win_fence(0, window);
-    MPI_Win_free(&window);
-    MPI_Datatype gaps;
-    MPI_Type_vector(4, 1, 2, MPI_INT, &gaps);
-    MPI_Type_commit(&gaps);
-    error = MPI_Send(memory, 1, gaps, rank, 0, MPI_COMM_WORLD);
-    must(error != MPI_SUCCESS, "a type with gaps is sent from a GPU");
-    MPI_Type_free(&gaps);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    char *gpu = filled(DEVICE, 64, 4), host[64] = "";
+    windows_refuse(gpu, host);
+    files_refuse(gpu);
+    MPI_Aint at = 0;
+    REFUSED(MPI_Pack_external, "external32", gpu, 4, MPI_INT, host, 64, &at);
+    REFUSED(MPI_Unpack_external, "external32", host, 64, &at, gpu, 4, MPI_INT);
+    // Open MPI 5 has them, and calls itself MPI 3.1.
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+    MPI_Request request;
+    REFUSED(MPI_Psend_init, gpu, 4, 16, MPI_BYTE, rank ^ 1, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+    REFUSED(MPI_Precv_init, gpu, 4, 16, MPI_BYTE, rank ^ 1, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
+#endif
+    must_hold(gpu, 64, 4);
 }
 
 // Memory of the host with gaps receives what comes from a GPU, short and long.
@@ -371,12 +438,125 @@ static void death(void) {
     _exit(0);
 }
 
+static void become_another(int signal) {
+    (void)signal;
+    execl("/bin/sleep", "sleep", "12", (char *)NULL);
+}
+
+// A rank ends in the middle of a transfer, when it has sent word of all its messages. The other one has some
+// of them then, and no more.
+static void death_in_transfer(void) {
+    enum { COUNT = 64, BYTES = 4 << 20, FIRST = 3 };
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    char *memory = filled(DEVICE, BYTES, 4);
+    int process = getpid();
+    MPI_Bcast(&process, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    // Over a network ranks find each other while first messages go with the MPI.
+    for (int at = 0; at < 25; at++) {
+        if (rank == 0) MPI_Send(memory, BYTES, MPI_BYTE, 1, at, MPI_COMM_WORLD);
+        if (rank == 1) MPI_Recv(memory, BYTES, MPI_BYTE, 0, at, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        usleep(20000);
+    }
+    if (rank == 0) {
+        MPI_Request requests[COUNT];
+        unsetenv("LD_PRELOAD");
+        signal(SIGUSR1, become_another);
+        for (int at = 0; at < COUNT; at++)
+            MPI_Isend(memory, BYTES, MPI_BYTE, 1, at, MPI_COMM_WORLD, &requests[at]);
+        MPI_Barrier(MPI_COMM_WORLD);
+        // Its messages are fetched while it calls nothing.
+        for (;;) pause();
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    int error = MPI_SUCCESS, come = 0;
+    for (; come < COUNT && error == MPI_SUCCESS; come++) {
+        if (come == FIRST) kill(process, SIGUSR1);
+        error = MPI_Recv(memory, BYTES, MPI_BYTE, 0, come, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    must(come > FIRST, "message %d does not come", come);
+    must(error != MPI_SUCCESS, "a rank that has ended hands all messages over");
+    printf("%s: ok\n", scene);
+    fflush(stdout);
+    _exit(0);
+}
+
+static void must_say(int error, const char *words) {
+    char text[MPI_MAX_ERROR_STRING];
+    int length;
+    must(error != MPI_SUCCESS, "a call succeeds of which the ranks make different ones");
+    MPI_Error_string(error, text, &length);
+    must(strstr(text, words) != NULL, "the error says %s", text);
+}
+
+// Ranks that do not make the same collective call are told, where that is looked at.
+static void checked(void) {
+    enum { COUNT = 50000 };
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    char *memory = filled(DEVICE, COUNT, 4);
+    MPI_Request request;
+    int error =
+        rank == 0 ? MPI_Bcast(memory, COUNT, MPI_BYTE, 0, MPI_COMM_WORLD) : MPI_Barrier(MPI_COMM_WORLD);
+    must_say(error, rank == 0 ? "rank 1 of the communicator calls MPI_Barrier"
+                              : "rank 0 of the communicator calls MPI_Bcast");
+    error = MPI_Bcast(memory, COUNT, MPI_BYTE, rank == 0 ? 1 : 0, MPI_COMM_WORLD);
+    must_say(error, "gives the root");
+    error = MPI_Allreduce(MPI_IN_PLACE, memory, rank == 0 ? COUNT : COUNT / 2, MPI_SIGNED_CHAR, MPI_MAX,
+                          MPI_COMM_WORLD);
+    must_say(error,
+             rank == 0 ? "gives 25000 bytes, and this rank 50000" : "gives 50000 bytes, and this rank 25000");
+    error = rank == 0 ? MPI_Ibarrier(MPI_COMM_WORLD, &request) : MPI_Barrier(MPI_COMM_WORLD);
+    must_say(error, "calls MPI_Barrier");
+    // The same calls go on as if nothing had been.
+    error = MPI_Bcast(memory, COUNT, MPI_BYTE, 0, MPI_COMM_WORLD);
+    must(error == MPI_SUCCESS, "a call that all ranks make is an error");
+    must_hold(memory, COUNT, 4);
+    // One does not come.
+    if (rank == 0)
+        sleep(12);
+    else
+        must_say(MPI_Barrier(MPI_COMM_WORLD), "no call on this communicator has come for 8 s from rank 0");
+    printf("%s: ok\n", scene);
+    fflush(stdout);
+    // A launcher ends all ranks once one has ended without MPI_Finalize: rank 0, which is last here, goes first.
+    sleep(rank == 0 ? 1 : 6);
+    _exit(0);
+}
+
+// Ranks that give different lengths in a call that goes from GPU to GPU hear it without being asked to look.
+static void lengths(void) {
+    enum { COUNT = 500000 };
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    char *memory = filled(DEVICE, COUNT, 4);
+    int error = MPI_Bcast(memory, rank == 0 ? COUNT : COUNT - 1, MPI_BYTE, 0, MPI_COMM_WORLD);
+    must_say(error, "all of them must give the same");
+    error = MPI_Bcast(memory, COUNT, MPI_BYTE, 0, MPI_COMM_WORLD);
+    must(error == MPI_SUCCESS, "a call that all ranks make is an error");
+    must_hold(memory, COUNT, 4);
+}
+
+// A rank ends in front of a call that goes from GPU to GPU: the others are not left waiting.
+static void death_in_call(void) {
+    enum { COUNT = 500000 };
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    char *memory = filled(DEVICE, COUNT, 4);
+    MPI_Bcast(memory, COUNT, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        unsetenv("LD_PRELOAD");
+        execlp("sleep", "sleep", "12", (char *)NULL);
+    }
+    int error = MPI_Bcast(memory, COUNT, MPI_BYTE, 1, MPI_COMM_WORLD);
+    must_say(error, "from rank 0");
+    printf("%s: ok\n", scene);
+    fflush(stdout);
+    _exit(0);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     scene = argc > 1 ? argv[1] : "";
-    gpu_start();
+    gpu_start_on(rank);
     // So that all have joined the job.
     MPI_Barrier(MPI_COMM_WORLD);
     if (strcmp(scene, "while_blocked") == 0)
@@ -403,6 +583,14 @@ int main(int argc, char **argv) {
         matched();
     else if (strcmp(scene, "death") == 0)
         death();
+    else if (strcmp(scene, "death_in_transfer") == 0)
+        death_in_transfer();
+    else if (strcmp(scene, "checked") == 0)
+        checked();
+    else if (strcmp(scene, "lengths") == 0)
+        lengths();
+    else if (strcmp(scene, "death_in_call") == 0)
+        death_in_call();
     else
         must(0, "there is no such scene");
     MPI_Finalize();

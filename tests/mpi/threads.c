@@ -53,7 +53,7 @@ int main(int argc, char **argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Comm_dup(MPI_COMM_WORLD, &other);
     rounds = argc > 1 ? atoi(argv[1]) : 10;
-    gpu_start();
+    gpu_start_on(rank);
     pthread_t threads[THREADS];
     for (intptr_t at = 0; at < THREADS; at++) pthread_create(&threads[at], NULL, exchange, (void *)at);
     for (int at = 0; at < THREADS; at++) pthread_join(threads[at], NULL);

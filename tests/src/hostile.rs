@@ -5,7 +5,7 @@
 //! demands a key.
 
 use causeway_access::Target;
-use causeway_api::coverage::FINGERPRINT;
+use causeway_api::calls::COMMANDS;
 use causeway_connection::channel::Connection;
 use causeway_connection::dial_here;
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
@@ -61,7 +61,7 @@ pub fn authenticated(target: &Target) -> Connection {
 
 /// What a client of this build says of itself.
 pub fn hello() -> ClientHello {
-    describe_process(FINGERPRINT, Vec::new())
+    describe_process(COMMANDS, Vec::new())
 }
 
 /// Asks for a session and returns what the server answers.

@@ -73,11 +73,11 @@ impl Mpi {
         command
     }
 
-    /// The same by `causeway mpirun`.
-    pub fn command_of_ours(self, server: &Server, ranks: usize) -> Command {
+    /// The same by `causeway mpirun`, with options of its.
+    pub fn command_of_ours(self, server: &Server, ranks: usize, options: &[&str]) -> Command {
         let mut command = Command::new(built::causeway());
         command.arg("mpirun").arg("--library").arg(self.interposer());
-        command.arg("--").arg(format!("mpirun.{}", self.name()));
+        command.args(options).arg("--").arg(format!("mpirun.{}", self.name()));
         self.finish(&mut command, server, ranks);
         command
     }

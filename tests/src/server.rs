@@ -132,6 +132,16 @@ impl Server {
         self.process.finish(PATIENCE)
     }
 
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Whether the server has ended.
+    pub fn has_ended(&self) -> bool {
+        self.process.has_exited()
+    }
+
     /// Kills the server alone, without giving it a chance to do anything.
     pub fn kill(&self) {
         self.process.signal(Signal::KILL);
@@ -164,7 +174,7 @@ fn connect_string(text: &str) -> Option<Target> {
     complete.split(is_end).filter(is_address).find_map(|word| word.parse().ok())
 }
 
-/// Takes every setting of the tests' own environment away from a command.
+/// Takes every setting of the tests' own environment and user away from a command.
 pub fn forget_environment(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if let Some(text) = name.to_str()
@@ -173,6 +183,7 @@ pub fn forget_environment(command: &mut Command) {
             command.env_remove(name);
         }
     }
+    command.env("CAUSEWAY_CONFIG", "");
 }
 
 /// The processes whose parent is `parent` and that have not ended.

@@ -43,7 +43,40 @@ fn this_machine_is_told_of_in_words_and_as_json() {
     let words = doctor(&[]);
     assert!(words.stdout.contains("problem") && words.stderr.is_empty(), "{words}");
     let host = report["here"]["facts"]["machine"]["host"].as_str().expect("machines have names");
-    assert!(words.stdout.starts_with(host), "{words}");
+    assert!(words.stdout.contains(&format!("\nThis machine: {host}")), "{words}");
+    assert!(words.stdout.starts_with("  note     No server is named"), "{words}");
+}
+
+#[test]
+fn two_processes_hear_which_channels_messages_between_them_have() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let word = format!("{:?}", folder.path());
+    let doctor = |more: &[&str]| {
+        let mut command = Command::new(causeway());
+        forget_environment(&mut command);
+        command.env("CAUSEWAY_SOCKET_DIR", folder.path()).args(["doctor", "--meet", &word]).args(more);
+        run(&mut command, LIMIT)
+    };
+    let (words, report) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| doctor(&["--json"]));
+        (doctor(&[]), other.join().expect("it does not panic"))
+    });
+    let words = words.must_succeed();
+    for line in ["The other process is in the same container.", "\n  vmm      yes\n", "\n  staged   yes\n"] {
+        assert!(words.stdout.contains(line), "{line:?}: {words}");
+    }
+    // That no hosts are named is said, and is no problem.
+    assert!(words.stdout.contains("\n  tcp      no: ") && words.stdout.contains("No problem."), "{words}");
+    let report = report.must_succeed();
+    let report: Value =
+        serde_json::from_str(&report.stdout).unwrap_or_else(|error| panic!("{error}: {report}"));
+    let has = |name: &str| {
+        let mut channels = report["channels"].as_array().expect("there is a list").iter();
+        channels.find(|channel| channel["channel"] == name).expect("each is told of")["has"].clone()
+    };
+    assert!(report["came"] == true && has("staged") == true && has("rdma") == false, "{report:#}");
+    let left = std::fs::read_dir(folder.path()).expect("the folder is there").count();
+    assert_eq!(left, 0, "nothing is left in the folder");
 }
 
 #[test]
@@ -57,6 +90,9 @@ fn a_server_tells_of_its_machine_with_and_without_a_key() {
         // Both are this machine.
         assert_eq!(report["here"]["facts"]["machine"], report["there"]["facts"]["machine"], "{report:#}");
         assert_eq!(report["way"]["facts"]["used"], "shm", "{report:#}");
+        // The first thing is a program that was really run.
+        assert_eq!(report["program"]["facts"]["outcome"], "ran", "{report:#}");
+        assert_eq!(report["program"]["facts"]["device"], "Causeway software GPU", "{report:#}");
         assert!(report["way"]["facts"]["round_trip"][0].as_f64().is_some_and(|us| us > 0.0), "{report:#}");
         assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions go over shm and use")));
         assert!(findings(&report["way"]).any(|text| text.starts_with("Sessions do not go over verbs: ")));
@@ -65,6 +101,7 @@ fn a_server_tells_of_its_machine_with_and_without_a_key() {
             words.stdout.contains("Sessions go over tcp") && words.stdout.contains("not go over shm"),
             "{words}"
         );
+        assert!(words.stdout.starts_with("  ok       A CUDA program of this machine runs on"), "{words}");
         server.must_have_workers(0);
         server.must_be_well();
     }
@@ -83,6 +120,12 @@ fn a_server_that_is_not_there_or_has_another_key_is_a_problem_and_not_a_failure(
             findings(&report["way"]).any(|text| text.starts_with("The server gives no session")),
             "{report:#}"
         );
+        assert_eq!(report["program"]["facts"]["outcome"], "no_session", "{report:#}");
+        let words = doctor(&["--on", on]);
+        assert!(words.stdout.starts_with("  PROBLEM  No CUDA program can run at"), "{words}");
+        let (_, end) =
+            words.stdout.split_once("\nWhat to do:\n  1. ").unwrap_or_else(|| panic!("no advice: {words}"));
+        assert!(!end.trim().is_empty(), "{words}");
     }
     assert_eq!(doctor(&["--on", "no:such:address"]).code(), Some(2));
 }

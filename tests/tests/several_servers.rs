@@ -1,8 +1,8 @@
 //! Does a program have the devices of several servers as if they were one machine's, and lose no more than
 //! what it loses?
 
+use causeway_api::calls::COMMANDS;
 use causeway_api::calls::{self, Call as _};
-use causeway_api::coverage::FINGERPRINT;
 use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_link::{ConnectOptions, connect, describe_process};
 use causeway_tests::built::{causeway, cuda_program};
@@ -247,7 +247,7 @@ fn when_a_server_is_lost_its_devices_fail_and_the_others_go_on() {
 
 /// What a server's worker says of a way to another server, asked for by a client that has made up the ticket.
 fn way_to(server: &Server, address: &str) -> PeerWay {
-    let hello = describe_process(FINGERPRINT, Vec::new());
+    let hello = describe_process(COMMANDS, Vec::new());
     let mut session = connect(server.target(), hello, &ConnectOptions::default()).unwrap();
     let request = calls::peer_connect {
         peer: 0,

@@ -185,6 +185,7 @@ fn welcome() -> Welcome {
             boot_id: stand_in(),
             sockets: vec![format!("@causeway-{}", stand_in()), format!("/{}/causeway-1.sock", stand_in())],
         },
+        abilities: hostile::hello().abilities,
         snapshot: encoded,
     }
 }

@@ -102,7 +102,7 @@ fn another_version_is_refused_with_both_versions_named() {
         other => panic!("the server answered {other:?}"),
     }
     let mut hello = hostile::hello();
-    hello.offer.fingerprint ^= 1;
+    hello.abilities.commands.fingerprint ^= 1;
     match hostile::ask_for_session(server.target(), &hello).1 {
         Answer::Refused { text } => assert!(text.contains("same release"), "{text}"),
         other => panic!("the server answered {other:?}"),

@@ -1,10 +1,13 @@
 """What a Markdown file links to, and what can be linked to in it."""
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from fences import lines  # noqa: E402
+
 CODE = re.compile(r"(`+)(?:(?!\1).)+?\1")
 LINK = re.compile(r"\]\(\s*<?([^\s)>]+)>?(?:\s+\"[^\"]*\")?\s*\)")
 DEFINITION = re.compile(r"^\s{0,3}\[[^\]]+\]:\s+<?(\S+?)>?\s*$")
@@ -25,16 +28,7 @@ class Link:
 
 def lines_of_text(text: str):
     """The lines outside of fenced code, with their numbers."""
-    fence = None
-    for number, line in enumerate(text.splitlines(), 1):
-        if mark := FENCE.match(line):
-            if fence is None:
-                fence = mark[1]
-            elif mark[1][0] == fence[0] and len(mark[1]) >= len(fence):
-                fence = None
-            continue
-        if fence is None:
-            yield number, line
+    return ((number, line) for number, line, block in lines(text) if block is None)
 
 
 def links(text: str) -> list[Link]:

@@ -12,16 +12,22 @@ on the next ones where a line ends with a backslash. Other lines are output. A w
 | `needs-rdma`     | needs InfiniBand or RoCE cards                                              |
 | `needs-machines` | needs several machines, containers or other programs                        |
 | `needs-root`     | changes the machine                                                         |
+| `bare-...`       | installs something on a bare machine: `make packages-test` runs it          |
 """
 
 import re
+import sys
 from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+from fences import lines  # noqa: E402
 
 RUN = ""
 SERVER = "server"
-NOT_RUN = ("builds", "needs-gpu", "needs-rdma", "needs-machines", "needs-root")
+BARE = ("bare-wheel", "bare-deb", "bare-rpm", "bare-archive")
+NOT_RUN = ("builds", "needs-gpu", "needs-rdma", "needs-machines", "needs-root", *BARE)
 
-FENCE = re.compile(r"^\s*(`{3,})\s*(.*?)\s*$")
 CODE = re.compile(r"`([^`]+)`")
 # What begins a command in a block that does not say that it holds some.
 LIKE_A_COMMAND = re.compile(r"^\s*(\$ |(?:causeway|make|cargo|docker|gpu-bundle/gpu-test\.sh) [a-z-])")
@@ -40,27 +46,22 @@ def read(text: str) -> tuple[list[Command], list[str]]:
     """The commands of a file, and what is wrong with its blocks, as sentences that begin with a line's number."""
     commands: list[Command] = []
     wrong: list[str] = []
-    fence = info = ""
+    last = None
     unfinished = False
-    for number, line in enumerate(text.splitlines(), 1):
-        if mark := FENCE.match(line):
-            if not fence:
-                fence, info = mark[1], mark[2]
-                language, _, how = info.partition(" ")
-                if language == "console" and how not in (RUN, SERVER, *NOT_RUN):
-                    wrong.append(f"{number}: a block of commands cannot be marked `{how}`")
-            elif mark[1].startswith(fence) and not mark[2]:
-                fence, unfinished = "", False
+    for number, line, block in lines(text):
+        if block != last:
+            last, unfinished = block, False
+            if block and block.info.startswith("console ") and block.info[8:] not in (SERVER, *NOT_RUN):
+                wrong.append(f"{block.line}: a block of commands cannot be marked `{block.info[8:]}`")
+        if not block:
             continue
-        if not fence:
-            continue
-        language, _, how = info.partition(" ")
+        language, _, how = block.info.partition(" ")
         if language != "console":
-            if info in ("", "sh", "bash", "shell") and LIKE_A_COMMAND.match(line):
+            if block.info in ("", "sh", "bash", "shell") and LIKE_A_COMMAND.match(line):
                 wrong.append(f"{number}: commands stand in blocks that begin with ```console, each behind `$ `")
         elif unfinished:
-            last = commands.pop()
-            commands.append(Command(last.line, f"{last.text}\n{line}", how))
+            begun = commands.pop()
+            commands.append(Command(begun.line, f"{begun.text}\n{line}", how))
             unfinished = line.endswith("\\")
         elif line.startswith("$ "):
             commands.append(Command(number, line[2:], how))
@@ -70,11 +71,10 @@ def read(text: str) -> tuple[list[Command], list[str]]:
 
 def mentions(text: str) -> list[Command]:
     """Commands that prose names in passing, such as `causeway serve --clear`."""
-    found = []
-    fence = ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if mark := FENCE.match(line):
-            fence = "" if fence else mark[1]
-        elif not fence:
-            found += [Command(number, code, "") for code in CODE.findall(line) if code.startswith("causeway ")]
-    return found
+    return [
+        Command(number, code, "")
+        for number, line, block in lines(text)
+        if block is None
+        for code in CODE.findall(line)
+        if code.startswith("causeway ")
+    ]

@@ -52,7 +52,7 @@ def here(text: str, port: int, folder: Path) -> str:
         if "--gpu" not in text:
             text = text.replace("causeway serve", "causeway serve --gpu cpu", 1)
         if "--listen" not in text:
-            text += f" --listen 127.0.0.1:{port}"
+            text = f"{without_remark(text)} --listen 127.0.0.1:{port}"
     # It ends with 1 where it finds a problem of this machine, which is no matter here.
     if text.startswith("causeway doctor"):
         text = f"{{ {without_remark(text)}; }} || [ $? = 1 ]"

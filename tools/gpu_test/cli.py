@@ -9,8 +9,12 @@ run: a title must contain one of them.
     gpu-test.sh programs errors               the programs with `errors` in their title
     gpu-test.sh model                         random programs of asynchronous work (seeds: model 5000..90000)
     gpu-test.sh python torch_graphs jax nvml  some files of tests/python, then NVML
+    gpu-test.sh everyday                      doctor, --on local, a trace, watching, the wheel
     gpu-test.sh servers                       two servers: copies between devices of both
     gpu-test.sh mpi                           two ranks on one GPU: messages, by each channel, beside UCX
+    gpu-test.sh device                        kernels that communicate: tests, and what it costs (cost)
+    gpu-test.sh collectives                   2, 4 and 8 ranks on one GPU: calls of all ranks together
+    gpu-test.sh two-gpus                      two GPUs: messages, calls, copies, beside UCX and NCCL
     gpu-test.sh --quick yardstick gpt conv    fewer repetitions of some pieces of the yardstick
     gpu-test.sh --quick apps cublas cufft     overhead of some of the applications of bench/apps
     gpu-test.sh bench                         causeway bench over each module, beside what is required
@@ -29,13 +33,17 @@ import time
 from gpu_test.bundle import BUNDLE, CAUSEWAY, machine, now, unpack
 from gpu_test.parts.apps import run_apps
 from gpu_test.parts.bench import run_bench
+from gpu_test.parts.collectives import run_collectives
 from gpu_test.parts.counts import run_counts
+from gpu_test.parts.device import run_device
+from gpu_test.parts.everyday import run_everyday
 from gpu_test.parts.model import run_model
 from gpu_test.parts.mpi import run_mpi
 from gpu_test.parts.nvml import run_nvml
 from gpu_test.parts.programs import run_programs
 from gpu_test.parts.python import run_python
 from gpu_test.parts.servers import run_servers
+from gpu_test.parts.two_gpus import run_two_gpus
 from gpu_test.parts.yardstick import run_yardstick
 from gpu_test.report import Report
 from gpu_test.server import Server
@@ -46,12 +54,16 @@ PARTS = {
     "model": run_model,
     "python": run_python,
     "nvml": run_nvml,
+    "everyday": run_everyday,
     "servers": run_servers,
     "mpi": run_mpi,
+    "device": run_device,
+    "collectives": run_collectives,
     "counts": run_counts,
     "yardstick": run_yardstick,
     "apps": run_apps,
     "bench": run_bench,
+    "two-gpus": run_two_gpus,
 }
 
 
@@ -97,7 +109,7 @@ def read_arguments():
         type=float,
         default=560,
         metavar="SECONDS",
-        help="how long the yardstick may take (default: 560)",
+        help="how long the yardstick, or the native messages of two-gpus, may take (default: 560)",
     )
     arguments = parser.parse_args()
     arguments.modules = tuple(arguments.modules.split(","))

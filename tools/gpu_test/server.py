@@ -17,15 +17,16 @@ class Server:
     Both ends prove that they hold this user's key, and over TCP nothing is encrypted: figures over TCP are
     those of the clear."""
 
-    def __init__(self, causeway, gpu, log_path, environment=None):
+    def __init__(self, causeway, gpu, log_path, environment=None, arguments=()):
         self.causeway, self.gpu, self.log_path = causeway, gpu, log_path
-        self.environment = environment or {}
+        self.environment, self.arguments = environment or {}, arguments
         self.deaths = 0
         self.lock = threading.Lock()  # parts run several programs at a time
         self._start()
 
     def _start(self):
         command = [str(self.causeway), "serve", "--listen", "127.0.0.1:0", "--clear", "--gpu", self.gpu]
+        command += self.arguments
         with open(self.log_path, "a") as log:
             self.process = subprocess.Popen(
                 command,

@@ -1,9 +1,11 @@
 """What is a part given: ways to run a command, and what of it is wanted?"""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gpu_test.bundle import CAUSEWAY
 from gpu_test.commands import run
 from gpu_test.report import Report
 from gpu_test.server import Server
@@ -47,6 +49,22 @@ class Session:
     def gpus(self):
         """How many GPUs this machine has."""
         return len(run(["nvidia-smi", "-L"], 30).output.splitlines()) if self.native else 0
+
+    @contextlib.contextmanager
+    def two_servers(self):
+        """Two more servers on this machine, with a GPU each where there are two; else both have the same one.
+        Gives their addresses."""
+        two_gpus = self.gpus() > 1
+        servers = []
+        try:
+            for number in range(2):
+                log = self.report.folder / f"gpu-server-{number}.log"
+                own = {"CUDA_VISIBLE_DEVICES": str(number)} if two_gpus else {}
+                servers.append(Server(CAUSEWAY, self.server.gpu, log, own))
+            yield [server.address for server in servers]
+        finally:
+            for server in servers:
+                server.stop()
 
     def report_deaths(self):
         """A failure if the server had to be restarted."""

@@ -1,7 +1,7 @@
 """Checks that the rooms of each crate use only rooms below them, and that no circle of files goes through several.
 
-    python3 tools/layers            all crates that have a layer file, and the crates among each other
-    python3 tools/layers --circles  prints the circles of files of every crate, whether it has a layer file or not
+    python3 tools/layers            all crates, each of which has a layer file, and the crates among each other
+    python3 tools/layers --circles  prints the circles of files of every crate
     python3 tools/layers --arrows CRATE-FOLDER   prints what each file of a crate names
 
 What a layer file says, and how: `tools/layers/rules.py`. Exit status: 0 if all is well, 1 if not, 2 for wrong use.
@@ -35,8 +35,7 @@ def main(arguments: list[str]) -> int:
             try:
                 wrong = check_workspace(Path("crates"))
                 for folder in sources(root):
-                    if (folder / "layers.toml").is_file():
-                        wrong += check_crate(folder.relative_to(root))
+                    wrong += check_crate(folder.relative_to(root))
             except (ValueError, OSError) as error:
                 wrong = [str(error)]
             for sentence in wrong:

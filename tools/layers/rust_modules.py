@@ -16,6 +16,10 @@ NOT_CODE = re.compile(
 MODULE = re.compile(r"(?P<test>#\[cfg\([^\]]*\btest\b[^\]]*\)\]\s*)?(?:#\[path = \"\"\]\s*)?(?:pub(?:\([^)]*\))?\s+)?\bmod\s+(?P<name>\w+)\s*(?P<end>[;{])")
 USE = re.compile(r"\buse\s+(?P<tree>[^;]+);")
 PATH = re.compile(r"(?<![\w:])(?:\$?(?:crate|self|super)|[a-z_]\w*)(?:::\w+)+")
+# What a procedural macro writes names files of the crate that it writes for.
+QUOTED = re.compile(r"\bquote!\s*(?P<open>[({\[])")
+# Where something may be named says nothing about what its file names.
+VISIBILITY = re.compile(r"\bpub\(in [^)]*\)")
 MACRO = re.compile(r"\bmacro_rules!\s+(\w+)")
 
 
@@ -37,10 +41,11 @@ def without_comments_and_strings(text: str) -> str:
 
 
 def block_end(text: str, start: int) -> int:
-    """The position behind the brace that closes the one at `start`."""
-    depth = 0
+    """The position behind the bracket that closes the one at `start`."""
+    depth, here = 0, text[start]
+    closing = {"{": "}", "(": ")", "[": "]"}[here]
     for position in range(start, len(text)):
-        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        depth += {here: 1, closing: -1}.get(text[position], 0)
         if depth == 0:
             return position + 1
     return len(text)
@@ -53,6 +58,16 @@ def without_tests(text: str) -> str:
         if found["test"] and found.start() >= position:
             kept.append(text[position : found.start()])
             position = found.end() if found["end"] == ";" else block_end(text, found.end() - 1)
+    return "".join(kept) + text[position:]
+
+
+def without_quotes(text: str) -> str:
+    """Leaves out what `quote!` writes."""
+    kept, position = [], 0
+    for found in QUOTED.finditer(text):
+        if found.start() >= position:
+            kept.append(text[position : found.start()])
+            position = block_end(text, found.start("open"))
     return "".join(kept) + text[position:]
 
 
@@ -99,7 +114,7 @@ class Crate:
 
     def _read(self, path: tuple[str, ...], file: Path) -> None:
         raw = file.read_text(encoding="utf-8")
-        module = Module(path, file, without_tests(without_comments_and_strings(raw)))
+        module = Module(path, file, without_quotes(without_tests(without_comments_and_strings(raw))))
         self.modules[path] = module
         for macro in MACRO.findall(module.text):
             self.macros[macro] = path
@@ -138,7 +153,8 @@ class Crate:
             for path, name in leaves(found["tree"]):
                 absolute = self._absolute(module, path) if path else None
                 if absolute is not None:
-                    module.imports[name] = absolute
+                    # Each glob counts: none of them has a name of its own.
+                    module.imports["::".join(path) if name == "*" else name] = absolute
 
     def owner(self, path: tuple[str, ...], is_root_macro: bool = True) -> tuple[str, ...]:
         """The module that an item's path leads to, re-exports followed."""
@@ -160,7 +176,7 @@ class Crate:
         found: dict[Path, set[Path]] = {}
         for module in self.modules.values():
             targets = {self.owner(path) for path in module.imports.values()}
-            body = USE.sub("", module.text)
+            body = VISIBILITY.sub("pub", USE.sub("", module.text))
             for path in PATH.findall(body):
                 absolute = self._absolute(module, tuple(path.split("::")))
                 if absolute is not None:

@@ -50,6 +50,15 @@ class Reading(OfACrate):
         }
         self.assertEqual(found, wanted)
 
+    def test_what_a_macro_writes_names_files_of_another_crate(self):
+        found = self.arrows(
+            lib="mod a; mod b; mod c;",
+            a="fn f() -> T { let x = quote!(crate::b::x(#y, [0; 2])); quote! { impl A { crate::b::y } }; crate::c::z() }",
+            b="",
+            c="",
+        )
+        self.assertEqual(found, {"a.rs": ["c.rs"]})
+
     def test_comments_strings_and_tests_name_nothing(self):
         found = self.arrows(
             lib="mod a; mod b;",
@@ -69,6 +78,15 @@ class Reading(OfACrate):
             b="fn f() { crate::refuse!() } use crate::refuse;",
         )
         self.assertEqual(found, {"a.rs": ["b.rs"], "b.rs": ["a.rs"]})
+
+    def test_each_glob_counts_and_no_visibility_does(self):
+        found = self.arrows(
+            lib="mod a;",
+            a__mod="mod b; mod c; pub use b::*; pub use c::*;",
+            a__b="pub(in crate::a) struct B;",
+            a__c="use super::b::B;",
+        )
+        self.assertEqual(found, {"a/mod.rs": ["a/b.rs", "a/c.rs"], "a/c.rs": ["a/b.rs"]})
 
     def test_super_leads_out_of_files_and_folders(self):
         found = self.arrows(

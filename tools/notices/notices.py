@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 HEAD = """# Third-party notices
@@ -44,7 +44,22 @@ def shipped(metadata: dict, programs: Iterable[str]) -> list[Crate]:
                 seen.add(package["id"])
                 waiting.append(package["id"])
     found = [crate(packages[package]) for package in seen - ours]
-    return sorted(found, key=lambda crate: (crate.name, crate.version))
+    return sorted(with_texts(found), key=lambda crate: (crate.name, crate.version))
+
+
+def with_texts(crates: list[Crate]) -> list[Crate]:
+    """The crates, of which those without a text have that of another one: some of a repository's crates are published
+    without the file that lies in its root. It is one of the same repository under the same terms, or any under the same
+    terms where these are the Apache License alone, whose text names nobody."""
+
+    def same(crate: Crate) -> list[str]:
+        others = [other for other in crates if other.texts and other.licence == crate.licence]
+        near = [other for other in others if other.home == crate.home]
+        if not near and crate.licence.startswith("Apache-2.0") and " OR " not in crate.licence:
+            near = others
+        return near[0].texts if near and crate.licence else []
+
+    return [replace(crate, texts=crate.texts or same(crate)) for crate in crates]
 
 
 def crate(package: dict) -> Crate:

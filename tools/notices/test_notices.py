@@ -4,7 +4,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from notices import Crate, make, shipped
+from notices import Crate, make, shipped, with_texts
 
 
 class Notices(unittest.TestCase):
@@ -38,6 +38,13 @@ class Notices(unittest.TestCase):
             crates = shipped(self.metadata(folder), ["program"])
         self.assertEqual([crate.name for crate in crates], ["behind", "linked"])
         self.assertEqual(crates[0].texts, ["Do as you like."])
+
+    def test_a_crate_without_a_text_has_that_of_its_repository(self):
+        crates = [Crate("a", "1", "MIT", "h"), Crate("b", "1", "MIT", "h", ["T"]), Crate("c", "1", "Zlib", "h")]
+        self.assertEqual([crate.texts for crate in with_texts(crates)], [["T"], ["T"], []])
+        apache, either = "Apache-2.0 WITH LLVM-exception", "Apache-2.0 OR MIT"
+        crates = [Crate(at, "1", terms, at, [terms] * (at == "x")) for at in "xy" for terms in (apache, either)]
+        self.assertEqual([crate.texts for crate in with_texts(crates)], [[apache], [either], [apache], []])
 
     def test_a_text_of_several_stands_once(self):
         page = make([Crate("a", "1", "MIT", "h", ["T"]), Crate("b", "2", "MIT", "h", ["T", "T"])])

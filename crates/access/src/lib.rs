@@ -1,7 +1,9 @@
-//! Where a server is and who may use it: connect strings, keys, and where they are kept.
+//! Where a server is and who may use it: connect strings, keys, and where they are kept. Whom a server lets in is
+//! decided there, in `broker::access`.
 //!
 //! | Module              | Question it answers                                                   |
 //! |---------------------|-----------------------------------------------------------------------|
+//! | [`mod@servers`]     | Which servers does somebody mean who writes a list of them?            |
 //! | [`target`]          | Where is the server, and with which key?                               |
 //! | [`keys`]            | Which key is a server's, and where is it kept?                         |
 //! | [`private_folder()`] | Where are sockets and files that no other user may reach?             |
@@ -10,7 +12,9 @@
 pub mod keys;
 pub mod local;
 mod private_folder;
+pub mod servers;
 pub mod target;
 
 pub use private_folder::private_folder;
+pub use servers::{ServersError, servers};
 pub use target::{DEFAULT_PORT, Endpoint, Key, KeyError, Target, TargetError};

@@ -21,6 +21,11 @@ impl Opcode {
         Self::ALL.get(usize::from(number)).copied()
     }
 
+    /// Whether the command's reply waits until the device has done something.
+    pub const fn waits_for_gpu(self) -> bool {
+        matches!(self, Self::stream_synchronize | Self::event_synchronize | Self::context_synchronize)
+    }
+
     /// Whether a capture of the stream that the command names has a say.
     pub const fn concerns_captures(self) -> bool {
         !matches!(self.capture(), Capture::Passes)

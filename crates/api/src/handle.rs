@@ -1,9 +1,9 @@
 //! Handles of driver objects on both sides of the wire.
 //!
-//! A [`Handle`] is made by the client, which gives its program an address in its place: kind, server, epoch
-//! and index in 64 bits. A [`Native`] is the back end's own handle for the same object. The worker's table
-//! translates; a handle that is unknown, freed or of the wrong kind is an error for that client, never an
-//! address.
+//! A [`Handle`] is made by the client, which gives its program an address in its place: kind, server,
+//! generation and index in 64 bits. A [`Native`] is the back end's own handle for the same object. The
+//! worker's table translates; a handle that is unknown, freed or of the wrong kind is an error for that
+//! client, never an address.
 
 use crate::sys;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
@@ -99,7 +99,7 @@ pub const MOST_SERVERS: usize = 16;
 
 const SERVER_SHIFT: u32 = 52;
 const SERVER_BITS: u64 = (MOST_SERVERS as u64 - 1) << SERVER_SHIFT;
-const EPOCH_BITS: u32 = (1 << 20) - 1;
+const GENERATION_BITS: u32 = (1 << 20) - 1;
 
 /// A client's handle.
 pub struct Handle<K>(u64, PhantomData<K>);
@@ -111,9 +111,10 @@ impl<K: Kind> Handle<K> {
     /// The handle that names nothing; for streams it names the legacy default stream.
     pub const NULL: Self = Self(0, PhantomData);
 
-    /// Makes the handle for slot `index` in its `epoch`-th use. Epochs wrap at 20 bits.
-    pub fn new(index: u32, epoch: u32) -> Self {
-        let value = u64::from(K::TAG) << 56 | u64::from(epoch & EPOCH_BITS) << 32 | u64::from(index);
+    /// Makes the handle for slot `index` in its use number `generation`. Generations wrap at 20 bits.
+    pub fn new(index: u32, generation: u32) -> Self {
+        let value =
+            u64::from(K::TAG) << 56 | u64::from(generation & GENERATION_BITS) << 32 | u64::from(index);
         Self(value, PhantomData)
     }
 
@@ -140,8 +141,8 @@ impl<K: Kind> Handle<K> {
     }
 
     /// Which use of the slot the handle means.
-    pub fn epoch(self) -> u32 {
-        (self.0 >> 32) as u32 & EPOCH_BITS
+    pub fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & GENERATION_BITS
     }
 
     /// The mark of its kind, which for a hostile value may be any number.
@@ -239,17 +240,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_handle_keeps_kind_epoch_and_index() {
+    fn a_handle_keeps_kind_generation_and_index() {
         let handle = Handle::<Stream>::new(77, 0x0112_3456);
-        assert_eq!((handle.tag(), handle.index(), handle.epoch()), (Stream::TAG, 77, 0x0002_3456));
+        assert_eq!((handle.tag(), handle.index(), handle.generation()), (Stream::TAG, 77, 0x0002_3456));
         assert_eq!(Handle::<Stream>::from_value(handle.value()), handle);
         assert!(Function::accepts(Kernel::TAG) && !Kernel::accepts(Function::TAG));
     }
     #[test]
     fn the_mark_of_a_server_changes_nothing_else() {
-        let handle = Handle::<Context>::new(77, EPOCH_BITS).of(3);
-        assert_eq!((handle.server(), handle.of(0)), (3, Handle::new(77, EPOCH_BITS)));
-        assert_eq!((handle.tag(), handle.index(), handle.epoch()), (Context::TAG, 77, EPOCH_BITS));
+        let handle = Handle::<Context>::new(77, GENERATION_BITS).of(3);
+        assert_eq!((handle.server(), handle.of(0)), (3, Handle::new(77, GENERATION_BITS)));
+        assert_eq!((handle.tag(), handle.index(), handle.generation()), (Context::TAG, 77, GENERATION_BITS));
         assert!(Handle::<Context>::null_of(15).is_null() && Handle::<Context>::null_of(15).server() == 15);
         assert!(!handle.is_null() && Handle::<Context>::NULL.server() == 0);
     }

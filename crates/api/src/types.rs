@@ -1,5 +1,6 @@
 //! Arguments and results of the session's own operations.
 
+mod element;
 mod graph;
 mod jit;
 mod launch;
@@ -7,6 +8,7 @@ mod payload;
 mod place;
 mod texture;
 
+pub use element::channel_bytes;
 pub use graph::{Fill, GraphEdge, ValueOperation};
 pub use jit::{JitOptions, JitReport, is_plain_jit_option};
 pub use launch::{FunctionInfo, LaunchAttribute, LaunchShape, Parameter};
@@ -14,7 +16,7 @@ pub use payload::Payload;
 pub use place::{ArrayBox, DevicePlace, Region};
 pub use texture::TextureSource;
 
-pub use causeway_wire::lent::LentMemory;
+pub use causeway_wire::remote_region::RemoteRegion;
 
 use causeway_wire::record;
 use causeway_wire::text::Printable;

@@ -16,6 +16,9 @@ pub struct Arguments {
     /// List only what is not supported, and why.
     #[arg(long)]
     not_supported: bool,
+    /// Print the list as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Prints the table and how many functions there are of each kind.
@@ -30,10 +33,14 @@ pub fn api(arguments: &Arguments) -> io::Result<ExitCode> {
 
 fn print(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<()> {
     let unsupported = |function: &&Function| matches!(function.kind, Kind::Unsupported { .. });
+    if arguments.json {
+        let listed = FUNCTIONS.iter().filter(|function| !arguments.not_supported || unsupported(function));
+        return writeln!(out, "{:#}", serde_json::Value::from_iter(listed.map(to_json)));
+    }
     let width = FUNCTIONS.iter().map(|function| function.symbol.len()).max().unwrap_or_default();
     writeln!(out, "{:width$}  since  carried out", "function")?;
     for function in FUNCTIONS.iter().filter(|function| !arguments.not_supported || unsupported(function)) {
-        let since = format!("{}.{}", function.since / 1000, function.since % 1000 / 10);
+        let since = since(function);
         write!(out, "{:width$}  {since:>5}  {}", function.symbol, function.kind)?;
         if let Kind::Unsupported { reason } = function.kind {
             write!(out, ": {reason}")?;
@@ -57,4 +64,20 @@ fn print(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<()> {
         count(Kind::Called),
         count(Kind::Hand),
     )
+}
+
+fn since(function: &Function) -> String {
+    format!("{}.{}", function.since / 1000, function.since % 1000 / 10)
+}
+
+fn to_json(function: &Function) -> serde_json::Value {
+    let reason = if let Kind::Unsupported { reason } = function.kind { Some(reason) } else { None };
+    serde_json::json!({
+        "function": function.symbol,
+        "since": since(function),
+        "carried_out": function.kind.to_string(),
+        "is_supported": reason.is_none(),
+        "reason": reason,
+        "per_thread": function.per_thread.map(|variant| variant.symbol),
+    })
 }

@@ -4,12 +4,13 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use causeway_access::Target;
-use causeway_api::coverage::FINGERPRINT;
+use causeway_api::calls::COMMANDS;
 use causeway_api::snapshot::{Device, Snapshot};
 use causeway_doctor::print::binary;
 use causeway_link::{ConnectError, Session, connect, describe_process};
 use causeway_wire::codec::{DecodeError, Decoder};
 use clap::Args;
+use serde_json::{Value, json};
 use thiserror::Error;
 
 use crate::server::{ServerArguments, ServerError, connect_options};
@@ -27,6 +28,9 @@ pub struct Arguments {
     /// Say what carries a session with this server, and why nothing else does.
     #[arg(short, long)]
     verbose: bool,
+    /// Print all of it as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Why there is no list.
@@ -51,10 +55,15 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
     let servers = arguments.server.servers(false)?;
     let mut out = io::stdout().lock();
     let mut first = 0;
+    let mut all = Vec::new();
     for target in &servers.targets {
         let (session, snapshot) = ask(arguments, target)?;
-        let version = snapshot.driver_version;
-        writeln!(out, "{} at {}, CUDA {}.{}", snapshot.backend, target, version / 1000, version % 1000 / 10)?;
+        if arguments.json {
+            all.push(to_json(target, &session, &snapshot, first));
+            first += snapshot.devices.len();
+            continue;
+        }
+        writeln!(out, "{} at {target}, CUDA {}", snapshot.backend, cuda_version(&snapshot))?;
         for line in table(&snapshot.devices, first) {
             writeln!(out, "{line}")?;
         }
@@ -66,13 +75,54 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
             }
         }
     }
+    if arguments.json {
+        writeln!(out, "{:#}", json!({ "servers": all }))?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a server has, as JSON.
+fn to_json(target: &Target, session: &Session, snapshot: &Snapshot, first: usize) -> Value {
+    let devices = snapshot.devices.iter().enumerate().map(|(number, device)| {
+        let attribute = |wanted| attribute(device, wanted);
+        let capability = attribute(CAPABILITY_MAJOR).zip(attribute(CAPABILITY_MINOR));
+        json!({
+            "number": first + number,
+            "name": device.name.to_string(),
+            "memory_bytes": device.total_memory,
+            "capability": capability.map(|(major, minor)| format!("{major}.{minor}")),
+            "multiprocessors": attribute(MULTIPROCESSORS),
+            "pci": device.pci_bus_id.to_string(),
+            "uuid": device.uuid_text(),
+        })
+    });
+    let reasons = session.reasons.iter();
+    json!({
+        "server": target.endpoint.to_string(),
+        "name": target.name,
+        "back_end": snapshot.backend.to_string(),
+        "cuda": cuda_version(snapshot),
+        "via": session.link.kind().to_string(),
+        "not_via": reasons.map(|reason| json!({ "transport": reason.kind.to_string(), "reason": reason.text })).collect::<Vec<_>>(),
+        "devices": devices.collect::<Vec<_>>(),
+    })
+}
+
+fn cuda_version(snapshot: &Snapshot) -> String {
+    let version = snapshot.driver_version;
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// A device's attribute, if the server tells it.
+fn attribute(device: &Device, wanted: i32) -> Option<i32> {
+    device.attributes.iter().find(|(attribute, _)| *attribute == wanted).map(|(_, value)| *value)
 }
 
 /// Asks a server what it has, by a session that ends at once.
 fn ask(arguments: &Arguments, target: &Target) -> Result<(Session, Snapshot), DevicesError> {
-    let hello = describe_process(FINGERPRINT, Vec::new());
-    let session = connect(target, hello, &connect_options(arguments.server.via))?;
+    let hello = describe_process(COMMANDS, Vec::new());
+    let via = arguments.server.via(target).map_err(ServerError::from)?;
+    let session = connect(target, hello, &connect_options(via))?;
     let snapshot = Decoder::new(&session.welcome.snapshot).value();
     session.link.close();
     Ok((session, snapshot?))
@@ -87,8 +137,7 @@ fn table(devices: &[Device], first: usize) -> Vec<String> {
         .enumerate()
         .map(|(number, device)| {
             let attribute = |wanted: i32| {
-                let found = device.attributes.iter().find(|(attribute, _)| *attribute == wanted);
-                found.map_or_else(|| "?".to_owned(), |(_, value)| value.to_string())
+                attribute(device, wanted).map_or_else(|| "?".to_owned(), |value| value.to_string())
             };
             [
                 (first + number).to_string(),

@@ -5,15 +5,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use causeway_access::local::SOCKET_PREFIX;
+use causeway_access::servers::LOCAL;
 use causeway_access::target::random_bytes;
 use causeway_access::{Key, Target, private_folder};
-use causeway_api::coverage::FINGERPRINT;
+use causeway_api::calls::COMMANDS;
 use causeway_link::TransportChoice;
 use causeway_server::broker::{Access, Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
 use thiserror::Error;
 
 use crate::keys::{self, HandOverError};
 use crate::logging::{self, AtEnd, Format, Level};
+use crate::try_driver::{TrialError, try_driver};
 
 /// How long workers get to end by themselves when their client has ended.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -24,32 +26,41 @@ pub enum EmbeddedError {
     /// It does not start.
     #[error(transparent)]
     Start(#[from] StartError),
+    /// This machine's own GPUs are wanted, and NVIDIA's driver cannot be used.
+    #[error("`{LOCAL}` stands for the GPUs of this machine, and they cannot be used: {0}")]
+    NoDriver(TrialError),
     /// The program would not find its key.
     #[error(transparent)]
     Key(#[from] HandOverError),
 }
 
-/// A server with the software GPU for the life of one command, which nobody but its user reaches.
+/// A server with this machine's GPUs or the software GPU for the life of one command, which nobody but its user reaches.
 pub struct Embedded {
     broker: Option<RunningBroker>,
-    _at_end: AtEnd,
+    _at_end: Option<AtEnd>,
+    gpu: GpuChoice,
     target: Target,
     /// Where the program that uses it finds its key.
     key_file: Option<PathBuf>,
 }
 
 impl Embedded {
-    /// Starts the server. It says nothing unless something fails, or `verbose` is set. It is reached at a Unix socket that only
-    /// this user can use; over TCP, at loopback with a key of its own, where `via` can be had in no other way.
+    /// Starts a server with the software GPU; see [`Self::with`].
     pub fn start(via: &[TransportChoice], verbose: bool) -> Result<Self, EmbeddedError> {
+        Self::with(GpuChoice::Cpu, via, verbose)
+    }
+
+    /// Starts a server. It says nothing unless something fails, or `verbose` is set. It is reached at a Unix socket that only
+    /// this user can use; over TCP, at loopback with a key of its own, where `via` can be had in no other way.
+    pub fn with(gpu: GpuChoice, via: &[TransportChoice], verbose: bool) -> Result<Self, EmbeddedError> {
+        if gpu == GpuChoice::Driver {
+            try_driver().map_err(EmbeddedError::NoDriver)?;
+        }
         let level = if verbose { Level::Info } else { Level::Error };
         let logging = logging::Options { log: Format::Text, log_level: level };
-        let at_end = logging::start(&logging);
-        let config = BrokerConfig {
-            gpu: GpuChoice::Cpu,
-            worker_arguments: logging.of_worker(),
-            ..BrokerConfig::new(FINGERPRINT)
-        };
+        let at_end = logging::start_once(&logging);
+        let config =
+            BrokerConfig { gpu, worker_arguments: logging.of_worker(), ..BrokerConfig::new(COMMANDS) };
         let needs_tcp =
             |via: &TransportChoice| matches!(via, TransportChoice::Only(kind) if !kind.is_within_host());
         let config = if via.iter().any(needs_tcp) {
@@ -62,7 +73,12 @@ impl Embedded {
         let broker = Broker::start(config)?;
         let target = broker.target().clone();
         let key_file = target.key.as_ref().map(|_| keys::keep(core::slice::from_ref(&target))).transpose()?;
-        Ok(Self { target, broker: Some(broker), key_file, _at_end: at_end })
+        Ok(Self { gpu, target, broker: Some(broker), key_file, _at_end: at_end })
+    }
+
+    /// What it serves.
+    pub fn gpu(&self) -> GpuChoice {
+        self.gpu
     }
 
     /// Where it listens.

@@ -34,7 +34,11 @@ enum Action {
     /// Keep the key of a server in ~/.config/causeway/keys: reads its connect string from standard input.
     Add,
     /// Say of which servers there are keys; the keys are not printed.
-    List,
+    List {
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// Forget the key of a server.
     Remove {
         /// The server: HOST:PORT.
@@ -70,7 +74,7 @@ pub fn key(arguments: &Arguments) -> Result<ExitCode, KeyCommandError> {
     match &arguments.action {
         Action::Show { address, key_file } => show(address.as_deref(), key_file.clone())?,
         Action::Add => add()?,
-        Action::List => list()?,
+        Action::List { json } => list(*json)?,
         Action::Remove { server } => remove(server)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -108,9 +112,16 @@ fn add() -> Result<(), KeyCommandError> {
     Ok(())
 }
 
-fn list() -> Result<(), KeyCommandError> {
+fn list(json: bool) -> Result<(), KeyCommandError> {
     let mut out = io::stdout().lock();
-    for line in kept(&file::list_path()?)? {
+    let lines = kept(&file::list_path()?)?;
+    if json {
+        // None stands for a key that serves for any server.
+        let servers = lines.iter().map(|line| line.server.as_ref().map(ToString::to_string));
+        writeln!(out, "{:#}", serde_json::json!({ "servers": servers.collect::<Vec<_>>() }))?;
+        return Ok(());
+    }
+    for line in lines {
         match line.server {
             Some(server) => writeln!(out, "{server}")?,
             None => writeln!(out, "(any server)")?,

@@ -8,8 +8,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use causeway_access::keys::file::{self, KeyFileError, Line};
-use causeway_access::keys::{self, ServersError};
+use causeway_access::servers::{KEY_FILE_VARIABLE, ServersError, servers as find};
 use causeway_access::{Target, private_folder};
+use causeway_config::table::ON;
 use ring::digest::{SHA256, digest};
 use thiserror::Error;
 
@@ -40,19 +41,26 @@ pub fn hand_over(
     servers: &[Target],
     named: Option<&Path>,
 ) -> Result<(), HandOverError> {
-    let addresses = servers.iter().map(Target::address).collect::<Vec<_>>().join(",");
-    command.env_remove(keys::VARIABLE);
-    // A file that cannot be read matters only if it is needed, and then it was read before.
-    let found = keys::servers(&addresses, named.map(PathBuf::from)).ok();
-    command.env(causeway_config::table::ON.name, addresses);
-    if found.is_some_and(|found| found == servers) {
-        if let Some(named) = named {
-            let named = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
-            command.env(keys::VARIABLE, named);
+    command.env_remove(KEY_FILE_VARIABLE);
+    let list = |text: fn(&Target) -> String| servers.iter().map(text).collect::<Vec<_>>().join(",");
+    // What configuration files say of a server by its name, the program reads itself. What has no name or is not as the
+    // files say it is told by its address.
+    for (references, has_names) in [(list(Target::reference), true), (list(Target::address), false)] {
+        // A file that cannot be read matters only if it is needed, and then it was read before.
+        let found = find(&references, named.map(PathBuf::from)).unwrap_or_default();
+        let is_same = |(found, server): (&Target, &Target)| {
+            *found == Target { name: server.name.clone().filter(|_| has_names), ..server.clone() }
+        };
+        command.env(ON.name, references);
+        if found.len() == servers.len() && found.iter().zip(servers).all(is_same) {
+            if let Some(named) = named {
+                let named = std::path::absolute(named).unwrap_or_else(|_| named.to_owned());
+                command.env(KEY_FILE_VARIABLE, named);
+            }
+            return Ok(());
         }
-        return Ok(());
     }
-    command.env(keys::VARIABLE, keep(servers)?);
+    command.env(KEY_FILE_VARIABLE, keep(servers)?);
     Ok(())
 }
 
@@ -105,8 +113,8 @@ mod tests {
         assert!(variables.iter().all(|(_, value)| !value.contains(&**text)), "{variables:?}");
         let value = |wanted| variables.iter().find(|(name, _)| *name == wanted).unwrap().1;
         assert_eq!(value("CAUSEWAY_ON"), "causeway://a:1?clear,unix:/x");
-        let path = PathBuf::from(value(keys::VARIABLE));
-        assert_eq!(keys::servers(value("CAUSEWAY_ON"), Some(path.clone())).unwrap(), servers);
+        let path = PathBuf::from(value(KEY_FILE_VARIABLE));
+        assert_eq!(find(value("CAUSEWAY_ON"), Some(path.clone())).unwrap(), servers);
         std::fs::remove_file(path).unwrap();
     }
 
@@ -128,10 +136,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         file::load_or_create(&path).unwrap();
-        let servers = keys::servers("a:1", Some(path.clone())).unwrap();
+        let servers = find("a:1", Some(path.clone())).unwrap();
         let mut command = Command::new("program");
         hand_over(&mut command, &servers, Some(&path)).unwrap();
-        let named = command.get_envs().find(|(name, _)| *name == keys::VARIABLE).unwrap().1;
+        let named = command.get_envs().find(|(name, _)| *name == KEY_FILE_VARIABLE).unwrap().1;
         assert_eq!(named, Some(path.as_os_str()));
     }
 }

@@ -1,4 +1,5 @@
-//! Which C library does a program want? The client library is built for glibc, and no other can load it.
+//! Which C library does a program want? The client library is built for glibc, and no other can load it; a program that
+//! has glibc inside can load no driver at all.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,14 +20,33 @@ const PROGRAM_HEADER: usize = 56;
 /// The kind of the program header that names the loader (`PT_INTERP`).
 const INTERPRETER: u32 = 3;
 
-/// A warning for the user, if the program is linked with musl libc. Nothing is said of a program that cannot
-/// be looked at: it is started all the same, and then the system says what is wrong.
+/// What programs that load the driver themselves have in them.
+const DRIVER: &[u8] = b"libcuda.so";
+
+/// The most bytes of a program that are searched for it.
+const MOST_SEARCHED: u64 = 256 << 20;
+
+/// What an ELF file of 64 bits asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    /// This loader.
+    Loader(PathBuf),
+    /// None: it is linked statically.
+    Nothing,
+}
+
+/// A warning for the user, if the program is linked with musl libc, or statically and loads the driver all the same.
+/// Nothing is said of a program that cannot be looked at: it is started all the same, and then the system says what is
+/// wrong.
 pub fn warning(program: &OsStr) -> Option<String> {
     let mut file = find(program)?;
     if let Some(by) = named_by_script(&file) {
         file = by;
     }
-    let loader = loader(&file).ok().flatten()?;
+    let loader = match wanted(&file).ok().flatten()? {
+        Wanted::Loader(loader) => loader,
+        Wanted::Nothing => return loads_driver(&file).then(|| linked_statically(&file)),
+    };
     let name = loader.file_name()?.as_bytes();
     name.starts_with(b"ld-musl").then(|| {
         format!(
@@ -36,6 +56,24 @@ pub fn warning(program: &OsStr) -> Option<String> {
             loader.display()
         )
     })
+}
+
+/// Neither threads nor thread-local variables work in libraries that a static program of glibc loads: it ends by SIGSEGV
+/// in the first library that has any, NVIDIA's driver included.
+fn linked_statically(file: &Path) -> String {
+    format!(
+        "{} is linked statically, and glibc gives libraries that such a program loads no threads and no thread-local variables: \
+         it crashes in the first call of CUDA, as with NVIDIA's driver; link it without -static (-static-libgcc and \
+         -cudart static may stay)",
+        file.display()
+    )
+}
+
+/// Whether a program has the driver's name in it.
+fn loads_driver(file: &Path) -> bool {
+    let mut content = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(MOST_SEARCHED).read_to_end(&mut content));
+    read.is_ok() && memchr::memmem::find(&content, DRIVER).is_some()
 }
 
 /// The file of a program, as a shell finds it.
@@ -60,8 +98,8 @@ fn named_by_script(file: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The loader that an ELF file of 64 bits asks for; none where it asks for none, or is no such file.
-fn loader(file: &Path) -> io::Result<Option<PathBuf>> {
+/// What a program asks for; nothing is known of what is no ELF file of 64 bits.
+fn wanted(file: &Path) -> io::Result<Option<Wanted>> {
     let file = File::open(file)?;
     let mut header = [0; HEADER];
     file.read_exact_at(&mut header, 0)?;
@@ -79,9 +117,9 @@ fn loader(file: &Path) -> io::Result<Option<PathBuf>> {
         let mut path = vec![0; length];
         file.read_exact_at(&mut path, number(&segment, 8))?;
         path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(length));
-        return Ok(Some(OsString::from_vec(path).into()));
+        return Ok(Some(Wanted::Loader(OsString::from_vec(path).into())));
     }
-    Ok(None)
+    Ok(Some(Wanted::Nothing))
 }
 
 /// The 64 bits at `at`.
@@ -124,6 +162,11 @@ mod tests {
         for other in [&elf("/lib64/ld-linux-x86-64.so.2")[..], b"", b"#!", b"#!/usr/bin/env sh\n", cut] {
             assert_eq!(said("other", other), None);
         }
+        let mut alone = elf("");
+        alone[HEADER] = 1;
+        assert_eq!(said("static", &alone), None, "it has nothing to do with GPUs");
+        alone.extend(b"\0libcuda.so.1\0");
+        assert!(said("static", &alone).unwrap().contains("linked statically"));
         let mut hostile = elf("/lib/ld-musl-x86_64.so.1");
         hostile[HEADER + 8..HEADER + 16].fill(0xFF);
         assert_eq!(said("hostile", &hostile), None);

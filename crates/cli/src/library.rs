@@ -89,6 +89,12 @@ pub fn folder() -> Result<PathBuf, LibraryError> {
     find_beside(&executable)
 }
 
+/// The libraries of a folder that [`folder`] gave: the names that programs ask for, and the files behind them.
+pub fn files(folder: &Path) -> Vec<(&'static str, PathBuf)> {
+    let there = |(name, _): &(&'static str, _)| Some((*name, folder.join(name).canonicalize().ok()?));
+    NAMES.iter().filter_map(there).collect()
+}
+
 fn find_beside(executable: &Path) -> Result<PathBuf, LibraryError> {
     let beside = executable.parent().unwrap_or(Path::new("/"));
     let installed = beside.parent().unwrap_or(Path::new("/")).join("lib").join("causeway");
@@ -157,6 +163,7 @@ mod tests {
             }
             let folder = find_beside(&executable).unwrap();
             assert_eq!(folder, bin.join(LINKS));
+            assert_eq!(files(&folder)[0], (NAME, bin.join(PLAIN_NAME).canonicalize().unwrap()));
             for (name, _) in names(PLAIN_NAME) {
                 assert_eq!(std::fs::read(folder.join(name)).unwrap(), b"built");
             }

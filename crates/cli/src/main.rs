@@ -3,16 +3,23 @@
 //! | Module      | Question it answers                                                          |
 //! |-------------|------------------------------------------------------------------------------|
 //! | `serve`     | How is a server started and ended?                                           |
-//! | `sandbox`   | What does a server's owner say about the sandbox of its workers?              |
+//! | `try_driver` | Can NVIDIA's driver be used on this machine?                                |
+//! | `server`    | Which servers are meant, and what is to carry the sessions?                  |
 //! | `run`       | How does a program come to run on a server's GPU?                            |
 //! | `mpirun`    | How do the ranks of an MPI program come to have the interposer?              |
 //! | `devices`   | Which GPUs does a server have?                                               |
 //! | `api`       | Which driver functions are supported?                                        |
+//! | `cdi`       | How does a container engine come to give containers the GPUs of a server?     |
 //! | `bench`     | How fast are copies, launches and waits, here and there?                     |
 //! | `doctor`    | What does a machine lack, and what is to be done?                            |
 //! | `demo`      | Does all of it work on this machine?                                         |
+//! | `trace`     | What did a program do when, here and on the devices?                         |
 //! | `tune`      | Which plans for copies suit this server, and how are they kept?               |
 //! | `embedded`  | How does a command bring its own server?                                     |
+//! | `jupyter`   | How does a notebook come to run on a server's GPU?                           |
+//! | `config`    | What do configuration files say, and what comes of them?                     |
+//! | `from_files` | Which options of `causeway serve` do configuration files give?              |
+//! | `manual`    | What do shells and manuals need to know of the command line?                 |
 //! | `key`       | Which keys are there, and how does one get from a server to its clients?      |
 //! | `keys`      | How do servers' keys get to a program that is started?                        |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
@@ -20,37 +27,46 @@
 //! | `library`   | Where is the client library?                                                 |
 //! | `report`    | What did a program do, in words and numbers?                                 |
 //! | `copies`    | How did a program's copies travel, and what slowed them?                     |
+//! | `watch`     | How are servers, and what do their sessions do?                              |
 //! | `logging`   | Where do log lines go, and how do they look?                                 |
 
 mod api;
 mod bench;
+mod cdi;
+mod config;
 mod copies;
 mod demo;
 mod devices;
 mod doctor;
 mod embedded;
+mod from_files;
+mod jupyter;
 mod key;
 mod keys;
 mod launch;
 mod libc_of;
 mod library;
 mod logging;
+mod manual;
 mod mpirun;
 mod report;
 mod run;
-mod sandbox;
 mod serve;
 mod server;
+mod trace;
+mod try_driver;
 mod tune;
+mod watch;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use causeway_config::read::PROCESS;
-use causeway_config::{Who, check};
+use causeway_config::file::{FilesError, Section};
+use causeway_config::read::{PROCESS, files};
+use causeway_config::{Role, Who, act_as, check};
 use causeway_server::back_end::BUILT_IN;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Run CUDA programs on GPUs that are elsewhere.
 ///
@@ -72,14 +88,23 @@ static LONG_VERSION: LazyLock<String> =
 enum Command {
     Serve(serve::Arguments),
     Run(run::Arguments),
+    Trace(trace::Arguments),
     Mpirun(mpirun::Arguments),
     Devices(devices::Arguments),
+    Sessions(watch::sessions::Arguments),
+    Top(watch::top::Arguments),
+    Drain(watch::drain::Arguments),
     Doctor(doctor::Arguments),
     Key(key::Arguments),
+    Config(config::Arguments),
     Api(api::Arguments),
     Demo(demo::Arguments),
     Tune(tune::Arguments),
+    Jupyter(jupyter::Arguments),
+    Cdi(cdi::Arguments),
     Bench(bench::BenchArguments),
+    Completions(manual::CompletionArguments),
+    Man(manual::ManArguments),
     /// Measure one target; started by `causeway bench`.
     #[command(hide = true)]
     Measure(bench::MeasureArguments),
@@ -111,18 +136,36 @@ too; 127 when the program is not found, 126 when it cannot be started, 125 for o
 }
 
 impl Command {
+    /// Which sections of configuration files concern the command.
+    fn role(&self) -> Role {
+        match self {
+            Self::Serve(_) | Self::TryDriver => Role::Server,
+            Self::Worker(_) => Role::Worker,
+            _ => Role::Client,
+        }
+    }
+
     /// Whose variables the command acts on, itself or by what it starts, and its exit code where one cannot
     /// be used. It says so before it does anything.
     fn environment(&self) -> (&'static [Who], u8) {
         const PROGRAM: &[Who] = &[Who::Client, Who::Worker, Who::Run];
         match self {
             Self::Serve(_) => (&[Who::Server], 1),
-            Self::Run(_) | Self::Demo(_) => (PROGRAM, 125),
+            Self::Run(_) | Self::Trace(_) | Self::Demo(_) => (PROGRAM, 125),
             Self::Doctor(_) => (PROGRAM, 2),
-            Self::Devices(_) | Self::Bench(_) | Self::Tune(_) => (PROGRAM, 1),
+            Self::Devices(_)
+            | Self::Sessions(_)
+            | Self::Top(_)
+            | Self::Drain(_)
+            | Self::Bench(_)
+            | Self::Tune(_) => (PROGRAM, 1),
             Self::Mpirun(_) => (&[Who::Mpirun, Who::Rank], 125),
+            Self::Jupyter(_) | Self::Cdi(_) => (&[Who::Run], 1),
             // Those that are started by others have been checked there.
             Self::Key(_)
+            | Self::Config(_)
+            | Self::Completions(_)
+            | Self::Man(_)
             | Self::Api(_)
             | Self::Measure(_)
             | Self::TuneHere(_)
@@ -132,13 +175,29 @@ impl Command {
     }
 }
 
-fn main() -> ExitCode {
-    let command = Arguments::parse().command;
-    let (who, code) = command.environment();
-    let outcome = match check(PROCESS, who) {
-        Ok(()) => carry_out(command),
-        Err(error) => Err(CommandError::of(code)(error)),
+/// What is to be done, as the command line says, and for `causeway serve` configuration files, too.
+fn parse() -> Result<Command, CommandError> {
+    let all = Arguments::command();
+    let typed = all.clone().get_matches();
+    let matches = match typed.subcommand() {
+        Some((from_files::SERVE, serve)) => {
+            act_as(Role::Server);
+            files().check(|section| *section == Section::Serve).map_err(CommandError::of(1))?;
+            let with_defaults = from_files::with_defaults(all, files(), serve);
+            with_defaults.map_err(|mistakes| CommandError::of(1)(FilesError { mistakes }))?.get_matches()
+        }
+        _ => typed,
     };
+    Ok(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command)
+}
+
+fn main() -> ExitCode {
+    let outcome = parse().and_then(|command| {
+        act_as(command.role());
+        let (who, code) = command.environment();
+        check(PROCESS, who).map_err(CommandError::of(code))?;
+        carry_out(command)
+    });
     outcome.unwrap_or_else(|error| {
         // When nobody reads our standard error there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "causeway: {}", error.text);
@@ -152,21 +211,36 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         Command::Run(arguments) => {
             run::run(&arguments).map_err(|error| CommandError::of(error.exit_code())(error))
         }
+        Command::Trace(arguments) => {
+            trace::trace(&arguments).map_err(|error| CommandError::of(error.exit_code())(error))
+        }
         Command::Mpirun(arguments) => {
             mpirun::mpirun(&arguments).map_err(|error| CommandError::of(error.exit_code())(error))
         }
         Command::Devices(arguments) => devices::devices(&arguments).map_err(CommandError::of(1)),
+        Command::Sessions(arguments) => watch::sessions::sessions(&arguments).map_err(CommandError::of(1)),
+        Command::Top(arguments) => watch::top::top(&arguments).map_err(CommandError::of(1)),
+        Command::Drain(arguments) => watch::drain::drain(&arguments).map_err(CommandError::of(1)),
         Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(CommandError::of(2)),
+        Command::Config(arguments) => {
+            config::config(&arguments, &Arguments::command()).map_err(CommandError::of(1))
+        }
+        Command::Completions(arguments) => {
+            manual::completions(&arguments, Arguments::command()).map_err(CommandError::of(1))
+        }
+        Command::Man(arguments) => manual::man(&arguments, Arguments::command()).map_err(CommandError::of(1)),
         Command::Key(arguments) => key::key(&arguments).map_err(CommandError::of(1)),
         Command::Api(arguments) => api::api(&arguments).map_err(CommandError::of(1)),
         Command::Demo(arguments) => {
             demo::demo(&arguments).map_err(|error| CommandError::of(error.exit_code())(error))
         }
+        Command::Jupyter(arguments) => jupyter::jupyter(&arguments).map_err(CommandError::of(1)),
+        Command::Cdi(arguments) => cdi::cdi(&arguments).map_err(CommandError::of(1)),
         Command::Bench(arguments) => bench::bench(&arguments).map_err(CommandError::of(1)),
         Command::Measure(arguments) => bench::measure(&arguments).map_err(CommandError::of(1)),
         Command::Tune(arguments) => tune::tune(&arguments).map_err(CommandError::of(1)),
         Command::TuneHere(arguments) => tune::tune_here(&arguments).map_err(CommandError::of(1)),
-        Command::TryDriver => serve::try_driver_here().map_err(CommandError::of(1)),
+        Command::TryDriver => try_driver::try_driver_here().map_err(CommandError::of(1)),
         Command::Worker(arguments) => {
             let _at_end = logging::start(&arguments);
             Ok(causeway_server::worker_main())
@@ -188,10 +262,10 @@ impl CommandError {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Arguments::command().debug_assert();
+        Arguments::command().debug_assert();
     }
 }

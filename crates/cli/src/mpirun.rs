@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use causeway_config::table::{COMM_JOB, MPI_LIBRARY};
+use causeway_config::table::{COMM_HOSTS, COMM_JOB, MPI_LIBRARY};
 use clap::Args;
 use thiserror::Error;
 
@@ -14,6 +14,11 @@ use crate::launch::{self, LaunchError};
 
 /// The interposer's file.
 const NAME: &str = "libcauseway_mpi.so";
+
+/// What an MPI is told whose ranks are in containers of their own: it takes one launcher for one shared
+/// memory. Others ignore it.
+pub const ISOLATED: [(&str, &str); 3] =
+    [("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")];
 
 /// Start an MPI program whose ranks send memory on GPUs.
 ///
@@ -26,6 +31,11 @@ pub struct Arguments {
     /// mpi/openmpi or mpi/mpich of the folder of the program `causeway`, or of ../lib/causeway.
     #[arg(long, value_name = "FILE", env = MPI_LIBRARY.name)]
     library: Option<PathBuf>,
+    /// The ranks are in containers of their own: Open MPI and MPICH, which take ranks of one launcher for
+    /// neighbours that share memory, are told to use the network among themselves. Without this they end in
+    /// MPI_Init or in the first message. What the environment says already counts.
+    #[arg(long)]
+    isolated: bool,
     /// The command line: mpirun, its options, the program.
     #[arg(required = true, trailing_var_arg = true, value_name = "MPIRUN")]
     command: Vec<OsString>,
@@ -113,12 +123,16 @@ impl Family {
 
     /// The options by which the ranks get the interposer. The nonce is a secret, and travels by its name
     /// alone: Hydra hands the whole environment over.
-    fn options(self, preload: &OsStr) -> Vec<OsString> {
+    fn options(self, preload: &OsStr, has_hosts: bool) -> Vec<OsString> {
         match self {
             Self::OpenMpi => {
                 let mut assignment = OsString::from("LD_PRELOAD=");
                 assignment.push(preload);
-                ["-x".into(), assignment, "-x".into(), COMM_JOB.name.into()].into()
+                let mut options = vec!["-x".into(), assignment, "-x".into(), COMM_JOB.name.into()];
+                if has_hosts {
+                    options.extend(["-x".into(), COMM_HOSTS.name.into()]);
+                }
+                options
             }
             Self::Hydra => ["-genv".into(), "LD_PRELOAD".into(), preload.to_owned()].into(),
         }
@@ -138,7 +152,11 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
         preload.push(before);
     }
     let mut command = Command::new(launcher);
-    command.args(family.options(&preload)).args(&arguments.command[1..]);
+    let has_hosts = std::env::var_os(COMM_HOSTS.name).is_some();
+    command.args(family.options(&preload, has_hosts)).args(&arguments.command[1..]);
+    if arguments.isolated {
+        command.envs(ISOLATED.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
+    }
     command.env(COMM_JOB.name, nonce().map_err(MpirunError::Random)?);
     Err(launch::become_program(command).into())
 }
@@ -204,7 +222,7 @@ mod tests {
     #[test]
     fn the_secret_is_in_no_argument() {
         for family in [Family::OpenMpi, Family::Hydra] {
-            let options = family.options(OsStr::new("/lib/a.so"));
+            let options = family.options(OsStr::new("/lib/a.so"), true);
             assert!(options.iter().any(|option| option.to_string_lossy().ends_with("/lib/a.so")));
             assert!(options.iter().all(|option| !option.to_string_lossy().contains("JOB=")));
         }

@@ -111,6 +111,15 @@ impl Report {
         self.all["via"].as_str()
     }
 
+    /// All counts, with the number of processes that they are of.
+    pub fn to_json(&self) -> Value {
+        let mut all = self.all.clone();
+        if let Value::Object(fields) = &mut all {
+            fields.insert("processes".to_owned(), self.processes.into());
+        }
+        all
+    }
+
     /// A few lines for people.
     pub fn summary(&self) -> String {
         let seconds = |field: &str| self.all[field].as_f64().unwrap_or(0.0);

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use causeway_config::read::PROCESS;
 use causeway_config::table;
-use causeway_pipeline::{PipelineError, Table};
+use causeway_pipeline::{Table, UserTableError};
 use clap::Args;
 use thiserror::Error;
 
@@ -15,7 +15,7 @@ use crate::launch::{self, LaunchError};
 use crate::libc_of;
 use crate::library::{self, LibraryError};
 use crate::report::{self, ReportError};
-use crate::server::{ServerArguments, ServerError};
+use crate::server::{ServerArguments, ServerError, Servers};
 
 /// Run a program on a server's GPU, or on the software GPU.
 ///
@@ -30,6 +30,9 @@ pub struct Arguments {
     /// Say at the end, on standard error, which calls were made and how many bytes were moved.
     #[arg(long)]
     stats: bool,
+    /// With --stats: say it as JSON, everything that was counted.
+    #[arg(long, requires = "stats")]
+    json: bool,
     /// Say on standard error what is done.
     #[arg(short, long)]
     verbose: bool,
@@ -49,7 +52,7 @@ pub enum RunError {
     Keys(#[from] HandOverError),
     /// The user's plans for copies have a mistake.
     #[error(transparent)]
-    Pipeline(#[from] PipelineError),
+    Pipeline(#[from] UserTableError),
     /// There is no client library.
     #[error(transparent)]
     Library(#[from] LibraryError),
@@ -71,32 +74,45 @@ impl RunError {
     }
 }
 
-/// Runs the program; returns with its exit code, or ends this process by the same signal.
-pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
+/// The command that runs a program on the servers that are meant, which answer, and those servers.
+pub fn prepare(
+    server: &ServerArguments,
+    program: &[OsString],
+    verbose: bool,
+) -> Result<(Command, Servers), RunError> {
     let library = library::folder()?;
     // The client library would refuse the same, later and in the program.
-    Table::parse(&PROCESS.text(&table::PIPELINE).unwrap_or_default())?;
-    if let Some(warning) = libc_of::warning(&arguments.program[0]) {
+    Table::of_user(PROCESS)?;
+    if let Some(warning) = libc_of::warning(&program[0]) {
         // When nobody reads our standard error there is nobody to tell.
         let _ = writeln!(io::stderr(), "causeway: warning: {warning}");
     }
-    let servers = arguments.server.servers(arguments.verbose)?;
-    servers.check(arguments.server.via)?;
-    let mut command = launch::command(&arguments.program, &library);
+    let servers = server.servers(verbose)?;
+    server.check(&servers)?;
+    let mut command = launch::command(program, &library);
     servers.hand_over(&mut command)?;
-    command.env(table::VIA.name, arguments.server.via.to_string());
+    if let Some(via) = server.via_of_program(&servers).map_err(ServerError::from)? {
+        command.env(table::VIA.name, via.to_string());
+    }
+    Ok((command, servers))
+}
+
+/// Runs the program; returns with its exit code, or ends this process by the same signal.
+pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
+    let (mut command, servers) = prepare(&arguments.server, &arguments.program, arguments.verbose)?;
     if arguments.verbose {
-        let kind = match (servers.is_private(), servers.targets.len()) {
-            (true, _) => "a private server with the software GPU",
+        let kind = match (servers.has_private(), servers.targets.len()) {
+            (true, 1) => "a private server",
             (false, 1) => "the server",
-            (false, _) => "the servers",
+            (_, _) => "the servers",
         };
         let names = servers.names();
+        let library = library::folder()?;
         let library = library.display();
         eprintln!("causeway: using {kind} at {names} and the client library in {library}");
         command.env(table::LOG.name, "info");
     }
-    if !servers.is_private() && !arguments.stats {
+    if !servers.has_private() && !arguments.stats {
         return Err(launch::become_program(command).into());
     }
     let report = arguments.stats.then(report::File::new).transpose()?;
@@ -108,6 +124,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, RunError> {
     drop(servers);
     if let Some(report) = report {
         match report.read() {
+            Ok(report) if arguments.json => eprintln!("{:#}", report.to_json()),
             Ok(report) => eprint!("{}", report.summary()),
             // How the program ended matters more than its report.
             Err(error) => eprintln!("causeway: {error}"),

@@ -1,43 +1,53 @@
-//! Which server is meant, and what is to carry the session: the options of all commands that use one.
+//! Which servers are meant, and what is to carry the sessions: the options of all commands that use some.
 
-use causeway_config::read::PROCESS;
-use causeway_config::table;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use causeway_access::Target;
-use causeway_access::keys::{self, ServersError};
+use causeway_access::servers::{KEY_FILE_VARIABLE, LOCAL, SOFTWARE, ServersError, parts};
+use causeway_access::{Target, servers};
+use causeway_config::read::PROCESS;
+use causeway_config::{ValueError, table};
 use causeway_link::{ConnectError, ConnectOptions, TransportChoice, check, check_choice};
+use causeway_server::broker::GpuChoice;
 use clap::Args;
 use thiserror::Error;
 
 use crate::embedded::{Embedded, EmbeddedError};
 use crate::keys::{HandOverError, hand_over};
 
-/// The options that name a server.
+/// The options that name servers, with the same grammar everywhere.
 #[derive(Debug, Args)]
-pub struct ServerArguments {
-    /// The server: HOST:PORT, unix:PATH, or the connect string that `causeway serve` printed; or several,
-    /// with commas between them, whose GPUs a program then has one after the other. If not given: a private
-    /// server with the software GPU, which nobody else can reach; if empty, the same, which is then said.
+pub struct OnArguments {
+    /// The server: a name from a configuration file, HOST:PORT, unix:PATH, or the connect string that
+    /// `causeway serve` printed; `local` for the GPUs of this machine itself, `software` for the software GPU.
+    /// Several, with commas between them or by several --on, give a program the GPUs of all, one after the
+    /// other. If not given: `on` of the configuration files.
     #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
-    on: Option<String>,
-    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server
-    /// share on one host), or verbs (InfiniBand). What cannot be had is an error.
-    #[arg(long, value_name = "auto|tcp|shm|verbs", env = table::VIA.name, default_value_t)]
-    pub via: TransportChoice,
+    on: Vec<String>,
     #[command(flatten)]
     keys: KeyArguments,
+}
+
+/// The options that name servers, and what carries sessions with them.
+#[derive(Debug, Args)]
+pub struct ServerArguments {
+    #[command(flatten)]
+    on: OnArguments,
+    /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server
+    /// share on one host), or verbs (InfiniBand). What cannot be had is an error. If not given: what
+    /// configuration files say of the server or of all, or auto.
+    #[arg(long, value_name = "auto|tcp|shm|verbs", env = table::VIA.name)]
+    via: Option<TransportChoice>,
 }
 
 /// The options about keys and encryption.
 #[derive(Debug, Clone, Args)]
 pub struct KeyArguments {
-    /// A file with the servers' keys: a line is a key, or HOST:PORT and a key. If not given:
-    /// ~/.config/causeway/keys, which `causeway key add` fills, and then ~/.config/causeway/key, which a
-    /// server of this user has made.
-    #[arg(long, value_name = "FILE", env = keys::VARIABLE)]
+    /// A file with the servers' keys: a line is a key, or HOST:PORT and a key. If not given: what configuration
+    /// files name, or ~/.config/causeway/keys, which `causeway key add` fills, and then ~/.config/causeway/key,
+    /// which a server of this user has made.
+    #[arg(long, value_name = "FILE", env = KEY_FILE_VARIABLE)]
     key_file: Option<PathBuf>,
     /// Prove who is there, but do not encrypt what is sent over TCP: for a network that nobody else can
     /// reach. The server must have been started with --clear, too.
@@ -53,15 +63,7 @@ impl KeyArguments {
 
     /// The servers of a list with commas between them, with their keys.
     pub fn servers(&self, list: &str) -> Result<Vec<Target>, ServersError> {
-        if Target::list(list)?.iter().any(|target| target.key.is_some()) {
-            // When nobody reads our standard error there is nobody to tell.
-            let _ = writeln!(
-                io::stderr(),
-                "causeway: warning: the key in --on or CAUSEWAY_ON can be seen by others while this runs; keep it with \
-                 `causeway key add`, or in a file for --key-file, and leave it out"
-            );
-        }
-        let mut servers = keys::servers(list, self.file().map(Path::to_owned))?;
+        let mut servers = servers(list, self.file().map(Path::to_owned))?;
         if self.clear {
             servers.iter_mut().for_each(Target::ask_for_clear);
         }
@@ -78,6 +80,9 @@ pub enum ServerError {
     /// One server is wanted, and several are named.
     #[error("`{0}` names several servers, and this command uses one")]
     Several(String),
+    /// What is to carry the session makes no sense.
+    #[error(transparent)]
+    Value(#[from] ValueError),
     /// The server does not answer as it should.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -86,24 +91,74 @@ pub enum ServerError {
     Embedded(#[from] EmbeddedError),
 }
 
-impl ServerArguments {
-    /// The servers that are named, or a private one, which says nothing unless something fails or `verbose`
-    /// is set.
-    pub fn servers(&self, verbose: bool) -> Result<Servers, ServerError> {
-        let key_file = self.keys.file().map(Path::to_owned);
-        if let Some(on) = named(self.on.as_deref()) {
-            return Ok(Servers { targets: self.keys.servers(on)?, key_file, private: None });
+impl OnArguments {
+    /// The options about keys.
+    pub fn keys(&self) -> &KeyArguments {
+        &self.keys
+    }
+
+    /// The servers that are named by options, the variable or configuration files, as a list; nothing where
+    /// nobody names any.
+    pub fn list(&self) -> Option<String> {
+        if self.on.is_empty() {
+            return PROCESS.text(&table::ON);
         }
-        if self.on.is_some() {
-            // When nobody reads our standard error there is nobody to tell.
-            let _ = writeln!(
-                io::stderr(),
-                "causeway: --on or CAUSEWAY_ON is empty and names no server: a private one with the software GPU is used"
+        let list = self.on.join(",");
+        let has_key = |part: &str| part.parse::<Target>().is_ok_and(|target| target.key.is_some());
+        if parts(&list).any(has_key) {
+            tell(
+                "warning: the key in --on or CAUSEWAY_ON can be seen by others while this runs; keep it with `causeway key \
+                 add`, or in a file for --key-file, and leave it out",
             );
         }
-        let private = Embedded::start(&[self.via], verbose)?;
-        let key_file = private.key_file().map(Path::to_owned);
-        Ok(Servers { targets: vec![private.target().clone()], key_file, private: Some(private) })
+        Some(list).filter(|list| !list.trim().is_empty())
+    }
+
+    /// The servers that are named, or else a private one with the software GPU. Those of this machine are
+    /// started: they end with what is returned, and say nothing unless something fails or `verbose` is set.
+    pub fn servers(&self, given: &[TransportChoice], verbose: bool) -> Result<Servers, ServerError> {
+        let list = self.list();
+        if list.is_none() && !self.on.is_empty() {
+            tell(
+                "--on or CAUSEWAY_ON is empty and names no server: a private one with the software GPU is used",
+            );
+        }
+        let key_file = self.keys.file().map(Path::to_owned);
+        let mut all = Servers { targets: Vec::new(), key_file, private: Vec::new() };
+        for part in parts(list.as_deref().unwrap_or(SOFTWARE)) {
+            let gpu = match part {
+                SOFTWARE => GpuChoice::Cpu,
+                LOCAL => GpuChoice::Driver,
+                _ => {
+                    all.targets.extend(self.keys.servers(part)?);
+                    continue;
+                }
+            };
+            let private = Embedded::with(gpu, given, verbose)?;
+            all.targets.push(private.target().clone());
+            if let Some(path) = private.key_file() {
+                all.key_file.get_or_insert_with(|| path.to_owned());
+            }
+            all.private.push(private);
+        }
+        Ok(all)
+    }
+}
+
+/// Says something on standard error; when nobody reads that there is nobody to tell.
+fn tell(text: &str) {
+    let _ = writeln!(io::stderr(), "causeway: {text}");
+}
+
+impl ServerArguments {
+    /// The servers as a list; see [`OnArguments::list`].
+    pub fn list(&self) -> Option<String> {
+        self.on.list()
+    }
+
+    /// The servers that are named, or a private one; see [`OnArguments::servers`].
+    pub fn servers(&self, verbose: bool) -> Result<Servers, ServerError> {
+        self.on.servers(self.via.as_slice(), verbose)
     }
 
     /// Like [`Self::servers`], for a command that uses one server only.
@@ -114,11 +169,40 @@ impl ServerArguments {
             _ => Err(ServerError::Several(servers.names())),
         }
     }
+
+    /// What is to carry sessions with a server.
+    pub fn via(&self, server: &Target) -> Result<TransportChoice, ValueError> {
+        via(self.via, server)
+    }
+
+    /// What a program is told of what carries its sessions: the same for all of its servers. Nothing where
+    /// configuration files say different things of them, which the program reads itself.
+    pub fn via_of_program(&self, servers: &Servers) -> Result<Option<TransportChoice>, ValueError> {
+        let all: Vec<_> = servers.targets.iter().map(|server| self.via(server)).collect::<Result<_, _>>()?;
+        let first = all.first().copied().unwrap_or_default();
+        Ok(all.iter().all(|other| *other == first).then_some(first))
+    }
+
+    /// Checks that the servers answer and that what is to carry sessions can be had at all, so that trouble is
+    /// told in one sentence, before anything is started.
+    pub fn check(&self, servers: &Servers) -> Result<(), ServerError> {
+        for target in &servers.targets {
+            let options = connect_options(self.via(target)?);
+            if !servers.is_private(target) {
+                check(target, &options)?;
+            }
+            check_choice(target, &options)?;
+        }
+        Ok(())
+    }
 }
 
-/// What an option that names a server names, unless it is empty.
-pub fn named(on: Option<&str>) -> Option<&str> {
-    on.map(str::trim).filter(|on| !on.is_empty())
+/// What is to carry sessions with a server, where an option may say it.
+pub fn via(given: Option<TransportChoice>, server: &Target) -> Result<TransportChoice, ValueError> {
+    match given {
+        Some(given) => Ok(given),
+        None => Ok(PROCESS.of_server(server.name.as_deref()).parsed(&table::VIA)?.unwrap_or_default()),
+    }
 }
 
 /// How a command connects to a server.
@@ -126,19 +210,38 @@ pub fn connect_options(via: TransportChoice) -> ConnectOptions {
     ConnectOptions { via, socket_folder: PROCESS.path(&table::SOCKET_DIR), ..ConnectOptions::default() }
 }
 
-/// The servers that a command uses. A private one ends with this.
+/// The servers that a command uses. Private ones end with this.
 pub struct Servers {
     /// Where they are, with their keys.
     pub targets: Vec<Target>,
     /// The file with their keys, where one is named.
     key_file: Option<PathBuf>,
-    private: Option<Embedded>,
+    private: Vec<Embedded>,
 }
 
 impl Servers {
-    /// Whether the server is a private one, with the software GPU.
-    pub fn is_private(&self) -> bool {
-        self.private.is_some()
+    /// Whether one of the servers ends with the command.
+    pub fn has_private(&self) -> bool {
+        !self.private.is_empty()
+    }
+
+    /// Whether a server ends with the command.
+    pub fn is_private(&self, server: &Target) -> bool {
+        self.private.iter().any(|private| private.target() == server)
+    }
+
+    /// The file with their keys, where one is named.
+    pub fn key_file(&self) -> Option<&Path> {
+        self.key_file.as_deref()
+    }
+
+    /// What tables and plots call a server.
+    pub fn label(&self, server: &Target) -> String {
+        match self.private.iter().find(|private| private.target() == server).map(Embedded::gpu) {
+            Some(GpuChoice::Cpu) => "software GPU".to_owned(),
+            Some(GpuChoice::Driver | GpuChoice::Auto { .. }) => LOCAL.to_owned(),
+            None => server.name.clone().unwrap_or_else(|| server.to_string()),
+        }
     }
 
     /// Their addresses, without what is secret.
@@ -149,15 +252,5 @@ impl Servers {
     /// Makes a program use them.
     pub fn hand_over(&self, command: &mut Command) -> Result<(), HandOverError> {
         hand_over(command, &self.targets, self.key_file.as_deref())
-    }
-
-    /// Checks that the servers answer and that `via` can be had at all, so that trouble is told in one
-    /// sentence, before anything is started.
-    pub fn check(&self, via: TransportChoice) -> Result<(), ServerError> {
-        let options = connect_options(via);
-        if !self.is_private() {
-            self.targets.iter().try_for_each(|target| check(target, &options))?;
-        }
-        Ok(self.targets.iter().try_for_each(|target| check_choice(target, &options))?)
     }
 }

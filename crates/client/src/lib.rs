@@ -20,12 +20,12 @@
 //! | `process` | What happens at fork and at exit? |
 //! | [`environment`] | Which variables mean something? |
 //! | `log`, `statistics` | What does the user learn? |
-//! | `kept` | What is kept on disk? |
+//! | `disk_cache` | What is kept on disk? |
 
 mod abi;
 mod arguments;
+mod disk_cache;
 pub mod environment;
-mod kept;
 mod locks;
 mod log;
 mod model;
@@ -34,6 +34,7 @@ mod process;
 mod remote;
 mod statistics;
 mod submit;
+mod trace;
 
 /// Tells who loads a `libcuda.so.1` and wants NVIDIA's that this is not it.
 #[unsafe(no_mangle)]

@@ -151,7 +151,7 @@ fn waits(count: impl Fn(&Waited) -> u64) -> BTreeMap<&'static str, u64> {
 
 /// How calls and copies got to a server.
 #[derive(Serialize)]
-pub struct Way<'a> {
+pub struct ServerPath<'a> {
     /// What executed the calls, for people.
     pub backend: &'a str,
     /// What carried them.
@@ -190,8 +190,8 @@ struct Report<'a> {
     device: &'a str,
     /// Of several servers the first is the one whose fields stand alone.
     #[serde(flatten)]
-    first: &'a Way<'a>,
-    servers: &'a [Way<'a>],
+    first: &'a ServerPath<'a>,
+    servers: &'a [ServerPath<'a>],
     local: u64,
     posted: u64,
     called: u64,
@@ -231,7 +231,7 @@ pub fn file_of(path: &Path, pid: u32) -> PathBuf {
 }
 
 /// The report. `device` is for people; `between` is what was found out about the ways between servers.
-pub fn report(device: &str, servers: &[Way<'_>], between: &[String]) -> String {
+pub fn report(device: &str, servers: &[ServerPath<'_>], between: &[String]) -> String {
     let Some(first) = servers.first() else { return "{}\n".to_owned() };
     let mut totals = [0_u64; 3];
     let mut calls = BTreeMap::new();
@@ -299,7 +299,7 @@ mod tests {
         let link = Counters { direct_bytes_sent: 7, ..Counters::default() };
         let (opening, started) = (&["connection", "hello"], Instant::now());
         let (via, backend) = (TransportKind::Tcp, "none\n");
-        let way = Way {
+        let path = ServerPath {
             via,
             reasons: &reasons,
             link,
@@ -309,7 +309,7 @@ mod tests {
             gpudirect: String::new(),
             started,
         };
-        let text = report("a \"device\"", &[way], &["device 1 \"far\"".to_owned()]);
+        let text = report("a \"device\"", &[path], &["device 1 \"far\"".to_owned()]);
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let zero = serde_json::json!({"copies": 0, "bytes": 0});
         assert_eq!(value["round_trips"]["opening"], serde_json::json!(["connection", "hello"]));

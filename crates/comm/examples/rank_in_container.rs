@@ -2,7 +2,9 @@
 //!
 //! `rank_in_container NONCE RANK RANKS FOLDERS serve`: joins, prints `ready`, and gives everybody who comes a
 //! memfd, until standard input ends. `... meet PEER`: joins, looks for another rank and prints what lies
-//! between the two, a line each. FOLDERS stand between colons; `sysv` among them means System V memory.
+//! between the two, a line each. `... doctor SECONDS`: what the doctor finds with whoever comes with the same
+//! nonce, and has the same folder as the first of FOLDERS. FOLDERS stand between colons; `sysv` among them
+//! means System V memory.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -10,9 +12,11 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use causeway_comm::board::Places;
 use causeway_comm::channels::{Channel, Ends, Gpu, Joined};
+use causeway_comm::doctor::{self, Facts};
 use causeway_comm::meeting::{self, Connection, Meeting};
 use causeway_comm::pair::Met;
 use causeway_comm::settings::Settings;
@@ -37,6 +41,11 @@ fn run() -> Result<(), Failure> {
     let [nonce, rank, ranks, folders, what @ ..] = arguments.as_slice() else {
         return Err("too few arguments".into());
     };
+    if let [what, seconds] = what
+        && what == "doctor"
+    {
+        return doctor(nonce, folders.split(':').next(), seconds.parse()?);
+    }
     let nonce = u128::from_str_radix(nonce, 16)?.to_le_bytes();
     let job = Job::new(nonce, ranks.parse()?)?;
     let mut places = Places { folders: Vec::new(), system_v: false };
@@ -123,6 +132,26 @@ fn meet(job: &Job, board: &Board, rank: u32) -> Result<(), Failure> {
         match channel.probe(&pair, &ends) {
             Ok(()) => println!("channel {channel}: yes"),
             Err(missing) => println!("channel {channel}: {missing}"),
+        }
+    }
+    Ok(())
+}
+
+fn doctor(word: &str, folder: Option<&str>, seconds: u64) -> Result<(), Failure> {
+    let folder = folder.filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let settings = Settings { folder, ..Settings::from_environment()? };
+    let own = Facts { gpu: None, has_gdrdrv: false, has_card: false };
+    let found = doctor::meet(word, &settings, own, Duration::from_secs(seconds))?;
+    println!("came {} heard {}", found.came, found.peer == Some(own));
+    println!("place {}", found.pair.place);
+    for (channel, outcome) in &found.channels {
+        match outcome {
+            Ok(()) => println!("channel {channel}: yes"),
+            Err(missing) => println!("channel {channel}: {missing}"),
+        }
+        let advice = outcome.as_ref().err().and_then(|missing| doctor::advice(*channel, missing));
+        if let Some(advice) = advice {
+            println!("advice {channel}: {advice}");
         }
     }
     Ok(())

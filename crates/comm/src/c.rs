@@ -3,6 +3,8 @@
 //!
 //! A process has one part in one job at a time.
 
+mod team;
+
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use std::ffi::CString;
@@ -27,7 +29,7 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-fn world() -> Option<Arc<World>> {
+pub(crate) fn world() -> Option<Arc<World>> {
     // Its copy of the world belongs to its parent, and so may locks in it.
     if fork::is_child() {
         return None;
@@ -36,7 +38,7 @@ fn world() -> Option<Arc<World>> {
 }
 
 /// Keeps an error's words for [`causeway_comm_error`].
-fn fail(error: impl ToString) -> c_int {
+pub(crate) fn fail(error: impl ToString) -> c_int {
     let text = CString::new(error.to_string()).unwrap_or_default();
     ERROR.with(|kept| *kept.borrow_mut() = text);
     -1
@@ -107,7 +109,8 @@ pub extern "C" fn causeway_comm_on_gpu(address: *const c_void) -> c_int {
     c_int::from(driver.is_some_and(|driver| DeviceMemory::is_at(driver, address as u64)))
 }
 
-/// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned is done.
+/// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned
+/// is done.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_settle(address: *const c_void) {
     if let Some(driver) = Driver::loaded()
@@ -134,19 +137,25 @@ pub unsafe extern "C" fn causeway_comm_copy(to: *mut c_void, from: *const c_void
 }
 
 /// Whether a message of so many bytes to a peer is to be offered, 1; or is to go with the MPI, 0, which is
-/// counted.
+/// counted. The address may be null: then a message from memory that has not been sent before is meant.
 #[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_is_offered(peer: u32, bytes: u64) -> c_int {
+pub extern "C" fn causeway_comm_is_offered(peer: u32, address: *const c_void, bytes: u64) -> c_int {
     let Some(world) = world() else { return 0 };
-    let why = if bytes < world.fetch_bytes() {
-        Inline::Short
-    } else if !world.reaches(peer) {
-        Inline::Unreachable
-    } else {
-        return 1;
-    };
-    world.count_inline(peer, bytes, why);
-    0
+    let address = (!address.is_null()).then_some(address as u64);
+    match world.offers(peer, address, bytes) {
+        Ok(()) => 1,
+        Err(why) => {
+            world.count_inline(peer, bytes, why);
+            0
+        }
+    }
+}
+
+/// Whether a message of so many bytes is short: whoever sends one that was offered is not to wait long for
+/// the receiver.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_is_short(bytes: u64) -> c_int {
+    world().map_or(0, |world| c_int::from(world.is_short(bytes)))
 }
 
 /// Counts a message that goes with the MPI because the call keeps a copy.
@@ -186,7 +195,6 @@ pub unsafe extern "C" fn causeway_comm_offer(
     bytes: u64,
     descriptor: *mut [u8; DESCRIPTOR_BYTES],
 ) -> u64 {
-    causeway_comm_settle(address);
     let offered = world().and_then(|world| Some((world.offer(peer, address as u64, bytes)?, world)));
     let Some(((operation, word), world)) = offered else {
         if let Some(world) = world() {
@@ -275,6 +283,47 @@ pub unsafe extern "C" fn causeway_comm_fetch(
     match unsafe { world.fetch(&word, to as u64, on_gpu != 0, room, by) } {
         Ok(()) => 0,
         Err(error) => fail(error),
+    }
+}
+
+/// Begins to fetch what a descriptor tells of, for a program that does not wait. 0 where it is there; 1 where
+/// it is under way, with a number by which [`causeway_comm_fetch_state`] tells of it; -1.
+///
+/// # Safety
+/// As of [`causeway_comm_fetch`], until it is over. There is room for the number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_start_fetch(
+    descriptor: *const [u8; DESCRIPTOR_BYTES],
+    to: *mut c_void,
+    on_gpu: c_int,
+    room: u64,
+    number: *mut u64,
+) -> c_int {
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    // SAFETY: as promised.
+    let Some(word) = Descriptor::decode(unsafe { &*descriptor }, world.job()) else {
+        return fail("the message is no descriptor of this job");
+    };
+    // SAFETY: as promised.
+    match unsafe { world.start_fetch(&word, to as u64, on_gpu != 0, room) } {
+        Ok(None) => 0,
+        Ok(Some(begun)) => {
+            // SAFETY: as promised.
+            unsafe { *number = begun };
+            1
+        }
+        Err(error) => fail(error),
+    }
+}
+
+/// 1 while a fetch is under way, 0 when it is there, -1 when it has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_fetch_state(number: u64) -> c_int {
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    match world.fetch_end(number) {
+        None => 1,
+        Some(Ok(())) => 0,
+        Some(Err(error)) => fail(error),
     }
 }
 

@@ -37,6 +37,8 @@ pub enum JobError {
 pub struct Job {
     nonce: [u8; 16],
     ranks: u32,
+    /// What proofs are made with.
+    proof_key: [u8; 32],
 }
 
 impl Job {
@@ -46,7 +48,8 @@ impl Job {
     /// When there are none, or more than [`MOST_RANKS`].
     pub fn new(nonce: [u8; 16], ranks: u32) -> Result<Self, JobError> {
         if (1..=MOST_RANKS).contains(&ranks) {
-            Ok(Self { nonce, ranks })
+            let proof_key = blake3::derive_key("causeway comm 2026-11-25 proof", &nonce);
+            Ok(Self { nonce, ranks, proof_key })
         } else {
             Err(JobError::Ranks(ranks))
         }
@@ -93,10 +96,20 @@ impl Job {
         (key & i32::MAX).max(1)
     }
 
+    /// A port at which a rank may be reached from other hosts; `attempt` counts those that others have. It is
+    /// no port that Linux gives to connections.
+    pub fn port(&self, rank: u32, attempt: u8) -> u16 {
+        const FIRST: u16 = 10_240;
+        const PORTS: u16 = 22_000;
+        let key = self.derive("causeway comm 2026-11-25 port");
+        let hash = blake3::keyed_hash(&key, &[&rank.to_le_bytes()[..], &[attempt]].concat());
+        let number = hash.as_bytes().first_chunk().map_or(0, |bytes| u16::from_le_bytes(*bytes));
+        FIRST + number % PORTS
+    }
+
     /// A proof that whoever says `statement` knows the nonce.
     pub fn proof(&self, statement: &[u8]) -> [u8; PROOF_BYTES] {
-        let key = self.derive("causeway comm 2026-11-25 proof");
-        let hash = blake3::keyed_hash(&key, statement);
+        let hash = blake3::keyed_hash(&self.proof_key, statement);
         core::array::from_fn(|at| hash.as_bytes()[at])
     }
 
@@ -141,6 +154,14 @@ mod tests {
         assert!(a.is_proof(b"rank 1", &a.proof(b"rank 1")));
         assert!(!a.is_proof(b"rank 2", &a.proof(b"rank 1")) && !a.is_proof(b"rank 1", &b.proof(b"rank 1")));
         assert!(!format!("{a:?}").contains("[1, 1"));
+    }
+
+    #[test]
+    fn ports_follow_from_the_nonce() {
+        let (a, b) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
+        let ports = |job: &Job| (0..4).map(|rank| job.port(rank, 0)).collect::<Vec<_>>();
+        assert!(ports(&a) == ports(&a) && ports(&a) != ports(&b) && a.port(0, 0) != a.port(0, 1));
+        assert!((0..1000).map(|rank| a.port(rank, 3)).all(|port| (10_240..32_240).contains(&port)));
     }
 
     #[test]

@@ -17,13 +17,19 @@
 //! | [`matching`]| In what order do messages match, when some carry no bytes? Pure.                   |
 //! | [`tracer`]  | Is the traffic with a peer bound by latency or by bandwidth? Pure.                 |
 //! | [`scheduler`]| Which channel does a message take, and why? Pure.                                 |
+//! | [`collective`]| What do ranks do together: broadcasts, reductions by kernels ...?               |
 //! | [`profile`] | What do jobs remember of the costs of channels?                                   |
+//! | [`device`]  | How do kernels communicate?                                                       |
+//! | [`doctor`]  | Which channels have two processes, and how would they get the better ones?         |
 //! | [`moving`]  | When does a rank that moves to another place go on? Pure.                          |
 
 pub mod board;
 pub mod c;
 pub mod channels;
+pub mod collective;
 pub mod cuda;
+pub mod device;
+pub mod doctor;
 mod fork;
 pub mod identity;
 pub mod job;

@@ -191,7 +191,7 @@ impl Pair {
     }
 
     /// A peer that no board has shown.
-    fn far() -> Self {
+    pub fn far() -> Self {
         let why = || "no board shows it".to_owned();
         Self {
             place: Place::OtherHost,

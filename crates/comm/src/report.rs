@@ -9,7 +9,7 @@ use crate::scheduler::Reason;
 /// Why a message of a GPU's memory travelled with the MPI, by way of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Inline {
-    /// It is shorter than the threshold.
+    /// It is shorter than the threshold, and the receiver does not have its memory open.
     Short,
     /// The peer's socket does not answer: it is on another host, or not interposed.
     Unreachable,
@@ -36,7 +36,7 @@ impl fmt::Display for Way {
             Self::Fetched(channel, reason) => write!(f, "received by {channel}: {reason}"),
             Self::Offered => f.write_str("sent, for the receiver to fetch (its report says how)"),
             Self::Inline(Inline::Short) => {
-                f.write_str("sent with the MPI: shorter than CAUSEWAY_COMM_THRESHOLD")
+                f.write_str("sent with the MPI: short, and not open at the receiver")
             }
             Self::Inline(Inline::Unreachable) => {
                 f.write_str("sent with the MPI: the peer's socket does not answer")
@@ -122,7 +122,7 @@ mod tests {
             [
                 "rank 0 and 1: 2 messages, 13191 bytes received by staged: there is no other",
                 "rank 0 and 2: 1 messages, 1 bytes sent, for the receiver to fetch (its report says how)",
-                "rank 0 and 2: 1 messages, 0 bytes sent with the MPI: shorter than CAUSEWAY_COMM_THRESHOLD",
+                "rank 0 and 2: 1 messages, 0 bytes sent with the MPI: short, and not open at the receiver",
                 "rank 0: sizes in bytes: 1 below 1, 1 below 2, 2 below 8192",
             ]
         );

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
-    CACHE_DIR, COMM_CHANNELS, COMM_EXPLAIN, COMM_PLACE, COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE,
+    CACHE_DIR, COMM_CHANNELS, COMM_CHECK, COMM_COLLECTIVE_THRESHOLD, COMM_COLLECTIVE_THRESHOLD_DEFAULT,
+    COMM_EXPLAIN, COMM_HOSTS, COMM_PLACE, COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE,
     COMM_TRACE_DEFAULT, SOCKET_DIR,
 };
 use causeway_config::{Environment, ValueError};
@@ -22,12 +23,20 @@ pub struct Settings {
     pub channels: Vec<Channel>,
     /// Payloads of so many bytes and more are fetched by the receiver.
     pub fetch_bytes: u64,
+    /// Whether the user has said so; otherwise shorter ones are, too, where the receiver has the memory open.
+    pub is_threshold_set: bool,
+    /// Collective calls of so many bytes and more go from GPU to GPU.
+    pub direct_bytes: u64,
     /// Operations that end a period of the tracer.
     pub trace_operations: u32,
+    /// Whether ranks tell each other of collective calls before they make them.
+    pub check: bool,
     /// Whether a report is printed at the end.
     pub explain: bool,
     /// A folder that containers share.
     pub folder: Option<PathBuf>,
+    /// Hosts on which ranks may be that no board shows.
+    pub hosts: Vec<String>,
     /// What the launcher says about the container.
     pub place: Option<PlaceTuple>,
     /// The file that remembers what channels cost, if one is to.
@@ -43,6 +52,11 @@ impl Settings {
         Self::read(PROCESS)
     }
 
+    /// Whether ranks of other hosts are reached over a network.
+    pub fn uses_network(&self) -> bool {
+        !self.hosts.is_empty() && self.channels.contains(&Channel::Tcp)
+    }
+
     /// Those of an environment.
     ///
     /// # Errors
@@ -52,9 +66,15 @@ impl Settings {
         Ok(Self {
             channels: channels.map_or_else(|| Channel::ALL.to_vec(), |ChannelList(channels)| channels),
             fetch_bytes: environment.size(&COMM_THRESHOLD)?.unwrap_or(COMM_THRESHOLD_DEFAULT),
+            is_threshold_set: environment.size(&COMM_THRESHOLD)?.is_some(),
+            direct_bytes: environment
+                .size(&COMM_COLLECTIVE_THRESHOLD)?
+                .unwrap_or(COMM_COLLECTIVE_THRESHOLD_DEFAULT),
             trace_operations: environment.number(&COMM_TRACE)?.unwrap_or(COMM_TRACE_DEFAULT) as u32,
+            check: environment.is_on(&COMM_CHECK)?,
             explain: environment.is_on(&COMM_EXPLAIN)?,
             folder: environment.path(&SOCKET_DIR),
+            hosts: hosts(environment.text(&COMM_HOSTS).as_deref().unwrap_or_default()),
             place: environment.parsed(&COMM_PLACE)?,
             profile: profile(environment.raw(&CACHE_DIR), |name| std::env::var_os(name)),
         })
@@ -70,6 +90,11 @@ fn profile(caches: Option<OsString>, system: impl Fn(&str) -> Option<OsString>) 
     let folder = |name: &str| system(name).map(PathBuf::from).filter(|folder| folder.is_absolute());
     let folder = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
     Some(folder?.join("causeway").join(NAME))
+}
+
+/// Names with commas between them.
+fn hosts(text: &str) -> Vec<String> {
+    text.split(',').map(str::trim).filter(|host| !host.is_empty()).map(str::to_owned).collect()
 }
 
 /// Channels with commas between their names.
@@ -100,6 +125,7 @@ mod tests {
         let channels = read("CAUSEWAY_COMM_CHANNELS", "staged, vmm").unwrap().channels;
         assert_eq!(channels, [Channel::Staged, Channel::Vmm]);
         assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", "79").unwrap().fetch_bytes, 79);
+        assert_eq!(read("CAUSEWAY_COMM_HOSTS", "a, b,,10.0.0.1").unwrap().hosts, ["a", "b", "10.0.0.1"]);
         assert!(read("CAUSEWAY_COMM_EXPLAIN", "1").unwrap().explain);
         assert!(!read("CAUSEWAY_COMM_EXPLAIN", "").unwrap().explain);
     }

@@ -352,3 +352,44 @@ fn a_rank_that_is_killed_is_noticed() {
     let ended = format!("disbelieved 0 on {}: its process has ended", host.shared());
     assert!(said.contains("local count 1") && said.contains(&ended), "{said}");
 }
+
+/// What the doctor says in two containers at once, a line each.
+fn doctors(host: &Host, containers: &[Container; 2], folder: &str, seconds: &str) -> [Vec<String>; 2] {
+    let start = |rank: u32| {
+        let mut command = host.rank(&containers[rank as usize], rank, folder, &["doctor", seconds]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    [start(0), start(1)].map(|child| {
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        said.lines().map(str::to_owned).collect()
+    })
+}
+
+#[test]
+fn the_doctor_tells_both_containers_the_same() {
+    let Some(host) = Host::new() else { return };
+    let neither = "the GPU's BAR cannot be mapped: neither process has /dev/gdrdrv";
+    let no_card = "there is no RDMA device at both ends: neither process has an RDMA device";
+    for said in doctors(&host, &both(ENGINE, Shm::Own), &host.shared(), "60") {
+        says(&said, "came true heard true");
+        says(&said, "place in another container of this host");
+        let expected = on_one_host(HIDDEN, "yes", "yes", NO_NETWORK).join("\n");
+        let expected = expected.replace(NO_BAR, neither).replace(NO_CARD, no_card);
+        assert_eq!(channels(&said).join("\n"), expected);
+        // What would make it better is said, and of what is there nothing.
+        let advised =
+            |channel: &str| said.iter().any(|line| line.starts_with(&format!("advice {channel}: ")));
+        assert!(advised("ipc") && advised("tcp") && !advised("vmm") && !advised("staged"), "{said:#?}");
+    }
+    // Without a folder neither comes to the other, and both hear what to do.
+    for said in doctors(&host, &both(ENGINE, Shm::Own), "", "1") {
+        says(&said, "came false heard false");
+        says(&said, &format!("channel staged: {OTHER_HOST}"));
+        let advice = said.iter().find(|line| line.starts_with("advice staged: ")).unwrap();
+        assert!(advice.contains("CAUSEWAY_SOCKET_DIR"), "{advice}");
+    }
+    // Nothing is left in the folder.
+    assert_eq!(std::fs::read_dir(host.shared()).unwrap().count(), 0);
+}

@@ -93,8 +93,8 @@ fn without_the_nonce_nobody_gets_in() {
             // Another job's rank, which knows the name of the socket.
             let mut stranger = pair.stranger();
             stranger.read_exact(&mut [0; 8]).unwrap();
-            stranger.write_all(b"CWmeet1\0").unwrap();
-            stranger.write_all(&[1; 48]).unwrap();
+            stranger.write_all(b"CWmeet2\0").unwrap();
+            stranger.write_all(&[1; 56]).unwrap();
             assert_eq!(stranger.read(&mut [0; 64]).unwrap(), 0);
         },
     );
@@ -129,7 +129,7 @@ fn those_who_say_nothing_keep_nobody_out() {
             let mut silent: Vec<UnixStream> = (0..100).map(|_| pair.stranger()).collect();
             silent.iter_mut().step_by(2).for_each(|stream| {
                 // It may have been thrown out by those who came after it.
-                let _ = stream.write_all(b"CWmeet1");
+                let _ = stream.write_all(b"CWmeet2");
             });
             silent.truncate(60);
             pair.reach().unwrap();
@@ -148,7 +148,7 @@ fn an_answer_that_is_not_the_ranks_is_not_believed() {
         scope.spawn(|| {
             let (mut stream, _) = listener.accept().unwrap();
             stream.write_all(&[1; 8]).unwrap();
-            let mut hello = [0; 56];
+            let mut hello = [0; 64];
             stream.read_exact(&mut hello).unwrap();
             // What the caller said, sent back.
             stream.write_all(&hello).unwrap();
@@ -200,4 +200,129 @@ fn sockets_go_with_their_rank_and_a_wait_can_be_ended() {
     let path = pair.folder.path().join(format!("causeway-comm-{}-0.0", pair.job.name()));
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists() && Meeting::open(&pair.job, &pair.boards[0]).unwrap().refused().is_empty());
+}
+
+/// Two ranks with no board in common, the first of which listens for other hosts.
+fn strangers(jobs: [&Job; 2]) -> ([tempfile::TempDir; 2], [Board; 2], Meeting) {
+    let folders = [0, 1].map(|_| tempfile::tempdir().unwrap());
+    let boards = [0, 1].map(|rank| join(jobs[rank as usize], rank, folders[rank as usize].path()));
+    let mut meeting = Meeting::open(jobs[0], &boards[0]).unwrap();
+    meeting.open_to_hosts();
+    assert!(meeting.refused().is_empty());
+    (folders, boards, meeting)
+}
+
+#[test]
+fn ranks_that_share_nothing_meet_over_a_network() {
+    let job = Job::new(Job::random_nonce().unwrap(), 4).unwrap();
+    let (_folders, boards, mut meeting) = strangers([&job, &job]);
+    std::thread::scope(|scope| {
+        let heard = scope.spawn(|| meeting.arrival().unwrap().unwrap());
+        // The first host is none.
+        let hosts = ["host.invalid".to_owned(), "127.0.0.1".to_owned()];
+        let caller = meeting::reach_over_network(&job, boards[1].slot(), 0, &hosts).unwrap();
+        let arrived = heard.join().unwrap();
+        assert_eq!((arrived.peer, caller.peer, arrived.seen, caller.seen), (1, 0, None, None));
+        assert!(caller.is_network() && matches!(caller.place, SocketPlace::Network(_)));
+        caller.send(&[7; 16], None).unwrap();
+        caller.send_bytes(b"payload").unwrap();
+        let mut payload = [0; 7];
+        assert_eq!(arrived.receive().unwrap().unwrap().0, [7; 16]);
+        arrived.receive_bytes(&mut payload).unwrap();
+        assert_eq!(&payload, b"payload");
+        drop(caller);
+        assert!(arrived.receive().unwrap().is_none() && arrived.has_ended());
+    });
+}
+
+#[test]
+fn a_flood_over_the_network_pushes_out_nobody_of_this_host() {
+    use std::net::TcpStream;
+    let job = Job::new(Job::random_nonce().unwrap(), 4).unwrap();
+    let (folders, boards, mut meeting) = strangers([&job, &job]);
+    let stop = meeting.stopper();
+    std::thread::scope(|scope| {
+        let heard = scope.spawn(move || {
+            let came: Vec<_> = std::iter::from_fn(|| meeting.arrival()).flatten().collect();
+            (came.iter().map(|connection| connection.peer).collect::<Vec<_>>(), meeting)
+        });
+        // One of this host, who has said nothing yet.
+        let path = folders[0].path().join(format!("causeway-comm-{}-0.0", job.name()));
+        let mut local = UnixStream::connect(path).unwrap();
+        local.read_exact(&mut [0; 8]).unwrap();
+        // Many more than have a place, each of which is let in: it hears what it is to prove.
+        let flood: Vec<TcpStream> = (0..100)
+            .map(|_| {
+                let mut stream = TcpStream::connect(("127.0.0.1", job.port(0, 0))).unwrap();
+                stream.read_exact(&mut [0; 8]).unwrap();
+                stream
+            })
+            .collect();
+        local.set_nonblocking(true).unwrap();
+        let left = local.read(&mut [0; 1]).expect_err("it is not thrown out, and nothing is said to it");
+        assert_eq!(left.kind(), std::io::ErrorKind::WouldBlock);
+        // A rank comes over the network all the same.
+        let hosts = ["127.0.0.1".to_owned()];
+        meeting::reach_over_network(&job, boards[1].slot(), 0, &hosts).unwrap();
+        drop(flood);
+        stop.stop();
+        assert_eq!(heard.join().unwrap().0, [1]);
+    });
+}
+
+#[test]
+fn ranks_of_other_jobs_and_no_hosts_are_told() {
+    let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
+    let (_folders, boards, _meeting) = strangers([&job, &job]);
+    let said = |job: &Job, hosts: &[String]| {
+        let failures = meeting::reach_over_network(job, boards[1].slot(), 0, hosts).unwrap_err();
+        failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    assert!(said(&job, &[]).contains("CAUSEWAY_COMM_HOSTS names no hosts"));
+    assert!(said(&other, &["127.0.0.1".to_owned()]).contains("cannot be reached"), "it has other ports");
+    assert!(said(&job, &["host.invalid".to_owned()]).contains("host.invalid"));
+}
+
+/// Someone between two hosts has recorded what a rank answered, and says it again to the next one who calls.
+#[test]
+fn an_answer_that_was_given_before_is_not_taken() {
+    use std::net::{TcpListener, TcpStream};
+    let job = Job::new(Job::random_nonce().unwrap(), 4).unwrap();
+    // It has the rank's first port at one address, so the rank takes its second one.
+    let recorder = TcpListener::bind(("127.0.0.2", job.port(0, 0))).unwrap();
+    let (_folders, boards, mut meeting) = strangers([&job, &job]);
+    let (own, hosts) = (boards[1].slot().clone(), ["127.0.0.2".to_owned()]);
+    let passed = std::thread::scope(|scope| {
+        let heard = scope.spawn(|| meeting.arrival().unwrap().unwrap());
+        let recording = scope.spawn(|| {
+            let (mut caller, _) = recorder.accept().unwrap();
+            let mut rank = TcpStream::connect(("127.0.0.1", job.port(0, 1))).unwrap();
+            let (mut challenge, mut hello, mut answer) = ([0; 8], [0; 64], [0; 64]);
+            rank.read_exact(&mut challenge).unwrap();
+            caller.write_all(&challenge).unwrap();
+            caller.read_exact(&mut hello).unwrap();
+            rank.write_all(&hello).unwrap();
+            rank.read_exact(&mut answer).unwrap();
+            caller.write_all(&answer).unwrap();
+            (challenge, answer)
+        });
+        let met = meeting::reach_over_network(&job, &own, 0, &hosts);
+        heard.join().unwrap();
+        assert!(met.is_ok(), "what passes through is taken");
+        recording.join().unwrap()
+    });
+    drop(meeting);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut caller, _) = recorder.accept().unwrap();
+            caller.write_all(&passed.0).unwrap();
+            caller.read_exact(&mut [0; 64]).unwrap();
+            caller.write_all(&passed.1).unwrap();
+        });
+        let failures = meeting::reach_over_network(&job, &own, 0, &hosts).unwrap_err();
+        let is_imposter = |failure: &MeetingError| {
+            matches!(failure, MeetingError::Imposter { cause: HelloError::Proof, .. })
+        };
+        assert!(failures.iter().any(is_imposter), "{failures:?}");
+    });
 }

@@ -1,9 +1,11 @@
-//! How do people read the table, in the book and in `--help`?
+//! How do people read the table: in the book, in `--help`, as an example of a configuration file?
 
 use core::fmt::Write as _;
 
+use crate::file::Section;
+use crate::file::keys::{ADDRESS, CLEAR};
 use crate::size::Size;
-use crate::table::ALL;
+use crate::table::{ALL, ON, PIPELINE};
 use crate::variable::{Default, Values, Variable, Who};
 
 /// Which part of the book's page a variable is in.
@@ -24,15 +26,31 @@ impl Part {
 
 /// The table of a part of `docs/src/reference/environment.md`, in Markdown.
 pub fn markdown(part: Part) -> String {
-    let mut out = "| variable | who acts on it | what it does | values | if not set |\n| --- | --- | --- | --- | --- |\n".to_owned();
+    let mut out = "| variable | who acts on it | what it does | values | if not set | in files |\n\
+                   | --- | --- | --- | --- | --- | --- |\n"
+        .to_owned();
     for variable in ALL.iter().filter(|variable| part.holds(variable)) {
         let Variable { name, who, text, more, .. } = variable;
         let who: Vec<_> = who.iter().map(|who| name_of(*who)).collect();
         let more = if more.is_empty() { String::new() } else { format!(". {more}") };
         let (values, default) = (values(variable), default(variable));
-        let _ = writeln!(out, "| `{name}` | {} | {text}{more} | {values} | {default} |", who.join(", "));
+        let (who, key) = (who.join(", "), in_files(variable));
+        let _ = writeln!(out, "| `{name}` | {who} | {text}{more} | {values} | {default} | {key} |");
     }
     out
+}
+
+/// The sections of configuration files, of which servers have one each.
+fn sections() -> [Section; 3] {
+    [Section::Client, Section::Server("NAME".to_owned()), Section::Serve]
+}
+
+/// What a variable is called in configuration files, and in which sections.
+fn in_files(variable: &Variable) -> String {
+    let Some(key) = variable.key() else { return String::new() };
+    let sections = sections().into_iter().filter(|section| variable.stands_in(section));
+    let sections: Vec<_> = sections.map(|section| format!("`{section}`")).collect();
+    if sections.is_empty() { String::new() } else { format!("`{key}` in {}", sections.join(", ")) }
 }
 
 fn name_of(who: Who) -> &'static str {
@@ -43,6 +61,7 @@ fn name_of(who: Who) -> &'static str {
         Who::Run => "`causeway run`",
         Who::Mpirun => "`causeway mpirun`, `causeway bench mpi`",
         Who::Rank => "`libcauseway_mpi.so`",
+        Who::Team => "`libcauseway_comm.so`",
         Who::Test => "test",
     }
 }
@@ -72,7 +91,6 @@ fn default(variable: &Variable) -> String {
 /// The variables of the client and of `causeway run`, for the end of `causeway --help`: lines of at most
 /// so many characters.
 pub fn help(width: usize) -> String {
-    const INDENT: &str = "      ";
     let is_shown = |variable: &&&Variable| {
         Part::Usual.holds(variable)
             && variable.name.starts_with("CAUSEWAY_")
@@ -90,21 +108,73 @@ pub fn help(width: usize) -> String {
             let _ = write!(text, "; if not set, {default}");
         }
         let _ = writeln!(out, "  {}", variable.name);
-        let mut line = INDENT.to_owned();
         // What is code in the book is as it is on a terminal.
-        for word in text.replace('`', "").split(' ') {
-            if line.chars().count() + 1 + word.chars().count() > width && line.len() > INDENT.len() {
-                let _ = writeln!(out, "{line}");
-                line = INDENT.to_owned();
-            }
-            if line.len() > INDENT.len() {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        let _ = writeln!(out, "{line}");
+        out.push_str(&wrapped("      ", &text.replace('`', ""), width));
     }
     out
+}
+
+/// A text in lines of at most so many characters, each of which begins with this.
+fn wrapped(begin: &str, text: &str, width: usize) -> String {
+    let (mut out, mut line) = (String::new(), begin.to_owned());
+    for word in text.split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > width && line.len() > begin.len() {
+            let _ = writeln!(out, "{line}");
+            line = begin.to_owned();
+        }
+        if line.len() > begin.len() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    let _ = writeln!(out, "{line}");
+    out
+}
+
+/// A section of a configuration file with all keys of the table, each behind `#` with what it does.
+pub fn example(section: &Section) -> String {
+    const WIDTH: usize = 100;
+    let mut out = format!("[{}]\n", section.to_string().trim_matches(['[', ']']));
+    let mut entry = |text: &str, key: &str, value: &str| {
+        out.push_str(&wrapped("# ", &text.replace('`', ""), WIDTH));
+        let _ = writeln!(out, "#{key} = {value}\n");
+    };
+    if matches!(section, Section::Server(_)) {
+        let text = "where the server is: HOST:PORT, unix:PATH, or the connect string that `causeway serve` printed, if \
+                    nobody else can read this file";
+        entry(text, ADDRESS, "\"gpu-box.example.org:7690\"");
+        entry("nothing is encrypted, for servers that were started with --clear", CLEAR, "false");
+    }
+    for variable in ALL.iter().filter(|variable| variable.stands_in(section)) {
+        let (values, default) = (values(variable), default(variable));
+        let mut text = variable.text.to_owned();
+        if !matches!(variable.values, Values::Path) && !values.is_empty() {
+            let _ = write!(text, ": {values}");
+        }
+        if !default.is_empty() {
+            let _ = write!(text, "; if not set, {default}");
+        }
+        let key = variable.key().unwrap_or_default();
+        entry(&text, &key, &sample(variable));
+    }
+    out
+}
+
+/// A value that a variable may have, as TOML.
+fn sample(variable: &Variable) -> String {
+    match (variable.values, variable.default) {
+        (_, Default::Number(number)) => number.to_string(),
+        (_, Default::Size(bytes)) => format!("\"{}\"", Size(bytes)),
+        (Values::Switch, _) => "false".to_owned(),
+        (Values::Number(least, _), _) => least.to_string(),
+        (Values::NumberOf(numbers), _) => numbers.first().map(u64::to_string).unwrap_or_default(),
+        (Values::Size(least, _), _) => format!("\"{}\"", Size(least)),
+        (Values::Word(words), _) => format!("\"{}\"", words.first().copied().unwrap_or_default()),
+        (Values::Path, _) => "\"/a/path\"".to_owned(),
+        (Values::Text(_), _) if *variable == ON => "\"gpu-box\"".to_owned(),
+        (Values::Text(_), _) if *variable == PIPELINE => "\"..1M: 4x256K\"".to_owned(),
+        (Values::Text(_), _) => "\"\"".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -126,9 +196,26 @@ mod tests {
     }
 
     #[test]
+    fn every_key_of_the_example_may_be_given_as_it_stands_there() {
+        use crate::file::{keys, text};
+        for section in sections() {
+            let example = example(&section);
+            assert!(example.lines().all(|line| line.chars().count() <= 100), "{example}");
+            let given: String = example
+                .lines()
+                .filter(|line| !line.starts_with("# "))
+                .fold(String::new(), |out, line| out + line.trim_start_matches('#') + "\n");
+            let (entries, mistakes) = text::entries(&std::sync::Arc::new("c.toml".into()), &given);
+            assert_eq!(mistakes, [], "{given}");
+            assert_eq!(entries.len(), keys::all(&section).count());
+            assert!(entries.iter().all(|entry| keys::examine(entry).is_none()), "{given}");
+        }
+    }
+
+    #[test]
     fn cells_have_no_bars() {
         for part in [Part::Usual, Part::Verbs] {
-            assert!(markdown(part).lines().all(|line| line.matches('|').count() == 6));
+            assert!(markdown(part).lines().all(|line| line.matches('|').count() == 7));
         }
     }
 }

@@ -1,23 +1,26 @@
-//! Which environment variables mean something to Causeway, what may be in them, and what is in them now?
+//! Which environment variables and keys of configuration files mean something to Causeway, what may be in
+//! them, and what is in them now?
 //!
 //! | Module       | Question it answers                                                     |
 //! |--------------|-------------------------------------------------------------------------|
 //! | [`size`]     | How is a number of bytes written and read?                              |
 //! | [`variable`] | What is said of a variable: its values, its default, who acts on it?     |
 //! | [`table`]    | Which variables are there?                                              |
-//! | [`read`]     | What does an environment say, and is it something that can be used?     |
-//! | [`document`] | How do people read the table, in the book and in `--help`?              |
+//! | [`mod@file`] | What do configuration files say?                                        |
+//! | [`read`]     | What do environment and files say together, and can it be used?         |
+//! | [`document`] | How do people read the table: book, `--help`, example of a file?        |
 //!
-//! The table is the only place that knows a name, and what is not in it is not read.
-//! `docs/src/reference/environment.md`
-//! and the end of `causeway --help` are made from it.
+//! The table is the only place that knows a name, and what is not in it is not read; a key in a file is the
+//! name of a variable in another form. `docs/src/reference/environment.md` and the end of `causeway --help` are
+//! made from it.
 
 pub mod document;
+pub mod file;
 pub mod read;
 pub mod size;
 pub mod table;
 pub mod variable;
 
-pub use read::{Environment, ValueError, check};
+pub use read::{ConfigError, Environment, Role, ValueError, act_as, check};
 pub use size::Size;
 pub use variable::{Default, Values, Variable, Who};

@@ -1,28 +1,98 @@
-//! What does an environment say, and is it something that can be used?
+//! What do environment variables and configuration files say, and is it something that can be used?
+//!
+//! A variable counts before the user's file, and that before the machine's; options of the command line count
+//! before all, which is for those who have options. A variable that is set and empty is as none, and hides what
+//! files say.
 
 use core::fmt::Display;
 use core::str::FromStr;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use thiserror::Error;
 
+use crate::file::{Entry, FilesError, Section, Settings, places};
 use crate::size::Size;
 use crate::table::ALL;
 use crate::variable::{Variable, Who, switch};
 
-/// A variable that cannot be used.
+/// A value that cannot be used, of a variable or of a key in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{name}={} cannot be used: {expected}", shown(value))]
+#[error("{name}{}{} cannot be used: {expected}", if *is_variable { "=" } else { " = " }, shown(value))]
 pub struct ValueError {
-    name: &'static str,
+    /// The variable, or file, line and key.
+    name: String,
+    is_variable: bool,
     value: String,
     expected: String,
 }
 
-/// Variables with their values: those of this process, or invented ones.
+/// Why what is set cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ConfigError {
+    /// A value makes no sense.
+    #[error(transparent)]
+    Value(#[from] ValueError),
+    /// A configuration file has a mistake.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+}
+
+/// What a process is, so that it acts on the sections of configuration files that concern it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    /// It uses servers: `[client]` and `[servers.NAME]`. What every process is that does not say otherwise.
+    Client,
+    /// It is a server: `[serve]`.
+    Server,
+    /// It is a server's worker, which gets what concerns it from the server, as variables.
+    Worker,
+}
+
+static ROLE: AtomicU8 = AtomicU8::new(Role::Client as u8);
+
+/// Says what this process is. To be called before anything else is read.
+pub fn act_as(role: Role) {
+    ROLE.store(role as u8, Ordering::Relaxed);
+}
+
+/// The section that variables of this process have their values in.
+fn section() -> Option<Section> {
+    match ROLE.load(Ordering::Relaxed) {
+        role if role == Role::Client as u8 => Some(Section::Client),
+        role if role == Role::Server as u8 => Some(Section::Serve),
+        _ => None,
+    }
+}
+
+/// What the configuration files of this process say. They are read once, when somebody first asks.
+pub fn files() -> &'static Settings {
+    static FILES: OnceLock<Settings> = OnceLock::new();
+    FILES.get_or_init(|| match section() {
+        Some(_) => Settings::read(&places::of_process()),
+        None => Settings::default(),
+    })
+}
+
+/// The variables whose values come from files, for processes that this one starts and that read none.
+pub fn from_files() -> Vec<(&'static str, OsString)> {
+    let is_set = |variable: &Variable| std::env::var_os(variable.name).is_some();
+    let value = |variable: &&'static Variable| Some((variable.name, PROCESS.raw(variable)?));
+    ALL.iter().copied().filter(|variable| !is_set(variable)).filter_map(|variable| value(&variable)).collect()
+}
+
+/// Variables with their values: those of this process and its configuration files, or invented ones.
 #[derive(Clone, Copy)]
-pub struct Environment<'a>(&'a dyn Fn(&str) -> Option<OsString>);
+pub struct Environment<'a> {
+    variables: &'a dyn Fn(&str) -> Option<OsString>,
+    /// Whether this process's files count where a variable is not set.
+    has_files: bool,
+    /// The named server whose own settings count before those of all.
+    server: Option<&'a str>,
+}
 
 /// A value in one line of bounded length: a worker has variables from its client, and logs what is wrong.
 fn shown(value: &str) -> String {
@@ -38,19 +108,50 @@ fn of_process(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
-/// The environment of this process.
-pub const PROCESS: Environment<'static> = Environment(&of_process);
+/// The environment and the configuration files of this process.
+pub const PROCESS: Environment<'static> =
+    Environment { variables: &of_process, has_files: true, server: None };
 
 impl<'a> Environment<'a> {
-    /// Variables that a function knows by their names.
+    /// Variables that a function knows by their names; no files.
     pub fn of(values: &'a dyn Fn(&str) -> Option<OsString>) -> Self {
-        Self(values)
+        Self { variables: values, has_files: false, server: None }
+    }
+
+    /// The same for a server: where it has a name in the files, what stands there counts before what stands
+    /// there for all.
+    pub fn of_server(self, name: Option<&'a str>) -> Self {
+        Self { server: name, ..self }
     }
 
     /// The value of a variable as it is, be it empty.
     pub fn raw(&self, variable: &Variable) -> Option<OsString> {
         debug_assert!(ALL.contains(&variable), "{} is not in the table", variable.name);
-        (self.0)(variable.name)
+        (self.variables)(variable.name).or_else(|| Some(self.in_files(variable)?.0))
+    }
+
+    /// What files say of a variable.
+    fn in_files(&self, variable: &Variable) -> Option<(OsString, &'static Entry)> {
+        // Most variables that are asked for often, such as NVIDIA's, have no place there.
+        if !self.has_files || !variable.name.starts_with("CAUSEWAY_") {
+            return None;
+        }
+        let section = section()?;
+        let files = files();
+        let own =
+            self.server.filter(|_| section == Section::Client).map(|name| Section::Server(name.to_owned()));
+        let of_own = own.and_then(|own| files.value(&own, variable));
+        of_own.or_else(|| files.value(&section, variable).filter(|_| variable.stands_in(&section)))
+    }
+
+    /// What says what a variable's value is: its name, or file, line and key.
+    pub fn origin(&self, variable: &Variable) -> String {
+        match self.in_files(variable) {
+            Some((_, entry)) if (self.variables)(variable.name).is_none() => {
+                format!("{}: {}", entry.place, entry.key)
+            }
+            _ => variable.name.to_owned(),
+        }
     }
 
     /// The value of a variable without blanks around it; one that is empty then is as none.
@@ -64,11 +165,17 @@ impl<'a> Environment<'a> {
         self.raw(variable).filter(|path| !path.is_empty()).map(PathBuf::from)
     }
 
+    fn wrong(&self, variable: &Variable, value: String, expected: String) -> ValueError {
+        let is_variable = (self.variables)(variable.name).is_some();
+        ValueError { name: self.origin(variable), is_variable, value, expected }
+    }
+
     /// The text of a variable that the table admits.
     fn admitted(&self, variable: &Variable) -> Result<Option<String>, ValueError> {
         match self.text(variable) {
             Some(text) if !variable.values.admits(&text) => {
-                Err(wrong(variable, text, variable.values.expected().unwrap_or_default()))
+                let expected = variable.values.expected().unwrap_or_default();
+                Err(self.wrong(variable, text, format!("give {expected}")))
             }
             other => Ok(other),
         }
@@ -81,11 +188,7 @@ impl<'a> Environment<'a> {
         T::Err: Display,
     {
         let Some(text) = self.admitted(variable)? else { return Ok(None) };
-        text.parse().map(Some).map_err(|cause: T::Err| ValueError {
-            name: variable.name,
-            value: text.clone(),
-            expected: cause.to_string(),
-        })
+        text.parse().map(Some).map_err(|cause: T::Err| self.wrong(variable, text.clone(), cause.to_string()))
     }
 
     /// The word in a variable that holds one of some.
@@ -109,16 +212,16 @@ impl<'a> Environment<'a> {
     }
 }
 
-fn wrong(variable: &Variable, value: String, expected: String) -> ValueError {
-    ValueError { name: variable.name, value, expected: format!("give {expected}") }
-}
-
-/// Checks every variable that these act on, as far as the table says what may be in it: what is wrong is
-/// told before
-/// anything is done, and never passed over.
-pub fn check(environment: Environment<'_>, who: &[Who]) -> Result<(), ValueError> {
-    let concerned = ALL.iter().filter(|variable| variable.who.iter().any(|one| who.contains(one)));
-    concerned.into_iter().try_for_each(|variable| environment.admitted(variable).map(drop))
+/// Checks every variable that these act on, as far as the table says what may be in it, and the configuration
+/// files as far as they concern this process: what is wrong is told before anything is done, and never passed
+/// over. Who acts on nothing is not held up.
+pub fn check(environment: Environment<'_>, who: &[Who]) -> Result<(), ConfigError> {
+    if environment.has_files && !who.is_empty() {
+        let is_server = section() == Some(Section::Serve);
+        files().check(|section| (*section == Section::Serve) == is_server)?;
+    }
+    let mut concerned = ALL.iter().filter(|variable| variable.who.iter().any(|one| who.contains(one)));
+    concerned.try_for_each(|variable| Ok(environment.admitted(variable).map(drop)?))
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Which variables are there?
 //!
 //! First those that people set, in the order in which the book lists them; then NVIDIA's own, and those
-//! of tests.
+//! of tests. What a variable is called in configuration files follows from its name
+//! ([`Variable::key`]).
 
 use crate::variable::{Default, Values, Variable, Who};
 
-use Who::{Client, Mpirun, Rank, Run, Server, Test, Worker};
+use Who::{Client, Mpirun, Rank, Run, Server, Team, Test, Worker};
 
 const fn variable(
     name: &'static str,
@@ -60,6 +61,8 @@ pub const SHM_STAGING_DEFAULT: u64 = 256 << 20;
 pub const SHM_STAGING_LIMITS: (u64, u64) = (1 << 20, 16 << 30);
 /// Messages from here on are fetched from the sender's GPU; shorter ones travel with the MPI.
 pub const COMM_THRESHOLD_DEFAULT: u64 = 4096;
+/// Collective calls from here on go from GPU to GPU; shorter ones are staged in the host's memory.
+pub const COMM_COLLECTIVE_THRESHOLD_DEFAULT: u64 = 64 << 10;
 /// Operations with a peer that end a period of the tracer.
 pub const COMM_TRACE_DEFAULT: u64 = 64;
 /// The most connections that carry large copies.
@@ -68,9 +71,13 @@ pub const LANES_MOST: u64 = 32;
 pub const SOFTWARE_GPU_DEVICES_MOST: u64 = 16;
 
 table! {
+    CONFIG: "CAUSEWAY_CONFIG", [Client, Server, Run], Values::Path,
+        Default::Words("`~/.config/causeway/config.toml`, and then `/etc/causeway/*.toml`"),
+        "the only configuration file that is read",
+        "If it is empty, none is. See the guide on configuration.";
     ON: "CAUSEWAY_ON", [Client], ANY, NOTHING,
-        "the server: `HOST:PORT`, `unix:PATH`, or the connect string that `causeway serve` printed; or \
-         several, with commas between them",
+        "the server: a name from a configuration file, `HOST:PORT`, `unix:PATH`, or the connect string that \
+         `causeway serve` printed; `local` for this machine's own GPUs; or several, with commas between them",
         "`unix:@NAME` is an abstract socket of this machine. Behind the address `?clear` is for a server \
          that was started with `--clear` and is to send in the clear, `?insecure-no-key` for one that \
          asks for no key; a key in it still works, and `causeway` warns of it. The program has the \
@@ -143,6 +150,11 @@ table! {
         "`%p` in the file's name becomes the number of the process: a program that starts others needs it, or the last one \
          to end leaves its counts alone. `causeway run --stats` puts those of all of them into words and warns of pageable \
          memory and of many short copies.";
+    TRACE: "CAUSEWAY_TRACE", [Client], Values::Path, Default::Words("none is written"),
+        "a file that gets the calls, waits and device times of the program with their times, as trace events, when \
+         the program ends",
+        "`%p` in the file's name becomes the number of the process. `causeway trace` sets it and puts the traces of \
+         several processes into one file, which Perfetto, Chrome and speedscope read.";
     LOG: "CAUSEWAY_LOG", [Client],
         Values::Word(&["off", "error", "info", "debug", "trace"]), Default::Words("`error`"),
         "what the client library says on standard error", "";
@@ -228,18 +240,38 @@ table! {
         "the secret of an MPI job, by which its ranks know each other",
         "`causeway mpirun` makes one for each job.";
     COMM_CHANNELS: "CAUSEWAY_COMM_CHANNELS", [Rank],
-        Values::Text("`ipc`, `vmm` and `staged`, with commas between them"),
+        Values::Text("`ipc`, `vmm`, `staged` and `tcp`, with commas between them"),
         Default::Words("all; each message takes the best"), "which channels messages may take", "";
     COMM_THRESHOLD: "CAUSEWAY_COMM_THRESHOLD", [Rank], Values::Size(79, u64::MAX),
         Default::Size(COMM_THRESHOLD_DEFAULT),
         "from how many bytes on the receiver fetches a message from the sender's GPU",
-        "Shorter ones travel with the MPI.";
+        "Shorter ones travel with the MPI; where this is not set, only those from memory that the receiver \
+         does not have open.";
+    COMM_COLLECTIVE_THRESHOLD: "CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", [Rank], Values::Size(1, u64::MAX),
+        Default::Size(COMM_COLLECTIVE_THRESHOLD_DEFAULT),
+        "from how many bytes on a collective call goes from GPU to GPU, where all ranks have their memory there",
+        "Shorter ones are staged in the host's memory. It must be the same at all ranks.";
     COMM_TRACE: "CAUSEWAY_COMM_TRACE", [Rank], Values::Number(1, u32::MAX as u64),
         Default::Number(COMM_TRACE_DEFAULT),
         "after how many blocking or non-blocking operations with a peer it is decided whether their \
          traffic is bound by latency or by bandwidth", "";
-    COMM_EXPLAIN: "CAUSEWAY_COMM_EXPLAIN", [Rank], Values::Switch, Default::Words("off"),
+    COMM_CHECK: "CAUSEWAY_COMM_CHECK", [Rank], Values::Switch, Default::Words("off"),
+        "before each collective call of MPI the ranks tell each other which it is",
+        "Different calls, roots or lengths, and ranks that do not come within 8 s, are errors that say so. It \
+         must be the same at all ranks.";
+    COMM_EXPLAIN: "CAUSEWAY_COMM_EXPLAIN", [Rank, Team], Values::Switch, Default::Words("off"),
         "every rank says at the end which messages went which way, and why", "";
+    DEVICE_INITIATOR: "CAUSEWAY_DEVICE_INITIATOR", [Team], Values::Word(&["auto", "direct", "proxy"]),
+        Default::Words("`auto`"),
+        "who moves what kernels put and get: the kernel's threads (`direct`), a thread of the host \
+         (`proxy`), or for each message whichever is cheaper",
+        "`proxy` maps nobody's memory, so that atomic operations need windows in the host's memory.";
+    COMM_HOSTS: "CAUSEWAY_COMM_HOSTS", [Rank],
+        Values::Text("names or addresses, with commas between them"),
+        Default::Words("none; messages to other hosts go with the MPI"),
+        "the job's hosts, whose ranks fetch messages of each other's GPUs over TCP",
+        "Each rank then listens at a port. They prove that they belong to the job; the bytes are not \
+         encrypted.";
     COMM_PLACE: "CAUSEWAY_COMM_PLACE", [Rank],
         Values::Text("`[container, cores, sockets]`, such as `[1, 0-3, 0]`"),
         Default::Words("what the kernel says"), "what a launcher says of the rank's container", "";

@@ -17,6 +17,8 @@ pub enum Who {
     Mpirun,
     /// `libcauseway_mpi.so`, in the ranks of an MPI program.
     Rank,
+    /// `libcauseway_comm.so`, in programs whose kernels communicate.
+    Team,
     /// Tests of Causeway alone.
     Test,
 }

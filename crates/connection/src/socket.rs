@@ -9,6 +9,7 @@ use rustix::net::sockopt;
 use thiserror::Error;
 
 use causeway_access::Endpoint;
+use causeway_access::servers::names_instead;
 
 /// How long an unanswered segment or keep-alive probe may last before the peer counts as dead. With the
 /// one-second steps in which it is looked at, a program hears of a dead server within 5 s.
@@ -21,7 +22,10 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Error)]
 pub enum DialError {
     /// The host name is unknown.
-    #[error("the host name `{host}` cannot be resolved ({cause}): check its spelling, or give an address")]
+    #[error(
+        "the host name `{host}` cannot be resolved ({cause}): check its spelling, or give an address{}",
+        names_instead(host).map_or_else(String::new, |names| format!("; {names}"))
+    )]
     Unresolved {
         /// The name.
         host: String,

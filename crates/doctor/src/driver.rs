@@ -1,20 +1,17 @@
 //! What does NVIDIA's driver say, if this build holds its bindings (feature `driver`)?
 
-use crate::facts::DriverAnswer;
-
 #[cfg(feature = "driver")]
 pub use bound::ask;
 
 /// Says that it cannot be asked.
 #[cfg(not(feature = "driver"))]
-pub fn ask() -> DriverAnswer {
-    DriverAnswer::NotBuiltIn
+pub fn ask() -> crate::facts::DriverAnswer {
+    crate::facts::DriverAnswer::NotBuiltIn
 }
 
 #[cfg(feature = "driver")]
 mod bound {
-    use super::DriverAnswer;
-    use crate::facts::CudaDevice;
+    use crate::facts::{CudaDevice, DriverAnswer};
     use causeway_gpu::Gpu as _;
     use causeway_gpu_driver::{Driver, LoadError};
     use core::time::Duration;
@@ -61,7 +58,7 @@ mod bound {
             }
         };
         let devices = snapshot.devices.iter().zip(0..).map(|(device, number)| {
-            let ways = driver.direct_ways(number);
+            let ways = driver.gpudirect_paths(number);
             CudaDevice {
                 name: device.name.to_string(),
                 address: device.pci_bus_id.to_lowercase(),

@@ -18,13 +18,16 @@ pub struct Facts {
     pub live: Live,
 }
 
+/// The most bytes of another machine's facts that are looked at. A node with sixteen cards has some 100 KiB.
+pub const MOST_BYTES: usize = 1 << 20;
+
 /// The most devices of a kind that are looked at in the facts of another machine.
 const MOST_DEVICES: usize = 64;
 
 impl Facts {
     /// The facts of another machine, which may say anything: nothing when they are too long or make no sense.
     pub fn from_json(bytes: &[u8]) -> Option<Self> {
-        let told: Value = serde_json::from_slice(bytes).ok().filter(|_| bytes.len() <= crate::MOST_BYTES)?;
+        let told: Value = serde_json::from_slice(bytes).ok().filter(|_| bytes.len() <= MOST_BYTES)?;
         let mut facts: Self = serde_json::from_value(with_printable_texts(told)).ok()?;
         facts.rdma.devices.truncate(MOST_DEVICES);
         facts.rdma.idle_cards.truncate(MOST_DEVICES);

@@ -19,12 +19,10 @@ pub mod judge;
 pub mod live;
 pub mod print;
 pub mod read;
+mod unit;
 
-pub use facts::Facts;
+pub use facts::{Facts, MOST_BYTES};
 pub use judge::{Finding, Level, judge};
-
-/// The most bytes of another machine's facts that are looked at. A node with sixteen cards has some 100 KiB.
-pub const MOST_BYTES: usize = 1 << 20;
 
 /// Everything that can be known of this machine, as far as this process may know it.
 pub fn examine() -> Facts {

@@ -4,8 +4,8 @@ use crate::functions::Functions;
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::{CUdevice, CUresult};
 use causeway_gpu::CuResult;
+use causeway_sync::face::Mutex;
 use core::sync::atomic::{AtomicU64, Ordering};
-use parking_lot::Mutex;
 use std::cell::Cell;
 use std::collections::HashMap;
 

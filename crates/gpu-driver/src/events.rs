@@ -5,7 +5,7 @@ use crate::functions::Functions;
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::{CUevent_flags, CUstream_flags};
 use causeway_gpu::CuResult;
-use parking_lot::Mutex;
+use causeway_sync::face::Mutex;
 use rustc_hash::FxHashMap;
 
 /// Unused events of our own, and how many waits each event of the program has.

@@ -7,10 +7,10 @@ use crate::waits::{Join, Source};
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::{CUipcEventHandle, CUresult};
-use causeway_gpu::borrowed::{BorrowError, Borrowed};
-use causeway_gpu::direct::{DirectMemory, DirectWay, DirectWays};
+use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
+use causeway_gpu::idle_poller::IdlePoller;
+use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::SetAside;
-use causeway_gpu::watch::Watch;
 use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -121,12 +121,12 @@ impl Gpu for Driver {
         self.find_managed(library, name)
     }
 
-    fn direct_ways(&self, device: i32) -> DirectWays {
-        self.find_direct_ways(device)
+    fn gpudirect_paths(&self, device: i32) -> GpuDirectPaths {
+        self.find_gpudirect_paths(device)
     }
 
-    fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory> {
-        self.make_direct(way, address, bytes)
+    fn gpudirect_memory(&self, path: GpuDirectPath, address: u64, bytes: usize) -> CuResult<GpuDirectMemory> {
+        self.make_gpudirect_memory(path, address, bytes)
     }
 
     fn finish_direct_writes(&self, context: Native<Context>) -> CuResult<()> {
@@ -154,8 +154,8 @@ impl Gpu for Driver {
         Ok(())
     }
 
-    fn watch(&self) -> Watch<'_> {
-        self.waits.watch()
+    fn idle_poller(&self) -> IdlePoller<'_> {
+        self.waits.idle_poller()
     }
 
     fn stream_query(&self, stream: Native<Stream>) -> CuResult<()> {
@@ -228,12 +228,17 @@ impl Gpu for Driver {
         self.import_descriptor(&descriptor)
     }
 
-    fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError> {
-        self.map_borrowed(&descriptor, size as usize, device)
+    fn import_memory(
+        &self,
+        descriptor: OwnedFd,
+        size: u64,
+        device: i32,
+    ) -> Result<ImportedMemory, ImportError> {
+        self.map_imported(&descriptor, size as usize, device)
     }
 
-    fn return_memory(&self, borrowed: Borrowed) -> CuResult<()> {
-        self.unmap_borrowed(borrowed.address, borrowed.size as usize)
+    fn unmap_imported(&self, imported: ImportedMemory) -> CuResult<()> {
+        self.unmap_memory_of_peer(imported.address, imported.size as usize)
     }
 
     fn export_event(&self, event: Native<Event>) -> CuResult<Vec<u8>> {

@@ -4,7 +4,7 @@ use causeway_api::handle::{Graph, Native};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphNode, CUresult};
 use causeway_api::types::GraphEdge;
 use causeway_gpu::CuResult;
-use parking_lot::Mutex;
+use causeway_sync::face::Mutex;
 use std::collections::HashMap;
 
 /// What the driver calls the parts of a graph.
@@ -13,7 +13,7 @@ struct Parts {
     nodes: Vec<CUgraphNode>,
     /// The graphs that a conditional node carries out, by the node's number.
     bodies: HashMap<u32, Vec<Native<Graph>>>,
-    /// Whether it is itself carried out by a conditional node.
+    /// Whether the graph is itself carried out by a conditional node.
     is_body: bool,
 }
 

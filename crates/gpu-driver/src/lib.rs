@@ -10,7 +10,7 @@
 //! | which streams, graphs, linkers, textures and resources are there | `streams`, `graphs`, `links`, `textures`, `resources` |
 //! | what can the compiler be told, and what does an image hold | `jit`, `fatbin` |
 //! | when is work done | `waits`, `events` |
-//! | how does a host function stop a stream | `gate` |
+//! | how does a host function stop a stream | `stream_gates` |
 //! | which addresses are kept, and which memory of this process do kernels reach | `window`, `host_ranges` |
 //! | where does host memory for copies come from | `staging`, `pinned`, `registered` |
 //! | where does device `printf` go | `output` |
@@ -25,7 +25,6 @@ mod driver;
 mod events;
 mod fatbin;
 mod functions;
-mod gate;
 mod gpu;
 mod graphs;
 mod host_ranges;
@@ -38,6 +37,7 @@ mod pinned;
 mod registered;
 mod resources;
 mod staging;
+mod stream_gates;
 mod streams;
 mod textures;
 mod waits;

@@ -19,8 +19,8 @@ const CLIENT_MARKER: &CStr = c"causeway_client_marker";
 pub enum LoadError {
     /// The library could not be opened.
     #[error(
-        "The NVIDIA driver library `{}` could not be loaded ({}). Install NVIDIA's driver on this machine, name \
-         the library in CAUSEWAY_DRIVER, or serve the software GPU instead.", path.display(), loader_text(source)
+        "The NVIDIA driver library `{}` could not be loaded ({}). Install NVIDIA's driver on this machine, or \
+         name the library in CAUSEWAY_DRIVER.", path.display(), loader_text(source)
     )]
     NotFound {
         /// What was asked for.

@@ -5,8 +5,8 @@ use crate::functions::Functions;
 use causeway_api::handle::{Context, Native};
 use causeway_api::sys::CU_MEMHOSTREGISTER_PORTABLE;
 use causeway_gpu::{CuResult, Registration};
+use causeway_sync::face::Mutex;
 use core::sync::atomic::{AtomicBool, Ordering};
-use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
 /// What lives as long as a registration does, or its context.

@@ -3,7 +3,7 @@
 use causeway_api::sys::{CUdevResource, CUresult};
 use causeway_api::types::DeviceResource;
 use causeway_gpu::CuResult;
-use parking_lot::Mutex;
+use causeway_sync::face::Mutex;
 
 /// The API has no call that gives a resource back, so there is an end to how many a client may ask for.
 const MOST_RESOURCES: usize = 1 << 16;

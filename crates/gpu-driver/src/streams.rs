@@ -1,7 +1,7 @@
 //! To which context does each stream belong?
 
 use causeway_api::handle::{Context, Native, Stream};
-use parking_lot::Mutex;
+use causeway_sync::face::Mutex;
 use rustc_hash::FxHashMap;
 
 /// The streams that the session has made.

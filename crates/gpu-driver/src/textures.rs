@@ -1,7 +1,7 @@
 //! The textures and surfaces that exist.
 
 use causeway_api::handle::{Context, Native};
-use parking_lot::Mutex;
+use causeway_sync::face::Mutex;
 use std::collections::HashSet;
 
 /// The objects that exist. A program names them by the driver's own numbers, so they are looked up here. Each

@@ -3,8 +3,8 @@
 use crate::functions::Functions;
 use causeway_api::sys::CUresult;
 use causeway_gpu::CuResult;
+use causeway_sync::face::Mutex;
 use core::ops::Range;
-use parking_lot::Mutex;
 
 /// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems
 /// put libraries and stacks. GPUs reach all of the 47 bits that processes have.

@@ -6,129 +6,29 @@
 //! | `code` | How are images and launches passed on? |
 //! | `memory` | How are copies, staging and allocations? |
 //! | `completions` | When is the end of work told, and what stops a stream? |
-//! | `busy` | Who gets memory that the device may still use? |
+//! | `in_flight` | Who gets memory that the device may still use? |
 
-use causeway_api::handle::{Context, Event, Native};
+#![cfg(not(shuttle))]
+
+use causeway_api::handle::Native;
 use causeway_api::sys::CUresult;
 use causeway_gpu::Gpu;
 use causeway_gpu::calls::*;
 use causeway_gpu_driver::{Driver, LoadError};
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::path::Path;
 
-#[path = "driver_fake/busy.rs"]
-mod busy;
 #[path = "driver_fake/code.rs"]
 mod code;
 #[path = "driver_fake/completions.rs"]
 mod completions;
+#[path = "driver_fake/fake.rs"]
+mod fake;
+#[path = "driver_fake/in_flight.rs"]
+mod in_flight;
 #[path = "driver_fake/memory.rs"]
 mod memory;
 
-const BUSY: c_int = CUresult::CUDA_ERROR_NOT_READY.0 as c_int;
-
-/// What the fake can fail at, as it numbers that.
-#[derive(Clone, Copy)]
-enum Failing {
-    MakeEvent,
-    RecordEvent,
-    HostCopy,
-    MarkContext,
-}
-
-/// The fake, of which there is one in the process, and a driver that uses it; held by one test at a time.
-struct Fake {
-    library: libloading::Library,
-    driver: Driver,
-    context: Native<Context>,
-    _alone: MutexGuard<'static, ()>,
-}
-
-fn build(name: &str, source: &Path, arguments: &[&str]) -> PathBuf {
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let status = Command::new("gcc")
-        .args(["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-pthread", "-o"])
-        .arg(&out)
-        .arg(source)
-        .args(arguments)
-        .status();
-    assert!(status.expect("gcc is installed").success(), "{} does not compile", source.display());
-    out
-}
-
-fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/driver_fake.c")
-}
-
-impl Fake {
-    fn new() -> Self {
-        static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-        static ALONE: Mutex<()> = Mutex::new(());
-        let alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let path = LIBRARY.get_or_init(|| build("libcuda_fake.so", &source(), &[]));
-        // SAFETY: the library was just built from our own source.
-        let library = unsafe { libloading::Library::new(path) }.unwrap();
-        let driver = Driver::load_from(path).unwrap();
-        let context = driver.primary_context_retain(1, 0).unwrap();
-        driver.make_current(context).unwrap();
-        let fake = Self { library, driver, context, _alone: alone };
-        fake.set_busy(0);
-        for what in [Failing::MakeEvent, Failing::RecordEvent, Failing::HostCopy, Failing::MarkContext] {
-            fake.fail(what, None);
-        }
-        fake.log();
-        fake
-    }
-
-    /// What was called since the last time.
-    fn log(&self) -> String {
-        let mut text = vec![0u8; 1 << 16];
-        // SAFETY: the function has this type in the fake's source.
-        unsafe {
-            let take =
-                self.library.get::<unsafe extern "C" fn(*mut c_char, usize)>(b"fake_take_log").unwrap();
-            take(text.as_mut_ptr().cast(), text.len());
-        }
-        CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap().to_owned()
-    }
-
-    /// Whether all work is unfinished from now on, or how it has ended.
-    fn set_busy(&self, status: c_int) {
-        // SAFETY: as above.
-        unsafe { self.library.get::<unsafe extern "C" fn(c_int)>(b"fake_set_busy").unwrap()(status) }
-    }
-
-    /// The event that is unfinished from now on, whatever else is.
-    fn set_unfinished(&self, event: Native<Event>) {
-        // SAFETY: as above.
-        unsafe {
-            self.library.get::<unsafe extern "C" fn(*mut c_void)>(b"fake_set_unfinished").unwrap()(
-                event.as_raw().cast(),
-            )
-        }
-    }
-
-    /// What fails from now on, or does not.
-    fn fail(&self, what: Failing, status: Option<CUresult>) {
-        let status = status.map_or(0, |status| status.0 as c_int);
-        // SAFETY: as above.
-        unsafe {
-            self.library.get::<unsafe extern "C" fn(c_int, c_int)>(b"fake_fail").unwrap()(
-                what as c_int,
-                status,
-            )
-        }
-    }
-
-    fn print(&self, text: &'static CStr) {
-        // SAFETY: as above; the text lives for ever.
-        unsafe {
-            self.library.get::<unsafe extern "C" fn(*const c_char)>(b"fake_print").unwrap()(text.as_ptr())
-        }
-    }
-}
+use fake::{BUSY, Failing, Fake, build};
 
 #[test]
 fn the_snapshot_is_what_the_driver_says_but_for_what_is_not_forwarded() {

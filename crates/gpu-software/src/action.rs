@@ -24,7 +24,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Whether it takes less time than waking a thread for it.
+    /// Whether the action takes less time than waking a thread for it.
     pub(super) fn is_quick(&self) -> bool {
         match self {
             Self::Run(operation) => operation.is_quick(),

@@ -7,7 +7,7 @@ use super::memory::Memory;
 use causeway_api::sys::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUarray_format as Format, CUresult,
 };
-use causeway_api::types::{ArrayBox, DevicePlace, Region};
+use causeway_api::types::{ArrayBox, DevicePlace, Region, channel_bytes};
 use causeway_gpu::{CuResult, NativePlace};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -42,18 +42,11 @@ pub(super) struct Arrays {
 
 /// Bytes of an element.
 fn element_bytes(format: Format, channels: u32) -> CuResult<u64> {
-    let channel = match format {
-        Format::CU_AD_FORMAT_UNSIGNED_INT8 | Format::CU_AD_FORMAT_SIGNED_INT8 => 1,
-        Format::CU_AD_FORMAT_UNSIGNED_INT16
-        | Format::CU_AD_FORMAT_SIGNED_INT16
-        | Format::CU_AD_FORMAT_HALF => 2,
-        Format::CU_AD_FORMAT_UNSIGNED_INT32
-        | Format::CU_AD_FORMAT_SIGNED_INT32
-        | Format::CU_AD_FORMAT_FLOAT => 4,
-        Format(0 | 4..=7 | 11..=15) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    let channel = channel_bytes(format).ok_or(match format {
+        Format(0 | 4..=7 | 11..=15) => CUresult::CUDA_ERROR_INVALID_VALUE,
         // Formats of textures and of video.
-        _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-    };
+        _ => CUresult::CUDA_ERROR_NOT_SUPPORTED,
+    })?;
     match channels {
         1 | 2 | 4 => Ok(channel * u64::from(channels)),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),

@@ -7,7 +7,7 @@ use std::time::Instant;
 /// One event.
 pub(super) struct Event {
     pub(super) context: ContextId,
-    /// Whether it keeps the time.
+    /// Whether the event keeps the time.
     pub(super) timing: bool,
     /// How often it was recorded.
     pub(super) record: u64,

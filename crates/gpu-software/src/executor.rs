@@ -11,7 +11,7 @@ use super::point::StreamId;
 use super::scheduler::{Scheduler, State};
 use super::stream::{Activity, Command, Done, Fired, Waiter};
 use causeway_api::sys::CUresult;
-use parking_lot::MutexGuard;
+use causeway_sync::face::{self, MutexGuard};
 use std::cmp::Reverse;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -51,9 +51,7 @@ impl Scheduler {
 
     /// Sees to it that threads come for the streams that have become ready.
     pub(super) fn call_threads(self: &Arc<Self>, state: &mut State) {
-        for _ in 0..core::mem::take(&mut state.unannounced) {
-            self.work.notify_one();
-        }
+        self.work.notify(core::mem::take(&mut state.unannounced));
         while state.ready.len() > state.idle + state.starting && state.threads < MOST_THREADS {
             if let Err(error) = self.add_thread(state) {
                 tracing::warn!(
@@ -66,7 +64,7 @@ impl Scheduler {
 
     fn add_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let scheduler = Arc::clone(self);
-        thread::Builder::new().name("gpu stream".into()).spawn(move || scheduler.run())?;
+        face::spawn("gpu stream", move || scheduler.run())?;
         state.threads += 1;
         state.starting += 1;
         Ok(())
@@ -81,10 +79,9 @@ impl Scheduler {
                 continue;
             }
             state.idle += 1;
-            let deadline = Instant::now() + IDLE_LIFE;
-            let timed_out = self.work.wait_until(&mut state, deadline).timed_out();
+            let is_called = self.work.wait_for(&mut state, IDLE_LIFE);
             state.idle -= 1;
-            if timed_out && state.ready.is_empty() && state.threads > 1 {
+            if !is_called && state.ready.is_empty() && state.threads > 1 {
                 break;
             }
         }
@@ -177,9 +174,7 @@ impl Scheduler {
             return;
         }
         let scheduler = Arc::clone(self);
-        let watcher =
-            thread::Builder::new().name("gpu values".into()).spawn(move || scheduler.compare_values());
-        match watcher {
+        match face::spawn("gpu values", move || scheduler.compare_values()) {
             Ok(_) => state.watched = true,
             Err(error) => tracing::warn!("values that kernels write are seen when those end: {error}"),
         }

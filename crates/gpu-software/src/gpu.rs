@@ -23,8 +23,8 @@ use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::Region;
 use causeway_api::visible::NamedTwice;
 use causeway_config::ValueError;
-use causeway_gpu::borrowed::{BorrowError, Borrowed};
-use causeway_gpu::direct::{DirectChoice, DirectMemory, DirectWay, DirectWays};
+use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
+use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
 use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
 use causeway_ptx::memory::{AddressSpace, ReservationError};
@@ -263,17 +263,17 @@ impl Gpu for SoftwareGpu {
         Ok((address, unsafe { Staging::new(address as *mut u8, size, |_, _| ()) }))
     }
 
-    fn direct_ways(&self, _device: i32) -> DirectWays {
-        DirectWays::of_host_memory(DirectChoice::from_environment())
+    fn gpudirect_paths(&self, _device: i32) -> GpuDirectPaths {
+        GpuDirectPaths::of_host_memory(GpuDirectChoice::from_environment())
     }
 
-    fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory> {
-        match way {
-            DirectWay::HostMemory if bytes > 0 && self.space.covers(address, bytes as u64) => {
-                Ok(DirectMemory::Addresses)
+    fn gpudirect_memory(&self, path: GpuDirectPath, address: u64, bytes: usize) -> CuResult<GpuDirectMemory> {
+        match path {
+            GpuDirectPath::HostMemory if bytes > 0 && self.space.covers(address, bytes as u64) => {
+                Ok(GpuDirectMemory::Addresses)
             }
-            DirectWay::HostMemory => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-            DirectWay::DmaBuf | DirectWay::Peermem => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            GpuDirectPath::HostMemory => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            GpuDirectPath::DmaBuf | GpuDirectPath::Peermem => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         }
     }
 
@@ -334,13 +334,18 @@ impl Gpu for SoftwareGpu {
         self.virtual_memory.import(descriptor).map(Native::from_value)
     }
 
-    fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError> {
-        self.check_device(device).map_err(BorrowError::Access)?;
-        self.virtual_memory.borrow(descriptor, size)
+    fn import_memory(
+        &self,
+        descriptor: OwnedFd,
+        size: u64,
+        device: i32,
+    ) -> Result<ImportedMemory, ImportError> {
+        self.check_device(device).map_err(ImportError::Access)?;
+        self.virtual_memory.import_mapped(descriptor, size)
     }
 
-    fn return_memory(&self, borrowed: Borrowed) -> CuResult<()> {
-        self.virtual_memory.unmap(borrowed.address, borrowed.size)
+    fn unmap_imported(&self, imported: ImportedMemory) -> CuResult<()> {
+        self.virtual_memory.unmap(imported.address, imported.size)
     }
 
     fn export_event(&self, _event: Native<handle::Event>) -> CuResult<Vec<u8>> {

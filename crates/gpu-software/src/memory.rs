@@ -87,7 +87,7 @@ impl Memory {
                 address
             }
         };
-        Ok((address, self.lend(address, size)))
+        Ok((address, self.hand_out(address, size)))
     }
 
     /// Memory of the client at `address` of the window.
@@ -106,11 +106,11 @@ impl Memory {
             tracing::debug!("{error}");
             CUresult::CUDA_ERROR_OUT_OF_MEMORY
         })?;
-        Ok(self.lend(address, size))
+        Ok(self.hand_out(address, size))
     }
 
     /// An allocation of the space that ends when nobody holds it any more.
-    fn lend(&self, address: u64, size: usize) -> Staging {
+    fn hand_out(&self, address: u64, size: usize) -> Staging {
         let space = Arc::clone(&self.space);
         let release = move |_, _| {
             if let Err(error) = space.free(address) {

@@ -16,7 +16,8 @@ use super::point::{Point, StreamId};
 use super::stream::{Activity, Command, Done, Fired, Stream, StreamKind, Waiter, Watch, WatchProgress};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{Completion, CuResult};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use causeway_sync::WaitQueue;
+use causeway_sync::face::{Mutex, MutexGuard};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
@@ -28,9 +29,9 @@ const MOST_QUEUED_BYTES: usize = 1 << 30;
 pub(super) struct Scheduler {
     pub(super) state: Mutex<State>,
     /// Signalled when a stream is ready, and when the scheduler stops.
-    pub(super) work: Condvar,
+    pub(super) work: WaitQueue,
     /// Signalled when the last operation that uses host memory has ended after a stop.
-    pub(super) quiet: Condvar,
+    pub(super) quiet: WaitQueue,
     pub(super) machine: Machine,
 }
 
@@ -63,7 +64,7 @@ pub(super) struct State {
 impl Scheduler {
     /// A scheduler without streams.
     pub(super) fn new(machine: Machine) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), work: Condvar::new(), quiet: Condvar::new(), machine })
+        Arc::new(Self { state: Mutex::default(), work: WaitQueue::new(), quiet: WaitQueue::new(), machine })
     }
 
     /// The priority of a stream.

@@ -4,6 +4,7 @@ use super::action::Action;
 use super::context::Context;
 use super::point::{Point, StreamId};
 use causeway_gpu::CuResult;
+use causeway_sync::face::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ pub(super) enum Waiter {
 /// A completion that waits for several points.
 pub(super) struct Watch {
     pub(super) context: Arc<Context>,
-    pub(super) progress: parking_lot::Mutex<WatchProgress>,
+    pub(super) progress: Mutex<WatchProgress>,
 }
 
 /// How many points are not reached yet, and what to call then.

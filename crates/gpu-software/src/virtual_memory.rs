@@ -7,7 +7,7 @@ use causeway_api::sys::{
     CUdevice, CUmemAccess_flags, CUmemAllocationHandleType, CUmemLocationType, CUresult,
 };
 use causeway_api::types::{AddressAccess, AllocationProperties};
-use causeway_gpu::borrowed::{BorrowError, Borrowed};
+use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::{CuResult, Staging};
 use causeway_ptx::memory::{Access, AddressSpace, MemoryError};
 use parking_lot::Mutex;
@@ -125,7 +125,7 @@ impl VirtualMemory {
         Self { space, table: Mutex::default() }
     }
 
-    /// The part of the window whose addresses are the client's; the last quarter is for borrowed memory.
+    /// The part of the window whose addresses are the client's; the last quarter is for imported memory.
     pub(super) fn window(&self) -> Window {
         let (address, size) = self.space.device_window();
         let size = (size - size / 4) / GRANULARITY * GRANULARITY;
@@ -271,9 +271,9 @@ impl VirtualMemory {
     }
 
     /// Maps all memory of another process's device that is not the client's to place, for reading.
-    pub(super) fn borrow(&self, file: OwnedFd, size: u64) -> Result<Borrowed, BorrowError> {
+    pub(super) fn import_mapped(&self, file: OwnedFd, size: u64) -> Result<ImportedMemory, ImportError> {
         if !is_sealed(&file) || size_of_file(&file) != Some(size) {
-            return Err(BorrowError::NotSealed);
+            return Err(ImportError::NotSealed);
         }
         let Window { address, size: clients, .. } = self.window();
         let (start, window) = self.space.device_window();
@@ -286,17 +286,17 @@ impl VirtualMemory {
             free = base + length;
         }
         if size > (start + window).saturating_sub(free) {
-            return Err(BorrowError::Addresses(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+            return Err(ImportError::Addresses(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         }
-        self.space.map(free, size, file.as_fd(), 0).map_err(|error| BorrowError::Map(status(error)))?;
+        self.space.map(free, size, file.as_fd(), 0).map_err(|error| ImportError::Map(status(error)))?;
         table.mappings.insert(free, (size, Arc::new(Allocation { file, size, device: 0, charged: None })));
         drop(table);
         self.space.set_access(free, size, Access::Read).map_err(|error| {
             // The first error is the one that counts.
             let _ = self.unmap(free, size);
-            BorrowError::Access(status(error))
+            ImportError::Access(status(error))
         })?;
-        Ok(Borrowed { address: free, size })
+        Ok(ImportedMemory { address: free, size })
     }
 
     /// Memory of another process's device.
@@ -316,26 +316,27 @@ mod tests {
 
     #[test]
     fn memory_of_another_device_is_borrowed_at_addresses_that_no_client_has() {
-        let (lender, borrower) = (device(), device());
-        let base = lender.window().address;
+        let (exporter, importer) = (device(), device());
+        let base = exporter.window().address;
         let ids = [0, 1].map(|block| {
-            let id = lender.create_block(base + block * GRANULARITY, GRANULARITY, 0).unwrap();
-            lender.space.write(base + block * GRANULARITY, &[block as u8 + 1; 16]).unwrap();
+            let id = exporter.create_block(base + block * GRANULARITY, GRANULARITY, 0).unwrap();
+            exporter.space.write(base + block * GRANULARITY, &[block as u8 + 1; 16]).unwrap();
             id
         });
-        let borrowed = ids.map(|id| borrower.borrow(lender.export(id).unwrap(), GRANULARITY).unwrap());
-        let Window { address, size, .. } = borrower.window();
-        for (expected, borrowed) in [1, 2].into_iter().zip(&borrowed) {
-            assert!(borrowed.address >= address + size);
+        let imported =
+            ids.map(|id| importer.import_mapped(exporter.export(id).unwrap(), GRANULARITY).unwrap());
+        let Window { address, size, .. } = importer.window();
+        for (expected, imported) in [1, 2].into_iter().zip(&imported) {
+            assert!(imported.address >= address + size);
             let mut bytes = [0; 16];
-            borrower.space.read(borrowed.address, &mut bytes).unwrap();
+            importer.space.read(imported.address, &mut bytes).unwrap();
             assert_eq!(bytes, [expected; 16]);
-            assert!(borrower.space.write(borrowed.address, &bytes).is_err(), "it is for reading");
+            assert!(importer.space.write(imported.address, &bytes).is_err(), "it is for reading");
         }
         // What has been given back is free again.
-        let first = &borrowed[0];
-        borrower.unmap(first.address, first.size).unwrap();
-        let again = borrower.borrow(lender.export(ids[1]).unwrap(), GRANULARITY).unwrap();
+        let first = &imported[0];
+        importer.unmap(first.address, first.size).unwrap();
+        let again = importer.import_mapped(exporter.export(ids[1]).unwrap(), GRANULARITY).unwrap();
         assert_eq!(again.address, first.address);
     }
 
@@ -375,13 +376,13 @@ mod tests {
     }
 
     #[test]
-    fn what_could_shrink_or_is_of_another_size_is_not_borrowed() {
-        let (lender, borrower) = (device(), device());
-        let id = lender.create(GRANULARITY, 0).unwrap();
-        let lent = || lender.export(id).unwrap();
-        assert_eq!(borrower.borrow(lent(), 2 * GRANULARITY), Err(BorrowError::NotSealed));
+    fn what_could_shrink_or_is_of_another_size_is_not_imported() {
+        let (exporter, importer) = (device(), device());
+        let id = exporter.create(GRANULARITY, 0).unwrap();
+        let exported = || exporter.export(id).unwrap();
+        assert_eq!(importer.import_mapped(exported(), 2 * GRANULARITY), Err(ImportError::NotSealed));
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert_eq!(borrower.borrow(file.into(), GRANULARITY), Err(BorrowError::NotSealed));
-        assert!(borrower.borrow(lent(), GRANULARITY).is_ok());
+        assert_eq!(importer.import_mapped(file.into(), GRANULARITY), Err(ImportError::NotSealed));
+        assert!(importer.import_mapped(exported(), GRANULARITY).is_ok());
     }
 }

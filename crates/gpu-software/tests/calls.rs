@@ -7,7 +7,7 @@ use causeway_api::image::Form;
 use causeway_api::sys::{CUfunction_attribute, CUlimit, CUmemPool_attribute, CUresult};
 use causeway_api::types::{JitOptions, LaunchAttribute, LaunchShape, Payload, Region};
 use causeway_gpu::calls::*;
-use causeway_gpu::direct::{DirectMemory, DirectWay};
+use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath};
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{Gpu, dispatch};
 use client::{Client, LEGACY, PTX, shape};
@@ -319,14 +319,14 @@ fn contexts_come_and_go() {
 #[test]
 fn network_cards_get_addresses_of_live_memory() {
     let client = Client::new();
-    assert_eq!(client.gpu.direct_ways(0).usable, [DirectWay::HostMemory]);
+    assert_eq!(client.gpu.gpudirect_paths(0).usable, [GpuDirectPath::HostMemory]);
     let address = client.gpu.memory_allocate(8192).unwrap();
-    let direct = |way, address, bytes| client.gpu.direct_memory(way, address, bytes);
-    assert!(matches!(direct(DirectWay::HostMemory, address + 100, 8000), Ok(DirectMemory::Addresses)));
+    let direct = |way, address, bytes| client.gpu.gpudirect_memory(way, address, bytes);
+    assert!(matches!(direct(GpuDirectPath::HostMemory, address + 100, 8000), Ok(GpuDirectMemory::Addresses)));
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
-    assert_eq!(direct(DirectWay::HostMemory, address + 100, 1 << 20).unwrap_err(), invalid);
-    assert_eq!(direct(DirectWay::HostMemory, address, 0).unwrap_err(), invalid);
-    assert_eq!(direct(DirectWay::DmaBuf, address, 100).unwrap_err(), CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    assert_eq!(direct(GpuDirectPath::HostMemory, address + 100, 1 << 20).unwrap_err(), invalid);
+    assert_eq!(direct(GpuDirectPath::HostMemory, address, 0).unwrap_err(), invalid);
+    assert_eq!(direct(GpuDirectPath::DmaBuf, address, 100).unwrap_err(), CUresult::CUDA_ERROR_NOT_SUPPORTED);
     client.gpu.memory_free(address).unwrap();
-    assert_eq!(direct(DirectWay::HostMemory, address, 100).unwrap_err(), invalid);
+    assert_eq!(direct(GpuDirectPath::HostMemory, address, 100).unwrap_err(), invalid);
 }

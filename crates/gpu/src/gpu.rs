@@ -1,12 +1,12 @@
 //! The trait of a back end: what the worker's engine needs besides the calls of the declaration list.
 
-use crate::borrowed::{BorrowError, Borrowed};
 use crate::calls::Calls;
-use crate::direct::{DirectMemory, DirectWay, DirectWays};
+use crate::gpudirect::{GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
+use crate::idle_poller::IdlePoller;
+use crate::imported::{ImportError, ImportedMemory};
 use crate::set_aside::SetAside;
 use crate::staging::Staging;
 use crate::types::{Completion, CuResult, NativePlace, OutputSink};
-use crate::watch::Watch;
 use causeway_api::handle::{Allocation, Context, Event, Library, Native, Stream};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
@@ -29,7 +29,7 @@ pub trait Gpu: Calls {
     fn make_current(&self, context: Native<Context>) -> CuResult<()>;
 
     /// Starts a copy of contiguous host memory into `destination`, in stream order.
-    /// [`Busy`](crate::busy::Busy) is the safe way to it.
+    /// [`InFlight`](crate::in_flight::InFlight) is the safe way to it.
     ///
     /// # Safety
     /// `source` must be readable for the place's bytes, and stay so unchanged until a completion of
@@ -41,8 +41,8 @@ pub trait Gpu: Calls {
         stream: Native<Stream>,
     ) -> CuResult<()>;
 
-    /// Starts a copy of `source` into contiguous host memory, in stream order. [`Busy`](crate::busy::Busy) is
-    /// the safe way to it.
+    /// Starts a copy of `source` into contiguous host memory, in stream order.
+    /// [`InFlight`](crate::in_flight::InFlight) is the safe way to it.
     ///
     /// # Safety
     /// `destination` must be writable for the place's bytes and not be touched until a completion of
@@ -103,13 +103,13 @@ pub trait Gpu: Calls {
     fn managed_variable(&self, library: Native<Library>, name: &str) -> CuResult<(u64, Staging)>;
 
     /// How network cards may reach the memory of a device, as
-    /// [`CHOICE_VARIABLE`](crate::direct::CHOICE_VARIABLE) allows, and why not otherwise.
-    fn direct_ways(&self, device: i32) -> DirectWays;
+    /// [`CHOICE_VARIABLE`](crate::gpudirect::CHOICE_VARIABLE) allows, and why not otherwise.
+    fn gpudirect_paths(&self, device: i32) -> GpuDirectPaths;
 
     /// What a network card is given to reach a range of device memory in one of the device's
-    /// [`Gpu::direct_ways`]. The range must stay allocated for as long as the card may use it. An error is
-    /// about this range, or this way, and says nothing about others.
-    fn direct_memory(&self, way: DirectWay, address: u64, bytes: usize) -> CuResult<DirectMemory>;
+    /// [`Gpu::gpudirect_paths`]. The range must stay allocated for as long as the card may use it. An error
+    /// is about this range, or this path, and says nothing about others.
+    fn gpudirect_memory(&self, path: GpuDirectPath, address: u64, bytes: usize) -> CuResult<GpuDirectMemory>;
 
     /// To be called after a network card is known to have written to memory of the context's device, and
     /// before work that reads it begins there: where a GPU may still see what was there before, waits until
@@ -128,10 +128,10 @@ pub trait Gpu: Calls {
         self.after(stream, done)
     }
 
-    /// The calling thread's watch over the work: a thread with nothing else to do notices the end of work
+    /// The calling thread's idle poller: a thread with nothing else to do notices the end of work
     /// sooner than one that has to be woken for it. A thread has one at a time.
-    fn watch(&self) -> Watch<'_> {
-        Watch::over_nothing()
+    fn idle_poller(&self) -> IdlePoller<'_> {
+        IdlePoller::over_nothing()
     }
 
     /// Calls `done` when the last recorded use of `event` is done; at once when it was never recorded.
@@ -165,10 +165,15 @@ pub trait Gpu: Calls {
     /// Maps all of the allocation, of `size` bytes, that a descriptor of [`Gpu::export_allocation`] in
     /// another process stands for, so that `device` copies from it. The other process's device need not be
     /// one of this process's.
-    fn borrow_memory(&self, descriptor: OwnedFd, size: u64, device: i32) -> Result<Borrowed, BorrowError>;
+    fn import_memory(
+        &self,
+        descriptor: OwnedFd,
+        size: u64,
+        device: i32,
+    ) -> Result<ImportedMemory, ImportError>;
 
-    /// Takes away what [`Gpu::borrow_memory`] mapped. Nothing may use it any more. May block shortly.
-    fn return_memory(&self, borrowed: Borrowed) -> CuResult<()>;
+    /// Takes away what [`Gpu::import_memory`] mapped. Nothing may use it any more. May block shortly.
+    fn unmap_imported(&self, imported: ImportedMemory) -> CuResult<()>;
 
     /// The bytes that stand for an event in other processes of this machine.
     fn export_event(&self, event: Native<Event>) -> CuResult<Vec<u8>>;

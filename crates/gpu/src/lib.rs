@@ -4,12 +4,13 @@
 //! NVIDIA's driver, the other is the software GPU. Validation of handles happens once, in [`objects`]; a back
 //! end gets its own handles.
 
-pub mod borrowed;
-pub mod busy;
 pub mod calls;
-pub mod direct;
 mod dispatch;
 mod gpu;
+pub mod gpudirect;
+pub mod idle_poller;
+pub mod imported;
+pub mod in_flight;
 pub mod monitor;
 pub mod objects;
 pub mod reports;
@@ -17,11 +18,10 @@ pub mod set_aside;
 mod staging;
 mod types;
 pub mod unpack;
-pub mod watch;
 
 pub use calls::Calls;
 pub use dispatch::dispatch;
 pub use gpu::{DeviceBytes, Gate, Gpu, Registration, Shared};
+pub use idle_poller::IdlePoller;
 pub use staging::Staging;
 pub use types::{Completion, CuResult, NativePlace, NativeSource, OutputSink, OutputStream};
-pub use watch::Watch;

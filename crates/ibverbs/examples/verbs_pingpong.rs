@@ -78,10 +78,10 @@ fn exchange(stream: &TcpStream, line: &str) -> Result<Vec<String>> {
     Ok(String::from_utf8(answer)?.split_whitespace().map(str::to_owned).collect())
 }
 
-fn connect(libraries: Libraries, stream: TcpStream, is_client: bool, by_manager: bool) -> Result<End> {
+fn connect(libraries: Libraries, stream: TcpStream, is_client: bool, by_rdma_cm: bool) -> Result<End> {
     let local = stream.local_addr()?.ip();
     let deadline = Instant::now() + Duration::from_secs(5);
-    if !by_manager {
+    if !by_rdma_cm {
         return connect_by_numbers(libraries, &stream, local);
     }
     if is_client {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::description::{Description, Port, PortState, Transport};
+use crate::description::{Description, Port, PortState};
+use crate::device::Transport;
 use crate::gid::{self, GidEntry};
 
 /// A port of a device, and the GID that names it.
@@ -42,8 +43,8 @@ pub fn choose<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::{Limits, LinkLayer};
-    use crate::gid::{Gid, GidKind};
+    use crate::description::Limits;
+    use crate::gid::{Gid, GidKind, LinkLayer};
     use crate::queue_pair::PathMtu;
 
     fn device(name: &str, state: PortState, rate: u32, address: &str) -> Description {

@@ -4,35 +4,14 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use std::io;
 
-use crate::device::{Context, Device, DeviceError, field};
-use crate::gid::{Gid, GidEntry, GidKind};
+use crate::device::{Context, Device, DeviceError, Transport, field};
+use crate::gid::{Gid, GidEntry, GidKind, LinkLayer};
+use crate::library::Libraries;
 use crate::queue_pair::PathMtu;
 use crate::sys::*;
 
 /// GIDs of a port that are looked at: tables have up to 1024 entries, of which few are in use.
 const MOST_GIDS: u32 = 1024;
-
-/// How a device moves packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// InfiniBand's own, over InfiniBand or Ethernet (RoCE).
-    InfiniBand,
-    /// iWARP: over TCP. Its queue pairs are connected by rdma_cm alone.
-    Iwarp,
-    /// Something else, which has no reliable connections of the kind used here.
-    Other,
-}
-
-/// What a port is plugged into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LinkLayer {
-    /// InfiniBand.
-    InfiniBand,
-    /// Ethernet: RoCE or iWARP.
-    Ethernet,
-    /// The device does not say.
-    Unspecified,
-}
 
 /// Whether a port can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +88,11 @@ pub struct Description {
 }
 
 impl Device {
+    /// The devices of this machine, in the kernel's order; none is no error, one that cannot be opened is.
+    pub fn list(libraries: Libraries) -> Result<Vec<Description>, DeviceError> {
+        Self::all(libraries)?.iter().map(Self::describe).collect()
+    }
+
     /// Everything that is said about it.
     pub fn describe(&self) -> Result<Description, DeviceError> {
         let attributes = self.attributes()?;

@@ -7,9 +7,19 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::description::{Description, Transport};
 use crate::library::Libraries;
 use crate::sys::*;
+
+/// How a device moves packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// InfiniBand's own, over InfiniBand or Ethernet (RoCE).
+    InfiniBand,
+    /// iWARP: over TCP. Its queue pairs are connected by rdma_cm alone.
+    Iwarp,
+    /// Something else, which has no reliable connections of the kind used here.
+    Other,
+}
 
 /// Why a device cannot be used.
 #[derive(Debug, Error)]
@@ -68,7 +78,7 @@ enum Opened {
     /// It was opened here, and is closed here.
     Here,
     /// librdmacm opened it, and keeps it as long as this identifier lives.
-    ByManager { _keeper: Arc<dyn core::any::Any + Send + Sync> },
+    ByRdmaCm { _owner: Arc<dyn core::any::Any + Send + Sync> },
 }
 
 #[derive(Debug)]
@@ -154,10 +164,10 @@ fn name_of(device: *mut ibv_device) -> String {
 }
 
 impl Device {
-    /// The devices of this machine, in the kernel's order; none is no error, one that cannot be opened is.
-    pub fn list(libraries: Libraries) -> Result<Vec<Description>, DeviceError> {
-        let list = List::new(libraries)?;
-        list.devices().map(|device| Self::open_raw(libraries, device)?.describe()).collect()
+    /// The devices of this machine, opened, in the kernel's order; none is no error, one that cannot be
+    /// opened is.
+    pub(crate) fn all(libraries: Libraries) -> Result<Vec<Self>, DeviceError> {
+        List::new(libraries)?.devices().map(|device| Self::open_raw(libraries, device)).collect()
     }
 
     /// The names of the devices, without opening them.
@@ -190,13 +200,13 @@ impl Device {
         Ok(Self::from_context(libraries, raw, Opened::Here))
     }
 
-    /// The device of a context that librdmacm has opened, which it keeps open as long as `keeper` lives.
+    /// The device of a context that librdmacm has opened, which it keeps open as long as `owner` lives.
     pub(crate) fn of_manager(
         libraries: Libraries,
         raw: *mut ibv_context,
-        keeper: Arc<dyn core::any::Any + Send + Sync>,
+        owner: Arc<dyn core::any::Any + Send + Sync>,
     ) -> Self {
-        Self::from_context(libraries, raw, Opened::ByManager { _keeper: keeper })
+        Self::from_context(libraries, raw, Opened::ByRdmaCm { _owner: owner })
     }
 
     fn from_context(libraries: Libraries, raw: *mut ibv_context, opened: Opened) -> Self {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::library::Manager;
-use crate::manager::ManagerError;
+use crate::manager::{ManagerError, step_failed};
 use crate::sys::*;
 
 /// A stream of events, through which identifiers report.
@@ -88,9 +88,4 @@ impl Channel {
             return Ok(event);
         }
     }
-}
-
-/// What the system says of a step that failed.
-pub fn step_failed(step: &'static str) -> ManagerError {
-    ManagerError::Step { step, source: io::Error::last_os_error() }
 }

@@ -3,7 +3,16 @@
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::description::LinkLayer;
+/// What a port is plugged into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// InfiniBand.
+    InfiniBand,
+    /// Ethernet: RoCE or iWARP.
+    Ethernet,
+    /// The device does not say.
+    Unspecified,
+}
 
 /// The 16 bytes that name an end of a path: on RoCE an IP address, on InfiniBand subnet and port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

@@ -48,9 +48,9 @@ pub mod work;
 
 pub use choice::{Chosen, choose};
 pub use completion::{Completion, CompletionQueue, Outcome, Status};
-pub use description::{Description, Limits, LinkLayer, Port, PortState, Transport};
-pub use device::{Device, DeviceError};
-pub use gid::{Gid, GidEntry, GidKind};
+pub use description::{Description, Limits, Port, PortState};
+pub use device::{Device, DeviceError, Transport};
+pub use gid::{Gid, GidEntry, GidKind, LinkLayer};
 pub use library::{Libraries, LoadError};
 pub use manager::{Connection, Listener, ManagerError, Request, Route, Unjoined};
 pub use memory::{Access, Buffer, MemoryRegion, ProtectionDomain, RegisterError};

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use causeway_link::{Carriage, Destination, LinkError, LinkEvents};
+use causeway_link::{Destination, LinkError, LinkEvents, TransferOptions};
 use causeway_wire::handshake::Protection;
 use common::{Joint, Pair, pair};
 
@@ -52,7 +52,7 @@ fn main() {
 
     let source = vec![7_u8; total];
     let mut destination = vec![1_u8; total];
-    let carriage = Carriage { flow: 1, lanes, ..Carriage::default() };
+    let options = TransferOptions { flow: 1, lanes, ..TransferOptions::default() };
     let mut times: Vec<f64> = Vec::with_capacity(ROUNDS);
     let mut firsts = times.clone();
     for round in 0..ROUNDS {
@@ -78,7 +78,7 @@ fn main() {
         for (at, piece) in numbered() {
             let start = source[at..].as_ptr();
             // SAFETY: `source` outlives the round, which waits until all memory has been left.
-            unsafe { client.link.post_transfer(number(at), start, piece, carriage, Left(left.clone())) }
+            unsafe { client.link.post_transfer(number(at), start, piece, options, Left(left.clone())) }
                 .expect("the link is open");
         }
         for piece in 0..pieces.len() {

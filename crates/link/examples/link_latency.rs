@@ -5,8 +5,8 @@
 //! what is measured is the link alone. Looking needs two cores that nobody else uses.
 //!
 //! The last rows say how late a message is for a thread that waits for it, when the link was at rest before
-//! and the message comes after as long as a copy takes: with and without a [call](causeway_link::Link::rouse)
-//! at the beginning of the wait.
+//! and the message comes after as long as a copy takes: with and without a
+//! [call](causeway_link::Link::wake_receiver) at the beginning of the wait.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -14,7 +14,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_link::{Awaited, LinkError, Meanwhile, Receiver};
+use causeway_link::{Awaited, IdleHook, LinkError, Receiver};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::message::ClientMessage;
 use common::{ENCRYPTED, Joint, PLAIN, Pair, SHM, pair};
@@ -29,20 +29,20 @@ const COPY: Duration = Duration::from_micros(1200);
 /// Somebody waits all the time.
 struct Waiting;
 
-impl Meanwhile for Waiting {
+impl IdleHook for Waiting {
     fn is_waited_for(&self) -> bool {
         true
     }
 }
 
 fn receive(receiver: &mut Receiver, looks: bool) -> Result<&[u8], LinkError> {
-    if looks { receiver.recv_meanwhile(&mut Waiting) } else { receiver.recv() }
+    if looks { receiver.recv_with_hook(&mut Waiting) } else { receiver.recv() }
 }
 
 /// Somebody waits now and then.
 struct Sometimes<'a>(&'a AtomicBool);
 
-impl Meanwhile for Sometimes<'_> {
+impl IdleHook for Sometimes<'_> {
     fn is_waited_for(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
@@ -55,7 +55,7 @@ fn lateness(joint: Joint, calls: bool) -> Vec<f64> {
     let mut late = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while client.receiver.recv_meanwhile(&mut Sometimes(&is_awaited)).is_ok() {
+            while client.receiver.recv_with_hook(&mut Sometimes(&is_awaited)).is_ok() {
                 come.fetch_add(1, Ordering::SeqCst);
             }
         });
@@ -63,7 +63,7 @@ fn lateness(joint: Joint, calls: bool) -> Vec<f64> {
             std::thread::sleep(REST);
             is_awaited.store(true, Ordering::SeqCst);
             if calls {
-                client.link.rouse(Awaited::Message);
+                client.link.wake_receiver(Awaited::Message);
             }
             std::thread::sleep(COPY);
             let due = Instant::now();

@@ -10,9 +10,9 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, LaneHello, LaneToken, MAX_REFUSAL, NotCauseway, Offer, Opening,
+    Answer, ClientHello, JoinHello, LaneHello, LaneToken, MAX_REFUSAL, NotCauseway, Opening, OwnVersion,
     PREFACE_SIZE, PeerHello, Preface, PrefaceAnswer, Protection, Secret, TicketId, VerbsHello,
-    VersionMismatch, negotiate,
+    VersionMismatch,
 };
 use thiserror::Error;
 
@@ -42,6 +42,11 @@ pub enum Request {
     Peer(PeerHello),
     /// A monitoring session.
     Monitor {
+        /// What the client says of itself.
+        hello: ClientHello,
+    },
+    /// To know how the server is.
+    Status {
         /// What the client says of itself.
         hello: ClientHello,
     },
@@ -137,21 +142,21 @@ pub struct AcceptPolicy<'a> {
     /// Whether a caller with the key may ask for a link in the clear.
     pub clear: bool,
     /// What the server can talk.
-    pub offer: &'a Offer,
+    pub version: &'a OwnVersion,
     /// How long a caller may take.
-    pub patience: Patience,
+    pub timeouts: HandshakeTimeouts,
 }
 
 /// How long a caller may take, from its connection on.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct HandshakeTimeouts {
     /// To prove who it is.
     pub proof: Duration,
     /// To say what it wants.
     pub request: Duration,
 }
 
-impl Patience {
+impl HandshakeTimeouts {
     /// The ends of both times for a caller that has just come.
     fn deadlines(self) -> (Instant, Instant) {
         let now = Instant::now();
@@ -161,14 +166,14 @@ impl Patience {
 
 /// Authenticates a caller over a network and reads its request, and not a byte beyond that. `ticket` finds
 /// the ticket of one of the server's sessions.
-pub fn greet(
+pub fn authenticate(
     stream: TcpStream,
     door: &AcceptPolicy<'_>,
     ticket: impl FnOnce(TicketId) -> Option<LaneToken>,
 ) -> Result<Caller, AcceptError> {
-    let (proof_deadline, deadline) = door.patience.deadlines();
+    let (proof_deadline, deadline) = door.timeouts.deadlines();
     tune(&stream)?;
-    stream.set_write_timeout(Some(door.patience.request))?;
+    stream.set_write_timeout(Some(door.timeouts.request))?;
     let mut clear = Connection::new(stream, None);
     let mut bytes = [0; PREFACE_SIZE];
     receive(&mut clear, &mut bytes, proof_deadline)?;
@@ -202,11 +207,11 @@ pub fn greet(
             return Err(AcceptError::Clear);
         }
         (_, Some(key)) => {
-            let connection = authenticate(clear, &preface, &bytes, key, ticket, proof_deadline)?;
+            let connection = prove_key(clear, &preface, &bytes, key, ticket, proof_deadline)?;
             (connection, preface.secret)
         }
     };
-    let caller = ask(connection, door.offer, deadline)?;
+    let caller = ask(connection, door.version, deadline)?;
     // The token of a request for verbs must be that of a session, which no ticket tells, or a ticket.
     let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Verbs(_));
     if secret == Secret::Ticket && !is_for_tickets {
@@ -221,14 +226,14 @@ pub fn greet(
 
 /// Reads what a caller wants at a Unix socket of this host, where nothing is encrypted. Unless it is
 /// `trusted`, by what the kernel says of it, it gets only what it can prove by a session's token or a ticket.
-pub fn greet_local(
+pub fn authenticate_local(
     stream: UnixStream,
     trusted: bool,
-    offer: &Offer,
-    patience: Patience,
+    version: &OwnVersion,
+    timeouts: HandshakeTimeouts,
 ) -> Result<Caller, AcceptError> {
-    let (_, deadline) = patience.deadlines();
-    stream.set_write_timeout(Some(patience.request))?;
+    let (_, deadline) = timeouts.deadlines();
+    stream.set_write_timeout(Some(timeouts.request))?;
     // The standard library's type for TCP serves for any stream socket.
     let mut connection = Connection::new(TcpStream::from(OwnedFd::from(stream)), None);
     let mut preface = [0; PREFACE_SIZE];
@@ -237,35 +242,50 @@ pub fn greet_local(
         return Err(AcceptError::NeedlessKey);
     }
     write(&connection, &PrefaceAnswer::GoOn.to_bytes())?;
-    let mut caller = ask(connection, offer, deadline)?;
+    let mut caller = ask(connection, version, deadline)?;
     if !trusted && !caller.request.has_proof() {
         let text = "it serves its own user here and those whom `causeway serve --allow-user` and --allow-group name, and \
                     this program's is none of them";
         let refusal = Answer::Refused { text: text.into() };
         // The caller may be gone already; the reason is reported either way.
         let _ = caller.connection.send_handshake(|out| refusal.encode(out));
-        causeway_connection::channel::end_after_last_words(caller.connection.socket());
+        causeway_connection::channel::end_after_goodbye(caller.connection.socket());
         return Err(AcceptError::NotAllowed);
     }
     Ok(caller)
 }
 
 /// Reads what a caller wants.
-fn ask(mut connection: Connection, offer: &Offer, deadline: Instant) -> Result<Caller, AcceptError> {
+fn ask(mut connection: Connection, own: &OwnVersion, deadline: Instant) -> Result<Caller, AcceptError> {
     let body = connection.receive_handshake(MAX_OPENING, deadline)?;
     let mut input = Decoder::new(&body);
-    let request = match input.value::<Opening<'_>>()? {
+    let opening = input.value::<Opening<'_>>().inspect_err(|error| {
+        if let DecodeError::UnknownTag { .. } = error {
+            // A later release may ask for what this one does not know. It may be gone already.
+            let text =
+                format!("it is Causeway {}, which does not know what is asked of it", own.offer.release);
+            let refusal = Answer::Refused { text: text.into() };
+            let _ = connection.send_handshake(|out| refusal.encode(out));
+        }
+    });
+    let request = match opening? {
         Opening::Session { offer: client, rest } => {
-            let version = agree(&mut connection, offer, &client)?;
-            Request::Session { hello: ClientHello::decode_rest(client, rest)?, version }
+            let version = agree(&mut connection, own.negotiate(&client))?;
+            let hello = ClientHello::decode_rest(client, rest)?;
+            agree(&mut connection, own.common_with_client(&hello))?;
+            Request::Session { hello, version }
         }
         Opening::Monitor { offer: client, rest } => {
-            agree(&mut connection, offer, &client)?;
+            agree(&mut connection, own.negotiate(&client))?;
             Request::Monitor { hello: ClientHello::decode_rest(client, rest)? }
         }
         Opening::Diagnosis { offer: client, rest } => {
-            agree(&mut connection, offer, &client)?;
+            agree(&mut connection, own.negotiate(&client))?;
             Request::Diagnosis { hello: ClientHello::decode_rest(client, rest)? }
+        }
+        Opening::Status { offer: client, rest } => {
+            agree(&mut connection, own.negotiate(&client))?;
+            Request::Status { hello: ClientHello::decode_rest(client, rest)? }
         }
         Opening::Peer(hello) => Request::Peer(hello),
         Opening::Verbs(hello) => Request::Verbs(hello),
@@ -277,9 +297,9 @@ fn ask(mut connection: Connection, offer: &Offer, deadline: Instant) -> Result<C
     Ok(Caller { request, connection })
 }
 
-/// The protocol version to talk, or a refusal that the caller has been told.
-fn agree(connection: &mut Connection, offer: &Offer, client: &Offer) -> Result<u16, AcceptError> {
-    negotiate(offer, client).map_err(|mismatch| {
+/// What both ends agree on, or a refusal that the caller has been told.
+fn agree(connection: &mut Connection, agreed: Result<u16, VersionMismatch>) -> Result<u16, AcceptError> {
+    agreed.map_err(|mismatch| {
         let refusal = Answer::Refused { text: mismatch.to_string().into() };
         // The caller may be gone already; the reason is reported either way.
         let _ = connection.send_handshake(|out| refusal.encode(out));
@@ -289,7 +309,7 @@ fn agree(connection: &mut Connection, offer: &Offer, client: &Offer) -> Result<u
 
 /// The server's end of the proofs. The caller's first message shows that it holds the secret that it comes
 /// with.
-fn authenticate(
+fn prove_key(
     mut clear: Connection,
     preface: &Preface,
     bytes: &[u8],
@@ -342,5 +362,5 @@ fn refuse(connection: &Connection, text: &str) {
     bytes.extend_from_slice(text.as_bytes());
     // The caller may be gone already; it is turned away either way.
     let _ = write(connection, &bytes);
-    causeway_connection::channel::end_after_last_words(connection.socket());
+    causeway_connection::channel::end_after_goodbye(connection.socket());
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use causeway_sync::{Parker, awake, threads};
+use causeway_sync::{Parker, spin, threads};
 use causeway_transport::{LinkError, SendMessages, Shared, count};
 use causeway_wire::compressed::{WORTH_COMPRESSING, compress};
 use causeway_wire::frame::{FrameHeader, FrameKind, HEADER_SIZE, MAX_MESSAGE};
@@ -29,7 +29,7 @@ const MAX_AGE: Duration = Duration::from_micros(30);
 /// Looks in vain after which the flusher parks: on many cores only after some milliseconds, since the call
 /// that wakes it pays for that.
 fn idle_looks() -> u32 {
-    if awake::between_work().is_zero() { 8 } else { 256 }
+    if spin::between_work().is_zero() { 8 } else { 256 }
 }
 
 /// A buffer that grew beyond this for one large message is given back.

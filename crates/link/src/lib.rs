@@ -10,40 +10,40 @@
 //! | [`link`]             | What does the owner of a link do with it?                                     |
 //! | `batch`              | When does an appended message leave, and in which order?                      |
 //! | `receiver`           | How do the peer's frames come in, and when is the peer gone?                  |
-//! | `reception`          | Who receives: the thread whose task it is, or one that waits?                 |
+//! | `inline_receive`     | Who receives: the thread whose task it is, or one that waits?                 |
 //! | `one_sided`          | What is moved without a copy, where network cards reach memory?               |
 //! | [`transports`]       | Which transports are there, what does each cost here, or why is it none?      |
 //! | [`transport_choice`] | Which transport does a user want, and why is another not in use?              |
-//! | [`between`]          | What carries copies between devices of two servers?                           |
+//! | [`inter_server`]     | What carries copies between devices of two servers?                           |
 //! | `handshake`          | How does a caller prove itself, and say what it wants?                        |
 //! | [`connect()`]        | How does a client get a session?                                              |
 //! | [`accept`]           | How does a server find out who is calling before it trusts a byte?            |
 
 pub mod accept;
 mod batch;
-pub mod between;
 mod connect;
 mod handshake;
+mod inline_receive;
+pub mod inter_server;
 pub mod link;
 mod one_sided;
 mod receiver;
-mod reception;
 pub mod transport_choice;
 pub mod transports;
 
 pub use causeway_transport::{
-    Awaited, Carriage, ChooseMemory, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse,
-    LinkError, LinkEvents, NotRegistered, Sending, Then, TransferError, TransportKind,
+    Awaited, ChooseMemory, Counters, DescriptorError, Destination, DeviceMemory, DeviceUse, LinkError,
+    LinkEvents, NotRegistered, OnComplete, Sending, TransferError, TransferOptions, TransportKind,
     staging::{Lease, Piece, Region, Span},
 };
 pub use connect::{
     PeerAddress, PeerLink, Session, check, check_choice, connect, connect_diagnosis, connect_monitor,
-    connect_over, connect_peer, describe_process,
+    connect_over, connect_peer, connect_status, describe_process,
 };
 pub use handshake::error::ConnectError;
 pub use handshake::options::ConnectOptions;
+pub use inline_receive::{InlineReceiver, SharedReceiver};
 pub use link::Link;
-pub use receiver::{Meanwhile, Receiver};
-pub use reception::{Guest, Reception};
+pub use receiver::{IdleHook, Receiver};
 pub use transport_choice::{Reason, TransportChoice};
 pub use transports::Upgrade;

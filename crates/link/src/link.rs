@@ -15,8 +15,8 @@ use causeway_connection::channel::Connection;
 use causeway_memory::SealedMemory;
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{
-    Address, Awaited, Carriage, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided,
-    Order, Parts, Sending, Shared, TransferError, TransportKind,
+    Address, Awaited, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided, Order, Parts,
+    Sending, Shared, TransferError, TransferOptions, TransportKind,
 };
 use causeway_wire::sequence::Sequencer;
 use parking_lot::Mutex;
@@ -122,16 +122,18 @@ impl Link {
     }
 
     /// Somebody begins to wait for what the peer will say or send. The thread that receives it is woken if it
-    /// sleeps, to be awake when it comes, which makes sense where it [looks](causeway_sync::awake) then; one
+    /// sleeps, to spin when it comes, which makes sense where it [spins](causeway_sync::spin) then; one
     /// that is about to sleep may be missed. Never blocks.
-    pub fn rouse(&self, awaited: Awaited) {
-        self.carried.memory.rouse(awaited);
+    pub fn wake_receiver(&self, awaited: Awaited) {
+        self.carried.memory.wake_receiver(awaited);
     }
 
     /// Sends a transfer and returns when the bytes have left the program's memory.
     pub fn send_transfer(&self, transfer: u64, bytes: &[u8]) -> Result<(), LinkError> {
         // SAFETY: the slice is readable until this returns.
-        unsafe { self.begin_transfer(transfer, bytes.as_ptr(), bytes.len(), Carriage::default())?.wait() }
+        unsafe {
+            self.begin_transfer(transfer, bytes.as_ptr(), bytes.len(), TransferOptions::default())?.wait()
+        }
     }
 
     /// Begins to send a transfer whose bytes are memory of the program.
@@ -144,31 +146,30 @@ impl Link {
         transfer: u64,
         bytes: *const u8,
         length: usize,
-        carriage: Carriage,
+        options: TransferOptions,
     ) -> Result<Sending, LinkError> {
-        let order = Order { transfer, start: Address(bytes), length, carriage, keeper: None };
+        let order = Order { transfer, start: Address(bytes), length, options, guard: None };
         // SAFETY: passed on to the caller.
         unsafe { self.carried.memory.send(&self.carried.shared, order) }
     }
 
-    /// Puts a transfer in line, to be sent when its turn comes, and returns at once where the transport can.
-    /// `keeper` keeps the memory as it is, so that it counts as steady; it is dropped, on some thread, when
+    /// Queues a transfer, to be sent when its turn comes, and returns at once where the transport can.
+    /// `guard` keeps the memory as it is, so that it counts as steady; it is dropped, on some thread, when
     /// the bytes are with the peer or the link has ended.
     ///
     /// # Safety
-    /// The memory must be readable until `keeper` has been dropped. Other threads may write to it; then
+    /// The memory must be readable until `guard` has been dropped. Other threads may write to it; then
     /// either value is sent.
     pub unsafe fn post_transfer(
         &self,
         transfer: u64,
         bytes: *const u8,
         length: usize,
-        carriage: Carriage,
-        keeper: impl Send + 'static,
+        options: TransferOptions,
+        guard: impl Send + 'static,
     ) -> Result<(), LinkError> {
-        let carriage = Carriage { steady: true, ..carriage };
-        let order =
-            Order { transfer, start: Address(bytes), length, carriage, keeper: Some(Box::new(keeper)) };
+        let options = TransferOptions { steady: true, ..options };
+        let order = Order { transfer, start: Address(bytes), length, options, guard: Some(Box::new(guard)) };
         // SAFETY: passed on to the caller.
         unsafe { self.carried.memory.send(&self.carried.shared, order) }.map(drop)
     }
@@ -229,8 +230,8 @@ impl Link {
     }
 
     /// Gives up a transfer of the peer. When this returns nothing writes to its destination any more, and
-    /// its callback has run. Waits for a chunk that is being received. Not to be called in a destination's
-    /// callback.
+    /// its callback has run, or is about to on the thread that has received the last of it. Waits for a chunk
+    /// that is being received. Not to be called in a destination's callback.
     pub fn cancel_transfer(&self, transfer: u64) {
         self.carried.shared.transfers().cancel(transfer);
     }

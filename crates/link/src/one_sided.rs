@@ -1,13 +1,13 @@
 //! What is moved without a copy, where network cards reach memory by themselves?
 //!
 //! See [`causeway_transport::OneSided`]. On a link without such cards nothing is registered, so that nothing
-//! is lent.
+//! is exposed.
 
 use std::os::fd::BorrowedFd;
 
 use causeway_transport::staging::Piece;
-use causeway_transport::{DeviceMemory, DeviceUse, LinkError, NotRegistered, Then};
-use causeway_wire::lent::LentMemory;
+use causeway_transport::{DeviceMemory, DeviceUse, LinkError, NotRegistered, OnComplete};
+use causeway_wire::remote_region::RemoteRegion;
 
 use crate::link::Link;
 
@@ -21,19 +21,20 @@ impl Link {
         self.cards().is_some()
     }
 
-    /// Makes memory of the program known to the card: transfers from it are not copied, and it can be lent.
+    /// Makes memory of the program known to the card: transfers from it are not copied, and it can be
+    /// exposed.
     ///
     /// # Safety
     /// The memory must stay mapped until it has been [forgotten](Self::forget) or the link has been dropped,
-    /// and nobody may rely on its bytes while it is lent to be written.
+    /// and nobody may rely on its bytes while it is exposed for writing.
     pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), NotRegistered> {
         let cards = self.cards().ok_or(NotRegistered::NoCard(self.kind()))?;
         // SAFETY: as this function demands.
         unsafe { cards.register(start, length) }
     }
 
-    /// The card does not reach the memory any more that was registered from here on. Nothing may be lent of
-    /// it, or on its way.
+    /// The card does not reach the memory any more that was registered from here on. Nothing may be exposed
+    /// of it, or on its way.
     pub fn forget(&self, start: *mut u8) {
         if let Some(cards) = self.cards() {
             cards.forget(start);
@@ -68,60 +69,60 @@ impl Link {
         self.cards().is_some_and(|cards| cards.knows(start, length))
     }
 
-    /// Lends memory for a transfer that the peer will put there; nothing where it is not registered.
-    pub fn lend(&self, start: *const u8, length: usize) -> Option<LentMemory> {
-        self.cards()?.lend(start, length)
+    /// Exposes memory for a transfer that the peer will put there; nothing where it is not registered.
+    pub fn expose_for_write(&self, start: *const u8, length: usize) -> Option<RemoteRegion> {
+        self.cards()?.expose_for_write(start, length)
     }
 
-    /// Lends memory to the peer, which reads it; nothing where it is not registered. `keeper` keeps the bytes
-    /// as they are, and is dropped when the peer has read them or the link has ended.
-    pub fn lend_to_read(
+    /// Exposes memory to the peer, which reads it; nothing where it is not registered. `guard` keeps the
+    /// bytes as they are, and is dropped when the peer has read them or the link has ended.
+    pub fn expose_for_read(
         &self,
         start: *const u8,
         length: usize,
-        keeper: impl Send + 'static,
-    ) -> Option<LentMemory> {
-        self.cards()?.lend_to_read(start, length, Box::new(keeper))
+        guard: impl Send + 'static,
+    ) -> Option<RemoteRegion> {
+        self.cards()?.expose_for_read(start, length, Box::new(guard))
     }
 
-    /// Lends device memory to the peer, which reads it; nothing where the bytes do not lie in that memory.
-    /// The memory must have been registered for that. `keeper` is as above.
-    pub fn lend_device(
+    /// Exposes device memory to the peer, which reads it; nothing where the bytes do not lie in that memory.
+    /// The memory must have been registered for that. `guard` is as above.
+    pub fn expose_device(
         &self,
         memory: &DeviceMemory,
         address: u64,
         length: usize,
-        keeper: impl Send + 'static,
-    ) -> Option<LentMemory> {
+        guard: impl Send + 'static,
+    ) -> Option<RemoteRegion> {
         memory.slice(address, length)?;
-        Some(self.cards()?.lend_device(memory, address, length, Box::new(keeper)))
+        Some(self.cards()?.expose_device(memory, address, length, Box::new(guard)))
     }
 
-    /// Takes memory back that was lent to be read, because the peer will never hear of it.
-    pub fn recall(&self, memory: LentMemory) {
+    /// Takes memory back that was exposed for reading, because the peer will never hear of it.
+    pub fn recall(&self, memory: RemoteRegion) {
         if let Some(cards) = self.cards() {
             cards.recall(memory);
         }
     }
 
-    /// Lends a filled piece to the peer, which reads it where it lies; it is given back where the transport
+    /// Exposes a filled piece to the peer, which reads it where it lies; it is given back where the transport
     /// has no cards.
-    pub fn lend_piece(&self, piece: Piece) -> Result<LentMemory, Piece> {
+    pub fn expose_piece(&self, piece: Piece) -> Result<RemoteRegion, Piece> {
         match self.cards() {
-            Some(cards) => Ok(cards.lend_piece(piece)),
+            Some(cards) => Ok(cards.expose_piece(piece)),
             None => Err(piece),
         }
     }
 
-    /// Reads memory that the peer has lent into device memory, and gives it back. The bytes must be free to
-    /// be written until `then` has run, which gets an error where they do not lie in that memory.
+    /// Reads memory that the peer has exposed into device memory, and gives it back. The bytes must be free
+    /// to be written until `then` has run, which gets an error where they do not lie in that memory.
     pub fn read_to_device(
         &self,
-        from: LentMemory,
+        from: RemoteRegion,
         into: &DeviceMemory,
         address: u64,
         length: usize,
-        then: Then,
+        then: OnComplete,
     ) {
         match (self.cards(), into.slice(address, length)) {
             (Some(cards), Some(slice)) => cards.read_to_device(self.shared(), from, slice, into.held(then)),
@@ -129,13 +130,14 @@ impl Link {
         }
     }
 
-    /// Reads memory that the peer has lent to where no card can write; it is not given back by that. Blocks.
+    /// Reads memory that the peer has exposed to where no card can write; it is not given back by that.
+    /// Blocks.
     ///
     /// # Safety
     /// `length` bytes must be writable at `into`.
     pub unsafe fn read_to_host(
         &self,
-        from: LentMemory,
+        from: RemoteRegion,
         into: *mut u8,
         length: usize,
     ) -> Result<(), LinkError> {
@@ -144,14 +146,14 @@ impl Link {
         unsafe { cards.read_to_host(self.shared(), from, into, length) }
     }
 
-    /// Gives memory back that the peer has lent to be read.
-    pub fn decline(&self, memory: LentMemory) {
+    /// Gives memory back that the peer has exposed for reading.
+    pub fn decline(&self, memory: RemoteRegion) {
         if let Some(cards) = self.cards() {
             cards.decline(memory);
         }
     }
 
-    /// Writes a whole transfer from device memory to memory that the peer has lent for it. The bytes must
+    /// Writes a whole transfer from device memory to memory that the peer has exposed for it. The bytes must
     /// stay as they are until `then` has run, which gets an error where they do not lie in that memory.
     pub fn put_from_device(
         &self,
@@ -159,8 +161,8 @@ impl Link {
         from: &DeviceMemory,
         address: u64,
         length: usize,
-        to: LentMemory,
-        then: Then,
+        to: RemoteRegion,
+        then: OnComplete,
     ) {
         match (self.cards(), from.slice(address, length)) {
             (Some(cards), Some(slice)) => {
@@ -179,7 +181,7 @@ impl Link {
         from: &DeviceMemory,
         address: u64,
         piece: Piece,
-        then: Then,
+        then: OnComplete,
     ) {
         match (self.cards(), from.slice(address, piece.len())) {
             (Some(cards), Some(slice)) => {
@@ -189,8 +191,8 @@ impl Link {
         }
     }
 
-    /// Writes a filled piece of this link to memory that the peer has lent for its transfer.
-    pub fn put_piece(&self, transfer: u64, piece: Piece, to: LentMemory) -> Result<(), LinkError> {
+    /// Writes a filled piece of this link to memory that the peer has exposed for its transfer.
+    pub fn put_piece(&self, transfer: u64, piece: Piece, to: RemoteRegion) -> Result<(), LinkError> {
         self.shared().check()?;
         let cards = self.cards().ok_or_else(|| self.cannot())?;
         cards.put_piece(self.shared(), transfer, piece, to);

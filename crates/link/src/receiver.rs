@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use causeway_sync::awake::{self, Looking};
+use causeway_sync::spin::{self, BusyPoll};
 use causeway_transport::{Carrier, LinkError, ReceiveMessages, Shared, count};
 use causeway_wire::compressed::decompress;
 use causeway_wire::frame::{Frame, FrameKind, FrameReader, MAX_BODY};
@@ -15,13 +15,13 @@ const SPINS_IN_VAIN: u32 = 8;
 /// How often it is then tried: once in so many calls.
 const TRY_AGAIN_EVERY: u32 = 32;
 
-/// What a receiving thread does while nothing comes, and for how long it stays awake.
-pub trait Meanwhile {
-    /// Whether somebody waits for what is to come. If so, it is worth staying awake for; otherwise only as
+/// What a receiving thread does while nothing comes, and for how long it spins.
+pub trait IdleHook {
+    /// Whether somebody waits for what is to come. If so, it is worth spinning for; otherwise only as
     /// far as it has paid lately.
     fn is_waited_for(&self) -> bool;
-    /// Looks once for what else this thread has to see to.
-    fn look(&mut self) {}
+    /// Polls once for what else this thread has to see to.
+    fn poll(&mut self) {}
     /// The thread turns to what has come, and comes back afterwards.
     fn turn_away(&mut self) {}
     /// Runs `sleep`, in which the thread sleeps. What it does in there, it does in between two sleeps: it
@@ -82,37 +82,37 @@ impl Receiver {
         Ok(self.at_hand())
     }
 
-    /// Like [`recv`](Self::recv), but looks for [a while](awake) without sleeping first, and does something
-    /// else between two looks. Where that has not helped lately it is mostly left out, unless somebody waits.
-    pub fn recv_meanwhile<M: Meanwhile>(&mut self, meanwhile: &mut M) -> Result<&[u8], LinkError> {
-        self.recv_or_give_way(meanwhile, || false)?;
+    /// Like [`recv`](Self::recv), but polls for [a while](spin) without sleeping first, and does something
+    /// else between two polls. Where that has not helped lately it is mostly left out, unless somebody waits.
+    pub fn recv_with_hook<M: IdleHook>(&mut self, hook: &mut M) -> Result<&[u8], LinkError> {
+        self.recv_or_yield(hook, || false)?;
         Ok(self.at_hand())
     }
 
-    /// The same, but it returns nothing when `gives_way` says, while this thread is awake, that somebody else
+    /// The same, but it returns nothing when `yields` says, while this thread spins, that somebody else
     /// is to receive.
-    pub fn recv_or_give_way<M: Meanwhile>(
+    pub fn recv_or_yield<M: IdleHook>(
         &mut self,
-        meanwhile: &mut M,
-        gives_way: impl Fn() -> bool,
+        hook: &mut M,
+        yields: impl Fn() -> bool,
     ) -> Result<Option<&[u8]>, LinkError> {
         let mut next = self.begin();
         while let Ok(false) = next {
-            next = match self.receive_awake(meanwhile, &gives_way) {
-                Ok(Looked::Found) => self.take_frame(),
-                Ok(Looked::PollBackoff) => {
-                    meanwhile.asleep(|| self.receive_asleep()).and_then(|()| self.take_frame())
+            next = match self.receive_polling(hook, &yields) {
+                Ok(PollResult::Found) => self.take_frame(),
+                Ok(PollResult::PollBackoff) => {
+                    hook.asleep(|| self.receive_asleep()).and_then(|()| self.take_frame())
                 }
-                Ok(Looked::GivesWay) => break,
+                Ok(PollResult::Yield) => break,
                 Err(error) => Err(error),
             }
         }
-        meanwhile.turn_away();
+        hook.turn_away();
         Ok(self.or_lose(next)?.then(|| self.at_hand()))
     }
 
-    /// Looks once: the body of the next frame, if it has come. The frame before counts as dealt with then.
-    pub fn look(&mut self) -> Result<Option<&[u8]>, LinkError> {
+    /// Polls once: the body of the next frame, if it has come. The frame before counts as dealt with then.
+    pub fn poll(&mut self) -> Result<Option<&[u8]>, LinkError> {
         let mut next = self.begin();
         if let Ok(false) = next {
             next = match self.receive_now() {
@@ -175,49 +175,49 @@ impl Receiver {
         Ok(count > 0)
     }
 
-    /// Looks for bytes and does something else in between.
-    fn receive_awake(
+    /// Polls for bytes and does something else in between.
+    fn receive_polling(
         &mut self,
-        meanwhile: &mut impl Meanwhile,
-        gives_way: impl Fn() -> bool,
-    ) -> Result<Looked, LinkError> {
-        if gives_way() {
-            return Ok(Looked::GivesWay);
+        hook: &mut impl IdleHook,
+        yields: impl Fn() -> bool,
+    ) -> Result<PollResult, LinkError> {
+        if yields() {
+            return Ok(PollResult::Yield);
         }
-        let (short, long) = (awake::between_commands(), awake::while_waited_for());
+        let (short, long) = (spin::between_commands(), spin::while_waited_for());
         let often_in_vain =
             self.spins_in_vain > SPINS_IN_VAIN && !self.spins_in_vain.is_multiple_of(TRY_AGAIN_EVERY);
-        if long.is_zero() || often_in_vain && !meanwhile.is_waited_for() {
+        if long.is_zero() || often_in_vain && !hook.is_waited_for() {
             self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
-            return Ok(Looked::PollBackoff);
+            return Ok(PollResult::PollBackoff);
         }
-        let mut looking = Looking::new();
+        let mut polling = BusyPoll::new();
         loop {
             if self.receive_now()? {
-                return Ok(Looked::Found);
+                return Ok(PollResult::Found);
             }
-            if gives_way() {
-                return Ok(Looked::GivesWay);
+            if yields() {
+                return Ok(PollResult::Yield);
             }
-            meanwhile.look();
-            let waited = looking.pause();
-            if waited >= short && (waited >= long || !meanwhile.is_waited_for()) {
+            hook.poll();
+            let waited = polling.pause();
+            if waited >= short && (waited >= long || !hook.is_waited_for()) {
                 break;
             }
         }
         self.spins_in_vain = self.spins_in_vain.wrapping_add(1);
-        Ok(Looked::PollBackoff)
+        Ok(PollResult::PollBackoff)
     }
 }
 
-/// What came of looking for bytes.
-enum Looked {
+/// What came of polling for bytes.
+enum PollResult {
     /// Some have come.
     Found,
     /// None have.
     PollBackoff,
-    /// Somebody else is to look.
-    GivesWay,
+    /// Somebody else is to poll.
+    Yield,
 }
 
 impl Drop for Receiver {

@@ -11,38 +11,38 @@ use std::time::Duration;
 use causeway_access::{Key, Target};
 use causeway_connection::channel::{Connection, handshake_frame};
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
-use causeway_link::accept::{AcceptError, Patience, Request, greet, greet_local};
+use causeway_link::accept::{AcceptError, HandshakeTimeouts, Request, authenticate, authenticate_local};
 use causeway_link::{ConnectError, ConnectOptions, connect, describe_process};
 use causeway_wire::handshake::{
     JoinHello, LaneToken, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SessionId,
 };
-use common::{FINGERPRINT, door, local_socket, offer, target};
+use common::{COMMANDS, door, local_socket, target, version};
 
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Greets one caller over TCP; `clear` is whether one may ask for a link in the clear.
-fn greet_one(key: Option<Key>, clear: bool) -> (TcpListener, impl FnOnce() -> Greeted) {
+fn authenticate_one(key: Option<Key>, clear: bool) -> (TcpListener, impl FnOnce() -> Greeted) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let own = listener.try_clone().unwrap();
-    let greeting = move || {
+    let listening = listener.try_clone().unwrap();
+    let accepting = move || {
         std::thread::spawn(move || {
-            let offer = offer();
-            let door = causeway_link::accept::AcceptPolicy { clear, ..door(key.as_ref(), &offer, PATIENCE) };
-            greet(own.accept().unwrap().0, &door, |_| None).map(|caller| caller.request)
+            let own = version();
+            let door = causeway_link::accept::AcceptPolicy { clear, ..door(key.as_ref(), &own, PATIENCE) };
+            authenticate(listening.accept().unwrap().0, &door, |_| None).map(|caller| caller.request)
         })
     };
-    (listener, greeting)
+    (listener, accepting)
 }
 
 type Greeted = JoinHandle<Result<Request, AcceptError>>;
 
 /// What becomes of a client that asks for a session: what it is told, and what the server notes.
 fn ask(protection: Protection, theirs: Option<&Key>, key: Option<Key>, clear: bool) -> (String, AcceptError) {
-    let (listener, greeting) = greet_one(key, clear);
-    let greeted = greeting();
+    let (listener, accepting) = authenticate_one(key, clear);
+    let accepted = accepting();
     let server = target(listener.local_addr().unwrap(), protection, theirs);
-    let told = connect(&server, describe_process(FINGERPRINT, Vec::new()), &ConnectOptions::default());
-    (told.expect_err("it is refused").to_string(), greeted.join().unwrap().expect_err("it is turned away"))
+    let told = connect(&server, describe_process(COMMANDS, Vec::new()), &ConnectOptions::default());
+    (told.expect_err("it is refused").to_string(), accepted.join().unwrap().expect_err("it is turned away"))
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn both_ends_must_want_the_same_protection() {
 fn without_the_key_nothing_is_sent() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = target(listener.local_addr().unwrap(), Protection::Encrypted, None);
-    let told = connect(&server, describe_process(FINGERPRINT, Vec::new()), &ConnectOptions::default());
+    let told = connect(&server, describe_process(COMMANDS, Vec::new()), &ConnectOptions::default());
     assert!(matches!(&told, Err(ConnectError::NoKey { .. })), "{told:?}");
     let mut said = Vec::new();
     listener.accept().unwrap().0.read_to_end(&mut said).unwrap();
@@ -83,7 +83,7 @@ fn words_of_client(key: &Key, stream: &mut TcpStream) -> Vec<u8> {
     handshake.read(answer.last_chunk().unwrap()).unwrap();
     let keys = handshake.finish(true);
     let mut connection = Connection::new(stream.try_clone().unwrap(), Some(keys));
-    let hello = describe_process(FINGERPRINT, Vec::new());
+    let hello = describe_process(COMMANDS, Vec::new());
     connection.send_handshake(|out| Opening::encode_session(&hello, out)).unwrap();
     first
 }
@@ -92,42 +92,42 @@ fn words_of_client(key: &Key, stream: &mut TcpStream) -> Vec<u8> {
 #[test]
 fn a_proof_cannot_be_used_again() {
     let key = Key::generate();
-    let (listener, greeting) = greet_one(Some(key.clone()), true);
-    let greeted = greeting();
+    let (listener, accepting) = authenticate_one(Some(key.clone()), true);
+    let accepted = accepting();
     let mut honest = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let overheard = words_of_client(&key, &mut honest);
-    assert!(matches!(greeted.join().unwrap(), Ok(Request::Session { .. })));
+    assert!(matches!(accepted.join().unwrap(), Ok(Request::Session { .. })));
 
-    let (listener, greeting) = greet_one(Some(key), true);
-    let greeted = greeting();
+    let (listener, accepting) = authenticate_one(Some(key), true);
+    let accepted = accepting();
     let mut thief = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let hello = describe_process(FINGERPRINT, Vec::new());
+    let hello = describe_process(COMMANDS, Vec::new());
     let request = handshake_frame(|out| Opening::encode_session(&hello, out));
     thief.write_all(&[overheard, request].concat()).unwrap();
-    let turned_away = greeted.join().unwrap();
+    let turned_away = accepted.join().unwrap();
     assert!(turned_away.is_err(), "{turned_away:?}");
 }
 
 /// What is said at a Unix socket by somebody whom the kernel's word makes trusted or not.
 fn ask_at_socket(trusted: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Request, AcceptError> {
     let (listener, name) = local_socket();
-    let greeted = std::thread::spawn(move || {
-        let patience = Patience { proof: PATIENCE, request: PATIENCE };
-        let greeted = greet_local(listener.accept().unwrap().0, trusted, &offer(), patience);
-        greeted.map(|caller| caller.request)
+    let accepted = std::thread::spawn(move || {
+        let timeouts = HandshakeTimeouts { proof: PATIENCE, request: PATIENCE };
+        let accepted = authenticate_local(listener.accept().unwrap().0, trusted, &version(), timeouts);
+        accepted.map(|caller| caller.request)
     });
     let server = Target::unix(format!("@{name}"));
     let mut stream = causeway_connection::dial_here(&server.endpoint, PATIENCE).unwrap();
     let preface = Preface::by_key(Protection::Unprotected).to_bytes();
     stream.write_all(&[preface.to_vec(), handshake_frame(encode)].concat()).unwrap();
-    let outcome = greeted.join().unwrap();
+    let outcome = accepted.join().unwrap();
     drop(OwnedFd::from(stream));
     outcome
 }
 
 #[test]
 fn at_a_socket_of_the_host_strangers_get_what_they_can_prove() {
-    let hello = describe_process(FINGERPRINT, Vec::new());
+    let hello = describe_process(COMMANDS, Vec::new());
     for trusted in [true, false] {
         let session = ask_at_socket(trusted, |out| Opening::encode_session(&hello, out));
         assert_eq!(matches!(session, Ok(Request::Session { .. })), trusted, "{session:?}");

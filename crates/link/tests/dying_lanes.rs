@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use causeway_access::Key;
 use causeway_link::{
-    Carriage, ConnectOptions, Destination, LinkError, TransferError, connect, describe_process,
+    ConnectOptions, Destination, LinkError, TransferError, TransferOptions, connect, describe_process,
 };
 use causeway_wire::handshake::Protection;
-use common::{FINGERPRINT, Pair, events, listen, pattern, target};
+use common::{COMMANDS, Pair, events, listen, pattern, target};
 use crossbeam_channel::unbounded;
 
 /// How many bytes each lane carries to the server and back before it is cut.
@@ -62,7 +62,7 @@ fn forward(mut from: &TcpStream, mut to: &TcpStream, mut limit: usize) {
 fn relayed_pair(limits: Limits, protection: Protection) -> Pair {
     let key = protection.needs_key().then(Key::generate);
     let (server, sessions, _) = listen(key.clone());
-    let mut hello = describe_process(FINGERPRINT, Vec::new());
+    let mut hello = describe_process(COMMANDS, Vec::new());
     hello.lanes = limits.len() as u32;
     let through = relay(server, limits);
     let client =
@@ -93,16 +93,20 @@ fn every_transfer_arrives(limits: Limits, protection: Protection) {
     std::thread::scope(|scope| {
         for (number, bytes) in (0..).zip(&bytes) {
             let (link, worker, kept) = (&client.link, &worker, &kept);
-            let carriage =
-                Carriage { flow: number % 3, lanes: 3, steady: number % 4 < 2, ..Carriage::default() };
+            let options = TransferOptions {
+                flow: number % 3,
+                lanes: 3,
+                steady: number % 4 < 2,
+                ..TransferOptions::default()
+            };
             scope.spawn(move || {
-                // SAFETY: `bytes` outlives the test, which waits for the keepers.
+                // SAFETY: `bytes` outlives the test, which waits for the guards.
                 let post = |link: &causeway_link::Link| unsafe {
-                    link.post_transfer(number, bytes.as_ptr(), bytes.len(), carriage, Arc::clone(kept))
+                    link.post_transfer(number, bytes.as_ptr(), bytes.len(), options, Arc::clone(kept))
                 };
                 // SAFETY: `bytes` outlives what is begun.
                 let begin = |link: &causeway_link::Link| unsafe {
-                    link.begin_transfer(number, bytes.as_ptr(), bytes.len(), carriage)
+                    link.begin_transfer(number, bytes.as_ptr(), bytes.len(), options)
                 };
                 let (waited, posted) = if number % 2 == 0 { (link, worker) } else { (worker, link) };
                 post(posted).unwrap();

@@ -8,7 +8,7 @@ use causeway_access::Key;
 use causeway_connection::exchange::ExchangeError;
 use causeway_link::{ConnectOptions, connect_monitor, describe_process};
 use causeway_wire::handshake::Protection;
-use common::{FINGERPRINT, listen, pattern, target};
+use common::{COMMANDS, listen, pattern, target};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -17,7 +17,7 @@ fn questions_of_every_length_are_answered_with_and_without_a_key() {
     for protection in [Protection::Unprotected, Protection::Authenticated, Protection::Encrypted] {
         let key = protection.needs_key().then(Key::generate);
         let (address, _sessions, _) = listen(key.clone());
-        let hello = describe_process(FINGERPRINT, Vec::new());
+        let hello = describe_process(COMMANDS, Vec::new());
         let server = target(address, protection, key.as_ref());
         let mut exchange = connect_monitor(&server, &hello, &ConnectOptions::default()).unwrap();
         for length in [0, 1, 1000, 3_000_000] {

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use causeway_link::accept::{Patience, Request, greet, greet_local};
+use causeway_link::accept::{HandshakeTimeouts, Request, authenticate, authenticate_local};
 use causeway_link::{
     ConnectError, ConnectOptions, Destination, Link, LinkError, TransportChoice, TransportKind, connect,
     describe_process,
@@ -17,11 +17,12 @@ use causeway_memory::SealedMemory;
 use causeway_transport::slots::{SLOT, STAGING_LIMITS};
 use causeway_transport_shm::layout::{Layout, RING};
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneToken, Locality, Protection, SessionId, SharedMemory, Welcome};
+use causeway_wire::handshake::{
+    Abilities, Answer, LaneToken, Locality, Protection, SessionId, SharedMemory, Welcome,
+};
 use causeway_wire::message::ClientMessage;
 use common::{
-    FINGERPRINT, Joint, Pair, SCARCE_SHM, SHM, events, events_with, local_socket, offer, pair, pattern,
-    target,
+    COMMANDS, Joint, Pair, SCARCE_SHM, SHM, events, events_with, local_socket, pair, pattern, target, version,
 };
 use crossbeam_channel::unbounded;
 
@@ -225,9 +226,10 @@ fn half_hearted(
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
-        let offer = offer();
+        let own = version();
         let caller =
-            greet(listener.accept().unwrap().0, &common::door(None, &offer, PATIENCE), |_| None).unwrap();
+            authenticate(listener.accept().unwrap().0, &common::door(None, &own, PATIENCE), |_| None)
+                .unwrap();
         let Request::Session { version, hello } = caller.request else { panic!("it wants a session") };
         let (local, name) = local_socket();
         let welcome = Answer::Welcome(Welcome {
@@ -237,12 +239,13 @@ fn half_hearted(
             lanes: hello.lanes,
             release: "0.1.0".into(),
             locality: Locality { boot_id: String::new(), sockets: vec![format!("@{name}")] },
+            abilities: Abilities::ours(&COMMANDS),
             snapshot: Vec::new(),
         });
         let mut connection = caller.connection;
         connection.send_handshake(|out| welcome.encode(out)).unwrap();
-        let patience = Patience { proof: PATIENCE, request: PATIENCE };
-        join(greet_local(local.accept().unwrap().0, false, &offer, patience).unwrap().connection);
+        let timeouts = HandshakeTimeouts { proof: PATIENCE, request: PATIENCE };
+        join(authenticate_local(local.accept().unwrap().0, false, &own, timeouts).unwrap().connection);
         let (_link, mut receiver) = Link::accepted(connection).unwrap();
         while receiver.recv().is_ok() {}
     });
@@ -278,7 +281,7 @@ fn where_memory_cannot_be_shared_the_session_goes_on_over_tcp_and_says_why() {
             let options = ConnectOptions { via: choice, ..ConnectOptions::default() };
             let connected = connect(
                 &target(address, Protection::Unprotected, None),
-                describe_process(FINGERPRINT, Vec::new()),
+                describe_process(COMMANDS, Vec::new()),
                 &options,
             );
             match (choice, connected) {

@@ -7,7 +7,7 @@ use causeway_access::{Key, Target};
 use causeway_connection::channel::Connection;
 use causeway_connection::dial_here;
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
-use causeway_link::accept::{AcceptError, Caller, Request, greet};
+use causeway_link::accept::{AcceptError, Caller, Request, authenticate};
 use causeway_link::{
     ConnectError, ConnectOptions, PeerAddress, TransportChoice, TransportKind, connect_peer,
 };
@@ -22,24 +22,24 @@ use std::time::Duration;
 
 const TICKET: LaneToken = LaneToken([7; 32]);
 
-/// A server that greets one caller, and takes it in if it comes with a ticket.
-fn greet_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, AcceptError>>) {
+/// A server that authenticates one caller, and takes it in if it comes with a ticket.
+fn authenticate_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, AcceptError>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let protection = if key.is_some() { Protection::Encrypted } else { Protection::Unprotected };
     let target = common::target(address, protection, key.as_ref());
-    let greeted = std::thread::spawn(move || {
+    let accepted = std::thread::spawn(move || {
         let stream = listener.accept().unwrap().0;
-        let offer = common::offer();
-        let door = common::door(key.as_ref(), &offer, Duration::from_secs(5));
-        let caller = greet(stream, &door, |id| (id == ticket_id(&TICKET)).then_some(TICKET))?;
+        let own = common::version();
+        let door = common::door(key.as_ref(), &own, Duration::from_secs(5));
+        let caller = authenticate(stream, &door, |id| (id == ticket_id(&TICKET)).then_some(TICKET))?;
         let Caller { request, mut connection } = caller;
         if matches!(request, Request::Peer(_)) {
             connection.send_handshake(|out| Answer::LaneReady.encode(out)).unwrap();
         }
         Ok(request)
     });
-    (target, greeted)
+    (target, accepted)
 }
 
 fn at(target: Target) -> PeerAddress {
@@ -49,14 +49,14 @@ fn at(target: Target) -> PeerAddress {
 #[test]
 fn a_ticket_leads_to_its_session_with_and_without_a_key() {
     for key in [None, Some(Key::generate())] {
-        let (target, greeted) = greet_one(key);
+        let (target, accepted) = authenticate_one(key);
         // The key itself is not needed.
         let known = at(Target { key: None, ..target });
         let session = SessionId([3; 16]);
         let options =
             ConnectOptions { via: TransportChoice::Only(TransportKind::Tcp), ..ConnectOptions::default() };
         let way = connect_peer(&known, session, TICKET, &options).expect("the ticket is right");
-        let request = greeted.join().unwrap().expect("it is taken in");
+        let request = accepted.join().unwrap().expect("it is taken in");
         let expected = PeerHello { session, ticket: TICKET, connection: 0 };
         assert!(matches!(request, Request::Peer(hello) if hello == expected));
         way.link.close();
@@ -65,25 +65,25 @@ fn a_ticket_leads_to_its_session_with_and_without_a_key() {
 
 #[test]
 fn a_wrong_ticket_is_turned_away_where_there_is_a_key() {
-    let (target, greeted) = greet_one(Some(Key::generate()));
+    let (target, accepted) = authenticate_one(Some(Key::generate()));
     let wrong = LaneToken([8; 32]);
     let refused = connect_peer(&at(target), SessionId([3; 16]), wrong, &ConnectOptions::default());
     assert!(matches!(refused, Err(ConnectError::Refused { .. })), "{refused:?}");
-    assert!(matches!(greeted.join().unwrap(), Err(AcceptError::WrongKey(_))));
+    assert!(matches!(accepted.join().unwrap(), Err(AcceptError::WrongKey(_))));
 }
 
 #[test]
 fn a_ticket_in_the_keys_place_opens_no_session() {
-    let (target, greeted) = greet_one(Some(Key::generate()));
+    let (target, accepted) = authenticate_one(Some(Key::generate()));
     let thief = Target { key: Some(Key::of_ticket(&TICKET)), ..target };
-    let hello = causeway_link::describe_process(1, Vec::new());
+    let hello = causeway_link::describe_process(common::COMMANDS, Vec::new());
     assert!(causeway_link::connect(&thief, hello, &ConnectOptions::default()).is_err());
-    assert!(matches!(greeted.join().unwrap(), Err(AcceptError::WrongKey(_))));
+    assert!(matches!(accepted.join().unwrap(), Err(AcceptError::WrongKey(_))));
 }
 
 #[test]
 fn whoever_comes_with_a_ticket_gets_no_session() {
-    let (target, greeted) = greet_one(Some(Key::generate()));
+    let (target, accepted) = authenticate_one(Some(Key::generate()));
     let mut stream = dial_here(&target.endpoint, Duration::from_secs(5)).unwrap();
     let preface = Preface { protection: Protection::Encrypted, secret: Secret::Ticket }.to_bytes();
     let mut handshake = Handshake::client(&Key::of_ticket(&TICKET), &preface);
@@ -92,7 +92,7 @@ fn whoever_comes_with_a_ticket_gets_no_session() {
     stream.read_exact(&mut answer).unwrap();
     handshake.read(answer.last_chunk().unwrap()).unwrap();
     let mut connection = Connection::new(stream, Some(handshake.finish(false)));
-    let hello = causeway_link::describe_process(common::FINGERPRINT, Vec::new());
+    let hello = causeway_link::describe_process(common::COMMANDS, Vec::new());
     connection.send_handshake(|out| Opening::encode_session(&hello, out)).unwrap();
-    assert!(matches!(greeted.join().unwrap(), Err(AcceptError::NotForTickets)));
+    assert!(matches!(accepted.join().unwrap(), Err(AcceptError::NotForTickets)));
 }

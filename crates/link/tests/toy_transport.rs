@@ -9,42 +9,36 @@ use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
 use causeway_connection::channel::{Connection, shut_down};
-use causeway_link::accept::{Request, greet};
+use causeway_link::accept::{Request, authenticate};
 use causeway_link::transports::{Cost, Dialling, NotJoined, TRANSPORTS, Transport};
 use causeway_link::{
     Awaited, ConnectError, ConnectOptions, Destination, Link, LinkError, Receiver, Sending, Session,
     TransportChoice, TransportKind, connect_over, describe_process,
 };
-use causeway_transport::{Memory, Order, Parts, Place, ReceiveMessages, SendMessages, Shared, count};
+use causeway_sync::Monitor;
+use causeway_transport::{
+    ChunkDestination, Memory, Order, Parts, ReceiveMessages, SendMessages, Shared, count,
+};
 use causeway_wire::chunk::ChunkHeader;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, LaneToken, Locality, Protection, SessionId, Welcome};
-use common::{FINGERPRINT, Reports, door, events, offer, pattern, target};
+use causeway_wire::handshake::{Abilities, Answer, LaneToken, Locality, Protection, SessionId, Welcome};
+use common::{COMMANDS, Reports, door, events, pattern, target, version};
 use crossbeam_channel::{Receiver as Queue, Sender, bounded, unbounded};
-use parking_lot::{Condvar, Mutex};
 
 const KIND: TransportKind = TransportKind::Other("toy");
 
 /// Bytes of one direction, and whether the wire has ended.
 #[derive(Default)]
 struct Direction {
-    state: Mutex<(VecDeque<u8>, bool)>,
-    changed: Condvar,
-}
-
-impl Direction {
-    fn end(&self) {
-        self.state.lock().1 = true;
-        self.changed.notify_all();
-    }
+    bytes: VecDeque<u8>,
+    has_ended: bool,
 }
 
 /// What joins the two ends: both directions, and the link of each end once its owner has started it.
 #[derive(Default)]
 struct Wire {
-    directions: [Direction; 2],
-    links: Mutex<[Weak<Shared>; 2]>,
-    started: Condvar,
+    directions: [Monitor<Direction>; 2],
+    links: Monitor<[Weak<Shared>; 2]>,
 }
 
 /// One end of it, of which the other one is `1 - side`.
@@ -56,30 +50,27 @@ struct End {
 
 impl SendMessages for End {
     fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
-        let Direction { state, changed } = &self.wire.directions[self.side];
-        let mut state = state.lock();
-        if state.1 {
-            return Err(LinkError::PeerGone);
-        }
-        state.0.extend(bytes);
-        changed.notify_all();
-        Ok(())
+        self.wire.directions[self.side].change(|direction| {
+            if direction.has_ended {
+                return Err(LinkError::PeerGone);
+            }
+            direction.bytes.extend(bytes);
+            Ok(())
+        })
     }
 }
 
 impl ReceiveMessages for End {
     fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
-        let Direction { state, changed } = &self.wire.directions[1 - self.side];
-        let mut state = state.lock();
-        while wait && state.0.is_empty() && !state.1 {
-            changed.wait(&mut state);
-        }
-        if state.0.is_empty() && state.1 {
-            return Err(LinkError::PeerGone);
-        }
-        let count = state.0.len().min(into.len());
-        into.iter_mut().zip(state.0.drain(..count)).for_each(|(to, byte)| *to = byte);
-        Ok(count)
+        self.wire.directions[1 - self.side].wait(|direction| {
+            if direction.bytes.is_empty() {
+                let nothing = if direction.has_ended { Err(LinkError::PeerGone) } else { Ok(0) };
+                return (direction.has_ended || !wait).then_some(nothing);
+            }
+            let count = direction.bytes.len().min(into.len());
+            into.iter_mut().zip(direction.bytes.drain(..count)).for_each(|(to, byte)| *to = byte);
+            Some(Ok(count))
+        })
     }
 }
 
@@ -93,22 +84,15 @@ impl Memory for Both {
 
     fn start(&self, link: &Arc<Shared>) {
         let Self(End { wire, side }, _) = self;
-        wire.links.lock()[*side] = Arc::downgrade(link);
-        wire.started.notify_all();
+        wire.links.change(|links| links[*side] = Arc::downgrade(link));
     }
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
         let Self(End { wire, side }, _) = self;
-        let peer = {
-            let mut links = wire.links.lock();
-            while links[1 - side].strong_count() == 0 {
-                wire.started.wait(&mut links);
-            }
-            links[1 - side].upgrade().ok_or(LinkError::PeerGone)?
-        };
+        let peer = wire.links.wait(|links| links[1 - side].upgrade());
         let length = order.length as u32;
         let chunk = ChunkHeader { transfer: order.transfer, offset: 0, total: length.into(), length };
-        if let Place::Memory { to, .. } = peer.transfers().claim(&chunk, peer.events())? {
+        if let ChunkDestination::Memory { to, .. } = peer.transfers().claim(&chunk, peer.events())? {
             // SAFETY: the order's memory is readable until it has been carried out, and the place was
             // claimed.
             unsafe { core::ptr::copy_nonoverlapping(order.start.0, to.get(), order.length) };
@@ -118,10 +102,12 @@ impl Memory for Both {
         Ok(Sending::done())
     }
 
-    fn rouse(&self, _: Awaited) {}
+    fn wake_receiver(&self, _: Awaited) {}
 
     fn end(&self) {
-        self.0.wire.directions.iter().for_each(Direction::end);
+        for direction in &self.0.wire.directions {
+            direction.change(|direction| direction.has_ended = true);
+        }
         shut_down(self.1.socket());
     }
 }
@@ -170,9 +156,9 @@ fn serve(session: SessionId) -> (SocketAddr, Queue<(Link, Receiver)>) {
     let address = listener.local_addr().unwrap();
     let (links, new_links) = bounded(1);
     std::thread::spawn(move || {
-        let offer = offer();
-        let door = door(None, &offer, Duration::from_secs(60));
-        let mut caller = greet(listener.accept().unwrap().0, &door, |_| None).unwrap();
+        let own = version();
+        let door = door(None, &own, Duration::from_secs(60));
+        let mut caller = authenticate(listener.accept().unwrap().0, &door, |_| None).unwrap();
         let Request::Session { version, .. } = caller.request else { panic!("a session is asked for") };
         let welcome = Answer::Welcome(Welcome {
             version,
@@ -181,6 +167,7 @@ fn serve(session: SessionId) -> (SocketAddr, Queue<(Link, Receiver)>) {
             lanes: 1,
             release: "0.1.0".into(),
             locality: Locality { boot_id: String::new(), sockets: Vec::new() },
+            abilities: Abilities::ours(&COMMANDS),
             snapshot: Vec::new(),
         });
         caller.connection.send_handshake(|out| welcome.encode(out)).unwrap();
@@ -199,7 +186,7 @@ fn serve(session: SessionId) -> (SocketAddr, Queue<(Link, Receiver)>) {
 fn ask(toy: &'static Transport, address: SocketAddr, via: TransportChoice) -> Result<Session, ConnectError> {
     let options = ConnectOptions { via, ..ConnectOptions::default() };
     let target = target(address, Protection::Unprotected, None);
-    connect_over(&table(toy), &target, describe_process(FINGERPRINT, Vec::new()), &options)
+    connect_over(&table(toy), &target, describe_process(COMMANDS, Vec::new()), &options)
 }
 
 /// A session over the toy, both of whose ends have been started.

@@ -207,6 +207,15 @@ impl Case {
         }
     }
 
+    /// What it is called in a table of its kind: copies there are told apart by their size.
+    pub fn in_table(self) -> String {
+        match self {
+            Self::Copy { bytes, .. } => Size(bytes).to_string(),
+            Self::Launches { arguments } => Size(arguments).to_string(),
+            Self::Wait { wait } => wait.to_string(),
+        }
+    }
+
     /// How many operations one repetition has.
     pub fn row(self) -> u64 {
         match self {

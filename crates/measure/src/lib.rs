@@ -18,16 +18,26 @@
 //! | [`run`]        | How do all cases get measured on all targets?                                |
 //! | [`statistics`] | What do many samples say?                                                    |
 //! | [`pipeline`]   | Does a choice by size do as well as the best fixed choice?                   |
+//! | [`mod@reference`] | What do rates of copies have to be compared with?                            |
 //! | [`results`]    | What was measured, where and by which command?                               |
-//! | [`table`]      | How does a person read it in a terminal?                                     |
-//! | [`files`]      | How is it written as CSV, JSON and pictures?                                 |
+//! | [`report`]     | How do people and programs read it?                                          |
+//! | [`figures`]    | Which pictures are drawn of it?                                              |
+//! | [`table`]      | How does a person read figures in a terminal?                                |
+//! | [`files`]      | How are results written as CSV, JSON and pictures?                           |
 //! | [`plot`]       | How is it drawn?                                                             |
+//! | [`job`]        | How is a program run that measures by itself?                                |
+//! | [`jobs`]       | What have such programs found, on every target in turn?                      |
 //! | [`mpi`]        | How long do messages between the GPUs of an MPI program's ranks take?        |
+//! | [`device`]     | What do kernels cost that communicate by themselves?                         |
 //! | [`machine`]    | Which machine is this, and what time is it?                                  |
 
 pub mod case;
 pub mod child;
+pub mod device;
+pub mod figures;
 pub mod files;
+pub mod job;
+pub mod jobs;
 pub mod machine;
 pub mod mpi;
 pub mod pipeline;
@@ -35,6 +45,8 @@ pub mod plan;
 pub mod plot;
 pub mod protocol;
 pub mod random;
+pub mod reference;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod sizes;

@@ -78,6 +78,25 @@ pub fn order(repetition: u32, targets: usize) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Has every target measured once in each repetition, in their [`order`]. A target of which `measure` says
+/// false is not measured again.
+///
+/// # Errors
+/// The first that `measure` has, which ends everything.
+pub fn in_turns<E>(
+    repetitions: u32,
+    targets: usize,
+    mut measure: impl FnMut(u32, usize) -> Result<bool, E>,
+) -> Result<(), E> {
+    let mut is_going = vec![true; targets];
+    for repetition in 0..repetitions {
+        for target in order(repetition, targets) {
+            is_going[target] = is_going[target] && measure(repetition, target)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +115,16 @@ mod tests {
         assert_eq!(visits(3).collect::<Vec<_>>(), [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]]);
         assert_eq!(visits(4).next().unwrap(), [0, 1, 3, 2]);
         assert_eq!(order(7, 0).count(), 0);
+    }
+
+    #[test]
+    fn a_target_that_is_over_is_left_out_and_an_error_ends_all() {
+        let mut visited = Vec::new();
+        let outcome = in_turns(3, 2, |repetition, target| {
+            visited.push(target);
+            if repetition == 2 { Err("over") } else { Ok(target == 1) }
+        });
+        assert_eq!((outcome, visited), (Err("over"), vec![0, 1, 1, 1]));
     }
 
     #[test]

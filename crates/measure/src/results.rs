@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::machine::Machine;
 use crate::protocol::{Introduction, Samples};
+use crate::reference::Rate;
 use crate::statistics::Summary;
 use crate::target::{Target, TargetPlace};
 
@@ -24,6 +25,8 @@ pub struct Run {
     pub date: String,
     /// Where.
     pub machine: Machine,
+    /// Rates that copies are compared with.
+    pub references: Vec<Rate>,
     /// What was measured.
     pub targets: Vec<TargetRecord>,
     /// Each case with what each target did.
@@ -128,6 +131,11 @@ impl Figures {
         });
         Some(Self { done_us, returned_us, gb_per_s, processor_s_per_gb, samples })
     }
+
+    /// Microseconds until the call returned: those until the work was done where it cannot return earlier.
+    pub fn call_us(&self) -> Summary {
+        self.returned_us.unwrap_or(self.done_us)
+    }
 }
 
 impl CaseRecord {
@@ -138,12 +146,22 @@ impl CaseRecord {
             Outcome::Refused { .. } | Outcome::Wrong { .. } => None,
         }
     }
+
+    /// The figures of all targets that have some, with their numbers.
+    pub fn all_figures(&self) -> impl Iterator<Item = (usize, &Figures)> {
+        (0..self.outcomes.len()).filter_map(|target| Some((target, self.figures(target)?)))
+    }
 }
 
 impl Run {
     /// The target that others are compared with: the native one, else the first.
     pub fn reference(&self) -> usize {
         self.targets.iter().position(|record| record.target.place == TargetPlace::Native).unwrap_or(0)
+    }
+
+    /// The same, if there are others.
+    pub fn compared_with(&self) -> Option<usize> {
+        (self.targets.len() > 1).then(|| self.reference())
     }
 
     /// What went wrong, as sentences; nothing when every target was measured to the end and no byte was
@@ -185,8 +203,7 @@ impl Run {
 
     /// Whether anything at all was measured.
     pub fn has_figures(&self) -> bool {
-        let mut all = self.cases.iter().flat_map(|record| &record.outcomes);
-        all.any(|outcome| matches!(outcome, Some(Outcome::Measured(_))))
+        self.cases.iter().any(|record| record.all_figures().next().is_some())
     }
 }
 
@@ -229,6 +246,7 @@ pub(crate) mod tests {
             version: "0.0.0".into(),
             date: "2000-01-01T00:00:00Z".into(),
             machine: Machine::this(),
+            references: Vec::new(),
             targets: vec![
                 record("native", TargetPlace::Native),
                 record(

@@ -1,5 +1,6 @@
 //! How do all cases get measured on all targets?
 
+use core::convert::Infallible;
 use core::time::Duration;
 use std::process::Command;
 
@@ -7,10 +8,12 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::case::Case;
 use crate::machine::{self, Machine};
-use crate::plan::{Plan, order, untimed_before};
+use crate::plan::{Plan, in_turns, untimed_before};
 use crate::protocol::{Reply, Request, Samples};
 use crate::random::Random;
+use crate::reference::Rate;
 use crate::results::{CaseRecord, Figures, Kind, Outcome, Run, TargetRecord};
+use crate::table::significant;
 use crate::target::{Measurer, Process, Sharing, Target, TargetError, TargetPlace};
 
 /// What is to be measured.
@@ -24,6 +27,8 @@ pub struct Order {
     pub version: String,
     /// What is measured on each target.
     pub cases: Vec<Case>,
+    /// Rates that copies are compared with.
+    pub references: Vec<Rate>,
     /// How much.
     pub plan: Plan,
     /// On what.
@@ -86,12 +91,14 @@ pub fn run(order: Order) -> Run {
         version: order.version,
         date,
         machine: Machine::this(),
+        references: order.references,
         targets,
         cases,
     }
 }
 
-fn progress_bar() -> ProgressBar {
+/// How far something is, on standard error if that is a terminal.
+pub fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:40} {pos} of {len}, {elapsed}  {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
@@ -142,11 +149,22 @@ pub fn measure_all<M: Measurer>(
         if targets.iter().all(|target| matches!(target, TargetState::Lost(_))) {
             break;
         }
-        bar.set_message(case.to_string());
+        let before = records.last().map(rates).unwrap_or_default();
+        bar.set_message(format!("{case}{before}"));
         records.push(CaseRecord { case: *case, outcomes: measure_case(*case, plan, targets) });
         bar.inc(1);
     }
     records
+}
+
+/// What was measured of a case, for who watches: a rate or a time of each target.
+fn rates(record: &CaseRecord) -> String {
+    let rates = (0..record.outcomes.len()).map(|target| match record.figures(target) {
+        Some(Figures { gb_per_s: Some(rate), .. }) => format!("{} GB/s", significant(rate.median)),
+        Some(figures) => format!("{} us", significant(figures.done_us.median)),
+        None => "none".to_owned(),
+    });
+    format!("; {} was {}", record.case, rates.collect::<Vec<_>>().join(", "))
 }
 
 fn measure_case<M: Measurer>(
@@ -162,18 +180,16 @@ fn measure_case<M: Measurer>(
         slowest = slowest.max(took);
     }
     let mut random = Random::default();
-    for repetition in 0..plan.repetitions_of(case, slowest) {
-        for index in order(repetition, targets.len()) {
-            let progress = &mut all[index];
-            if let Progress::Going(samples) = progress {
-                let request = Request::Measure { untimed: untimed_before(case, &mut random), timed: 1 };
-                match targets[index].ask(&request) {
-                    Some(Reply::Measured(more)) => samples.append(more),
-                    other => *progress = Progress::Over(other.map(outcome)),
-                }
-            }
+    let Ok(()) = in_turns(plan.repetitions_of(case, slowest), targets.len(), |_, index| {
+        let progress = &mut all[index];
+        let Progress::Going(samples) = progress else { return Ok::<_, Infallible>(false) };
+        let request = Request::Measure { untimed: untimed_before(case, &mut random), timed: 1 };
+        match targets[index].ask(&request) {
+            Some(Reply::Measured(more)) => samples.append(more),
+            other => *progress = Progress::Over(other.map(outcome)),
         }
-    }
+        Ok(true)
+    });
     all.into_iter()
         .map(|progress| match progress {
             Progress::Going(samples) => {
@@ -270,6 +286,20 @@ mod tests {
         for target in 0..3 {
             assert_eq!(records[0].figures(target).unwrap().done_us.count, 4);
         }
+    }
+
+    #[test]
+    fn who_watches_is_told_the_rates_of_the_case_before() {
+        let log = RefCell::default();
+        let mut targets = ['a', 'b'].map(|name| recording(name, &log, |_| None));
+        let bar = ProgressBar::hidden();
+        let copies = [16, 20].map(|shift| Case::Copy { path: Path::PinnedToDevice, bytes: 1 << shift });
+        let records = measure_all(&copies, &PLAN, &mut targets, &bar);
+        // 65536 bytes in 2 us.
+        assert_eq!(rates(&records[0]), format!("; {} was 32.8 GB/s, 32.8 GB/s", copies[0]));
+        assert_eq!(bar.message(), format!("{}{}", copies[1], rates(&records[0])));
+        let record = CaseRecord { case: CASES[0], outcomes: vec![None] };
+        assert!(rates(&record).ends_with(" was none"));
     }
 
     #[test]

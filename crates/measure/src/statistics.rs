@@ -40,6 +40,18 @@ impl Summary {
         })
     }
 
+    /// As it stands in a line of CSV.
+    pub fn fields(&self) -> [(&'static str, String); 6] {
+        [
+            ("repetitions", self.count.to_string()),
+            ("median", self.median.to_string()),
+            ("p5", self.p5.to_string()),
+            ("p95", self.p95.to_string()),
+            ("mean", self.mean.to_string()),
+            ("relative_deviation", self.relative_deviation.to_string()),
+        ]
+    }
+
     /// The same of `scale / sample`, as rates are of times: the slow end of the times is the low end of the
     /// rates. The mean is that of the times, turned into a rate: all work over all time.
     pub fn inverse(&self, scale: f64) -> Self {

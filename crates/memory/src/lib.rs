@@ -3,18 +3,18 @@
 //!
 //! | Module          | Question it answers                                                       |
 //! |-----------------|---------------------------------------------------------------------------|
-//! | [`copiers`]     | How do several threads copy memory?                                        |
-//! | [`past_caches`] | How are bytes copied that a device reads next?                             |
+//! | [`copy_threads`] | How do several threads copy memory?                                        |
+//! | [`nontemporal`]  | How are bytes copied that a device reads next?                             |
 //! | [`pages`]       | How are pages made before somebody waits for them?                         |
 //! | [`sealed`]      | Which memory of another process can be mapped without danger?              |
 //! | [`mirror`]      | Which bytes of memory that two processes hold have changed?                |
 //! | `numa`          | On which NUMA node does memory lie?                                        |
 
-pub mod copiers;
+pub mod copy_threads;
 pub mod mirror;
+pub mod nontemporal;
 mod numa;
 pub mod pages;
-pub mod past_caches;
 pub mod sealed;
 
 pub use sealed::{SealedMemory, SealedMemoryError};

@@ -1,9 +1,9 @@
 //! Memory that two processes hold: which bytes changed here, and putting in place those that changed there.
 //!
 //! Each end has the memory itself, which others write to as they like (the program, a kernel), and *the
-//! known*: what both ends last agreed on. An end compares its memory with the known and sends the lines that
-//! differ; the other end takes from them the bytes that differ from its known, which is the same. So when the
-//! two ends have written different bytes of one line, neither loses what it wrote.
+//! diff base*: what both ends last agreed on. An end compares its memory with the diff base and sends the
+//! lines that differ; the other end takes from them the bytes that differ from its diff base, which is the
+//! same. So when the two ends have written different bytes of one line, neither loses what it wrote.
 
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use core::slice;
@@ -82,29 +82,29 @@ pub fn read_changes<'a>(bytes: &'a [u8], mut each: impl FnMut(u64, &'a [u8])) ->
     Ok(())
 }
 
-/// Finds what differs between `memory` and `known` from byte `start` up to `end`, calls `found` with the
-/// place and the new bytes of each stretch, and brings `known` up to date. Returns where it stopped: at
+/// Finds what differs between `memory` and `base` from byte `start` up to `end`, calls `found` with the
+/// place and the new bytes of each stretch, and brings `base` up to date. Returns where it stopped: at
 /// `end`, or earlier once `found` has said `false`.
 ///
 /// # Safety
-/// `memory` must be readable for as many bytes as `known` has. Others may write to it meanwhile; then old or
+/// `memory` must be readable for as many bytes as `base` has. Others may write to it meanwhile; then old or
 /// new bytes are found, and the new ones next time.
 pub unsafe fn find_changes(
     memory: *const u8,
-    known: &mut [u8],
+    base: &mut [u8],
     start: usize,
     end: usize,
     mut found: impl FnMut(usize, &[u8]) -> bool,
 ) -> usize {
     let mut copy = [0_u8; BLOCK];
-    let end = end.min(known.len());
+    let end = end.min(base.len());
     let mut at = start;
     while at < end {
         let length = (BLOCK - at % BLOCK).min(end - at);
-        let known = &mut known[at..at + length];
+        let base = &mut base[at..at + length];
         // SAFETY: inside the memory that the caller vouches for. What another thread writes at this moment is
         // compared as it comes; what is sent is taken from the copy below.
-        if unsafe { slice::from_raw_parts(memory.add(at), length) } == known {
+        if unsafe { slice::from_raw_parts(memory.add(at), length) } == base {
             at += length;
             continue;
         }
@@ -113,20 +113,20 @@ pub unsafe fn find_changes(
         let mut goes_on = true;
         let mut line = 0;
         while line < length {
-            let differs = |line: usize, known: &[u8]| {
+            let differs = |line: usize, base: &[u8]| {
                 let line = line..(line + LINE).min(length);
-                copy[line.clone()] != known[line]
+                copy[line.clone()] != base[line]
             };
-            if !differs(line, known) {
+            if !differs(line, base) {
                 line += LINE;
                 continue;
             }
             let first = line;
-            while line < length && differs(line, known) {
+            while line < length && differs(line, base) {
                 line += LINE;
             }
             let stretch = first..line.min(length);
-            known[stretch.clone()].copy_from_slice(&copy[stretch.clone()]);
+            base[stretch.clone()].copy_from_slice(&copy[stretch.clone()]);
             goes_on &= found(at + first, &copy[stretch]);
         }
         at += length;
@@ -137,20 +137,20 @@ pub unsafe fn find_changes(
     at
 }
 
-/// Puts those bytes of `new` into `memory` that differ from `known`, and brings `known` up to date.
+/// Puts those bytes of `new` into `memory` that differ from `base`, and brings `base` up to date.
 ///
 /// # Panics
-/// When `known` and `new` differ in length.
+/// When `base` and `new` differ in length.
 ///
 /// # Safety
 /// `memory` must be writable for as many bytes as `new` has. Others may write to other bytes of it meanwhile.
-pub unsafe fn merge_changes(memory: *mut u8, known: &mut [u8], new: &[u8]) {
-    assert_eq!(known.len(), new.len(), "the known covers what is new");
+pub unsafe fn merge_changes(memory: *mut u8, base: &mut [u8], new: &[u8]) {
+    assert_eq!(base.len(), new.len(), "the diff base covers what is new");
     const WORD: usize = 8;
     let words = new.len() / WORD * WORD;
     for at in (0..words).step_by(WORD) {
         let word = |bytes: &[u8]| u64::from_ne_bytes(bytes[at..at + WORD].try_into().expect("eight bytes"));
-        let difference = word(new) ^ word(known);
+        let difference = word(new) ^ word(base);
         if difference == 0 {
             continue;
         }
@@ -166,12 +166,12 @@ pub unsafe fn merge_changes(memory: *mut u8, known: &mut [u8], new: &[u8]) {
         }
     }
     for at in words..new.len() {
-        if new[at] != known[at] {
+        if new[at] != base[at] {
             // SAFETY: as above.
             unsafe { memory.add(at).write(new[at]) };
         }
     }
-    known.copy_from_slice(new);
+    base.copy_from_slice(new);
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
         const BASE: u64 = 0x7000;
         let mut changes = Changes::default();
         let length = here.0.len();
-        // SAFETY: the memory has the length of the known.
+        // SAFETY: the memory has the length of the base.
         let stopped = unsafe {
             find_changes(here.0.as_ptr(), &mut here.1, 0, length, |at, bytes| {
                 changes.add(BASE + at as u64, bytes);
@@ -193,9 +193,9 @@ mod tests {
         assert_eq!(stopped, length);
         read_changes(changes.as_bytes(), |address, bytes| {
             let at = (address - BASE) as usize;
-            let known = &mut there.1[at..at + bytes.len()];
-            // SAFETY: the range lies inside the memory, which the slice of the known has shown.
-            unsafe { merge_changes(there.0.as_mut_ptr().add(at), known, bytes) };
+            let base = &mut there.1[at..at + bytes.len()];
+            // SAFETY: the range lies inside the memory, which the slice of the base has shown.
+            unsafe { merge_changes(there.0.as_mut_ptr().add(at), base, bytes) };
         })
         .unwrap();
         changes.len()
@@ -234,11 +234,11 @@ mod tests {
     #[test]
     fn a_search_stops_when_told_and_goes_on_from_there() {
         let memory = vec![1_u8; 3 * BLOCK];
-        let mut known = vec![0_u8; 3 * BLOCK];
-        // SAFETY: the memory has the length of the known.
-        let stopped = unsafe { find_changes(memory.as_ptr(), &mut known, 0, 3 * BLOCK, |_, _| false) };
+        let mut base = vec![0_u8; 3 * BLOCK];
+        // SAFETY: the memory has the length of the base.
+        let stopped = unsafe { find_changes(memory.as_ptr(), &mut base, 0, 3 * BLOCK, |_, _| false) };
         assert_eq!(stopped, BLOCK);
-        assert!(known[..BLOCK].iter().all(|byte| *byte == 1) && known[BLOCK] == 0);
+        assert!(base[..BLOCK].iter().all(|byte| *byte == 1) && base[BLOCK] == 0);
     }
 
     #[test]

@@ -7,9 +7,8 @@
 
 use crate::log::{self, Level};
 use crate::servers::Servers;
-use causeway_access::Target;
-use causeway_access::keys;
-use causeway_api::coverage::FINGERPRINT;
+use causeway_access::{Target, servers};
+use causeway_api::calls::COMMANDS;
 use causeway_api::nvml::request::{Call, Given, Outcome};
 use causeway_api::nvml::status::{self, Status};
 use causeway_config::read::PROCESS;
@@ -24,6 +23,9 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// How long the server may take for one answer. Starting its library for the first client can take seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Within this a server has seen that its monitor has ended, and starts another one.
+const UNTIL_A_NEW_MONITOR: Duration = Duration::from_millis(200);
 
 enum Connection {
     /// Not there yet, or left behind in the parent of a fork.
@@ -134,9 +136,17 @@ impl Sessions {
 
 impl Server {
     fn connect(&self) -> Result<Exchange, String> {
-        let hello = describe_process(FINGERPRINT, Vec::new());
-        let exchange = connect_monitor(&self.target, &hello, &ConnectOptions::default())
-            .map_err(|cause| format!("nothing can be told of the GPUs: {cause}"))?;
+        let hello = describe_process(COMMANDS, Vec::new());
+        let connect = || connect_monitor(&self.target, &hello, &ConnectOptions::default());
+        let connected = match connect() {
+            // The server may not have seen yet that its monitor has ended, and have given this connection to it.
+            Err(_) if matches!(self.connection, Connection::Lost) => {
+                std::thread::sleep(UNTIL_A_NEW_MONITOR);
+                connect()
+            }
+            connected => connected,
+        };
+        let exchange = connected.map_err(|cause| format!("nothing can be told of the GPUs: {cause}"))?;
         log::write(Level::Info, format_args!("asking {} about its GPUs", self.target));
         Ok(exchange)
     }
@@ -186,11 +196,10 @@ impl Server {
 fn targets() -> Result<Vec<Target>, String> {
     check(PROCESS, &[Who::Client]).map_err(|error| error.to_string())?;
     let on = PROCESS.text(&ON).ok_or(
-        "no server is named, so there is no GPU to tell of. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
-         `causeway run --on HOST:PORT -- PROGRAM`",
+        "no server is named, so there is no GPU to tell of. Set CAUSEWAY_ON=HOST:PORT, write `on` in a configuration \
+         file, or start the program with `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
-    keys::servers(&on, keys::named_by_environment())
-        .map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))
+    servers(&on, None).map_err(|cause| format!("{} cannot be used: {cause}", PROCESS.origin(&ON)))
 }
 
 thread_local! {

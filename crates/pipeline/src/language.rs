@@ -15,7 +15,8 @@
 
 use core::fmt;
 
-use causeway_config::Size;
+use causeway_config::table::PIPELINE;
+use causeway_config::{Environment, Size};
 use thiserror::Error;
 
 use super::plan::{Direction, Plan};
@@ -23,14 +24,23 @@ use super::table::{Change, Rule, Table};
 use super::transport_kind::TransportKind;
 
 /// The variable that holds the user's table.
-pub const VARIABLE: &str = causeway_config::table::PIPELINE.name;
+pub const VARIABLE: &str = PIPELINE.name;
+
+/// A table of the user's that is none, with what says so.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{origin}: {cause}")]
+pub struct UserTableError {
+    /// The variable, or file, line and key.
+    origin: String,
+    cause: Box<PipelineError>,
+}
 
 /// Why a text is no table. Each sentence says what was found, what was expected and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PipelineError {
     /// A part is none that the language has.
     #[error(
-        "{VARIABLE}: `{part}` in the rule `{rule}` is not understood; a part is written like `8x4M` (buffers and their \
+        "`{part}` in the rule `{rule}` is not understood; a part is written like `8x4M` (buffers and their \
          size), `4 lanes` or `2 threads`, with commas between them"
     )]
     Part {
@@ -41,7 +51,7 @@ pub enum PipelineError {
     },
     /// What stands before the colon is no range of sizes.
     #[error(
-        "{VARIABLE}: `{head}` in the rule `{rule}` is not understood; before the colon stands a range of sizes such as \
+        "`{head}` in the rule `{rule}` is not understood; before the colon stands a range of sizes such as \
          `..1M`, `64K..1M` or `1M..`, and before that, if wanted, tcp, shm or verbs, and to-device or from-device"
     )]
     Head {
@@ -51,13 +61,13 @@ pub enum PipelineError {
         rule: String,
     },
     /// A range ends before it begins.
-    #[error("{VARIABLE}: the range `{range}` has no sizes in it; its second size must be the larger one")]
+    #[error("the range `{range}` has no sizes in it; its second size must be the larger one")]
     Empty {
         /// The range.
         range: String,
     },
     /// A number is beyond what can be.
-    #[error("{VARIABLE}: `{part}` asks for {found} {what}; it must be from {least} to {most}")]
+    #[error("`{part}` asks for {found} {what}; it must be from {least} to {most}")]
     Limit {
         /// The part.
         part: String,
@@ -71,7 +81,7 @@ pub enum PipelineError {
         most: String,
     },
     /// A rule says the same thing twice.
-    #[error("{VARIABLE}: the rule `{rule}` states its {what} twice; leave one out")]
+    #[error("the rule `{rule}` states its {what} twice; leave one out")]
     Twice {
         /// What is stated twice.
         what: &'static str,
@@ -79,11 +89,21 @@ pub enum PipelineError {
         rule: String,
     },
     /// There is nothing between two semicolons.
-    #[error("{VARIABLE} has an empty rule; between semicolons stands something like `1M..: 8x4M, 4 lanes`")]
+    #[error("a rule is empty; between semicolons stands something like `1M..: 8x4M, 4 lanes`")]
     NoRule,
 }
 
 impl Table {
+    /// The user's table, as variables and configuration files say it.
+    ///
+    /// # Errors
+    /// For a text that is no table.
+    pub fn of_user(environment: Environment<'_>) -> Result<Self, UserTableError> {
+        let text = environment.text(&PIPELINE).unwrap_or_default();
+        Self::parse(&text)
+            .map_err(|cause| UserTableError { origin: environment.origin(&PIPELINE), cause: Box::new(cause) })
+    }
+
     /// Reads a table. A semicolon may stand behind the last rule; a text of blanks is the table that changes
     /// nothing.
     pub fn parse(text: &str) -> Result<Self, PipelineError> {
@@ -251,7 +271,7 @@ mod tests {
     #[test]
     fn errors_name_what_was_written_and_what_to_write() {
         for (text, wanted) in [
-            ("4x4M; ; 2 lanes", "empty rule"),
+            ("4x4M; ; 2 lanes", "a rule is empty"),
             ("4x", "`4x` in the rule `4x` is not understood"),
             ("fast", "written like `8x4M`"),
             ("..1M: 4x4M 2 lanes", "not understood"),
@@ -265,7 +285,7 @@ mod tests {
             ("99999999999999999999 lanes", "not understood"),
         ] {
             let error = Table::parse(text).unwrap_err().to_string();
-            assert!(error.contains(wanted) && error.starts_with(VARIABLE), "{text}: {error}");
+            assert!(error.contains(wanted), "{text}: {error}");
         }
     }
 

@@ -30,8 +30,8 @@ pub mod transport_kind;
 
 pub use cut::{Piece, Shape, cut, cut_tapered};
 pub use lanes::{DEFAULT_LANES, MOST_LANES};
-pub use language::{PipelineError, VARIABLE};
+pub use language::{PipelineError, UserTableError, VARIABLE};
 pub use plan::{Direction, Plan, chunk_bytes};
 pub use profile::{Measured, Profile, ProfileError};
-pub use table::{Change, PAST_CACHES_UP_TO, Rule, Table, built_in, for_distance};
+pub use table::{Change, NONTEMPORAL_UP_TO, Rule, Table, built_in, for_distance};
 pub use transport_kind::TransportKind;

@@ -34,7 +34,7 @@ impl TransportKind {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
-    /// Whether it joins processes of one host alone.
+    /// Whether the transport joins processes of one host alone.
     pub fn is_within_host(self) -> bool {
         self == Self::Shm
     }

@@ -9,26 +9,11 @@ use cranelift_frontend::FunctionBuilderContext;
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Module, default_libcall_names};
 
+use crate::layout::KernelLayout;
 use crate::link::{FunctionId, Image};
 use crate::lower::{self, Placement};
-use crate::program::KernelLayout;
 use crate::run::Entry;
-use crate::signature::SignatureId;
-
-/// An entry of the table for indirect calls: one for each function of the program.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-pub(crate) struct CallTarget {
-    /// Address of the machine code.
-    pub(crate) code: u64,
-    /// The number of the function's signature.
-    pub(crate) signature: SignatureId,
-}
-
-impl CallTarget {
-    /// Of a function that cannot be called through a pointer.
-    const NONE: Self = Self { code: 0, signature: SignatureId::NOT_CALLABLE };
-}
+use crate::signature::CallTarget;
 
 /// A kernel that can run.
 pub(crate) struct CompiledKernel {

@@ -10,9 +10,12 @@
 
 pub mod memory;
 
+mod compile_error;
 mod fault;
 mod jit;
 mod lacking;
+mod layout;
+mod limits;
 mod link;
 mod load;
 mod lower;
@@ -23,24 +26,14 @@ mod run;
 mod signature;
 mod verify;
 
+pub use compile_error::CompileError;
 pub use fault::{Fault, ThreadPlace};
+pub use limits::{
+    LAST_VERSION, MAX_BLOCK, MAX_GRID, MAX_PARAMETER_BYTES, MAX_SHARED_PER_BLOCK, MAX_THREADS_PER_BLOCK,
+    WARP_SIZE,
+};
 pub use load::{LaunchConfig, LoadError, Loaded};
 pub use pool::Pool;
-pub use program::{
-    CompileError, CompileOptions, Global, GlobalSpace, Kernel, LAST_VERSION, Parameter, Program,
-};
+pub use program::{CompileOptions, Global, GlobalSpace, Kernel, Parameter, Program};
 pub use run::Host;
 pub use verify::VerifyError;
-
-/// Threads of a warp.
-pub const WARP_SIZE: u32 = 32;
-/// Threads a block may have.
-pub const MAX_THREADS_PER_BLOCK: u32 = 1024;
-/// Threads a block may have along x, y and z.
-pub const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
-/// Blocks a grid may have along x, y and z.
-pub const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65535, 65535];
-/// Bytes of shared memory a block may have, static and dynamic: 227 KiB, as on recent data-centre GPUs.
-pub const MAX_SHARED_PER_BLOCK: u32 = 227 << 10;
-/// Bytes of parameters a kernel may have, as CUDA 12.1 and later allow.
-pub const MAX_PARAMETER_BYTES: u32 = 32764;

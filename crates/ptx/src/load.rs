@@ -6,13 +6,14 @@ use thiserror::Error;
 
 use crate::fault::Fault;
 use crate::jit::CompiledKernel;
+use crate::layout::KernelLayout;
 use crate::link::Symbol;
 use crate::lower::function_address;
-use crate::memory::{AddressSpace, OutOfMemory};
+use crate::memory::{AddressSpace, Arena, OutOfMemory};
 use crate::parse::syntax::{Space, Variable};
 use crate::pool::Pool;
-use crate::program::{KernelLayout, Program};
-use crate::run::{Arena, Host, Launch, Progress};
+use crate::program::Program;
+use crate::run::{Host, Launch, Progress};
 
 /// Variables from this size on get an allocation of their own.
 const LARGE_VARIABLE: u64 = 64 << 10;
@@ -138,7 +139,7 @@ impl Loaded {
             progress: Progress::default(),
         };
         let blocks = config.grid.iter().map(|&count| u64::from(count)).product();
-        pool.run(&launch, blocks);
+        pool.run(blocks, |workers| launch.work(workers));
         launch.into_result()
     }
 
@@ -147,14 +148,14 @@ impl Loaded {
         let name = || kernel.name.clone();
         let invalid = |reason: String| Err(Fault::InvalidConfiguration { kernel: name(), reason });
         let lacking = |reason: String| Err(Fault::OutOfResources { kernel: name(), reason });
-        for ((count, limit), axis) in config.grid.iter().zip(crate::MAX_GRID).zip("xyz".chars()) {
+        for ((count, limit), axis) in config.grid.iter().zip(crate::limits::MAX_GRID).zip("xyz".chars()) {
             if *count == 0 || *count > limit {
                 return invalid(format!(
                     "the grid has {count} blocks along {axis}; 1 to {limit} are possible"
                 ));
             }
         }
-        for ((count, limit), axis) in config.block.iter().zip(crate::MAX_BLOCK).zip("xyz".chars()) {
+        for ((count, limit), axis) in config.block.iter().zip(crate::limits::MAX_BLOCK).zip("xyz".chars()) {
             if *count == 0 || *count > limit {
                 return invalid(format!(
                     "a block has {count} threads along {axis}; 1 to {limit} are possible"
@@ -162,7 +163,7 @@ impl Loaded {
             }
         }
         let threads: u64 = config.block.iter().map(|&count| u64::from(count)).product();
-        let limit = crate::MAX_THREADS_PER_BLOCK;
+        let limit = crate::limits::MAX_THREADS_PER_BLOCK;
         if threads > u64::from(limit) {
             return invalid(format!("a block has {threads} threads; at most {limit} are possible"));
         }
@@ -173,7 +174,7 @@ impl Loaded {
             ));
         }
         let shared = u64::from(config.dynamic_shared) + layout.static_shared;
-        let limit = crate::MAX_SHARED_PER_BLOCK;
+        let limit = crate::limits::MAX_SHARED_PER_BLOCK;
         if shared > u64::from(limit) {
             return invalid(format!(
                 "a block needs {shared} bytes of shared memory; at most {limit} are possible"

@@ -1,8 +1,8 @@
-//! What functions pass to each other, as numbers that a call through a pointer compares.
+//! What functions pass to each other, as numbers that a call through a pointer compares, and what kernels are passed.
 
 use std::collections::HashMap;
 
-use crate::parse::syntax::Function;
+use crate::parse::syntax::{Function, Variable};
 
 /// Sizes in bytes of the parameters and of the results of a function, in order.
 ///
@@ -39,6 +39,21 @@ impl SignatureId {
     }
 }
 
+/// An entry of the table for indirect calls: one for each function of the program.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct CallTarget {
+    /// Address of the machine code.
+    pub(crate) code: u64,
+    /// The number of the function's signature.
+    pub(crate) signature: SignatureId,
+}
+
+impl CallTarget {
+    /// Of a function that cannot be called through a pointer.
+    pub(crate) const NONE: Self = Self { code: 0, signature: SignatureId::NOT_CALLABLE };
+}
+
 /// The signatures of a program's functions, each once.
 ///
 /// A hash would not do in their place: programs come from anyone, and whoever chooses the sizes finds two
@@ -59,6 +74,19 @@ impl Signatures {
     pub(crate) fn find(&self, signature: &Signature) -> SignatureId {
         self.numbers.get(signature).copied().unwrap_or(SignatureId::OF_NO_FUNCTION)
     }
+}
+
+/// Where each parameter lies in a kernel's parameter buffer: in order, each at a multiple of its alignment.
+pub(crate) fn parameter_offsets(parameters: &[Variable]) -> Vec<u32> {
+    let mut end = 0_u64;
+    parameters
+        .iter()
+        .map(|parameter| {
+            let start = end.next_multiple_of(u64::from(parameter.align.max(1)));
+            end = start.saturating_add(parameter.size);
+            u32::try_from(start).unwrap_or(u32::MAX)
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -2,20 +2,8 @@
 
 mod common;
 
-use causeway_ptx::{CompileError, CompileOptions, Fault, LaunchConfig, Pool, Program};
-use common::{Device, Output, Params, pool};
-
-/// A module with one kernel `k(u64 p, u64 q)`; `%rd0` is `p` and `%rd1` is `q`.
-fn kernel(body: &str) -> String {
-    format!(
-        ".version 8.0\n.target sm_75\n.address_size 64\n\
-         .visible .entry k(.param .u64 p, .param .u64 q)\n{{\n\
-         .reg .pred %p<10>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<10>;\n\
-         .shared .align 16 .b8 shared_bytes[64];\n\
-         .local .align 16 .b8 local_bytes[64];\n\
-         ld.param.u64 %rd0, [p];\nld.param.u64 %rd1, [q];\nmov.u32 %r0, %tid.x;\n{body}\nret;\n}}\n"
-    )
-}
+use causeway_ptx::{Fault, LaunchConfig, Pool};
+use common::{Device, Output, Params, kernel, pool};
 
 fn run(body: &str, p: u64, q: u64, block: u32) -> Result<(), Fault> {
     let device = Device::new(&[&kernel(body)]);
@@ -381,110 +369,6 @@ fn launches_from_many_threads_share_a_pool() {
         }
     });
     assert_eq!(device.download::<u32>(counter, 1), [4 * 25 * 42 * 32]);
-}
-
-/// Why the only kernel of a source cannot run.
-fn unsupported(source: &str) -> CompileError {
-    let program = Program::compile(&[source], &CompileOptions::default()).unwrap();
-    program.kernels()[0].unsupported.clone().expect("it can run")
-}
-
-#[test]
-fn what_is_not_supported_is_refused_with_its_line() {
-    let refused = |source: &str| Program::compile(&[source], &CompileOptions::default()).unwrap_err();
-    let source = kernel("\n\nmma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f0}, {%r1}, {%r2}, {%f1};");
-    let error = unsupported(&source);
-    let CompileError::UnsupportedInstruction { line: 14, .. } = error else { panic!("{error:?}") };
-    assert_eq!(
-        error.to_string(),
-        "line 14: `mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f0}, {%r1}, {%r2}, {%f1};` is not supported by \
-         the software GPU (there is no entry for it in the instruction table)"
-    );
-    let error = unsupported(&kernel("add.wonderful.u32 %r1, %r2, %r3;"));
-    assert!(
-        matches!(error, CompileError::UnsupportedInstruction { reason, .. } if reason == "the modifier `.wonderful`")
-    );
-    let error = refused(&kernel("add.u32 %r1, %r2;"));
-    assert!(matches!(error, CompileError::InvalidInstruction { .. }), "{error}");
-    // What is no PTX at all is an error of its text.
-    let error = refused(&kernel("nosuch.u32 %r1, %r2;"));
-    assert!(matches!(error, CompileError::InvalidInstruction { line: 12, .. }), "{error}");
-    let error = refused(&kernel("tex.1d.v4.f32.s32 {%f0, %f1, [%rd0, {%r1}];"));
-    assert!(matches!(&error, CompileError::Syntax { line: 12, .. }), "{error}");
-    let error = refused(&kernel("bra nowhere;"));
-    assert!(matches!(&error, CompileError::Syntax { line: 12, .. }), "{error}");
-    let error = refused(".version 8.0\n.target sm_75\n.address_size 32\n");
-    assert!(error.to_string().contains(".address_size 32"), "{error}");
-    let error = refused(".version 8.0\n.target gfx900\n.address_size 64\n");
-    assert!(error.to_string().contains("gfx900"), "{error}");
-    let source = ".version 8.0\n.target sm_75\n.address_size 64\n.extern .func missing();\n\
-        .visible .entry k() { call missing; ret; }";
-    assert_eq!(refused(source), CompileError::Unresolved(vec!["missing".to_owned()]));
-    let twice = ".version 8.0\n.target sm_75\n.address_size 64\n.visible .func f() { ret; }";
-    let error = Program::compile(&[twice, twice], &CompileOptions::default()).unwrap_err();
-    assert_eq!(error, CompileError::Duplicate("f".to_owned()));
-}
-
-#[test]
-fn operands_that_only_unsupported_instructions_have_are_no_mistakes() {
-    for instruction in [
-        "tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%rd0, {%r1}];",
-        "tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [tex, sampler, {%f1, %f2}];",
-        "suld.b.2d.b32.trap {%r1}, [%rd0, {%r1, %r2}];",
-        "sust.b.1d.v2.b32.zero [surface, {%r1}], {%r2, %r3};",
-        "tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, {%r1, %r2, %r3, %r4}, %p1;",
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, %p1, 1, 1, 0, 0;",
-        "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd0, {%r1}], [%r2];",
-        "fma.rn.f32x2 %rd2, %rd2, %rd2, %rd2;",
-        "redux.sync.min.f32 %f1, %f2, 0xffffffff;",
-        "mov.u32 %r1, %no_such_register;",
-        "ld.global.b128 %rd2, [%rd0];",
-    ] {
-        let error = unsupported(&kernel(&format!("\n{instruction}")));
-        let CompileError::UnsupportedInstruction { line: 13, instruction: text, .. } = &error else {
-            panic!("{instruction}: {error:?}")
-        };
-        assert_eq!(text, instruction);
-    }
-}
-
-#[test]
-fn a_kernel_that_cannot_run_leaves_the_others_alone() {
-    let head = ".version 9.0\n.target sm_100\n.address_size 64\n.global .texref old_texture;\n";
-    let tensors = "{ .reg .b32 %r<9>; .reg .f32 %f<9>;\nmma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {%f0}, {%r1}, {%r2}, {%f1};\nret; }";
-    let cluster = ".reqnctapercluster 2, 1, 1";
-    let source = format!(
-        "{head}.func deep() {tensors}
-        .func outer() {{ call deep; ret; }}
-        .visible .entry direct() {tensors}
-        .visible .entry indirect() {{ call outer; ret; }}
-        .visible .entry cluster() {cluster} {{ ret; }}
-        .visible .entry alone() .reqnctapercluster 1 .maxclusterrank 4 {{ ret; }}
-        .visible .entry fine(.param .u64 out) {{
-            .reg .b64 p; .reg .b32 t; ld.param.u64 p, [out]; mov.u32 t, %tid.x; mad.wide.u32 p, t, 4, p;
-            st.global.u32 [p], t; ret; }}"
-    );
-    let device = Device::new(&[&source]);
-    let reasons: Vec<_> = device
-        .loaded
-        .program()
-        .kernels()
-        .iter()
-        .map(|kernel| (kernel.name.as_str(), kernel.unsupported.as_ref().map(ToString::to_string)))
-        .collect();
-    let named = |name: &str| reasons.iter().find(|(found, _)| *found == name).unwrap().1.clone();
-    assert!(named("direct").is_some_and(|reason| reason.starts_with("line 10: `mma.sync.")), "{reasons:?}");
-    assert!(named("indirect").is_some_and(|reason| reason.starts_with("line 6: `mma.sync.")), "{reasons:?}");
-    let cluster = "line 13: `.reqnctapercluster of 2 blocks` is not supported by the software GPU";
-    assert_eq!(named("cluster").as_deref(), Some(cluster));
-    assert_eq!((named("alone"), named("fine")), (None, None));
-    for kernel in ["direct", "indirect", "cluster"] {
-        let ended = device.try_launch(kernel, [1, 1, 1], [1, 1, 1], 0, &Params::default());
-        assert!(matches!(ended, Err(Fault::Unsupported { .. })), "{kernel}: {ended:?}");
-    }
-    let out = device.zeros::<u32>(40);
-    device.launch("fine", 1, 40, Params::default().with(out));
-    assert_eq!(device.download::<u32>(out, 40), (0..40).collect::<Vec<_>>());
 }
 
 #[test]

@@ -47,8 +47,15 @@ pub struct Jail {
     plan: Arc<Plan>,
 }
 
+impl Plan {
+    /// Prepares what one process gets.
+    pub fn jail(self: &Arc<Self>, purpose: Purpose) -> Result<Jail, JailError> {
+        Jail::prepare(self, purpose)
+    }
+}
+
 impl Jail {
-    pub(crate) fn prepare(plan: &Arc<Plan>, purpose: Purpose) -> Result<Self, JailError> {
+    fn prepare(plan: &Arc<Plan>, purpose: Purpose) -> Result<Self, JailError> {
         let user = plan.users.as_ref().map(|users| users.take().ok_or(JailError::NoUser)).transpose()?;
         let number = user.as_ref().map(User::number);
         let group = plan.parent.as_ref().map(|parent| parent.make_group(plan.bounds)).transpose();

@@ -1,5 +1,8 @@
 //! What does the kernel count for a process besides memory?
 //!
+//! How much memory a worker may have is bounded by its control group ([`Bounds`](crate::cgroup::Bounds)); how
+//! much that is says [`Wanted::session_memory`](crate::Wanted::session_memory).
+//!
 //! Addresses are not limited: the driver and the windows of memory reserve terabytes of them and use little.
 
 use std::io;

@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         match program.as_str() {
             "stop" => rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)
                 .expect("a process may stop itself"),
-            "hang" => exchange.pulse().at_work(|| std::thread::sleep(Duration::from_secs(600))),
+            "hang" => exchange.progress().at_work(|| std::thread::sleep(Duration::from_secs(600))),
             _ => {}
         }
         let body = body.to_vec();

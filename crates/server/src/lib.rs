@@ -14,10 +14,12 @@
 //! | [`handover`] | How does a process get its client, and how does it reach the broker? |
 //! | `protocol` | What do broker and processes say to each other? |
 //! | [`heartbeat`] | Does a worker still work? |
+//! | `activity` | What has a session done, as its broker sees it while it runs? |
 //! | `admission` | Who may come in, and how many may stay? |
 //! | [`cache`] | Which images of earlier sessions are kept? |
 //! | [`back_end`] | What executes driver calls? |
 
+mod activity;
 mod admission;
 pub mod back_end;
 pub mod broker;

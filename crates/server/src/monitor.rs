@@ -7,16 +7,16 @@ use std::collections::HashMap;
 use std::net::TcpStream;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use causeway_connection::channel::{Connection, end_after_last_words};
+use causeway_connection::channel::{Connection, end_after_goodbye};
 use causeway_connection::exchange::Exchange;
 use causeway_gpu::monitor::{Monitor, OwnProcess, answer};
-use causeway_sync::threads;
+use causeway_sync::{self as sync, threads};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::handshake::Answer;
 use causeway_wire::text::Printable;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::admission::{Full, SessionSlots, Source};
 use crate::back_end::{self, GpuChoice};
@@ -41,7 +41,7 @@ struct Shared {
     monitor: Mutex<Option<Arc<dyn Monitor>>>,
     /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever
     /// has it and finds no message waiting knows all that has been said.
-    workers: Mutex<HashMap<u32, WorkerOf>>,
+    workers: sync::Monitor<HashMap<u32, WorkerOf>>,
     clients: Mutex<SessionSlots>,
 }
 
@@ -51,15 +51,20 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
         gpu,
         control,
         monitor: Mutex::new(None),
-        workers: Mutex::default(),
+        workers: sync::Monitor::default(),
         clients: Mutex::new(SessionSlots::new(MOST_CLIENTS, MOST_CLIENTS_OF_A_PEER)),
     });
-    loop {
-        shared.control.has_message(true);
-        let mut workers = shared.workers.lock();
+    while take_in(&shared) {}
+    ExitCode::SUCCESS
+}
+
+/// Waits for a message of the broker and takes it in; false when there will be no more.
+fn take_in(shared: &Arc<Shared>) -> bool {
+    shared.control.has_message(true);
+    shared.workers.change(|workers| {
         match messages::receive(&shared.control) {
             Ok((ToMonitor::Client { source, host, keys }, Some(socket))) => {
-                add_client(&shared, source, host, Connection::new(TcpStream::from(socket), keys));
+                add_client(shared, source, host, Connection::new(TcpStream::from(socket), keys));
             }
             Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
             Ok((ToMonitor::Began(worker), _)) => {
@@ -71,19 +76,20 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
             Err(ControlError::Damaged(error)) => {
                 tracing::warn!("a message of the broker is damaged: {error}");
             }
-            Err(_) => return ExitCode::SUCCESS,
+            Err(_) => return false,
         }
-    }
+        true
+    })
 }
 
-fn add_client(shared: &Arc<Shared>, source: Source, host: Printable, connection: Connection) {
+fn add_client(shared: &Arc<Shared>, source: Source, host: Option<Printable>, connection: Connection) {
     let own = Arc::clone(shared);
     // Without a thread the connection ends, which the client reports.
     let started = threads::spawn("monitored", move || {
         let taken = own.clients.lock().take(source);
         match taken {
             Ok(()) => {
-                serve(&own, &host, connection);
+                serve(&own, host.as_deref(), connection);
                 own.clients.lock().give_back(source);
             }
             Err(Full::InAll) => refuse(connection, "too many programs monitor it already"),
@@ -96,7 +102,7 @@ fn add_client(shared: &Arc<Shared>, source: Source, host: Printable, connection:
 }
 
 /// Answers one client until it goes.
-fn serve(shared: &Shared, host: &str, mut connection: Connection) {
+fn serve(shared: &Shared, host: Option<&str>, mut connection: Connection) {
     let monitor = match shared.open() {
         Ok(monitor) => monitor,
         Err(text) => {
@@ -130,7 +136,7 @@ fn refuse(mut connection: Connection, text: &str) {
     let refusal = Answer::Refused { text: text.into() };
     // The client may be gone already; it is turned away either way.
     let _ = connection.send_handshake(|out| refusal.encode(out));
-    end_after_last_words(connection.socket());
+    end_after_goodbye(connection.socket());
 }
 
 impl Shared {
@@ -143,15 +149,13 @@ impl Shared {
         }
     }
 
-    /// The processes that clients on this host run on the server's GPUs, as far as the broker had told of
-    /// them when this was asked.
-    fn own_processes(&self, host: &str) -> Vec<OwnProcess> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut workers = self.workers.lock();
-        while self.control.has_message(false) && Instant::now() < deadline {
-            MutexGuard::unlocked(&mut workers, || std::thread::sleep(PATIENCE / 1000));
-        }
-        let own = workers.values().filter(|worker| &*worker.host == host);
+    /// The processes that clients on this host, or on all, run on the server's GPUs, as far as the broker had
+    /// told of them when this was asked.
+    fn own_processes(&self, host: Option<&str>) -> Vec<OwnProcess> {
+        let has_told_all = |_: &mut _| (!self.control.has_message(false)).then_some(());
+        self.workers.wait_for(PATIENCE, has_told_all);
+        let workers = self.workers.lock();
+        let own = workers.values().filter(|worker| host.is_none_or(|host| &*worker.host == host));
         own.map(|worker| OwnProcess { worker: worker.worker, client: worker.client }).collect()
     }
 }

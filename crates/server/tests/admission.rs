@@ -12,7 +12,8 @@ use causeway_access::{Key, Target};
 use causeway_connection::dial_here;
 use causeway_link::{ConnectError, Session, TransportKind};
 use causeway_server::broker::{Broker, BrokerConfig, RunningBroker};
-use causeway_server::heartbeat::{HungAction, HungWorker, Patience};
+use causeway_server::heartbeat::{HeartbeatTimeouts, HungAction, HungWorker};
+use causeway_wire::handshake::CommandTable;
 use parking_lot::{Mutex, MutexGuard};
 use support::{assert_echo, config, open, refusal, wait_for_sessions};
 
@@ -31,7 +32,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A broker with as many places as usual, where a caller that says nothing has a long time.
 fn patient(key: Option<Key>) -> RunningBroker {
-    let places = BrokerConfig::new(0).most_handshakes;
+    let places = BrokerConfig::new(CommandTable::new(&[0])).most_handshakes;
     let long = BrokerConfig { proof_timeout: LONG, handshake_timeout: LONG, ..config(key) };
     Broker::start(BrokerConfig { most_handshakes: places, ..long }).unwrap()
 }
@@ -175,8 +176,8 @@ fn must_end(mut session: Session) {
 /// A broker that is soon out of patience with workers.
 fn impatient(action: HungAction) -> RunningBroker {
     let hung = HungWorker { action, after: Duration::from_millis(600) };
-    let patience = Patience { silent: Duration::from_millis(600), hung };
-    Broker::start(BrokerConfig { patience, ..config(None) }).unwrap()
+    let heartbeat = HeartbeatTimeouts { silent: Duration::from_millis(600), hung };
+    Broker::start(BrokerConfig { heartbeat, ..config(None) }).unwrap()
 }
 
 #[test]

@@ -102,9 +102,9 @@ fn versions_must_fit() {
         "{text}"
     );
     let mut other = hello("echo");
-    other.offer.fingerprint = 1;
+    other.abilities.commands.fingerprint = 1;
     let text = refusal(connect(broker.target(), other, &ConnectOptions::default()));
-    assert!(text.contains("their lists of driver functions differ"), "{text}");
+    assert!(text.contains("contradict each other"), "{text}");
 }
 
 #[test]

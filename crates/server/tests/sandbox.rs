@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use causeway_link::{ConnectError, ConnectOptions, Session, connect, describe_process};
 use causeway_sandbox::{Mode, Part, Plan, UserRange, Wanted};
 use causeway_server::broker::{Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
-use causeway_wire::handshake::ClientHello;
+use causeway_wire::handshake::{ClientHello, CommandTable};
 
-const FINGERPRINT: u64 = 0xfeed;
+const COMMANDS: CommandTable = CommandTable::new(&[0xfeed]);
 
 /// Users that no other test has.
 fn users() -> UserRange {
@@ -35,7 +35,7 @@ fn config(sandbox: Wanted) -> BrokerConfig {
         worker_arguments: Vec::new(),
         gpu: GpuChoice::Cpu,
         sandbox,
-        ..BrokerConfig::new(FINGERPRINT)
+        ..BrokerConfig::new(COMMANDS)
     }
 }
 
@@ -59,7 +59,7 @@ fn has(part: Part, what: &str) -> bool {
 }
 
 fn open(broker: &RunningBroker, program: &str) -> Result<Session, ConnectError> {
-    let hello = ClientHello { program: program.into(), ..describe_process(FINGERPRINT, Vec::new()) };
+    let hello = ClientHello { program: program.into(), ..describe_process(COMMANDS, Vec::new()) };
     connect(broker.target(), hello, &ConnectOptions::default())
 }
 

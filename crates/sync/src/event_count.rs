@@ -6,7 +6,7 @@
 use core::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::face::{AtomicU32, Condvar, Mutex, fence, wait_for};
+use crate::face::{AtomicU32, Condvar, Mutex, MutexGuard, fence, wait_for};
 
 /// Counts events; who waits names the count that it has seen.
 #[derive(Debug)]
@@ -41,16 +41,26 @@ impl EventCount {
         Key(self.count.load(Ordering::Acquire))
     }
 
+    /// Sleeps until something has happened since `key`.
+    pub fn wait(&self, key: Key) {
+        self.wait_by(key, |held| {
+            // Woken by an event, or for no reason: the caller looks at its condition again in any case.
+            self.changed.wait(held);
+            true
+        });
+    }
+
     /// Sleeps until something has happened since `key`, at most for `longest`; whether something has.
-    pub fn wait(&self, key: Key, longest: Duration) -> bool {
+    pub fn wait_for(&self, key: Key, longest: Duration) -> bool {
+        self.wait_by(key, |held| wait_for(&self.changed, held, longest))
+    }
+
+    fn wait_by(&self, key: Key, sleep: impl FnOnce(&mut MutexGuard<'_, ()>) -> bool) -> bool {
         self.waiters.fetch_add(1, Ordering::Relaxed);
         // Either this thread sees the event's count, or who counts it sees the waiter.
         fence(Ordering::SeqCst);
         let mut held = self.lock.lock();
-        let has_happened = self.key() != key || {
-            // Woken by an event, or for no reason: the caller looks at its condition again in any case.
-            wait_for(&self.changed, &mut held, longest)
-        };
+        let has_happened = self.key() != key || sleep(&mut held);
         drop(held);
         self.waiters.fetch_sub(1, Ordering::Relaxed);
         has_happened

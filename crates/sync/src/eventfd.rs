@@ -5,7 +5,7 @@
 
 use core::sync::atomic::Ordering;
 use std::io;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ impl EventfdWake {
     }
 
     /// The descriptor that this takes.
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     pub fn descriptor(&self) -> RawFd {
         self.event.readable().as_raw_fd()
     }

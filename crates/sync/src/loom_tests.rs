@@ -9,7 +9,11 @@ use loom::sync::Arc;
 use loom::sync::atomic::AtomicU32;
 use loom::thread;
 
-use crate::{Delegated, EventCount, EventfdWake, Latch, Parker, WaitSlot, WakeReason, wake_flag};
+use crate::face::Mutex;
+use crate::{
+    Delegated, EventCount, EventfdWake, ForkJoinPool, Latch, Monitor, Parker, PollPause, WaitQueue, WaitSlot,
+    WakeReason, wake_flag,
+};
 
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -102,7 +106,7 @@ fn an_event_count_sleeps_over_no_event() {
                 if happened.load(Relaxed) == 1 {
                     break;
                 }
-                events.wait(key, LONG);
+                events.wait(key);
             }
         });
         shared.1.store(1, Relaxed);
@@ -118,7 +122,7 @@ fn an_event_wakes_all_who_wait() {
         let wait = |(events, happened): &(EventCount, AtomicU32)| {
             let key = events.key();
             if happened.load(Relaxed) == 0 {
-                events.wait(key, LONG);
+                events.wait(key);
             }
         };
         let waiters = [in_thread(&shared, wait), in_thread(&shared, wait)];
@@ -126,6 +130,158 @@ fn an_event_wakes_all_who_wait() {
         shared.0.notify_all();
         for waiter in waiters {
             waiter.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_is_brought_while_a_poller_goes_idle_is_looked_for() {
+    loom::model(|| {
+        let shared = Arc::new((PollPause::new(), AtomicU32::new(0)));
+        let poller = in_thread(&shared, |(pause, brought)| {
+            let key = pause.key();
+            if brought.load(Relaxed) == 0 {
+                pause.idle_unless(key, || brought.load(Relaxed) == 1);
+                assert_eq!(brought.load(Relaxed), 1);
+            }
+        });
+        shared.1.store(1, Relaxed);
+        shared.0.bring();
+        poller.join().unwrap();
+    });
+}
+
+#[test]
+fn a_poller_that_is_called_sleeps_over_it_neither_in_a_pause_nor_idle() {
+    for is_idle in [false, true] {
+        loom::model(move || {
+            let shared = Arc::new((PollPause::new(), AtomicU32::new(0)));
+            let poller = in_thread(&shared, move |(pause, ends)| {
+                let key = pause.key();
+                if ends.load(Relaxed) == 0 {
+                    if is_idle {
+                        pause.idle_unless(key, || false);
+                    } else {
+                        assert!(pause.pause(key, LONG));
+                    }
+                    assert_eq!(ends.load(Relaxed), 1);
+                }
+            });
+            shared.1.store(1, Relaxed);
+            shared.0.call();
+            poller.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_poller_that_two_bring_something_looks_for_both() {
+    loom::model(|| {
+        let shared = Arc::new((PollPause::new(), AtomicU32::new(0)));
+        let bring = |what: u32| {
+            move |shared: &(PollPause, AtomicU32)| {
+                shared.1.fetch_or(what, Relaxed);
+                shared.0.bring();
+            }
+        };
+        let poller = in_thread(&shared, |(pause, brought)| {
+            let mut seen = 0;
+            while seen != 3 {
+                let key = pause.key();
+                pause.idle_unless(key, || brought.load(Relaxed) != seen);
+                seen = brought.load(Relaxed);
+            }
+        });
+        let other = in_thread(&shared, bring(1));
+        bring(2)(&shared);
+        other.join().unwrap();
+        poller.join().unwrap();
+    });
+}
+
+#[test]
+fn a_monitor_gives_each_who_waits_something_of_its_own() {
+    loom::model(|| {
+        let monitor = Arc::new(Monitor::new(0_u32));
+        let take = |monitor: &Monitor<u32>| monitor.wait(|left| left.checked_sub(1).map(|rest| *left = rest));
+        let waiters = [in_thread(&monitor, take), in_thread(&monitor, take)];
+        monitor.change_for(2, |left| *left += 2);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+        assert_eq!(*monitor.lock(), 0);
+    });
+}
+
+#[test]
+fn a_change_of_a_monitor_is_seen_by_all_who_wait() {
+    loom::model(|| {
+        let monitor = Arc::new(Monitor::new(false));
+        let see = |monitor: &Monitor<bool>| monitor.wait(|is_over| is_over.then_some(()));
+        let waits =
+            |monitor: &Monitor<bool>| monitor.wait_for(LONG, |is_over| is_over.then_some(())).unwrap();
+        let waiters = [in_thread(&monitor, see), in_thread(&monitor, waits)];
+        monitor.change(|is_over| *is_over = true);
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+}
+
+/// What is done behind one lock, and who sleeps until there is more.
+#[derive(Default)]
+struct Crew {
+    work: u32,
+    asleep: usize,
+}
+
+#[test]
+fn each_sleeper_that_is_counted_is_notified_of_work_of_its_own() {
+    loom::model(|| {
+        let shared = Arc::new((Mutex::new(Crew::default()), WaitQueue::new()));
+        let take = |(crew, more): &(Mutex<Crew>, WaitQueue)| {
+            let mut crew = crew.lock();
+            while crew.work == 0 {
+                // Who brings work takes it back.
+                crew.asleep += 1;
+                more.wait(&mut crew);
+            }
+            crew.work -= 1;
+        };
+        let workers = [in_thread(&shared, take), in_thread(&shared, take)];
+        for _ in 0..2 {
+            let mut crew = shared.0.lock();
+            crew.work += 1;
+            let called = crew.asleep.min(1);
+            crew.asleep -= called;
+            drop(crew);
+            shared.1.notify(called);
+        }
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        assert_eq!(shared.0.lock().work, 0);
+    });
+}
+
+#[test]
+fn a_notification_of_one_queue_is_not_taken_by_who_sleeps_for_another() {
+    loom::model(|| {
+        let shared = Arc::new((Mutex::new([false; 2]), [WaitQueue::new(), WaitQueue::new()]));
+        let sleepers = [0, 1].map(|which| {
+            in_thread(&shared, move |(has_come, queues)| {
+                let mut has_come = has_come.lock();
+                while !has_come[which] {
+                    queues[which].wait(&mut has_come);
+                }
+            })
+        });
+        for which in [1, 0] {
+            shared.0.lock()[which] = true;
+            shared.1[which].notify(1);
+        }
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
         }
     });
 }
@@ -148,6 +304,21 @@ fn a_latch_opens_with_its_last_part_and_shows_what_all_have_written() {
         for worker in workers {
             worker.join().unwrap();
         }
+    });
+}
+
+#[test]
+fn nobody_is_in_the_work_of_a_pool_that_has_returned_from_it() {
+    loom::model(|| {
+        let pool = ForkJoinPool::new(1, "helper", || {}).unwrap();
+        let (calls, inside) = (AtomicU32::new(0), AtomicU32::new(0));
+        pool.run(1, &|| {
+            inside.fetch_add(1, Relaxed);
+            calls.fetch_add(1, Relaxed);
+            inside.fetch_sub(1, Relaxed);
+        });
+        assert_eq!(inside.load(Relaxed), 0);
+        assert!((1..=2).contains(&calls.load(Relaxed)));
     });
 }
 

@@ -1,12 +1,16 @@
 //! The protocols with threads of the system and its clock; all orders of their steps are loom's (`src/loom_tests.rs`).
-#![cfg(not(loom))]
+#![cfg(not(any(loom, shuttle)))]
 
 use std::os::fd::AsFd as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use causeway_sync::{Delegated, EventCount, EventfdWake, Latch, Parker, WaitSlot, WakeReason, wake_flag};
+use causeway_sync::{
+    Delegated, EventCount, EventfdWake, ForkJoinPool, Latch, Monitor, Parker, PollPause, WaitSlot,
+    WakeReason, wake_flag,
+};
 use rustix::pipe::pipe;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -65,9 +69,9 @@ fn a_slot_is_used_again_and_again() {
 fn an_event_count_says_what_has_happened_and_when_nothing_has() {
     let events = EventCount::new();
     let key = events.key();
-    assert!(!events.wait(key, SHORT), "nothing has happened");
+    assert!(!events.wait_for(key, SHORT), "nothing has happened");
     events.notify_all();
-    assert!(events.wait(key, LONG), "it happened before the wait");
+    assert!(events.wait_for(key, LONG), "it happened before the wait");
     let happened = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -77,7 +81,7 @@ fn an_event_count_says_what_has_happened_and_when_nothing_has() {
                     let key = events.key();
                     let now = happened.load(Ordering::Relaxed);
                     if now == seen {
-                        assert!(events.wait(key, LONG), "a wake-up was lost");
+                        assert!(events.wait_for(key, LONG), "a wake-up was lost");
                     }
                     seen = now;
                 }
@@ -88,6 +92,84 @@ fn an_event_count_says_what_has_happened_and_when_nothing_has() {
             events.notify_all();
         }
     });
+}
+
+#[test]
+fn a_poller_is_woken_by_what_is_brought_when_it_is_idle_and_by_calls_in_a_pause() {
+    let (pause, brought) = (PollPause::new(), AtomicU64::new(0));
+    assert!(!pause.pause(pause.key(), SHORT), "nobody has called");
+    let key = pause.key();
+    pause.bring();
+    assert!(!pause.pause(key, SHORT), "what is brought ends no pause");
+    pause.call();
+    assert!(pause.pause(key, LONG), "somebody called before the pause");
+    std::thread::scope(|scope| {
+        for call in [false, true] {
+            let (pause, brought) = (&pause, &brought);
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    brought.fetch_add(1, Ordering::Relaxed);
+                    if call {
+                        pause.call()
+                    } else {
+                        pause.bring()
+                    }
+                    (0..round % 300).for_each(|_| core::hint::spin_loop());
+                }
+            });
+        }
+        let mut seen = 0;
+        while seen < 2 * ROUNDS {
+            let key = pause.key();
+            pause.idle_unless(key, || brought.load(Ordering::Relaxed) != seen);
+            seen = brought.load(Ordering::Relaxed);
+        }
+    });
+}
+
+#[test]
+fn a_monitor_gives_what_is_there_or_comes_and_nothing_when_time_is_over() {
+    let monitor = Monitor::new(Vec::new());
+    assert_eq!(monitor.wait_for(SHORT, Vec::pop), None);
+    monitor.change(|things| things.push(1));
+    assert_eq!(monitor.wait_for(Duration::ZERO, Vec::pop), Some(1), "looked at once in any case");
+    let taken = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while monitor.wait(Vec::pop) != 0 {
+                    taken.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..ROUNDS {
+            monitor.change_for(1, |things| things.push(1));
+        }
+        monitor.change(|things| things.splice(0..0, [0; 3]).for_each(drop));
+    });
+    assert_eq!(taken.into_inner(), ROUNDS);
+}
+
+#[test]
+fn a_pool_does_its_work_with_whoever_comes_and_without_a_helper_that_has_panicked() {
+    let pool = ForkJoinPool::new(3, "helper", || {}).unwrap();
+    let (caller, has_panicked) = (std::thread::current().id(), AtomicBool::new(false));
+    for round in 0..ROUNDS / 10 {
+        let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        pool.run(9, &|| {
+            if std::thread::current().id() != caller && !has_panicked.swap(true, Ordering::Relaxed) {
+                panic!("for the test");
+            }
+            while next.fetch_add(1, Ordering::Relaxed) < 50 {
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+            // Long enough for some helpers to come.
+            (0..round % 3000).for_each(|_| core::hint::spin_loop());
+        });
+        assert_eq!(done.into_inner(), 50);
+    }
+    let run = || pool.run(3, &|| panic!("for the test"));
+    assert!(catch_unwind(AssertUnwindSafe(run)).is_err(), "the caller's own panic goes on");
 }
 
 #[test]

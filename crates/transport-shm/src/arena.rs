@@ -1,8 +1,9 @@
-//! How are pieces of the staging arena lent, announced, and given back?
+//! How are pieces of the staging arena leased, announced, and given back? How large it is says `staging`.
 //!
-//! The sender of transfers is the *lender* of its half: it takes a run of slots, fills it, and announces it.
-//! The receiver holds it as a [`Lease`] and gives it back by an entry in the ring of returns when it has done
-//! with the bytes. What is lent is known from the lender's own table, so a return that cannot be is noticed.
+//! The sender of transfers is the *allocator* of its half: it takes a range of slots, fills it, and announces
+//! it. The receiver holds it as a [`Lease`] and gives it back by an entry in the ring of returns when it has
+//! done with the bytes. What is leased is known from the allocator's own table, so a return that cannot be is
+//! noticed.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use super::segment::Segment;
 use super::violation::Violation;
 use causeway_transport::LinkError;
 use causeway_transport::slots::{LARGEST_PIECE, SLOT, Slots};
-use causeway_transport::staging::{Lease, Lends, Owns, Piece, Region};
+use causeway_transport::staging::{Lease, Owns, Piece, Region, SlotOwner};
 
 /// The half of the arena for one direction.
 pub(super) fn region(segment: &Arc<Segment>, direction: Direction) -> Region {
@@ -30,26 +31,26 @@ pub(super) fn region(segment: &Arc<Segment>, direction: Direction) -> Region {
     Region::new(segment.address(parts.arena), parts.slots as usize * SLOT, memory)
 }
 
-/// The side that lends.
-pub(super) struct Lender {
+/// The side that fills slots.
+pub(super) struct SlotAllocator {
     segment: Arc<Segment>,
     direction: Direction,
-    lent: Mutex<Lent>,
+    leased: Mutex<Leased>,
     /// Held by the one thread that waits for slots; the others queue up behind it.
     turn: Mutex<()>,
     waiting: AtomicU32,
 }
 
-struct Lent {
+struct Leased {
     slots: Slots,
     announcements: EntryProducer<ANNOUNCEMENT_WORDS>,
     returns: EntryConsumer<RETURN_WORDS>,
 }
 
-impl Lends for Lender {
+impl SlotOwner for SlotAllocator {
     fn give_up(&self, first: u32) {
-        let given_up = self.lent.lock().slots.give_up(first);
-        debug_assert!(given_up.is_ok(), "a piece holds slots that are lent");
+        let given_up = self.leased.lock().slots.give_up(first);
+        debug_assert!(given_up.is_ok(), "a piece holds slots that are leased");
     }
 }
 
@@ -58,19 +59,19 @@ fn slots_for(bytes: usize) -> u32 {
     bytes.div_ceil(SLOT).max(1) as u32
 }
 
-impl Lender {
+impl SlotAllocator {
     pub(super) fn new(segment: Arc<Segment>, direction: Direction) -> Arc<Self> {
         let count = segment.parts(direction).slots;
-        let lent = Lent {
+        let leased = Leased {
             slots: if direction == Direction::Down { Slots::in_turn(count) } else { Slots::new(count) },
             announcements: announcer(Arc::clone(&segment), direction),
             returns: collector(Arc::clone(&segment), direction),
         };
         let (turn, waiting) = (Mutex::new(()), AtomicU32::new(0));
-        Arc::new(Self { segment, direction, lent: Mutex::new(lent), turn, waiting })
+        Arc::new(Self { segment, direction, leased: Mutex::new(leased), turn, waiting })
     }
 
-    /// The longest piece that is lent: two fit into the smallest arena.
+    /// The longest piece that is leased: two fit into the smallest arena.
     pub(super) fn longest(&self) -> usize {
         LARGEST_PIECE.min(self.segment.parts(self.direction).slots as usize / 2 * SLOT)
     }
@@ -80,20 +81,20 @@ impl Lender {
         if length > self.longest() || self.waiting.load(Ordering::Relaxed) > 0 {
             return Ok(None);
         }
-        self.lend(length)
+        self.lease(length)
     }
 
-    fn lend(self: &Arc<Self>, length: usize) -> Result<Option<Piece>, Violation> {
-        let mut lent = self.lent.lock();
-        let Lent { slots, returns, .. } = &mut *lent;
+    fn lease(self: &Arc<Self>, length: usize) -> Result<Option<Piece>, Violation> {
+        let mut leased = self.leased.lock();
+        let Leased { slots, returns, .. } = &mut *leased;
         while let Some([first]) = returns.pop()? {
             slots.take_back(first)?;
         }
-        let Some(first) = slots.lend(slots_for(length)) else { return Ok(None) };
+        let Some(first) = slots.lease(slots_for(length)) else { return Ok(None) };
         let arena = self.segment.parts(self.direction).arena;
         let address = self.segment.address(arena + first as usize * SLOT);
-        let lender: Arc<dyn Lends> = Arc::<Self>::clone(self);
-        Ok(Some(Piece::new(lender, first, address, length)))
+        let allocator: Arc<dyn SlotOwner> = Arc::<Self>::clone(self);
+        Ok(Some(Piece::new(allocator, first, address, length)))
     }
 
     /// A piece of `length` bytes, at most [`longest`](Self::longest); waits until the peer has given back
@@ -112,16 +113,16 @@ impl Lender {
     fn wait_for(self: &Arc<Self>, length: usize, over: &AtomicBool) -> Result<Piece, LinkError> {
         let _turn = self.turn.lock();
         let returned = self.segment.index(self.direction, Word::Returned);
-        let bell = self.segment.futex(self.direction, Word::Lender);
+        let bell = self.segment.futex(self.direction, Word::SlotAllocator);
         let patience = patience();
         loop {
             if over.load(Ordering::SeqCst) {
                 return Err(LinkError::PeerGone);
             }
-            if let Some(piece) = self.lend(length)? {
+            if let Some(piece) = self.lease(length)? {
                 return Ok(piece);
             }
-            let collected = self.lent.lock().returns.read_so_far();
+            let collected = self.leased.lock().returns.read_so_far();
             let more = || returned.load(Ordering::Acquire) != collected;
             let begun = Instant::now();
             while !more() && begun.elapsed() < patience {
@@ -140,27 +141,27 @@ impl Lender {
         total: u64,
     ) -> Result<(), Violation> {
         let entry = [transfer, offset, total, piece.len() as u64, u64::from(piece.first())];
-        let mut lent = self.lent.lock();
-        if lent.announcements.push(entry)? {
+        let mut leased = self.leased.lock();
+        if leased.announcements.push(entry)? {
             // Returns are taken in under the same lock, so that none can come before this.
-            lent.slots.send(piece.first());
+            leased.slots.send(piece.first());
             piece.sent();
             return Ok(());
         }
         // Every announcement has a slot that is not given back, and there are as many entries as slots. The
         // piece gives its slots up, which takes the lock.
-        drop(lent);
+        drop(leased);
         Err(Violation::Indexes)
     }
 
     /// Wakes the thread that waits for slots.
     pub(super) fn wake(&self) {
-        wake_flag::wake(self.segment.futex(self.direction, Word::Lender));
+        wake_flag::wake(self.segment.futex(self.direction, Word::SlotAllocator));
     }
 }
 
-/// The side that is lent to.
-pub(super) struct Borrower {
+/// The side that reads what the other has filled.
+pub(super) struct SlotConsumer {
     segment: Arc<Segment>,
     direction: Direction,
     announcements: Mutex<EntryConsumer<ANNOUNCEMENT_WORDS>>,
@@ -169,16 +170,16 @@ pub(super) struct Borrower {
     leases: AtomicU32,
 }
 
-impl Owns for Borrower {
+impl Owns for SlotConsumer {
     fn give_back(&self, first: u32) {
         // A ring of returns that is full or broken is the peer's own loss: it gets its slots back never.
         let _ = self.returns.lock().push([u64::from(first)]);
         self.leases.fetch_sub(1, Ordering::Relaxed);
-        wake_flag::wake(self.segment.futex(self.direction, Word::Lender));
+        wake_flag::wake(self.segment.futex(self.direction, Word::SlotAllocator));
     }
 }
 
-impl Borrower {
+impl SlotConsumer {
     pub(super) fn new(segment: Arc<Segment>, direction: Direction) -> Arc<Self> {
         Arc::new(Self {
             announcements: Mutex::new(taker(Arc::clone(&segment), direction)),
@@ -231,31 +232,31 @@ impl Borrower {
 mod tests {
     use super::super::layout::Layout;
     use super::*;
-    use causeway_transport::slots::{NotLent, STAGING_LIMITS};
+    use causeway_transport::slots::{NotLeased, STAGING_LIMITS};
     use proptest::prelude::*;
 
-    fn sides() -> (Arc<Segment>, Arc<Lender>, Arc<Borrower>) {
+    fn sides() -> (Arc<Segment>, Arc<SlotAllocator>, Arc<SlotConsumer>) {
         let segment = Arc::new(Segment::create(Layout::halves(STAGING_LIMITS.0)).unwrap().0);
-        let lender = Lender::new(Arc::clone(&segment), Direction::Up);
-        let borrower = Borrower::new(Arc::clone(&segment), Direction::Up);
-        (segment, lender, borrower)
+        let allocator = SlotAllocator::new(Arc::clone(&segment), Direction::Up);
+        let consumer = SlotConsumer::new(Arc::clone(&segment), Direction::Up);
+        (segment, allocator, consumer)
     }
 
-    fn send(lender: &Arc<Lender>, transfer: u64, bytes: &[u8]) -> bool {
-        let Some(mut piece) = lender.try_take(bytes.len()).unwrap() else { return false };
+    fn send(allocator: &Arc<SlotAllocator>, transfer: u64, bytes: &[u8]) -> bool {
+        let Some(mut piece) = allocator.try_take(bytes.len()).unwrap() else { return false };
         // SAFETY: the slice has the piece's bytes.
         unsafe { piece.fill(bytes.as_ptr(), 1) };
-        lender.announce(piece, transfer, 0, bytes.len() as u64).unwrap();
+        allocator.announce(piece, transfer, 0, bytes.len() as u64).unwrap();
         true
     }
 
     #[test]
     fn pieces_arrive_in_place_and_go_round() {
-        let (_segment, lender, borrower) = sides();
+        let (_segment, allocator, consumer) = sides();
         for round in 0..100 {
             let bytes = vec![round as u8; SLOT + round];
-            assert!(send(&lender, round as u64, &bytes));
-            let (chunk, lease) = borrower.next().unwrap().unwrap();
+            assert!(send(&allocator, round as u64, &bytes));
+            let (chunk, lease) = consumer.next().unwrap().unwrap();
             assert_eq!(
                 (chunk.transfer, chunk.total, lease.len()),
                 (round as u64, bytes.len() as u64, bytes.len())
@@ -263,58 +264,58 @@ mod tests {
             let mut copy = vec![0; bytes.len()];
             // SAFETY: the vector has the lease's bytes.
             unsafe { lease.empty_into(copy.as_mut_ptr(), 1) };
-            assert!(copy == bytes && borrower.next().unwrap().is_none());
+            assert!(copy == bytes && consumer.next().unwrap().is_none());
         }
     }
 
     #[test]
     fn what_is_not_given_back_is_not_lent_again() {
-        let (_segment, lender, borrower) = sides();
+        let (_segment, allocator, consumer) = sides();
         let mut sent = 0;
-        while send(&lender, sent, &[1]) {
+        while send(&allocator, sent, &[1]) {
             sent += 1;
         }
         assert_eq!(sent, 8, "a slot each");
-        let mut leases: Vec<_> = (0..8).map(|_| borrower.next().unwrap().unwrap().1).collect();
-        assert!(!send(&lender, 9, &[1]));
+        let mut leases: Vec<_> = (0..8).map(|_| consumer.next().unwrap().unwrap().1).collect();
+        assert!(!send(&allocator, 9, &[1]));
         leases.pop();
-        assert!(send(&lender, 9, &[1]) && !send(&lender, 10, &[1]));
+        assert!(send(&allocator, 9, &[1]) && !send(&allocator, 10, &[1]));
         // One that was not sent is free again.
         leases.clear();
-        drop(lender.try_take(SLOT).unwrap().unwrap());
-        assert!(send(&lender, 11, &[1]));
+        drop(allocator.try_take(SLOT).unwrap().unwrap());
+        assert!(send(&allocator, 11, &[1]));
     }
 
     #[test]
     fn whoever_waits_for_slots_is_woken_by_their_return_and_by_the_end() {
-        let (_segment, lender, borrower) = sides();
-        while send(&lender, 0, &[1]) {}
+        let (_segment, allocator, consumer) = sides();
+        while send(&allocator, 0, &[1]) {}
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| lender.take(1, &over).map(|piece| piece.len()));
-            while lender.waiting.load(Ordering::Relaxed) == 0 {
+            let waiting = scope.spawn(|| allocator.take(1, &over).map(|piece| piece.len()));
+            while allocator.waiting.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
-            assert!(lender.try_take(1).unwrap().is_none(), "whoever waits comes first");
-            drop(borrower.next().unwrap().unwrap());
+            assert!(allocator.try_take(1).unwrap().is_none(), "whoever waits comes first");
+            drop(consumer.next().unwrap().unwrap());
             assert_eq!(waiting.join().unwrap().unwrap(), 1);
-            let two = scope.spawn(|| lender.take(2 * SLOT, &over).map(drop));
+            let two = scope.spawn(|| allocator.take(2 * SLOT, &over).map(drop));
             over.store(true, Ordering::SeqCst);
-            lender.wake();
+            allocator.wake();
             assert!(matches!(two.join().unwrap(), Err(LinkError::PeerGone)));
         });
     }
 
     #[test]
     fn returns_that_cannot_be_are_noticed() {
-        let (segment, lender, _) = sides();
+        let (segment, allocator, _) = sides();
         let mut returns = returner(segment, Direction::Up);
         returns.push([3]).unwrap();
-        assert!(matches!(lender.try_take(1), Err(Violation::NotLent(NotLent(3)))));
-        // A slot that is being filled would be lent a second time.
-        let piece = lender.try_take(1).unwrap().unwrap();
+        assert!(matches!(allocator.try_take(1), Err(Violation::NotLeased(NotLeased(3)))));
+        // A slot that is being filled would be leased a second time.
+        let piece = allocator.try_take(1).unwrap().unwrap();
         returns.push([piece.first().into()]).unwrap();
-        assert!(matches!(lender.try_take(1), Err(Violation::NotLent(NotLent(0)))));
+        assert!(matches!(allocator.try_take(1), Err(Violation::NotLeased(NotLeased(0)))));
         drop(piece);
     }
 
@@ -326,7 +327,7 @@ mod tests {
                 0_u64..10, Just(SLOT as u64), Just(u64::MAX), any::<u64>(), 0..(1_u64 << 20),
             ]), 1..40),
         ) {
-            let (segment, _, borrower) = sides();
+            let (segment, _, consumer) = sides();
             let mut hostile = announcer(Arc::clone(&segment), Direction::Up);
             let region = region(&segment, Direction::Up);
             let arena = region.as_ptr() as usize..region.as_ptr() as usize + region.len();
@@ -335,7 +336,7 @@ mod tests {
                 if !hostile.push(entry).unwrap() {
                     break;
                 }
-                if let Ok(Some((chunk, lease))) = borrower.next() {
+                if let Ok(Some((chunk, lease))) = consumer.next() {
                     let start = lease.as_ptr() as usize;
                     prop_assert!(arena.contains(&start) && start + lease.len() <= arena.end);
                     prop_assert!(chunk.offset + u64::from(chunk.length) <= chunk.total);

@@ -9,7 +9,7 @@ use crate::segment::SegmentError;
 
 /// Why two processes do not share memory; a part of a sentence, for people.
 #[derive(Debug, Error)]
-pub enum JoinError {
+pub enum UpgradeError {
     /// The socket cannot be reached.
     #[error("its socket {name} cannot be reached: {cause}")]
     Unreachable {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Unstructured};
 
-use super::arena::{Borrower, Lender, region};
+use super::arena::{SlotAllocator, SlotConsumer, region};
 use super::layout::{Direction, LINE, Layout, RING, Word};
 use super::ring::{
     ANNOUNCEMENT_WORDS, ByteConsumer, ByteProducer, EntryProducer, RETURN_WORDS, announcer, returner,
@@ -111,8 +111,8 @@ struct World {
     segment: Arc<Segment>,
     producer: ByteProducer,
     consumer: ByteConsumer,
-    lender: Arc<Lender>,
-    borrower: Arc<Borrower>,
+    allocator: Arc<SlotAllocator>,
+    slot_consumer: Arc<SlotConsumer>,
     pieces: Vec<Piece>,
     leases: Vec<Lease>,
     peer_frames: ByteProducer,
@@ -135,7 +135,7 @@ impl World {
     fn new(segment: Arc<Segment>) -> Self {
         for direction in [Direction::Up, Direction::Down] {
             let parts = *segment.parts(direction);
-            let words = (0..=Word::Lender as usize).map(|word| parts.words + word * LINE);
+            let words = (0..=Word::SlotAllocator as usize).map(|word| parts.words + word * LINE);
             let entries = parts.entries * (ANNOUNCEMENT_WORDS + RETURN_WORDS);
             let entries = (0..entries).map(|word| parts.announcements + word * 8);
             words.chain(entries).for_each(|offset| segment.word(offset).store(0, Ordering::Relaxed));
@@ -144,8 +144,8 @@ impl World {
         Self {
             producer: ByteProducer::new(copy(), SENDS),
             consumer: ByteConsumer::new(copy(), RECEIVES),
-            lender: Lender::new(copy(), SENDS),
-            borrower: Borrower::new(copy(), RECEIVES),
+            allocator: SlotAllocator::new(copy(), SENDS),
+            slot_consumer: SlotConsumer::new(copy(), RECEIVES),
             pieces: Vec::new(),
             leases: Vec::new(),
             peer_frames: ByteProducer::new(copy(), RECEIVES),
@@ -199,7 +199,7 @@ impl World {
                 if let Some(piece) = self.pick_piece(which) {
                     let total = piece.len() as u64;
                     self.fill(&piece);
-                    match self.lender.announce(piece, 1, 0, total) {
+                    match self.allocator.announce(piece, 1, 0, total) {
                         Ok(()) | Err(Violation::Indexes) => {}
                         Err(other) => panic!("an announcement failed with {other}"),
                     }
@@ -220,7 +220,7 @@ impl World {
         let direction = if up { Direction::Up } else { Direction::Down };
         let parts = *self.segment.parts(direction);
         let offset = match place {
-            Place::Word(word) => parts.words + usize::from(word) % (Word::Lender as usize + 1) * LINE,
+            Place::Word(word) => parts.words + usize::from(word) % (Word::SlotAllocator as usize + 1) * LINE,
             Place::Announcement(word) => {
                 parts.announcements + usize::from(word) % (parts.entries * ANNOUNCEMENT_WORDS) * 8
             }
@@ -258,10 +258,10 @@ impl World {
     }
 
     fn take(&mut self, length: usize) {
-        let piece = match self.lender.try_take(length) {
+        let piece = match self.allocator.try_take(length) {
             Ok(Some(piece)) => piece,
             Ok(None) => return,
-            Err(Violation::NotLent(_) | Violation::Indexes) => return,
+            Err(Violation::NotLeased(_) | Violation::Indexes) => return,
             Err(other) => panic!("taking a piece failed with {other}"),
         };
         assert_eq!(piece.len(), length);
@@ -273,13 +273,13 @@ impl World {
         let new = slots(&piece);
         for held in &self.pieces {
             let held = slots(held);
-            assert!(new.end <= held.start || held.end <= new.start, "slots are lent twice");
+            assert!(new.end <= held.start || held.end <= new.start, "slots are leased twice");
         }
         self.pieces.push(piece);
     }
 
     fn next(&mut self) {
-        let (chunk, lease) = match self.borrower.next() {
+        let (chunk, lease) = match self.slot_consumer.next() {
             Ok(Some(next)) => next,
             Ok(None) => return,
             Err(LinkError::Chunk(_)) => return,

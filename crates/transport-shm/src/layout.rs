@@ -140,10 +140,10 @@ pub(super) enum Word {
     /// The futex of the thread that takes announcements while the receiver is busy.
     Aside,
     /// The futex on which the sender of transfers waits for slots.
-    Lender,
+    SlotAllocator,
 }
 
-const _: () = assert!((Word::Lender as usize + 1) * LINE <= PAGE / 2);
+const _: () = assert!((Word::SlotAllocator as usize + 1) * LINE <= PAGE / 2);
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
-use causeway_sync::awake;
+use causeway_sync::spin;
 
 use super::layout::{ANNOUNCEMENT, Direction, RETURN, RING, Word};
 use super::segment::Segment;
@@ -15,7 +15,7 @@ use super::violation::Violation;
 
 /// How long a sender polls for room before it sleeps: on few cores, whoever is to make room needs this one.
 pub(super) fn patience() -> Duration {
-    awake::between_commands().min(Duration::from_micros(20))
+    spin::between_commands().min(Duration::from_micros(20))
 }
 
 /// The end of a ring of frame bytes that writes.

@@ -4,6 +4,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::io;
 use std::os::fd::AsRawFd as _;
 
+use causeway_memory::pages::page_size;
 use causeway_memory::sealed::{SealedMemory, SealedMemoryError};
 use thiserror::Error;
 
@@ -65,7 +66,7 @@ fn map_for_huge_pages(memory: &SealedMemory, bytes: usize) -> io::Result<*mut li
         return Err(cause);
     }
     // The segment ends with a page.
-    let end = start.wrapping_byte_add(bytes.next_multiple_of(4096));
+    let end = start.wrapping_byte_add(bytes.next_multiple_of(page_size()));
     // SAFETY: what is left of the addresses that were kept, on both sides of the mapping.
     unsafe {
         if before > 0 {

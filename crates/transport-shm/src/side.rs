@@ -25,7 +25,7 @@ const MESSAGE: usize = 24;
 
 /// What a message says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Said {
+pub(crate) enum MessageKind {
     /// Here is the memory of the session.
     Memory,
     /// The memory is mapped, and the session goes on there.
@@ -39,7 +39,7 @@ pub(crate) enum Said {
 /// A message beside the rings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Message {
-    pub(crate) said: Said,
+    pub(crate) kind: MessageKind,
     /// The number by which both ends know a descriptor.
     pub(crate) number: u64,
     /// The size of what the descriptor stands for, in bytes.
@@ -48,11 +48,11 @@ pub(crate) struct Message {
 
 impl Message {
     pub(super) fn encode(&self) -> [u8; MESSAGE] {
-        let kind: u32 = match self.said {
-            Said::Memory => 1,
-            Said::Joined => 2,
-            Said::Descriptor => 3,
-            Said::Allocation => 4,
+        let kind: u32 = match self.kind {
+            MessageKind::Memory => 1,
+            MessageKind::Joined => 2,
+            MessageKind::Descriptor => 3,
+            MessageKind::Allocation => 4,
         };
         let mut bytes = [0; MESSAGE];
         bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
@@ -65,14 +65,14 @@ impl Message {
     pub(super) fn decode(bytes: &[u8; MESSAGE]) -> Result<Self, Violation> {
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let said = match (half(0), half(4)) {
-            (MAGIC, 1) => Said::Memory,
-            (MAGIC, 2) => Said::Joined,
-            (MAGIC, 3) => Said::Descriptor,
-            (MAGIC, 4) => Said::Allocation,
+        let kind = match (half(0), half(4)) {
+            (MAGIC, 1) => MessageKind::Memory,
+            (MAGIC, 2) => MessageKind::Joined,
+            (MAGIC, 3) => MessageKind::Descriptor,
+            (MAGIC, 4) => MessageKind::Allocation,
             _ => return Err(Violation::Side),
         };
-        Ok(Self { said, number: word(8), bytes: word(16) })
+        Ok(Self { kind, number: word(8), bytes: word(16) })
     }
 }
 
@@ -175,8 +175,8 @@ mod tests {
         let (one, other) = pair();
         let other = Peer::new(other.into());
         let file = std::fs::File::open("/dev/null").unwrap();
-        let first = Message { said: Said::Descriptor, number: 7, bytes: u64::MAX };
-        let second = Message { said: Said::Joined, number: 0, bytes: 0 };
+        let first = Message { kind: MessageKind::Descriptor, number: 7, bytes: u64::MAX };
+        let second = Message { kind: MessageKind::Joined, number: 0, bytes: 0 };
         one.send(&first, Some(file.as_fd())).unwrap();
         one.send(&second, None).unwrap();
         let (message, descriptor) = other.receive().unwrap().unwrap();

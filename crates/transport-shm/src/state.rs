@@ -9,15 +9,15 @@ use std::time::Duration;
 use causeway_memory::sealed::{SealedMemory, SealedMemoryError};
 use causeway_sync::wake_flag::{self, BUSY};
 use causeway_transport::delivery::deliver;
-use causeway_transport::line::{Line, Staged};
+use causeway_transport::send_queue::{Staged, TransferQueue};
 use causeway_transport::staging::Piece;
 use causeway_transport::{DescriptorError, LinkError, Shared, count};
 use parking_lot::Mutex;
 
-use super::arena::{Borrower, Lender};
+use super::arena::{SlotAllocator, SlotConsumer};
 use super::layout::{Direction, Word};
 use super::segment::Segment;
-use super::side::{Message, Peer, Said};
+use super::side::{Message, MessageKind, Peer};
 use super::violation::Violation;
 
 /// How long the receiver of frames may be busy before another thread takes announcements in its place.
@@ -53,8 +53,8 @@ impl Role {
 pub(super) struct State {
     pub(super) segment: Arc<Segment>,
     pub(super) role: Role,
-    pub(super) lender: Arc<Lender>,
-    borrower: Arc<Borrower>,
+    pub(super) allocator: Arc<SlotAllocator>,
+    consumer: Arc<SlotConsumer>,
     pub(super) peer: Peer,
     /// The connection over which the session was asked for; it ends with the session.
     pub(super) command: TcpStream,
@@ -63,7 +63,7 @@ pub(super) struct State {
     started: AtomicBool,
     /// Whether the receiver of frames was woken because somebody waits.
     pub(super) called: AtomicBool,
-    pub(super) line: Line,
+    pub(super) queue: TransferQueue,
     descriptors: Mutex<Descriptors>,
 }
 
@@ -96,15 +96,15 @@ impl State {
     pub(super) fn new(role: Role, segment: Arc<Segment>, peer: Peer, command: TcpStream) -> Self {
         Self {
             role,
-            lender: Lender::new(Arc::clone(&segment), role.sends()),
-            borrower: Borrower::new(Arc::clone(&segment), role.receives()),
+            allocator: SlotAllocator::new(Arc::clone(&segment), role.sends()),
+            consumer: SlotConsumer::new(Arc::clone(&segment), role.receives()),
             segment,
             peer,
             command,
             over: AtomicBool::new(false),
             started: AtomicBool::new(false),
             called: AtomicBool::new(false),
-            line: Line::default(),
+            queue: TransferQueue::default(),
             descriptors: Mutex::new(Descriptors::Early(Vec::new())),
         }
     }
@@ -141,14 +141,14 @@ impl State {
 
     /// Whether there are announcements that can be dealt with.
     pub(super) fn has_pieces(&self) -> bool {
-        self.started.load(Ordering::Relaxed) && self.borrower.is_pending()
+        self.started.load(Ordering::Relaxed) && self.consumer.is_pending()
     }
 
     /// Deals with every piece that has been announced.
     pub(super) fn deliver_all(&self, link: &Arc<Shared>) -> Result<(), LinkError> {
         while self.has_pieces() {
-            match self.borrower.next()? {
-                Some((chunk, lease)) => deliver(link, chunk, lease, self.line.copies())?,
+            match self.consumer.next()? {
+                Some((chunk, lease)) => deliver(link, chunk, lease, self.queue.copies())?,
                 None => break,
             }
         }
@@ -176,13 +176,13 @@ impl State {
     pub(super) fn watch(&self) {
         loop {
             match self.peer.receive() {
-                Ok(Some((Message { said: Said::Descriptor, number, bytes }, descriptor))) => {
+                Ok(Some((Message { kind: MessageKind::Descriptor, number, bytes }, descriptor))) => {
                     if let Err(error) = self.arrived(Arrived::Memory(number, checked(descriptor, bytes))) {
                         self.ended_because(error);
                         break;
                     }
                 }
-                Ok(Some((Message { said: Said::Allocation, number, .. }, descriptor))) => {
+                Ok(Some((Message { kind: MessageKind::Allocation, number, .. }, descriptor))) => {
                     let descriptor = descriptor.ok_or(DescriptorError::NotReceived);
                     if let Err(error) = self.arrived(Arrived::Allocation(number, descriptor)) {
                         self.ended_because(error);
@@ -255,21 +255,21 @@ impl State {
         wake_flag::wake(self.segment.futex(receives, Word::Receiver));
         wake_flag::wake(self.segment.futex(receives, Word::Aside));
         wake_flag::wake(self.segment.futex(sends, Word::Sender));
-        self.lender.wake();
+        self.allocator.wake();
     }
 }
 
 impl Staged for State {
-    fn line(&self) -> &Line {
-        &self.line
+    fn queue(&self) -> &TransferQueue {
+        &self.queue
     }
 
     fn longest_piece(&self) -> usize {
-        self.lender.longest()
+        self.allocator.longest()
     }
 
     fn wait_for_piece(&self, length: usize) -> Result<Piece, LinkError> {
-        self.lender.take(length, &self.over)
+        self.allocator.take(length, &self.over)
     }
 
     fn send_part(
@@ -281,7 +281,7 @@ impl Staged for State {
         total: u64,
     ) -> Result<(), LinkError> {
         let length = piece.len();
-        self.lender.announce(piece, transfer, offset, total)?;
+        self.allocator.announce(piece, transfer, offset, total)?;
         let direction = self.role.sends();
         if wake_flag::wake(self.segment.futex(direction, Word::Receiver)) == BUSY {
             wake_flag::wake(self.segment.futex(direction, Word::Aside));

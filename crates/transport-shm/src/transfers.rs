@@ -19,7 +19,7 @@ use causeway_connection::channel::Connection;
 use causeway_memory::SealedMemory;
 use causeway_sync::threads;
 use causeway_sync::wake_flag::{self, PARKED};
-use causeway_transport::line::{self, Staged as _};
+use causeway_transport::send_queue::{self, Staged as _};
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{
     Awaited, LinkError, Memory, Order, Parts, Sending as Sent, Shared, TransportKind, spawn_or_lose,
@@ -29,7 +29,7 @@ use super::arena::region;
 use super::layout::Word;
 use super::messages::{Receiving, Sending};
 use super::segment::Segment;
-use super::side::{Message, Peer, Said};
+use super::side::{Message, MessageKind, Peer};
 use super::state::{Role, State};
 
 /// A link's parts over memory that both processes have mapped. `command` is the connection over which the
@@ -64,19 +64,19 @@ impl Memory for Arena {
     fn start(&self, link: &Arc<Shared>) {
         let state = Arc::clone(&self.0);
         state.tell_owner(link);
-        state.line.start(link, Arc::clone(&state), "shm-send");
+        state.queue.start(link, Arc::clone(&state), "shm-send");
         state.begin_delivery();
         if state.is_over() {
-            return state.line.end();
+            return state.queue.end();
         }
         spawn_or_lose(link, "shm-aside", move |link| state.stand_in(link));
     }
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
-        line::send(&*self.0, link, order)
+        send_queue::send(&*self.0, link, order)
     }
 
-    fn rouse(&self, _: Awaited) {
+    fn wake_receiver(&self, _: Awaited) {
         let doing = self.0.segment.futex(self.0.role.receives(), Word::Receiver);
         if doing.load(Ordering::Relaxed) == PARKED {
             self.0.called.store(true, Ordering::Relaxed);
@@ -85,7 +85,7 @@ impl Memory for Arena {
     }
 
     fn piece(&self, link: &Arc<Shared>, length: usize) -> Option<Piece> {
-        match self.0.lender.try_take(length) {
+        match self.0.allocator.try_take(length) {
             Ok(piece) => piece,
             Err(violation) => {
                 link.lose(violation.into());
@@ -115,7 +115,7 @@ impl Memory for Arena {
         number: u64,
         memory: &SealedMemory,
     ) -> Result<(), LinkError> {
-        let message = Message { said: Said::Descriptor, number, bytes: memory.bytes() };
+        let message = Message { kind: MessageKind::Descriptor, number, bytes: memory.bytes() };
         self.0.hand_over(link, &message, memory.descriptor())
     }
 
@@ -125,7 +125,7 @@ impl Memory for Arena {
         number: u64,
         allocation: BorrowedFd<'_>,
     ) -> Result<(), LinkError> {
-        self.0.hand_over(link, &Message { said: Said::Allocation, number, bytes: 0 }, allocation)
+        self.0.hand_over(link, &Message { kind: MessageKind::Allocation, number, bytes: 0 }, allocation)
     }
 
     fn end(&self) {
@@ -134,6 +134,6 @@ impl Memory for Arena {
         // An error means that it has ended already, which is what is wanted.
         let _ = state.command.shutdown(Shutdown::Both);
         state.finish();
-        state.line.end();
+        state.queue.end();
     }
 }

@@ -1,6 +1,6 @@
 //! How can a peer break the rules of the shared memory?
 
-use causeway_transport::slots::NotLent;
+use causeway_transport::slots::NotLeased;
 use causeway_transport::{LinkError, TransportError};
 use thiserror::Error;
 
@@ -21,9 +21,9 @@ pub enum Violation {
     /// More pieces are announced than there are slots.
     #[error("more pieces were announced than the arena has slots")]
     TooManyPieces,
-    /// A slot was given back that was not lent.
+    /// A slot was given back that was not leased.
     #[error(transparent)]
-    NotLent(#[from] NotLent),
+    NotLeased(#[from] NotLeased),
     /// The messages beside the rings make no sense.
     #[error("a message beside the shared memory makes no sense")]
     Side,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::lanes::{DialLanes, Lanes};
 use causeway_connection::channel::{Connection, Incoming, Outgoing};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch, round_trip};
-use causeway_sync::awake;
+use causeway_sync::spin;
 use causeway_sync::{EventfdWake, WakeReason};
 use causeway_transport::{LinkError, Shared};
 use causeway_transport::{Parts, ReceiveMessages, SendMessages};
@@ -18,7 +18,7 @@ use causeway_transport::{Parts, ReceiveMessages, SendMessages};
 pub fn parts(connection: Connection, dialer: Option<Box<dyn DialLanes>>) -> io::Result<Parts> {
     // Where threads do not look nobody is woken to, and the receiver sleeps in the call that receives: a call
     // more is 10 to 20 % of a round trip there (two cores, 2026-11-23).
-    let is_called = !awake::while_waited_for().is_zero();
+    let is_called = !spin::while_waited_for().is_zero();
     let receiver_wake = if is_called { Some(Arc::new(EventfdWake::new()?)) } else { None };
     let descriptors = vec![connection.socket().as_raw_fd()];
     let memory = Lanes::new(connection.socket().clone(), dialer, receiver_wake.clone())?;

@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use causeway_ibverbs::{MemoryRegion, RemoteMemory, Segment};
 use causeway_transport::slots::SLOT;
-use causeway_transport::{RegionSlice, Then};
+use causeway_transport::{OnComplete, RegionSlice};
 
 use crate::operation::Operation;
-use crate::parts::{order, requests, split};
-use crate::path::{MOST_CARRIED, Part, Said, Work};
+use crate::path::{MOST_EAGER, Notice, Stripe, Work};
 use crate::state::State;
+use crate::stripes::{order, requests, split};
 
 /// Bytes of a region, by the address of the first one.
 pub fn slice_of(region: &MemoryRegion, address: u64, length: usize) -> RegionSlice {
@@ -32,34 +32,34 @@ impl Work {
 }
 
 impl State {
-    /// Moves bytes over all queue pairs. `said` is what the peer is told behind the last request of each of
-    /// so many parts; `then` follows when all bytes have been moved.
+    /// Moves bytes over all queue pairs. `notice` is what the peer is told behind the last request of each of
+    /// so many stripes; `then` follows when all bytes have been moved.
     pub fn carry(
         &self,
         stretch: RegionSlice,
         work: Work,
-        said: impl Fn(u32) -> Option<Said>,
-        then: Option<Then>,
+        notice: impl Fn(u32) -> Option<Notice>,
+        then: Option<OnComplete>,
     ) {
         let RegionSlice { address, key, length } = stretch;
-        let order = if length <= MOST_CARRIED && then.is_none() {
+        let order = if length <= MOST_EAGER && then.is_none() {
             // They go with their announcement, as a message of the first path.
             vec![0]
         } else {
             let backlogs: Vec<usize> = self.paths.iter().map(|path| path.backlog()).collect();
             order(&backlogs, self.turn.fetch_add(1, Ordering::Relaxed))
         };
-        let parts: Vec<_> = split(length, self.paths.len()).collect();
-        let all: usize = parts.iter().map(|(offset, part)| requests(*offset, *part).len()).sum();
+        let stripes: Vec<_> = split(length, self.paths.len()).collect();
+        let all: usize = stripes.iter().map(|(offset, stripe)| requests(*offset, *stripe).len()).sum();
         // Without bytes no request is posted whose end could be seen.
         let (then, at_once) = if length > 0 { (then, None) } else { (None, then) };
         let operation = then.map(|then| Operation::new(all as u32, then));
-        for ((offset, part), path) in parts.iter().zip(order) {
-            for (offset, length, is_last) in requests(*offset, *part) {
-                self.paths[path].enqueue(Part {
+        for ((offset, stripe), path) in stripes.iter().zip(order) {
+            for (offset, length, is_last) in requests(*offset, *stripe) {
+                self.paths[path].enqueue(Stripe {
                     segment: Segment { address: address + offset as u64, length: length as u32, key },
                     work: work.at(offset),
-                    said: if is_last { said(parts.len() as u32) } else { None },
+                    notice: if is_last { notice(stripes.len() as u32) } else { None },
                     operation: operation.clone(),
                 });
             }

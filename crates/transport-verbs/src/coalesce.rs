@@ -5,7 +5,7 @@
 //! wait until some of them are known to have come, and go together. That is Nagle's rule (RFC 896), and like
 //! there a full message need not wait for that. Pure.
 
-/// Messages that may be under way when another one goes that is not full, where somebody looks for their
+/// Messages that may be under way when another one goes that is not full, where somebody polls for their
 /// completions all the time.
 const FEW: u32 = 4;
 
@@ -29,13 +29,13 @@ pub struct Coalescer {
 pub struct Sent {
     /// Its place in memory, of [`PLACES`].
     pub place: u32,
-    /// Whether it asks for a completion even if it brings one transfer from where that lies, so that its
-    /// place is not used.
+    /// Whether the message asks for a completion even if it brings one transfer from where that lies, so that
+    /// its place is not used.
     pub is_signalled: bool,
 }
 
 impl Coalescer {
-    /// Whether a message may go now, and need not wait for more transfers. `attends`: somebody looks for
+    /// Whether a message may go now, and need not wait for more transfers. `attends`: somebody polls for
     /// completions.
     pub fn may_go(&self, is_full: bool, attends: bool) -> bool {
         self.under_way < if is_full || !attends { PLACES } else { FEW }

@@ -8,7 +8,7 @@
 //! credits is never owed for.
 //!
 //! *Frames* wait until the link's owner reads them, which may take as long as a command does. *Control*
-//! messages are dealt with by whoever looks, so what they say (memory is given back, memory was written) gets
+//! messages are dealt with by whoever polls, so what they say (memory is given back, memory was written) gets
 //! through whatever the frames do.
 //!
 //! Pure: no device and no clock.
@@ -18,7 +18,7 @@ use super::failure::Violation;
 /// Receives for messages that only carry credits. At most four of them can be on their way (each returns at
 /// least a quarter of a class's credits) before something comes back that acknowledges them; one more for
 /// each class.
-pub const EXTRA_RECEIVES: u32 = 10;
+pub const CREDIT_UPDATE_RECEIVES: u32 = 10;
 
 /// Messages with frames that may be under way where so many may be of the other class: they are long, and
 /// batches of many commands.
@@ -43,7 +43,7 @@ pub struct Returned {
     /// Receives for control messages.
     pub control: u16,
     /// Messages that only carried credits and have come.
-    pub extras: u8,
+    pub credit_updates: u8,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -65,9 +65,9 @@ pub struct Credits {
     frames: Pool,
     control: Pool,
     /// Messages with nothing but credits that the peer has not acknowledged.
-    extras_under_way: u32,
+    updates_in_flight: u32,
     /// Such messages of the peer that have not been acknowledged.
-    extras_owed: u8,
+    updates_owed: u8,
 }
 
 impl Credits {
@@ -76,7 +76,7 @@ impl Credits {
     pub fn new(depth: u32, peer_depth: u32) -> Self {
         let pool = |free| Pool { free, sent: 0, owed: 0 };
         let (frames, control) = (pool(frames_of(peer_depth)), pool(peer_depth));
-        Self { depth, peer_depth, frames, control, extras_under_way: 0, extras_owed: 0 }
+        Self { depth, peer_depth, frames, control, updates_in_flight: 0, updates_owed: 0 }
     }
 
     fn pool(&mut self, class: Class) -> &mut Pool {
@@ -112,22 +112,22 @@ impl Credits {
     }
 
     /// A message that only carried credits has come, and its receive has been posted again.
-    pub fn extra_came(&mut self) {
-        self.extras_owed = self.extras_owed.saturating_add(1);
+    pub fn credit_update_came(&mut self) {
+        self.updates_owed = self.updates_owed.saturating_add(1);
     }
 
     /// Whether so many credits are owed that they are worth a message of their own, and one can be sent.
     /// Those for frames may wait longer: who gets a long message answers as a rule, and the answer takes them
     /// along.
-    pub fn is_extra_due(&self) -> bool {
+    pub fn is_credit_update_due(&self) -> bool {
         let is_due = self.frames.owed >= frames_of(self.depth).div_ceil(2)
             || self.control.owed >= self.depth.div_ceil(4);
-        is_due && self.extras_under_way < EXTRA_RECEIVES
+        is_due && self.updates_in_flight < CREDIT_UPDATE_RECEIVES
     }
 
     /// Takes note that a message with nothing but credits is sent.
-    pub fn send_extra(&mut self) {
-        self.extras_under_way += 1;
+    pub fn send_credit_update(&mut self) {
+        self.updates_in_flight += 1;
     }
 
     /// What the next message returns.
@@ -140,7 +140,7 @@ impl Credits {
         Returned {
             frames: take(&mut self.frames),
             control: take(&mut self.control),
-            extras: core::mem::take(&mut self.extras_owed),
+            credit_updates: core::mem::take(&mut self.updates_owed),
         }
     }
 
@@ -153,8 +153,8 @@ impl Credits {
         };
         add(&mut self.frames, returned.frames, frames_of(peer_depth))?;
         add(&mut self.control, returned.control, peer_depth)?;
-        let acknowledged = self.extras_under_way.checked_sub(returned.extras.into());
-        self.extras_under_way = acknowledged.ok_or(Violation::Credits)?;
+        let acknowledged = self.updates_in_flight.checked_sub(returned.credit_updates.into());
+        self.updates_in_flight = acknowledged.ok_or(Violation::Credits)?;
         Ok(())
     }
 }
@@ -168,7 +168,7 @@ mod tests {
     #[derive(Clone, Copy)]
     enum Sent {
         Message(Class, Returned),
-        Extra(Returned),
+        Update(Returned),
     }
 
     /// Two sides, and the messages on their way from each.
@@ -202,7 +202,7 @@ mod tests {
             let other = 1 - side;
             let taken = self.wires[side].len() as u32 + self.unread[other];
             assert!(
-                taken <= self.depths[other] + frames_of(self.depths[other]) + EXTRA_RECEIVES,
+                taken <= self.depths[other] + frames_of(self.depths[other]) + CREDIT_UPDATE_RECEIVES,
                 "a message without a receive"
             );
         }
@@ -218,9 +218,9 @@ mod tests {
                         Class::Control => self.sides[side].posted_again(class),
                     }
                 }
-                Sent::Extra(returned) => {
+                Sent::Update(returned) => {
                     self.sides[side].accept(returned).unwrap();
-                    self.sides[side].extra_came();
+                    self.sides[side].credit_update_came();
                 }
             }
             self.return_if_due(side);
@@ -238,10 +238,10 @@ mod tests {
         }
 
         fn return_if_due(&mut self, side: usize) {
-            if self.sides[side].is_extra_due() {
-                self.sides[side].send_extra();
+            if self.sides[side].is_credit_update_due() {
+                self.sides[side].send_credit_update();
                 let returned = self.sides[side].take_returned();
-                self.wires[side].push_back(Sent::Extra(returned));
+                self.wires[side].push_back(Sent::Update(returned));
                 self.check(side);
             }
         }
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn credits_that_were_never_spent_are_a_violation() {
-        let returned = |frames, control, extras| Returned { frames, control, extras };
+        let returned = |frames, control, credit_updates| Returned { frames, control, credit_updates };
         for wrong in [returned(1, 0, 0), returned(0, 1, 0), returned(0, 0, 1)] {
             assert_eq!(Credits::new(4, 4).accept(wrong), Err(Violation::Credits));
         }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use causeway_transport::LinkError;
 
-use crate::ends::ReceiveLayout;
+use crate::endpoint::ReceiveLayout;
 use crate::state::State;
 
 /// How long the end of a link waits for what has been posted.
@@ -20,7 +20,7 @@ const MOMENT: Duration = Duration::from_millis(20);
 
 impl State {
     /// Waits until what has been posted is known to be with the peer, for a while.
-    pub fn say_last_words(&self) {
+    pub fn send_goodbye(&self) {
         let deadline = Instant::now() + LAST_WORDS;
         let Some(path) = self.paths.first().filter(|_| !self.is_over()) else { return };
         let mut marker = None;
@@ -33,7 +33,7 @@ impl State {
                 Some(id) if path.completed() >= id => return,
                 Some(_) => {}
             }
-            if !self.look() {
+            if !self.poll() {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
@@ -44,7 +44,7 @@ impl State {
     pub fn end_behind_completions(&self, error: LinkError) {
         let deadline = Instant::now() + MOMENT;
         while !self.is_over() && Instant::now() < deadline {
-            if !self.look() {
+            if !self.poll() {
                 std::thread::sleep(MOMENT / 20);
             }
         }
@@ -70,7 +70,7 @@ impl Drop for State {
             if back >= posted {
                 break;
             }
-            if !self.look() {
+            if !self.poll() {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }

@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Why two processes are not joined by queue pairs; a part of a sentence, for people.
 #[derive(Debug, Error)]
-pub enum JoinError {
+pub enum UpgradeError {
     /// The libraries cannot be used.
     #[error(transparent)]
     Library(#[from] LoadError),

@@ -16,9 +16,9 @@ pub enum Violation {
     /// A completion is for a request that was never posted.
     #[error("a completion came for a request that was never posted")]
     Completion,
-    /// The parts of a piece contradict each other.
-    #[error("a piece was announced in {0} parts that do not fit together")]
-    Parts(u32),
+    /// The stripes of a piece contradict each other.
+    #[error("a piece was announced in {0} stripes that do not fit together")]
+    Stripes(u32),
     /// An announced piece lies outside the arena, or is longer than its transfer.
     #[error("a piece of {length} bytes in slot {slot} does not lie in the arena or not in its transfer")]
     Piece {
@@ -30,9 +30,9 @@ pub enum Violation {
     /// More pieces are announced than there are slots.
     #[error("more pieces were announced than the arena has slots")]
     TooManyPieces,
-    /// A slot was given back that was not lent.
-    #[error("slot {0} was given back, which was not lent")]
-    NotLent(u32),
+    /// A slot was given back that was not leased.
+    #[error("slot {0} was given back, which was not leased")]
+    NotLeased(u32),
 }
 
 /// Why a link over verbs has ended.

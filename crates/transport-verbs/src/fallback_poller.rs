@@ -1,4 +1,4 @@
-//! Who looks for completions while the receiver of frames is busy with a command?
+//! Who polls for completions while the receiver of frames is busy with a command?
 //!
 //! A thread that wakes every millisecond while the link is in use. Where the receiver has looked by itself
 //! for a while the thread parks, so that an idle session costs no processor time, and the receiver's next
@@ -8,21 +8,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_sync::Parker;
 
-/// Whether somebody has to look in the receiver's place.
+/// Whether somebody has to poll in the receiver's place.
 #[derive(Default)]
 pub struct FallbackPoller {
-    /// Whether the receiver of frames is looking, or will before it sleeps.
+    /// Whether the receiver of frames polls, or will before it sleeps.
     is_attended: AtomicBool,
     parker: Parker,
 }
 
 impl FallbackPoller {
-    /// The receiver of frames looks from here on.
+    /// The receiver of frames polls from here on.
     pub fn attend(&self) {
         self.is_attended.store(true, Ordering::Release);
     }
 
-    /// Whether the receiver of frames is looking, or will before it sleeps.
+    /// Whether the receiver of frames polls, or will before it sleeps.
     pub fn is_attended(&self) -> bool {
         self.is_attended.load(Ordering::Acquire)
     }
@@ -51,19 +51,19 @@ mod tests {
 
     #[test]
     fn the_thread_parks_only_while_the_receiver_looks() {
-        let stand_in = Arc::new(FallbackPoller::default());
+        let fallback_poller = Arc::new(FallbackPoller::default());
         // Neither of these parks.
-        stand_in.park(|| false);
-        stand_in.attend();
-        stand_in.park(|| true);
+        fallback_poller.park(|| false);
+        fallback_poller.attend();
+        fallback_poller.park(|| true);
         let parking = std::thread::spawn({
-            let stand_in = Arc::clone(&stand_in);
-            move || stand_in.park(|| false)
+            let fallback_poller = Arc::clone(&fallback_poller);
+            move || fallback_poller.park(|| false)
         });
-        while !stand_in.parker.is_parked() {
+        while !fallback_poller.parker.is_parked() {
             std::thread::yield_now();
         }
-        stand_in.leave();
+        fallback_poller.leave();
         parking.join().unwrap();
     }
 }

@@ -1,24 +1,24 @@
-//! What follows from what a look has found?
+//! What follows from what a poll has found?
 
 use std::sync::Arc;
 
 use causeway_sync::delays;
 use causeway_transport::slots::SLOT;
 use causeway_transport::staging::Lease;
-use causeway_transport::{LinkError, Shared, Then, count};
+use causeway_transport::{LinkError, OnComplete, Shared, count};
 use causeway_wire::chunk::ChunkHeader;
 
 use crate::carry::slice_of;
-use crate::come::Found;
-use crate::message::{Announcement, GivenBack, Offer};
+use crate::message::{Announcement, Offer, Released};
 use crate::path::Work;
+use crate::receive_completion::Found;
 use crate::state::State;
 
 impl State {
-    /// Deals with what a look has found.
+    /// Deals with what a poll has found.
     pub fn follow(&self, found: Found) {
         delays::inject();
-        drop(found.keepers);
+        drop(found.guards);
         found.operations.iter().for_each(|operation| operation.done());
         for (chunk, lease) in found.pieces {
             if let Err(error) = self.hand_over(chunk, lease) {
@@ -45,11 +45,11 @@ impl State {
         let address = region.address() + first as u64 * SLOT as u64;
         let into = slice_of(region, address, chunk.length as usize);
         let state = self.myself();
-        let then: Then = Box::new(move |outcome| {
+        let then: OnComplete = Box::new(move |outcome| {
             if outcome.is_err() {
                 return;
             }
-            state.say_given_back(GivenBack::Lent { number: first, is_direct: false });
+            state.say_released(Released::Region { number: first, is_direct: false });
             if let Err(error) = state.hand_over(chunk, lease) {
                 state.fail(error);
             }

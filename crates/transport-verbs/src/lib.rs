@@ -6,37 +6,37 @@
 //!
 //! Frames go as messages into receives that the peer has posted, as many as it has given credits for; long
 //! ones are written as transfers are, and announced in their place between the messages. A transfer is
-//! written straight into the peer's *arena*, memory registered for that: the sender lends itself a run of its
-//! slots, writes (split over the queue pairs, if it is long), and announces each part behind its write, with
-//! the same doorbell. What is short goes with its announcement, several in one message while the queue pair
-//! is busy, and the receiver puts it into its slot. The receiver reads the bytes where they lie and gives the
-//! slots back.
+//! written straight into the peer's *arena*, memory registered for that: the sender leases a range of its
+//! slots, writes (split over the queue pairs, if it is long), and announces each stripe behind its write,
+//! with the same doorbell. What is short goes with its announcement, several in one message while the queue
+//! pair is busy, and the receiver puts it into its slot. The receiver reads the bytes where they lie and
+//! gives the slots back.
 //!
 //! From top to bottom; a module uses those below it (`layers.toml`).
 //!
 //! | Module         | Question it answers |
 //! |----------------|---------------------|
-//! | [`join`]       | How do two processes come to be joined by queue pairs? |
+//! | [`upgrade`]    | How do two processes come to be joined by queue pairs? |
 //! | `transfers`    | How do the bytes of a transfer travel? |
 //! | `messages`     | How do the frames of a link travel? |
 //! | `one_sided`    | How do bytes move where both ends' cards know the memory? |
 //! | `ending`       | How does a link end in order? |
 //! | `waiting`      | How does a thread wait for something that a completion brings? |
-//! | `look`         | Who looks for completions, and when is what came told? |
-//! | `follow`       | What follows from what a look has found? |
-//! | `come`         | What has come, and does it keep the rules? |
+//! | `cq_poll`      | Who polls for completions, and when is what came told? |
+//! | `follow`       | What follows from what a poll has found? |
+//! | `receive_completion` | What has come, and does it keep the rules? |
 //! | `carry`        | How do bytes move over all queue pairs, and what follows when they have? |
-//! | `pieces`       | Which slots are lent to whom, and who is told of pieces that have come? |
+//! | `pieces`       | Which slots are leased to whom, and who is told of pieces that have come? |
 //! | `state`        | What do the threads of a link have in common, and how does it end? |
-//! | `ends`         | Which device, which memory, which queue pairs does an end have? |
+//! | `endpoint`     | Which device, which memory, which queue pairs does an end have? |
 //! | `path`         | How do messages and writes get into one queue pair? |
-//! | `looking`      | What does whoever looks keep, from one look to the next? |
+//! | `poll_state`   | What does whoever polls keep, from one poll to the next? |
 //! | `received`     | Where do bytes of frames lie that have come? |
-//! | `lendings`     | Which memory is lent to the peer, and what keeps it? |
-//! | `known`        | Which memory of the link's owner do cards reach? |
-//! | `fallback_poller`     | Who looks while the receiver of frames is busy with a command? |
+//! | `exposed_regions` | Which memory is exposed to the peer, and what keeps it? |
+//! | `registration_cache` | Which memory of the link's owner do cards reach? |
+//! | `fallback_poller` | Who polls while the receiver of frames is busy with a command? |
 //! | `operation`    | When is work done that consists of several requests, and what follows? |
-//! | `parts`        | How is a piece split over the queue pairs, and when has all of it come? |
+//! | `stripes`      | How is a piece split over the queue pairs, and when has all of it come? |
 //! | `coalesce`      | When do short transfers wait for each other, to go in one message? |
 //! | `queue`        | How full is a send queue, which requests are signalled, what does a completion end? |
 //! | `message`      | What do the messages say? |
@@ -51,33 +51,33 @@
 
 mod carry;
 mod coalesce;
-mod come;
+mod cq_poll;
 mod credit;
 mod ending;
-mod ends;
+mod endpoint;
 mod error;
+mod exposed_regions;
 mod failure;
 mod fallback_poller;
 mod follow;
-pub mod join;
-mod known;
-mod lendings;
-mod look;
-mod looking;
 mod message;
 mod messages;
 mod one_sided;
 mod operation;
-mod parts;
 mod path;
 mod pieces;
+mod poll_state;
 mod queue;
+mod receive_completion;
 mod received;
+mod registration_cache;
 pub mod settings;
 mod state;
+mod stripes;
 mod transfers;
+pub mod upgrade;
 mod waiting;
 
-pub use error::JoinError;
+pub use error::UpgradeError;
 pub use failure::{Failure, Violation};
 pub use settings::Settings;

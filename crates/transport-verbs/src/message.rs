@@ -1,7 +1,7 @@
 //! What do the messages say that go over queue pairs?
 //!
-//! Each begins with a header of eight bytes: kind, acknowledged extras, returned credits for frames and for
-//! control messages. All numbers are little-endian.
+//! Each begins with a header of eight bytes: kind, acknowledged credit updates, returned credits for frames
+//! and for control messages. All numbers are little-endian.
 
 use causeway_ibverbs::RemoteMemory;
 use causeway_wire::chunk::ChunkHeader;
@@ -30,7 +30,7 @@ pub enum Kind {
     Frame = 1,
     /// An [`Announcement`] follows.
     Announcement = 2,
-    /// What is [given back](GivenBack) follows, four bytes each.
+    /// What is [given back](Released) follows, four bytes each.
     Returns = 3,
     /// Nothing follows; the header's credits are what matters.
     Credits = 4,
@@ -42,9 +42,9 @@ pub enum Kind {
     Placed = 7,
     /// An [`Announcement`] follows, and then the bytes themselves, which the receiver puts into their slots;
     /// then the next ones, if any.
-    Carried = 8,
+    Eager = 8,
     /// An [`Announcement`] follows, of bytes of the link's frames that lie in slots, between those that come
-    /// in messages; then what is [given back](GivenBack), if anything. It may lie in the slots itself, see
+    /// in messages; then what is [given back](Released), if anything. It may lie in the slots itself, see
     /// [`InSlots`].
     FrameInSlots = 9,
 }
@@ -61,14 +61,14 @@ pub struct Header {
 impl Header {
     /// As it travels.
     pub fn to_bytes(self) -> [u8; HEADER] {
-        let Returned { frames, control, extras } = self.returned;
+        let Returned { frames, control, credit_updates } = self.returned;
         let ([a, b], [c, d]) = (frames.to_le_bytes(), control.to_le_bytes());
-        [self.kind as u8, extras, a, b, c, d, 0, 0]
+        [self.kind as u8, credit_updates, a, b, c, d, 0, 0]
     }
 
     /// Reads the beginning of a message; the rest is its content.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Violation> {
-        let ([kind, extras, a, b, c, d, 0, 0], content) =
+        let ([kind, credit_updates, a, b, c, d, 0, 0], content) =
             bytes.split_first_chunk::<HEADER>().ok_or(Violation::Message)?
         else {
             return Err(Violation::Message);
@@ -81,34 +81,34 @@ impl Header {
             5 => Kind::Hello,
             6 => Kind::Offer,
             7 => Kind::Placed,
-            8 => Kind::Carried,
+            8 => Kind::Eager,
             9 => Kind::FrameInSlots,
             _ => return Err(Violation::Message),
         };
         let returned = Returned {
             frames: u16::from_le_bytes([*a, *b]),
             control: u16::from_le_bytes([*c, *d]),
-            extras: *extras,
+            credit_updates: *credit_updates,
         };
         Ok((Self { kind, returned }, content))
     }
 }
 
-/// A part of a piece lies in the receiver's arena.
+/// A stripe of a piece lies in the receiver's arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Announcement {
     /// The whole piece, with its place in its transfer.
     pub chunk: ChunkHeader,
     /// The first of its slots.
     pub first: u32,
-    /// Parts of which the piece consists.
-    pub parts: u32,
+    /// Stripes of which the piece consists.
+    pub stripes: u32,
     /// Whether a card took the bytes out of a GPU's memory.
     pub is_direct: bool,
 }
 
-/// In the number of parts: the bytes come straight from a GPU's memory.
-const DIRECT_PARTS: u32 = 1 << 31;
+/// In the number of stripes: the bytes come straight from a GPU's memory.
+const DIRECT_STRIPES: u32 = 1 << 31;
 
 impl Announcement {
     /// As it travels, behind the header.
@@ -118,8 +118,8 @@ impl Announcement {
         for (place, number) in [transfer, offset, total].into_iter().enumerate() {
             bytes[place * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
-        let parts = self.parts | if self.is_direct { DIRECT_PARTS } else { 0 };
-        for (place, number) in [length, self.first, parts].into_iter().enumerate() {
+        let stripes = self.stripes | if self.is_direct { DIRECT_STRIPES } else { 0 };
+        for (place, number) in [length, self.first, stripes].into_iter().enumerate() {
             bytes[24 + place * 4..][..4].copy_from_slice(&number.to_le_bytes());
         }
         bytes
@@ -135,9 +135,9 @@ impl Announcement {
         };
         let short = |place: usize| (long(place) & 0xffff_ffff) as u32;
         let chunk = ChunkHeader { transfer: long(0), offset: long(8), total: long(16), length: short(24) };
-        let parts = short(32);
-        let is_direct = parts & DIRECT_PARTS != 0;
-        Ok(Self { chunk, first: short(28), parts: parts & !DIRECT_PARTS, is_direct })
+        let stripes = short(32);
+        let is_direct = stripes & DIRECT_STRIPES != 0;
+        Ok(Self { chunk, first: short(28), stripes: stripes & !DIRECT_STRIPES, is_direct })
     }
 }
 
@@ -145,7 +145,7 @@ impl Announcement {
 /// write that brought both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InSlots {
-    /// The first slot of the run, of which the frames leave [`CONTROL`] bytes free.
+    /// The first slot of the range, of which the frames leave [`CONTROL`] bytes free.
     pub first: u32,
     /// Bytes of the message, which end where the frames begin.
     pub length: usize,
@@ -166,7 +166,7 @@ impl InSlots {
 
 const _: () = assert!(STAGING_LIMITS.1 / SLOT < 1 << 23);
 
-/// A piece that the receiver's card is to read from the sender's memory into a run of the receiver's slots.
+/// A piece that the receiver's card is to read from the sender's memory into a range of the receiver's slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
     /// The piece, and the slots.
@@ -203,11 +203,11 @@ impl Offer {
 
 /// What an end does not use any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GivenBack {
-    /// The run of slots that begins with this one.
+pub enum Released {
+    /// The range of slots that begins with this one.
     Slots(u32),
-    /// Memory that was lent to be read, by its number: that of an offer is its first slot.
-    Lent {
+    /// Memory that was exposed for reading, by its number: that of an offer is its first slot.
+    Region {
         /// The number, less than [`MOST_NUMBER`].
         number: u32,
         /// Whether a card brought the bytes straight to a GPU's memory.
@@ -215,33 +215,33 @@ pub enum GivenBack {
     },
 }
 
-/// Marks memory that was lent, and such whose bytes went straight to a GPU.
-const LENT: u32 = 1 << 31;
+/// Marks memory that was exposed, and such whose bytes went straight to a GPU.
+const REGION: u32 = 1 << 31;
 const DIRECT: u32 = 1 << 30;
 /// Slots and numbers are less than this.
 pub const MOST_NUMBER: u32 = DIRECT;
 
-impl GivenBack {
+impl Released {
     /// As it travels.
     pub fn to_bytes(self) -> [u8; 4] {
         let word = match self {
             Self::Slots(first) => first,
-            Self::Lent { number, is_direct } => number | LENT | if is_direct { DIRECT } else { 0 },
+            Self::Region { number, is_direct } => number | REGION | if is_direct { DIRECT } else { 0 },
         };
         word.to_le_bytes()
     }
 
     fn from_bytes(bytes: [u8; 4]) -> Self {
         let word = u32::from_le_bytes(bytes);
-        if word & LENT == 0 {
+        if word & REGION == 0 {
             return Self::Slots(word);
         }
-        Self::Lent { number: word & (MOST_NUMBER - 1), is_direct: word & DIRECT != 0 }
+        Self::Region { number: word & (MOST_NUMBER - 1), is_direct: word & DIRECT != 0 }
     }
 }
 
 /// Takes as much of what is given back as a message has room for; how many bytes that makes.
-pub fn take_returns(returns: &mut Vec<GivenBack>, room: &mut [u8]) -> usize {
+pub fn take_returns(returns: &mut Vec<Released>, room: &mut [u8]) -> usize {
     let (words, _) = room.as_chunks_mut::<4>();
     let some = returns.len().min(words.len());
     words.iter_mut().zip(returns.drain(..some)).for_each(|(word, back)| *word = back.to_bytes());
@@ -249,12 +249,12 @@ pub fn take_returns(returns: &mut Vec<GivenBack>, room: &mut [u8]) -> usize {
 }
 
 /// What a message gives back.
-pub fn parse_returns(content: &[u8]) -> Result<impl Iterator<Item = GivenBack> + '_, Violation> {
+pub fn parse_returns(content: &[u8]) -> Result<impl Iterator<Item = Released> + '_, Violation> {
     let (words, rest) = content.as_chunks::<4>();
     if !rest.is_empty() || words.is_empty() {
         return Err(Violation::Message);
     }
-    Ok(words.iter().map(|bytes| GivenBack::from_bytes(*bytes)))
+    Ok(words.iter().map(|bytes| Released::from_bytes(*bytes)))
 }
 
 #[cfg(test)]
@@ -265,12 +265,12 @@ mod tests {
     proptest! {
         #[test]
         fn messages_survive_a_round_trip(
-            frames: u16, control: u16, extras: u8, transfer: u64, offset: u64, total: u64, length: u32, first: u32,
-            parts in 0_u32..1 << 31, is_direct: bool, address: u64, key: u32,
+            frames: u16, control: u16, credit_updates: u8, transfer: u64, offset: u64, total: u64, length: u32, first: u32,
+            stripes in 0_u32..1 << 31, is_direct: bool, address: u64, key: u32,
         ) {
-            let header = Header { kind: Kind::Announcement, returned: Returned { frames, control, extras } };
+            let header = Header { kind: Kind::Announcement, returned: Returned { frames, control, credit_updates } };
             let chunk = ChunkHeader { transfer, offset, total, length };
-            let announcement = Announcement { chunk, first, parts, is_direct };
+            let announcement = Announcement { chunk, first, stripes, is_direct };
             let offer = Offer { announcement, from: RemoteMemory { address, key } };
             prop_assert_eq!(Offer::parse(&offer.to_bytes()), Ok(offer));
             let mut bytes = header.to_bytes().to_vec();
@@ -302,11 +302,11 @@ mod tests {
 
     #[test]
     fn returns_are_whole_numbers() {
-        let slots = [GivenBack::Slots(1), GivenBack::Slots(258)];
+        let slots = [Released::Slots(1), Released::Slots(258)];
         assert_eq!(parse_returns(&[1, 0, 0, 0, 2, 1, 0, 0]).unwrap().collect::<Vec<_>>(), slots);
         for is_direct in [false, true] {
-            let lent = GivenBack::Lent { number: MOST_NUMBER - 1, is_direct };
-            assert_eq!(parse_returns(&lent.to_bytes()).unwrap().collect::<Vec<_>>(), [lent]);
+            let exposed = Released::Region { number: MOST_NUMBER - 1, is_direct };
+            assert_eq!(parse_returns(&exposed.to_bytes()).unwrap().collect::<Vec<_>>(), [exposed]);
         }
         assert!(parse_returns(&[1, 0, 0]).is_err() && parse_returns(&[]).is_err());
         assert!(Header::parse(&[10, 0, 0, 0, 0, 0, 0, 0]).is_err());

@@ -8,11 +8,11 @@ use causeway_wire::chunk::ChunkHeader;
 
 use super::credit::Class;
 use super::failure::Failure;
-use super::message::{Announcement, CONTROL, GivenBack};
-use super::parts::LONGEST_REQUEST;
+use super::message::{Announcement, CONTROL, Released};
 use super::path::SlotFrames;
 use super::received::FrameLocation;
 use super::state::State;
+use super::stripes::LONGEST_REQUEST;
 use super::waiting::PollBackoff;
 use causeway_transport::slots::SLOT;
 use causeway_transport::{LinkError, Shared};
@@ -52,7 +52,7 @@ const BY_THEMSELVES: usize = 2;
 #[derive(Default)]
 struct Read {
     receives: Vec<Receive>,
-    slots: Vec<GivenBack>,
+    slots: Vec<Released>,
 }
 
 /// The direction from the peer.
@@ -80,19 +80,19 @@ impl ReceiveMessages for Receiving {
     fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         let Self { state, read } = self;
         state.free_again(read)?;
-        state.stand_in.attend();
+        state.fallback_poller.attend();
         let mut in_vain = PollBackoff::default();
         loop {
             let taken = state.take_frames(into, read);
             if taken > 0 {
-                state.stand_in.leave();
+                state.fallback_poller.leave();
                 if state.paths[0].is_holding() {
                     // Nobody may look for a while.
                     state.pump_first()?;
                 }
                 return Ok(taken);
             }
-            if state.look() {
+            if state.poll() {
                 in_vain = PollBackoff::default();
                 continue;
             }
@@ -137,19 +137,19 @@ impl State {
         let at = first as usize * SLOT;
         let RemoteMemory { address, key } = self.peer_arena;
         let frames = SlotFrames {
-            announcement: Announcement { chunk, first, parts: 1, is_direct: false },
+            announcement: Announcement { chunk, first, stripes: 1, is_direct: false },
             start: piece.as_ptr(),
             segment: self.staging.region().segment(at, before + length),
             to: RemoteMemory { address: address + at as u64, key },
         };
         let path = &self.paths[0];
         // From here on the peer gives the slots back, unless it hears nothing of them.
-        self.lent.lock().send(first);
+        self.slots.lock().send(first);
         let posted = match before {
             0 => path.post_frames_in_slots(&self.messages, &frames, &self.returns),
             _ => path.post_frames_with_message(&frames, &self.returns),
         };
-        if matches!(posted, Ok(true)) || !self.lent.lock().unsend(first) {
+        if matches!(posted, Ok(true)) || !self.slots.lock().unsend(first) {
             piece.sent();
         }
         Ok(if posted? { length } else { 0 })
@@ -177,7 +177,7 @@ impl State {
             }
             match filled.lies {
                 FrameLocation::InReceive(receive) => read.receives.push(self.receive(0, receive)),
-                FrameLocation::InSlots(first) => read.slots.push(GivenBack::Slots(first)),
+                FrameLocation::InSlots(first) => read.slots.push(Released::Slots(first)),
             }
             incoming.pop_front();
         }

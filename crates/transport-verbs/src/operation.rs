@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use causeway_transport::{LinkError, Then};
+use causeway_transport::{LinkError, OnComplete};
 
 /// Work of one or more requests, on whichever queue pairs.
 pub struct Operation {
     left: AtomicU32,
-    then: Mutex<Option<Then>>,
+    then: Mutex<Option<OnComplete>>,
     is_over: AtomicBool,
 }
 
 impl Operation {
     /// Work of so many requests.
-    pub fn new(requests: u32, then: Then) -> Arc<Self> {
+    pub fn new(requests: u32, then: OnComplete) -> Arc<Self> {
         let (left, is_over) = (AtomicU32::new(requests), AtomicBool::new(false));
         Arc::new(Self { left, then: Mutex::new(Some(then)), is_over })
     }

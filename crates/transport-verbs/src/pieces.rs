@@ -1,4 +1,4 @@
-//! Which slots are lent to whom, and who is told of pieces that have come?
+//! Which slots are leased to whom, and who is told of pieces that have come?
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use causeway_wire::chunk::ChunkHeader;
 
 use super::failure::{Failure, Violation};
-use super::looking::RETURNS_WAIT;
-use super::message::GivenBack;
+use super::message::Released;
+use super::poll_state::RETURNS_WAIT;
 use super::state::{Owner, State};
 use causeway_transport::delivery::deliver;
 use causeway_transport::slots::{LARGEST_PIECE, SLOT};
-use causeway_transport::staging::{Lease, Lends, Owns, Piece};
+use causeway_transport::staging::{Lease, Owns, Piece, SlotOwner};
 use causeway_transport::{LinkError, Shared};
 
 /// How many slots hold `bytes`; one for none, so that there are never more pieces than slots.
@@ -25,12 +25,12 @@ impl State {
         if length > self.longest_piece() {
             return None;
         }
-        let first = self.lent.lock().lend(slots_for(length))?;
+        let first = self.slots.lock().lease(slots_for(length))?;
         let address = self.staging.as_ptr().wrapping_add(first as usize * SLOT);
         Some(Piece::new(self.myself(), first, address, length))
     }
 
-    /// The longest piece that is lent: two fit into the peer's arena.
+    /// The longest piece there is: two fit into the peer's arena.
     pub fn longest_piece(&self) -> usize {
         LARGEST_PIECE.min(self.staging_slots as usize / 2 * SLOT).max(SLOT)
     }
@@ -60,7 +60,7 @@ impl State {
             Owner::Known(link) => link.upgrade(),
         };
         let Some(link) = link else { return Ok(()) };
-        deliver(&link, chunk, lease, self.line.copies())
+        deliver(&link, chunk, lease, self.queue.copies())
     }
 
     /// The link, once its owner can be told of what comes.
@@ -84,23 +84,23 @@ impl State {
     }
 }
 
-impl Lends for State {
+impl SlotOwner for State {
     fn give_up(&self, first: u32) {
-        let given_up = self.lent.lock().give_up(first);
-        debug_assert!(given_up.is_ok(), "a piece holds slots that are lent");
+        let given_up = self.slots.lock().give_up(first);
+        debug_assert!(given_up.is_ok(), "a piece holds slots that are leased");
     }
 }
 
 impl Owns for State {
     fn give_back(&self, first: u32) {
         self.leases.fetch_sub(1, Ordering::Relaxed);
-        self.say_given_back(GivenBack::Slots(first));
+        self.say_released(Released::Slots(first));
     }
 }
 
 impl State {
     /// Tells the peer that something of its own is not used any more.
-    pub(super) fn say_given_back(&self, back: GivenBack) {
+    pub(super) fn say_released(&self, back: Released) {
         self.returns.lock().push(back);
         if self.is_over() || RETURNS_WAIT.get() {
             return;

@@ -31,7 +31,7 @@ pub struct SendQueue<T> {
 pub struct Entry {
     /// What its completion is called: how many requests have been posted with it.
     pub id: u64,
-    /// Whether it asks for a completion.
+    /// Whether the request asks for a completion.
     pub is_signalled: bool,
 }
 

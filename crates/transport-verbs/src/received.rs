@@ -4,7 +4,7 @@
 pub enum FrameLocation {
     /// In a receive, by its number; then their offset is that in the receives' buffer.
     InReceive(usize),
-    /// In a run of slots, by the first one; then it is that in the arena.
+    /// In a range of slots, by the first one; then it is that in the arena.
     InSlots(u32),
 }
 

@@ -15,7 +15,7 @@ use causeway_config::table::{
 use causeway_config::{Environment, ValueError};
 use causeway_ibverbs::{Limits, PathMtu};
 
-use super::credit::{EXTRA_RECEIVES, frames_of};
+use super::credit::{CREDIT_UPDATE_RECEIVES, frames_of};
 use causeway_transport::slots::SLOT;
 
 /// The most queue pairs of a session.
@@ -117,7 +117,7 @@ impl Settings {
             mtu,
             inline: number(&VERBS_INLINE, VERBS_INLINE_DEFAULT)?,
             signal_interval: number(&VERBS_SIGNAL_INTERVAL, VERBS_SIGNAL_INTERVAL_DEFAULT)?,
-            poll: poll.unwrap_or(POLL.min(causeway_sync::awake::between_commands())),
+            poll: poll.unwrap_or(POLL.min(causeway_sync::spin::between_commands())),
             staging: staging / SLOT * SLOT,
             method,
             prefers,
@@ -129,7 +129,7 @@ impl Settings {
     pub fn depth_for(&self, limits: &Limits, queue_pairs: u32) -> u32 {
         let mut depth = self.depth;
         while depth > 1 {
-            let Room { sends, receives, completions } = Room::of(depth, queue_pairs);
+            let QueueCapacity { sends, receives, completions } = QueueCapacity::of(depth, queue_pairs);
             if sends.max(receives) <= limits.work_requests && completions <= limits.completions {
                 break;
             }
@@ -141,7 +141,7 @@ impl Settings {
 
 /// Entries that the queues need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Room {
+pub struct QueueCapacity {
     /// In each send queue.
     pub sends: u32,
     /// In each receive queue.
@@ -150,12 +150,12 @@ pub struct Room {
     pub completions: u32,
 }
 
-impl Room {
+impl QueueCapacity {
     /// What `depth` messages of each kind need on each of so many queue pairs.
     pub fn of(depth: u32, queue_pairs: u32) -> Self {
         // A transfer's announcement has a write before it.
-        let sends = 2 * depth + frames_of(depth) + EXTRA_RECEIVES;
-        let receives = depth + frames_of(depth) + EXTRA_RECEIVES;
+        let sends = 2 * depth + frames_of(depth) + CREDIT_UPDATE_RECEIVES;
+        let receives = depth + frames_of(depth) + CREDIT_UPDATE_RECEIVES;
         Self { sends, receives, completions: (sends + receives) * queue_pairs }
     }
 }

@@ -1,7 +1,7 @@
 //! What do the threads of a link over verbs have in common, and how does it end?
 //!
-//! Locks, in the order in which they may be taken: `looking`; a path's, `returns`; `incoming`, `lent`,
-//! `lendings`, `known`. Owners of the link are told of transfers under none of them.
+//! Locks, in the order in which they may be taken: `poll_state`; a path's, `returns`; `incoming`, `slots`,
+//! `exposed_regions`, `registrations`. Owners of the link are told of transfers under none of them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,22 +12,22 @@ use std::time::Duration;
 
 use causeway_ibverbs::{Buffer, CompletionQueue, MemoryRegion, ProtectionDomain, Receive, RemoteMemory};
 use causeway_sync::{EventCount, EventfdWake};
-use causeway_transport::line::Line;
+use causeway_transport::send_queue::TransferQueue;
 use causeway_transport::slots::{SLOT, Slots};
 use causeway_transport::staging::Lease;
 use causeway_transport::{LinkError, Shared};
 use causeway_wire::chunk::ChunkHeader;
 use parking_lot::{Mutex, RwLock};
 
-use crate::ends::{RECEIVE_MARK, ReceiveLayout};
+use crate::endpoint::{RECEIVE_MARK, ReceiveLayout};
+use crate::exposed_regions::ExposedRegions;
 use crate::failure::Failure;
 use crate::fallback_poller::FallbackPoller;
-use crate::known::Known;
-use crate::lendings::Lendings;
-use crate::looking::Looking;
-use crate::message::GivenBack;
+use crate::message::Released;
 use crate::path::Path;
+use crate::poll_state::PollState;
 use crate::received::Filled;
+use crate::registration_cache::RegistrationCache;
 use crate::settings::Preference;
 
 /// What the threads of a link over verbs have in common. The paths stand first, so that their queue pairs end
@@ -48,24 +48,24 @@ pub struct State {
     /// Whose memory can be registered for these queue pairs.
     pub(super) domain: ProtectionDomain,
     /// Memory of this side's owner that the card knows.
-    pub(super) known: RwLock<Known<MemoryRegion>>,
-    /// What is lent to the peer to be read.
-    pub(super) lendings: Mutex<Lendings>,
+    pub(super) registrations: RwLock<RegistrationCache<MemoryRegion>>,
+    /// What is exposed to the peer for reading.
+    pub(super) exposed_regions: Mutex<ExposedRegions>,
     pub(super) prefers: Preference,
     /// Why there is less staging than there should be.
     pub shortage: Option<String>,
     pub(super) depth: u32,
     me: Weak<State>,
-    pub(super) looking: Mutex<Looking>,
+    pub(super) poll_state: Mutex<PollState>,
     pub(super) incoming: Mutex<VecDeque<Filled>>,
-    /// Runs of the peer's arena that are lent to this side.
-    pub(super) lent: Mutex<Slots>,
+    /// Ranges of the peer's arena that are leased to this side.
+    pub(super) slots: Mutex<Slots>,
     /// What the peer is to be given back.
-    pub(super) returns: Mutex<Vec<GivenBack>>,
+    pub(super) returns: Mutex<Vec<Released>>,
     /// Pieces of the peer that have not been given back.
     pub(super) leases: AtomicU32,
     pub(super) owner: Mutex<Owner>,
-    pub(super) line: Line,
+    pub(super) queue: TransferQueue,
     /// Which of equally loaded queue pairs gets the next piece first.
     pub(super) turn: AtomicUsize,
     pub(super) hellos: AtomicU32,
@@ -80,7 +80,7 @@ pub struct State {
     /// The connection over which the session was asked for, and the one on which verbs were set up.
     sockets: OnceLock<[TcpStream; 2]>,
     pub(super) poll: Duration,
-    pub(super) stand_in: FallbackPoller,
+    pub(super) fallback_poller: FallbackPoller,
 }
 
 /// Who is told of pieces.
@@ -118,8 +118,8 @@ impl State {
         let receiver_wake = EventfdWake::new()?;
         Ok(Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            looking: Mutex::new(Looking::new(paths.len())),
-            lent: Mutex::new(Slots::new(staging_slots)),
+            poll_state: Mutex::new(PollState::new(paths.len())),
+            slots: Mutex::new(Slots::new(staging_slots)),
             paths,
             completions,
             receives,
@@ -130,8 +130,8 @@ impl State {
             staging_slots,
             peer_arena,
             domain,
-            known: RwLock::default(),
-            lendings: Mutex::default(),
+            registrations: RwLock::default(),
+            exposed_regions: Mutex::default(),
             prefers,
             shortage,
             depth,
@@ -139,7 +139,7 @@ impl State {
             returns: Mutex::default(),
             leases: AtomicU32::new(0),
             owner: Mutex::new(Owner::Early(Vec::new())),
-            line: Line::default(),
+            queue: TransferQueue::default(),
             turn: AtomicUsize::new(0),
             hellos: AtomicU32::new(0),
             flushed: AtomicU32::new(0),
@@ -149,11 +149,11 @@ impl State {
             receiver_wake,
             sockets: OnceLock::new(),
             poll,
-            stand_in: FallbackPoller::default(),
+            fallback_poller: FallbackPoller::default(),
         }))
     }
 
-    /// For what is lent from here and given back here.
+    /// For what is exposed from here and given back here.
     pub(super) fn myself(&self) -> Arc<Self> {
         self.me.upgrade().expect("whoever calls holds the state")
     }
@@ -201,10 +201,10 @@ impl State {
             // An error means that it has ended already, which is what is wanted.
             let _ = socket.shutdown(Shutdown::Both);
         }
-        self.line.end();
+        self.queue.end();
         self.abandon();
         self.receiver_wake.wake();
-        self.stand_in.wake();
+        self.fallback_poller.wake();
         self.polled.notify_all();
     }
 
@@ -217,7 +217,7 @@ impl State {
     pub(super) fn pump_with(&self, with_returns: bool) {
         for (index, path) in self.paths.iter().enumerate() {
             let returns = (index == 0 && with_returns).then_some(&self.returns);
-            if let Err(failure) = path.pump(&self.messages, returns, self.stand_in.is_attended()) {
+            if let Err(failure) = path.pump(&self.messages, returns, self.fallback_poller.is_attended()) {
                 return self.fail(failure.into());
             }
         }
@@ -226,17 +226,17 @@ impl State {
     /// The same on the first path, which carries frames, with what is given back.
     pub(super) fn pump_first(&self) -> Result<(), Failure> {
         let Some(path) = self.paths.first() else { return Ok(()) };
-        path.pump(&self.messages, Some(&self.returns), self.stand_in.is_attended())
+        path.pump(&self.messages, Some(&self.returns), self.fallback_poller.is_attended())
     }
 
-    /// Ends every operation, and lets go of all that is lent to the peer: the link has ended.
+    /// Ends every operation, and lets go of all that is exposed to the peer: the link has ended.
     pub(super) fn abandon(&self) {
         let cause = self.cause();
         for path in &self.paths {
             path.abandon().iter().for_each(|operation| operation.fail(&cause));
         }
-        let keepers = self.lendings.lock().end_all();
-        drop(keepers);
+        let guards = self.exposed_regions.lock().end_all();
+        drop(guards);
     }
 
     /// A receive, to be posted again.

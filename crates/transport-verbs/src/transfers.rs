@@ -1,8 +1,8 @@
 //! How do the bytes of a transfer travel over queue pairs?
 //!
-//! The sender lends itself slots of the peer's arena and fills the same slots of its own staging memory; the
-//! device writes them across, in parts over all queue pairs, and each queue pair announces its part behind
-//! it. Where they lie, the receiver's owner may take them
+//! The sender leases slots of the peer's arena and fills the same slots of its own staging memory; the
+//! device writes them across, in stripes over all queue pairs, and each queue pair announces its stripe
+//! behind it. Where they lie, the receiver's owner may take them
 //! ([`LinkEvents::open_in_place`](causeway_transport::LinkEvents::open_in_place)), or they are copied to
 //! their destination.
 
@@ -11,13 +11,13 @@ use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use super::messages::{Receiving, Sending};
-use super::path::MOST_CARRIED;
+use super::path::MOST_EAGER;
 use super::state::State;
 use causeway_connection::channel::Connection;
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
 use causeway_sync::threads;
 use causeway_transport::TransportKind;
-use causeway_transport::line::{self, Line, Staged};
+use causeway_transport::send_queue::{self, Staged, TransferQueue};
 use causeway_transport::slots::SLOT;
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{Awaited, LinkError, Shared, spawn_or_lose};
@@ -42,12 +42,12 @@ pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::
 
 /// Looks after which everything that was said on the connection beside the queue pairs has been acknowledged,
 /// or its other end has been found dead.
-const FIRST_LOOKS: u32 = 16;
+const FIRST_POLLS: u32 = 16;
 
 /// Waits for the end of the connection beside the queue pairs, which is that of the session.
 fn watch(state: &State, mut setup: Connection) {
     let mut peer = PeerWatch::default();
-    let mut looks = 0;
+    let mut polls = 0;
     let mut byte = [0];
     // Without a limit the end of the peer's machine is noticed later; its process's end is noticed all the
     // same.
@@ -58,10 +58,10 @@ fn watch(state: &State, mut setup: Connection) {
                 if peer.look(setup.socket()) {
                     return state.fail(LinkError::PeerSilent);
                 }
-                looks += 1;
-                if looks == FIRST_LOOKS {
+                polls += 1;
+                if polls == FIRST_POLLS {
                     // From here on the kernel's own probes notice the end of the peer's machine: hundreds of
-                    // idle sessions cost nobody's time. Where the limit stays, looking goes on.
+                    // idle sessions cost nobody's time. Where the limit stays, polling goes on.
                     let _ = setup.socket().set_read_timeout(None);
                 }
             }
@@ -73,8 +73,8 @@ fn watch(state: &State, mut setup: Connection) {
 }
 
 impl Staged for State {
-    fn line(&self) -> &Line {
-        &self.line
+    fn queue(&self) -> &TransferQueue {
+        &self.queue
     }
 
     fn longest_piece(&self) -> usize {
@@ -99,11 +99,11 @@ impl Staged for State {
     }
 
     fn send_known(&self, link: &Arc<Shared>, order: Order) -> Result<Result<Sent, LinkError>, Order> {
-        if order.length <= MOST_CARRIED {
+        if order.length <= MOST_EAGER {
             // A copy costs less than a request of its own, whose end is waited for.
             return Err(order);
         }
-        match self.known(order.start.0, order.length) {
+        match self.registered(order.start.0, order.length) {
             Some(region) => Ok(self.send_from(link, order, &region)),
             None => Err(order),
         }
@@ -120,20 +120,20 @@ impl Memory for Writes {
 
     fn start(&self, link: &Arc<Shared>) {
         let Self(state) = self;
-        state.line.start(link, Arc::clone(state), "verbs-send");
+        state.queue.start(link, Arc::clone(state), "verbs-send");
         state.start(link);
         if state.is_over() {
-            return state.line.end();
+            return state.queue.end();
         }
-        let standing_in = Arc::clone(state);
-        spawn_or_lose(link, "verbs-aside", move |_| standing_in.stand_in());
+        let polling = Arc::clone(state);
+        spawn_or_lose(link, "verbs-aside", move |_| polling.fallback_poller());
     }
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sent, LinkError> {
-        line::send(&*self.0, link, order)
+        send_queue::send(&*self.0, link, order)
     }
 
-    fn rouse(&self, _: Awaited) {
+    fn wake_receiver(&self, _: Awaited) {
         self.0.receiver_wake.wake_if_parked();
     }
 
@@ -160,7 +160,7 @@ impl Memory for Writes {
     }
 
     fn end(&self) {
-        self.0.say_last_words();
+        self.0.send_goodbye();
         self.0.finish();
     }
 }

@@ -8,42 +8,43 @@ use super::state::State;
 use causeway_sync::WakeReason;
 use causeway_transport::LinkError;
 
-/// How long a thread that waits, for credits for instance, sleeps before it looks by itself: usually another
-/// one looks, and wakes it. Each time in vain is twice as long, so that a peer which stands still for a while
+/// How long a thread that waits, for credits for instance, sleeps before it polls by itself: usually another
+/// one polls, and wakes it. Each time in vain is twice as long, so that a peer which stands still for a while
 /// costs no processor time.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(64);
-/// How long the receiver of frames sleeps before it looks whether the link still is there. Whatever ends it
+/// How long the receiver of frames sleeps before it polls whether the link still is there. Whatever ends it
 /// wakes the receiver.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
 /// Looks between two readings of the clock, which is a system call on some machines and costs more than a
-/// look.
-const LOOKS: u32 = 32;
+/// poll.
+const POLLS: u32 = 32;
 
 /// Looks in vain, some 200 us, after which what is owed to the peer is sent by itself.
-const MANY_LOOKS: u32 = 64 * LOOKS;
+const MANY_POLLS: u32 = 64 * POLLS;
 
 /// How long a thread has looked in vain.
 #[derive(Default)]
 pub struct PollBackoff {
-    looks: u32,
+    polls: u32,
     since: Option<Instant>,
 }
 
 impl PollBackoff {
-    /// Whether it has just become long: whoever waits for what this thread keeps must not wait for ever.
+    /// Whether the wait has just become long: whoever waits for what this thread keeps must not wait for
+    /// ever.
     pub fn is_long(&self) -> bool {
-        self.looks == MANY_LOOKS
+        self.polls == MANY_POLLS
     }
 
-    /// Takes note of one more look; whether it is too early to sleep.
+    /// Takes note of one more poll; whether it is too early to sleep.
     pub fn may_go_on(&mut self, patience: Duration) -> bool {
         if patience.is_zero() {
             return false;
         }
-        self.looks = self.looks.wrapping_add(1);
-        if !self.looks.is_multiple_of(LOOKS) {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(POLLS) {
             core::hint::spin_loop();
             return true;
         }
@@ -54,7 +55,7 @@ impl PollBackoff {
 }
 
 impl State {
-    /// Waits until `ready` finds something, looking for completions meanwhile. An error when the link ends
+    /// Waits until `ready` finds something, polling for completions meanwhile. An error when the link ends
     /// first.
     pub fn wait_for<T>(
         &self,
@@ -73,19 +74,19 @@ impl State {
                 }
                 return Ok(found);
             }
-            if self.look() {
+            if self.poll() {
                 has_found = true;
                 in_vain = PollBackoff::default();
                 nap = SHORTEST_NAP;
             } else if !in_vain.may_go_on(self.poll) {
                 self.give_back_the_rest();
-                let has_changed = self.polled.wait(key, nap);
+                let has_changed = self.polled.wait_for(key, nap);
                 nap = if has_changed { SHORTEST_NAP } else { LONGEST_NAP.min(2 * nap) };
             }
         }
     }
 
-    /// How long the receiver looks before it sleeps.
+    /// How long the receiver polls before it sleeps.
     pub fn patience(&self) -> Duration {
         self.poll
     }
@@ -97,7 +98,7 @@ impl State {
         self.completions.request_event().map_err(failed)?;
         // A completion that came before the question causes no event, and another thread may hold some that
         // it has taken out.
-        if self.look_in_turn() || self.has_frames() || self.is_over() {
+        if self.poll_in_turn() || self.has_frames() || self.is_over() {
             return Ok(false);
         }
         let descriptor = self.completions.descriptor();

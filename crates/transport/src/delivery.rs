@@ -11,7 +11,7 @@ use crate::destination::ChunkAddress;
 use crate::error::LinkError;
 use crate::shared::Shared;
 use crate::staging::Lease;
-use crate::transfers::Place;
+use crate::transfers::ChunkDestination;
 
 /// Copies up to this many bytes are made by the thread that finds the piece: 25 us of one thread. Another one
 /// would take longer pieces over while this one is back for the next.
@@ -76,12 +76,12 @@ pub fn deliver(
         _ => lease,
     };
     match link.transfers().claim(&chunk, link.events())? {
-        Place::Nowhere => {
+        ChunkDestination::Nowhere => {
             drop(lease);
             count(&link.counters().transfer_bytes_received, length);
             link.transfers().landed(&chunk, None);
         }
-        Place::Memory { to: destination, threads, .. } => {
+        ChunkDestination::Memory { to: destination, threads, .. } => {
             let copy = Copy { chunk, lease: Some(lease), destination, threads, link: Arc::clone(link) };
             match copies.filter(|_| length > COPIED_AT_ONCE) {
                 Some(queue) => {

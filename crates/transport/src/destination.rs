@@ -56,7 +56,7 @@ pub struct Destination {
     pub(crate) start: Start,
     pub(crate) length: usize,
     pub(crate) threads: usize,
-    pub(crate) past_caches: bool,
+    pub(crate) nontemporal: bool,
     pub(crate) on_end: OnEnd,
 }
 
@@ -84,7 +84,7 @@ impl Destination {
         length: usize,
         on_end: impl FnOnce(Result<(), TransferError>) + Send + 'static,
     ) -> Self {
-        Self { start: Start::Fixed(start), length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
+        Self { start: Start::Fixed(start), length, threads: 1, nontemporal: false, on_end: Box::new(on_end) }
     }
 
     /// Memory that is chosen when the first bytes come; see [`raw`](Self::raw) for what `on_end` may do.
@@ -98,7 +98,7 @@ impl Destination {
         on_end: impl FnOnce(Result<(), TransferError>) + Send + 'static,
     ) -> Self {
         let start = Start::Chosen(choice);
-        Self { start, length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
+        Self { start, length, threads: 1, nontemporal: false, on_end: Box::new(on_end) }
     }
 
     /// A buffer that is handed back, filled, to `on_end`; see [`raw`](Self::raw) for what that may do. All
@@ -116,7 +116,7 @@ impl Destination {
             let buffer = parts.into_vector();
             on_end(ended.map(|()| buffer));
         };
-        Self { start: Start::Fixed(start), length, threads: 1, past_caches: false, on_end: Box::new(on_end) }
+        Self { start: Start::Fixed(start), length, threads: 1, nontemporal: false, on_end: Box::new(on_end) }
     }
 
     /// Lets up to `threads` threads write to it, where a transport copies bytes there from staging.
@@ -128,8 +128,8 @@ impl Destination {
     /// Says that the bytes are to lie in memory, and not in the caches of a core, from which a device reads
     /// them slowly.
     #[must_use]
-    pub fn past_caches(self) -> Self {
-        Self { past_caches: true, ..self }
+    pub fn nontemporal(self) -> Self {
+        Self { nontemporal: true, ..self }
     }
 }
 

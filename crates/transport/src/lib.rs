@@ -19,15 +19,15 @@
 //! | [`slots`]        | Which slots of staging memory are free?                                          |
 //! | [`delivery`]     | How does a piece get out of staging memory to where it belongs?                  |
 //! | [`staging`]      | Through which memory do transfers pass?                                          |
-//! | [`mod@line`]     | Who sends transfers that nobody waits for, and who copies what has come?         |
+//! | [`send_queue`]  | Who sends transfers that nobody waits for, and who copies what has come?         |
 
 pub mod counters;
 pub mod delivery;
 pub mod destination;
 pub mod error;
 pub mod events;
-pub mod line;
 pub mod one_sided;
+pub mod send_queue;
 pub mod sending;
 pub mod shared;
 pub mod slots;
@@ -40,8 +40,8 @@ pub use counters::{Counters, count};
 pub use destination::{ChooseMemory, ChunkAddress, Destination};
 pub use error::{DescriptorError, LinkError, TransferError, TransportError};
 pub use events::{Awaited, LinkEvents};
-pub use one_sided::{DeviceMemory, DeviceUse, NotRegistered, OneSided, RegionSlice, Then};
-pub use sending::{Address, Carriage, Keeper, Order, Pending, Sending};
+pub use one_sided::{DeviceMemory, DeviceUse, NotRegistered, OnComplete, OneSided, RegionSlice};
+pub use sending::{Address, BufferGuard, Order, Pending, Sending, TransferOptions};
 pub use shared::{Carrier, Shared, spawn_or_lose};
-pub use transfers::{Place, ReceivedChunk, Transfers};
+pub use transfers::{ChunkDestination, ReceivedChunk, Transfers};
 pub use transport::{Memory, Parts, ReceiveMessages, SendMessages};

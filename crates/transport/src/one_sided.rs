@@ -1,8 +1,9 @@
 //! What can a transport do whose network cards reach memory by themselves?
 //!
 //! Memory is *registered* with the cards once. Transfers whose bytes lie there are not copied, and it can be
-//! *lent* for one copy: the peer's card writes it, or reads it, and says so. A transport without such cards
-//! does not implement this, and whoever wants it asks [`Memory::one_sided`](crate::Memory::one_sided) first.
+//! *exposed* for one copy: the peer's card writes it, or reads it, and says so. A transport without such
+//! cards does not implement this, and whoever wants it asks [`Memory::one_sided`](crate::Memory::one_sided)
+//! first.
 
 use core::fmt;
 use std::error::Error as StdError;
@@ -10,11 +11,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use causeway_pipeline::TransportKind;
-use causeway_wire::lent::LentMemory;
+use causeway_wire::remote_region::RemoteRegion;
 use thiserror::Error;
 
 use crate::error::LinkError;
-use crate::sending::Keeper;
+use crate::sending::BufferGuard;
 use crate::shared::Shared;
 use crate::staging::Piece;
 
@@ -38,15 +39,15 @@ impl NotRegistered {
 
 /// What follows the end of a copy. It runs once, on a thread of the link or the one that ends it, and must be
 /// short.
-pub type Then = Box<dyn FnOnce(Result<(), LinkError>) + Send>;
+pub type OnComplete = Box<dyn FnOnce(Result<(), LinkError>) + Send>;
 
 /// What the cards of a link do with device memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceUse {
     /// This side's card reads and writes it, by its own requests alone.
     Own,
-    /// This side's card reads it, and the peer's does where it was lent ([`OneSided::lend_device`]).
-    LentToRead,
+    /// This side's card reads it, and the peer's does where it was exposed ([`OneSided::expose_device`]).
+    ExposedForRead,
 }
 
 /// Bytes in memory of this side that the card knows.
@@ -105,7 +106,7 @@ impl DeviceMemory {
     }
 
     /// `then`, with the memory held until it is called.
-    pub fn held(&self, then: Then) -> Then {
+    pub fn held(&self, then: OnComplete) -> OnComplete {
         let held = self.clone();
         Box::new(move |outcome| {
             then(outcome);
@@ -116,16 +117,16 @@ impl DeviceMemory {
 
 /// Memory at both ends that network cards read and write by themselves.
 pub trait OneSided: Send + Sync {
-    /// Registers memory of this side's owner: transfers from it are not copied, and it can be lent. What may
-    /// not be written is registered for being read.
+    /// Registers memory of this side's owner: transfers from it are not copied, and it can be exposed. What
+    /// may not be written is registered for being read.
     ///
     /// # Safety
     /// The memory must stay mapped until it has been [forgotten](Self::forget) or the link has been dropped,
-    /// and nobody may rely on its bytes while it is lent to be written.
+    /// and nobody may rely on its bytes while it is exposed for writing.
     unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), NotRegistered>;
 
-    /// Takes the registration of memory back: no card reaches it any more. Nothing may be lent of it, or on
-    /// its way.
+    /// Takes the registration of memory back: no card reaches it any more. Nothing may be exposed of it, or
+    /// on its way.
     fn forget(&self, start: *mut u8);
 
     /// Whether all of this memory is registered.
@@ -148,51 +149,58 @@ pub trait OneSided: Send + Sync {
     /// stop.
     fn shortage(&self) -> Option<&str>;
 
-    /// Lends memory for a transfer that the peer will put there; nothing where it is not registered.
-    fn lend(&self, start: *const u8, length: usize) -> Option<LentMemory>;
+    /// Exposes memory for a transfer that the peer will put there; nothing where it is not registered.
+    fn expose_for_write(&self, start: *const u8, length: usize) -> Option<RemoteRegion>;
 
-    /// Lends memory to the peer, which reads it; nothing where it is not registered. `keeper` keeps the bytes
-    /// as they are, and is dropped when the peer has read them or the link has ended.
-    fn lend_to_read(&self, start: *const u8, length: usize, keeper: Keeper) -> Option<LentMemory>;
+    /// Exposes memory to the peer, which reads it; nothing where it is not registered. `guard` keeps the
+    /// bytes as they are, and is dropped when the peer has read them or the link has ended.
+    fn expose_for_read(&self, start: *const u8, length: usize, guard: BufferGuard) -> Option<RemoteRegion>;
 
-    /// Lends device memory to the peer, which reads it. The bytes must lie in `memory`, which must have been
-    /// registered for that. `keeper` is as above.
-    fn lend_device(&self, memory: &DeviceMemory, address: u64, length: usize, keeper: Keeper) -> LentMemory;
+    /// Exposes device memory to the peer, which reads it. The bytes must lie in `memory`, which must have
+    /// been registered for that. `guard` is as above.
+    fn expose_device(
+        &self,
+        memory: &DeviceMemory,
+        address: u64,
+        length: usize,
+        guard: BufferGuard,
+    ) -> RemoteRegion;
 
-    /// Lends a filled piece to the peer, which reads it where it lies; it is free again when the peer has.
-    fn lend_piece(&self, piece: Piece) -> LentMemory;
+    /// Exposes a filled piece to the peer, which reads it where it lies; it is free again when the peer has.
+    fn expose_piece(&self, piece: Piece) -> RemoteRegion;
 
-    /// Takes memory back that was lent to be read, because the peer will never hear of it.
-    fn recall(&self, memory: LentMemory);
+    /// Takes memory back that was exposed for reading, because the peer will never hear of it.
+    fn recall(&self, memory: RemoteRegion);
 
-    /// Reads memory that the peer has lent into device memory, and gives it back. The bytes must be free to
-    /// be written until `then` has run.
-    fn read_to_device(&self, link: &Arc<Shared>, from: LentMemory, into: RegionSlice, then: Then);
+    /// Reads memory that the peer has exposed into device memory, and gives it back. The bytes must be free
+    /// to be written until `then` has run.
+    fn read_to_device(&self, link: &Arc<Shared>, from: RemoteRegion, into: RegionSlice, then: OnComplete);
 
-    /// Reads memory that the peer has lent to where no card can write; it is not given back by that. Blocks.
+    /// Reads memory that the peer has exposed to where no card can write; it is not given back by that.
+    /// Blocks.
     ///
     /// # Safety
     /// `length` bytes must be writable at `into`.
     unsafe fn read_to_host(
         &self,
         link: &Arc<Shared>,
-        from: LentMemory,
+        from: RemoteRegion,
         into: *mut u8,
         length: usize,
     ) -> Result<(), LinkError>;
 
-    /// Gives memory back that the peer has lent to be read.
-    fn decline(&self, memory: LentMemory);
+    /// Gives memory back that the peer has exposed for reading.
+    fn decline(&self, memory: RemoteRegion);
 
-    /// Writes a whole transfer from device memory to memory that the peer has lent for it. The bytes must
+    /// Writes a whole transfer from device memory to memory that the peer has exposed for it. The bytes must
     /// stay as they are until `then` has run.
     fn put_from_device(
         &self,
         link: &Arc<Shared>,
         transfer: u64,
         from: RegionSlice,
-        to: LentMemory,
-        then: Then,
+        to: RemoteRegion,
+        then: OnComplete,
     );
 
     /// Sends device memory as a whole transfer through the slots of a piece that stays unfilled, whose length
@@ -203,9 +211,9 @@ pub trait OneSided: Send + Sync {
         transfer: u64,
         from: RegionSlice,
         piece: Piece,
-        then: Then,
+        then: OnComplete,
     );
 
-    /// Writes a filled piece of this link to memory that the peer has lent for its transfer.
-    fn put_piece(&self, link: &Arc<Shared>, transfer: u64, piece: Piece, to: LentMemory);
+    /// Writes a filled piece of this link to memory that the peer has exposed for its transfer.
+    fn put_piece(&self, link: &Arc<Shared>, transfer: u64, piece: Piece, to: RemoteRegion);
 }

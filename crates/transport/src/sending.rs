@@ -4,9 +4,9 @@ use causeway_pipeline::Plan;
 
 use crate::error::LinkError;
 
-/// How a transfer is carried.
+/// How a transfer is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Carriage {
+pub struct TransferOptions {
     /// With which other transfers it keeps its order and shares its turns on the lanes: those of one stream,
     /// of one thread. Flows take turns.
     pub flow: u64,
@@ -22,14 +22,14 @@ pub struct Carriage {
     pub spread: bool,
 }
 
-impl Default for Carriage {
+impl Default for TransferOptions {
     /// In no particular flow, on all lanes.
     fn default() -> Self {
         Self { flow: 0, lanes: Plan::MOST_LANES, threads: 1, steady: false, spread: false }
     }
 }
 
-impl Carriage {
+impl TransferOptions {
     /// As a plan says, in this flow.
     pub fn planned(plan: &Plan, flow: u64) -> Self {
         Self { flow, lanes: plan.lanes, threads: plan.threads, steady: false, spread: false }
@@ -44,7 +44,7 @@ pub struct Address(pub *const u8);
 unsafe impl Send for Address {}
 
 /// What keeps the memory of a transfer valid; dropped when the bytes have left it for good.
-pub type Keeper = Box<dyn Send>;
+pub type BufferGuard = Box<dyn Send>;
 
 /// A transfer that is to be sent.
 pub struct Order {
@@ -55,9 +55,9 @@ pub struct Order {
     /// Its bytes.
     pub length: usize,
     /// How it is carried.
-    pub carriage: Carriage,
+    pub options: TransferOptions,
     /// What keeps the memory valid. Without it the memory is valid as long as the [`Sending`] lives.
-    pub keeper: Option<Keeper>,
+    pub guard: Option<BufferGuard>,
 }
 
 /// A transport's part of a transfer that is being sent from memory of somebody else.

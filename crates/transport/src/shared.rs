@@ -44,12 +44,12 @@ pub struct Shared {
     state: AtomicU8,
     cause: OnceLock<LinkError>,
     events: OnceLock<Arc<dyn LinkEvents>>,
-    /// The thread that tells the owner of the loss.
-    teller: OnceLock<ThreadId>,
-    /// Whether it, or [`start`](Self::start), has begun to do so.
-    telling: AtomicBool,
+    /// The thread that notifies the owner of the loss.
+    notifier: OnceLock<ThreadId>,
+    /// Whether the notifier, or [`start`](Self::start), has begun to do so.
+    notifying: AtomicBool,
     /// Whether that is done.
-    told: AtomicBool,
+    owner_notified: AtomicBool,
     counters: AtomicCounters,
     /// All our descriptors, for a forked child that may take no lock.
     descriptors: [AtomicI32; MOST_DESCRIPTORS],
@@ -70,9 +70,9 @@ impl Shared {
             state: AtomicU8::new(OPEN),
             cause: OnceLock::new(),
             events: OnceLock::new(),
-            teller: OnceLock::new(),
-            telling: AtomicBool::new(false),
-            told: AtomicBool::new(false),
+            notifier: OnceLock::new(),
+            notifying: AtomicBool::new(false),
+            owner_notified: AtomicBool::new(false),
             counters: AtomicCounters::default(),
             descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; MOST_DESCRIPTORS],
         };
@@ -86,12 +86,12 @@ impl Shared {
     /// When called twice.
     pub fn start(&self, events: Arc<dyn LinkEvents>) {
         assert!(self.events.set(events).is_ok(), "a link is started once");
-        // With the fence in `tell_loss`: either we see the loss here, or the loser sees the events.
+        // With the fence in `notify_loss`: either we see the loss here, or the loser sees the events.
         fence(Ordering::SeqCst);
         if self.state.load(Ordering::SeqCst) == LOST
             && let Some(cause) = self.cause.get()
         {
-            self.tell_loss(cause);
+            self.notify_loss(cause);
         }
     }
 
@@ -170,8 +170,8 @@ impl Shared {
         // The program may end as soon as a call of it fails; what the owner says of the loss must come first.
         // The owner may be waiting for this very thread, so this is not for ever.
         let deadline = Instant::now() + PATIENCE_WITH_TELLER;
-        while !self.told.load(Ordering::SeqCst)
-            && self.teller.get() != Some(&std::thread::current().id())
+        while !self.owner_notified.load(Ordering::SeqCst)
+            && self.notifier.get() != Some(&std::thread::current().id())
             && Instant::now() < deadline
         {
             std::thread::yield_now();
@@ -186,10 +186,10 @@ impl Shared {
             let _ = self.cause.set(cause);
             if self.state.compare_exchange(OPEN, LOST, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 let cause = self.cause.get().expect("a cause was set above");
-                // Only one thread gets here, so there is no other teller.
-                let _ = self.teller.set(std::thread::current().id());
+                // Only one thread gets here, so there is no other notifier.
+                let _ = self.notifier.set(std::thread::current().id());
                 self.end_carrier();
-                self.tell_loss(cause);
+                self.notify_loss(cause);
                 self.transfers.fail_all(cause);
             }
         }
@@ -197,15 +197,15 @@ impl Shared {
     }
 
     /// Tells the owner of a loss, once.
-    fn tell_loss(&self, cause: &LinkError) {
+    fn notify_loss(&self, cause: &LinkError) {
         fence(Ordering::SeqCst);
         // Without events nobody has anything to lose yet; `start` tells it.
         if let Some(events) = self.events.get()
-            && !self.telling.swap(true, Ordering::SeqCst)
+            && !self.notifying.swap(true, Ordering::SeqCst)
         {
             events.lost(cause);
         }
-        self.told.store(true, Ordering::SeqCst);
+        self.owner_notified.store(true, Ordering::SeqCst);
     }
 
     /// Ends what carries the link. When nobody holds the link any more there is nothing to end.

@@ -1,4 +1,4 @@
-//! Which slots of the arena are free? Kept by the side that lends them, out of the peer's reach.
+//! Which slots of the arena are free? Kept by the side that leases them, out of the peer's reach.
 
 use std::ops::Range;
 
@@ -22,32 +22,32 @@ pub const STAGING_LIMITS: (usize, usize) = (SHM_STAGING_LIMITS.0 as usize, SHM_S
 
 const SLOTS_IN_SEGMENT: usize = SEGMENT / SLOT;
 
-/// What is lent [in turn](Slots::in_turn), in slots: as much as the caches hold that belong to single cores
+/// What is leased [in turn](Slots::in_turn), in slots: as much as the caches hold that belong to single cores
 /// of a large machine.
 const TURN: u32 = (32 << 20) / SLOT as u32;
 
-/// A slot was given back that was not lent.
+/// A slot was given back that was not leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("slot {0} was given back, which was not lent")]
-pub struct NotLent(pub u64);
+#[error("slot {0} was given back, which was not leased")]
+pub struct NotLeased(pub u64);
 
 /// The slots of one half of the arena.
 ///
-/// The lowest run that is long enough is lent, so that a session which moves little touches few pages. No run
-/// crosses the end of a [segment](SEGMENT), since devices know one segment at a time.
+/// The lowest range that is long enough is leased, so that a session which moves little touches few pages. No
+/// range crosses the end of a [segment](SEGMENT), since devices know one segment at a time.
 #[derive(Debug)]
 pub struct Slots {
-    /// For each slot: the lent run that begins here, of length 0 where none does.
-    runs: Vec<Run>,
+    /// For each slot: the leased range that begins here, of length 0 where none does.
+    ranges: Vec<SlotRange>,
     free: u32,
-    /// Where the next run is looked for first: behind the last one that was lent, up to `turn`.
+    /// Where the next range is looked for first: behind the last one that was leased, up to `turn`.
     next: usize,
     turn: usize,
 }
 
-/// Slots that are lent together.
+/// Slots that are leased together.
 #[derive(Debug, Clone, Copy, Default)]
-struct Run {
+struct SlotRange {
     length: u32,
     /// Whether the peer has it. Until then this side fills it, and the peer cannot give it back.
     is_sent: bool,
@@ -56,10 +56,10 @@ struct Run {
 impl Slots {
     /// So many slots, all of them free.
     pub fn new(count: u32) -> Self {
-        Self { runs: vec![Run::default(); count as usize], free: count, next: 0, turn: 0 }
+        Self { ranges: vec![SlotRange::default(); count as usize], free: count, next: 0, turn: 0 }
     }
 
-    /// Slots that a device writes to: each run is lent behind the one before, as far as `TURN`, where it
+    /// Slots that a device writes to: each range is leased behind the one before, as far as `TURN`, where it
     /// begins anew. A device that writes to what cores have just read has to get it out of their caches
     /// first: 16 MiB that twelve cores had read took it 514 us, and 310 in memory that they had not read
     /// lately (a virtual machine with an H200, 2026-11-23).
@@ -67,25 +67,25 @@ impl Slots {
         Self { turn: count.min(TURN) as usize, ..Self::new(count) }
     }
 
-    /// Lends a run of `count` slots, at most a segment's; its first one.
-    pub fn lend(&mut self, count: u32) -> Option<u32> {
+    /// Leases a range of `count` slots, at most a segment's; its first one.
+    pub fn lease(&mut self, count: u32) -> Option<u32> {
         if count == 0 || self.free < count || count as usize > SLOTS_IN_SEGMENT {
             return None;
         }
         let count = count as usize;
         let behind = self.find(self.next..self.turn, count);
-        let start = behind.or_else(|| self.find(0..self.runs.len(), count))?;
-        self.runs[start] = Run { length: count as u32, is_sent: false };
+        let start = behind.or_else(|| self.find(0..self.ranges.len(), count))?;
+        self.ranges[start] = SlotRange { length: count as u32, is_sent: false };
         self.free -= count as u32;
         self.next = start + count;
         Some(start as u32)
     }
 
-    /// The first free run of `count` slots in this range, which must not begin within a lent run.
+    /// The first free range of `count` slots in this range, which must not begin within a leased range.
     fn find(&self, range: Range<usize>, count: usize) -> Option<usize> {
         let (mut at, mut start) = (range.start, range.start);
         while at < range.end {
-            match self.runs[at].length {
+            match self.ranges[at].length {
                 0 => {
                     if at.is_multiple_of(SLOTS_IN_SEGMENT) {
                         start = at;
@@ -95,8 +95,8 @@ impl Slots {
                         return Some(start);
                     }
                 }
-                run => {
-                    at += run as usize;
+                length => {
+                    at += length as usize;
                     start = at;
                 }
             }
@@ -104,41 +104,41 @@ impl Slots {
         None
     }
 
-    /// The run that begins with this slot is the peer's from here on. Before anything can tell the peer of
+    /// The range that begins with this slot is the peer's from here on. Before anything can tell the peer of
     /// it.
     pub fn send(&mut self, first: u32) {
-        self.runs[first as usize].is_sent = true;
+        self.ranges[first as usize].is_sent = true;
     }
 
-    /// The peer was not told of the run after all, which is to be given up; false when it has given it back
+    /// The peer was not told of the range after all, which is to be given up; false when it has given it back
     /// all the same.
     pub fn unsend(&mut self, first: u32) -> bool {
-        let run = &mut self.runs[first as usize];
-        let is_lent = run.length > 0;
-        run.is_sent = false;
-        is_lent
+        let range = &mut self.ranges[first as usize];
+        let is_leased = range.length > 0;
+        range.is_sent = false;
+        is_leased
     }
 
-    /// Takes a run back from the peer by its first slot. One that this side still fills is not the peer's to
-    /// give back: it would be lent a second time.
-    pub fn take_back(&mut self, first: u64) -> Result<(), NotLent> {
-        self.free_run(first, true)
+    /// Takes a range back from the peer by its first slot. One that this side still fills is not the peer's
+    /// to give back: it would be leased a second time.
+    pub fn take_back(&mut self, first: u64) -> Result<(), NotLeased> {
+        self.free_range(first, true)
     }
 
-    /// Takes a run back that this side holds and has not sent.
-    pub fn give_up(&mut self, first: u32) -> Result<(), NotLent> {
-        self.free_run(first.into(), false)
+    /// Takes a range back that this side holds and has not sent.
+    pub fn give_up(&mut self, first: u32) -> Result<(), NotLeased> {
+        self.free_range(first.into(), false)
     }
 
-    fn free_run(&mut self, first: u64, is_sent: bool) -> Result<(), NotLent> {
-        let run = usize::try_from(first).ok().and_then(|first| self.runs.get_mut(first));
-        match run {
-            Some(run) if run.length > 0 && run.is_sent == is_sent => {
-                self.free += run.length;
-                *run = Run::default();
+    fn free_range(&mut self, first: u64, is_sent: bool) -> Result<(), NotLeased> {
+        let range = usize::try_from(first).ok().and_then(|first| self.ranges.get_mut(first));
+        match range {
+            Some(range) if range.length > 0 && range.is_sent == is_sent => {
+                self.free += range.length;
+                *range = SlotRange::default();
                 Ok(())
             }
-            _ => Err(NotLent(first)),
+            _ => Err(NotLeased(first)),
         }
     }
 }
@@ -149,49 +149,49 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_lowest_run_that_fits_is_lent() {
+    fn the_lowest_run_that_fits_is_leased() {
         let mut slots = Slots::new(8);
-        assert_eq!([slots.lend(2), slots.lend(3), slots.lend(3)], [Some(0), Some(2), Some(5)]);
-        assert_eq!(slots.lend(1), None);
+        assert_eq!([slots.lease(2), slots.lease(3), slots.lease(3)], [Some(0), Some(2), Some(5)]);
+        assert_eq!(slots.lease(1), None);
         slots.give_up(2).unwrap();
-        assert_eq!(slots.lend(4), None, "there are three free slots");
-        assert_eq!(slots.lend(1), Some(2));
-        assert_eq!(slots.lend(2), Some(3));
+        assert_eq!(slots.lease(4), None, "there are three free slots");
+        assert_eq!(slots.lease(1), Some(2));
+        assert_eq!(slots.lease(2), Some(3));
         slots.give_up(0).unwrap();
         slots.give_up(2).unwrap();
-        assert_eq!(slots.lend(3), Some(0), "neighbours that are free are one run");
-        assert_eq!((slots.lend(0), slots.lend(9)), (None, None));
+        assert_eq!(slots.lease(3), Some(0), "neighbours that are free are one range");
+        assert_eq!((slots.lease(0), slots.lease(9)), (None, None));
     }
 
     #[test]
-    fn what_devices_write_to_is_lent_in_turn() {
+    fn what_devices_write_to_is_leased_in_turn() {
         let mut slots = Slots::in_turn(2 * TURN);
         let half = SLOTS_IN_SEGMENT as u32 / 2;
         for first in (0..TURN).step_by(half as usize).chain([0, half]) {
-            assert_eq!(slots.lend(half), Some(first));
+            assert_eq!(slots.lease(half), Some(first));
             slots.give_up(first).unwrap();
         }
-        assert_eq!(slots.lend(TURN / 2), Some(TURN / 2), "the rest of a segment is passed over");
+        assert_eq!(slots.lease(TURN / 2), Some(TURN / 2), "the rest of a segment is passed over");
         assert_eq!(
-            [slots.lend(TURN / 2), slots.lend(1)],
+            [slots.lease(TURN / 2), slots.lease(1)],
             [Some(0), Some(TURN)],
-            "beyond it when all of it is lent"
+            "beyond it when all of it is leased"
         );
         slots.give_up(0).unwrap();
-        assert_eq!(slots.lend(1), Some(0));
+        assert_eq!(slots.lease(1), Some(0));
     }
 
     #[test]
     fn the_peer_gives_back_only_what_it_was_sent() {
         let mut slots = Slots::new(8);
-        assert_eq!((slots.lend(2), slots.lend(1)), (Some(0), Some(2)));
-        assert_eq!(slots.take_back(0), Err(NotLent(0)), "it is being filled");
+        assert_eq!((slots.lease(2), slots.lease(1)), (Some(0), Some(2)));
+        assert_eq!(slots.take_back(0), Err(NotLeased(0)), "it is being filled");
         slots.send(0);
-        assert_eq!(slots.give_up(0), Err(NotLent(0)), "it is the peer's");
-        assert_eq!([slots.take_back(0), slots.take_back(0)], [Ok(()), Err(NotLent(0))]);
+        assert_eq!(slots.give_up(0), Err(NotLeased(0)), "it is the peer's");
+        assert_eq!([slots.take_back(0), slots.take_back(0)], [Ok(()), Err(NotLeased(0))]);
         slots.send(2);
         assert!(slots.unsend(2));
-        assert_eq!([slots.take_back(2), slots.give_up(2)], [Err(NotLent(2)), Ok(())]);
+        assert_eq!([slots.take_back(2), slots.give_up(2)], [Err(NotLeased(2)), Ok(())]);
         assert!(!slots.unsend(2));
     }
 
@@ -200,11 +200,11 @@ mod tests {
         let segment = SLOTS_IN_SEGMENT as u32;
         let mut slots = Slots::new(3 * segment);
         assert_eq!(
-            [slots.lend(segment - 2), slots.lend(3), slots.lend(2)],
+            [slots.lease(segment - 2), slots.lease(3), slots.lease(2)],
             [Some(0), Some(segment), Some(segment - 2)]
         );
         assert_eq!(
-            [slots.lend(segment), slots.lend(segment), slots.lend(segment + 1)],
+            [slots.lease(segment), slots.lease(segment), slots.lease(segment + 1)],
             [Some(2 * segment), None, None]
         );
     }
@@ -216,35 +216,35 @@ mod tests {
         ) {
             const COUNT: u32 = 32;
             let mut slots = Slots { turn, ..Slots::new(COUNT) };
-            let mut lent: Vec<(u32, u32)> = Vec::new();
+            let mut leased: Vec<(u32, u32)> = Vec::new();
             let mut sent = Vec::new();
             for (action, number) in actions {
                 if action == 0 {
                     let count = number as u32 % 9;
-                    if let Some(first) = slots.lend(count) {
+                    if let Some(first) = slots.lease(count) {
                         prop_assert!(count > 0 && first + count <= COUNT);
                         let apart = |(start, length): &(u32, u32)| {
                             first + count <= *start || start + length <= first
                         };
-                        prop_assert!(lent.iter().all(apart));
-                        lent.push((first, count));
+                        prop_assert!(leased.iter().all(apart));
+                        leased.push((first, count));
                     }
                     continue;
                 }
-                let known = lent.iter().position(|(first, _)| u64::from(*first) == number);
+                let known = leased.iter().position(|(first, _)| u64::from(*first) == number);
                 match known {
                     Some(_) if action == 1 && !sent.contains(&number) => {
                         slots.send(number as u32);
                         sent.push(number);
                     }
                     Some(at) if sent.contains(&number) => {
-                        lent.swap_remove(at);
+                        leased.swap_remove(at);
                         sent.retain(|first| *first != number);
                         prop_assert_eq!(slots.take_back(number), Ok(()));
                     }
-                    _ => prop_assert_eq!(slots.take_back(number), Err(NotLent(number))),
+                    _ => prop_assert_eq!(slots.take_back(number), Err(NotLeased(number))),
                 }
-                let used: u32 = lent.iter().map(|(_, count)| count).sum();
+                let used: u32 = leased.iter().map(|(_, count)| count).sum();
                 prop_assert_eq!(slots.free, COUNT - used);
             }
         }

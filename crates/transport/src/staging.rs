@@ -4,17 +4,17 @@
 use core::ops::Deref;
 use std::sync::Arc;
 
-use causeway_memory::copiers;
+use causeway_memory::copy_threads;
 
 /// What lends pieces: their slots are given up when a piece is dropped without having been sent.
-pub trait Lends: Send + Sync {
-    /// Takes back the run of slots that begins with this one.
+pub trait SlotOwner: Send + Sync {
+    /// Takes back the range of slots that begins with this one.
     fn give_up(&self, first: u32);
 }
 
 /// Whom leases are given back to.
 pub trait Owns: Send + Sync {
-    /// The run of slots that begins with this one is not in use any more.
+    /// The range of slots that begins with this one is not in use any more.
     fn give_back(&self, first: u32);
 }
 
@@ -88,20 +88,20 @@ impl Deref for Region {
     }
 }
 
-/// A run of slots that this side fills; its bytes are writable until it is sent. Given up when it is dropped
-/// without having been sent.
+/// A range of slots that this side fills; its bytes are writable until it is sent. Given up when it is
+/// dropped without having been sent.
 #[derive(Debug)]
 pub struct Piece {
-    memory: Owned<dyn Lends>,
+    memory: Owned<dyn SlotOwner>,
     first: u32,
     is_sent: bool,
 }
 
 impl Piece {
-    /// The run of slots of `lender` that begins with `first`; its bytes are at `address` as long as the
-    /// lender lives.
-    pub fn new(lender: Arc<dyn Lends>, first: u32, address: *mut u8, length: usize) -> Self {
-        Self { memory: Owned { span: Span { address, length }, owner: lender }, first, is_sent: false }
+    /// The range of slots of `owner` that begins with `first`; its bytes are at `address` as long as the
+    /// owner lives.
+    pub fn new(owner: Arc<dyn SlotOwner>, first: u32, address: *mut u8, length: usize) -> Self {
+        Self { memory: Owned { span: Span { address, length }, owner }, first, is_sent: false }
     }
 
     /// Its first slot.
@@ -123,7 +123,7 @@ impl Piece {
     /// either value is taken.
     pub unsafe fn fill(&mut self, source: *const u8, threads: usize) {
         // SAFETY: the caller vouches for the source; the slots are ours until they are sent.
-        unsafe { copiers::copy_for_device(self.as_ptr(), source, self.len(), threads) };
+        unsafe { copy_threads::copy_nontemporal(self.as_ptr(), source, self.len(), threads) };
     }
 }
 
@@ -154,8 +154,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The run of slots of `owner` that begins with `first`; its bytes are at `address` as long as the owner
-    /// lives.
+    /// The range of slots of `owner` that begins with `first`; its bytes are at `address` as long as the
+    /// owner lives.
     pub fn new(owner: Arc<dyn Owns>, first: u32, address: *mut u8, length: usize) -> Self {
         Self { memory: Owned { span: Span { address, length }, owner }, first }
     }
@@ -166,7 +166,7 @@ impl Lease {
     /// As many bytes at `destination` as the lease has must be writable.
     pub unsafe fn empty_into(&self, destination: *mut u8, threads: usize) {
         // SAFETY: the caller vouches for the destination; the piece was checked to lie in staging memory.
-        unsafe { copiers::copy(destination, self.as_ptr(), self.len(), threads) };
+        unsafe { copy_threads::copy(destination, self.as_ptr(), self.len(), threads) };
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use causeway_sync::Monitor;
 use causeway_wire::chunk::{ChunkError, ChunkHeader, Spans};
-use parking_lot::{Condvar, Mutex};
 
 use crate::destination::{ChunkAddress, Destination, OnEnd};
 use crate::error::{LinkError, TransferError};
@@ -33,7 +33,7 @@ struct Entry {
 }
 
 /// Where the bytes of a chunk go.
-pub enum Place {
+pub enum ChunkDestination {
     /// To this address.
     Memory {
         /// Where.
@@ -41,7 +41,7 @@ pub enum Place {
         /// How many threads may copy them there, where they are copied.
         threads: usize,
         /// Whether they are to lie in memory, and not in the caches of a core.
-        past_caches: bool,
+        nontemporal: bool,
     },
     /// Nowhere.
     Nowhere,
@@ -50,15 +50,16 @@ pub enum Place {
 /// The transfers of the peer that are expected or under way, by their numbers.
 #[derive(Default)]
 pub struct Transfers {
-    entries: Mutex<HashMap<u64, Entry>>,
-    changed: Condvar,
+    /// Waited for by lanes whose transfer's owner is being asked, and by who gives one up that is being
+    /// received.
+    entries: Monitor<HashMap<u64, Entry>>,
 }
 
 /// What remains to be done for a transfer once the lock is released.
 struct Ending(OnEnd, Result<(), TransferError>);
 
 impl Ending {
-    fn tell(self) {
+    fn notify(self) {
         (self.0)(self.1);
     }
 }
@@ -85,9 +86,9 @@ impl ReceivedChunk {
     }
 
     /// Tells whoever waits for the transfer, if it has ended. Whether it is complete.
-    pub fn tell(self) -> bool {
+    pub fn notify(self) -> bool {
         if let Some(ending) = self.ending {
-            ending.tell();
+            ending.notify();
         }
         self.is_complete
     }
@@ -96,6 +97,55 @@ impl ReceivedChunk {
 impl Entry {
     fn new(fate: ChunkAction, total: u64) -> Self {
         Self { fate, total, spans: Spans::default(), in_flight: 0, ended: None }
+    }
+
+    /// Takes in what the owner has answered for a transfer of so many bytes.
+    fn answered(&mut self, destination: Option<Destination>, total: u64) {
+        let Some(destination) = destination else {
+            self.fate = ChunkAction::Dropped;
+            return;
+        };
+        let expected = destination.length as u64;
+        if expected != total {
+            self.ended = Some(TransferError::WrongSize { expected, found: total });
+        }
+        self.fate = ChunkAction::Kept(destination);
+    }
+
+    /// Claims the place of a chunk, once it is known where the transfer goes.
+    fn claim(&mut self, chunk: &ChunkHeader) -> Result<ChunkDestination, LinkError> {
+        if self.total != chunk.total {
+            let (expected, found) = (self.total, chunk.total);
+            if !matches!(self.fate, ChunkAction::Kept(_)) || !self.spans.is_empty() {
+                return Err(ChunkError::TotalChanged { expected, found }.into());
+            }
+            self.ended = Some(TransferError::WrongSize { expected, found });
+            self.total = found;
+        }
+        self.spans.claim(chunk)?;
+        self.in_flight += 1;
+        Ok(match &self.fate {
+            // The chunk lies inside the transfer, and the transfer is as long as the destination.
+            ChunkAction::Kept(Destination { start, threads, nontemporal, .. }) if self.ended.is_none() => {
+                let to = ChunkAddress::new(start.clone(), chunk.offset as usize);
+                ChunkDestination::Memory { to, threads: *threads, nontemporal: *nontemporal }
+            }
+            _ => ChunkDestination::Nowhere,
+        })
+    }
+
+    /// Takes the destination out of an entry that has ended.
+    fn end(&mut self, ended: bool) -> Option<Ending> {
+        if !ended {
+            return None;
+        }
+        match core::mem::replace(&mut self.fate, ChunkAction::Dropped) {
+            ChunkAction::Kept(destination) => {
+                let outcome = self.ended.clone().map_or(Ok(()), Err);
+                Some(Ending(destination.on_end, outcome))
+            }
+            ChunkAction::Asking | ChunkAction::Dropped => None,
+        }
     }
 }
 
@@ -117,68 +167,42 @@ impl Transfers {
     }
 
     /// Claims the place of a chunk that is about to be received; [`landed`](Self::landed) must follow.
-    pub fn claim(&self, chunk: &ChunkHeader, events: Option<&dyn LinkEvents>) -> Result<Place, LinkError> {
-        let mut entries = self.entries.lock();
-        if !entries.contains_key(&chunk.transfer) {
-            if entries.len() >= MOST {
-                return Err(LinkError::TooManyTransfers(MOST));
-            }
-            entries.insert(chunk.transfer, Entry::new(ChunkAction::Asking, chunk.total));
-            // The owner is asked without the lock; other lanes wait below for its answer.
-            drop(entries);
-            let destination = events.and_then(|events| events.open_transfer(chunk.transfer, chunk.total));
-            entries = self.entries.lock();
-            if let Some(entry) = entries.get_mut(&chunk.transfer) {
-                entry.fate = match destination {
-                    Some(destination) => {
-                        if destination.length as u64 != chunk.total {
-                            entry.ended = Some(TransferError::WrongSize {
-                                expected: destination.length as u64,
-                                found: chunk.total,
-                            });
-                        }
-                        ChunkAction::Kept(destination)
-                    }
-                    None => ChunkAction::Dropped,
-                };
-            }
-            self.changed.notify_all();
-        }
-        while entries.get(&chunk.transfer).is_some_and(|entry| matches!(entry.fate, ChunkAction::Asking)) {
-            self.changed.wait(&mut entries);
-        }
-        let Some(entry) = entries.get_mut(&chunk.transfer) else {
-            // Cancelled while the owner was asked.
-            return Ok(Place::Nowhere);
-        };
-        if entry.total != chunk.total {
-            match &entry.fate {
-                ChunkAction::Kept(_) if entry.spans.is_empty() => {
-                    entry.ended =
-                        Some(TransferError::WrongSize { expected: entry.total, found: chunk.total });
-                    entry.total = chunk.total;
-                }
-                _ => {
-                    return Err(ChunkError::TotalChanged { expected: entry.total, found: chunk.total }.into());
+    pub fn claim(
+        &self,
+        chunk: &ChunkHeader,
+        events: Option<&dyn LinkEvents>,
+    ) -> Result<ChunkDestination, LinkError> {
+        let claimed = self.entries.wait(|entries| {
+            let is_full = entries.len() >= MOST;
+            match entries.get_mut(&chunk.transfer) {
+                Some(entry) if matches!(entry.fate, ChunkAction::Asking) => None,
+                Some(entry) => Some(Some(entry.claim(chunk))),
+                None if is_full => Some(Some(Err(LinkError::TooManyTransfers(MOST)))),
+                None => {
+                    entries.insert(chunk.transfer, Entry::new(ChunkAction::Asking, chunk.total));
+                    Some(None)
                 }
             }
+        });
+        if let Some(claimed) = claimed {
+            return claimed;
         }
-        entry.spans.claim(chunk)?;
-        entry.in_flight += 1;
-        Ok(match &entry.fate {
-            // The chunk lies inside the transfer, and the transfer is as long as the destination.
-            ChunkAction::Kept(Destination { start, threads, past_caches, .. }) if entry.ended.is_none() => {
-                let to = ChunkAddress::new(start.clone(), chunk.offset as usize);
-                Place::Memory { to, threads: *threads, past_caches: *past_caches }
-            }
-            _ => Place::Nowhere,
+        // The owner is asked without the lock; other lanes wait above for its answer.
+        let destination = events.and_then(|events| events.open_transfer(chunk.transfer, chunk.total));
+        self.entries.change(|entries| {
+            let Some(entry) = entries.get_mut(&chunk.transfer) else {
+                unreachable!("nobody takes away an entry whose owner is being asked");
+            };
+            entry.answered(destination, chunk.total);
+            // Before anybody else gets the lock, who could end the transfer.
+            entry.claim(chunk)
         })
     }
 
     /// Says that a claimed chunk has been received, or why its link failed. Whether the transfer is complete.
     #[inline]
     pub fn landed(&self, chunk: &ChunkHeader, failure: Option<&LinkError>) -> bool {
-        self.land(chunk, failure).tell()
+        self.land(chunk, failure).notify()
     }
 
     /// The same, for a caller that has something to do before whoever waits for the transfer is told.
@@ -192,84 +216,69 @@ impl Transfers {
 
     /// Says that a claimed chunk did not come whole; it may come again.
     pub fn missed(&self, chunk: &ChunkHeader) {
-        self.unclaim(chunk, |entry| entry.spans.release(chunk)).tell();
+        self.unclaim(chunk, |entry| entry.spans.release(chunk)).notify();
     }
 
     fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> ReceivedChunk {
         let more_is_to_come = ReceivedChunk { is_complete: false, is_alone: false, ending: None };
-        let mut entries = self.entries.lock();
-        let Some(entry) = entries.get_mut(&chunk.transfer) else {
-            return more_is_to_come;
-        };
-        entry.in_flight -= 1;
-        note(entry);
-        if entry.in_flight > 0 {
-            return more_is_to_come;
-        }
-        self.changed.notify_all();
-        let is_complete = entry.spans.covers(entry.total) && !(entry.total == 0 && entry.spans.is_empty());
-        let lost = matches!(entry.ended, Some(TransferError::Link(_)));
-        // Of a transfer that has failed the remaining chunks are still to come and to be dropped.
-        let ending = Self::end(entry, is_complete || entry.ended.is_some());
-        if is_complete || lost {
-            entries.remove(&chunk.transfer);
-        }
-        ReceivedChunk { is_complete, is_alone: entries.is_empty(), ending }
-    }
-
-    /// Takes the destination out of an entry that has ended.
-    fn end(entry: &mut Entry, ended: bool) -> Option<Ending> {
-        if !ended {
-            return None;
-        }
-        match core::mem::replace(&mut entry.fate, ChunkAction::Dropped) {
-            ChunkAction::Kept(destination) => {
-                let outcome = entry.ended.clone().map_or(Ok(()), Err);
-                Some(Ending(destination.on_end, outcome))
+        self.entries.change(|entries| {
+            let Some(entry) = entries.get_mut(&chunk.transfer) else {
+                return more_is_to_come;
+            };
+            entry.in_flight -= 1;
+            note(entry);
+            if entry.in_flight > 0 {
+                return more_is_to_come;
             }
-            ChunkAction::Asking | ChunkAction::Dropped => None,
-        }
+            let is_complete =
+                entry.spans.covers(entry.total) && !(entry.total == 0 && entry.spans.is_empty());
+            let lost = matches!(entry.ended, Some(TransferError::Link(_)));
+            // Of a transfer that has failed the remaining chunks are still to come and to be dropped.
+            let ending = entry.end(is_complete || entry.ended.is_some());
+            if is_complete || lost {
+                entries.remove(&chunk.transfer);
+            }
+            ReceivedChunk { is_complete, is_alone: entries.is_empty(), ending }
+        })
     }
 
     /// Gives a transfer up: when this returns nothing writes to its destination any more, and its end has
-    /// been told.
+    /// been told, or is about to be by the thread that has received the last of it.
     pub fn cancel(&self, transfer: u64) {
-        let mut entries = self.entries.lock();
-        while let Some(entry) = entries.get_mut(&transfer) {
+        let ending = self.entries.wait(|entries| {
+            let Some(entry) = entries.get_mut(&transfer) else { return Some(None) };
             if matches!(entry.fate, ChunkAction::Dropped) {
-                return;
+                return Some(None);
             }
             entry.ended.get_or_insert(TransferError::Cancelled);
-            if entry.in_flight == 0 && !matches!(entry.fate, ChunkAction::Asking) {
-                let ending = Self::end(entry, true);
-                if entry.spans.is_empty() {
-                    // Nothing came yet and perhaps nothing will, so nothing needs to be remembered.
-                    entries.remove(&transfer);
-                }
-                drop(entries);
-                if let Some(ending) = ending {
-                    ending.tell();
-                }
-                return;
+            if entry.in_flight > 0 || matches!(entry.fate, ChunkAction::Asking) {
+                return None;
             }
-            self.changed.wait(&mut entries);
+            let ending = entry.end(true);
+            if entry.spans.is_empty() {
+                // Nothing came yet and perhaps nothing will, so nothing needs to be remembered.
+                entries.remove(&transfer);
+            }
+            Some(ending)
+        });
+        if let Some(ending) = ending {
+            ending.notify();
         }
     }
 
     /// Fails every transfer; those being received end when their lane notices.
     pub fn fail_all(&self, cause: &LinkError) {
         let mut endings = Vec::new();
-        let mut entries = self.entries.lock();
-        entries.retain(|_, entry| {
-            entry.ended.get_or_insert_with(|| cause.clone().into());
-            let busy = entry.in_flight > 0 || matches!(entry.fate, ChunkAction::Asking);
-            if !busy {
-                endings.extend(Self::end(entry, true));
-            }
-            busy
+        self.entries.change(|entries| {
+            entries.retain(|_, entry| {
+                entry.ended.get_or_insert_with(|| cause.clone().into());
+                let busy = entry.in_flight > 0 || matches!(entry.fate, ChunkAction::Asking);
+                if !busy {
+                    endings.extend(entry.end(true));
+                }
+                busy
+            });
         });
-        drop(entries);
-        self.changed.notify_all();
-        endings.into_iter().for_each(Ending::tell);
+        endings.into_iter().for_each(Ending::notify);
     }
 }

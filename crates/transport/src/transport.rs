@@ -42,7 +42,7 @@ pub trait SendMessages: Send {
 pub trait ReceiveMessages: Send {
     /// Receives some bytes into `into` and returns how many. With `wait` it sleeps until there are any;
     /// otherwise it is one look that costs as little as the transport can make it. 0 says that nothing is
-    /// there; with `wait`, that somebody has called ([`Memory::rouse`]). The peer's end
+    /// there; with `wait`, that somebody has called ([`Memory::wake_receiver`]). The peer's end
     /// is an error, [`LinkError::PeerGone`] as a rule. A transport whose transfers are announced in order
     /// with its frames deals with the announcements here.
     fn receive(&mut self, link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError>;
@@ -57,18 +57,18 @@ pub trait Memory: Send + Sync {
     fn start(&self, link: &Arc<Shared>);
 
     /// Begins to move the bytes of `order` into the peer's destination for the transfer. Blocks while the
-    /// peer takes nothing, unless the order has a keeper: such an order is only put in line where the
+    /// peer takes nothing, unless the order has a guard: such an order is only queued where the
     /// transport has threads that send. The receiving side claims each part of the transfer from
     /// [`Shared::transfers`] before it writes to the destination.
     ///
     /// # Safety
-    /// The memory must be readable until the keeper, or without one the [`Sending`], has been dropped. Other
+    /// The memory must be readable until the guard, or without one the [`Sending`], has been dropped. Other
     /// threads may write to it; then either value is sent.
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError>;
 
     /// Somebody waits for what the peer will say or send: wakes the thread that receives it, if it sleeps, so
-    /// that it looks.
-    fn rouse(&self, awaited: Awaited);
+    /// that it polls.
+    fn wake_receiver(&self, awaited: Awaited);
 
     /// Takes in one more connection that the peer has opened for this session. A transport that has no use
     /// for it ends it.
@@ -101,7 +101,7 @@ pub trait Memory: Send + Sync {
         None
     }
 
-    /// Whether it hands descriptors to the peer, as one within a host can.
+    /// Whether the transport hands descriptors to the peer, as one within a host can.
     fn passes_descriptors(&self) -> bool {
         false
     }

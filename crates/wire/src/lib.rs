@@ -10,7 +10,8 @@
 //! | [`sequence`]  | Did a frame get lost or come twice, and what has the peer already dealt with?   |
 //! | [`message`]   | What does a client say to its worker, and the worker to its client?             |
 //! | [`chunk`]     | How do large copies travel on the bulk lanes?                                   |
-//! | [`lent`]      | Which memory may the other end's network card read or write?                   |
+//! | [`remote_region`] | Which memory may the other end's network card read or write?                   |
+//! | [`status`]    | What does a client learn of a server's sessions and devices?                   |
 //! | [`diagnosis`] | What does a client ask about the server's machine?                             |
 //! | [`codec`]     | How is a value written as bytes and read back without trusting them?            |
 //! | [`text`]      | Which characters of a text may be shown on a terminal or written to a log?      |
@@ -21,7 +22,8 @@ pub mod compressed;
 pub mod diagnosis;
 pub mod frame;
 pub mod handshake;
-pub mod lent;
 pub mod message;
+pub mod remote_region;
 pub mod sequence;
+pub mod status;
 pub mod text;

@@ -135,7 +135,7 @@ pub enum WorkerMessage<'a> {
     },
     /// How copies of this session reach the devices' memory.
     Direct {
-        /// Whether the server's network card reads what the client lends straight into it.
+        /// Whether the server's network card reads what the client exposes straight into it.
         is_on: bool,
         /// By which way, or why not, for people.
         text: Printable,

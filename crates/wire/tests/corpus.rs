@@ -44,6 +44,11 @@ fn handshake() {
 }
 
 #[test]
+fn status() {
+    replay("status", targets::status);
+}
+
+#[test]
 fn chunks() {
     replay("chunks", targets::chunks);
 }

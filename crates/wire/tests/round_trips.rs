@@ -7,8 +7,8 @@ use causeway_wire::chunk::{ChunkHeader, MAX_CHUNK};
 use causeway_wire::codec::{Decoder, Encode};
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, LaneHello, LaneToken, Locality, Offer, Opening, SessionId, SharedMemory,
-    VersionRange, Welcome,
+    Abilities, Answer, ClientHello, Features, JoinHello, KnownCommands, LaneHello, LaneToken, Locality,
+    Offer, Opening, SessionId, SharedMemory, VersionRange, Welcome,
 };
 use causeway_wire::message::{ClientMessage, Command, Messages, WorkerMessage};
 use proptest::collection::vec;
@@ -64,15 +64,23 @@ fn offer() -> impl Strategy<Value = Offer> {
     })
 }
 
+fn abilities() -> impl Strategy<Value = Abilities> {
+    (any::<u16>(), any::<u64>(), any::<u64>()).prop_map(|(count, fingerprint, features)| Abilities {
+        commands: KnownCommands { count, fingerprint },
+        features: Features(features),
+    })
+}
+
 fn client_hello() -> impl Strategy<Value = ClientHello> {
-    (offer(), any::<u32>(), text(), text(), vec((text(), text()), 0..5), any::<u32>()).prop_map(
-        |(offer, pid, host, program, environment, lanes)| ClientHello {
+    (offer(), any::<u32>(), text(), text(), vec((text(), text()), 0..5), any::<u32>(), abilities()).prop_map(
+        |(offer, pid, host, program, environment, lanes, abilities)| ClientHello {
             offer,
             pid,
             host: host.into(),
             program: program.into(),
             environment,
             lanes,
+            abilities,
         },
     )
 }
@@ -152,8 +160,8 @@ proptest! {
     }
 
     #[test]
-    fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), boot_id in text(), sockets in vec(text(), 0..4), snapshot in vec(any::<u8>(), 0..300)) {
-        let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.as_str().into(), locality: Locality { boot_id, sockets }, snapshot };
+    fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), boot_id in text(), sockets in vec(text(), 0..4), abilities in abilities(), snapshot in vec(any::<u8>(), 0..300)) {
+        let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.as_str().into(), locality: Locality { boot_id, sockets }, abilities, snapshot };
         let memory = Answer::SharedMemory(SharedMemory { upload_slots: version.into(), download_slots: lanes });
         for answer in [Answer::Welcome(welcome), memory, Answer::LaneReady, Answer::MonitorReady, Answer::DiagnosisReady, Answer::Refused { text: release.into() }] {
             let mut bytes = Vec::new();
@@ -167,6 +175,7 @@ proptest! {
         targets::frames(&bytes);
         targets::messages(&bytes);
         targets::handshake(&bytes);
+        targets::status(&bytes);
         targets::chunks(&bytes);
     }
 

@@ -4,54 +4,19 @@
 //! of the gains at each size: of +418.69 % for the 11 sizes from 2 bytes to 2 KiB, +48.46 % for the 8 up to
 //! 512 KiB and +0.22 % for the 4 up to 8 MiB the mean over all 23 is the +217.14 % that it gives.
 
-use core::fmt;
-
 use serde::Serialize;
 
 use crate::case::{Quantity, Setting};
 use crate::results::{MeasuredPath, Run};
 use crate::sweep::{Sweep, Varied};
 
-/// A band of sizes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Band {
-    /// Up to 2 KiB.
-    Short,
-    /// Above that, up to 512 KiB.
-    Middle,
-    /// Above that.
-    Long,
-    /// Every size.
-    All,
-}
-
-impl Band {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Short, Self::Middle, Self::Long, Self::All];
-
-    fn holds(self, bytes: u64) -> bool {
-        const SHORT: u64 = 2 << 10;
-        const MIDDLE: u64 = 512 << 10;
-        match self {
-            Self::Short => bytes <= SHORT,
-            Self::Middle => bytes > SHORT && bytes <= MIDDLE,
-            Self::Long => bytes > MIDDLE,
-            Self::All => true,
-        }
-    }
-}
-
-impl fmt::Display for Band {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Short => "to 2 KiB",
-            Self::Middle => "to 512 KiB",
-            Self::Long => "above",
-            Self::All => "all sizes",
-        })
-    }
-}
+/// The bands of sizes: their names, and of each the size above which it begins and its largest.
+pub const BANDS: [(&str, u64, u64); 4] = [
+    ("to 2 KiB", 0, 2 << 10),
+    ("to 512 KiB", 2 << 10, 512 << 10),
+    ("above", 512 << 10, u64::MAX),
+    ("all sizes", 0, u64::MAX),
+];
 
 /// The mean gain in bandwidth of a setting over the base of its sweep, over the sizes of a band.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -64,8 +29,8 @@ pub struct Average {
     /// The setting.
     #[serde(flatten)]
     pub setting: Setting,
-    /// The sizes.
-    pub band: Band,
+    /// The name of the band.
+    pub band: &'static str,
     /// How many of them were measured.
     pub sizes: usize,
     /// The mean gain: 0.05 is 5 % more.
@@ -74,25 +39,16 @@ pub struct Average {
 
 /// The averages of one path in a sweep, band by band; none for a band of which nothing was measured.
 pub fn averages(run: &Run, sweep: &Sweep, path: MeasuredPath) -> Vec<Average> {
-    let cases = run.cases();
-    let of_way =
-        cases.iter().filter(|case| case.operation == path.operation && case.quantity == Quantity::Bandwidth);
-    let settings = || sweep.settings.iter().enumerate().filter(|(index, _)| *index != sweep.base);
-    let mut all = Vec::new();
-    for band in Band::ALL {
-        for (_, &setting) in settings() {
-            let gains: Vec<f64> = of_way
-                .clone()
-                .filter(|case| band.holds(case.bytes))
-                .filter_map(|case| run.gain(path.tool, *case, sweep, setting))
-                .collect();
-            if !gains.is_empty() {
-                let gain = gains.iter().sum::<f64>() / gains.len() as f64;
-                all.push(Average { path, varied: sweep.varied, setting, band, sizes: gains.len(), gain });
-            }
-        }
-    }
-    all
+    let cases = run.cases(path, Quantity::Bandwidth);
+    let average = |(band, above, largest): (&'static str, u64, u64), setting: Setting| {
+        let of_band = cases.iter().filter(|case| case.bytes > above && case.bytes <= largest);
+        let gains: Vec<f64> = of_band.filter_map(|case| run.gain(path.tool, *case, sweep, setting)).collect();
+        let gain = gains.iter().sum::<f64>() / gains.len() as f64;
+        let average = Average { path, varied: sweep.varied, setting, band, sizes: gains.len(), gain };
+        (!gains.is_empty()).then_some(average)
+    };
+    let of_band = |band| sweep.others().filter_map(move |(_, setting)| average(band, setting));
+    BANDS.into_iter().flat_map(of_band).collect()
 }
 
 #[cfg(test)]
@@ -109,17 +65,16 @@ mod tests {
         let path = MeasuredPath { tool: Tool::Verbs, operation: crate::case::Operation::Send };
         let found = averages(&run, &both, path);
         // Sizes are 2 bytes, 4 KiB and 8 MiB; the logarithm of the capacity grows from 1 to 7.
-        let texts: Vec<_> =
-            found.iter().map(|one| (one.band.to_string(), one.sizes, one.gain.round())).collect();
+        let texts: Vec<_> = found.iter().map(|one| (one.band, one.sizes, one.gain.round())).collect();
         let expected = [("to 2 KiB", 1), ("to 512 KiB", 1), ("above", 1), ("all sizes", 3)];
-        assert_eq!(texts, expected.map(|(band, sizes)| (band.to_owned(), sizes, 6.0)));
-        assert!(Band::Short.holds(2 << 10) && Band::Middle.holds(512 << 10) && !Band::Long.holds(512 << 10));
+        assert_eq!(texts, expected.map(|(band, sizes)| (band, sizes, 6.0)));
     }
 
     #[test]
     fn the_papers_bands_have_eleven_eight_and_four_sizes() {
         let sizes: Vec<u64> = (1..=23).map(|power| 1 << power).collect();
-        let count = |band: Band| sizes.iter().filter(|bytes| band.holds(**bytes)).count();
-        assert_eq!(Band::ALL.map(count), [11, 8, 4, 23]);
+        let count =
+            |(_, above, largest)| sizes.iter().filter(|size| **size > above && **size <= largest).count();
+        assert_eq!(BANDS.map(count), [11, 8, 4, 23]);
     }
 }

@@ -105,7 +105,7 @@ pub enum Request {
         /// The setting.
         setting: Setting,
         /// Whether rdma_cm is to join the queue pairs.
-        by_manager: bool,
+        by_rdma_cm: bool,
     },
     /// Start perftest's program for this case as a server.
     Perftest {

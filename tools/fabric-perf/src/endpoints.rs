@@ -137,8 +137,8 @@ impl<'a> Endpoints<'a> {
         let failed = |cause| MeasureError::Link { case: None, setting, cause };
         let intention =
             Intention::new(setting, self.endpoint.device_for_links(), self.local).map_err(failed)?;
-        let by_manager = intention.by_manager();
-        let request = Request::Link { setting, by_manager };
+        let by_rdma_cm = intention.by_rdma_cm();
+        let request = Request::Link { setting, by_rdma_cm };
         let port = match self.control.ask(&request)? {
             Answer::Listening { port } => port,
             other => return Err(unexpected(&other)),

@@ -5,8 +5,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use causeway_measure::machine::{self, Machine};
+use causeway_measure::plan::in_turns;
+use causeway_measure::run::progress_bar;
 use causeway_measure::statistics::Summary;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use thiserror::Error;
 
 use crate::case::{Case, Setting};
@@ -113,7 +114,8 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     let mtu = endpoint.mtu().min(far_mtu);
     let sweeps: Vec<_> = order.varied.iter().map(|varied| sweep(*varied, mtu)).collect();
     let mut ends = Endpoints::new(control, &endpoint, to, local);
-    let progress = progress(order.cases.len());
+    let progress = progress_bar();
+    progress.set_length(order.cases.len() as u64);
     let (mut records, mut troubles) = (Vec::new(), Vec::new());
     let mut tools = order.tools.clone();
     if endpoint.is_iwarp() && tools.contains(&Tool::Verbs) {
@@ -131,17 +133,13 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
                 }
             }
         }
-        for _ in 0..order.repetitions {
-            let mut lost = Vec::new();
-            for (setting, tool, samples) in &mut measured {
-                match or_trouble(ends.sample(*setting, *tool, *case), &mut troubles)? {
-                    Some(sample) => samples.extend(sample),
-                    // What fails once is not tried for ever.
-                    None => lost.push((*setting, *tool)),
-                }
-            }
-            measured.retain(|(setting, tool, _)| !lost.contains(&(*setting, *tool)));
-        }
+        // What fails once is not tried for ever.
+        in_turns(order.repetitions, measured.len(), |_, index| {
+            let (setting, tool, samples) = &mut measured[index];
+            let sample = or_trouble(ends.sample(*setting, *tool, *case), &mut troubles)?;
+            samples.extend(sample.flatten());
+            Ok::<_, MeasureError>(sample.is_some())
+        })?;
         for (setting, tool, samples) in measured {
             if let Some(summary) = Summary::of(&samples) {
                 records.push(Record { case: *case, setting, tool, summary, samples });
@@ -174,12 +172,6 @@ fn or_trouble<T>(
         }
         other => other.map(Some),
     }
-}
-
-fn progress(length: usize) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(length as u64), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}");
-    bar.with_style(style.expect("the template is one"))
 }
 
 pub(crate) fn unexpected(answer: &Answer) -> MeasureError {

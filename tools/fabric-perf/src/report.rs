@@ -3,16 +3,16 @@
 use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use causeway_measure::files::{self, FilesError};
+use causeway_measure::files::{self, Fields, FilesError};
 use causeway_measure::sizes::Size;
-use causeway_measure::table::{aligned, heading, percent, significant};
+use causeway_measure::table::{NOTHING, aligned, by_size, heading, percent, significant};
 use serde::Serialize;
 
-use crate::averages::{Average, Band, averages};
-use crate::case::{Case, Quantity, Setting};
+use crate::averages::{Average, BANDS, averages};
+use crate::case::{Case, Quantity};
 use crate::figures::figures;
 use crate::results::{Comparison, MeasuredPath, Record, Run};
-use crate::sweep::{Sweep, Varied};
+use crate::sweep::Sweep;
 
 /// All tables: what was measured with, each sweep, and Causeway beside perftest.
 pub fn text(run: &Run) -> String {
@@ -24,9 +24,9 @@ pub fn text(run: &Run) -> String {
         for quantity in Quantity::ALL.into_iter().filter(|quantity| sweep.varied.concerns(*quantity)) {
             for path in MeasuredPath::ALL {
                 let table = table(run, sweep, path, quantity);
-                if table.len() > 1 {
-                    let (unit, rows) = (quantity.unit(), aligned(&table));
-                    let _ = write!(out, "\n{path}, {quantity} in {unit}, {}\n{rows}", sweep.varied);
+                if !table.is_empty() {
+                    let (unit, varied) = (quantity.unit(), sweep.varied);
+                    let _ = write!(out, "\n{path}, {quantity} in {unit}, {varied}\n{table}");
                 }
                 let averages = averages(run, sweep, path);
                 if quantity == Quantity::Bandwidth && !averages.is_empty() {
@@ -47,69 +47,39 @@ pub fn text(run: &Run) -> String {
     out
 }
 
-/// What a setting is called among those of a sweep.
-pub(crate) fn short(varied: Varied, setting: Setting) -> String {
-    match varied {
-        Varied::Nothing => setting.to_string(),
-        Varied::QueuePairs if setting.queue_pairs == 1 => "1 queue pair".to_owned(),
-        Varied::QueuePairs => format!("{} queue pairs", setting.queue_pairs),
-        Varied::Capacity => format!("capacity {}", setting.capacity),
-        Varied::Mtu | Varied::MtuOfTwo => format!("MTU {}", setting.mtu),
-        Varied::Both => format!("{} x {}", setting.queue_pairs, setting.capacity),
-    }
-}
-
-fn gain_text(gain: f64) -> String {
-    format!("{:+.2} %", gain * 100.0)
+fn gain_text(gain: Option<f64>) -> String {
+    gain.map_or_else(|| NOTHING.to_owned(), |gain| format!("{:+.2} %", gain * 100.0))
 }
 
 /// A line for each band, with the mean gain of each setting.
 fn averaged(sweep: &Sweep, averages: &[Average]) -> Vec<Vec<String>> {
-    let others = || sweep.settings.iter().enumerate().filter(|(index, _)| *index != sweep.base);
+    let names = sweep.names();
     let head = ["sizes", "n"].map(str::to_owned).into_iter();
-    let mut rows = vec![head.chain(others().map(|(_, setting)| short(sweep.varied, *setting))).collect()];
-    for band in Band::ALL {
+    let mut rows = vec![head.chain(sweep.others().map(|(index, _)| names[index].clone())).collect()];
+    for (band, ..) in BANDS {
         let of_band: Vec<_> = averages.iter().filter(|average| average.band == band).collect();
         let Some(count) = of_band.iter().map(|average| average.sizes).max() else { continue };
-        let gain = |setting: &Setting| of_band.iter().find(|average| average.setting == *setting);
-        let cells =
-            others().map(|(_, setting)| gain(setting).map_or("-".to_owned(), |one| gain_text(one.gain)));
-        rows.push([band.to_string(), count.to_string()].into_iter().chain(cells).collect());
+        let gain = |setting| of_band.iter().find(|average| average.setting == setting).map(|one| one.gain);
+        let cells = sweep.others().map(|(_, setting)| gain_text(gain(setting)));
+        rows.push([band.to_owned(), count.to_string()].into_iter().chain(cells).collect());
     }
     rows
 }
 
 /// A line for each size, with mean, relative deviation and gain of each setting.
-fn table(run: &Run, sweep: &Sweep, path: MeasuredPath, quantity: Quantity) -> Vec<Vec<String>> {
-    let mut head = vec!["size".to_owned(), "n".to_owned()];
-    for (index, setting) in sweep.settings.iter().enumerate() {
-        head.extend([short(sweep.varied, *setting), "deviation".to_owned()]);
-        if index != sweep.base {
-            head.push("gain".to_owned());
-        }
-    }
-    let mut rows = vec![head];
-    let wanted = |case: &Case| case.operation == path.operation && case.quantity == quantity;
-    for case in run.cases().into_iter().filter(wanted) {
-        let records: Vec<_> =
-            sweep.settings.iter().map(|setting| run.record(case, *setting, path.tool)).collect();
-        let Some(count) = records.iter().flatten().map(|record| record.summary.count).max() else { continue };
-        let mut row = vec![Size(case.bytes).to_string(), count.to_string()];
-        for (index, record) in records.into_iter().enumerate() {
-            match record {
-                Some(Record { summary, .. }) => {
-                    row.extend([significant(summary.mean), percent(summary.relative_deviation)]);
-                }
-                None => row.extend(["-".to_owned(), "-".to_owned()]),
-            }
-            if index != sweep.base {
-                let gain = run.gain(path.tool, case, sweep, sweep.settings[index]);
-                row.push(gain.map_or("-".to_owned(), gain_text));
-            }
-        }
-        rows.push(row);
-    }
-    rows
+fn table(run: &Run, sweep: &Sweep, path: MeasuredPath, quantity: Quantity) -> String {
+    let heads = sweep.names().into_iter().enumerate().map(|(index, name)| {
+        let gain = (index != sweep.base).then(|| "gain".to_owned());
+        [name, "deviation".to_owned()].into_iter().chain(gain).collect()
+    });
+    let sizes: Vec<u64> = run.cases(path, quantity).iter().map(|case| case.bytes).collect();
+    by_size(&sizes, &heads.collect::<Vec<_>>(), |bytes, index| {
+        let (case, setting) = (Case { operation: path.operation, quantity, bytes }, sweep.settings[index]);
+        let Record { summary, .. } = run.record(case, setting, path.tool)?;
+        let mut cells = vec![significant(summary.mean), percent(summary.relative_deviation)];
+        cells.extend((index != sweep.base).then(|| gain_text(run.gain(path.tool, case, sweep, setting))));
+        Some((summary.count, cells))
+    })
 }
 
 fn compared(comparisons: &[Comparison]) -> Vec<Vec<String>> {
@@ -140,31 +110,22 @@ fn compared(comparisons: &[Comparison]) -> Vec<Vec<String>> {
     rows
 }
 
-const COLUMNS: &str = "operation,quantity,unit,bytes,queue_pairs,capacity,mtu,tool,repetitions,mean,relative_deviation,median,p5,p95\n";
-
-/// The run as CSV: one line for each case with each setting by each tool.
-pub fn csv(run: &Run) -> String {
-    let mut out = COLUMNS.to_owned();
-    for Record { case, setting, tool, summary, .. } in &run.records {
-        let _ = writeln!(
-            out,
-            "{},{},{},{},{},{},{},{tool},{},{},{},{},{},{}",
-            case.operation,
-            case.quantity,
-            case.quantity.unit(),
-            case.bytes,
-            setting.queue_pairs,
-            setting.capacity,
-            setting.mtu,
-            summary.count,
-            summary.mean,
-            summary.relative_deviation,
-            summary.median,
-            summary.p5,
-            summary.p95,
-        );
-    }
-    out
+/// The run as lines of CSV: one for each case with each setting by each tool.
+fn lines(run: &Run) -> impl Iterator<Item = Fields> {
+    run.records.iter().map(|Record { case, setting, tool, summary, .. }| {
+        let mut fields = vec![
+            ("operation", case.operation.to_string()),
+            ("quantity", case.quantity.to_string()),
+            ("unit", case.quantity.unit().to_owned()),
+            ("bytes", case.bytes.to_string()),
+            ("queue_pairs", setting.queue_pairs.to_string()),
+            ("capacity", setting.capacity.to_string()),
+            ("mtu", setting.mtu.to_string()),
+            ("tool", tool.to_string()),
+        ];
+        fields.extend(summary.fields());
+        fields
+    })
 }
 
 /// The run as JSON, with every sample and what follows from them.
@@ -184,7 +145,7 @@ pub fn json(run: &Run) -> String {
 
 /// Writes `fabric.csv`, `fabric.json` and the plots; returns what was written.
 pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
-    files::write_all(folder, "fabric", &csv(run), &json(run), &figures(run))
+    files::write_all(folder, "fabric", &files::csv(lines(run)), &json(run), &figures(run))
 }
 
 #[cfg(test)]
@@ -210,17 +171,13 @@ mod tests {
     }
 
     #[test]
-    fn each_line_of_csv_has_all_fields() {
-        let run = example();
-        let text = csv(&run);
-        assert!(text.lines().all(|line| line.split(',').count() == COLUMNS.split(',').count()), "{text}");
-        assert_eq!(text.lines().count(), 1 + run.records.len());
-    }
-
-    #[test]
     fn all_files_are_written() {
         let folder = tempfile::tempdir().unwrap();
-        let written = write(folder.path(), &example()).unwrap();
+        let run = example();
+        let written = write(folder.path(), &run).unwrap();
+        let csv = std::fs::read_to_string(&written[0]).unwrap();
+        assert!(csv.starts_with("operation,quantity,unit,bytes,queue_pairs,") && csv.contains("RDMA read,"));
+        assert_eq!(csv.lines().count(), 1 + run.records.len());
         // Bandwidth of six sweeps and latency of two.
         assert_eq!(written.len(), 2 + 8);
         let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&written[1]).unwrap()).unwrap();

@@ -124,13 +124,13 @@ fn answer<'a>(
                 .ok_or(ServeError::Senseless("queue pairs were named that were not joined"))?;
             work(control, joined, case, is_check)?;
         }
-        Request::Link { setting, by_manager } => {
+        Request::Link { setting, by_rdma_cm } => {
             must_be_sane_setting(setting)?;
             let local = SocketAddr::new(control.connection().local_addr()?.ip(), 0);
             let listener = TcpListener::bind(local)?;
             control.send(&Answer::Listening { port: listener.local_addr()?.port() })?;
             // It ends when the other end goes.
-            drop(link::respond(&listener, setting, endpoint.device_for_links(), by_manager)?);
+            drop(link::respond(&listener, setting, endpoint.device_for_links(), by_rdma_cm)?);
         }
         Request::Perftest { case, setting } => {
             must_be_sane(case)?;

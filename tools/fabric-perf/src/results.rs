@@ -169,12 +169,12 @@ impl Run {
         (base.summary.mean > 0.0).then(|| this.summary.mean / base.summary.mean - 1.0)
     }
 
-    /// Every case that was measured, in order and once.
-    pub fn cases(&self) -> Vec<Case> {
+    /// Every case of a path and quantity that was measured, in order and once.
+    pub fn cases(&self, path: MeasuredPath, quantity: Quantity) -> Vec<Case> {
         let mut cases = Vec::new();
-        for record in &self.records {
-            if !cases.contains(&record.case) {
-                cases.push(record.case);
+        for case in self.records.iter().map(|record| record.case) {
+            if case.operation == path.operation && case.quantity == quantity && !cases.contains(&case) {
+                cases.push(case);
             }
         }
         cases

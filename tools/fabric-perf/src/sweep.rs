@@ -66,6 +66,26 @@ pub struct Sweep {
     pub base: usize,
 }
 
+impl Sweep {
+    /// The settings that are compared with the base, each with its index.
+    pub fn others(&self) -> impl Iterator<Item = (usize, Setting)> {
+        self.settings.iter().copied().enumerate().filter(|(index, _)| *index != self.base)
+    }
+
+    /// What the settings are called among each other.
+    pub fn names(&self) -> Vec<String> {
+        let name = |setting: &Setting| match self.varied {
+            Varied::Nothing => setting.to_string(),
+            Varied::QueuePairs if setting.queue_pairs == 1 => "1 queue pair".to_owned(),
+            Varied::QueuePairs => format!("{} queue pairs", setting.queue_pairs),
+            Varied::Capacity => format!("capacity {}", setting.capacity),
+            Varied::Mtu | Varied::MtuOfTwo => format!("MTU {}", setting.mtu),
+            Varied::Both => format!("{} x {}", setting.queue_pairs, setting.capacity),
+        };
+        self.settings.iter().map(name).collect()
+    }
+}
+
 /// The capacity beyond which the paper found no gain.
 pub const BEST_CAPACITY: u32 = 128;
 

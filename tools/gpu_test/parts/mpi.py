@@ -190,6 +190,17 @@ def requirements(figures):
                 yield text, *judge_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
 
 
+def judge_all(report, requirements):
+    """A row and a verdict for each requirement."""
+    report.table(requirement=84, verdict=10, where_it_does_not=60)
+    for text, compared, misses in requirements:
+        if not compared:
+            report.skipped(text, "what it depends on was not measured")
+            continue
+        report.judge(text, "; ".join(misses) or None)
+        report.row(text, "MISSED" if misses else "met", "; ".join(misses))
+
+
 def native_ways(session, mps):
     """The ways to run natively: a name and what is added to the environment."""
     ways = [(UNDER_MPS, mps)] if mps else []
@@ -226,7 +237,7 @@ def first(errors, count=6):
     return " / ".join([line.strip() for line in errors.splitlines() if line.strip()][:count])
 
 
-def measure(session, mpi, name, words, extra, seconds):
+def measure(session, mpi, name, words, extra, seconds, kinds="latency,bandwidth,copy"):
     """One run of `causeway bench mpi`; its figures, if it has brought any."""
     report = session.report
     folder = report.folder / "mpi" / name.replace(" ", "-")
@@ -237,7 +248,7 @@ def measure(session, mpi, name, words, extra, seconds):
     program = ["--library", mpi.folder / "libcauseway_mpi.so", "--program", mpi.folder / "causeway_mpi_bench"]
     command = [CAUSEWAY, "bench", "mpi", "--sizes", sizes, "--memory", "gpu,exportable", *program]
     iterations = "200" if session.quick else "1000"
-    command += ["--kind", "latency,bandwidth,copy", "--place", "same,isolated"]
+    command += ["--kind", kinds, "--place", "same,isolated"]
     command += ["--budget", "0.03", "--runs", "10", "--iterations", iterations, *words]
     command += ["--time", 10 if session.quick else seconds, "--limit", TARGET_LIMIT_S]
     command += ["--own-options", UCX_OPTIONS, "--out", folder, "--", *mpi.launcher]
@@ -288,11 +299,5 @@ def run_mpi(session):
     keep(session, figures, "server", measure_if_wanted(session, mpi, "server", words, {}, SERVER_S))
     report.line()
     report.line("What must hold, by medians.")
-    report.table(requirement=84, verdict=10, where_it_does_not=60)
-    for text, compared, misses in requirements(figures):
-        if not compared:
-            report.skipped(text, "what it depends on was not measured")
-            continue
-        report.judge(text, "; ".join(misses) or None)
-        report.row(text, "MISSED" if misses else "met", "; ".join(misses))
+    judge_all(report, requirements(figures))
     session.report_deaths()

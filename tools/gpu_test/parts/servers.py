@@ -8,7 +8,6 @@ import statistics
 
 from gpu_test.bundle import BUNDLE, CAUSEWAY, RUNTIME
 from gpu_test.commands import run
-from gpu_test.server import Server
 
 LIMIT_S = 30
 PROGRAMS = ["peer_copies", "peer_copies.shared"]
@@ -37,10 +36,9 @@ def run_servers(session):
     report = session.report
     gpus = session.gpus()
     two_gpus = gpus > 1
-    servers = []
 
-    def remote(command, between):
-        on = ",".join(server.address for server in servers)
+    def remote(addresses, command, between):
+        on = ",".join(addresses)
         # Of two servers with one GPU each program sees the first one's and the second one's.
         devices = {} if two_gpus else {"CUDA_VISIBLE_DEVICES": f"0,{max(1, gpus)}"}
         environment = RUNTIME | devices | {"CAUSEWAY_BETWEEN_SERVERS": between}
@@ -49,30 +47,23 @@ def run_servers(session):
         report.judge(f"{command[0].name} over two servers, {WAYS[between]}", problem, outcome.seconds)
         return outcome
 
-    try:
-        for number in range(2):
-            log = report.folder / f"gpu-server-{number}.log"
-            own = {"CUDA_VISIBLE_DEVICES": str(number)} if two_gpus else {}
-            servers.append(Server(CAUSEWAY, session.server.gpu, log, own))
+    with session.two_servers() as addresses:
         report.table(program=24, between_the_servers=20, outcome=40)
         for name in filter(session.wants, PROGRAMS):
             for between, words in WAYS.items():
-                outcome = remote([BUNDLE / "programs" / name], between)
+                outcome = remote(addresses, [BUNDLE / "programs" / name], between)
                 report.row(name, words, f"{'ok' if outcome.status == 0 else 'FAIL'} {outcome.seconds:.2f} s")
         if session.wants(RATE[0]) and (two_gpus or not session.native):
             rate = [BUNDLE / "programs" / RATE[0], *RATE[1:]]
             native = rates(run(rate, LIMIT_S, RUNTIME).output) if session.native else None
             report.row(RATE[0], "natively", in_words(native))
             for between, words in WAYS.items():
-                found = rates(remote(rate, between).output)
+                found = rates(remote(addresses, rate, between).output)
                 report.row(RATE[0], words, in_words(found))
                 if found and native:
                     good = all(own >= REQUIRED * theirs for own, theirs in zip(found, native, strict=True))
                     problem = None if good else f"less than {REQUIRED} x cudaMemcpyPeer"
                     report.judge(f"rate of copies over two servers, {words}", problem)
-    finally:
-        for server in servers:
-            server.stop()
     report.list_failures()
     passed, _ = report.counts("servers")
     failed = [f"{case.name}: {case.failure}" for case in report.failures()]

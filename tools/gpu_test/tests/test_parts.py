@@ -9,7 +9,7 @@ import unittest
 from gpu_test import requirements
 from gpu_test.cli import read_parts
 from gpu_test.commands import Outcome
-from gpu_test.parts import mpi
+from gpu_test.parts import everyday, mpi, two_gpus
 from gpu_test.parts.bench import MIB, Judge, Results, judge_all
 from gpu_test.parts.counts import waiting_calls
 from gpu_test.parts.programs import differing, matches, parse_programs
@@ -77,6 +77,30 @@ class PythonFiles(unittest.TestCase):
         self.assertFalse(Pair("f", {"native": ended(77), "remote": ended(77)}).failed)
         self.assertFalse(Pair("f", {"remote": ended()}).failed)
         self.assertTrue(Pair("f", {"native": ended(output="1"), "remote": ended(output="2")}).failed)
+
+
+class Everyday(unittest.TestCase):
+    def test_launches_of_a_trace_are_those_of_the_program_in_its_order(self):
+        output = "busy 10: 1.5\nbusy 20: 3.0\nbusy 10: 1.7\nPASS kernel_times\n"
+        self.assertEqual(everyday.own_times(output), {10: [1.5, 1.7], 20: [3.0]})
+        spans = [
+            {"cat": "device", "name": "_Z4busyPffi", "ts": at, "dur": took} for at, took in ((9, 3), (1, 2))
+        ]
+        other = {"cat": "call", "name": "busy", "ts": 0, "dur": 100}
+        traced = {"traceEvents": [*spans, other, {"name": "process_name", "ph": "M"}]}
+        self.assertEqual(everyday.traced_times(traced, [10, 20]), {10: [2], 20: [3]})
+        with self.assertRaisesRegex(everyday.Wrong, "2 of 3 launches"):
+            everyday.traced_times(traced, [10, 20, 10])
+
+    def test_a_time_in_a_trace_is_held_to_the_native_one(self):
+        self.assertTrue(everyday.fits(1000, 1200, 1000) and everyday.fits(900, 1200))
+        self.assertFalse(everyday.fits(800, 1000, 1000) or everyday.fits(1200, 1300, 1000))
+        self.assertFalse(everyday.fits(1200, 1000))
+
+    def test_samples_of_all_labels_are_added(self):
+        page = '# TYPE a counter\na{x="1"} 2\na{x="2"} 3\nab 7\n'
+        self.assertEqual(everyday.sample(page, "a{"), 5)
+        self.assertEqual(everyday.sample(page, "nothing"), 0)
 
 
 class Figured(unittest.TestCase):
@@ -174,6 +198,27 @@ class Messages(unittest.TestCase):
         figures.medians |= {("native under MPS", *key[1:]): 12 for key in list(figures.medians)}
         verdicts = self.verdicts(figures)
         self.assertEqual(verdicts, {"native under MPS, gpu: 8 B take at most 1.3 x a bare copy": []})
+
+    def test_two_gpus_are_judged_by_copies_between_them(self):
+        size = 16 * MIB
+        rows = {
+            ("same", "auto", "copy_bandwidth", "gpu", size): 390,
+            ("same", "auto", "bandwidth", "gpu", size): 371,
+            ("isolated", "auto", "bandwidth", "gpu", size): 290,
+            ("isolated", "auto", "latency", "gpu", 8): 16,
+            ("isolated", "none", "latency", "gpu", 8): 15,
+        }
+        found = two_gpus.requirements(self.figures(rows))
+        misses = {text: misses for text, compared, misses in found if compared}
+        self.assertEqual(misses["same, gpu, from 16 MiB: at least 0.95 of a copy from GPU to GPU"], [])
+        self.assertEqual(
+            misses["isolated, gpu, from 16 MiB: at least 0.95 of a copy from GPU to GPU"],
+            ["16777216 B: 290, and a copy 390"],
+        )
+        bounced = "isolated, gpu, from 256 KiB: at least 0.75 of a copy from GPU to GPU"
+        self.assertEqual(misses[bounced], ["16777216 B: 290, and a copy 390"])
+        self.assertEqual(misses["isolated, gpu: latency below UCX's"], ["8 B: 16, and UCX 15"])
+        self.assertNotIn("exportable, bandwidth: isolated within 5 % of one place", misses)
 
     def test_what_a_job_said_first_is_told(self):
         self.assertEqual(mpi.first("one\n\n two\n" + "farewell\n" * 9, 3), "one / two / farewell")

@@ -5,6 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use causeway_config::file::places;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -62,10 +63,7 @@ pub enum KeyFileError {
 
 /// A folder of this user's configuration of Causeway: `causeway` in `$XDG_CONFIG_HOME` or `~/.config`.
 pub fn configuration() -> Result<PathBuf, KeyFileError> {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
-    let folder = folder.or_else(|| variable("HOME").map(|home| home.join(".config")));
-    Ok(folder.ok_or(KeyFileError::NoHome)?.join("causeway"))
+    places::of_user().ok_or(KeyFileError::NoHome)
 }
 
 /// Where a server keeps its key unless another file is named: `key` in [`configuration`].

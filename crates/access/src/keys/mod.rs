@@ -11,46 +11,16 @@
 
 pub mod file;
 
-use causeway_config::read::PROCESS;
-use causeway_config::table::KEY_FILE;
 use std::io;
 use std::path::PathBuf;
 
-use thiserror::Error;
-
-use crate::target::{Endpoint, Key, Target, TargetError};
+use crate::target::{Endpoint, Key};
 use file::{KeyFileError, Line};
 
-/// The variable that names a key file.
-pub const VARIABLE: &str = KEY_FILE.name;
-
-/// Why the servers of a list cannot be used.
-#[derive(Debug, Error)]
-pub enum ServersError {
-    /// An address makes no sense.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// A key file cannot be used.
-    #[error(transparent)]
-    File(#[from] KeyFileError),
-}
-
-/// The servers of a list with commas between them, with their keys as far as these are known. `named` is a
-/// key file to use instead of the user's own ones; one that is not there is an error then.
-pub fn servers(list: &str, named: Option<PathBuf>) -> Result<Vec<Target>, ServersError> {
-    let mut servers = Target::list(list)?;
-    if servers.iter().any(Target::lacks_key) {
-        let keys = known_keys(named)?;
-        for server in servers.iter_mut().filter(|server| server.lacks_key()) {
-            server.key = key_of(&keys, &server.endpoint);
-        }
-    }
-    Ok(servers)
-}
-
-/// The key file that the environment names.
-pub fn named_by_environment() -> Option<PathBuf> {
-    PROCESS.path(&KEY_FILE)
+/// The key of a server, as far as it is known. `named` is a key file to use instead of the user's own ones; one
+/// that is not there is an error then.
+pub fn of(server: &Endpoint, named: Option<PathBuf>) -> Result<Option<Key>, KeyFileError> {
+    Ok(key_of(&known_keys(named)?, server))
 }
 
 /// All keys that are known here, the ones to try first in front.
@@ -76,29 +46,4 @@ fn key_of(known: &[Line], server: &Endpoint) -> Option<Key> {
     let own = known.iter().find(|line| line.server.as_ref() == Some(server));
     let any = || known.iter().find(|line| line.server.is_none());
     own.or_else(any).map(|line| line.key.clone())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_has_the_key_of_its_line_or_one_for_any() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("keys");
-        let [own, any, given] = [(); 3].map(|()| Key::generate());
-        let server = Some(Endpoint::Tcp { host: "a".into(), port: 1 });
-        file::write(&path, &[Line { server: None, key: any.clone() }, Line { server, key: own.clone() }])
-            .unwrap();
-        let list = format!("a:1,b:1?clear,causeway://{}@a:1,c:1?insecure-no-key,unix:/x", *given.to_text());
-        let keys = servers(&list, Some(path)).unwrap().into_iter().map(|server| server.key);
-        assert_eq!(keys.collect::<Vec<_>>(), [Some(own), Some(any), Some(given), None, None]);
-    }
-
-    #[test]
-    fn a_file_that_was_named_must_be_there_if_it_is_needed() {
-        let nowhere = || Some(PathBuf::from("/nonexistent/key"));
-        assert!(matches!(servers("a", nowhere()), Err(ServersError::File(_))));
-        assert!(servers("unix:@x,a?insecure-no-key", nowhere()).is_ok());
-    }
 }

@@ -61,7 +61,7 @@ impl fmt::Display for Endpoint {
 /// The port may be left out ([`DEFAULT_PORT`]); an IPv6 address stands in brackets. `?clear` behind it asks
 /// for a connection on which both ends prove that they hold the key and nothing is encrypted,
 /// `?insecure-no-key` for one without either. [`Display`](fmt::Display) leaves key and wishes out, so a
-/// target can be logged.
+/// target can be logged; a server that has a name in the configuration files is shown with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Where it is.
@@ -70,17 +70,20 @@ pub struct Target {
     pub protection: Protection,
     /// The server's key, if it is known.
     pub key: Option<Key>,
+    /// The name by which it was found in the configuration files.
+    pub name: Option<String>,
 }
 
 impl Target {
     /// A server that is reached over TCP.
     pub fn tcp(host: impl Into<String>, port: u16, protection: Protection, key: Option<Key>) -> Self {
-        Self { endpoint: Endpoint::Tcp { host: host.into(), port }, protection, key }
+        Self { endpoint: Endpoint::Tcp { host: host.into(), port }, protection, key, name: None }
     }
 
     /// A server that is reached at a Unix socket: a path, or `@` and an abstract name.
     pub fn unix(name: impl Into<String>) -> Self {
-        Self { endpoint: Endpoint::Unix(name.into()), protection: Protection::Unprotected, key: None }
+        let endpoint = Endpoint::Unix(name.into());
+        Self { endpoint, protection: Protection::Unprotected, key: None, name: None }
     }
 
     /// Asks for connections on which nothing is encrypted after the proofs, if they would be.
@@ -99,6 +102,12 @@ impl Target {
     pub fn connect_string(&self) -> Zeroizing<String> {
         let key = self.key.as_ref().filter(|_| self.protection.needs_key());
         self.text(key)
+    }
+
+    /// How a program is told which server is meant, if it reads the same configuration files: the name, or else
+    /// the address without the key.
+    pub fn reference(&self) -> String {
+        self.name.clone().unwrap_or_else(|| self.address())
     }
 
     /// The whole address without the key.
@@ -124,6 +133,9 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.endpoint.fmt(f)
+        match &self.name {
+            Some(name) => write!(f, "{name} ({})", self.endpoint),
+            None => self.endpoint.fmt(f),
+        }
     }
 }

@@ -5,7 +5,7 @@ use core::str::FromStr;
 use causeway_wire::handshake::Protection;
 use thiserror::Error;
 
-use super::address::{CLEAR, DEFAULT_PORT, Endpoint, INSECURE, SCHEME, Target, UNIX};
+use super::address::{CLEAR, DEFAULT_PORT, INSECURE, SCHEME, Target, UNIX};
 use super::key::KeyError;
 
 /// A text is not a [`Target`].
@@ -58,7 +58,8 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// The servers of a list with commas between them. Keys that are not in it are found by [`crate::keys`].
+    /// The servers of a list of addresses with commas between them. Names and keys that are not in it are found
+    /// by [`crate::servers()`].
     ///
     /// # Errors
     /// For the first that is no target, an empty one among them.
@@ -107,7 +108,7 @@ impl FromStr for Target {
             });
         }
         let (host, port) = split_address(address)?;
-        Ok(Self { endpoint: Endpoint::Tcp { host: host.to_owned(), port }, protection, key })
+        Ok(Self::tcp(host, port, protection, key))
     }
 }
 
@@ -149,7 +150,7 @@ fn split_address(address: &str) -> Result<(&str, u16), TargetError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::Key;
+    use crate::target::{Endpoint, Key};
 
     fn target(text: &str) -> Result<Target, TargetError> {
         text.parse()

@@ -1,10 +1,10 @@
 //! The coverage table: every entry point, how it is carried out, and since when it exists.
 
-use crate::list::{Entry, Kind};
+use crate::entry::{Entry, Kind};
 use proc_macro2::TokenStream;
 use quote::quote;
 
-pub fn expand(entries: &[Entry], fingerprint: u64) -> TokenStream {
+pub fn expand(entries: &[Entry]) -> TokenStream {
     let rows = entries.iter().filter(|entry| !entry.operation).map(|entry| {
         let Entry { name, base, since, reason, .. } = entry;
         let arguments = entry.arguments.len();
@@ -33,8 +33,5 @@ pub fn expand(entries: &[Entry], fingerprint: u64) -> TokenStream {
     quote! {
         /// Every entry point of `cuda.h`, in the order of the declaration list.
         pub static FUNCTIONS: &[Function] = &[#(#rows),*];
-
-        /// A number that changes whenever the declaration list does.
-        pub const FINGERPRINT: u64 = #fingerprint;
     }
 }

@@ -1,6 +1,6 @@
 //! The real driver: its function pointers, and the calls that are passed on as they are.
 
-use crate::list::{Argument, Entry, Mode};
+use crate::entry::{Argument, Entry, Mode};
 use crate::traits::signature;
 use crate::types::{c_argument, c_value, count, ident, marker, reply_part};
 use proc_macro2::TokenStream;

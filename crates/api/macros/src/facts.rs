@@ -1,10 +1,8 @@
 //! What the list says of commands besides their arguments, as code: who carries one out, its order, how a
 //! capture takes it.
 
-use crate::list::{Entry, Executor, Mode};
-use crate::order::{Access, Capture, Order};
-use crate::requests::lifetime;
-use crate::types::ident;
+use crate::entry::{Access, Capture, Entry, Executor, Mode, Order};
+use crate::types::{ident, lifetime};
 use proc_macro2::TokenStream;
 use quote::quote;
 
@@ -180,7 +178,7 @@ fn new_stream(entry: &Entry) -> TokenStream {
         entry.arguments.iter().find(|argument| argument.base == base && argument.mode == *mode)
     };
     let Some(stream) = of_mode("CUstream", &Mode::New) else { return quote!(None) };
-    let is_flags = |argument: &&crate::list::Argument| argument.name == "flags" && argument.base == "u32";
+    let is_flags = |argument: &&crate::entry::Argument| argument.name == "flags" && argument.base == "u32";
     let flags = entry.arguments.iter().find(is_flags);
     let flags = flags.unwrap_or_else(|| {
         panic!("`{}` makes a stream, and no argument `flags: u32` says of which kind", entry.name)

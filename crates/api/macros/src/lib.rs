@@ -5,8 +5,10 @@
 
 mod coverage;
 mod driver;
+mod entry;
 mod facts;
 mod list;
+mod numbers;
 mod order;
 mod requests;
 mod stubs;
@@ -24,7 +26,7 @@ pub fn requests(_input: TokenStream) -> TokenStream {
 /// Expanded in `causeway_api::coverage`: the table of every entry point with its kind and versions.
 #[proc_macro]
 pub fn coverage(_input: TokenStream) -> TokenStream {
-    coverage::expand(&list::entries(), list::fingerprint()).into()
+    coverage::expand(&list::entries()).into()
 }
 
 /// Expanded in `causeway_gpu::calls`: the traits with one method for each command that a back end executes.

@@ -2,11 +2,12 @@
 //!
 //! One line declares one entry point: `kind name(argument: mode type, ...) = base @version ptsz@version;` For
 //! what travels as a command, `: order, ...` follows ([`crate::order`]). ARCHITECTURE.md explains the
-//! language; the names below are its grammar.
+//! language.
 
-use crate::order::{self, Facts};
+use crate::entry::{Argument, Count, Entry, Executor, Kind, Mode};
+use crate::order;
 
-/// The files of the list, in the order in which opcodes are given out.
+/// The files of the list. Numbers on the wire are given out by [`crate::numbers`].
 const FILES: &[(&str, &str)] = &[
     ("startup", include_str!("../../list/startup.api")),
     ("device", include_str!("../../list/device.api")),
@@ -33,147 +34,6 @@ const FILES: &[(&str, &str)] = &[
     ("legacy", include_str!("../../list/legacy.api")),
     ("operations", include_str!("../../list/operations.api")),
 ];
-
-/// How a call is carried out.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Answered in the client.
-    Local,
-    /// Appended to the command stream, no reply.
-    Posted,
-    /// Waits for its reply.
-    Called,
-    /// Hand-written in the client, which sends operations of its own choice.
-    Hand,
-    /// Another name of a newer entry point with the same arguments.
-    Same,
-    /// Exported, answers "not supported".
-    Unsupported,
-}
-
-/// Who carries out a command in the worker.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Executor {
-    /// The back end, on the engine's thread.
-    BackEnd,
-    /// The back end, on another thread, because the call is slow.
-    Background {
-        /// Whether all such calls are made one after the other, on one thread.
-        is_serial: bool,
-    },
-    /// The engine itself, by hand-written code.
-    Engine {
-        /// Whether that code has the back end carry out the command, which has a method for it then.
-        with_back_end: bool,
-    },
-}
-
-/// What an argument does.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Mode {
-    /// Passed by value.
-    Value,
-    /// A handle that the client makes and the callee fills in.
-    New,
-    /// A handle that is no longer valid after the call.
-    Drop,
-    /// Pointer to one value that is read; may be null when `nullable`.
-    In { nullable: bool },
-    /// Pointer to as many values as `count` says; operations leave the count to the message.
-    InList { count: Option<Count> },
-    /// Pointer to one value that is written.
-    Out { nullable: bool },
-    /// Pointer to as many values as `count` says that are written.
-    OutList { count: Count },
-    /// Pointer to one value that is read and written.
-    InOut,
-    /// NUL-terminated text that is read.
-    Text,
-    /// An address in the client's memory that only hand-written code can interpret.
-    Pointer { depth: usize },
-    /// Bulk bytes of an operation: inline or by a transfer.
-    Payload,
-}
-
-/// How many values a list has.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Count {
-    /// Always so many: `in f32[4]`.
-    Fixed(usize),
-    /// As many as another argument says, less a number: `in u64[tensorRank-1]`.
-    Given { argument: String, less: usize },
-}
-
-/// One argument.
-#[derive(Clone, Debug)]
-pub struct Argument {
-    /// Its name in `cuda.h`.
-    pub name: String,
-    /// What it does.
-    pub mode: Mode,
-    /// The type that is passed or pointed to; `bytes` for untyped memory.
-    pub base: String,
-}
-
-/// A variant for the per-thread default stream: its suffix and the CUDA version that brought it.
-pub type PerThread = (String, u32);
-
-/// One declared entry point or operation.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Exported symbol, or the name of an operation.
-    pub name: String,
-    /// How it is carried out.
-    pub kind: Kind,
-    /// Who carries it out in the worker.
-    pub executor: Executor,
-    /// Whether the client sends it from hand-written code, which keeps or adds something.
-    pub wrapped: bool,
-    /// Whether the function works without a current context.
-    pub anywhere: bool,
-    /// Whether the function's results depend on its arguments alone, so that the client may keep them.
-    pub pure: bool,
-    /// Its arguments in order.
-    pub arguments: Vec<Argument>,
-    /// The name that `cuGetProcAddress` knows it by.
-    pub base: String,
-    /// CUDA version that brought it, as `cuGetProcAddress` counts (11030 is 11.3).
-    pub since: u32,
-    /// Its variant for the per-thread default stream.
-    pub per_thread: Option<PerThread>,
-    /// The entry point that carries out an entry of kind [`Kind::Same`].
-    pub target: Option<String>,
-    /// Why it is not supported.
-    pub reason: String,
-    /// What it is about: the part of the back end that executes it. Empty for what no back end gets.
-    pub subject: String,
-    /// Whether the function is an operation of ours and not an entry point of `cuda.h`.
-    pub operation: bool,
-    /// What the order of commands must know about it, if it travels as one.
-    pub facts: Option<Facts>,
-}
-
-impl Entry {
-    /// Whether the entry travels as a command.
-    pub fn on_the_wire(&self) -> bool {
-        matches!(self.kind, Kind::Posted | Kind::Called)
-    }
-
-    /// Whether the entry travels as a command without a reply.
-    pub fn is_posted(&self) -> bool {
-        self.kind == Kind::Posted
-    }
-
-    /// What the order of commands must know about an entry that travels as one.
-    pub fn command_facts(&self) -> &Facts {
-        self.facts.as_ref().expect("the list gives every command its order")
-    }
-
-    /// Whether a back end has a method for it.
-    pub fn executed_by_back_end(&self) -> bool {
-        self.on_the_wire() && self.executor != (Executor::Engine { with_back_end: false })
-    }
-}
 
 /// All entries; a mistake in the list ends the build with file, line and cause.
 pub fn entries() -> Vec<Entry> {
@@ -213,14 +73,6 @@ pub fn entries() -> Vec<Entry> {
         }
     }
     all
-}
-
-/// A number that changes whenever the list does, so that two ends with different lists do not talk.
-pub fn fingerprint() -> u64 {
-    // FNV-1a: stable across compilers, and nobody gains by a collision (both ends are our own builds).
-    FILES.iter().flat_map(|(_, text)| text.bytes()).fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }
 
 /// Reads one line of the list, without its `;`.

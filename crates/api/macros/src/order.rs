@@ -4,66 +4,7 @@
 //! Nothing here has a default. A line that leaves something out ends the build, so that nobody adds a command
 //! without thinking of the work before it and of the streams that are captured.
 
-use crate::list::{Argument, Entry, Mode};
-
-/// How a command takes part in the order of its session; `causeway_api::order::Order` is its face.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Order {
-    /// `free`: depends on nothing that can be deferred.
-    Free,
-    /// `inert`: as `free`, and leaves streams and contexts as idle as they were.
-    Inert,
-    /// `barrier`: comes after everything before it.
-    Barrier,
-    /// `in STREAM`: belongs into a stream.
-    InStream {
-        /// The argument with the stream.
-        stream: String,
-        /// `reads X` or `writes X`: an event or executable graph that the command shares with other streams.
-        shared: Option<(Access, String)>,
-    },
-    /// `changes GRAPH`: changes a graph, for what comes after it.
-    Changes(String),
-    /// `uses EVENT` or `uses EVENT EVENT`: looks at events, or destroys one.
-    Uses(String, Option<String>),
-    /// `watches STREAM`: looks at a stream and changes nothing.
-    Watches(String),
-    /// `watches context`: looks at the context that the command works in and changes nothing.
-    WatchesContext,
-}
-
-/// What a command in a stream does with what it shares with other streams.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Access {
-    /// Comes after the writes before it.
-    Read,
-    /// Comes after every use before it.
-    Write,
-}
-
-/// How a stream capture takes a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Capture {
-    /// The line names no stream that could be captured, so it says nothing.
-    Unconcerned,
-    /// `capture passes`: the command is carried out though its stream is captured.
-    Passes,
-    /// `capture node`: becomes a node of the graph.
-    Node,
-    /// `capture refused`: refused, and the capture is spoilt.
-    Refused,
-}
-
-/// What the end of a line says.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Facts {
-    /// The command's order.
-    pub order: Order,
-    /// `ends CONTEXT`: the argument with the context that ends.
-    pub ends: Option<String>,
-    /// How a capture takes the command.
-    pub capture: Capture,
-}
+use crate::entry::{Access, Argument, Capture, Entry, Facts, Mode, Order};
 
 /// Reads what a line says after its `:`; nothing for a line that declares no command.
 pub fn facts(entry: &Entry, text: Option<&str>) -> Result<Option<Facts>, String> {

@@ -1,13 +1,14 @@
 //! Opcodes and requests: what a command looks like on the wire.
 
-use crate::facts;
-use crate::list::{Entry, Mode};
-use crate::types::{borrows, ident, marker, reply_part, reply_type, request_field};
+use crate::entry::{Entry, Mode};
+use crate::types::{ident, lifetime, marker, reply_part, reply_type, request_field};
+use crate::{facts, numbers};
 use proc_macro2::TokenStream;
 use quote::quote;
 
 pub fn expand(entries: &[Entry]) -> TokenStream {
-    let wire: Vec<&Entry> = entries.iter().filter(|entry| entry.on_the_wire()).collect();
+    let wire = numbers::in_order(entries);
+    let fingerprints = numbers::fingerprints();
     let structs = wire.iter().map(|entry| request(entry));
     let names: Vec<_> = wire.iter().map(|entry| ident(&entry.name)).collect();
     let texts = wire.iter().map(|entry| &entry.name);
@@ -19,7 +20,7 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
     let posted = wire.iter().map(|entry| entry.is_posted());
     let facts = facts::expand(&wire);
     quote! {
-        /// The number of a command on the wire: its place in the declaration list.
+        /// The number of a command on the wire: its line in `crates/api/list/commands.txt`.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(u16)]
         #[allow(non_camel_case_types, missing_docs)]
@@ -41,6 +42,10 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
                 POSTED[self as usize]
             }
         }
+
+        /// The commands that this build knows.
+        pub const COMMANDS: ::causeway_wire::handshake::CommandTable =
+            ::causeway_wire::handshake::CommandTable::new(&[#(#fingerprints),*]);
 
         #(#structs)*
 
@@ -79,11 +84,6 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
 
         #facts
     }
-}
-
-/// The lifetime parameter of a request's type, if it borrows from the message.
-pub fn lifetime(entry: &Entry) -> TokenStream {
-    if entry.arguments.iter().any(borrows) { quote!(<'a>) } else { quote!() }
 }
 
 fn request(entry: &Entry) -> TokenStream {

@@ -4,7 +4,7 @@
 //! session; a stub of a local, hand-written or wrapped entry calls the function of the same name
 //! in `crate::abi::calls`.
 
-use crate::list::{Argument, Entry, Kind, Mode};
+use crate::entry::{Argument, Entry, Kind, Mode};
 use crate::types::{c_argument, count, ident, marker, reply_part, request_field};
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -118,9 +118,9 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
                 many => quote!((#(#many),*)),
             };
             let call = match (entry.pure, entry.anywhere) {
-                (true, true) => quote!(crate::submit::answers::ask_in(place, &request)),
+                (true, true) => quote!(crate::submit::result_cache::ask_in(place, &request)),
                 (true, false) => {
-                    quote!(crate::submit::answers::ask_in(crate::model::context::current()?, &request))
+                    quote!(crate::submit::result_cache::ask_in(crate::model::context::current()?, &request))
                 }
                 (_, true) => quote!(crate::submit::send::call_in(place, &request)),
                 _ => quote!(crate::submit::send::call(&request)),

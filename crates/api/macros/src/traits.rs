@@ -1,7 +1,7 @@
 //! The back end's traits, one for each subject of the list, and the way from a request to one of their
 //! methods.
 
-use crate::list::{Argument, Entry, Mode};
+use crate::entry::{Argument, Entry, Mode};
 use crate::types::{c_value, holds_handles, ident, marker, reply_part, reply_type};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;

@@ -1,6 +1,6 @@
 //! From the types of the list to Rust types: at the C boundary, on the wire, and in the back end's trait.
 
-use crate::list::{Argument, Count, Mode};
+use crate::entry::{Argument, Count, Entry, Mode};
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote};
 
@@ -113,9 +113,14 @@ pub fn request_field(argument: &Argument) -> Option<TokenStream> {
 }
 
 /// Whether a request that holds this argument borrows from the message.
-pub fn borrows(argument: &Argument) -> bool {
+fn borrows(argument: &Argument) -> bool {
     matches!(argument.mode, Mode::Text | Mode::Payload)
         || (matches!(argument.mode, Mode::InList { .. }) && argument.base == "bytes")
+}
+
+/// The lifetime parameter of a request's type, if it borrows from the message.
+pub fn lifetime(entry: &Entry) -> TokenStream {
+    if entry.arguments.iter().any(borrows) { quote!(<'a>) } else { quote!() }
 }
 
 /// The type of an argument's result in a reply, or nothing when it has none.

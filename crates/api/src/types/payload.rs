@@ -1,7 +1,7 @@
 //! How does the bulk data of a command come?
 
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
-use causeway_wire::lent::LentMemory;
+use causeway_wire::remote_region::RemoteRegion;
 
 /// Bulk data of a command: inside the command, sent over the lanes as a numbered transfer, or named by its
 /// content.
@@ -28,13 +28,13 @@ pub enum Payload<'a> {
     },
     /// The bytes of a copy lie in memory of the client, which the server's network card reads when it is the
     /// copy's turn.
-    Lent {
+    Region {
         /// A number that no transfer of the session has.
         number: u64,
         /// How many bytes there are.
         length: u64,
         /// Where they are.
-        memory: LentMemory,
+        memory: RemoteRegion,
     },
 }
 
@@ -56,7 +56,7 @@ impl Encode for Payload<'_> {
                 length.encode(out);
                 hash.encode(out);
             }
-            Self::Lent { number, length, memory } => {
+            Self::Region { number, length, memory } => {
                 3u8.encode(out);
                 number.encode(out);
                 length.encode(out);
@@ -72,7 +72,7 @@ impl<'a> Decode<'a> for Payload<'a> {
             0 => Ok(Self::Inline(input.value()?)),
             1 => Ok(Self::Transfer { number: input.value()?, length: input.value()? }),
             2 => Ok(Self::Image { number: input.value()?, length: input.value()?, hash: input.value()? }),
-            3 => Ok(Self::Lent { number: input.value()?, length: input.value()?, memory: input.value()? }),
+            3 => Ok(Self::Region { number: input.value()?, length: input.value()?, memory: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "payload", value: u64::from(other) }),
         }
     }

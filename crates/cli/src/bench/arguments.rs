@@ -1,6 +1,5 @@
 //! What can be asked of `causeway bench`, and which cases follow?
 
-use causeway_config::table::ON;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use causeway_measure::sizes::Sizes;
 use causeway_pipeline::{PipelineError, Table};
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::server::KeyArguments;
+use crate::server::OnArguments;
 
 /// What is measured of GPUs.
 #[derive(Debug, Subcommand)]
@@ -89,11 +88,8 @@ enum DirectionOption {
 /// What every kind of measurement can be told.
 #[derive(Debug, Args)]
 pub struct Common {
-    /// A server: HOST:PORT, or the connect string that `causeway serve` printed. May be given several times.
-    #[arg(long, value_name = "SERVER", env = ON.name, hide_env_values = true, value_delimiter = ',')]
-    on: Vec<String>,
     #[command(flatten)]
-    pub keys: KeyArguments,
+    pub on: OnArguments,
     /// What carries calls and copies: auto, tcp, shm or verbs. Of several, each is measured.
     #[arg(long, value_name = "MODULES", value_delimiter = ',')]
     pub via: Vec<TransportChoice>,
@@ -107,6 +103,9 @@ pub struct Common {
     /// Seconds that the repetitions of one size may take on a target when it is more than 32 MiB. If not given: 1.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     budget: Option<Duration>,
+    /// Print everything with the single times as JSON, in place of tables.
+    #[arg(long)]
+    pub json: bool,
     /// A short look: 10 repetitions, 0.2 seconds for a large size, fewer sizes.
     #[arg(long)]
     quick: bool,
@@ -125,13 +124,6 @@ fn seconds(text: &str) -> Result<Duration, String> {
     match Duration::try_from_secs_f64(seconds) {
         Ok(time) if seconds > 0.0 && seconds <= 3600.0 => Ok(time),
         _ => Err("this must be more than 0 and at most 3600 seconds".to_owned()),
-    }
-}
-
-impl Common {
-    /// The servers that are named.
-    pub fn servers(&self) -> impl Iterator<Item = &str> {
-        self.on.iter().map(|on| on.trim()).filter(|on| !on.is_empty())
     }
 }
 

@@ -4,39 +4,49 @@
 //! |-------------|-----------------------------------------------------------|
 //! | `arguments` | What can be asked, and which cases follow?                |
 //! | `targets`   | Which processes measure what?                             |
+//! | `references` | What are rates of copies compared with?                  |
+//! | `gpus`      | On which GPUs does a program run that measures by itself? |
+//! | `device`    | How are kernels measured that communicate by themselves?  |
 //! | `mpi`       | How are messages between GPUs measured, in an MPI program? |
+//! | `rounds`    | How is a program run that measures by itself?             |
+//! | `show`      | How do results reach people?                              |
+//! | `error`     | Why is there no target to measure?                        |
 
 mod arguments;
+mod device;
+mod error;
+mod gpus;
 mod mpi;
+mod references;
+mod rounds;
+mod show;
 mod targets;
 
-use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use causeway_access::keys::ServersError;
-use causeway_measure::files::{self, FilesError};
 use causeway_measure::protocol::MessageError;
-use causeway_measure::results::Run;
+use causeway_measure::report;
+use causeway_measure::results::{Kind, Run};
 use causeway_measure::run::{Order, run};
-use causeway_measure::table;
 use clap::{Args, Subcommand};
 use thiserror::Error;
 
-use crate::embedded::EmbeddedError;
-use crate::keys::HandOverError;
-use crate::library::LibraryError;
-use crate::report::ReportError;
 use arguments::Arguments;
+use device::{DeviceArguments, DeviceError};
+use error::{ResultsError, TargetError};
 use mpi::{MpiArguments, MpiError};
+use references::references;
 use targets::{Targets, command_line};
 
 /// Measure copies, launches and waits, on servers and on this machine's own GPU, in turns.
 ///
-/// Each target gets a process of its own, which calls the CUDA driver as a program does; what differs in plans alone shares one. Repetition i is
-/// measured on every target before repetition i + 1 on any, so that what disturbs the machine disturbs all alike. The content of copies is
-/// compared before they are timed. When no target is named, a private server with the software GPU is measured. Network cards are measured
-/// without GPUs by the program fabric-perf, and messages between the GPUs of an MPI program's ranks by `mpi`.
+/// Each target gets a process of its own, which calls the CUDA driver as a program does; what differs in
+/// plans alone shares one. Repetition i is measured on every target before repetition i + 1 on any, so that
+/// what disturbs the machine disturbs all alike. The content of copies is compared before they are timed.
+/// When no target is named, a private server with the software GPU is measured. Network cards are measured
+/// without GPUs by the program fabric-perf, messages between the GPUs of an MPI program's ranks by `mpi`, and
+/// kernels that communicate by themselves by `device`.
 #[derive(Debug, Args)]
 pub struct BenchArguments {
     #[command(subcommand)]
@@ -48,6 +58,7 @@ enum What {
     #[command(flatten)]
     Gpu(Arguments),
     Mpi(MpiArguments),
+    Device(DeviceArguments),
 }
 
 /// The arguments of the process that measures one target.
@@ -70,36 +81,21 @@ pub fn measure(arguments: &MeasureArguments) -> Result<ExitCode, MessageError> {
 /// Why nothing was measured, or results are lost.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// A server's address makes no sense, or its key cannot be read.
+    /// No target can be measured.
     #[error(transparent)]
-    Servers(#[from] ServersError),
-    /// A process that measures would not find the server's key.
-    #[error(transparent)]
-    Keys(#[from] HandOverError),
-    /// There is no client library.
-    #[error(transparent)]
-    Library(#[from] LibraryError),
-    /// The private server does not start.
-    #[error(transparent)]
-    Embedded(#[from] EmbeddedError),
-    /// There is no place for what measuring processes report.
-    #[error(transparent)]
-    Report(#[from] ReportError),
+    Target(#[from] TargetError),
     /// The choice leaves no case.
     #[error("there is nothing to measure: asynchronous copies go up to 64 MiB")]
     Nothing,
-    /// The results cannot be written.
+    /// The results are lost.
     #[error(transparent)]
-    Files(#[from] FilesError),
-    /// Nobody reads the tables.
-    #[error("the results cannot be printed: {0}")]
-    Print(io::Error),
+    Results(#[from] ResultsError),
     /// Messages cannot be measured.
     #[error(transparent)]
     Mpi(#[from] MpiError),
-    /// The system does not say where this program is.
-    #[error("the system does not say where the program causeway is: {0}")]
-    Executable(io::Error),
+    /// Kernels that communicate cannot be measured.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
 }
 
 /// Measures; the exit code says whether all targets were measured to the end and every byte was right.
@@ -107,6 +103,7 @@ pub fn bench(arguments: &BenchArguments) -> Result<ExitCode, BenchError> {
     match &arguments.what {
         What::Gpu(arguments) => bench_gpus(arguments),
         What::Mpi(arguments) => Ok(mpi::mpi(arguments)?),
+        What::Device(arguments) => Ok(device::device(arguments)?),
     }
 }
 
@@ -116,7 +113,7 @@ fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
         return Err(BenchError::Nothing);
     }
     if let Some(folder) = &arguments.common().out {
-        files::prepare(folder)?;
+        show::prepare(folder)?;
     }
     let mut targets = Targets::new(arguments)?;
     let mut run = run(Order {
@@ -124,6 +121,11 @@ fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
         command: command_line(std::env::args_os()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cases,
+        references: if matches!(arguments.kind(), Kind::Copy | Kind::Pipeline) {
+            references(targets.servers())
+        } else {
+            Vec::new()
+        },
         plan: arguments.plan(),
         groups: core::mem::take(&mut targets.groups),
     });
@@ -133,20 +135,14 @@ fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
 
 /// Shows and keeps what was measured.
 fn finish(run: &Run, arguments: &Arguments) -> Result<ExitCode, BenchError> {
-    if run.has_figures() {
-        io::stdout().lock().write_all(table::text(run).as_bytes()).map_err(BenchError::Print)?;
-        if let Some(folder) = &arguments.common().out {
-            let written = files::listed(&files::write(folder, run)?);
-            writeln!(io::stdout().lock(), "\n{written}").map_err(BenchError::Print)?;
-        }
+    let common = arguments.common();
+    if run.has_figures() || common.json {
+        let text = if common.json { report::json(run) } else { report::text(run) };
+        show::tables(&text, common.json, common.out.as_deref(), |folder| report::write(folder, run))?;
     }
     let mut troubles = run.troubles();
     if !run.has_figures() {
         troubles.extend(run.refusals());
     }
-    for trouble in &troubles {
-        // When nobody reads our standard error the exit code still tells.
-        let _ = writeln!(io::stderr(), "causeway: {trouble}");
-    }
-    Ok(if troubles.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(show::troubles(&troubles))
 }

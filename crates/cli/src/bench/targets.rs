@@ -15,14 +15,13 @@ use causeway_measure::target::{Target, TargetPlace};
 use causeway_pipeline::VARIABLE as PIPELINE;
 use causeway_wire::handshake::Protection;
 
-use super::BenchError;
-use super::arguments::{Arguments, Common};
-use crate::embedded::Embedded;
+use super::arguments::Arguments;
+use super::error::TargetError;
 use crate::keys::{HandOverError, hand_over};
 use crate::launch;
 use crate::library;
 use crate::report::{self, Report};
-use crate::server::connect_options;
+use crate::server::{ServerError, Servers, connect_options, via};
 
 /// All targets, and what must be there while they are measured.
 pub struct Targets {
@@ -30,29 +29,28 @@ pub struct Targets {
     pub groups: Vec<Group>,
     /// Where the process of each target reports to at its end; none for the native one.
     reports: Vec<Option<Rc<report::File>>>,
-    /// The file with the servers' keys, where one is named.
-    key_file: Option<PathBuf>,
-    embedded: Option<Embedded>,
+    /// The servers; private ones end with this.
+    servers: Option<Servers>,
 }
 
 impl Targets {
     /// What the arguments name; a private server if they name none.
-    pub fn new(arguments: &Arguments) -> Result<Self, BenchError> {
+    pub fn new(arguments: &Arguments) -> Result<Self, TargetError> {
         let common = arguments.common();
-        let executable = std::env::current_exe().map_err(BenchError::Executable)?;
-        let mut targets = Self { groups: Vec::new(), reports: Vec::new(), key_file: None, embedded: None };
+        let executable = std::env::current_exe().map_err(TargetError::Executable)?;
+        let mut targets = Self { groups: Vec::new(), reports: Vec::new(), servers: None };
         if common.native {
             targets.groups.push(native(&executable));
             targets.reports.push(None);
         }
-        let servers = targets.servers(common)?;
-        if servers.is_empty() {
+        if common.native && common.on.list().is_none() {
             return Ok(targets);
         }
+        let servers = targets.servers.insert(common.on.servers(&common.via, false)?);
         let measurer = Measurer {
             executable,
             folder: library::folder()?,
-            key_file: targets.key_file.clone(),
+            key_file: servers.key_file().map(Path::to_owned),
             by_size: arguments.kind() == Kind::Pipeline,
         };
         // What is not named is as the environment has it.
@@ -60,13 +58,14 @@ impl Targets {
             if common.via.is_empty() { vec![None] } else { common.via.iter().copied().map(Some).collect() };
         let fixed = arguments.fixed_plans().into_iter().map(Some);
         let plans: Vec<_> = [None].into_iter().chain(fixed).collect();
-        let alone = servers.len() * vias.len() == 1;
-        for (name, server) in &servers {
-            for via in &vias {
-                let options = connect_options(via.unwrap_or_default());
+        let alone = servers.targets.len() * vias.len() == 1;
+        for server in &servers.targets {
+            let name = servers.label(server);
+            for given in &vias {
+                let options = connect_options(via(*given, server).map_err(ServerError::from)?);
                 // Trouble is told here in one sentence; the others are measured all the same.
                 let reachable = check_choice(server, &options).and_then(|()| check(server, &options));
-                let via = via.map(|via| via.to_string());
+                let via = given.map(|via| via.to_string());
                 let report = Rc::new(report::File::new()?);
                 let command = match reachable {
                     Ok(()) => {
@@ -78,7 +77,7 @@ impl Targets {
                 };
                 let way = via.as_deref().map(|via| way_of(via, server.protection));
                 let target = |pipeline: &Option<String>| Target {
-                    name: name_of(name, way.as_deref(), pipeline.as_deref(), alone),
+                    name: name_of(&name, way.as_deref(), pipeline.as_deref(), alone),
                     place: TargetPlace::Server {
                         address: server.address(),
                         via: via.clone(),
@@ -92,20 +91,9 @@ impl Targets {
         Ok(targets)
     }
 
-    /// The servers with what they are called.
-    fn servers(&mut self, common: &Common) -> Result<Vec<(String, Server)>, BenchError> {
-        let list = common.servers().collect::<Vec<_>>().join(",");
-        if !list.is_empty() {
-            self.key_file = common.keys.file().map(Path::to_owned);
-            let servers = common.keys.servers(&list)?;
-            return Ok(servers.into_iter().map(|server| (server.to_string(), server)).collect());
-        }
-        if common.native {
-            return Ok(Vec::new());
-        }
-        let private = self.embedded.insert(Embedded::start(&common.via, false)?);
-        self.key_file = private.key_file().map(Path::to_owned);
-        Ok(vec![("software GPU".to_owned(), private.target().clone())])
+    /// The servers, if any is measured.
+    pub fn servers(&self) -> &[Server] {
+        self.servers.as_ref().map(|servers| servers.targets.as_slice()).unwrap_or_default()
     }
 
     /// When all processes have ended: notes which module each of them used, and ends the private server.
@@ -118,7 +106,7 @@ impl Targets {
                 record.trouble = not_as_asked(&record.target, &report);
             }
         }
-        drop(self.embedded);
+        drop(self.servers);
     }
 }
 

@@ -1,30 +1,31 @@
 //! How do copies get from one server's devices to another's?
 //!
-//! A session with each server is opened, and each worker connects to each other one, as it would for a program.
+//! A session with each server is opened, and each worker connects to each other one, as it would for a
+//! program.
 
 use causeway_access::Target;
-use causeway_api::calls::{self, Call};
-use causeway_api::coverage::FINGERPRINT;
+use causeway_api::calls::{self, COMMANDS, Call};
 use causeway_api::sys::CUresult;
 use causeway_api::types::PeerWay;
 use causeway_doctor::judge::between::Between;
-use causeway_link::between::{BetweenServers, LinkVia};
+use causeway_link::inter_server::{BetweenServers, LinkVia};
 use causeway_link::{Link, Receiver, TransportChoice, connect, describe_process};
 use causeway_wire::codec::{Decode as _, Decoder};
-use causeway_wire::handshake::Locality;
+use causeway_wire::handshake::{Locality, OwnVersion};
 use causeway_wire::message::{CommandHead, Messages, WorkerMessage, begin_command};
 
 use crate::server::connect_options;
 
 /// Tries every way between two of the servers. Of those that give no session nothing is told here.
-pub fn examine(targets: &[Target], via: TransportChoice) -> Vec<Between> {
-    let mut sessions: Vec<_> = targets.iter().filter_map(|target| Session::open(target, via)).collect();
-    let link = BetweenServers::Auto.link(via);
+pub fn examine(targets: &[Target], vias: &[TransportChoice]) -> Vec<Between> {
+    let both = targets.iter().zip(vias);
+    let mut sessions: Vec<_> = both.filter_map(|(target, via)| Session::open(target, *via)).collect();
     let mut ways = Vec::new();
     for to in 0..sessions.len() {
         for from in (0..sessions.len()).filter(|from| *from != to) {
             let [reader, source] =
                 sessions.get_disjoint_mut([to, from]).expect("two places of the list that are not the same");
+            let link = BetweenServers::Auto.link(reader.via);
             let (used, reason) = match reader.reach(source, from as u64, link) {
                 Ok(PeerWay { via, reason }) => ((!via.is_empty()).then_some(via.into()), reason.into()),
                 Err(why) => (None, why),
@@ -39,6 +40,7 @@ pub fn examine(targets: &[Target], via: TransportChoice) -> Vec<Between> {
 /// A session of which only calls are wanted.
 struct Session<'a> {
     target: &'a Target,
+    via: TransportChoice,
     locality: Locality,
     link: Link,
     receiver: Receiver,
@@ -47,10 +49,11 @@ struct Session<'a> {
 
 impl<'a> Session<'a> {
     fn open(target: &'a Target, via: TransportChoice) -> Option<Self> {
-        let hello = describe_process(FINGERPRINT, Vec::new());
+        let hello = describe_process(COMMANDS, Vec::new());
         let opened = connect(target, hello, &connect_options(via)).ok()?;
+        OwnVersion::new(COMMANDS).common_with_server(&opened.welcome).ok()?;
         let (link, receiver, locality) = (opened.link, opened.receiver, opened.welcome.locality);
-        Some(Self { target, locality, link, receiver, calls: 0 })
+        Some(Self { target, via, locality, link, receiver, calls: 0 })
     }
 
     /// The server's address without its key.

@@ -1,68 +1,71 @@
 //! What does a machine lack for remote GPUs, InfiniBand and GPUDirect, and what is to be done?
 
 mod between;
+mod conclusion;
+mod error;
 mod path;
+mod program;
+mod ranks;
 
-use causeway_config::table;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use causeway_access::Target;
-use causeway_access::keys::ServersError;
 use causeway_doctor::judge::between::{self as between_servers, Between};
 use causeway_doctor::judge::path::{self as judged_path, ServerPath};
-use causeway_doctor::judge::problems;
+use causeway_doctor::judge::program::{self as judged_program, Outcome, Trial};
+use causeway_doctor::judge::{advice, problems};
 use causeway_doctor::read::NOT_FORWARDED;
-use causeway_doctor::{Facts, Finding, examine, judge, print};
+use causeway_doctor::{Facts, Finding, Level, examine, judge, print};
 use causeway_link::TransportChoice;
 use clap::Args;
 use serde_json::json;
-use thiserror::Error;
+
+use conclusion::conclusion;
+pub use error::DoctorError;
 
 use crate::library;
-use crate::server::{KeyArguments, named};
+use crate::server::{ServerArguments, ServerError, Servers};
 
-/// Look at what this machine has for remote GPUs, InfiniBand and GPUDirect, and say what to do about what it lacks.
+/// Say whether CUDA programs of this machine run on a server, what it has for remote GPUs, InfiniBand and GPUDirect, and
+/// what to do about what it lacks.
 ///
-/// Nothing is changed, and neither GPU nor network card nor privileges are needed; root sees a little more of the
+/// With a server the first thing is a small CUDA program that is run there. Nothing is changed, and neither GPU nor network card nor privileges are needed; root sees a little more of the
 /// PCIe bus. The exit code is 1 when there is a problem: something that is there does not work, or not as well as
 /// it could. With a server both machines are looked at, and the way between them; with several also the ways from server to
 /// server, which copies between their devices take.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// A server whose machine is looked at as well: HOST:PORT, or the connect string that `causeway serve` printed; or several,
-    /// with commas between them.
-    #[arg(long, value_name = "SERVER[,SERVER...]", env = table::ON.name, hide_env_values = true)]
-    on: Option<String>,
-    /// The way to the server that is tried: auto (the best that works), tcp, shm or verbs.
-    #[arg(long, value_name = "auto|tcp|shm|verbs", env = table::VIA.name, default_value_t)]
-    via: TransportChoice,
     #[command(flatten)]
-    keys: KeyArguments,
+    server: ServerArguments,
+    /// Say instead which channels messages between the ranks of an MPI job have, in this container and in
+    /// another one where the same command runs at the same time, and how to get better ones. WORD is any word,
+    /// the same in both; CAUSEWAY_SOCKET_DIR is to be set as for the job.
+    #[arg(long, value_name = "WORD")]
+    meet: Option<String>,
     /// Print everything that was found, as JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// Why nothing can be said.
-#[derive(Debug, Error)]
-pub enum DoctorError {
-    /// A server's address makes no sense, or its key cannot be read.
-    #[error(transparent)]
-    Servers(#[from] ServersError),
-    /// Nobody reads it.
-    #[error("what was found cannot be printed: {0}")]
-    Print(#[from] io::Error),
-}
-
 /// Examines, and tells.
 pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
-    let on = named(arguments.on.as_deref());
-    let targets = on.map(|on| arguments.keys.servers(on)).transpose()?.unwrap_or_default();
+    if let Some(word) = &arguments.meet {
+        return ranks::ranks(word, arguments.json);
+    }
+    // Without a server this machine alone is looked at.
+    let named = arguments.server.list().map(|_| arguments.server.servers(false)).transpose()?;
+    let targets = named.as_ref().map(|servers| servers.targets.as_slice()).unwrap_or_default();
+    let vias = targets.iter().map(|target| arguments.server.via(target));
+    let vias = vias.collect::<Result<Vec<_>, _>>().map_err(ServerError::from)?;
     let here = Machine::new(examine_here());
-    let servers: Vec<_> =
-        targets.iter().map(|target| Server::examine(target, arguments.via, &here.facts)).collect();
-    let between = if targets.len() > 1 { between::examine(&targets, arguments.via) } else { Vec::new() };
+    let key_file = named.as_ref().and_then(Servers::key_file);
+    let servers: Vec<_> = targets
+        .iter()
+        .zip(&vias)
+        .map(|(target, via)| Server::examine(target, *via, key_file, &here.facts))
+        .collect();
+    let between = if targets.len() > 1 { between::examine(targets, &vias) } else { Vec::new() };
     let found: Vec<_> = between.iter().map(between_servers::judge).collect();
     let elsewhere: usize = servers.iter().map(Server::problems).sum();
     let count = problems(&here.findings) + elsewhere + problems(&found);
@@ -70,7 +73,16 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
     if arguments.json {
         writeln!(out, "{:#}", report(&here, &servers, (&between, &found), count))?;
     } else {
-        write!(out, "{}", here.to_text())?;
+        for server in &servers {
+            write!(out, "{}", print::found(core::slice::from_ref(&server.program)))?;
+        }
+        if servers.is_empty() {
+            writeln!(
+                out,
+                "  note     No server is named: with --on SERVER a small CUDA program is run there."
+            )?;
+        }
+        write!(out, "\nThis machine: {}", here.to_text())?;
         for server in &servers {
             if let Some(machine) = &server.machine {
                 write!(out, "\nThe server's machine: {}", machine.to_text())?;
@@ -80,7 +92,8 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
         if !found.is_empty() {
             write!(out, "\nThe ways between the servers\n{}", print::found(&found))?;
         }
-        writeln!(out, "\n{}", conclusion(count))?;
+        let all = here.findings.iter().chain(servers.iter().flat_map(Server::all_findings)).chain(&found);
+        write!(out, "\n{}", conclusion(count, &advice(all)))?;
     }
     Ok(if count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -98,9 +111,16 @@ fn report(
         [server] => {
             all["there"] = server.machine.as_ref().map(Machine::to_json).into();
             all["way"] = server.path_to_json();
+            all["program"] = server.program_to_json();
         }
         several => {
-            let server = |server: &Server| json!({ "there": server.machine.as_ref().map(Machine::to_json), "way": server.path_to_json() });
+            let server = |server: &Server| {
+                json!({
+                    "there": server.machine.as_ref().map(Machine::to_json),
+                    "way": server.path_to_json(),
+                    "program": server.program_to_json(),
+                })
+            };
             all["servers"] = several.iter().map(server).collect::<Vec<_>>().into();
             all["between"] = json!({ "facts": between, "findings": found });
         }
@@ -113,22 +133,46 @@ struct Server {
     machine: Option<Machine>,
     path: ServerPath,
     findings: Vec<Finding>,
+    trial: Trial,
+    /// What is to be said of the trial.
+    program: Finding,
 }
 
 impl Server {
-    fn examine(target: &Target, via: TransportChoice, here: &Facts) -> Self {
+    fn examine(
+        target: &Target,
+        via: TransportChoice,
+        key_file: Option<&std::path::Path>,
+        here: &Facts,
+    ) -> Self {
         let (facts, path) = path::examine(target, via);
+        let trial = program::examine(target, via, key_file, &path);
         let machine = facts.map(Machine::new);
         let there = machine.as_ref().map(|machine| machine.facts.clone()).unwrap_or_default();
-        Self { findings: judged_path::judge(here, &there, &path), machine, path }
+        let findings = judged_path::judge(here, &there, &path);
+        Self { findings, machine, path, program: judged_program::judge(&trial), trial }
     }
 
     fn path_to_json(&self) -> serde_json::Value {
         json!({ "facts": self.path, "findings": self.findings })
     }
 
+    fn program_to_json(&self) -> serde_json::Value {
+        json!({ "facts": self.trial, "findings": [self.program] })
+    }
+
+    /// Everything that is to be said of the server, the program first.
+    fn all_findings(&self) -> impl Iterator<Item = &Finding> {
+        let of_machine = self.machine.iter().flat_map(|machine| &machine.findings);
+        core::iter::once(&self.program).chain(&self.findings).chain(of_machine)
+    }
+
+    /// How many problems there are. That no program can run without a session is told beside the reason, and counts
+    /// once.
     fn problems(&self) -> usize {
-        problems(&self.findings) + self.machine.as_ref().map_or(0, |machine| problems(&machine.findings))
+        let of_program = matches!(self.trial.outcome, Outcome::Failed { .. });
+        let others = self.all_findings().skip(1).filter(|finding| finding.level == Level::Problem).count();
+        others + usize::from(of_program)
     }
 }
 
@@ -161,13 +205,5 @@ impl Machine {
 
     fn to_json(&self) -> serde_json::Value {
         json!({ "facts": self.facts, "distances": print::distances_of(&self.facts), "findings": self.findings })
-    }
-}
-
-fn conclusion(problems: usize) -> String {
-    match problems {
-        0 => "No problem.".to_owned(),
-        1 => "One problem.".to_owned(),
-        _ => format!("{problems} problems."),
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use causeway_access::Target;
-use causeway_api::coverage::FINGERPRINT;
+use causeway_api::calls::COMMANDS;
 use causeway_api::snapshot::Snapshot;
 use causeway_connection::exchange::Exchange;
 use causeway_doctor::Facts;
@@ -26,7 +26,7 @@ const TIME: Duration = Duration::from_secs(2);
 pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerPath) {
     let is_chosen = via != TransportChoice::Auto;
     let mut path = ServerPath { target: target.to_string(), is_chosen, ..ServerPath::default() };
-    let hello = describe_process(FINGERPRINT, Vec::new());
+    let hello = describe_process(COMMANDS, Vec::new());
     let mut exchange = match connect_diagnosis(target, &hello, &ConnectOptions::default()) {
         Ok(exchange) => exchange,
         Err(error) => {

@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::IsTerminal as _;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ValueEnum};
 use tracing::level_filters::LevelFilter;
@@ -107,4 +108,10 @@ pub fn start(options: &Options) -> AtEnd {
     tracing_subscriber::registry().with(lines).with(filter).with(limit).init();
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
     at_end
+}
+
+/// The same, unless it is done already.
+pub fn start_once(options: &Options) -> Option<AtEnd> {
+    static IS_STARTED: AtomicBool = AtomicBool::new(false);
+    (!IS_STARTED.swap(true, Ordering::Relaxed)).then(|| start(options))
 }

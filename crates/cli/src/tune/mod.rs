@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
+use causeway_api::calls::COMMANDS;
 use causeway_config::Size;
 use causeway_link::describe_process;
 use causeway_measure::child::tuner::{Tuner, TunerError};
@@ -21,7 +22,7 @@ use causeway_pipeline::profile::{self, FORM, Pair};
 use causeway_pipeline::{
     Change, Direction, Measured, Plan, Profile, ProfileError, Rule, Table, TransportKind,
 };
-use causeway_sync::awake;
+use causeway_sync::spin;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
@@ -42,9 +43,10 @@ const MOST_REPETITIONS: usize = 60;
 
 /// Measure which way of carrying copies is the fastest to a server, and keep it for later runs.
 ///
-/// Copies of several sizes go both ways with the built-in plans and with others, in turns, in less than a minute. What is
-/// faster beyond doubt is written to a profile for this pair of machines, which programs use from then on; CAUSEWAY_PIPELINE
-/// goes before it. Nothing else should use the server or the network meanwhile.
+/// Copies of several sizes go both ways with the built-in plans and with others, in turns, in less than a
+/// minute. What is faster beyond doubt is written to a profile for this pair of machines, which programs use
+/// from then on; CAUSEWAY_PIPELINE goes before it. Nothing else should use the server or the network
+/// meanwhile.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -52,6 +54,9 @@ pub struct Arguments {
     /// Draw the profiles that are kept, and measure nothing.
     #[arg(long)]
     show: bool,
+    /// With --show: print the profiles as JSON.
+    #[arg(long, requires = "show")]
+    json: bool,
     /// Measure fewer sizes, in a few seconds.
     #[arg(long)]
     quick: bool,
@@ -105,23 +110,40 @@ pub enum TuneError {
 /// Measures in a process that has the client library in front of the machine's own, or draws what is kept.
 pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
     if arguments.show {
-        return draw_all(&profile::folder()?);
+        let folder = profile::folder()?;
+        return if arguments.json { print_all(&folder) } else { draw_all(&folder) };
     }
     // Before a minute is spent for nothing.
     profile::prepare(&profile::folder()?)?;
     let folder = library::folder()?;
     let server = arguments.server.one_server()?;
-    server.check(arguments.server.via)?;
+    arguments.server.check(&server)?;
     let executable = std::env::current_exe().map_err(TuneError::Executable)?;
     let mut program: Vec<OsString> = vec![executable.into(), "tune-here".into(), "--library".into()];
     program.push(folder.join("libcuda.so.1").into());
     program.extend(arguments.quick.then(|| "--quick".into()));
     let mut command = launch::command(&program, &folder);
     server.hand_over(&mut command)?;
-    command.env(causeway_config::table::VIA.name, arguments.server.via.to_string());
+    if let Some(via) = arguments.server.via_of_program(&server).map_err(ServerError::from)? {
+        command.env(causeway_config::table::VIA.name, via.to_string());
+    }
     let status = launch::run_program(command)?;
     drop(server);
     Ok(launch::end_like(status))
+}
+
+/// Prints the profiles that are kept as JSON, and says which cannot be read.
+fn print_all(folder: &Path) -> Result<ExitCode, TuneError> {
+    let (mut kept, mut damaged) = (Vec::new(), Vec::new());
+    for profile in Profile::all(folder)? {
+        match profile {
+            Ok(profile) => kept.push(profile),
+            Err(error) => damaged.push(error.to_string()),
+        }
+    }
+    let all = serde_json::json!({ "folder": folder, "profiles": kept, "damaged": damaged });
+    writeln!(io::stdout().lock(), "{all:#}")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn draw_all(folder: &Path) -> Result<ExitCode, TuneError> {
@@ -157,8 +179,8 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     let [server, device, name, client] = tuner.pair().clone();
     let module = TransportKind::named(&name);
     let module = module.ok_or_else(|| TuneError::UnknownModule(name.clone()))?;
-    let lanes = describe_process(0, Vec::new()).lanes as usize;
-    let limits = Limits { lanes, cores: awake::cores() };
+    let lanes = describe_process(COMMANDS, Vec::new()).lanes as usize;
+    let limits = Limits { lanes, cores: spin::cores() };
     let cases: Vec<_> = Direction::ALL
         .into_iter()
         .flat_map(|direction| steps.iter().map(move |step| (direction, step)))
@@ -173,13 +195,15 @@ pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     };
     let mut table = Table::default();
     let mut sizes = Vec::new();
+    let mut last = String::new();
     for (direction, step) in cases {
-        measuring.bar.set_message(format!("{direction} {}", Size(step.bytes as u64)));
+        measuring.bar.set_message(format!("{direction} {}{last}", Size(step.bytes as u64)));
         let before = tuner.built_in(direction, step.bytes)?;
         let (plan, medians) = measuring.find(before, direction, step)?;
         if plan != before {
             table.rules.push(search::rule(module, direction, step, plan));
         }
+        last = format!("; before {:.2} GB/s", step.bytes as f64 / medians[1] / 1e9);
         sizes.push(Measured {
             direction: direction.name().to_owned(),
             bytes: step.bytes as u64,
@@ -227,7 +251,8 @@ struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// The best plan for a size, and the median times of the `first` one, which is built in, and of that one, in seconds.
+    /// The best plan for a size, and the median times of the `first` one, which is built in, and of that one,
+    /// in seconds.
     fn find(&self, first: Plan, direction: Direction, step: &Step) -> Result<(Plan, [f64; 2]), TuneError> {
         let pieces = search::by_pieces(first, step.bytes);
         let best = pieces[search::quickest(&self.compare(direction, step.bytes, &pieces)?)];

@@ -1,6 +1,7 @@
 //! What every exported symbol goes through on its way in and out.
 
 use crate::log::{self, Level, error};
+use crate::trace::{self, Category};
 use crate::{process, statistics};
 use causeway_api::coverage::{FUNCTIONS, Kind};
 use causeway_api::sys::CUresult;
@@ -24,15 +25,17 @@ pub fn enter(index: usize, body: impl FnOnce() -> Result<(), CUresult>) -> CUres
     if !process::is_ready()
         && let Err(refusal) = process::admit(FUNCTIONS[index].symbol)
     {
-        trace(index, refusal);
+        log_call(index, refusal);
         return refusal;
     }
+    let begun = trace::begin();
     // A callback of the program may call the driver from inside a call.
     let outer = statistics::begin_call();
     // The only state that a panic can leave half done is behind locks that do not poison, and the call
     // reports it.
     let outcome = catch_unwind(AssertUnwindSafe(body));
     statistics::end_call(index, outer);
+    trace::end(FUNCTIONS[index].symbol, Category::Call, begun);
     let result = match outcome {
         Ok(Ok(())) => CUresult::CUDA_SUCCESS,
         Ok(Err(status)) => status,
@@ -41,12 +44,12 @@ pub fn enter(index: usize, body: impl FnOnce() -> Result<(), CUresult>) -> CUres
             CUresult::CUDA_ERROR_UNKNOWN
         }
     };
-    trace(index, result);
+    log_call(index, result);
     result
 }
 
 #[inline]
-fn trace(index: usize, result: CUresult) {
+fn log_call(index: usize, result: CUresult) {
     if log::wants(Level::Trace) {
         log::write(Level::Trace, format_args!("{} = {}", FUNCTIONS[index].symbol, result.0));
     }

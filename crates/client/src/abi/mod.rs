@@ -6,10 +6,13 @@
 //! | `stubs` | Which symbols are exported? |
 //! | [`entry`] | What does every call go through? |
 //! | `tune` | What do `causeway tune` and `causeway bench pipeline` ask? |
+//! | `counts` | What has the program done so far? |
 //! | [`calls`] | What does a call do that is not simply sent? |
 
 pub mod calls;
+mod counts;
 pub mod entry;
+mod outcome;
 mod tune;
 
 /// The exported symbols, made from the declaration list.

@@ -1,11 +1,11 @@
 //! Arrays as the client knows them: their descriptors, so that copies are checked here.
 
 use crate::locks::{Mutex, rank};
+use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::model::handles::{self, Registry};
 use causeway_api::handle::{Array, Context, Handle, MipmappedArray};
-use causeway_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUarray_format as Format, CUresult};
-use causeway_api::types::ArrayBox;
+use causeway_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray, CUresult};
+use causeway_api::types::{ArrayBox, channel_bytes};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub struct ArrayState {
     pub context: Handle<Context>,
     /// As the program or the server described it.
     pub descriptor: CUDA_ARRAY3D_DESCRIPTOR,
-    /// Whether it is a level or a plane of something else, which it ends with.
+    /// Whether the array is a level or a plane of something else, which it ends with.
     is_part: bool,
 }
 
@@ -29,41 +29,23 @@ pub struct MipmappedState {
     pub levels: Mutex<rank::ArrayLevels, HashMap<u32, Handle<Array>>>,
 }
 
-/// The arrays of the program.
-struct Arrays {
-    /// Plain ones, levels and planes.
-    arrays: Registry<Array, ArrayState>,
-    /// Mipmapped ones.
-    mipmapped: Registry<MipmappedArray, MipmappedState>,
+impl handles::Object for ArrayState {
+    type Kind = Array;
 }
 
-static ARRAYS: Arrays = Arrays { arrays: Registry::new(), mipmapped: Registry::new() };
-
-/// Bytes of an element with this format and so many channels, for the formats whose elements lie side by
-/// side.
-fn size_of_element(format: Format, channels: u32) -> Option<u64> {
-    let channel = match format {
-        Format::CU_AD_FORMAT_UNSIGNED_INT8 | Format::CU_AD_FORMAT_SIGNED_INT8 => 1,
-        Format::CU_AD_FORMAT_UNSIGNED_INT16
-        | Format::CU_AD_FORMAT_SIGNED_INT16
-        | Format::CU_AD_FORMAT_HALF => 2,
-        Format::CU_AD_FORMAT_UNSIGNED_INT32
-        | Format::CU_AD_FORMAT_SIGNED_INT32
-        | Format::CU_AD_FORMAT_FLOAT => 4,
-        _ => return None,
-    };
-    Some(channel * u64::from(channels))
+impl handles::Object for MipmappedState {
+    type Kind = MipmappedArray;
 }
 
 /// The context that an array belongs to, as far as it is known.
 pub fn context_of(array: Handle<Array>) -> Option<Handle<Context>> {
-    ARRAYS.arrays.get(array).ok().map(|state| state.context)
+    handles::kept::<ArrayState>(array).ok().map(|state| state.context)
 }
 
 impl ArrayState {
     /// Bytes of an element, where elements lie side by side.
     pub fn element_bytes(&self) -> Option<u64> {
-        size_of_element(self.descriptor.Format, self.descriptor.NumChannels)
+        Some(channel_bytes(self.descriptor.Format)? * u64::from(self.descriptor.NumChannels))
     }
 
     /// A box of it; `offset` and `size` are in bytes, rows and slices. One that does not fit is refused.
@@ -89,7 +71,7 @@ impl ArrayState {
 
 /// Bytes of an element of an array that the client knows, where elements lie side by side.
 pub fn element_bytes(array: Handle<Array>) -> Option<u64> {
-    ARRAYS.arrays.get(array).ok()?.element_bytes()
+    handles::kept::<ArrayState>(array).ok()?.element_bytes()
 }
 
 /// Notes a new array.
@@ -99,12 +81,12 @@ pub fn add(
     descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     is_part: bool,
 ) {
-    ARRAYS.arrays.insert(handle, Arc::new(ArrayState { handle, context, descriptor, is_part }));
+    handles::keep(handle, Arc::new(ArrayState { handle, context, descriptor, is_part }));
 }
 
 /// The array that the program passed.
 pub fn given(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
-    ARRAYS.arrays.get(Handle::from_raw(raw))
+    handles::kept::<ArrayState>(Handle::from_raw(raw))
 }
 
 /// Takes out an array that the program destroys; levels and planes cannot be.
@@ -118,23 +100,23 @@ pub fn take(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
 }
 
 fn forget(array: Handle<Array>) {
-    ARRAYS.arrays.remove(array);
+    handles::forget::<ArrayState>(array);
     handles::drop_handle(array);
 }
 
 /// Notes a new mipmapped array.
 pub fn add_mipmapped(handle: Handle<MipmappedArray>, context: Handle<Context>) {
-    ARRAYS.mipmapped.insert(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
+    handles::keep(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
 }
 
 /// What is kept of a mipmapped array.
 pub fn mipmapped(handle: Handle<MipmappedArray>) -> Result<Arc<MipmappedState>, CUresult> {
-    ARRAYS.mipmapped.get(handle)
+    handles::kept::<MipmappedState>(handle)
 }
 
 /// Takes out a mipmapped array that the program destroys, and its levels with it; gives its context.
 pub fn take_mipmapped(handle: Handle<MipmappedArray>) -> Result<Handle<Context>, CUresult> {
-    let state = ARRAYS.mipmapped.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let state = handles::forget::<MipmappedState>(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(handle);
     state.levels.lock().values().for_each(|level| forget(*level));
     Ok(state.context)
@@ -142,11 +124,11 @@ pub fn take_mipmapped(handle: Handle<MipmappedArray>) -> Result<Handle<Context>,
 
 /// Forgets the arrays of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
-    for (handle, _) in ARRAYS.arrays.select(|array| array.context == context) {
+    for (handle, _) in handles::select::<ArrayState>(|array| array.context == context) {
         forget(handle);
     }
-    for (handle, _) in ARRAYS.mipmapped.select(|array| array.context == context) {
-        ARRAYS.mipmapped.remove(handle);
+    for (handle, _) in handles::select::<MipmappedState>(|array| array.context == context) {
+        handles::forget::<MipmappedState>(handle);
         handles::drop_handle(handle);
     }
 }
@@ -154,6 +136,7 @@ pub fn context_ends(context: Handle<Context>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_api::sys::CUarray_format as Format;
 
     #[test]
     fn boxes_must_lie_in_the_array_and_on_elements() {

@@ -1,12 +1,12 @@
 //! How far the work of streams and contexts is known to be done, so that queries and idle waits need no
 //! server.
 //!
-//! Every command that may put work into a stream gets a *ticket*: its number among all such commands of its
-//! session, in the order in which they travel. Streams and contexts remember the ticket of their newest
-//! command and the newest ticket up to which their work is known to be done. That knowledge comes from waits
-//! that have ended and from *watches*: a query that finds work unfinished leaves a token with the worker,
-//! which reports once when that work is over. So a loop of queries costs one round trip, and a wait for a
-//! stream without new work costs none.
+//! Every command that may put work into a stream gets a *sequence number*: its number among all such commands
+//! of its session, in the order in which they travel. Streams and contexts remember the sequence number of
+//! their newest command and the newest sequence number up to which their work is known to be done. That
+//! knowledge comes from waits that have ended and from *watches*: a query that finds work unfinished leaves a
+//! token with the worker, which reports once when that work is over. So a loop of queries costs one round
+//! trip, and a wait for a stream without new work costs none.
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
@@ -21,48 +21,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 thread_local! {
-    /// The ticket of the calling thread's newest command.
+    /// The sequence number of the calling thread's newest command.
     static OF_THREAD: Cell<u64> = const { Cell::new(0) };
 }
 
 /// What a call gets whose server is lost.
 pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
 
-/// The tickets of the session with each server.
-static TICKETS: [Tickets; MOST_SERVERS] = [const { Tickets { newest: AtomicU64::new(0) } }; MOST_SERVERS];
+/// The sequence numbers of the session with each server.
+static SEQUENCES: [SequenceNumbers; MOST_SERVERS] =
+    [const { SequenceNumbers { newest: AtomicU64::new(0) } }; MOST_SERVERS];
 
-/// The tickets of the session with a server.
+/// The sequence numbers of the session with a server.
 #[inline]
-pub fn tickets(server: usize) -> &'static Tickets {
-    &TICKETS[server]
+pub fn sequence_numbers(server: usize) -> &'static SequenceNumbers {
+    &SEQUENCES[server]
 }
 
-/// The tickets of one session.
-pub struct Tickets {
-    /// Written only by [`Tickets::note`], whose callers hold the lock under which commands are put in order.
+/// The sequence numbers of one session.
+pub struct SequenceNumbers {
+    /// Written only by [`SequenceNumbers::note`], whose callers hold the lock under which commands are put in
+    /// order.
     newest: AtomicU64,
 }
 
-impl Tickets {
-    /// Gives a command its ticket. To be called while the command is being appended to the link's batch: the
-    /// batch's lock makes the order of tickets the order of travel.
+impl SequenceNumbers {
+    /// Gives a command its sequence number. To be called while the command is being appended to the link's
+    /// batch: the batch's lock makes the order of sequence numbers the order of travel.
     #[inline]
     pub fn note<C: Call>(&self, context: Handle<Context>, request: &C, is_posted: bool) {
         let stream = request.stream();
         if C::OPCODE.is_inert() || (!is_posted && stream.is_none()) {
             return;
         }
-        let ticket = self.newest.load(Ordering::Relaxed) + 1;
-        OF_THREAD.set(ticket);
-        handles::set_ticket(context, ticket);
+        let sequence = self.newest.load(Ordering::Relaxed) + 1;
+        OF_THREAD.set(sequence);
+        handles::set_last_sequence(context, sequence);
         if let Some(stream) = stream {
-            handles::set_ticket(stream, ticket);
+            handles::set_last_sequence(stream, sequence);
         }
         // Whoever reads it finds it in its context, too.
-        self.newest.store(ticket, Ordering::Release);
+        self.newest.store(sequence, Ordering::Release);
         if stream.is_some_and(Handle::is_null) {
             // Whoever reads this one finds the session's as new.
-            handles::set_legacy_ticket(context, ticket);
+            handles::set_last_legacy_sequence(context, sequence);
         }
     }
 
@@ -72,72 +74,74 @@ impl Tickets {
     }
 }
 
-/// The ticket of the calling thread's newest command.
+/// The sequence number of the calling thread's newest command.
 pub fn of_thread() -> u64 {
     OF_THREAD.get()
 }
 
-/// Up to which ticket something is done; only grows.
+/// Up to which sequence number something is done; only grows.
 #[derive(Default)]
 pub struct Watermark {
     done: AtomicU64,
-    /// The newest ticket that is being watched.
+    /// The newest sequence number that is being watched.
     watched: AtomicU64,
-    /// The newest ticket up to which the program has what kernels wrote to its memory.
+    /// The newest sequence number up to which the program has what kernels wrote to its memory.
     fetched: AtomicU64,
 }
 
 impl Watermark {
-    /// The newest ticket up to which everything is known to be done.
+    /// The newest sequence number up to which everything is known to be done.
     #[inline]
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Acquire)
     }
 
-    /// Everything up to `ticket` is done.
-    pub fn reach(&self, ticket: u64) {
-        self.done.fetch_max(ticket, Ordering::AcqRel);
+    /// Everything up to `sequence` is done.
+    pub fn reach(&self, sequence: u64) {
+        self.done.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// Whether the program has what kernels wrote to its memory up to `ticket`.
-    pub fn has_fetched(&self, ticket: u64) -> bool {
-        self.fetched.load(Ordering::Acquire) >= ticket
+    /// Whether the program has what kernels wrote to its memory up to `sequence`.
+    pub fn has_fetched(&self, sequence: u64) -> bool {
+        self.fetched.load(Ordering::Acquire) >= sequence
     }
 
-    /// The program has what kernels wrote to its memory up to `ticket`.
-    pub fn note_fetched(&self, ticket: u64) {
-        self.fetched.fetch_max(ticket, Ordering::AcqRel);
+    /// The program has what kernels wrote to its memory up to `sequence`.
+    pub fn note_fetched(&self, sequence: u64) {
+        self.fetched.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// Whether the worker will report when the work up to `ticket` is done.
-    pub fn is_watched(&self, ticket: u64) -> bool {
-        self.watched.load(Ordering::Acquire) >= ticket
+    /// Whether the worker will report when the work up to `sequence` is done.
+    pub fn is_watched(&self, sequence: u64) -> bool {
+        self.watched.load(Ordering::Acquire) >= sequence
     }
 
-    /// Asks whether the work up to `ticket` is done; when it is not, its end is watched. `query` sends the
+    /// Asks whether the work up to `sequence` is done; when it is not, its end is watched. `query` sends the
     /// command with a token to `server` and gives whether work is pending.
     pub fn ask(
         self: &Arc<Self>,
         server: usize,
-        ticket: u64,
+        sequence: u64,
         query: impl FnOnce(u64) -> Result<bool, CUresult>,
     ) -> Result<bool, CUresult> {
         let token = numbers::fresh();
         // The report may come before the reply is read.
-        WATCHES.lock().insert(token, Watch { server, then: Then::Reach(self.clone(), ticket) });
+        WATCHES
+            .lock()
+            .insert(token, Watch { server, on_complete: OnComplete::Reach(self.clone(), sequence) });
         match query(token) {
             Ok(true) => {
                 // Unless the report has come already: then what is stored here changes nothing.
-                self.watched.fetch_max(ticket, Ordering::AcqRel);
-                if !WATCHES.lock().contains_key(&token) && self.done() < ticket {
+                self.watched.fetch_max(sequence, Ordering::AcqRel);
+                if !WATCHES.lock().contains_key(&token) && self.done() < sequence {
                     self.forget_watch();
                 }
-                Ok(self.done() >= ticket)
+                Ok(self.done() >= sequence)
             }
             other => {
                 WATCHES.lock().remove(&token);
                 other?;
-                self.reach(ticket);
+                self.reach(sequence);
                 Ok(true)
             }
         }
@@ -149,8 +153,8 @@ impl Watermark {
 }
 
 /// What happens when something is over.
-enum Then {
-    /// Everything up to a ticket is done.
+enum OnComplete {
+    /// Everything up to a sequence number is done.
     Reach(Arc<Watermark>, u64),
     /// This is called.
     Call(Box<dyn FnOnce() + Send>),
@@ -158,16 +162,18 @@ enum Then {
 
 struct Watch {
     server: usize,
-    then: Then,
+    on_complete: OnComplete,
 }
 
 impl Watch {
     fn end(self, status: CUresult) {
-        match self.then {
-            Then::Reach(watermark, ticket) if status == CUresult::CUDA_SUCCESS => watermark.reach(ticket),
+        match self.on_complete {
+            OnComplete::Reach(watermark, sequence) if status == CUresult::CUDA_SUCCESS => {
+                watermark.reach(sequence)
+            }
             // The next query asks again, and gets the error from the driver.
-            Then::Reach(watermark, _) => watermark.forget_watch(),
-            Then::Call(call) => call(),
+            OnComplete::Reach(watermark, _) => watermark.forget_watch(),
+            OnComplete::Call(call) => call(),
         }
     }
 }
@@ -191,7 +197,7 @@ pub fn watch(
     send: impl FnOnce(u64) -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
     let token = numbers::fresh();
-    WATCHES.lock().insert(token, Watch { server, then: Then::Call(Box::new(call)) });
+    WATCHES.lock().insert(token, Watch { server, on_complete: OnComplete::Call(Box::new(call)) });
     send(token).inspect_err(|_| {
         WATCHES.lock().remove(&token);
     })

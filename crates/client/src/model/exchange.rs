@@ -42,12 +42,22 @@ pub fn handle(kind: Kind, content: &[u8]) -> [c_char; LENGTH] {
     bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
     bytes[MAGIC.len()] = kind as u8;
     bytes[MAGIC.len() + 1..][..content.len()].copy_from_slice(content);
-    bytes.map(u8::cast_signed)
+    chars(bytes)
+}
+
+/// Bytes as C's characters, which have a sign on x86-64 and none on AArch64.
+pub fn chars(bytes: [u8; LENGTH]) -> [c_char; LENGTH] {
+    bytes.map(|byte| c_char::from_ne_bytes([byte]))
+}
+
+/// The bytes of C's characters.
+pub fn bytes(chars: [c_char; LENGTH]) -> [u8; LENGTH] {
+    chars.map(|char| u8::from_ne_bytes(char.to_ne_bytes()))
 }
 
 /// What 64 bytes of this kind tell; others are refused.
 pub fn content(handle: &[c_char; LENGTH], kind: Kind) -> Result<[u8; CONTENT], CUresult> {
-    let bytes = handle.map(c_char::cast_unsigned);
+    let bytes = bytes(*handle);
     if bytes[..MAGIC.len()] != MAGIC || bytes[MAGIC.len()] != kind as u8 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

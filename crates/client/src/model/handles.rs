@@ -3,14 +3,18 @@
 //! All kinds share one table of slots, as the worker's table does. A slot says which use of it is valid, so a
 //! null, foreign or freed handle is refused at once, without asking the server. The program has addresses in
 //! their place ([`addresses`]), into which [`RawHandle`] turns them where they leave the library, and back.
+//! What the client knows of an object is [kept](Object) under its handle.
 
 mod addresses;
+mod objects;
 
-use crate::locks::{Mutex, RwLock, rank};
+use objects::refusal;
+pub use objects::{Object, forget, keep, kept, select};
+
+use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Context, Handle, Kind};
 use causeway_api::sys::CUresult;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,15 +27,15 @@ const REST: usize = 4096;
 
 /// One place of the table.
 struct Slot {
-    /// A whole handle while it is valid, else the epoch of the slot's next use.
+    /// A whole handle while it is valid, else the generation of the slot's next use.
     handle: AtomicU64,
     /// The whole handle that the slot was last used for, valid or not: what an address means.
     named: AtomicU64,
-    /// For streams and contexts: the ticket of the newest command that put work into it; see
+    /// For streams and contexts: the sequence number of the newest command that put work into it; see
     /// [`crate::model::completion`].
-    ticket: AtomicU64,
-    /// For contexts: the ticket of the newest command in their legacy default stream.
-    legacy_ticket: AtomicU64,
+    sequence: AtomicU64,
+    /// For contexts: the sequence number of the newest command in their legacy default stream.
+    last_legacy_sequence: AtomicU64,
 }
 
 impl Slot {
@@ -39,8 +43,8 @@ impl Slot {
         Self {
             handle: AtomicU64::new(0),
             named: AtomicU64::new(0),
-            ticket: AtomicU64::new(0),
-            legacy_ticket: AtomicU64::new(0),
+            sequence: AtomicU64::new(0),
+            last_legacy_sequence: AtomicU64::new(0),
         }
     }
 }
@@ -94,7 +98,7 @@ pub trait RawHandle<K: Kind>: Copy {
 impl<K: Kind> RawHandle<K> for Handle<K> {
     #[inline]
     fn as_raw(self) -> K::Raw {
-        K::raw(if self.is_null() { 0 } else { addresses::address_of(self.index(), self.epoch()) })
+        K::raw(if self.is_null() { 0 } else { addresses::address_of(self.index(), self.generation()) })
     }
 
     #[inline]
@@ -106,10 +110,10 @@ impl<K: Kind> RawHandle<K> for Handle<K> {
 /// The slot that the program's handle means, and the whole handle.
 #[inline]
 fn meant<K: Kind>(raw: K::Raw) -> Option<(&'static Slot, Handle<K>)> {
-    let (index, epoch) = addresses::meant_by(K::address(raw))?;
+    let (index, generation) = addresses::meant_by(K::address(raw))?;
     let slot = slot(index)?;
     let handle = Handle::<K>::from_value(slot.named.load(Ordering::Acquire));
-    (!handle.is_null() && addresses::low(handle.epoch()) == epoch).then_some((slot, handle))
+    (!handle.is_null() && addresses::low(handle.generation()) == generation).then_some((slot, handle))
 }
 
 /// Makes a handle for a new object.
@@ -140,8 +144,8 @@ fn create_of<K: Kind>(server: usize) -> Handle<K> {
     };
     let slot = slot_or_new(index);
     let handle = Handle::new(index, slot.handle.load(Ordering::Relaxed) as u32).of(server);
-    slot.ticket.store(0, Ordering::Relaxed);
-    slot.legacy_ticket.store(0, Ordering::Relaxed);
+    slot.sequence.store(0, Ordering::Relaxed);
+    slot.last_legacy_sequence.store(0, Ordering::Relaxed);
     slot.named.store(handle.value(), Ordering::Release);
     slot.handle.store(handle.value(), Ordering::Release);
     handle
@@ -152,34 +156,34 @@ pub fn revive<K: Kind>(handle: Handle<K>) {
     slot_or_new(handle.index()).handle.store(handle.value(), Ordering::Release);
 }
 
-/// Notes the ticket of the newest command in a stream or context; null handles have no place for it.
+/// Notes the sequence number of the newest command in a stream or context; null handles have no place for it.
 #[inline]
-pub fn set_ticket<K: Kind>(handle: Handle<K>, ticket: u64) {
+pub fn set_last_sequence<K: Kind>(handle: Handle<K>, sequence: u64) {
     if let Some(slot) = slot(handle.index())
         && !handle.is_null()
     {
-        slot.ticket.store(ticket, Ordering::Release);
+        slot.sequence.store(sequence, Ordering::Release);
     }
 }
 
-/// The ticket of the newest command in a stream or context.
+/// The sequence number of the newest command in a stream or context.
 #[inline]
-pub fn ticket<K: Kind>(handle: Handle<K>) -> u64 {
-    slot(handle.index()).map_or(0, |slot| slot.ticket.load(Ordering::Acquire))
+pub fn sequence<K: Kind>(handle: Handle<K>) -> u64 {
+    slot(handle.index()).map_or(0, |slot| slot.sequence.load(Ordering::Acquire))
 }
 
-/// Notes the ticket of the newest command in the legacy default stream of a context.
+/// Notes the sequence number of the newest command in the legacy default stream of a context.
 #[inline]
-pub fn set_legacy_ticket(context: Handle<Context>, ticket: u64) {
+pub fn set_last_legacy_sequence(context: Handle<Context>, sequence: u64) {
     if let Some(slot) = slot(context.index()) {
-        slot.legacy_ticket.store(ticket, Ordering::Release);
+        slot.last_legacy_sequence.store(sequence, Ordering::Release);
     }
 }
 
-/// The ticket of the newest command in the legacy default stream of a context.
+/// The sequence number of the newest command in the legacy default stream of a context.
 #[inline]
-pub fn legacy_ticket(context: Handle<Context>) -> u64 {
-    slot(context.index()).map_or(0, |slot| slot.legacy_ticket.load(Ordering::Acquire))
+pub fn last_legacy_sequence(context: Handle<Context>) -> u64 {
+    slot(context.index()).map_or(0, |slot| slot.last_legacy_sequence.load(Ordering::Acquire))
 }
 
 /// Whether the handle is valid.
@@ -227,65 +231,10 @@ pub fn or_drop<K: Kind, T>(handle: Handle<K>, outcome: Result<T, CUresult>) -> R
 
 /// Makes a handle with a fixed place invalid until it is revived; false when it was not valid.
 pub fn suspend<K: Kind>(handle: Handle<K>) -> bool {
-    let next = u64::from(handle.epoch().wrapping_add(1));
+    let next = u64::from(handle.generation().wrapping_add(1));
     slot(handle.index()).is_some_and(|slot| {
         slot.handle.compare_exchange(handle.value(), next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     })
-}
-
-fn refusal<K: Kind>() -> CUresult {
-    if K::TAG == Context::TAG {
-        CUresult::CUDA_ERROR_INVALID_CONTEXT
-    } else {
-        CUresult::CUDA_ERROR_INVALID_HANDLE
-    }
-}
-
-/// An object and the handle under which it is kept.
-type Entry<K, T> = (Handle<K>, Arc<T>);
-
-/// What the client keeps of objects of one sort, found by their handles.
-pub struct Registry<K, T> {
-    /// By slot.
-    entries: RwLock<rank::Registries, Vec<Option<Entry<K, T>>>>,
-}
-
-impl<K: Kind, T> Registry<K, T> {
-    /// Nothing is kept.
-    pub const fn new() -> Self {
-        Self { entries: RwLock::new(Vec::new()) }
-    }
-
-    /// Keeps `object` under `handle`.
-    pub fn insert(&self, handle: Handle<K>, object: Arc<T>) {
-        let index = handle.index() as usize;
-        let mut entries = self.entries.write();
-        if index >= entries.len() {
-            entries.resize_with(index + 1, || None);
-        }
-        entries[index] = Some((handle, object));
-    }
-
-    /// What is kept under `handle`.
-    #[inline]
-    pub fn get(&self, handle: Handle<K>) -> Result<Arc<T>, CUresult> {
-        match self.entries.read().get(handle.index() as usize) {
-            Some(Some((kept, object))) if kept.value() == handle.value() => Ok(object.clone()),
-            _ => Err(refusal::<K>()),
-        }
-    }
-
-    /// Takes out what is kept under `handle`.
-    pub fn remove(&self, handle: Handle<K>) -> Option<Arc<T>> {
-        let mut entries = self.entries.write();
-        let entry = entries.get_mut(handle.index() as usize)?;
-        entry.take_if(|(kept, _)| kept.value() == handle.value()).map(|(_, object)| object)
-    }
-
-    /// Everything that is kept and that `wanted` picks.
-    pub fn select(&self, wanted: impl Fn(&T) -> bool) -> Vec<Entry<K, T>> {
-        self.entries.read().iter().flatten().filter(|(_, object)| wanted(object)).cloned().collect()
-    }
 }
 
 #[cfg(test)]
@@ -366,18 +315,5 @@ mod tests {
         assert_eq!(given::<Context>(handle.as_raw()), Ok(handle));
         assert!(suspend(handle) && given::<Context>(handle.as_raw()).is_err());
         assert_eq!(Handle::from_raw(handle.as_raw()), handle);
-    }
-
-    #[test]
-    fn a_registry_forgets_what_is_removed_and_refuses_older_uses_of_a_slot() {
-        let registry = Registry::<Event, u32>::new();
-        let (old, new) = (Handle::new(5, 0), Handle::new(5, 1));
-        registry.insert(old, Arc::new(1));
-        assert_eq!(registry.get(old).as_deref(), Ok(&1));
-        registry.insert(new, Arc::new(2));
-        assert!(registry.get(old).is_err() && registry.remove(old).is_none());
-        assert_eq!(registry.select(|value| *value == 2).len(), 1);
-        assert_eq!(registry.remove(new).as_deref(), Some(&2));
-        assert!(registry.get(new).is_err());
     }
 }

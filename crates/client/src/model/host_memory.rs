@@ -1,7 +1,7 @@
 //! Pinned memory of the program: plain memory of its own that copies may use without staging.
 //!
 //! It lies in the host window while there is room, so that kernels can have its address; see
-//! [`crate::remote::visible`].
+//! [`crate::remote::mirrored`].
 
 use crate::locks::{RwLock, rank};
 use causeway_api::handle::{Context, Handle};
@@ -25,9 +25,9 @@ pub struct Range {
     pub id: u64,
     /// Whether the program brought the memory itself (`cuMemHostRegister`).
     pub is_registered: bool,
-    /// Whether the worker has the same memory; see [`crate::remote::visible::shared`].
+    /// Whether the worker has the same memory; see [`crate::remote::mirrored::shared`].
     pub is_shared: bool,
-    /// Whether it is a pool's, which gives it back.
+    /// Whether the memory is a pool's, which gives it back.
     pub is_pooled: bool,
 }
 

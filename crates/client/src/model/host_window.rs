@@ -3,13 +3,13 @@
 use crate::locks::{Mutex, rank};
 use crate::log::info;
 use causeway_memory::SealedMemory;
+use causeway_memory::pages::page_size;
 use core::ffi::c_void;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const PAGE: usize = 4096;
 /// Allocations of this size and more begin at a multiple of it and take multiples of it: for the sake of huge
 /// pages, and because devices map their memory so.
 pub const HUGE_PAGE: usize = 2 << 20;
@@ -22,42 +22,51 @@ pub struct Window {
     free: Mutex<rank::HostWindow, BTreeMap<usize, usize>>,
 }
 
-static HOST: Window = Window::new();
-/// For managed memory that the server has in the memory of a device: there the driver gives addresses, and
-/// memory of the host can have none of them.
-pub static MANAGED: Window = Window::new();
-/// Allocations in the window of the host.
-static USED: AtomicUsize = AtomicUsize::new(0);
+/// The windows of the process.
+struct Windows {
+    host: Window,
+    managed: Window,
+    /// Allocations in the window of the host.
+    used: AtomicUsize,
+}
+
+static WINDOWS: Windows = Windows { host: Window::new(), managed: Window::new(), used: AtomicUsize::new(0) };
+
+/// The window for managed memory that the server has in the memory of a device: there the driver gives
+/// addresses, and memory of the host can have none of them.
+pub fn managed() -> &'static Window {
+    &WINDOWS.managed
+}
 
 /// Reserves the range that a server proposes. Without it, managed memory cannot be had and pinned memory has
 /// another address on the device. Of several servers the first one's range counts; the others have none
 /// unless it is the same.
 pub fn open(place: (u64, u64)) {
-    if let Err(cause) = HOST.open(place) {
+    if let Err(cause) = WINDOWS.host.open(place) {
         info!("no addresses for memory that host and device share ({cause}): there is no managed memory");
     }
 }
 
 /// Whether the window is the one that a server proposes.
 pub fn is_open_for(place: (u64, u64)) -> bool {
-    HOST.is_open_for(place)
+    WINDOWS.host.is_open_for(place)
 }
 
 /// Whether there is a window.
 pub fn is_open() -> bool {
-    HOST.size.load(Ordering::Acquire) != 0
+    WINDOWS.host.size.load(Ordering::Acquire) != 0
 }
 
 /// Whether anything lies in the window.
 #[inline]
 pub fn is_used() -> bool {
-    USED.load(Ordering::Relaxed) != 0
+    WINDOWS.used.load(Ordering::Relaxed) != 0
 }
 
 /// Whether an address lies in the window.
 #[inline]
 pub fn contains(address: usize) -> bool {
-    HOST.contains(address)
+    WINDOWS.host.contains(address)
 }
 
 /// The bytes that an allocation takes.
@@ -68,15 +77,15 @@ pub fn length(size: usize) -> Option<usize> {
 /// New zeroed memory in the window, or that of `memory`, which has its [`length`]; nothing where it does not
 /// fit.
 pub fn allocate(size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_void> {
-    let address = HOST.allocate(size, memory)?;
-    USED.fetch_add(1, Ordering::Relaxed);
+    let address = WINDOWS.host.allocate(size, memory)?;
+    WINDOWS.used.fetch_add(1, Ordering::Relaxed);
     Some(address)
 }
 
 /// Gives memory of [`allocate`] back.
 pub fn release(address: usize, size: usize) {
-    USED.fetch_sub(1, Ordering::Relaxed);
-    HOST.release(address, size);
+    WINDOWS.used.fetch_sub(1, Ordering::Relaxed);
+    WINDOWS.host.release(address, size);
 }
 
 impl Window {
@@ -98,7 +107,7 @@ impl Window {
         Ok(())
     }
 
-    /// Whether it is the one that a server proposes.
+    /// Whether this window is the one that a server proposes.
     pub fn is_open_for(&self, (start, size): (u64, u64)) -> bool {
         let own = self.size.load(Ordering::Acquire);
         own != 0 && (start as usize, size as usize) == (self.start.load(Ordering::Relaxed), own)
@@ -142,7 +151,7 @@ impl Window {
 
 /// What the place and the length of an allocation are multiples of.
 fn unit(size: usize) -> usize {
-    if size >= HUGE_PAGE { HUGE_PAGE } else { PAGE }
+    if size >= HUGE_PAGE { HUGE_PAGE } else { page_size() }
 }
 
 /// Maps `memory`, or anonymous memory, at `start`. `placing` is `MAP_FIXED_NOREPLACE`, or `MAP_FIXED` inside
@@ -212,15 +221,15 @@ mod tests {
 
     #[test]
     fn ranges_are_taken_aligned_and_merge_again() {
-        let mut free = BTreeMap::from([(PAGE, 8 * HUGE_PAGE)]);
-        let small = take(&mut free, PAGE, PAGE).unwrap();
+        let mut free = BTreeMap::from([(page_size(), 8 * HUGE_PAGE)]);
+        let small = take(&mut free, page_size(), page_size()).unwrap();
         let large = take(&mut free, HUGE_PAGE, HUGE_PAGE).unwrap();
-        let between = take(&mut free, 3 * PAGE, PAGE).unwrap();
-        assert_eq!((small, large, between), (PAGE, HUGE_PAGE, 2 * PAGE));
-        assert_eq!(take(&mut free, 8 * HUGE_PAGE, PAGE), None);
-        for (start, length) in [(large, HUGE_PAGE), (small, PAGE), (between, 3 * PAGE)] {
+        let between = take(&mut free, 3 * page_size(), page_size()).unwrap();
+        assert_eq!((small, large, between), (page_size(), HUGE_PAGE, 2 * page_size()));
+        assert_eq!(take(&mut free, 8 * HUGE_PAGE, page_size()), None);
+        for (start, length) in [(large, HUGE_PAGE), (small, page_size()), (between, 3 * page_size())] {
             give_back(&mut free, start, length);
         }
-        assert_eq!(free, BTreeMap::from([(PAGE, 8 * HUGE_PAGE)]));
+        assert_eq!(free, BTreeMap::from([(page_size(), 8 * HUGE_PAGE)]));
     }
 }

@@ -9,11 +9,12 @@ use crate::locks::{RwLock, rank};
 use crate::log::error;
 use crate::model::address::heap::Heap;
 use crate::model::context;
+use crate::model::numbers;
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where device memory came from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +38,7 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Whether it belongs to a module or library, so that the program cannot free it.
+    /// Whether the memory belongs to a module or library, so that the program cannot free it.
     pub fn is_variable(self) -> bool {
         matches!(self, Self::Variable | Self::ManagedVariable)
     }
@@ -105,7 +106,7 @@ pub fn add(
     device: CUdevice,
     origin: Origin,
 ) -> Result<(), CUresult> {
-    insert(Piece { base, size, context, device, origin, id: next_id(), heap: None })
+    insert(Piece { base, size, context, device, origin, id: numbers::of_memory(), heap: None })
 }
 
 /// Notes a piece of memory.
@@ -130,12 +131,6 @@ pub fn insert(piece: Piece) -> Result<(), CUresult> {
     }
     pieces.insert(piece.base, piece);
     Ok(())
-}
-
-/// A number for a piece of CUDA's memory, the device's or the host's.
-pub fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The piece in which an address lies.

@@ -2,20 +2,20 @@
 
 use crate::model::host_memory;
 use causeway_api::types::{DevicePlace, Region};
-use causeway_memory::copiers;
+use causeway_memory::copy_threads;
 use causeway_pipeline::{Piece, Shape};
 
 /// One side of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// Device memory, or a part of an array.
     Device(DevicePlace),
     /// The program's memory.
     Host(HostRegion),
 }
 
-impl Place {
-    /// Whether it is the same kind of memory.
+impl Endpoint {
+    /// Whether the region is the same kind of memory.
     pub fn is_like(&self, other: &Self) -> bool {
         core::mem::discriminant(self) == core::mem::discriminant(other)
     }
@@ -150,8 +150,8 @@ impl HostRegion {
     /// Does something for each row, with several threads where there are many bytes.
     fn share_rows(&self, threads: usize, work: impl Fn(usize) + Sync) {
         let rows = self.rows();
-        let at_once = (copiers::LARGEST_PART / self.width.max(1)).max(1);
-        copiers::share(rows.div_ceil(at_once), threads, self.address, |part| {
+        let at_once = (copy_threads::LARGEST_PART / self.width.max(1)).max(1);
+        copy_threads::share(rows.div_ceil(at_once), threads, self.address, |part| {
             (part * at_once..rows.min((part + 1) * at_once)).for_each(&work);
         });
     }

@@ -39,16 +39,25 @@ pub enum Bound {
 /// By context and number.
 pub type Objects<T> = LazyLock<Mutex<rank::Textures, HashMap<(Handle<Context>, u64), T>>>;
 
-/// Texture objects.
-pub static TEXTURES: Objects<Texture> = LazyLock::new(Mutex::default);
-/// Surface objects.
-pub static SURFACES: Objects<Surface> = LazyLock::new(Mutex::default);
-/// What references are bound to, by the handle of the texture or surface reference.
-pub static BOUND: LazyLock<Mutex<rank::TextureReferences, HashMap<u64, Bound>>> =
-    LazyLock::new(Mutex::default);
+/// What the program has made to read and write arrays by.
+pub struct Textures {
+    /// Texture objects.
+    pub objects: Objects<Texture>,
+    /// Surface objects.
+    pub surfaces: Objects<Surface>,
+    /// What references are bound to, by the handle of the texture or surface reference.
+    pub bound: LazyLock<Mutex<rank::TextureReferences, HashMap<u64, Bound>>>,
+}
+
+/// Those of the process.
+pub static TEXTURES: Textures = Textures {
+    objects: LazyLock::new(Mutex::default),
+    surfaces: LazyLock::new(Mutex::default),
+    bound: LazyLock::new(Mutex::default),
+};
 
 /// Forgets the objects of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
-    TEXTURES.lock().retain(|(owner, _), _| *owner != context);
-    SURFACES.lock().retain(|(owner, _), _| *owner != context);
+    TEXTURES.objects.lock().retain(|(owner, _), _| *owner != context);
+    TEXTURES.surfaces.lock().retain(|(owner, _), _| *owner != context);
 }

@@ -6,23 +6,22 @@
 //! them.
 
 use super::uploads;
-use crate::locks::{Mutex, MutexGuard, rank};
+use crate::locks::{Monitor, Mutex, MutexGuard, rank};
 use crate::log::info;
 use crate::model::completion::{self, LOST};
 use crate::model::host_writes::{self, Key, MOST_OVERLAPPING, Store, Writes};
 use crate::model::numbers;
 use causeway_api::sys::CUresult;
-use causeway_sync::awake;
+use causeway_sync::spin;
 use core::fmt::Display;
 use core::ops::Range;
-use parking_lot::Condvar;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 /// What brings transfers; it stays for as long as the process.
 pub trait Carrier: Sync {
     /// A thread begins to wait for a transfer.
-    fn rouse(&self);
+    fn wake_receiver(&self);
     /// What has been asked for so far is to be on its way.
     fn flush(&self);
     /// The transfer with this number will not come: has it ended as one that failed, once nothing writes to
@@ -39,19 +38,18 @@ pub struct Transfer {
     /// In which flow the server sends it.
     flow: u64,
     /// Whether others had to be in place before it.
-    is_held: bool,
-    /// Whether something lay before one that is held which the program's own code has to end.
+    is_blocked: bool,
+    /// Whether something lay before one that is blocked which the program's own code has to end.
     is_behind_hazard: bool,
-    /// The ticket of its command, [`UNPOSTED`] until it has its place among the session's commands. Until
-    /// then it lies before nothing: what another thread posts meanwhile is before it, and may be what it
-    /// waits for.
-    ticket: AtomicU64,
+    /// The sequence number of its command, [`UNPOSTED`] until it has its place among the session's commands.
+    /// Until then it lies before nothing: what another thread posts meanwhile is before it, and may be what
+    /// it waits for.
+    sequence: AtomicU64,
     /// The error that the server reported for it, 0 while there is none.
     failure: AtomicU32,
-    outcome: Mutex<rank::TransferOutcome, Outcome>,
+    outcome: Monitor<rank::TransferOutcome, Outcome>,
     /// Whether there is an outcome.
     over: AtomicBool,
-    done: Condvar,
 }
 
 #[derive(Default)]
@@ -64,7 +62,7 @@ struct Outcome {
 /// Transfers by what they write to.
 pub type Table = Writes<Arc<Transfer>, Store>;
 
-/// Stands for the ticket of a command that is not posted yet.
+/// Stands for the sequence number of a command that is not posted yet.
 const UNPOSTED: u64 = u64::MAX;
 
 /// The transfers that are expected.
@@ -102,7 +100,7 @@ pub struct Expected {
     /// it.
     pub flow: u64,
     /// Whether others have to be in place before it, so that only this process may write its bytes.
-    pub is_held: bool,
+    pub is_blocked: bool,
 }
 
 /// Takes a transfer into the table that goes into memory of this library, which no copy of the program is in
@@ -133,19 +131,18 @@ pub fn enter(
         start: range.start,
         end: range.end,
         flow,
-        is_held: !before.is_empty(),
+        is_blocked: !before.is_empty(),
         is_behind_hazard,
-        ticket: AtomicU64::new(UNPOSTED),
+        sequence: AtomicU64::new(UNPOSTED),
         failure: AtomicU32::new(0),
-        outcome: Mutex::default(),
+        outcome: Monitor::default(),
         over: AtomicBool::new(false),
-        done: Condvar::new(),
     });
     let keys = before.iter().map(|before| before.key());
-    let is_held = pending.begin(range, transfer.number, transfer.clone(), keys);
+    let is_blocked = pending.begin(range, transfer.number, transfer.clone(), keys);
     drop(pending);
     TRANSFERS.count.fetch_add(1, Ordering::AcqRel);
-    Expected { transfer, flow, is_held }
+    Expected { transfer, flow, is_blocked }
 }
 
 /// Waits while a program has posted so many overlapping copies that their bytes would take too much memory
@@ -154,12 +151,12 @@ pub fn make_room() {
     loop {
         let oldest = {
             let pending = TRANSFERS.pending.lock();
-            if pending.held_bytes() < MOST_OVERLAPPING {
+            if pending.blocked_bytes() < MOST_OVERLAPPING {
                 return;
             }
-            let held = || pending.owners().filter(|transfer| transfer.is_held);
-            let ends_by_itself = held().all(|transfer| !transfer.is_behind_hazard);
-            held().min_by_key(|transfer| transfer.number).filter(|_| ends_by_itself).cloned()
+            let blocked = || pending.owners().filter(|transfer| transfer.is_blocked);
+            let ends_by_itself = blocked().all(|transfer| !transfer.is_behind_hazard);
+            blocked().min_by_key(|transfer| transfer.number).filter(|_| ends_by_itself).cloned()
         };
         let Some(oldest) = oldest else { return };
         // A lost link ends the transfer, too.
@@ -228,17 +225,17 @@ impl Transfer {
 
     /// Its command, the calling thread's newest, has its place among the session's commands.
     pub fn posted(&self) {
-        self.ticket.store(completion::of_thread(), Ordering::Release);
+        self.sequence.store(completion::of_thread(), Ordering::Release);
     }
 
-    /// The ticket of its command, larger than any other while it has none.
-    pub fn ticket(&self) -> u64 {
-        self.ticket.load(Ordering::Acquire)
+    /// The sequence number of its command, larger than any other while it has none.
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Ordering::Acquire)
     }
 
-    /// Whether it lies before what is posted from now on, and its bytes are not there yet.
+    /// Whether the transfer lies before what is posted from now on, and its bytes are not there yet.
     pub fn is_ahead(&self) -> bool {
-        self.ticket() != UNPOSTED && !self.is_done()
+        self.sequence() != UNPOSTED && !self.is_done()
     }
 
     /// Whether its bytes are there, or will never be.
@@ -250,17 +247,11 @@ impl Transfer {
     pub fn wait(&self) -> Result<(), CUresult> {
         if !self.is_done() {
             TRANSFERS.awaited.fetch_add(1, Ordering::Relaxed);
-            self.carrier.rouse();
-            awake::look(awake::while_waited_for(), || self.is_done());
+            self.carrier.wake_receiver();
+            spin::until(spin::while_waited_for(), || self.is_done());
             TRANSFERS.awaited.fetch_sub(1, Ordering::Relaxed);
         }
-        let mut outcome = self.outcome.lock();
-        loop {
-            match outcome.result {
-                Some(result) => return result,
-                None => outcome.wait(&self.done),
-            }
-        }
+        self.outcome.wait(|outcome| outcome.result)
     }
 
     /// Calls `call` when it is done, on a thread that must not be held up.
@@ -278,7 +269,7 @@ impl Transfer {
         (Key { start: self.start, number: self.number }, self.end - self.start)
     }
 
-    /// Whether it writes to any of `range`.
+    /// Whether the transfer writes to any of `range`.
     pub fn overlaps(&self, range: &Range<usize>) -> bool {
         self.start < range.end && range.start < self.end
     }
@@ -311,16 +302,15 @@ impl Transfer {
     }
 
     fn finish(&self, result: Result<(), CUresult>) {
-        let then = {
-            let mut outcome = self.outcome.lock();
+        let then = self.outcome.change(|outcome| {
             if outcome.result.is_some() {
-                return;
+                return None;
             }
             outcome.result = Some(result);
             self.over.store(true, Ordering::Release);
-            core::mem::take(&mut outcome.then)
-        };
-        self.done.notify_all();
+            Some(core::mem::take(&mut outcome.then))
+        });
+        let Some(then) = then else { return };
         let (key, length) = self.key();
         let next = TRANSFERS.pending.lock().finish(key, length);
         TRANSFERS.count.fetch_sub(1, Ordering::AcqRel);

@@ -1,7 +1,6 @@
-//! Memory of the program that the link's threads still read, for copies that were put in line.
+//! Memory of the program that the link's threads still read, for copies that were queued.
 
-use crate::locks::{Mutex, rank};
-use parking_lot::Condvar;
+use crate::locks::{Monitor, rank};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,22 +10,16 @@ type Ranges = HashMap<u64, (usize, usize)>;
 
 /// Memory that is being read for copies.
 struct Uploads {
-    /// By number.
-    ranges: LazyLock<Mutex<rank::Uploads, Ranges>>,
-    /// One has ended.
-    changed: Condvar,
+    /// By number; their ends are waited for.
+    ranges: LazyLock<Monitor<rank::Uploads, Ranges>>,
     /// The next number.
     next: AtomicU64,
     /// The bytes of all, so that the common case of none costs one load.
     bytes: AtomicUsize,
 }
 
-static UPLOADS: Uploads = Uploads {
-    ranges: LazyLock::new(Mutex::default),
-    changed: Condvar::new(),
-    next: AtomicU64::new(0),
-    bytes: AtomicUsize::new(0),
-};
+static UPLOADS: Uploads =
+    Uploads { ranges: LazyLock::new(Monitor::default), next: AtomicU64::new(0), bytes: AtomicUsize::new(0) };
 
 /// A range that is being read, as long as this lives.
 pub struct Reading(u64);
@@ -43,10 +36,9 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        if let Some((start, end)) = UPLOADS.ranges.lock().remove(&self.0) {
+        if let Some((start, end)) = UPLOADS.ranges.change(|ranges| ranges.remove(&self.0)) {
             UPLOADS.bytes.fetch_sub(end - start, Ordering::AcqRel);
         }
-        UPLOADS.changed.notify_all();
     }
 }
 
@@ -60,10 +52,10 @@ pub fn wait_for_range(start: usize, end: usize) {
     if bytes() == 0 {
         return;
     }
-    let mut ranges = UPLOADS.ranges.lock();
-    while ranges.values().any(|range| range.0 < end && start < range.1) {
-        ranges.wait(&UPLOADS.changed);
-    }
+    UPLOADS.ranges.wait(|ranges| {
+        let is_read = ranges.values().any(|range| range.0 < end && start < range.1);
+        (!is_read).then_some(())
+    });
 }
 
 #[cfg(test)]

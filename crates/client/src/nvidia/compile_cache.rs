@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use blake3::{Hash, Hasher};
 
-use crate::kept;
+use crate::disk_cache;
 
 /// The longest result that is kept.
 const LONGEST: usize = 64 << 20;
@@ -84,7 +84,7 @@ impl Key {
 /// Where results are kept, if they are.
 pub fn folder() -> Option<PathBuf> {
     let is_disabled = PROCESS.text(&CUDA_CACHE_DISABLE).as_deref() == Some("1");
-    if is_disabled { None } else { kept::folder("compiled") }
+    if is_disabled { None } else { disk_cache::folder("compiled") }
 }
 
 /// The result with this name, if it is kept.
@@ -111,8 +111,8 @@ pub fn keep(folder: &Path, key: &Key, result: &[u8]) -> io::Result<()> {
     if result.len() > LONGEST {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
-    kept::make(folder)?;
-    kept::make_room(folder, MOST_FILES, MOST_BYTES);
+    disk_cache::make(folder)?;
+    disk_cache::make_room(folder, MOST_FILES, MOST_BYTES);
     // Under a name of its own until it is whole: other processes look for it at any time.
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let draft = folder.join(format!("{}-{number}.new", std::process::id()));

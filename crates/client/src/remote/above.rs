@@ -11,6 +11,9 @@ pub trait Above: Sync {
     /// A server has an image that it was offered.
     fn image_known(&self, number: u64);
 
+    /// The sessions are about to end.
+    fn ending(&self);
+
     /// Whether devices may use the memory of a pool that begins at an address.
     fn is_open(&self, base: u64) -> bool;
 }

@@ -12,7 +12,7 @@ use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_config::read::PROCESS;
 use causeway_config::table::BETWEEN_SERVERS;
 use causeway_link::TransportKind;
-use causeway_link::between::BetweenServers;
+use causeway_link::inter_server::BetweenServers;
 use std::sync::OnceLock;
 
 /// What the user lets carry copies between devices of two servers.
@@ -24,7 +24,7 @@ pub fn choice() -> BetweenServers {
 
 /// What carries copies from the devices of one server to those of another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Way {
+pub enum PeerPath {
     /// A link between their workers.
     Link(PeerLink),
     /// This process, since there is no other way.
@@ -43,19 +43,19 @@ pub struct PeerLink {
 }
 
 /// The ways, by destination and source. A link that could not be had is not tried again.
-static WAYS: Mutex<rank::PeerWays, [[Option<Way>; MOST_SERVERS]; MOST_SERVERS]> =
+static PATHS: Mutex<rank::PeerPaths, [[Option<PeerPath>; MOST_SERVERS]; MOST_SERVERS]> =
     Mutex::new([[None; MOST_SERVERS]; MOST_SERVERS]);
 
 /// The way for copies between devices of two servers, which is found when it is first needed.
 ///
 /// # Errors
 /// When one of the servers is lost.
-pub fn way(destination: usize, source: usize) -> Result<Way, CUresult> {
+pub fn path(destination: usize, source: usize) -> Result<PeerPath, CUresult> {
     if choice() == BetweenServers::Client {
-        return Ok(Way::Client);
+        return Ok(PeerPath::Client);
     }
-    let mut ways = WAYS.lock();
-    let known = &mut ways[destination][source];
+    let mut paths = PATHS.lock();
+    let known = &mut paths[destination][source];
     match known {
         Some(way) => Ok(*way),
         None => Ok(*known.insert(connect(destination, source)?)),
@@ -68,7 +68,7 @@ pub fn note(sentence: String) {
     statistics::note_between_servers(sentence);
 }
 
-fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
+fn connect(destination: usize, source: usize) -> Result<PeerPath, CUresult> {
     let Session { target, via, locality, .. } = with(source)?;
     let via = choice().link(*via);
     let ticket = call_in(Handle::null_of(source), &calls::peer_ticket {})?;
@@ -89,7 +89,7 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
             note(format!(
                 "copies from devices of server {source} to those of server {destination} go via {via}{reason}"
             ));
-            Ok(Way::Link(PeerLink { peer, ticket, via }))
+            Ok(PeerPath::Link(PeerLink { peer, ticket, via }))
         }
         None => {
             let sentence = format!(
@@ -98,7 +98,7 @@ fn connect(destination: usize, source: usize) -> Result<Way, CUresult> {
             );
             error!("{sentence}");
             statistics::note_between_servers(sentence);
-            Ok(Way::Client)
+            Ok(PeerPath::Client)
         }
     }
 }

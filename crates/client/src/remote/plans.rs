@@ -1,14 +1,12 @@
 //! Which plan does a copy of the program get?
 //!
-//! What `CAUSEWAY_PIPELINE` says comes first, then what `causeway tune` has measured for this server, then
+//! What `CAUSEWAY_PIPELINE` or a configuration file says comes first, then what `causeway tune` has measured for this server, then
 //! the built-in table; see [`causeway_pipeline`].
 
 use crate::locks::{RwLock, rank};
 use crate::log::{error, info};
-use causeway_config::read::PROCESS;
-use causeway_config::table::PIPELINE;
 use causeway_pipeline::profile::{self, Pair};
-use causeway_pipeline::{Direction, Plan, Profile, Table, TransportKind, VARIABLE, for_distance};
+use causeway_pipeline::{Direction, Plan, Profile, Table, TransportKind, for_distance};
 use std::time::Duration;
 
 /// How the copies of one session are carried.
@@ -30,14 +28,19 @@ const BUILT_IN: &str = "built-in";
 
 impl Plans {
     /// Looks for the plans for a session with a server whose first device has this UUID, over a network with
-    /// this round trip.
-    pub fn find(server: &str, device: &str, module: TransportKind, distance: Duration) -> Self {
-        let user = of_user();
+    /// this round trip. The user's own table, which comes with what says it, counts first.
+    pub fn find(
+        (user, origin): (Table, &str),
+        server: &str,
+        device: &str,
+        module: TransportKind,
+        distance: Duration,
+    ) -> Self {
         let pair = Pair::of_this_host(server, device, module);
         let profile = find(&pair);
         let mut sources = Vec::new();
         if !user.is_empty() {
-            sources.push(VARIABLE.to_owned());
+            sources.push(origin.to_owned());
         }
         sources.extend(profile.as_ref().map(|_| format!("profile {}", pair.file_name())));
         sources.push(BUILT_IN.to_owned());
@@ -66,11 +69,6 @@ impl Plans {
     pub fn source(&self) -> &str {
         &self.source
     }
-}
-
-/// The user's own table. One with a mistake has kept the session from being opened.
-pub fn of_user() -> Table {
-    Table::parse(&PROCESS.text(&PIPELINE).unwrap_or_default()).unwrap_or_default()
 }
 
 fn find(pair: &Pair) -> Option<Table> {

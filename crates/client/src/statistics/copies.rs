@@ -24,7 +24,7 @@ pub enum By {
 
 /// What carried a copy between devices of two servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Between {
+pub enum InterServerPath {
     /// The destination's device itself.
     Device,
     /// A link between their workers.
@@ -33,7 +33,7 @@ pub enum Between {
     Client,
 }
 
-impl Between {
+impl InterServerPath {
     /// How many there are.
     const COUNT: usize = 2 + TransportKind::ALL.len();
 
@@ -80,14 +80,14 @@ struct Counts {
     carried: [[Count; 3]; 2],
     /// Those from or into memory that is not pinned, by direction.
     pageable: [Count; 2],
-    /// Those between devices of two servers, in the order of [`Between::all`].
-    between: [Count; Between::COUNT],
+    /// Those between devices of two servers, in the order of [`InterServerPath::all`].
+    between: [Count; InterServerPath::COUNT],
 }
 
 static COPIES: Counts = Counts {
     carried: [const { [const { Count::zero() }; 3] }; 2],
     pageable: [const { Count::zero() }; 2],
-    between: [const { Count::zero() }; Between::COUNT],
+    between: [const { Count::zero() }; InterServerPath::COUNT],
 };
 
 /// Counts a copy, if anybody wants to know.
@@ -102,8 +102,8 @@ pub fn count(direction: Direction, by: By, host: &HostRegion) {
 }
 
 /// Counts a copy between devices of two servers, if anybody wants to know.
-pub fn count_between(between: Between, bytes: u64) {
-    let place = Between::all().position(|known| known == between);
+pub fn count_inter_server(between: InterServerPath, bytes: u64) {
+    let place = InterServerPath::all().position(|known| known == between);
     if let Some(place) = place.filter(|_| is_wanted()) {
         COPIES.between[place].add(bytes as usize);
     }
@@ -182,7 +182,7 @@ pub fn report(via: TransportKind, link: &Counters) -> Copies {
             link.direct_bytes_received,
             link.registered_bytes_received,
         ),
-        between_servers: Between::all()
+        between_servers: InterServerPath::all()
             .zip(&COPIES.between)
             .map(|(between, count)| (between.name(), count.now()))
             .collect(),

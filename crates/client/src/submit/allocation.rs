@@ -2,6 +2,7 @@
 
 use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};
+use crate::model::numbers;
 use crate::remote::session;
 use crate::submit::blocks;
 use crate::submit::ipc;
@@ -21,7 +22,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
             Err(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {}
             Err(error) => return Err(error),
             Ok(base) => {
-                let id = memory::next_id();
+                let id = numbers::of_memory();
                 let (size, heap) = (size as u64, Some(heap));
                 memory::insert(Piece {
                     base,

@@ -1,9 +1,10 @@
 //! What the room below hears of this one: see [`Above`].
 
 use crate::remote::above::Above;
-use crate::remote::image::offers;
-use crate::submit::callbacks;
+use crate::remote::image::pending_images;
 use crate::submit::pool::ranges;
+use crate::submit::{callbacks, device_times};
+use crate::trace;
 
 /// This room, as seen from below.
 pub struct Submit;
@@ -14,11 +15,17 @@ impl Above for Submit {
     }
 
     fn image_wanted(&self, server: usize, number: u64) {
-        offers::wanted(server, number);
+        pending_images::wanted(server, number);
     }
 
     fn image_known(&self, number: u64) {
-        offers::known(number);
+        pending_images::known(number);
+    }
+
+    fn ending(&self) {
+        if trace::is_on() {
+            device_times::gather();
+        }
     }
 
     fn is_open(&self, base: u64) -> bool {

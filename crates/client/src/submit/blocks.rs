@@ -2,13 +2,13 @@
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
-use crate::model::address::arena::UNIT;
+use crate::model::address::free_ranges::UNIT;
 use crate::model::address::heap::{Block, BlockSource, Heap, of_device};
 use crate::model::address::window::{self, Window};
 use crate::model::stream::StreamState;
 use crate::model::{context, device, handles, memory};
 use crate::remote::session;
-use crate::submit::{loans, send};
+use crate::submit::{ipc_imports, send};
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{
@@ -207,7 +207,7 @@ impl BlockSource for Servers {
         let Ok(nowhere) = device::without_context(device) else { return };
         for (base, Block { handle, size, token }) in blocks {
             handles::drop_handle(handle);
-            loans::end(handle);
+            ipc_imports::end(handle);
             if let Some(token) = token {
                 // As below: an error means that the session is lost.
                 let _ = send::post_in(nowhere, &calls::export_withdraw { token });

@@ -7,14 +7,14 @@
 use crate::arguments::Address;
 use crate::locks::{Mutex, rank};
 use crate::log::error;
-use crate::model::context::Ahead;
+use crate::model::context::PendingWrites;
 use crate::model::stream::StreamState;
+use crate::remote::mirrored;
 use crate::remote::session;
-use crate::remote::visible;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::{CUresult, CUstream};
-use causeway_link::Carriage;
+use causeway_link::TransferOptions;
 use causeway_sync::{delays, threads};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{ClientMessage, HOST_DONE_TRANSFER};
@@ -33,7 +33,7 @@ pub enum Task {
         /// What it gets.
         data: Address,
         /// What lies ahead in the stream, whose bytes the function may read.
-        after: Ahead,
+        after: PendingWrites,
     },
     /// Run the function of `cuStreamAddCallback`.
     Callback {
@@ -44,14 +44,14 @@ pub enum Task {
         /// What it gets.
         data: Address,
         /// What lies ahead in the stream, whose bytes the function may read.
-        after: Ahead,
+        after: PendingWrites,
     },
     /// Do something of our own, in order with the program's functions.
     Then {
         /// Does it.
         run: Box<dyn FnOnce() + Send>,
         /// What lies ahead in the stream, whose bytes may be needed.
-        after: Ahead,
+        after: PendingWrites,
     },
     /// Nothing: the stream waits for something that is not here, and [`let_go`] ends that.
     Hold,
@@ -62,7 +62,7 @@ pub enum Task {
         run: Box<dyn FnOnce() + Send>,
         /// What lies ahead in the stream, whose bytes may be what is to be read, or belong where is to be
         /// written.
-        after: Ahead,
+        after: PendingWrites,
     },
 }
 
@@ -122,17 +122,17 @@ pub fn hold(stream: &StreamState) -> Result<u64, CUresult> {
 pub fn let_go(server: usize, token: u64) {
     static DONE: u8 = 0;
     let Ok(session) = session::with(server) else { return };
-    let (transfer, carriage) = (HOST_DONE_TRANSFER | token, Carriage::default());
+    let (transfer, options) = (HOST_DONE_TRANSFER | token, TransferOptions::default());
     // SAFETY: a static is readable for ever. An error means a lost link, which has been reported.
-    let _ = unsafe { session.link().post_transfer(transfer, &raw const DONE, 1, carriage, ()) };
+    let _ = unsafe { session.link().post_transfer(transfer, &raw const DONE, 1, options, ()) };
 }
 
 /// The same, once the bytes of copies before it are there and what kernels of another server have written to
 /// the program's memory has come. So the stream finds it. Never blocks.
-pub fn let_go_behind(server: usize, token: u64, after: Ahead, other: usize) {
+pub fn let_go_behind(server: usize, token: u64, after: PendingWrites, other: usize) {
     let run = Box::new(move || {
         // An error means a lost link, which has been reported.
-        let _ = visible::fetch(other);
+        let _ = mirrored::fetch(other);
     });
     if CALLBACKS
         .accesses
@@ -149,7 +149,7 @@ pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
         && CALLBACKS
             .functions
             .send(ReadyTask {
-                task: Task::Function { function, data, after: Ahead::default() },
+                task: Task::Function { function, data, after: PendingWrites::default() },
                 waiting: None,
             })
             .is_err()
@@ -195,9 +195,9 @@ fn start(name: &'static str) -> Sender<ReadyTask> {
 /// lost it.
 fn say_done(server: usize, token: u64) {
     let Ok(session) = session::with(server) else { return };
-    if visible::is_any() {
+    if mirrored::is_any() {
         // What comes next in the stream finds what the program's code has written: this stays behind that.
-        let _ = visible::send(server);
+        let _ = mirrored::send(server);
         let _ = session.link().send(|out| ClientMessage::HostDone { token }.encode(out));
     } else {
         let _ = session.link().send_transfer(HOST_DONE_TRANSFER | token, &[0]);
@@ -214,7 +214,7 @@ fn run(task: Task, server: Option<usize>) {
     };
     // An error is reported by the stream; the program's code runs all the same, as the stream has come this
     // far.
-    let _ = after.wait().and_then(|()| server.map_or(Ok(()), visible::fetch));
+    let _ = after.wait().and_then(|()| server.map_or(Ok(()), mirrored::fetch));
     match task {
         // SAFETY: the program gave function and argument to be called once on a thread of the driver.
         Task::Function { function, data, .. } => unsafe { function(data.0) },

@@ -7,15 +7,15 @@ use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
 use crate::model::completion;
 use crate::model::context;
-use crate::model::context::Ahead;
+use crate::model::context::PendingWrites;
 use crate::model::exchange::{self, Kind};
+use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::model::handles::{self, Registry};
 use crate::model::numbers;
 use crate::model::stream::StreamState;
 use crate::model::transfers;
+use crate::remote::mirrored;
 use crate::remote::session;
-use crate::remote::visible;
 use crate::submit::callbacks;
 use crate::submit::capture;
 use crate::submit::send;
@@ -45,10 +45,10 @@ pub struct EventState {
 
 #[derive(Clone)]
 struct Record {
-    ahead: Ahead,
-    /// The stream, and the ticket of the record in it.
+    pending: PendingWrites,
+    /// The stream, and the sequence number of the record in it.
     stream: Arc<StreamState>,
-    ticket: u64,
+    sequence: u64,
     /// The capture in which it was recorded, 0 when there was none.
     capture: u64,
 }
@@ -56,12 +56,14 @@ struct Record {
 impl Record {
     /// A record that the calling thread's newest command has put into a stream.
     fn at_end_of(stream: &Arc<StreamState>) -> Self {
-        let (ahead, stream) = (stream.ahead(), stream.clone());
-        Self { ahead, stream, ticket: completion::of_thread(), capture: 0 }
+        let (pending, stream) = (stream.pending_writes(), stream.clone());
+        Self { pending, stream, sequence: completion::of_thread(), capture: 0 }
     }
 }
 
-static EVENTS: Registry<Event, EventState> = Registry::new();
+impl handles::Object for EventState {
+    type Kind = Event;
+}
 
 /// Creates an event in the current context.
 pub fn create(flags: u32) -> Result<Handle<Event>, CUresult> {
@@ -90,7 +92,7 @@ fn insert(handle: Handle<Event>, context: Handle<Context>, flags: u32, is_shared
         record: Mutex::new(None),
         is_shared: AtomicBool::new(is_shared),
     };
-    EVENTS.insert(handle, Arc::new(state));
+    handles::keep(handle, Arc::new(state));
 }
 
 /// Opens an event of another process, by a handle that [`EventState::export`] gave there.
@@ -109,7 +111,7 @@ pub fn import(shared: &[c_char; 64]) -> Result<Handle<Event>, CUresult> {
 
 /// The event that the program passed.
 pub fn given(raw: CUevent) -> Result<Arc<EventState>, CUresult> {
-    EVENTS.get(Handle::from_raw(raw))
+    handles::kept::<EventState>(Handle::from_raw(raw))
 }
 
 /// The handle of an event that the program passed, for a command that names it.
@@ -121,7 +123,8 @@ pub fn named(raw: CUevent) -> Result<Handle<Event>, CUresult> {
 
 /// Destroys an event; a record that is not done yet completes all the same.
 pub fn destroy(raw: CUevent) -> Result<(), CUresult> {
-    let event = EVENTS.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let event =
+        handles::forget::<EventState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(event.handle);
     if !event.is_made.load(Ordering::Acquire) {
         return Ok(());
@@ -131,8 +134,8 @@ pub fn destroy(raw: CUevent) -> Result<(), CUresult> {
 
 /// Forgets the events of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
-    for (handle, _) in EVENTS.select(|event| event.context == context) {
-        EVENTS.remove(handle);
+    for (handle, _) in handles::select::<EventState>(|event| event.context == context) {
+        handles::forget::<EventState>(handle);
         handles::drop_handle(handle);
     }
 }
@@ -166,8 +169,8 @@ impl EventState {
             let mut record = self.record.lock();
             capture::record(stream, self.handle, is_external)?;
             if !is_external {
-                let (ahead, stream) = (Ahead::default(), stream.clone());
-                *record = Some(Record { ahead, stream, ticket: 0, capture });
+                let (pending, stream) = (PendingWrites::default(), stream.clone());
+                *record = Some(Record { pending, stream, sequence: 0, capture });
             }
             return Ok(());
         }
@@ -222,18 +225,18 @@ impl EventState {
             self.make()?;
             return capture::wait_outside(stream, self.handle, is_external);
         }
-        let ahead = match record {
-            Some(record) => record.ahead,
-            None if self.is_shared() => Ahead::default(),
+        let pending = match record {
+            Some(record) => record.pending,
+            None if self.is_shared() => PendingWrites::default(),
             None => return Ok(()),
         };
         if stream.context.server() == self.context.server() {
             let request = calls::stream_wait_event { stream: stream.handle, event: self.handle, flags };
             send::post_in(stream.context, &request)?;
         } else {
-            wait_elsewhere(stream, self.context, self.handle, &ahead)?;
+            wait_elsewhere(stream, self.context, self.handle, &pending)?;
         }
-        stream.inherit(&ahead);
+        stream.inherit(&pending);
         Ok(())
     }
 
@@ -241,17 +244,17 @@ impl EventState {
     pub fn synchronize(&self) -> Result<(), CUresult> {
         if self.is_shared() {
             send::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
-            return self.record.lock().clone().map_or(Ok(()), |record| record.ahead.wait());
+            return self.record.lock().clone().map_or(Ok(()), |record| record.pending.wait());
         }
         let Some(record) = self.record_outside()? else { return Ok(()) };
-        if record.stream.has_done(record.ticket) {
+        if record.stream.has_done(record.sequence) {
             session::of(self.context)?.faults().take()?;
         } else {
             send::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
-            record.stream.reach(record.ticket);
+            record.stream.reach(record.sequence);
         }
-        record.ahead.wait()?;
-        record.stream.fetch(record.ticket)
+        record.pending.wait()?;
+        record.stream.fetch(record.sequence)
     }
 
     /// Whether the last record is done and all bytes before it are there; "not ready" is an error.
@@ -262,17 +265,17 @@ impl EventState {
             return if is_pending { Err(CUresult::CUDA_ERROR_NOT_READY) } else { Ok(()) };
         }
         let Some(record) = self.record_outside()? else { return Ok(()) };
-        if record.stream.has_published(record.ticket) {
+        if record.stream.has_published(record.sequence) {
             return self.synchronize();
         }
-        record.stream.require_done(record.ticket, |token| {
+        record.stream.require_done(record.sequence, |token| {
             send::call_in(self.context, &calls::event_query { event: self.handle, token })
         })?;
-        if !record.ahead.is_done() {
+        if !record.pending.is_done() {
             return Err(CUresult::CUDA_ERROR_NOT_READY);
         }
-        record.ahead.wait()?;
-        record.stream.fetch(record.ticket)
+        record.pending.wait()?;
+        record.stream.fetch(record.sequence)
     }
 
     /// The time from this event to `end` in milliseconds.
@@ -282,7 +285,7 @@ impl EventState {
             match event.record.lock().clone() {
                 Some(record) if record.capture != 0 => return Err(captured_event(&record)),
                 Some(record) if timed => {
-                    if !record.ahead.is_done() {
+                    if !record.pending.is_done() {
                         return Err(CUresult::CUDA_ERROR_NOT_READY);
                     }
                 }
@@ -326,14 +329,14 @@ pub fn join(stream: &StreamState, other: &StreamState) -> Result<(), CUresult> {
     let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING.0;
     send::post_in(other.context, &calls::event_create { event, flags })?;
     send::post_in(other.context, &calls::event_record { event, stream: other.handle, flags: 0 })?;
-    let ahead = other.ahead();
+    let pending = other.pending_writes();
     if stream.context.server() == other.context.server() {
         let request = calls::stream_wait_event { stream: stream.handle, event, flags: 0 };
         send::post_in(stream.context, &request)?;
     } else {
-        wait_elsewhere(stream, other.context, event, &ahead)?;
+        wait_elsewhere(stream, other.context, event, &pending)?;
     }
-    stream.inherit(&ahead);
+    stream.inherit(&pending);
     handles::drop_handle(event);
     send::post_in(other.context, &calls::event_destroy { event })
 }
@@ -345,17 +348,17 @@ fn wait_elsewhere(
     stream: &StreamState,
     context: Handle<Context>,
     event: Handle<Event>,
-    ahead: &Ahead,
+    pending: &PendingWrites,
 ) -> Result<(), CUresult> {
     let token = callbacks::hold(stream)?;
     // The other server's device may write to the program's memory before the event.
     stream.add_hazard();
-    let (server, other, ahead) = (stream.context.server(), context.server(), ahead.clone());
+    let (server, other, pending) = (stream.context.server(), context.server(), pending.clone());
     watches::when_recorded(context, event, move || {
-        if visible::is_any() {
-            callbacks::let_go_behind(server, token, ahead, other);
+        if mirrored::is_any() {
+            callbacks::let_go_behind(server, token, pending, other);
         } else {
-            transfers::when_done(&ahead.transfers, move || callbacks::let_go(server, token));
+            transfers::when_done(&pending.transfers, move || callbacks::let_go(server, token));
         }
     })
     .inspect_err(|_| callbacks::let_go(server, token))

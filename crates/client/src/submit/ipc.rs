@@ -8,6 +8,7 @@ use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::exchange::{self, Kind};
 use crate::model::memory::{self, Origin, Piece};
+use crate::model::numbers;
 use crate::model::stream::StreamState;
 use crate::model::{context, device, handles};
 use crate::submit::address_window;
@@ -54,7 +55,7 @@ impl Imported {
 struct Imports {
     imported: LazyLock<Mutex<rank::Imported, HashMap<ExportToken, Imported>>>,
     /// Pieces that were freed in a stream and are closed when it has got there.
-    closing: Mutex<rank::ClosingImports, Vec<(CUdeviceptr, heap::Stamp)>>,
+    closing: Mutex<rank::ClosingImports, Vec<(CUdeviceptr, heap::ReusePoint)>>,
 }
 
 static IMPORTS: Imports =
@@ -110,7 +111,7 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
                 context: context.handle,
                 device: context.device,
                 origin,
-                id: memory::next_id(),
+                id: numbers::of_memory(),
                 heap: None,
             })?;
             place.insert(OpenPiece { size, times: 1 });
@@ -164,14 +165,17 @@ pub fn close(address: CUdeviceptr, origin: Origin) -> Result<(), CUresult> {
 
 /// Closes a piece when a stream gets here.
 pub fn close_in(address: CUdeviceptr, stream: &Arc<StreamState>) {
-    IMPORTS.closing.lock().push((address, heap::stamp(stream)));
+    IMPORTS.closing.lock().push((address, heap::reuse_point(stream)));
     sweep();
 }
 
 /// Closes what streams have passed.
 fn sweep() {
-    let past: Vec<_> =
-        IMPORTS.closing.lock().extract_if(.., |(_, stamp)| stamp.stream.has_done(stamp.ticket)).collect();
+    let past: Vec<_> = IMPORTS
+        .closing
+        .lock()
+        .extract_if(.., |(_, reuse_point)| reuse_point.stream.has_done(reuse_point.sequence))
+        .collect();
     for (address, _) in past {
         // Its address was checked when it was freed.
         let _ = drop_piece(address);

@@ -3,10 +3,11 @@
 use crate::arguments::list;
 use crate::log::refuse_use;
 use crate::model::context;
+use crate::remote::mirrored;
 use crate::remote::session;
-use crate::remote::visible;
 use crate::statistics;
 use crate::submit::capture;
+use crate::submit::device_times;
 use crate::submit::module::{self, FunctionState};
 use crate::submit::send;
 use crate::submit::streams;
@@ -51,8 +52,9 @@ pub unsafe fn launch(
     let stream = streams::given(stream.0, stream.1)?;
     capture::spoil_with(stream, check(&shape, &state))?;
     let send = |params: &[u8]| {
-        visible::note_parameters(params)?;
+        mirrored::note_parameters(params)?;
         statistics::note_launch();
+        device_times::name(&state.info.name);
         send::post(&calls::launch { function: handle, shape, stream, attributes, params })?;
         if session::current()?.launches_wait { wait(stream) } else { Ok(()) }
     };

@@ -2,9 +2,9 @@
 
 use crate::locks::{Mutex, rank};
 use crate::model::context;
+use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::model::handles::{self, Registry};
-use crate::remote::image::offers::send_along;
+use crate::remote::image::pending_images::send_along;
 use crate::remote::session;
 use crate::submit::jit::Jit;
 use crate::submit::send;
@@ -25,7 +25,9 @@ struct State {
     result: Mutex<rank::LinkerResult, Option<Box<[u8]>>>,
 }
 
-static LINKERS: Registry<LinkState, State> = Registry::new();
+impl handles::Object for State {
+    type Kind = LinkState;
+}
 
 /// Makes a linker in the current context.
 pub fn create(jit: Jit) -> Result<CUlinkState, CUresult> {
@@ -33,7 +35,7 @@ pub fn create(jit: Jit) -> Result<CUlinkState, CUresult> {
     let state = handles::create::<LinkState>();
     send::call_in(context, &calls::link_create { state, options: jit.options.clone() })?;
     let kept = State { handle: state, context, jit: Mutex::new(jit), result: Mutex::new(None) };
-    LINKERS.insert(state, Arc::new(kept));
+    handles::keep(state, Arc::new(kept));
     Ok(state.as_raw())
 }
 
@@ -45,7 +47,7 @@ pub fn add(
     jit: &Jit,
     bytes: &[u8],
 ) -> Result<(), CUresult> {
-    let state = LINKERS.get(Handle::from_raw(raw))?;
+    let state = handles::kept::<State>(Handle::from_raw(raw))?;
     if jit.options.report != 0 || jit.options.values.iter().any(|(option, _)| is_of_linker(*option)) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -62,7 +64,7 @@ fn is_of_linker(option: u32) -> bool {
 
 /// Links everything; address and size of the result, which lives as long as the linker.
 pub fn complete(raw: CUlinkState) -> Result<(*const u8, usize), CUresult> {
-    let state = LINKERS.get(Handle::from_raw(raw))?;
+    let state = handles::kept::<State>(Handle::from_raw(raw))?;
     let mut result = state.result.lock();
     if let Some(image) = result.as_ref() {
         return Ok((image.as_ptr(), image.len()));
@@ -86,7 +88,7 @@ pub fn complete(raw: CUlinkState) -> Result<(*const u8, usize), CUresult> {
 
 /// Destroys a linker and its result.
 pub fn destroy(raw: CUlinkState) -> Result<(), CUresult> {
-    let state = LINKERS.remove(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let state = handles::forget::<State>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(state.handle);
     send::post_in(state.context, &calls::link_destroy { state: state.handle })
 }

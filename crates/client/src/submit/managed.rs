@@ -4,8 +4,8 @@ use crate::log::info;
 use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::{advice, host_window};
+use crate::remote::mirrored::regions;
 use crate::remote::session;
-use crate::remote::visible::regions;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUresult};
 
@@ -32,15 +32,15 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
 pub fn make(context: Handle<Context>, size: usize) -> Result<CUdeviceptr, CUresult> {
     let managed_window = session::of(context)?.snapshot.managed_window;
     if size >= host_window::HUGE_PAGE
-        && host_window::MANAGED.is_open_for(managed_window)
-        && let Some(address) = host_window::MANAGED.allocate(size, None)
+        && host_window::managed().is_open_for(managed_window)
+        && let Some(address) = host_window::managed().allocate(size, None)
     {
         let address = address as usize;
         match regions::create(context, address, size, address as CUdeviceptr, true) {
             Ok(device) => return Ok(device),
             Err(status) => {
                 info!("{size} bytes of managed memory are the host's, not the device's ({status:?})");
-                host_window::MANAGED.release(address, size);
+                host_window::managed().release(address, size);
             }
         }
     }
@@ -53,8 +53,8 @@ pub fn make(context: Handle<Context>, size: usize) -> Result<CUdeviceptr, CUresu
 pub fn unmake(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
     advice::forget(base..base + size);
     let freed = regions::forget(base as usize);
-    if host_window::MANAGED.contains(base as usize) {
-        host_window::MANAGED.release(base as usize, size as usize);
+    if host_window::managed().contains(base as usize) {
+        host_window::managed().release(base as usize, size as usize);
     } else {
         host_window::release(base as usize, size as usize);
     }

@@ -6,39 +6,40 @@
 //! | [`send`] | How does a command get on its way? |
 //! | [`below`] | What does the room below hear of this one? |
 //! | [`capture`] | Which streams are being captured, and how does their work become nodes of a graph? |
-//! | [`copy`], [`dedup`] | How do bytes move? |
+//! | [`copy`], [`content_upload`] | How do bytes move? |
 //! | [`launch`] | What does a kernel get? |
 //! | [`callbacks`], [`task`] | What happens here when a stream reaches a point, and how does it get into the stream? |
-//! | [`answers`] | Which answers hold for ever? |
+//! | [`result_cache`] | Which answers hold for ever? |
 //! | [`watches`] | How is the end of work learned of, and who gets what kernels wrote? |
 //! | [`context`], [`streams`], [`event`] | How do contexts, streams and events begin, end and get waited for? |
 //! | [`graph`] | How is a graph instantiated and launched? |
 //! | [`allocation`], [`blocks`], [`address_window`], [`array_parts`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
-//! | [`ipc`], [`loans`] | How do other processes and other servers get it? |
+//! | [`ipc`], [`ipc_imports`] | How do other processes and other servers get it? |
 //! | [`module`], [`jit`], [`linker`] | How does code get to the server? |
 
 pub mod address_window;
 pub mod allocation;
-pub mod answers;
 pub mod array_parts;
 pub mod below;
 pub mod blocks;
 pub mod callbacks;
 pub mod capture;
+pub mod content_upload;
 pub mod context;
 pub mod copy;
-pub mod dedup;
+pub mod device_times;
 pub mod event;
 pub mod graph;
 pub mod ipc;
+pub mod ipc_imports;
 pub mod jit;
 pub mod launch;
 pub mod linker;
-pub mod loans;
 pub mod managed;
 pub mod module;
 pub mod pinned;
 pub mod pool;
+pub mod result_cache;
 pub mod send;
 pub mod streams;
 pub mod task;

@@ -3,21 +3,19 @@
 use crate::model::context;
 use crate::model::host_memory::{self, Range};
 use crate::model::host_window;
-use crate::model::memory;
+use crate::model::numbers;
 use crate::model::transfers;
+use crate::remote::mirrored;
 use crate::remote::registered;
-use crate::remote::visible;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
-use causeway_memory::pages::{self, Access};
+use causeway_memory::pages::{self, Access, page_size};
 use core::ffi::c_void;
-
-const PAGE: usize = 4096;
 
 /// Allocates memory for `cuMemHostAlloc`: page-aligned and zeroed.
 pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
     let context = context::current()?;
-    let mapped = size.checked_next_multiple_of(PAGE).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let mapped = size.checked_next_multiple_of(page_size()).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -25,7 +23,7 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
         Some(made) => made,
         None => (map(mapped)?, false),
     };
-    let (base, id) = (address as usize, memory::next_id());
+    let (base, id) = (address as usize, numbers::of_memory());
     let (is_registered, is_pooled) = (false, false);
     host_memory::note(Range {
         base,
@@ -43,7 +41,7 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
 
 /// New zeroed memory in the host window, and whether the worker has the same; nothing where there is no room.
 pub fn make(context: Handle<Context>, size: usize) -> Option<(*mut c_void, bool)> {
-    match visible::shared::allocate(context, size) {
+    match mirrored::shared::allocate(context, size) {
         Some(address) => Some((address, true)),
         None => Some((host_window::allocate(size, None)?, false)),
     }
@@ -53,7 +51,7 @@ pub fn make(context: Handle<Context>, size: usize) -> Option<(*mut c_void, bool)
 /// is idle. `is_shared` says that the worker has it, too.
 pub fn unmake(base: usize, size: usize, context: Handle<Context>, is_shared: bool) -> Result<(), CUresult> {
     transfers::wait_for_range(base, base + size);
-    let forgotten = if is_shared { visible::shared::forget(context, base) } else { visible::forget(base) };
+    let forgotten = if is_shared { mirrored::shared::forget(context, base) } else { mirrored::forget(base) };
     host_window::release(base, size);
     forgotten
 }
@@ -81,13 +79,13 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
     transfers::wait_for_range(base, base + range.size);
     registered::forget(&range);
     let forgotten =
-        if range.is_shared { visible::shared::forget(range.context, base) } else { visible::forget(base) };
+        if range.is_shared { mirrored::shared::forget(range.context, base) } else { mirrored::forget(base) };
     if host_window::contains(base) {
         host_window::release(base, range.size);
     } else {
         // SAFETY: mapped by `allocate` with this size and taken out of the table, so it is unmapped once;
         // that nobody uses it any more is the program's promise.
-        unsafe { libc::munmap(address, range.size.next_multiple_of(PAGE)) };
+        unsafe { libc::munmap(address, range.size.next_multiple_of(page_size())) };
     }
     forgotten
 }
@@ -99,7 +97,7 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     if base == 0 || size == 0 || base.checked_add(size).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let id = memory::next_id();
+    let id = numbers::of_memory();
     let (is_registered, is_shared, is_pooled) = (true, false, false);
     let range = Range { base, size, room: size, flags, context, id, is_registered, is_shared, is_pooled };
     host_memory::note_registered(range)?;
@@ -115,7 +113,7 @@ pub fn unregister(address: *mut c_void) -> Result<(), CUresult> {
     let range = host_memory::take(base, true).ok_or(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)?;
     transfers::wait_for_range(base, base + range.size);
     registered::forget(&range);
-    visible::forget(base)
+    mirrored::forget(base)
 }
 
 #[cfg(test)]

@@ -5,287 +5,34 @@
 //! addresses, pools are the server's. Memory that the program reaches, too, is made of ranges of the host
 //! window.
 
+pub mod defaults;
+mod lifetime;
 pub mod places;
 pub mod ranges;
+mod state;
 
-use crate::locks::{Mutex, RwLock, rank};
 use crate::log::info;
-use crate::log::refuse_use;
-use crate::model::address::heap::{self, Heap, Stamp};
-use crate::model::address::window;
-use crate::model::handles::RawHandle as _;
-use crate::model::handles::{self, Registry};
+use crate::model::address::heap::{self, Heap, ReusePoint};
+use crate::model::context;
+use crate::model::handles;
 use crate::model::memory::{self, Origin, Piece};
+use crate::model::numbers;
 use crate::model::stream::StreamState;
-use crate::model::{context, device};
 use crate::remote::session;
-use crate::submit::blocks;
-use crate::submit::ipc;
-use crate::submit::send;
+use crate::submit::{capture, event, ipc, send};
 use causeway_api::calls;
-use causeway_api::handle::{Handle, MemoryPool};
-use causeway_api::sys::{CUdevice, CUdeviceptr, CUmemAllocationHandleType, CUmemPool_attribute, CUresult};
-use places::Place;
-use ranges::Ranges;
+use causeway_api::sys::{CUdeviceptr, CUresult};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A pool.
-pub struct PoolState {
-    /// Its handle.
-    pub handle: Handle<MemoryPool>,
-    /// Where its memory lies.
-    pub place: Place,
-    /// The program's number of its device; of the first one where the memory is no device's.
-    pub device: CUdevice,
-    /// `CUmemAllocationHandleType`s that it was made for.
-    pub handle_types: u32,
-    /// Its memory of a device; nothing for a pool of the server, or of another place.
-    pub heap: Option<Arc<Heap>>,
-    /// Its memory that the program reaches, too.
-    pub ranges: Option<Arc<Ranges>>,
-    /// Whether it is another process's, from which nothing can be allocated here.
-    pub is_imported: bool,
-    /// The three attributes that permit reuse across streams, in the order of their numbers.
-    reuse: [AtomicBool; 3],
-    release_threshold: AtomicU64,
-}
+pub use lifetime::{create, import};
+pub use state::{PoolState, get, of_piece};
 
-/// The pools of one device.
-#[derive(Default, Clone)]
-struct OfDevice {
-    default: Option<Arc<PoolState>>,
-    /// What allocations without a pool come from, where it is not the default pool.
-    current: Option<Arc<PoolState>>,
-}
-
-static POOLS: Registry<MemoryPool, PoolState> = Registry::new();
-static OF_DEVICES: RwLock<rank::PoolsOfDevices, Vec<OfDevice>> = RwLock::new(Vec::new());
-/// Memory of destroyed pools that is not free yet, or not known to be.
-static ENDING: Mutex<rank::EndingPools, Vec<Arc<Heap>>> = Mutex::new(Vec::new());
-
-impl PoolState {
-    fn new(place: Place, limit: u64, handle_types: u32, is_imported: bool) -> Arc<Self> {
-        let handle = handles::create::<MemoryPool>();
-        let (device, is_devices) = match place {
-            Place::Device(device) => (device, true),
-            _ => (0, false),
-        };
-        let known = device::device(device).ok().filter(|_| is_devices);
-        let pool = Arc::new(Self {
-            handle,
-            place,
-            device,
-            handle_types,
-            is_imported,
-            heap: known.and_then(|known| window::window(known.server)).map(|_| blocks::new(device, limit)),
-            ranges: place.kind().map(|kind| Ranges::new(kind, handle, limit)),
-            reuse: [const { AtomicBool::new(true) }; 3],
-            release_threshold: AtomicU64::new(0),
-        });
-        POOLS.insert(pool.handle, Arc::clone(&pool));
-        pool
-    }
-
-    /// The value of an attribute.
-    pub fn attribute(&self, attribute: CUmemPool_attribute) -> Result<u64, CUresult> {
-        type Attribute = CUmemPool_attribute;
-        let (used, reserved) = match (&self.ranges, &self.heap) {
-            (Some(ranges), _) => ranges.gauges(),
-            (None, Some(heap)) => heap.gauges(),
-            (None, None) => {
-                let request = calls::memory_pool_attribute_get { pool: self.handle, attribute };
-                return send::call_in(device::without_context(self.device)?, &request);
-            }
-        };
-        Ok(match attribute {
-            Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => self.release_threshold.load(Ordering::Relaxed),
-            Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => reserved.current,
-            Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => reserved.high,
-            Attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT => used.current,
-            Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH => used.high,
-            other => self.reuse(other)?.load(Ordering::Relaxed).into(),
-        })
-    }
-
-    /// Sets an attribute. High marks can only be taken back, by setting them to 0.
-    pub fn set_attribute(&self, attribute: CUmemPool_attribute, value: u64) -> Result<(), CUresult> {
-        type Attribute = CUmemPool_attribute;
-        if self.is_on_server() {
-            let request = calls::memory_pool_attribute_set { pool: self.handle, attribute, value };
-            return send::call_in(device::without_context(self.device)?, &request);
-        }
-        let reset_high = |of_reserved| match (&self.ranges, &self.heap) {
-            (Some(ranges), _) => ranges.reset_high(of_reserved),
-            (None, heap) => heap.iter().for_each(|heap| heap.reset_high(of_reserved)),
-        };
-        match attribute {
-            Attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => {
-                self.release_threshold.store(value, Ordering::Relaxed);
-                self.heap.iter().for_each(|heap| heap.set_keep(value));
-                self.ranges.iter().for_each(|ranges| ranges.set_keep(value));
-            }
-            Attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH if value == 0 => reset_high(true),
-            Attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH if value == 0 => reset_high(false),
-            other => self.reuse(other)?.store(value != 0, Ordering::Relaxed),
-        }
-        Ok(())
-    }
-
-    /// Whether its memory is the server's to manage.
-    pub fn is_on_server(&self) -> bool {
-        self.heap.is_none() && self.ranges.is_none()
-    }
-
-    fn reuse(&self, attribute: CUmemPool_attribute) -> Result<&AtomicBool, CUresult> {
-        let first = CUmemPool_attribute::CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES.0;
-        let index = attribute.0.wrapping_sub(first) as usize;
-        self.reuse.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
-    }
-
-    /// Whether streams may be made to wait for each other so that one can use memory that another freed.
-    fn may_join(&self) -> bool {
-        let [_, _, internal_dependencies] = &self.reuse;
-        internal_dependencies.load(Ordering::Relaxed)
-    }
-}
-
-/// The pool of a handle.
-pub fn get(handle: Handle<MemoryPool>) -> Result<Arc<PoolState>, CUresult> {
-    POOLS.get(handle)
-}
-
-/// The pool that a piece of memory came from, while it exists.
-pub fn of_piece(piece: &Piece) -> Option<Arc<PoolState>> {
-    if let Some(handle) = ranges::pool_of(piece.base) {
-        return get(handle).ok();
-    }
-    let heap = piece.heap.as_ref().filter(|_| piece.origin == Origin::Pool)?;
-    let is_owner = |pool: &PoolState| pool.heap.as_ref().is_some_and(|other| Arc::ptr_eq(other, heap));
-    POOLS.select(is_owner).pop().map(|(_, pool)| pool)
-}
-
-/// The pool that a device has from the start.
-pub fn default_of(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
-    let on_server = device::on_server(number)?;
-    let mut devices = OF_DEVICES.write();
-    let index = number as usize;
-    if devices.len() <= index {
-        devices.resize_with(index + 1, OfDevice::default);
-    }
-    if let Some(pool) = &devices[index].default {
-        return Ok(Arc::clone(pool));
-    }
-    let pool = PoolState::new(Place::Device(number), 0, 0, false);
-    if pool.is_on_server() {
-        let request = calls::memory_pool_default { pool: pool.handle, device: on_server };
-        send::post_in(device::without_context(number)?, &request)?;
-    }
-    devices[index].default = Some(Arc::clone(&pool));
-    Ok(pool)
-}
-
-/// The pool that allocations without a pool come from.
-pub fn current_of(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
-    let known = OF_DEVICES.read().get(number as usize).and_then(|pools| {
-        let current = pools.current.as_ref().filter(|pool| handles::is_valid(pool.handle));
-        current.or(pools.default.as_ref()).cloned()
-    });
-    known.map_or_else(|| default_of(number), Ok)
-}
-
-/// Makes a pool the one that allocations without a pool come from.
-pub fn set_current(number: CUdevice, pool: &Arc<PoolState>) -> Result<(), CUresult> {
-    if pool.place != Place::Device(number) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    default_of(number)?;
-    if pool.is_on_server() {
-        let request =
-            calls::memory_pool_current_set { device: device::on_server(number)?, pool: pool.handle };
-        send::post_in(device::without_context(number)?, &request)?;
-    }
-    OF_DEVICES.write()[number as usize].current = Some(Arc::clone(pool));
-    Ok(())
-}
-
-/// Makes a pool that holds at most `limit` bytes; 0 sets no limit.
-///
-/// # Errors
-/// `CUDA_ERROR_NOT_SUPPORTED` for memory that the program reaches, too, where there are no addresses for it.
-pub fn create(place: Place, limit: usize, handle_types: u32) -> Result<Arc<PoolState>, CUresult> {
-    if place.kind().is_some() && !crate::model::host_window::is_open() {
-        return Err(refuse_use!("pools of host or managed memory: no addresses are free for it"));
-    }
-    sweep();
-    let pool = PoolState::new(place, limit as u64, handle_types, false);
-    if pool.is_on_server() {
-        let on_server = device::on_server(pool.device)?;
-        let request = calls::memory_pool_create { pool: pool.handle, device: on_server, limit };
-        send::call_in(device::without_context(pool.device)?, &request).inspect_err(|_| {
-            POOLS.remove(pool.handle);
-            handles::drop_handle(pool.handle);
-        })?;
-    }
-    Ok(pool)
-}
-
-/// A pool of another process, of the device with this number on the server.
-pub fn import(ordinal: i32) -> Result<Arc<PoolState>, CUresult> {
-    // The call says no device, so it is looked for where the current context is.
-    let server = context::current_or_none().server();
-    let number = device::number_of(server, ordinal).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
-    let descriptor = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
-    Ok(PoolState::new(Place::Device(number), 0, descriptor, true))
-}
-
-/// Destroys a pool. Memory that is allocated from it stays valid until it is freed.
+/// Destroys a pool, which must be none that its place has from the start.
 pub fn destroy(pool: &PoolState) -> Result<(), CUresult> {
-    let is_default =
-        |pools: &OfDevice| pools.default.as_ref().is_some_and(|default| default.handle == pool.handle);
-    if OF_DEVICES.read().iter().any(is_default) || places::is_default(pool) {
+    if defaults::is_default(pool) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    POOLS.remove(pool.handle);
-    match (&pool.ranges, &pool.heap) {
-        (Some(ranges), _) => {
-            handles::drop_handle(pool.handle);
-            ranges.end();
-            ENDING_RANGES.lock().push(Arc::clone(ranges));
-            sweep();
-            Ok(())
-        }
-        (None, Some(heap)) => {
-            handles::drop_handle(pool.handle);
-            heap.end();
-            ENDING.lock().push(Arc::clone(heap));
-            sweep();
-            Ok(())
-        }
-        (None, None) => {
-            let request =
-                calls::cuMemPoolDestroy { pool: handles::retire::<MemoryPool>(pool.handle.as_raw())? };
-            send::post_in(device::without_context(pool.device)?, &request)
-        }
-    }
-}
-
-static ENDING_RANGES: Mutex<rank::EndingPools, Vec<Arc<Ranges>>> = Mutex::new(Vec::new());
-
-/// Lets go of what destroyed pools have free by now.
-fn sweep() {
-    ENDING.lock().retain(|heap| {
-        heap.trim(0);
-        heap.gauges().1.current > 0
-    });
-    // The server is told without the lock.
-    let ending = core::mem::take(&mut *ENDING_RANGES.lock());
-    let left = ending.into_iter().filter(|ranges| {
-        ranges.trim(0);
-        ranges.gauges().1.current > 0
-    });
-    let left: Vec<_> = left.collect();
-    ENDING_RANGES.lock().extend(left);
+    lifetime::end(pool)
 }
 
 /// Allocates from a pool, for use in `stream` from its end on.
@@ -314,7 +61,7 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
             context: stream.context,
             device: pool.device,
             origin: Origin::Pool,
-            id: memory::next_id(),
+            id: numbers::of_memory(),
             heap: Some(Arc::clone(heap)),
         })?;
         return Ok(base);
@@ -327,7 +74,7 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
 
 /// Frees memory when `stream` gets here.
 pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUresult> {
-    if ranges::free(address, Some(heap::stamp(stream))).is_some() {
+    if ranges::free(address, Some(heap::reuse_point(stream))).is_some() {
         return session::of(stream.context)?.faults().check();
     }
     let piece = match memory::take(address) {
@@ -339,7 +86,7 @@ pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUres
     };
     match piece.heap {
         Some(heap) => {
-            heap.free(piece.base, piece.size, Some(heap::stamp(stream)));
+            heap.free(piece.base, piece.size, Some(heap::reuse_point(stream)));
             session::of(stream.context)?.faults().check()
         }
         None => send::post_in(stream.context, &calls::memory_free_async { address, stream: stream.handle }),
@@ -348,14 +95,14 @@ pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUres
 
 /// Makes `stream` wait for another one that freed enough memory, so that it can use that.
 fn join(heap: &Heap, size: u64, stream: &StreamState) -> Result<(), CUresult> {
-    let Some(Stamp { stream: other, .. }) = heap.blocking_stamp(size) else { return Ok(()) };
+    let Some(ReusePoint { stream: other, .. }) = heap.blocking_reuse_point(size) else { return Ok(()) };
     let exists = other.is_legacy() || handles::is_valid(other.handle);
-    if other.context != stream.context || !exists || crate::submit::capture::of(&other) != 0 {
+    if other.context != stream.context || !exists || capture::of(&other) != 0 {
         return Ok(());
     }
     info!("a stream waits for another one to use memory that it has freed");
-    let ticket = other.newest();
-    crate::submit::event::join(stream, &other)?;
-    heap.join(stream.id, other.id, ticket);
+    let sequence = other.newest();
+    event::join(stream, &other)?;
+    heap.join(stream.id, other.id, sequence);
     Ok(())
 }

@@ -4,10 +4,10 @@
 //! What lies below this room sends through the session itself, which takes only commands that concern
 //! neither.
 
-use super::capture;
+use super::{capture, device_times};
 use crate::model::context;
+use crate::remote::mirrored;
 use crate::remote::session::{self, Session};
-use crate::remote::visible;
 use causeway_api::calls::Call;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -43,8 +43,8 @@ pub fn post_and<C: Call<Reply = ()>>(
         return outcome;
     }
     session.faults().check()?;
-    visible::before(session.server(), C::OPCODE)?;
-    session.append(context, request, in_line)
+    mirrored::before(session.server(), C::OPCODE)?;
+    device_times::around(context, request, || session.append(context, request, in_line))
 }
 
 /// Sends a command of the calling thread's current context and waits for its reply.
@@ -74,6 +74,6 @@ fn call_uncaptured<C: Call, R>(
     read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
 ) -> Result<R, CUresult> {
     session.faults().take()?;
-    visible::before(session.server(), C::OPCODE)?;
+    mirrored::before(session.server(), C::OPCODE)?;
     session.ask(context, request, read)
 }

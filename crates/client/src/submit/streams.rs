@@ -9,6 +9,7 @@ use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle, Kind as _, Stream};
 use causeway_api::sys::{CUresult, CUstream};
+use causeway_sync::spin;
 use core::cell::RefCell;
 
 /// What the stream handle 0 means to an entry point.
@@ -125,7 +126,7 @@ impl StreamState {
     /// Waits until everything in the stream is done and its bytes are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
         capture::refuse_wait(self)?;
-        let ahead = self.ahead();
+        let pending = self.pending_writes();
         let newest = self.newest();
         if self.has_done(newest) {
             session::of(self.context)?.faults().take()?;
@@ -133,14 +134,14 @@ impl StreamState {
             send::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
             self.watermark.reach(newest);
         }
-        ahead.wait()?;
+        pending.wait()?;
         self.fetch(newest)
     }
 
     /// Whether everything in the stream is done and its bytes are there; "not ready" is an error.
     pub fn query(&self) -> Result<(), CUresult> {
         capture::refuse_wait(self)?;
-        let ahead = self.ahead();
+        let pending = self.pending_writes();
         let newest = self.newest();
         if self.has_published(newest) {
             return self.synchronize();
@@ -148,25 +149,28 @@ impl StreamState {
         self.require_done(newest, |token| {
             send::call_in(self.context, &calls::stream_query { stream: self.handle, token })
         })?;
-        if !ahead.is_done() {
+        if !pending.is_done() {
             return Err(CUresult::CUDA_ERROR_NOT_READY);
         }
-        ahead.wait()?;
+        pending.wait()?;
         self.fetch(newest)
     }
 
-    /// Succeeds when everything up to `ticket` is done, fails with "not ready" when it is not. `query` asks
+    /// Succeeds when everything up to `sequence` is done, fails with "not ready" when it is not. `query` asks
     /// the server, which is done only when nothing is known and nothing is being watched.
     pub fn require_done(
         &self,
-        ticket: u64,
+        sequence: u64,
         query: impl FnOnce(u64) -> Result<bool, CUresult>,
     ) -> Result<(), CUresult> {
         session::of(self.context)?.faults().take()?;
-        if self.has_done(ticket) {
+        if self.has_done(sequence) {
             return Ok(());
         }
-        if !self.watermark.is_watched(ticket) && self.watermark.ask(self.context.server(), ticket, query)? {
+        if self.watermark.is_watched(sequence) {
+            // The threads that bring the answer may want the core on which the program asks again and again.
+            spin::polled_in_vain();
+        } else if self.watermark.ask(self.context.server(), sequence, query)? {
             return Ok(());
         }
         Err(CUresult::CUDA_ERROR_NOT_READY)

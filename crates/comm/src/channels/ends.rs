@@ -58,6 +58,9 @@ pub enum Missing {
     /// The user leaves it out.
     #[error("CAUSEWAY_COMM_CHANNELS leaves it out")]
     LeftOut,
+    /// It does not work.
+    #[error("it has failed {0} times")]
+    Failed(u32),
     /// It is for ranks of one host.
     #[error("the peer is on another host, or no board shows it")]
     OtherHost,
@@ -106,6 +109,9 @@ pub enum Missing {
     /// Cards do not reach the GPU.
     #[error("network cards do not reach a GPU's memory (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED is 0)")]
     NoGpudirect,
+    /// There is no need.
+    #[error("the ranks meet at a Unix socket, where nearer channels are")]
+    Nearer,
     /// No network.
     #[error("no network joins the ranks: {0}")]
     NoNetwork(String),

@@ -1,9 +1,11 @@
 //! The entry points of the driver that are used, found in the library that the program has loaded.
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
+use super::entry_points::{LoadedDriver, entry_points};
 use super::error::CudaError;
 
 /// `CUmemLocation` and `CUmemAccessDesc` as the driver lays them out.
@@ -37,66 +39,64 @@ const _: () = assert!(size_of::<AllocationProperties>() == 32 && size_of::<Acces
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IpcHandle(pub(super) [c_char; 64]);
 
-macro_rules! functions {
-    ($($name:ident: $symbol:literal ($($argument:ty),*);)*) => {
-        /// The driver's functions.
-        #[derive(Debug)]
-        pub struct Driver {
-            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> c_int,)*
-        }
-
-        impl Driver {
-            /// # Safety
-            /// What `find` gives for a name is null or the driver's function of that name.
-            unsafe fn load(find: impl Fn(&CStr) -> *mut c_void) -> Option<Self> {
-                $(
-                    let $name = find($symbol);
-                    if $name.is_null() {
-                        return None;
-                    }
-                )*
-                // SAFETY: not null, and of these types in every driver since CUDA 11.4.
-                Some(unsafe { Self { $($name: core::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn($($argument),*) -> c_int,
-                >($name),)* } })
-            }
-        }
-    };
-}
-
-functions! {
-    pointer_attribute: c"cuPointerGetAttribute" (*mut c_void, c_int, u64);
-    set_pointer_attribute: c"cuPointerSetAttribute" (*const c_void, c_int, u64);
-    push_context: c"cuCtxPushCurrent_v2" (*mut c_void);
-    pop_context: c"cuCtxPopCurrent_v2" (*mut *mut c_void);
-    current_context: c"cuCtxGetCurrent" (*mut *mut c_void);
-    context_device: c"cuCtxGetDevice" (*mut c_int);
-    retain_primary: c"cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
-    device_count: c"cuDeviceGetCount" (*mut c_int);
-    device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
-    device_uuid: c"cuDeviceGetUuid" (*mut [u8; 16], c_int);
-    device_name: c"cuDeviceGetName" (*mut c_char, c_int, c_int);
-    can_access_peer: c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
-    exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
-    create_stream: c"cuStreamCreate" (*mut *mut c_void, c_uint);
-    synchronize_stream: c"cuStreamSynchronize" (*mut c_void);
-    stream_is_capturing: c"cuStreamIsCapturing" (*mut c_void, *mut c_int);
-    copy_async: c"cuMemcpyAsync" (u64, u64, usize, *mut c_void);
-    get_ipc_handle: c"cuIpcGetMemHandle" (*mut IpcHandle, u64);
-    open_ipc_handle: c"cuIpcOpenMemHandle_v2" (*mut u64, IpcHandle, c_uint);
-    close_ipc_handle: c"cuIpcCloseMemHandle" (u64);
-    create_memory: c"cuMemCreate" (*mut u64, usize, *const AllocationProperties, u64);
-    retain_memory: c"cuMemRetainAllocationHandle" (*mut u64, u64);
-    release_memory: c"cuMemRelease" (u64);
-    export_memory: c"cuMemExportToShareableHandle" (*mut c_int, u64, c_int, u64);
-    import_memory: c"cuMemImportFromShareableHandle" (*mut u64, *mut c_void, c_int);
-    granularity: c"cuMemGetAllocationGranularity" (*mut usize, *const AllocationProperties, c_int);
-    reserve_addresses: c"cuMemAddressReserve" (*mut u64, usize, usize, u64, u64);
-    free_addresses: c"cuMemAddressFree" (u64, usize);
-    map_memory: c"cuMemMap" (u64, usize, usize, u64, u64);
-    unmap_memory: c"cuMemUnmap" (u64, usize);
-    set_access: c"cuMemSetAccess" (u64, usize, *const AccessDescriptor, usize);
+entry_points! {
+    /// The driver's functions, as in every driver since CUDA 11.4.
+    pub struct Driver {
+        pointer_attribute: c"cuPointerGetAttribute" (*mut c_void, c_int, u64);
+        pointer_attributes: c"cuPointerGetAttributes" (c_uint, *const c_int, *mut *mut c_void, u64);
+        set_pointer_attribute: c"cuPointerSetAttribute" (*const c_void, c_int, u64);
+        push_context: c"cuCtxPushCurrent_v2" (*mut c_void);
+        pop_context: c"cuCtxPopCurrent_v2" (*mut *mut c_void);
+        current_context: c"cuCtxGetCurrent" (*mut *mut c_void);
+        context_device: c"cuCtxGetDevice" (*mut c_int);
+        retain_primary: c"cuDevicePrimaryCtxRetain" (*mut *mut c_void, c_int);
+        device_count: c"cuDeviceGetCount" (*mut c_int);
+        device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+        device_uuid: c"cuDeviceGetUuid" (*mut [u8; 16], c_int);
+        device_name: c"cuDeviceGetName" (*mut c_char, c_int, c_int);
+        can_access_peer: c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+        exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
+        create_stream: c"cuStreamCreate" (*mut *mut c_void, c_uint);
+        synchronize_stream: c"cuStreamSynchronize" (*mut c_void);
+        stream_is_capturing: c"cuStreamIsCapturing" (*mut c_void, *mut c_int);
+        create_event: c"cuEventCreate" (*mut *mut c_void, c_uint);
+        record_event: c"cuEventRecord" (*mut c_void, *mut c_void);
+        query_event: c"cuEventQuery" (*mut c_void);
+        synchronize_event: c"cuEventSynchronize" (*mut c_void);
+        destroy_event: c"cuEventDestroy_v2" (*mut c_void);
+        register_host: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+        unregister_host: c"cuMemHostUnregister" (*mut c_void);
+        copy_async: c"cuMemcpyAsync" (u64, u64, usize, *mut c_void);
+        load_module: c"cuModuleLoadData" (*mut *mut c_void, *const c_void);
+        find_function: c"cuModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char);
+        launch: c"cuLaunchKernel" (
+            *mut c_void,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            c_uint,
+            *mut c_void,
+            *mut *mut c_void,
+            *mut *mut c_void
+        );
+        get_ipc_handle: c"cuIpcGetMemHandle" (*mut IpcHandle, u64);
+        open_ipc_handle: c"cuIpcOpenMemHandle_v2" (*mut u64, IpcHandle, c_uint);
+        close_ipc_handle: c"cuIpcCloseMemHandle" (u64);
+        create_memory: c"cuMemCreate" (*mut u64, usize, *const AllocationProperties, u64);
+        retain_memory: c"cuMemRetainAllocationHandle" (*mut u64, u64);
+        release_memory: c"cuMemRelease" (u64);
+        export_memory: c"cuMemExportToShareableHandle" (*mut c_int, u64, c_int, u64);
+        import_memory: c"cuMemImportFromShareableHandle" (*mut u64, *mut c_void, c_int);
+        granularity: c"cuMemGetAllocationGranularity" (*mut usize, *const AllocationProperties, c_int);
+        reserve_addresses: c"cuMemAddressReserve" (*mut u64, usize, usize, u64, u64);
+        free_addresses: c"cuMemAddressFree" (u64, usize);
+        map_memory: c"cuMemMap" (u64, usize, usize, u64, u64);
+        unmap_memory: c"cuMemUnmap" (u64, usize);
+        set_access: c"cuMemSetAccess" (u64, usize, *const AccessDescriptor, usize);
+    }
 }
 
 impl Driver {
@@ -104,6 +104,25 @@ impl Driver {
     pub fn is_remote() -> bool {
         // SAFETY: the name ends with a zero; the loaded libraries are looked through.
         !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"causeway_client_marker".as_ptr()) }.is_null()
+    }
+
+    /// The driver, which this process loads and starts by itself; none where there is none, or it does not
+    /// start.
+    pub fn started() -> Option<&'static Self> {
+        // SAFETY: the name ends with a zero; what the driver does when it is loaded is its own affair, as in
+        // any program that links it.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+        if library.is_null() {
+            return None;
+        }
+        let address = LoadedDriver::find()?.function(c"cuInit")?;
+        // SAFETY: a function of this name in a library of the driver's name takes flags and returns a status.
+        let init = unsafe {
+            core::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(c_uint) -> c_int>(address)
+        };
+        // SAFETY: it may be called at any time, with 0.
+        let status = unsafe { init(0) };
+        if status == 0 { Self::loaded() } else { None }
     }
 
     /// The driver that the program has loaded, if it has.
@@ -118,15 +137,7 @@ impl Driver {
         if LOOKED_AT.load(Ordering::Relaxed) == loaded {
             return None;
         }
-        // SAFETY: the name ends with a zero. Nothing is loaded that is not there; the reference that this
-        // takes is kept for good, since the functions are.
-        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
-        let found = if library.is_null() {
-            None
-        } else {
-            // SAFETY: the library is open; names in a library of this name are the driver's.
-            unsafe { Self::load(|name| libc::dlsym(library, name.as_ptr())) }
-        };
+        let found = Self::load();
         LOOKED_AT.store(loaded, Ordering::Relaxed);
         found.map(|driver| DRIVER.get_or_init(|| driver))
     }

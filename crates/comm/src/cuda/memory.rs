@@ -1,6 +1,8 @@
 //! What the driver knows of a pointer, and of the GPUs.
 
 use core::ffi::{c_int, c_void};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::functions::Driver;
 
@@ -10,6 +12,7 @@ pub type GpuNumber = u64;
 mod attribute {
     pub(super) const CONTEXT: i32 = 1;
     pub(super) const MEMORY_TYPE: i32 = 2;
+    pub(super) const SYNC_MEMOPS: i32 = 6;
     pub(super) const BUFFER_ID: i32 = 7;
     pub(super) const IS_MANAGED: i32 = 8;
     pub(super) const DEVICE_ORDINAL: i32 = 9;
@@ -27,6 +30,9 @@ const DESCRIPTOR_TYPE: u64 = 1;
 
 /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.
 const EXPORT_SUPPORTED: i32 = 103;
+
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED`.
+const GPUDIRECT_SUPPORTED: c_int = 116;
 
 /// An allocation on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,29 +53,44 @@ pub struct DeviceMemory {
     pub exportable: bool,
     /// Whether the device makes memory that can be exported, such as a bounce buffer.
     pub device_exports: bool,
+    /// Whether the driver waits at the end of each synchronous copy to or from it (see `order`).
+    pub(super) is_ordered: bool,
 }
 
 impl DeviceMemory {
-    /// The allocation that an address lies in, if it is on a GPU. Managed memory is.
+    /// The allocation that an address lies in, if it is on a GPU. Managed memory is. One call of the driver,
+    /// where the allocation has been looked at before.
     pub fn at(driver: &Driver, address: u64) -> Option<Self> {
-        if !Self::is_at(driver, address) {
-            return None;
-        }
-        let long = |attribute| read::<u64>(driver, attribute, address);
+        let glance = Glance::at(driver, address)?;
+        let recalled = known().recall(&glance);
+        let memory = match recalled {
+            Some(memory) => memory,
+            None => {
+                let memory = Self::look(driver, address, &glance)?;
+                known().keep(memory);
+                memory
+            }
+        };
+        Some(Self { is_ordered: glance.is_ordered, ..memory })
+    }
+
+    /// All of it, by a call of the driver each.
+    fn look(driver: &Driver, address: u64, glance: &Glance) -> Option<Self> {
         let word = |attribute| read::<c_int>(driver, attribute, address);
         let managed = word(attribute::IS_MANAGED).unwrap_or(0) & 0xff != 0;
         let device = word(attribute::DEVICE_ORDINAL)?;
-        let handle_types = long(attribute::ALLOWED_HANDLE_TYPES).unwrap_or(0) & 0xffff_ffff;
+        let handle_types = read::<u64>(driver, attribute::ALLOWED_HANDLE_TYPES, address).unwrap_or(0);
         Some(Self {
-            context: long(attribute::CONTEXT).unwrap_or(0),
+            context: read::<u64>(driver, attribute::CONTEXT, address).unwrap_or(0),
             device,
-            buffer: long(attribute::BUFFER_ID)?,
-            start: long(attribute::RANGE_START)?,
-            bytes: long(attribute::RANGE_SIZE)?,
+            buffer: glance.buffer,
+            start: glance.start,
+            bytes: glance.bytes,
             // One byte is written; a driver that does not know the attribute has only such memory.
             ipc: !managed && word(attribute::IS_IPC_CAPABLE).is_none_or(|flag| flag & 0xff != 0),
-            exportable: !managed && handle_types & DESCRIPTOR_TYPE != 0,
+            exportable: !managed && handle_types & 0xffff_ffff & DESCRIPTOR_TYPE != 0,
             device_exports: device_attribute(driver, EXPORT_SUPPORTED, device) == Some(1),
+            is_ordered: glance.is_ordered,
         })
     }
 
@@ -77,6 +98,73 @@ impl DeviceMemory {
     pub fn is_at(driver: &Driver, address: u64) -> bool {
         read::<c_int>(driver, attribute::MEMORY_TYPE, address) == Some(ON_DEVICE)
     }
+}
+
+/// What may change from one message to the next at the same address, by one call of the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Glance {
+    buffer: u64,
+    start: u64,
+    bytes: u64,
+    is_ordered: bool,
+}
+
+impl Glance {
+    /// None where the address is not on a GPU.
+    fn at(driver: &Driver, address: u64) -> Option<Self> {
+        const ASKED: [c_int; 5] = [
+            attribute::MEMORY_TYPE,
+            attribute::BUFFER_ID,
+            attribute::RANGE_START,
+            attribute::RANGE_SIZE,
+            attribute::SYNC_MEMOPS,
+        ];
+        // Some are written in part.
+        let mut values = [0_u64; ASKED.len()];
+        let mut places = values.each_mut().map(|value| (&raw mut *value).cast::<c_void>());
+        // SAFETY: both lists have as many entries as is said, each of which has room for the longest
+        // attribute; any address may be asked for.
+        let status = unsafe {
+            (driver.pointer_attributes)(ASKED.len() as u32, ASKED.as_ptr(), places.as_mut_ptr(), address)
+        };
+        let [kind, buffer, start, bytes, ordered] = values;
+        let is_on_gpu = status == 0 && kind & 0xffff_ffff == ON_DEVICE as u64;
+        is_on_gpu.then_some(Self { buffer, start, bytes, is_ordered: ordered & 0xff != 0 })
+    }
+}
+
+/// Allocations that have been looked at: what the driver says of one stays so.
+#[derive(Debug, Default)]
+struct Known {
+    entries: Vec<DeviceMemory>,
+    /// The one that the next one takes the place of.
+    next: usize,
+}
+
+/// How many allocations are known at a time.
+const MOST_KNOWN: usize = 64;
+
+impl Known {
+    fn recall(&self, glance: &Glance) -> Option<DeviceMemory> {
+        let is_it = |memory: &&DeviceMemory| {
+            (memory.buffer, memory.start, memory.bytes) == (glance.buffer, glance.start, glance.bytes)
+        };
+        self.entries.iter().find(is_it).copied()
+    }
+
+    fn keep(&mut self, memory: DeviceMemory) {
+        if self.entries.len() < MOST_KNOWN {
+            self.entries.push(memory);
+        } else {
+            self.entries[self.next] = memory;
+            self.next = (self.next + 1) % MOST_KNOWN;
+        }
+    }
+}
+
+fn known() -> MutexGuard<'static, Known> {
+    static KNOWN: Mutex<Known> = Mutex::new(Known { entries: Vec::new(), next: 0 });
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn read<T: Default>(driver: &Driver, attribute: i32, address: u64) -> Option<T> {
@@ -92,6 +180,23 @@ fn device_attribute(driver: &Driver, attribute: i32, device: i32) -> Option<i32>
     // SAFETY: there is room for the value.
     let status = unsafe { (driver.device_attribute)(&raw mut value, attribute, device) };
     (status == 0).then_some(value)
+}
+
+/// What a device's driver says that others can do with its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abilities {
+    /// It can be exported as a descriptor.
+    pub export: bool,
+    /// Network cards reach it.
+    pub gpudirect: bool,
+}
+
+/// What others can do with a device's memory. Whether a handle of cudaIPC can be had is asked of memory.
+pub fn abilities(driver: &Driver, device: i32) -> Abilities {
+    Abilities {
+        export: device_attribute(driver, EXPORT_SUPPORTED, device) == Some(1),
+        gpudirect: device_attribute(driver, GPUDIRECT_SUPPORTED, device) == Some(1),
+    }
 }
 
 /// The device of the calling thread's context.
@@ -110,11 +215,17 @@ pub fn current_device(driver: &Driver) -> Option<i32> {
 
 /// The number by which other processes know a device.
 pub fn gpu_number(driver: &Driver, device: i32) -> Option<GpuNumber> {
+    static NUMBERS: Mutex<Vec<(i32, GpuNumber)>> = Mutex::new(Vec::new());
+    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, number)) = numbers.iter().find(|(known, _)| *known == device) {
+        return Some(*number);
+    }
     let mut uuid = [0; 16];
     // SAFETY: there is room for the 16 bytes.
     let status = unsafe { (driver.device_uuid)(&raw mut uuid, device) };
-    let number = uuid.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
-    (status == 0).then_some(number)
+    let number = uuid.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).filter(|_| status == 0)?;
+    numbers.push((device, number));
+    Some(number)
 }
 
 /// The name of a device's model; empty where there is none to be had.
@@ -128,14 +239,60 @@ pub fn gpu_model(driver: &Driver, device: i32) -> String {
 
 /// Whether a device here reaches the memory of the GPU with that number, as far as this process sees it.
 pub fn reaches(driver: &Driver, device: i32, number: GpuNumber) -> bool {
-    let mut count = 0;
-    // SAFETY: there is room for the number.
-    let status = unsafe { (driver.device_count)(&raw mut count) };
-    let other = (0..count).find(|other| status == 0 && gpu_number(driver, *other) == Some(number));
-    other.is_some_and(|other| {
-        let mut can = 0;
-        // SAFETY: there is room for the answer.
-        let status = unsafe { (driver.can_access_peer)(&raw mut can, device, other) };
-        status == 0 && can != 0
-    })
+    static ANSWERS: Mutex<Option<HashMap<(i32, GpuNumber), bool>>> = Mutex::new(None);
+    let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let ask = || {
+        let mut count = 0;
+        // SAFETY: there is room for the number.
+        let status = unsafe { (driver.device_count)(&raw mut count) };
+        let other = (0..count).find(|other| status == 0 && gpu_number(driver, *other) == Some(number));
+        other.is_some_and(|other| {
+            let mut can = 0;
+            // SAFETY: there is room for the answer.
+            let status = unsafe { (driver.can_access_peer)(&raw mut can, device, other) };
+            status == 0 && can != 0
+        })
+    };
+    let answers = answers.get_or_insert_default();
+    // Peers name the numbers.
+    if answers.len() > MOST_KNOWN {
+        answers.clear();
+    }
+    *answers.entry((device, number)).or_insert_with(ask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory(buffer: u64, start: u64) -> DeviceMemory {
+        DeviceMemory {
+            context: 0,
+            device: 0,
+            buffer,
+            start,
+            bytes: 16,
+            ipc: true,
+            exportable: false,
+            device_exports: true,
+            is_ordered: false,
+        }
+    }
+
+    #[test]
+    fn what_is_known_of_an_allocation_is_of_no_other() {
+        let glance = |buffer, start, bytes| Glance { buffer, start, bytes, is_ordered: true };
+        let mut known = Known::default();
+        known.keep(memory(7, 4096));
+        assert_eq!(known.recall(&glance(7, 4096, 16)), Some(memory(7, 4096)));
+        // A number of its own, the same memory mapped elsewhere, and otherwise.
+        for other in [glance(8, 4096, 16), glance(7, 8192, 16), glance(7, 4096, 32)] {
+            assert_eq!(known.recall(&other), None);
+        }
+        for buffer in 100..100 + MOST_KNOWN as u64 {
+            known.keep(memory(buffer, 0));
+        }
+        assert_eq!((known.entries.len(), known.recall(&glance(7, 4096, 16))), (MOST_KNOWN, None));
+        assert!(known.recall(&glance(101, 0, 16)).is_some());
+    }
 }

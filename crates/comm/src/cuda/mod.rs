@@ -1,20 +1,31 @@
 //! What does the CUDA driver know of a pointer, and how does it move bytes?
 //!
 //! The driver is the `libcuda.so.1` that the program itself has loaded: NVIDIA's, or Causeway's. A process
-//! that has loaded none has no memory on a GPU, and nothing is loaded on its behalf.
+//! that has loaded none has no memory on a GPU, and nothing is loaded on its behalf, but for the doctor.
 
 mod copy;
+mod entry_points;
 mod error;
+mod events;
 mod functions;
+mod kernel;
 mod memory;
 mod order;
+mod pending;
+mod pinning;
 mod scope;
 mod sharing;
 
 pub use copy::copy;
+pub(crate) use entry_points::{LoadedDriver, entry_points};
 pub use error::CudaError;
 pub use functions::Driver;
-pub use memory::{DeviceMemory, GpuNumber, current_device, gpu_model, gpu_number, reaches};
+pub use kernel::Function;
+pub use memory::{
+    Abilities, DeviceMemory, GpuNumber, abilities, current_device, gpu_model, gpu_number, reaches,
+};
 pub use order::settle;
+pub use pending::PendingCopy;
+pub use pinning::Pinned;
 pub use scope::Scope;
 pub use sharing::{Bounce, IPC_HANDLE_BYTES, Mapping, Opened, export, ipc_handle};

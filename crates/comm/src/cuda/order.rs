@@ -1,10 +1,10 @@
 //! What has a program had copied to or from memory by the time it hands the memory over?
 //!
-//! A program takes a synchronous copy that has returned for done. NVIDIA's driver has then only read the source: of 64 KiB
-//! and less that come from pageable memory, and of copies within a GPU, the rest may be under way in a default stream ("API
-//! synchronization behavior" in the CUDA driver API manual). Copies in streams of ours and reads by other processes wait for no
-//! default stream, so they would find old bytes, or would be written over (seen on an H100, driver 580: some of a hundred random
-//! messages below 64 KiB).
+//! A program takes a synchronous copy that has returned for done. NVIDIA's driver has then only read the
+//! source: of 64 KiB and less that come from pageable memory, and of copies within a GPU, the rest may be
+//! under way in a default stream ("API synchronization behavior" in the CUDA driver API manual). Copies in
+//! streams of ours and reads by other processes wait for no default stream, so they would find old bytes, or
+//! would be written over (seen on an H100, driver 580: some of a hundred random messages below 64 KiB).
 
 use core::ffi::{c_int, c_void};
 
@@ -18,19 +18,21 @@ const SYNC_MEMOPS: c_int = 6;
 /// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`.
 const DEFAULT_STREAMS: [usize; 2] = [1, 2];
 
-/// Waits until what the calling thread has had copied to or from memory by calls that have returned is done, and has the driver
-/// keep that order itself from now on, for memory where it can: then later calls wait for nothing.
+/// Waits until what the calling thread has had copied to or from memory by calls that have returned is done,
+/// and has the driver keep that order itself from now on, for memory where it can: then later calls wait for
+/// nothing.
 ///
 /// A default stream that is part of a capture is not waited for: nothing runs there.
 pub fn settle(driver: &Driver, memory: &DeviceMemory) {
-    if is_ordered(driver, memory.start) {
+    if memory.is_ordered {
         return;
     }
     let yes: c_int = 1;
-    // SAFETY: the driver reads the flag. Memory of a kind that has no such order (pools, virtual memory management) is waited for
-    // each time.
+    // SAFETY: the driver reads the flag. Memory of a kind that has no such order (pools, virtual memory
+    // management) is waited for each time.
     unsafe { (driver.set_pointer_attribute)((&raw const yes).cast(), SYNC_MEMOPS, memory.start) };
-    // The scope's mode lets the wait be while the thread captures. Without it the memory's context is gone, and all its work with it.
+    // The scope's mode lets the wait be while the thread captures. Without it the memory's context is gone,
+    // and all its work with it.
     let Ok(_scope) = Scope::of(driver, memory) else { return };
     for stream in DEFAULT_STREAMS {
         let stream = stream as *mut c_void;
@@ -38,16 +40,9 @@ pub fn settle(driver: &Driver, memory: &DeviceMemory) {
         // SAFETY: a handle that every context has, and room for the answer.
         let status = unsafe { (driver.stream_is_capturing)(stream, &raw mut is_capturing) };
         if status == 0 && is_capturing == 0 {
-            // SAFETY: a handle that every context has. An error of the program's work is told by the copy that comes next.
+            // SAFETY: a handle that every context has. An error of the program's work is told by the copy
+            // that comes next.
             unsafe { (driver.synchronize_stream)(stream) };
         }
     }
-}
-
-/// Whether the driver already waits at the end of each synchronous copy.
-fn is_ordered(driver: &Driver, address: u64) -> bool {
-    let mut is_set: c_int = 0;
-    // SAFETY: there is room for the flag.
-    let status = unsafe { (driver.pointer_attribute)((&raw mut is_set).cast(), SYNC_MEMOPS, address) };
-    status == 0 && is_set & 0xff != 0
 }

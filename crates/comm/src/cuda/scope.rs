@@ -6,6 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Mutex, PoisonError};
 
 use super::error::CudaError;
+use super::events;
 use super::functions::{Driver, check};
 use super::memory::DeviceMemory;
 
@@ -18,8 +19,8 @@ const RELAXED: c_int = 2;
 /// While it lives, the calling thread has a certain context, and may make calls that a capture would forbid.
 #[derive(Debug)]
 pub struct Scope<'a> {
-    driver: &'a Driver,
-    context: u64,
+    pub(super) driver: &'a Driver,
+    pub(super) context: u64,
     mode: c_int,
 }
 
@@ -31,7 +32,7 @@ impl<'a> Scope<'a> {
     pub fn of(driver: &'a Driver, memory: &DeviceMemory) -> Result<Self, CudaError> {
         match memory.context {
             0 => Self::of_device(driver, memory.device),
-            context => Self::enter(driver, context),
+            context => Self::of_context(driver, context),
         }
     }
 
@@ -54,10 +55,14 @@ impl<'a> Scope<'a> {
             }
         };
         drop(known);
-        Self::enter(driver, context)
+        Self::of_context(driver, context)
     }
 
-    fn enter(driver: &'a Driver, context: u64) -> Result<Self, CudaError> {
+    /// With a context.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub(super) fn of_context(driver: &'a Driver, context: u64) -> Result<Self, CudaError> {
         // SAFETY: the driver checks the handle.
         check("cuCtxPushCurrent", unsafe { (driver.push_context)(context as *mut c_void) })?;
         let mut mode = RELAXED;
@@ -77,19 +82,36 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// What the driver says.
     pub unsafe fn copy(&self, to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
-        let stream = self.stream()?;
-        // SAFETY: as promised by the caller; the stream is this context's.
-        let copied = check("cuMemcpyAsync", unsafe {
-            (self.driver.copy_async)(to, from, bytes, stream as *mut c_void)
-        });
+        self.in_stream(|stream| {
+            // SAFETY: as promised by the caller; the stream is this context's.
+            check("cuMemcpyAsync", unsafe { (self.driver.copy_async)(to, from, bytes, stream) })
+        })
+    }
+
+    /// Begins something in a stream of the context that waits for no other, and waits for its end.
+    pub(super) fn in_stream(
+        &self,
+        begin: impl FnOnce(*mut c_void) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        let stream = self.stream()? as *mut c_void;
+        let begun = begin(stream);
         // SAFETY: the stream is this context's.
-        let waited =
-            check("cuStreamSynchronize", unsafe { (self.driver.synchronize_stream)(stream as *mut c_void) });
-        copied.and(waited).inspect_err(|_| self.forget_stream())
+        let waited = check("cuStreamSynchronize", unsafe { (self.driver.synchronize_stream)(stream) });
+        begun.and(waited).inspect_err(|_| self.forget_context())
+    }
+
+    /// The context's handle.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// The driver's functions.
+    pub(super) fn functions(&self) -> &'a Driver {
+        self.driver
     }
 
     /// A stream of the context that waits for no other.
-    fn stream(&self) -> Result<u64, CudaError> {
+    pub(super) fn stream(&self) -> Result<u64, CudaError> {
         if let Some(stream) = streams().get_or_insert_default().get(&self.context) {
             return Ok(*stream);
         }
@@ -100,9 +122,17 @@ impl<'a> Scope<'a> {
         Ok(stream as u64)
     }
 
-    /// A context that is destroyed takes its streams with it, and another may get its address.
-    fn forget_stream(&self) {
+    /// A context that is destroyed takes its stream and events with it, and another may get its address.
+    pub(super) fn forget_context(&self) {
         streams().get_or_insert_default().remove(&self.context);
+        events::forget(self.context);
+    }
+}
+
+impl Scope<'static> {
+    /// The driver.
+    pub fn driver(&self) -> &'static Driver {
+        self.driver
     }
 }
 

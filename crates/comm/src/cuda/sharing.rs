@@ -82,7 +82,7 @@ impl Drop for Opened {
     }
 }
 
-/// An allocation that is mapped for one device.
+/// An allocation that is mapped for devices.
 #[derive(Debug)]
 pub struct Mapping {
     driver: &'static Driver,
@@ -127,11 +127,20 @@ impl Mapping {
         let mapping = Self { driver, allocation, address, bytes };
         // SAFETY: addresses that were reserved above, and an allocation; the driver checks its size.
         check("cuMemMap", unsafe { (driver.map_memory)(address, bytes, 0, allocation, 0) })?;
+        mapping.let_use(device)?;
+        Ok(mapping)
+    }
+
+    /// Lets a device's kernels read and write the memory.
+    ///
+    /// # Errors
+    /// What the driver says: when that device does not reach the one where the memory lies.
+    pub fn let_use(&self, device: i32) -> Result<(), CudaError> {
         // A device, which reads and writes.
         let access = AccessDescriptor { location_type: 1, location_id: device, flags: 3 };
-        // SAFETY: one descriptor of access is passed.
-        check("cuMemSetAccess", unsafe { (driver.set_access)(address, bytes, &raw const access, 1) })?;
-        Ok(mapping)
+        // SAFETY: one descriptor of access is passed, for addresses that are mapped.
+        let status = unsafe { (self.driver.set_access)(self.address, self.bytes, &raw const access, 1) };
+        check("cuMemSetAccess", status)
     }
 }
 

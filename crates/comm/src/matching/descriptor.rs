@@ -1,10 +1,10 @@
 //! What travels in place of bytes that lie on a GPU.
 //!
-//! 79 bytes, little-endian: `CWmsg2` and two zeros, the world ranks of sender and receiver, the number of
-//! the sender's operation, the payload's bytes, what the memory is (a byte, 8 that name its GPU, 8 that
-//! number the buffer, 8 that say where in it the payload begins), the word by which both ends know of the
-//! offer (2 bytes), 4 zeros, and a proof over all that. The length is a prime that few programs send, and the proof is made
-//! with the job's nonce: no other message is taken for a descriptor, and none of another job is.
+//! 79 bytes, little-endian: `CWmsg2` and two zeros, the world ranks of sender and receiver, the number of the
+//! sender's operation, the payload's bytes, what the memory is (a byte, 8 that name its GPU, 8 that number
+//! the buffer, 8 that say where in it the payload begins), the word by which both ends know of the offer (2
+//! bytes), 4 zeros, and a proof over all that. The length is a prime that few programs send, and the proof is
+//! made with the job's nonce: no other message is taken for a descriptor, and none of another job is.
 
 use crate::job::{Job, PROOF_BYTES};
 
@@ -43,7 +43,7 @@ pub struct Source {
     pub ipc: bool,
     /// Whether the payload's memory can be exported as a descriptor, or its GPU has memory that can.
     pub export: bool,
-    /// Whether it can be exported itself.
+    /// Whether the memory itself can be exported.
     pub direct: bool,
     /// The first 8 bytes of the GPU's UUID.
     pub gpu: u64,

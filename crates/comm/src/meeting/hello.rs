@@ -1,29 +1,29 @@
 //! What do two ranks say to each other first?
 //!
-//! 56 bytes each way, little-endian: `CWmeet1` and a zero, who speaks and to whom, the epoch, the process id
+//! 64 bytes each way, little-endian: `CWmeet2` and a zero, who speaks and to whom, the epoch, the process id
 //! by which the speaker sees the other (0 when it does not, or does not know yet), the speaker's process
-//! number, and a proof over all that with 8 bytes that the listener has drawn for this connection alone:
-//! nobody can say again what another has said.
+//! number, 8 bytes that the caller has drawn, and a proof over all that with 8 bytes that the listener has
+//! drawn for this connection alone: nobody can say again what another has said.
 
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
 use super::place::SocketPlace;
 use super::socket::{Connection, Credentials};
+use super::stream::Stream;
 use crate::board::Slot;
 use crate::fork::Own;
 use crate::job::{Job, PROOF_BYTES, random};
 
 /// Bytes of a greeting.
-pub(super) const HELLO_BYTES: usize = 56;
+pub(super) const HELLO_BYTES: usize = 64;
 
 /// Bytes that the listener draws and sends as soon as a connection comes.
 pub(super) const CHALLENGE_BYTES: usize = 8;
 
-const MAGIC: [u8; 8] = *b"CWmeet1\0";
+const MAGIC: [u8; 8] = *b"CWmeet2\0";
 
 /// Bytes in front of the proof.
 const STATEMENT_BYTES: usize = HELLO_BYTES - PROOF_BYTES;
@@ -70,6 +70,8 @@ pub(super) struct Hello {
     /// The process id by which the speaker sees the other end.
     pub(super) sees: u32,
     pub(super) process: u64,
+    /// What the caller has drawn: the listener says it, too, so that its answer is no earlier one.
+    pub(super) fresh: [u8; CHALLENGE_BYTES],
 }
 
 /// Who makes a statement: the two directions have proofs of their own, so that an answer cannot be the
@@ -93,6 +95,7 @@ impl Hello {
             bytes[8 + at * 4..12 + at * 4].copy_from_slice(&number.to_le_bytes());
         }
         bytes[24..32].copy_from_slice(&self.process.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.fresh);
         let proof = job.proof(&statement(&bytes, speaker, challenge));
         bytes[STATEMENT_BYTES..].copy_from_slice(&proof);
         bytes
@@ -113,7 +116,8 @@ impl Hello {
         }
         let number = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
         let process = u64::from_le_bytes(core::array::from_fn(|index| bytes[24 + index]));
-        Ok(Self { from: number(8), to: number(12), epoch: number(16), sees: number(20), process })
+        let fresh = core::array::from_fn(|index| bytes[32 + index]);
+        Ok(Self { from: number(8), to: number(12), epoch: number(16), sees: number(20), process, fresh })
     }
 }
 
@@ -123,34 +127,46 @@ fn statement(bytes: &[u8; HELLO_BYTES], speaker: Speaker, challenge: &[u8; CHALL
     [&bytes[..STATEMENT_BYTES], &[speaker], challenge].concat()
 }
 
+/// Who is to answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Expected {
+    pub(super) rank: u32,
+    /// The process that a board shows, if one does.
+    pub(super) process: Option<u64>,
+}
+
 /// Says who this is and hears who answers: the caller's part.
 pub(super) fn introduce(
-    mut stream: UnixStream,
+    stream: Stream,
     place: SocketPlace,
     job: &Job,
     own: &Slot,
-    peer: &Slot,
+    expected: Expected,
 ) -> Result<Connection, HelloError> {
     let credentials = Credentials::of(&stream)?.of_this_user().map_err(HelloError::User)?;
     let deadline = Instant::now() + PATIENCE;
     let mut challenge = [0; CHALLENGE_BYTES];
-    read_until(&mut stream, &mut challenge, deadline)?;
+    read_until(&stream, &mut challenge, deadline)?;
     let hello = Hello {
         from: own.rank,
-        to: peer.rank,
+        to: expected.rank,
         epoch: own.epoch,
         sees: credentials.process.unwrap_or(0),
         process: own.identity.process,
+        fresh: random()?,
     };
-    stream.write_all(&hello.encode(job, Speaker::Caller, &challenge))?;
+    (&stream).write_all(&hello.encode(job, Speaker::Caller, &challenge))?;
     let mut bytes = [0; HELLO_BYTES];
-    read_until(&mut stream, &mut bytes, deadline)?;
+    read_until(&stream, &mut bytes, deadline)?;
     let answer = Hello::decode(&bytes, job, Speaker::Listener, &challenge)?;
-    let Hello { from, to, epoch, sees, process } = answer;
-    if (from, to, epoch) != (peer.rank, own.rank, own.epoch) {
+    let Hello { from, to, epoch, sees, process, fresh } = answer;
+    if fresh != hello.fresh {
+        return Err(HelloError::Proof);
+    }
+    if (from, to, epoch) != (expected.rank, own.rank, own.epoch) {
         return Err(HelloError::Rank { from, to, epoch });
     }
-    if process != peer.identity.process {
+    if expected.process.is_some_and(|expected| expected != process) {
         return Err(HelloError::Process);
     }
     stream.set_read_timeout(None)?;
@@ -171,7 +187,7 @@ pub(super) fn challenge() -> io::Result<[u8; CHALLENGE_BYTES]> {
 }
 
 /// Reads the whole buffer, or fails when the time is over, however slowly bytes come.
-fn read_until(stream: &mut UnixStream, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
+fn read_until(mut stream: &Stream, mut bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -198,7 +214,7 @@ mod tests {
     #[test]
     fn greetings_hold_for_one_connection_one_direction_and_one_job() {
         let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
-        let hello = Hello { from: 1, to: 2, epoch: 3, sees: 4, process: 5 };
+        let hello = Hello { from: 1, to: 2, epoch: 3, sees: 4, process: 5, fresh: [6; 8] };
         let challenge = [7; CHALLENGE_BYTES];
         let bytes = hello.encode(&job, Speaker::Caller, &challenge);
         assert_eq!(Hello::decode(&bytes, &job, Speaker::Caller, &challenge).unwrap(), hello);

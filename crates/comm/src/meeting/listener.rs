@@ -2,22 +2,25 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::hello::{self, CHALLENGE_BYTES, HELLO_BYTES, Hello, HelloError, Speaker};
+use super::network;
 use super::place::{SocketPlace, socket_name};
 use super::socket::{self, Connection, Credentials, read_some};
+use super::stream::Stream;
 use crate::board::{Board, MediumKind, Slot};
 use crate::fork::Own;
 use crate::job::Job;
 
-/// How many may be here that have not said yet who they are. Where more come, the one that has been here
-/// longest goes.
+/// How many may be here that have not said yet who they are: so many of this host, and as many who came over a
+/// network. Where more come, the one of these that has been here longest goes.
 const MOST_STRANGERS: usize = 32;
 
 /// How long one may be here without saying it.
@@ -30,7 +33,7 @@ pub struct Meeting {
     slot: Slot,
     /// In front of the sockets, so that they go first.
     _own: Vec<Own>,
-    sockets: Vec<(SocketPlace, UnixListener)>,
+    sockets: Vec<(SocketPlace, Listener)>,
     refused: Vec<(SocketPlace, io::Error)>,
     strangers: VecDeque<Stranger>,
     stop: Arc<OwnedFd>,
@@ -39,12 +42,37 @@ pub struct Meeting {
 /// Someone who has connected and not said yet who it is.
 #[derive(Debug)]
 struct Stranger {
-    stream: UnixStream,
+    stream: Stream,
     place: SocketPlace,
     credentials: Credentials,
     challenge: [u8; CHALLENGE_BYTES],
     said: Vec<u8>,
     since: Instant,
+}
+
+/// Where others come to.
+#[derive(Debug)]
+enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Self::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
+            Self::Tcp(listener) => Stream::over_network(listener.accept()?.0),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(listener) => listener.as_fd(),
+            Self::Tcp(listener) => listener.as_fd(),
+        }
+    }
 }
 
 /// Ends a wait in [`Meeting::arrival`] from another thread.
@@ -60,7 +88,8 @@ impl Stop {
 }
 
 impl Meeting {
-    /// Listens in each folder that has the rank's board, and at an abstract name.
+    /// Listens in each folder that has the rank's board, and at an abstract name; and for other hosts, if any
+    /// are to come.
     ///
     /// # Errors
     /// When the system gives no descriptor. That a socket cannot be had is a fact, see
@@ -75,7 +104,7 @@ impl Meeting {
         let (mut sockets, mut refused) = (Vec::new(), Vec::new());
         for place in folders.chain([SocketPlace::Abstract]) {
             match socket::listen(&place, &name) {
-                Ok(listener) => sockets.push((place, listener)),
+                Ok(listener) => sockets.push((place, Listener::Unix(listener))),
                 Err(error) => refused.push((place, error)),
             }
         }
@@ -83,6 +112,20 @@ impl Meeting {
         let own = sockets.iter().map(|(_, listener)| Own::new(listener)).collect();
         let strangers = VecDeque::new();
         Ok(Self { job: job.clone(), slot, _own: own, sockets, refused, strangers, stop })
+    }
+
+    /// Listens for ranks of other hosts, too. All of its ports may be taken: then [`refused`](Self::refused) says so.
+    pub fn open_to_hosts(&mut self) {
+        match network::listen(&self.job, self.slot.rank) {
+            Ok((place, listener)) => {
+                self._own.push(Own::new(&listener));
+                self.sockets.push((place, Listener::Tcp(listener)));
+            }
+            Err(error) => {
+                let address = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.job.port(self.slot.rank, 0));
+                self.refused.push((SocketPlace::Network(address), error));
+            }
+        }
     }
 
     /// Where nobody can come, and why.
@@ -135,14 +178,9 @@ impl Meeting {
     /// Lets those in who have come.
     fn admit(&mut self) -> Option<HelloError> {
         for (place, listener) in &self.sockets {
-            let Ok((stream, _)) = listener.accept() else { continue };
+            let Ok(stream) = listener.accept() else { continue };
             match greet(stream, place) {
-                Ok(stranger) => {
-                    if self.strangers.len() == MOST_STRANGERS {
-                        self.strangers.pop_front();
-                    }
-                    self.strangers.push_back(stranger);
-                }
+                Ok(stranger) => let_in(&mut self.strangers, stranger),
                 // It has gone again.
                 Err(HelloError::Io(_)) => {}
                 Err(error) => return Some(error),
@@ -156,7 +194,7 @@ impl Meeting {
         let stranger = self.strangers.get_mut(at)?;
         let mut bytes = [0; HELLO_BYTES];
         let missing = HELLO_BYTES - stranger.said.len();
-        match read_some(&mut stranger.stream, &mut bytes[..missing]) {
+        match read_some(&stranger.stream, &mut bytes[..missing]) {
             Ok(None) => return None,
             Ok(Some(count)) if count > 0 => {
                 stranger.said.extend_from_slice(&bytes[..count]);
@@ -178,31 +216,49 @@ impl Meeting {
     }
 
     fn answer(&self, stranger: Stranger) -> Result<Connection, HelloError> {
-        let Stranger { mut stream, place, credentials, challenge, said, .. } = stranger;
+        let Stranger { stream, place, credentials, challenge, said, .. } = stranger;
         let bytes = core::array::from_fn(|at| said[at]);
-        let Hello { from, to, epoch, sees, process } =
+        let Hello { from, to, epoch, sees, process, fresh } =
             Hello::decode(&bytes, &self.job, Speaker::Caller, &challenge)?;
         let own = &self.slot;
         if (to, epoch) != (own.rank, own.epoch) || self.job.check(from).is_err() {
             return Err(HelloError::Rank { from, to, epoch });
         }
         let seen = credentials.process;
-        let answer =
-            Hello { from: own.rank, to: from, epoch, sees: seen.unwrap_or(0), process: own.identity.process };
+        let answer = Hello {
+            from: own.rank,
+            to: from,
+            epoch,
+            sees: seen.unwrap_or(0),
+            process: own.identity.process,
+            fresh,
+        };
         stream.set_nonblocking(false)?;
         // It fits into the socket's buffer, which is empty.
-        stream.write_all(&answer.encode(&self.job, Speaker::Listener, &challenge))?;
+        (&stream).write_all(&answer.encode(&self.job, Speaker::Listener, &challenge))?;
         let sees = Some(sees).filter(|pid| *pid != 0);
         Ok(Connection { _own: Own::new(&stream), stream, place, peer: from, process, seen, sees })
     }
 }
 
+/// Gives a stranger a place. A flood over the network takes none from those of this host.
+fn let_in(strangers: &mut VecDeque<Stranger>, stranger: Stranger) {
+    let is_alike = |other: &Stranger| other.stream.is_network() == stranger.stream.is_network();
+    let alike = strangers.iter().filter(|other| is_alike(other)).count();
+    if alike == MOST_STRANGERS
+        && let Some(oldest) = strangers.iter().position(is_alike)
+    {
+        strangers.remove(oldest);
+    }
+    strangers.push_back(stranger);
+}
+
 /// Lets a process of this user in, and tells it what to prove.
-fn greet(mut stream: UnixStream, place: &SocketPlace) -> Result<Stranger, HelloError> {
+fn greet(stream: Stream, place: &SocketPlace) -> Result<Stranger, HelloError> {
     let credentials = Credentials::of(&stream)?.of_this_user().map_err(HelloError::User)?;
     stream.set_nonblocking(true)?;
     let challenge = hello::challenge()?;
-    stream.write_all(&challenge)?;
+    (&stream).write_all(&challenge)?;
     let since = Instant::now();
     Ok(Stranger {
         stream,

@@ -1,6 +1,7 @@
 //! Where are a rank's sockets?
 
 use core::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::board::FILE_PREFIX;
@@ -13,6 +14,8 @@ pub enum SocketPlace {
     Folder(PathBuf),
     /// A name in the network namespace.
     Abstract,
+    /// An address of TCP: not within a host.
+    Network(SocketAddr),
 }
 
 impl fmt::Display for SocketPlace {
@@ -20,6 +23,7 @@ impl fmt::Display for SocketPlace {
         match self {
             Self::Folder(folder) => write!(f, "a socket in {}", folder.display()),
             Self::Abstract => f.write_str("an abstract socket"),
+            Self::Network(address) => write!(f, "TCP at {address}"),
         }
     }
 }

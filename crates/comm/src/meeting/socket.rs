@@ -1,4 +1,4 @@
-//! A connected Unix socket between two ranks.
+//! A connection between two ranks.
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
@@ -15,6 +15,7 @@ use rustix::net::{
 use rustix::process::geteuid;
 
 use super::place::SocketPlace;
+use super::stream::Stream;
 use crate::board::open_folder;
 use crate::fork::Own;
 
@@ -24,12 +25,12 @@ const LONGEST_PATH: usize = 107;
 /// Bytes that go with a descriptor.
 pub const MESSAGE_BYTES: usize = 16;
 
-/// A connection to another rank of this host, both ends of which know who the other is.
+/// A connection to another rank, both ends of which know who the other is.
 #[derive(Debug)]
 pub struct Connection {
     /// In front of the stream, so that it goes first.
     pub(super) _own: Own,
-    pub(super) stream: UnixStream,
+    pub(super) stream: Stream,
     /// Where it was made.
     pub place: SocketPlace,
     /// The rank at the other end.
@@ -101,13 +102,35 @@ impl Connection {
     /// # Errors
     /// When the time is zero.
     pub fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.stream.set_read_timeout(patience)
+        self.stream.set_read_timeout(patience)?;
+        // A Unix socket's peer is here, and reads what it is to read.
+        if self.is_network() { self.stream.set_write_timeout(patience) } else { Ok(()) }
+    }
+
+    /// Whether the connection goes over a network, which carries no descriptors.
+    pub fn is_network(&self) -> bool {
+        self.stream.is_network()
+    }
+
+    /// Sends bytes that belong to the message before them.
+    ///
+    /// # Errors
+    /// When the peer has gone, or does not read in time.
+    pub fn send_bytes(&self, bytes: &[u8]) -> io::Result<()> {
+        (&self.stream).write_all(bytes)
+    }
+
+    /// Receives bytes that belong to the message before them.
+    ///
+    /// # Errors
+    /// When they do not come in time, or the peer ends before.
+    pub fn receive_bytes(&self, bytes: &mut [u8]) -> io::Result<()> {
+        (&self.stream).read_exact(bytes)
     }
 
     /// Ends the connection in both directions, for whoever waits at either end.
     pub fn shut(&self) {
-        // Where the peer has gone there is nothing to end.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        self.stream.shut();
     }
 
     /// Whether the peer has ended, or closed the connection. Does not wait.
@@ -151,7 +174,11 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
+    /// Over a network the proof alone counts.
+    pub(super) fn of(stream: &Stream) -> io::Result<Self> {
+        let Stream::Unix(stream) = stream else {
+            return Ok(Self { user: geteuid().as_raw(), process: None });
+        };
         // rustix has a type for this that cannot say that the process is not seen.
         let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -193,6 +220,7 @@ pub(super) fn connect(place: &SocketPlace, name: &str) -> io::Result<UnixStream>
             UnixStream::connect(path)
         }
         SocketPlace::Abstract => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?),
+        SocketPlace::Network(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
@@ -212,6 +240,7 @@ pub(super) fn listen(place: &SocketPlace, name: &str) -> io::Result<UnixListener
             }
         }
         SocketPlace::Abstract => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?,
+        SocketPlace::Network(_) => return Err(io::ErrorKind::Unsupported.into()),
     };
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -228,7 +257,7 @@ pub(super) fn forget(place: &SocketPlace, name: &str) {
 }
 
 /// Reads what there is, without waiting.
-pub(super) fn read_some(stream: &mut UnixStream, bytes: &mut [u8]) -> io::Result<Option<usize>> {
+pub(super) fn read_some(mut stream: &Stream, bytes: &mut [u8]) -> io::Result<Option<usize>> {
     match stream.read(bytes) {
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
             Ok(None)

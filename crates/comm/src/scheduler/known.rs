@@ -16,8 +16,8 @@ const SAMPLES: usize = 3;
 /// The share of a new observation in what is remembered.
 const SHARE: f64 = 1.0 / 8.0;
 
-/// An observation that differs more than this from what was expected is taken for so much: the machine was
-/// busy.
+/// An observation that is more times what was expected is taken for so much: the machine was busy. After one that
+/// is as many times less the channel is measured anew.
 const MOST_CORRECTION: f64 = 2.0;
 
 /// The greatest cost, as a multiple, that makes sense; the least is one over it.
@@ -47,13 +47,15 @@ pub(super) struct Measured {
     samples: [f64; SAMPLES],
     count: u8,
     cost: f64,
+    /// The number of the message of this class and traffic that last went by this channel.
+    pub(super) last_turn: u64,
 }
 
 impl Measured {
     /// From a profile, if it has it.
     pub(super) fn known(cost: Option<f64>) -> Self {
         match cost {
-            Some(cost) => Self { samples: [cost; SAMPLES], count: SAMPLES as u8, cost },
+            Some(cost) => Self { samples: [cost; SAMPLES], count: SAMPLES as u8, cost, last_turn: 0 },
             None => Self::default(),
         }
     }
@@ -85,8 +87,12 @@ impl Measured {
         if !(1.0 / MOST_COST..=MOST_COST).contains(&cost) {
             return;
         }
+        if self.is_known() && cost * MOST_CORRECTION < self.cost {
+            // No message takes less than it costs: what was known was wrong, or is no more so.
+            *self = Self { last_turn: self.last_turn, ..Self::default() };
+        }
         if self.is_known() {
-            let bounded = cost.clamp(self.cost / MOST_CORRECTION, self.cost * MOST_CORRECTION);
+            let bounded = cost.min(self.cost * MOST_CORRECTION);
             self.cost += (bounded - self.cost) * SHARE;
             return;
         }

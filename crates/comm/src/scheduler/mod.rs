@@ -1,8 +1,8 @@
 //! Which channel does a message take, and why?
 //!
 //! A pure decision from the message's size, the traffic with its peer, the channels that the two ranks have,
-//! and what each has cost. The first message of a class of sizes goes by the channel of the published table of
-//! C-GDR (2019, K80 and ConnectX-4); the next ones measure each channel, unless a profile of earlier jobs
+//! and what each has cost. The first message of a class of sizes goes by the channel of the published table
+//! of C-GDR (2019, K80 and ConnectX-4); the next ones measure each channel, unless a profile of earlier jobs
 //! knows what they cost, or it is not worth while (`sampling`); then the cheapest is taken. What messages
 //! really take corrects the costs ([`Scheduler::observe`]).
 
@@ -19,6 +19,9 @@ use crate::tracer::Traffic;
 use known::{Measured, invented};
 use sampling::{Effort, Outlook};
 
+/// Messages of a class after which a channel that was not taken for them is worth another try.
+const AGAIN: u64 = 32;
+
 /// How much cheaper another channel must be than the one that was taken last for such messages.
 const ADVANTAGE: f64 = 0.95;
 
@@ -33,6 +36,8 @@ pub enum Reason {
     InsteadOfPublished,
     /// What it costs is to be found out.
     Measuring,
+    /// Whether the channel still costs more is to be found out.
+    Again,
     /// It has the lowest cost.
     Cheapest,
     /// Another would be cheaper by too little to change.
@@ -48,6 +53,7 @@ impl fmt::Display for Reason {
                 "the channel of the published table is not there, and nothing has been measured"
             }
             Self::Measuring => "to find out what it costs",
+            Self::Again => "to find out whether it still costs more",
             Self::Cheapest => "it costs least",
             Self::Kept => "it was taken before, and no other is better by 5 %",
         })
@@ -77,6 +83,8 @@ pub struct Scheduler {
     candidates: Vec<Candidate>,
     /// The channel that was taken last, by class of size and traffic.
     last: Vec<[Option<Channel>; 2]>,
+    /// Messages so far, by class of size and traffic.
+    turns: Vec<[u64; 2]>,
     effort: Effort,
 }
 
@@ -96,15 +104,22 @@ impl Scheduler {
             }
         }
         let last = vec![[None; 2]; usize::from(LARGEST_CLASS) + 1];
-        Self { candidates, last, effort: Effort::default() }
+        let turns = vec![[0; 2]; usize::from(LARGEST_CLASS) + 1];
+        Self { candidates, last, turns, effort: Effort::default() }
     }
 
     /// The channel for a message of so many bytes; none when the ranks have no channel at all.
     pub fn choose(&mut self, bytes: u64, traffic: Traffic) -> Option<Choice> {
         let choice = self.decide(bytes, traffic)?;
+        let (class, column) = (usize::from(class(bytes)), column(traffic));
         // What is measured is not taken for what it costs.
-        if choice.reason != Reason::Measuring {
-            self.last[usize::from(class(bytes))][column(traffic)] = Some(choice.channel);
+        if !matches!(choice.reason, Reason::Measuring | Reason::Again) {
+            self.last[class][column] = Some(choice.channel);
+        }
+        self.turns[class][column] += 1;
+        let chosen = self.candidates.iter_mut().find(|candidate| candidate.channel == choice.channel);
+        if let Some(chosen) = chosen {
+            chosen.measured[class][column].last_turn = self.turns[class][column];
         }
         Some(choice)
     }
@@ -135,6 +150,9 @@ impl Scheduler {
             return self.published(&next, bytes, traffic, Some(Reason::Measuring));
         }
         let (cheapest, cost) = *sampled.iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        if let Some(channel) = self.to_try_again(class, column, cost, bytes) {
+            return Some(Choice { channel, reason: Reason::Again });
+        }
         let last = self.last[class][column];
         let kept = sampled.iter().find(|(channel, _)| Some(*channel) == last && *channel != cheapest);
         Some(match kept {
@@ -143,6 +161,19 @@ impl Scheduler {
             }
             _ => Choice { channel: cheapest, reason: Reason::Cheapest },
         })
+    }
+
+    /// A channel that was not taken for long, where a try costs little beside all messages.
+    fn to_try_again(&self, class: usize, column: usize, least: f64, bytes: u64) -> Option<Channel> {
+        let is_due = |candidate: &&Candidate| {
+            let measured = &candidate.measured[class][column];
+            measured.is_known() && measured.last_turn + AGAIN <= self.turns[class][column]
+        };
+        let due = self.candidates.iter().filter(is_due);
+        let cost = |candidate: &Candidate| candidate.measured[class][column].cost();
+        let next = due.min_by(|one, other| cost(one).total_cmp(&cost(other)))?;
+        let more = (cost(next) - least) * invented(bytes as f64);
+        self.effort.allows_again(more).then_some(next.channel)
     }
 
     /// The channels that are not far behind for a class of sizes, and the least that one is sure to take at
@@ -190,8 +221,11 @@ impl Scheduler {
         measured.observe(bytes, nanoseconds);
         // What makes no sense was not kept.
         if was_known || measured.samples() > had {
-            let more = best.filter(|_| !was_known).map_or(0.0, |best| nanoseconds - best);
-            self.effort.add(nanoseconds, more);
+            let more = best.map_or(0.0, |best| nanoseconds - best);
+            self.effort.add(nanoseconds, if was_known { 0.0 } else { more });
+            if was_known && self.last[class][column] != Some(channel) {
+                self.effort.add_again(more);
+            }
         }
     }
 

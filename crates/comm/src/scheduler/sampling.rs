@@ -2,8 +2,8 @@
 //!
 //! A message by a slow channel takes as long as hundreds by a fast one, so a channel is measured only where
 //! what is known of it does not say already that it is far behind, and only as long as all measuring together
-//! takes a small share of the time of the messages. What is known is turned into bounds: a longer message takes
-//! no less time than a shorter one, and no more than in proportion to its length.
+//! takes a small share of the time of the messages. What is known is turned into bounds: a longer message
+//! takes no less time than a shorter one, and no more than in proportion to its length.
 
 use super::known::{Measured, invented};
 use super::published;
@@ -12,12 +12,16 @@ use crate::channels::Channel;
 /// A channel is far behind when it takes so many times what the best one does.
 const FAR: f64 = 2.0;
 
-/// Nanoseconds that opening the peer's memory may have added to a sample: a single one is not believed to that
-/// extent. 300 us were seen for cudaIPC.
+/// Nanoseconds that opening the peer's memory may have added to a sample: a single one is not believed to
+/// that extent. 300 us were seen for cudaIPC.
 const OPENING: f64 = 500_000.0;
 
 /// The share of the messages' time that measuring may cost.
 const SHARE: f64 = 0.05;
+
+/// The share that may go into trying channels again that were dearer: what is known of them may be wrong, and
+/// what is not taken is not corrected.
+const SHARE_AGAIN: f64 = 0.01;
 
 /// Nanoseconds that it may cost before there were messages.
 const AT_FIRST: f64 = 500_000.0;
@@ -26,6 +30,7 @@ const AT_FIRST: f64 = 500_000.0;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Effort {
     spent: f64,
+    again: f64,
     all: f64,
 }
 
@@ -34,6 +39,16 @@ impl Effort {
     pub(super) fn add(&mut self, nanoseconds: f64, spent: f64) {
         self.all += nanoseconds;
         self.spent += spent.max(0.0);
+    }
+
+    /// A channel that is not the cheapest was tried again, which has cost so much more.
+    pub(super) fn add_again(&mut self, more: f64) {
+        self.again += more.max(0.0);
+    }
+
+    /// Whether a channel may be tried again that is expected to cost so much more.
+    pub(super) fn allows_again(&self, expected: f64) -> bool {
+        self.again + expected.max(0.0) <= SHARE_AGAIN * self.all
     }
 
     /// Whether a sample may be taken that is expected to cost so much.
@@ -86,7 +101,7 @@ impl Outlook {
         Self { least, most: Some(most), expected: least }
     }
 
-    /// Whether it is clear already that this is far behind another channel that takes `best`.
+    /// Whether this channel is already clearly far behind another channel that takes `best`.
     pub(super) fn is_far_behind(&self, best: f64) -> bool {
         self.least > best * FAR
     }

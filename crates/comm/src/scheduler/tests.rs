@@ -208,3 +208,39 @@ fn what_an_earlier_job_has_measured_is_not_measured_again() {
     assert_eq!(next.choose(5000, Latency), Some(Choice { channel: Staged, reason: Reason::Cheapest }));
     assert_eq!(next.choose(1 << 20, Latency).map(|choice| choice.reason), Some(Reason::Published));
 }
+
+#[test]
+fn what_was_known_and_is_wrong_is_found_out() {
+    let curves = [(Ipc, 9_000.0, 200.0), (Staged, 40_000.0, 10.0)];
+    // A job before this one was disturbed.
+    let mut known = Known::default();
+    known.set(Ipc, Latency, class(1 << 20), 50.0);
+    let mut scheduler = Scheduler::new([Ipc, Staged], &known);
+    let mut by_staged = 0;
+    while scheduler.choose(1 << 20, Latency).unwrap().channel != Ipc {
+        scheduler.observe(Staged, 1 << 20, Latency, nanoseconds(curves[1], 1 << 20));
+        by_staged += 1;
+        assert!(by_staged < 10_000, "the other channel is never tried again");
+    }
+    // It is far cheaper than was known, so it is measured anew, and taken.
+    scheduler.observe(Ipc, 1 << 20, Latency, nanoseconds(curves[0], 1 << 20));
+    assert_eq!(send(&mut scheduler, &curves, 1 << 20, Latency, 10).channel, Ipc);
+}
+
+#[test]
+fn trying_again_costs_little() {
+    let curves = [(Ipc, 9_000.0, 200.0), (Staged, 40_000.0, 10.0)];
+    let mut scheduler = unmeasured(&[Ipc, Staged]);
+    let (mut taken, mut tries) = (0.0, 0);
+    let best = nanoseconds(curves[0], 1 << 20);
+    send(&mut scheduler, &curves, 1 << 20, Latency, 20);
+    for _ in 0..20_000 {
+        let choice = scheduler.choose(1 << 20, Latency).unwrap();
+        let time = nanoseconds(*curves.iter().find(|curve| curve.0 == choice.channel).unwrap(), 1 << 20);
+        scheduler.observe(choice.channel, 1 << 20, Latency, time);
+        tries += usize::from(choice.reason == Reason::Again);
+        taken += time;
+    }
+    assert!(tries > 10, "it was tried {tries} times");
+    assert!(taken < 20_000.0 * best * 1.011, "{taken} ns, and {best} each at best");
+}

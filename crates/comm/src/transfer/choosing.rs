@@ -7,7 +7,7 @@ use causeway_config::read::PROCESS;
 use causeway_config::table::VIA;
 
 use super::error::TransferError;
-use crate::channels::{Channel, Ends, Joined};
+use crate::channels::{Channel, Ends, Joined, Missing};
 use crate::cuda::{self, Driver};
 use crate::pair::Pair;
 use crate::profile::Profile;
@@ -18,7 +18,7 @@ use crate::tracer::{Operation, Tracer, Traffic};
 const MOST_FAILURES: u32 = 3;
 
 /// Channels that move bytes here, the others being unbuilt.
-pub(crate) const BUILT: [Channel; 3] = [Channel::Ipc, Channel::Vmm, Channel::Staged];
+pub(crate) const BUILT: [Channel; 4] = [Channel::Ipc, Channel::Vmm, Channel::Staged, Channel::Tcp];
 
 /// Messages that have the same channels, at the same cost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,6 +35,8 @@ pub(super) struct Kind {
 #[derive(Debug)]
 pub(super) struct Chooser {
     pair: Pair,
+    /// Whether the two meet over a network.
+    is_network: bool,
     allowed: Vec<Channel>,
     tracer: Tracer,
     failures: HashMap<Channel, u32>,
@@ -44,9 +46,16 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    pub(super) fn new(pair: Pair, allowed: Vec<Channel>, threshold: u32, profile: Profile) -> Self {
+    pub(super) fn new(
+        pair: Pair,
+        is_network: bool,
+        allowed: Vec<Channel>,
+        threshold: u32,
+        profile: Profile,
+    ) -> Self {
         let tracer = Tracer::new(threshold);
-        Self { pair, allowed, tracer, failures: HashMap::new(), profile, schedulers: HashMap::new() }
+        let (failures, schedulers) = (HashMap::new(), HashMap::new());
+        Self { pair, is_network, allowed, tracer, failures, profile, schedulers }
     }
 
     /// Counts a message, and says what the traffic is.
@@ -81,23 +90,26 @@ impl Chooser {
         &mut self.schedulers.entry(kind.clone()).or_insert_with(new).1
     }
 
-    /// The channels that this peer and these two places have, and why they do not have the others.
-    pub(super) fn channels(&self, ends: &Ends) -> (Vec<Channel>, Vec<String>) {
-        let (mut channels, mut why) = (Vec::new(), Vec::new());
-        for channel in BUILT {
-            let has_failed = self.failures.get(&channel).is_some_and(|count| *count >= MOST_FAILURES);
-            if !self.allowed.contains(&channel) {
-                why.push(format!("{channel}: CAUSEWAY_COMM_CHANNELS leaves it out"));
-            } else if has_failed {
-                why.push(format!("{channel}: it has failed {MOST_FAILURES} times"));
-            } else {
-                match channel.probe(&self.pair, ends) {
-                    Ok(()) => channels.push(channel),
-                    Err(missing) => why.push(format!("{channel}: {missing}")),
-                }
-            }
+    /// The channels that this peer and these two places have.
+    pub(super) fn channels(&self, ends: &Ends) -> Vec<Channel> {
+        BUILT.into_iter().filter(|channel| self.has(*channel, ends).is_ok()).collect()
+    }
+
+    /// Why they do not have the others.
+    pub(super) fn why_not(&self, ends: &Ends) -> Vec<String> {
+        let why = |channel: Channel| Some(format!("{channel}: {}", self.has(channel, ends).err()?));
+        BUILT.into_iter().filter_map(why).collect()
+    }
+
+    fn has(&self, channel: Channel, ends: &Ends) -> Result<(), Missing> {
+        if !self.allowed.contains(&channel) {
+            return Err(Missing::LeftOut);
         }
-        (channels, why)
+        if self.failures.get(&channel).is_some_and(|count| *count >= MOST_FAILURES) {
+            return Err(Missing::Failed(MOST_FAILURES));
+        }
+        channel.probe(&self.pair, ends)?;
+        if channel == Channel::Tcp && !self.is_network { Err(Missing::Nearer) } else { Ok(()) }
     }
 
     /// Adds to a profile what has been found out.

@@ -57,8 +57,8 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// Whether it tells of the channel: one that fails again and again is not asked for any more. That a program
-    /// went on with a copy of its message says nothing of channels.
+    /// Whether the error tells of the channel: one that fails again and again is not asked for any more. That
+    /// a program went on with a copy of its message says nothing of channels.
     pub(crate) fn is_of_channel(&self) -> bool {
         !matches!(self, Self::Refused { refusal: Refusal::Copied | Refusal::Unknown, .. })
     }

@@ -45,6 +45,16 @@ impl Connection {
         received.ok_or_else(|| self.failed(io::ErrorKind::UnexpectedEof.into()))
     }
 
+    /// Sends bytes of a payload, which the message before them has announced.
+    pub(super) fn say_payload(&self, bytes: &[u8]) -> Result<(), TransferError> {
+        self.send_bytes(bytes).map_err(|cause| self.failed(cause))
+    }
+
+    /// Receives bytes of a payload that was announced.
+    pub(super) fn hear_payload(&self, bytes: &mut [u8]) -> Result<(), TransferError> {
+        self.receive_bytes(bytes).map_err(|cause| self.failed(cause))
+    }
+
     /// The error for a peer that says what makes no sense here.
     pub(super) fn wrong(&self, what: &'static str) -> TransferError {
         TransferError::Protocol { peer: self.peer, what }

@@ -1,7 +1,7 @@
 //! How do the bytes of a message get from the sender's GPU to the receiver's memory?
 //!
 //! The sender *offers* a range of its memory under a number, which the message's descriptor tells. The
-//! receiver *fetches* it: it chooses the channel, asks over the Unix socket that joins the two, and moves
+//! receiver *fetches* it: it chooses the channel, asks over the connection that joins the two, and moves
 //! the bytes. At the sender a thread for each peer serves such requests, so that a transfer goes on whatever
 //! the program does meanwhile; no thread but the program's own ever calls the MPI.
 //!
@@ -11,9 +11,12 @@
 //! | `exchange`  | How do they exchange it?                                               |
 //! | `words`     | How do both ends know what has become of an offer, without a message?  |
 //! | `slots`     | Through which memory do bytes pass that the receiver cannot map?       |
+//! | `network`   | How do they travel over a network?                                     |
 //! | `offers`    | What does this rank send, and what has become of it?                   |
+//! | `short`     | Which short messages are offered?                                      |
 //! | `serve`     | What does the sender's thread do for a peer?                           |
 //! | `fetch`     | How does the receiver get the bytes?                                   |
+//! | `in_flight` | Which copies of a receiver are under way, and which have ended?        |
 //! | `choosing`  | Which channel does a receiver take for the messages of a peer?         |
 //! | `cache`     | Which memory of a peer stays open?                                     |
 
@@ -22,9 +25,12 @@ pub(crate) mod choosing;
 mod error;
 mod exchange;
 pub(crate) mod fetch;
+pub(crate) mod in_flight;
 pub(crate) mod message;
+mod network;
 pub mod offers;
 pub(crate) mod serve;
+pub(crate) mod short;
 pub(crate) mod slots;
 pub(crate) mod words;
 

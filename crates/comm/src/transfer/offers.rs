@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::short::ShortMessages;
 use super::words::{WORDS, Words};
 
 /// A range of memory that a peer may fetch once.
@@ -11,6 +12,10 @@ pub(crate) struct Offer {
     pub(crate) peer: u32,
     pub(crate) address: u64,
     pub(crate) bytes: u64,
+    /// The number of the allocation.
+    pub(crate) buffer: u64,
+    /// Whether the message is offered though it is short.
+    pub(crate) is_short: bool,
     /// What the program's memory held, where the program has it back already.
     pub(crate) copy: Option<Arc<Vec<u8>>>,
 }
@@ -30,6 +35,7 @@ pub enum OfferState {
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
     table: Mutex<Table>,
+    short: Mutex<ShortMessages>,
 }
 
 #[derive(Debug, Default)]
@@ -148,8 +154,11 @@ impl Offers {
             }
             return false;
         }
-        let (peer, word) = (entry.offer.peer, entry.word.take());
+        let (peer, is_short, word) = (entry.offer.peer, entry.offer.is_short, entry.word.take());
         table.release(peer, word);
+        if is_short {
+            self.short().taken_back(peer);
+        }
         true
     }
 
@@ -169,6 +178,7 @@ impl Offers {
 
     /// The peer has gone: nothing of what it was offered will be fetched.
     pub(crate) fn end_all(&self, peer: u32) {
+        self.short().forget(peer);
         let mut table = self.lock();
         table.peers.remove(&peer);
         table.offers.retain(|_, entry| entry.offer.peer != peer || !entry.is_told);
@@ -191,8 +201,12 @@ impl Offers {
                 entry.is_told = true;
                 OfferState::Done
             }
-            (ended, _) => {
+            (ended, copy) => {
+                let (peer, has_helped) = (entry.offer.peer, entry.offer.is_short && copy.is_none());
                 table.remove(number);
+                if has_helped && ended == OfferState::Done {
+                    self.short().succeeded(peer);
+                }
                 ended
             }
         }
@@ -201,6 +215,24 @@ impl Offers {
     /// Whether a peer has still to fetch something.
     pub(crate) fn are_under_way(&self) -> bool {
         self.lock().offers.iter().any(|(number, entry)| entry.is_under_way(*number))
+    }
+
+    /// Whether a short message from a buffer is offered to a peer.
+    pub(crate) fn is_short_offered(&self, peer: u32, buffer: u64) -> bool {
+        self.short().is_offered(peer, buffer)
+    }
+
+    /// A peer has fetched the payload of an operation, by itself or with this rank's help.
+    pub(crate) fn served(&self, number: u64, peer: u32, by_itself: bool) {
+        let table = self.lock();
+        if let Some(entry) = table.offers.get(&number).filter(|entry| entry.offer.peer == peer) {
+            self.short().fetched(peer, entry.offer.buffer, by_itself);
+        }
+    }
+
+    /// Where both locks are held the table's is taken first.
+    fn short(&self) -> MutexGuard<'_, ShortMessages> {
+        self.short.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -213,7 +245,7 @@ mod tests {
     use super::*;
 
     fn offer() -> Offer {
-        Offer { peer: 3, address: 64, bytes: 8, copy: None }
+        Offer { peer: 3, address: 64, bytes: 8, buffer: 7, is_short: false, copy: None }
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use super::error::TransferError;
 use super::message::{Message, Refusal};
+use super::network;
 use super::offers::{Offer, OfferState, Offers};
-use super::slots::{BOUNCE_SLOTS, HostSlots, Ring};
+use super::slots::{Begun, HOST_SLOTS, HostSlots, Ring};
 use crate::channels::Channel;
-use crate::cuda::{self, Bounce, CudaError, DeviceMemory, Driver, Scope};
+use crate::cuda::{self, Bounce, CudaError, DeviceMemory, Driver, PendingCopy, Scope};
 use crate::meeting::{Connection, MESSAGE_BYTES};
 
 /// What a peer's requests need from one to the next.
@@ -16,15 +17,17 @@ use crate::meeting::{Connection, MESSAGE_BYTES};
 struct Server<'a> {
     connection: &'a Connection,
     offers: &'a Offers,
-    /// The peer's memory.
+    /// The peer's memory; over a network, this end's.
     slots: Option<HostSlots>,
     /// Memory on one of the GPUs here, with the GPU's number.
-    bounce: Option<(i32, Bounce)>,
+    bounce: Option<(i32, Ring, Bounce)>,
+    /// The operation that was served last, and whether the peer has copied by itself.
+    last: Option<(u64, bool)>,
 }
 
 /// Serves a peer until it goes, or says what makes no sense. What it has been offered then has failed.
 pub(crate) fn serve(connection: &Connection, offers: &Offers) {
-    let mut server = Server { connection, offers, slots: None, bounce: None };
+    let mut server = Server { connection, offers, slots: None, bounce: None, last: None };
     loop {
         match connection.receive() {
             Ok(Some((bytes, descriptor))) => {
@@ -49,7 +52,7 @@ impl Server<'_> {
     ) -> Result<(), TransferError> {
         let peer = self.connection.peer;
         match Message::decode(bytes) {
-            Some(Message::Slots { count, bytes }) => {
+            Some(Message::Slots { count, bytes }) if !self.connection.is_network() => {
                 let ring = Ring::checked(count, bytes)
                     .ok_or_else(|| self.connection.wrong("slots of such a size"))?;
                 let descriptor =
@@ -64,6 +67,11 @@ impl Server<'_> {
                 outcome => outcome,
             },
             Some(Message::Done { operation }) => {
+                if let Some((served, by_itself)) = self.last.take()
+                    && served == operation
+                {
+                    self.offers.served(operation, peer, by_itself);
+                }
                 self.offers.end(operation, peer, OfferState::Done);
                 Ok(())
             }
@@ -81,11 +89,14 @@ impl Server<'_> {
         let refused = |refusal| TransferError::Refused { peer: self.connection.peer, channel, refusal };
         let unknown = || refused(Refusal::Unknown);
         let offer = self.offers.begin(operation, self.connection.peer).ok_or_else(unknown)?;
+        if (channel == Channel::Tcp) != self.connection.is_network() {
+            return Err(refused(Refusal::Channel));
+        }
         if let Some(copy) = offer.copy.clone() {
-            return if channel == Channel::Staged {
-                self.give_copy(&copy)
-            } else {
-                Err(refused(Refusal::Copied))
+            return match channel {
+                Channel::Staged => self.give_copy(&copy),
+                Channel::Tcp => network::send_copy(self.connection, HOST_SLOTS, &copy),
+                _ => Err(refused(Refusal::Copied)),
             };
         }
         let found =
@@ -94,20 +105,40 @@ impl Server<'_> {
         let scope = Scope::of(driver, &memory)?;
         let is_inside = offer.address - memory.start <= memory.bytes.saturating_sub(offer.bytes)
             && offer.bytes <= memory.bytes;
+        let by_itself = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.exportable;
+        self.last = Some((operation, by_itself && is_inside));
         match channel {
             Channel::Ipc if memory.ipc && is_inside => self.give_handle(driver, &memory, &offer),
             Channel::Vmm if memory.exportable && is_inside => self.give_export(driver, &memory, &offer),
-            Channel::Vmm if memory.device_exports => self.give_bounced(driver, &scope, &memory, &offer),
+            Channel::Vmm if memory.device_exports => self.give_bounced(&scope, &memory, &offer),
             Channel::Staged => {
+                if let Some(slots) = &mut self.slots {
+                    slots.pin(&scope);
+                }
                 let slots = self.slots()?;
                 self.pass(offer.bytes, slots.ring, |slot, at, bytes| {
                     // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is
                     // mapped for as long as this runs, is nobody's now.
-                    unsafe { scope.copy(slots.address(slot), offer.address + at, bytes) }
+                    unsafe { PendingCopy::begin(&scope, slots.address(slot), offer.address + at, bytes) }
+                        .map(Some)
                 })
             }
+            Channel::Tcp => self.give_over_network(&scope, &offer),
             _ => Err(refused(Refusal::Channel)),
         }
+    }
+
+    fn give_over_network(&mut self, scope: &Scope<'static>, offer: &Offer) -> Result<(), TransferError> {
+        if self.slots.is_none() {
+            self.slots = Some(HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?);
+        }
+        if let Some(slots) = &mut self.slots {
+            slots.pin(scope);
+        }
+        network::send(self.connection, self.slots()?, offer.bytes, |to, at, bytes| {
+            // SAFETY: the program leaves the range alone until the offer ends, and the slot is nobody's now.
+            unsafe { PendingCopy::begin(scope, to, offer.address + at, bytes) }
+        })
     }
 
     fn give_handle(
@@ -151,33 +182,38 @@ impl Server<'_> {
 
     fn give_bounced(
         &mut self,
-        driver: &'static Driver,
-        scope: &Scope<'_>,
+        scope: &Scope<'static>,
         memory: &DeviceMemory,
         offer: &Offer,
     ) -> Result<(), TransferError> {
-        let known = self.bounce.take().filter(|(device, _)| *device == memory.device);
+        let wanted = Ring::of_bounce(offer.bytes);
+        let fits =
+            |(device, ring, _): &(i32, Ring, Bounce)| *device == memory.device && ring.bytes >= wanted.bytes;
+        let known = self.bounce.take().filter(fits);
         let is_new = known.is_none();
-        let bounce = match known {
-            Some((_, bounce)) => bounce,
-            None => Bounce::new(driver, memory.device, BOUNCE_SLOTS.total() as usize)?,
+        let (_, ring, bounce) = match known {
+            Some(known) => known,
+            None => {
+                (memory.device, wanted, Bounce::new(scope.driver(), memory.device, wanted.total() as usize)?)
+            }
         };
-        let Ring { count, bytes } = BOUNCE_SLOTS;
+        let Ring { count, bytes } = ring;
         let message = Message::Bounce { count, bytes, total: bounce.bytes as u64, is_new };
         self.connection.say_with(message, is_new.then(|| bounce.descriptor.as_fd()))?;
         let start = bounce.mapping.address;
         // The peer may not be able to map it, and says so.
         let passed = match self.connection.hear()?.0 {
             Message::Need { needed: true } => {
-                self.pass(offer.bytes, BOUNCE_SLOTS, |slot, at, bytes| {
+                self.pass(offer.bytes, ring, |slot, at, bytes| {
                     // SAFETY: as for slots of the host; the buffer is mapped.
-                    unsafe { scope.copy(start + BOUNCE_SLOTS.offset(slot), offer.address + at, bytes) }
+                    unsafe { PendingCopy::begin(scope, start + ring.offset(slot), offer.address + at, bytes) }
+                        .map(Some)
                 })
             }
             Message::Need { needed: false } => return Ok(()),
             _ => Err(self.connection.wrong("an answer to a bounce buffer")),
         };
-        self.bounce = Some((memory.device, bounce));
+        self.bounce = Some((memory.device, ring, bounce));
         passed
     }
 
@@ -188,7 +224,7 @@ impl Server<'_> {
             let from = &copy[at as usize..][..bytes];
             // SAFETY: the slot is mapped for as long as this runs, as long as that, and nobody's now.
             unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), slots.address(slot) as *mut u8, bytes) };
-            Ok(())
+            Ok(None)
         })
     }
 
@@ -197,21 +233,39 @@ impl Server<'_> {
         self.slots.as_ref().ok_or_else(|| self.connection.wrong("no slots before a fetch"))
     }
 
-    /// Passes a payload through slots, which `copy` fills.
+    /// Passes a payload through slots, which `begin` begins to fill. While one is filled the peer hears of
+    /// the one before it.
     fn pass(
         &self,
         payload: u64,
         ring: Ring,
-        copy: impl Fn(u16, u64, usize) -> Result<(), CudaError>,
+        begin: impl Fn(u16, u64, usize) -> Result<Option<PendingCopy>, CudaError>,
     ) -> Result<(), TransferError> {
+        let mut begun = Begun::default();
         for (number, (slot, at, bytes)) in ring.pieces(payload).enumerate() {
             if number >= usize::from(ring.count) {
+                if begun.len() == usize::from(ring.count) {
+                    self.tell_first(&mut begun)?;
+                }
                 self.await_free(slot)?;
             }
-            copy(slot, at, bytes as usize)?;
-            self.connection.say(Message::Piece { slot, bytes })?;
+            begun.push(begin(slot, at, bytes as usize)?, (slot, bytes));
+            if begun.len() > 1 {
+                self.tell_first(&mut begun)?;
+            }
+        }
+        while begun.len() > 0 {
+            self.tell_first(&mut begun)?;
         }
         Ok(())
+    }
+
+    /// Tells the peer of the slot that is full first.
+    fn tell_first(&self, begun: &mut Begun<(u16, u32)>) -> Result<(), TransferError> {
+        match begun.end_first().map_err(|(error, _)| error)? {
+            Some((slot, bytes)) => self.connection.say(Message::Piece { slot, bytes }),
+            None => Ok(()),
+        }
     }
 
     fn await_free(&self, wanted: u16) -> Result<(), TransferError> {

@@ -22,4 +22,4 @@ pub use connection::{Connection, SpokeTooSoon};
 pub use handshake::{HandshakeReadError, handshake_frame};
 pub use incoming::Incoming;
 pub use outgoing::Outgoing;
-pub use socket::{Socket, end_after_last_words, shut_down};
+pub use socket::{Socket, end_after_goodbye, shut_down};

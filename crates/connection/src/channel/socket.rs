@@ -25,7 +25,7 @@ pub fn shut_down(socket: &Socket) {
 ///
 /// Closing a socket with unread bytes resets the connection, which can overtake the last words; so the peer's
 /// bytes are read and dropped until it ends the connection too, for half a second at most.
-pub fn end_after_last_words(socket: &Socket) {
+pub fn end_after_goodbye(socket: &Socket) {
     let deadline = Instant::now() + Duration::from_millis(500);
     // Errors here and below mean that the connection has ended already.
     let _ = socket.shutdown(Shutdown::Write);

@@ -2,7 +2,7 @@
 
 use super::{About, Finding};
 use crate::facts::{Facts, Feature};
-use crate::print::binary;
+use crate::unit::binary;
 
 /// Less than this in `/dev/shm` is what containers get when nobody asks for more.
 const LITTLE_SHM: u64 = 512 << 20;

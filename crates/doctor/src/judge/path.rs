@@ -58,7 +58,8 @@ pub fn judge(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
         (None, Some(why)) => findings.push(Finding::problem(
             About::Path,
             format!("The server gives no session: {why}."),
-            "Start it with `causeway serve`, or look at its log; `causeway devices` tries the same.",
+            "If nothing listens there, start it with `causeway serve`. If it answers, do what it says; its log says more. `causeway \
+             devices` tries the same.",
         )),
         (None, None) => {}
     }

@@ -2,7 +2,7 @@
 
 use super::{About, Finding};
 use crate::facts::{Facts, RdmaDevice};
-use crate::print::binary;
+use crate::unit::binary;
 
 /// Registered memory is locked. A session's staging, both directions and all queue pairs together, and the
 /// queues of the card fit into this; pinned memory that a program registers comes on top.

@@ -1,8 +1,9 @@
 //! NVIDIA's GPUs on the PCI bus, and the kernel modules about them.
 
-use super::{System, pci};
+use super::pci;
+use super::system::System;
 use crate::facts::Gpus;
-use causeway_gpu::direct::is_peermem_loaded;
+use causeway_gpu::gpudirect::is_peermem_loaded;
 
 const NVIDIA: u32 = 0x10de;
 /// Display controllers: VGA and 3D.

@@ -1,6 +1,7 @@
 //! RDMA devices, as `/sys/class/infiniband` tells of them, and what programs need besides.
 
-use super::{System, pci};
+use super::pci;
+use super::system::System;
 use crate::facts::{Gid, Interface, Port, Rdma, RdmaDevice};
 use std::path::{Path, PathBuf};
 

@@ -7,7 +7,7 @@
 use crate::driver::Driver;
 use crate::fatbin::has_code_for;
 use crate::jit::Options;
-use causeway_api::handle::{Library, Module, Native};
+use causeway_api::handle::{Kind, Library, Module, Native};
 use causeway_api::image::{self, FATBIN_HEADER_BYTES, Form, WRAPPER_MAGIC};
 use causeway_api::sys::{CUdevice, CUjitInputType, CUlinkState, CUresult};
 use causeway_api::types::{JitOptions, JitReport};
@@ -112,19 +112,12 @@ impl Driver {
         options: &JitOptions,
         bytes: &[u8],
     ) -> CuResult<Native<Module>> {
-        let image = self.single_image(form, options, bytes)?;
-        let prepared = Prepared::new(&image)?;
-        let mut raw = core::ptr::null_mut();
-        self.reporting(options, |options| {
-            let values = options.values();
+        self.load_image(form, options, bytes, |prepared, options, raw| {
+            let (image, values) = (prepared.for_module().cast_mut(), options.values());
             // SAFETY: the image lives during the call, in which the driver copies what it needs; as many
             // options as values.
-            unsafe {
-                let image = prepared.for_module().cast_mut();
-                self.functions.cuModuleLoadDataEx(&mut raw, image, options.count(), options.names(), values)
-            }
-        })?;
-        Ok(Native::from_raw(raw))
+            unsafe { self.functions.cuModuleLoadDataEx(raw, image, options.count(), options.names(), values) }
+        })
     }
 
     pub(crate) fn load_library(
@@ -133,26 +126,30 @@ impl Driver {
         options: &JitOptions,
         bytes: &[u8],
     ) -> CuResult<Native<Library>> {
-        let image = self.single_image(form, options, bytes)?;
-        let prepared = Prepared::new(&image)?;
-        let mut raw = core::ptr::null_mut();
-        self.reporting(options, |options| {
-            let values = options.values();
+        self.load_image(form, options, bytes, |prepared, options, raw| {
+            let (image, values) = (prepared.for_library().cast_mut(), options.values());
+            let (names, count) = (options.names(), options.count());
+            let (no_names, no_values) = (core::ptr::null(), core::ptr::null_mut());
             // Without the option CU_LIBRARY_BINARY_IS_PRESERVED the driver makes its own copy of the code.
             // SAFETY: the image lives during the call; as many options as values.
             unsafe {
-                self.functions.cuLibraryLoadData(
-                    &mut raw,
-                    prepared.for_library().cast_mut(),
-                    options.names(),
-                    values,
-                    options.count(),
-                    core::ptr::null(),
-                    core::ptr::null_mut(),
-                    0,
-                )
+                self.functions.cuLibraryLoadData(raw, image, names, values, count, no_names, no_values, 0)
             }
-        })?;
+        })
+    }
+
+    /// Has `call` load what the client sent, with its options.
+    fn load_image<K: Kind>(
+        &self,
+        form: u32,
+        options: &JitOptions,
+        bytes: &[u8],
+        call: impl FnOnce(&Prepared<'_>, &mut Options, &mut K::Raw) -> CuResult<()>,
+    ) -> CuResult<Native<K>> {
+        let image = self.single_image(form, options, bytes)?;
+        let prepared = Prepared::new(&image)?;
+        let mut raw = Native::<K>::NULL.as_raw();
+        self.reporting(options, |options| call(&prepared, options, &mut raw))?;
         Ok(Native::from_raw(raw))
     }
 

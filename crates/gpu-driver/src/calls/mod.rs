@@ -11,7 +11,7 @@
 //! | where is memory allocated, and at addresses that the client chose | `memory`, `virtual_memory` |
 //! | how do bytes move | `copy` |
 //! | which memory of this process do kernels reach | `shared`, `managed` |
-//! | how do network cards reach GPU memory | `direct` |
+//! | how do network cards reach GPU memory | `gpudirect` |
 //! | when is work done | `events` |
 //! | what is a graph made of | `graph` |
 //! | what does the driver's log say, and what does it keep in a context | `log`, `layout` |
@@ -21,8 +21,8 @@
 
 mod context;
 mod copy;
-mod direct;
 mod events;
+mod gpudirect;
 mod graph;
 mod green;
 mod image;

@@ -10,8 +10,8 @@ use causeway_api::sys::{
     CUmemLocation, CUmemLocationType, CUresult,
 };
 use causeway_api::types::{AddressAccess, AllocationProperties};
-use causeway_gpu::borrowed::{BorrowError, Borrowed};
 use causeway_gpu::calls::VirtualMemoryCalls;
+use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::{CuResult, Staging};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -294,22 +294,22 @@ impl Driver {
 // SAFETY of the calls below: as above.
 #[expect(clippy::undocumented_unsafe_blocks, reason = "said once for all, above")]
 impl Driver {
-    pub(crate) fn map_borrowed(
+    pub(crate) fn map_imported(
         &self,
         descriptor: &OwnedFd,
         size: usize,
         device: CUdevice,
-    ) -> Result<Borrowed, BorrowError> {
+    ) -> Result<ImportedMemory, ImportError> {
         let functions = self.functions;
-        let handle = self.import_descriptor(descriptor).map_err(BorrowError::Import)?.value();
+        let handle = self.import_descriptor(descriptor).map_err(ImportError::Import)?.value();
         let mapped = self.reserve_anywhere(size).and_then(|address| {
             unsafe { functions.cuMemMap(address, size, 0, handle, 0) }
-                .map_err(BorrowError::Map)
+                .map_err(ImportError::Map)
                 .and_then(|()| {
                     self.open_to(address, size, core::iter::once(device)).map_err(|error| {
                         // The first error is the one that counts.
                         let _ = unsafe { functions.cuMemUnmap(address, size) };
-                        BorrowError::Access(error)
+                        ImportError::Access(error)
                     })
                 })
                 .map(|()| address)
@@ -321,16 +321,16 @@ impl Driver {
         if let Err(error) = unsafe { functions.cuMemRelease(handle) } {
             tracing::warn!(status = error.0, "a handle of another process's memory could not be released");
         }
-        mapped.map(|address| Borrowed { address, size: size as u64 })
+        mapped.map(|address| ImportedMemory { address, size: size as u64 })
     }
 
-    fn reserve_anywhere(&self, size: usize) -> Result<CUdeviceptr, BorrowError> {
+    fn reserve_anywhere(&self, size: usize) -> Result<CUdeviceptr, ImportError> {
         let mut address = 0;
         let reserved = unsafe { self.functions.cuMemAddressReserve(&mut address, size, 0, 0, 0) };
-        reserved.map(|()| address).map_err(BorrowError::Addresses)
+        reserved.map(|()| address).map_err(ImportError::Addresses)
     }
 
-    pub(crate) fn unmap_borrowed(&self, address: CUdeviceptr, size: usize) -> CuResult<()> {
+    pub(crate) fn unmap_memory_of_peer(&self, address: CUdeviceptr, size: usize) -> CuResult<()> {
         unsafe {
             self.functions.cuMemUnmap(address, size)?;
             self.functions.cuMemAddressFree(address, size)

@@ -1,7 +1,7 @@
 //! One completion for several waits.
 
 use causeway_gpu::{Completion, CuResult};
-use parking_lot::Mutex;
+use causeway_sync::face::Mutex;
 use std::sync::Arc;
 
 /// Gets the first error of several waits, once all are over.

@@ -2,14 +2,14 @@
 //!
 //! What is waited for is an event of the driver; one thread asks for all of them and calls the completions,
 //! in the order in which they were asked for as far as the work was done in that order. The thread asks
-//! without pause at first, then ever more rarely (`poll_interval`), and sleeps when nothing is waited for. It
-//! leaves the asking to a thread with a [`Watch`], the session's receiving one, as long as that one has
-//! nothing to receive: nobody has to be woken then. What nobody waits for is asked about rarely, since each
-//! question is a lock that launches need, too. What is waited for, and by whom, is in this file; the looking
-//! is in `looking`.
+//! without pause at first, then ever more rarely (`poll_interval`), and sleeps when nothing is waited for
+//! (`causeway_sync::PollPause`). It leaves the asking to a thread with an [`IdlePoller`], the session's
+//! receiving one, as long as that one has nothing to receive: nobody has to be woken then. What nobody waits
+//! for is asked about rarely, since each question is a lock that launches need, too. What is waited for, and
+//! by whom, is in this file; the polling is in `completion_poll`.
 
+mod completion_poll;
 mod join;
-mod looking;
 mod poll_interval;
 
 pub(crate) use join::Join;
@@ -19,14 +19,14 @@ use super::functions::Functions;
 use super::output::Output;
 use causeway_api::handle::{Context, Event, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_gpu::watch::{self, Watch, Watched};
+use causeway_gpu::idle_poller::{self, IdlePoller, Pollable};
 use causeway_gpu::{Completion, CuResult};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use parking_lot::{Condvar, Mutex};
+use causeway_sync::PollPause;
+use causeway_sync::face::{self, AtomicBool, AtomicUsize, JoinHandle, Mutex};
+use core::sync::atomic::Ordering;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::{JoinHandle, Thread};
 
 /// Whose end is waited for; what comes from one source is done in the order in which it was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -71,14 +71,16 @@ struct Shared {
     events: Arc<Events>,
     /// What was asked for and the thread has not seen yet.
     arrivals: Mutex<Arrivals>,
-    arrived: Condvar,
+    /// Where the thread sleeps between two looks.
+    pause: PollPause,
     /// Held by who looks and delivers, so that completions keep their order; before any other lock.
     turn: Mutex<()>,
     /// What is waited for. Locked before `arrivals` when both are.
     lanes: Mutex<Lanes>,
     /// Urgent waits whose completion has not been called.
     pending: AtomicUsize,
-    /// An urgent wait has come from a thread with a watch, and the thread of the waits may be asleep.
+    /// An urgent wait has come from a thread with an idle poller, and the thread of the waits has not been
+    /// called for it.
     unannounced: AtomicBool,
     stopping: AtomicBool,
 }
@@ -87,8 +89,6 @@ struct Shared {
 struct Arrivals {
     waits: Vec<Wait>,
     count: usize,
-    /// Whether the thread sleeps until something comes.
-    idle: bool,
 }
 
 /// The waits of a session, and the thread that sees to them.
@@ -109,7 +109,7 @@ impl Waits {
             output,
             events,
             arrivals: Mutex::default(),
-            arrived: Condvar::new(),
+            pause: PollPause::new(),
             turn: Mutex::default(),
             lanes: Mutex::default(),
             pending: AtomicUsize::new(0),
@@ -117,8 +117,7 @@ impl Waits {
             stopping: AtomicBool::new(false),
         });
         let for_thread = Arc::clone(&shared);
-        let thread =
-            std::thread::Builder::new().name("completions".into()).spawn(move || for_thread.run())?;
+        let thread = face::spawn("completions", move || for_thread.run())?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -171,9 +170,9 @@ impl Waits {
         self.shared.push(context, source, CompletionEvent::Own(mark), false, done);
     }
 
-    /// The calling thread's watch over the waits.
-    pub(crate) fn watch(&self) -> Watch<'_> {
-        Watch::over(&*self.shared)
+    /// The calling thread's idle poller of the waits.
+    pub(crate) fn idle_poller(&self) -> IdlePoller<'_> {
+        IdlePoller::over(&*self.shared)
     }
 
     /// Calls `done` when an event of the program is done.
@@ -216,12 +215,9 @@ impl Waits {
 impl Drop for Waits {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        {
-            let _guard = self.shared.arrivals.lock();
-            self.shared.arrived.notify_all();
-        }
+        self.shared.pause.call();
         if let Some(thread) = self.thread.take()
-            && Thread::id(thread.thread()) != std::thread::current().id()
+            && thread.thread().id() != face::current().id()
             && thread.join().is_err()
         {
             tracing::error!("the thread that waits for the GPU panicked");
@@ -229,14 +225,14 @@ impl Drop for Waits {
     }
 }
 
-impl Watched for Shared {
+impl Pollable for Shared {
     fn is_waited_for(&self) -> bool {
         self.are_urgent()
     }
 
-    fn look(&self) {
+    fn poll(&self) {
         if self.are_urgent() {
-            self.look_once();
+            self.poll_once();
         }
     }
 
@@ -245,8 +241,7 @@ impl Watched for Shared {
             && self.unannounced.swap(false, Ordering::AcqRel)
             && self.are_urgent()
         {
-            let _arrivals = self.arrivals.lock();
-            self.arrived.notify_one();
+            self.pause.call();
         }
     }
 }
@@ -268,14 +263,18 @@ impl Shared {
         if urgent {
             self.pending.fetch_add(1, Ordering::AcqRel);
         }
-        let mut arrivals = self.arrivals.lock();
-        let number = arrivals.count;
-        arrivals.count += 1;
-        arrivals.waits.push(Wait { number, context, source, sign, urgent, done });
-        if urgent && watch::is_ours(self) {
+        {
+            let mut arrivals = self.arrivals.lock();
+            let number = arrivals.count;
+            arrivals.count += 1;
+            arrivals.waits.push(Wait { number, context, source, sign, urgent, done });
+        }
+        if !urgent {
+            self.pause.bring();
+        } else if idle_poller::is_ours(self) {
             self.unannounced.store(true, Ordering::Release);
-        } else if urgent || arrivals.idle {
-            self.arrived.notify_one();
+        } else {
+            self.pause.call();
         }
     }
 

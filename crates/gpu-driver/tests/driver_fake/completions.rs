@@ -87,16 +87,16 @@ fn a_thread_that_looks_gets_the_completions_until_it_stops() {
         if urgent { fake.driver.after(stream, done) } else { fake.driver.after_a_while(stream, done) }
             .unwrap();
     };
-    let mut watch = fake.driver.watch();
+    let mut poller = fake.driver.idle_poller();
     let finds_the_end = || {
         fake.set_busy(BUSY);
         wait(true);
-        assert!(watch.is_waited_for());
-        watch.look();
+        assert!(poller.is_waited_for());
+        poller.poll();
         assert!(results.try_recv().is_err());
         fake.set_busy(0);
-        while watch.is_waited_for() {
-            watch.look();
+        while poller.is_waited_for() {
+            poller.poll();
             std::thread::yield_now();
         }
         results.try_recv() == Ok(std::thread::current().id())
@@ -106,14 +106,14 @@ fn a_thread_that_looks_gets_the_completions_until_it_stops() {
 
     fake.set_busy(BUSY);
     wait(true);
-    watch.turn_away();
+    poller.turn_away();
     fake.set_busy(0);
     assert_ne!(results.recv().unwrap(), std::thread::current().id());
 
     // What was asked for before the thread sleeps, and while it does, others look for.
     fake.set_busy(BUSY);
     wait(true);
-    watch.asleep(|| {
+    poller.asleep(|| {
         fake.set_busy(0);
         assert_ne!(results.recv().unwrap(), std::thread::current().id());
         fake.set_busy(BUSY);
@@ -125,15 +125,15 @@ fn a_thread_that_looks_gets_the_completions_until_it_stops() {
     // So they do when it stops.
     fake.set_busy(BUSY);
     wait(true);
-    drop(watch);
+    drop(poller);
     fake.set_busy(0);
     assert_ne!(results.recv().unwrap(), std::thread::current().id());
-    let watch = fake.driver.watch();
+    let poller = fake.driver.idle_poller();
 
     // Nobody looks for the end of what nobody waits for, and still it is told.
     fake.set_busy(BUSY);
     wait(false);
-    while watch.is_waited_for() {
+    while poller.is_waited_for() {
         // The completion of the wait before was called a moment ago.
         std::thread::yield_now();
     }

@@ -6,7 +6,7 @@ use causeway_api::sys::{CUmemPool_attribute, CUresult};
 use causeway_api::types::Region;
 use causeway_gpu::Gpu;
 use causeway_gpu::calls::*;
-use causeway_gpu::direct::{DirectMemory, DirectWay};
+use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath};
 
 #[test]
 fn copies_use_the_call_that_fits() {
@@ -59,7 +59,7 @@ fn staging_memory_is_pinned_once_and_used_again() {
     fake.driver.primary_context_release(fake.context, 1).unwrap();
     assert!(fake.log().contains("unregister\n"), "what is kept goes with its context");
     drop(again);
-    assert_eq!(fake.log(), "", "what was lent went with its context");
+    assert_eq!(fake.log(), "", "what was in flight went with its context");
 }
 
 #[test]
@@ -83,13 +83,13 @@ fn staging_memory_for_bytes_that_stay_in_caches_is_what_was_used_last() {
 #[test]
 fn network_cards_get_whole_pages_of_device_memory() {
     let fake = Fake::new();
-    assert_eq!(fake.driver.direct_ways(1).usable.first(), Some(&DirectWay::DmaBuf));
-    let memory = fake.driver.direct_memory(DirectWay::DmaBuf, 0x20_0010, 8192).unwrap();
-    assert!(matches!(memory, DirectMemory::DmaBuf { offset: 0x10, .. }), "{memory:?}");
+    assert_eq!(fake.driver.gpudirect_paths(1).usable.first(), Some(&GpuDirectPath::DmaBuf));
+    let memory = fake.driver.gpudirect_memory(GpuDirectPath::DmaBuf, 0x20_0010, 8192).unwrap();
+    assert!(matches!(memory, GpuDirectMemory::DmaBuf { offset: 0x10, .. }), "{memory:?}");
     assert_eq!(fake.log(), "dma-buf 200000 12288\n");
-    let by_address = fake.driver.direct_memory(DirectWay::Peermem, 0x20_0010, 8192).unwrap();
-    assert!(matches!(by_address, DirectMemory::Addresses));
-    assert!(fake.driver.direct_memory(DirectWay::HostMemory, 0x20_0010, 8192).is_err());
+    let by_address = fake.driver.gpudirect_memory(GpuDirectPath::Peermem, 0x20_0010, 8192).unwrap();
+    assert!(matches!(by_address, GpuDirectMemory::Addresses));
+    assert!(fake.driver.gpudirect_memory(GpuDirectPath::HostMemory, 0x20_0010, 8192).is_err());
     assert_eq!(fake.log(), "");
     // The fake's ordering is less than the owner's.
     fake.driver.finish_direct_writes(fake.context).unwrap();
@@ -99,16 +99,16 @@ fn network_cards_get_whole_pages_of_device_memory() {
 #[test]
 fn memory_of_another_process_is_mapped_as_the_driver_wants_it_and_undone_when_it_cannot_be_used() {
     let fake = Fake::new();
-    let lent = || std::fs::File::open("/dev/null").unwrap().into();
-    let borrowed = fake.driver.borrow_memory(lent(), 4 << 20, 0).unwrap();
-    assert_eq!((borrowed.address, borrowed.size), (0x700_0000, 4 << 20));
+    let exported = || std::fs::File::open("/dev/null").unwrap().into();
+    let imported = fake.driver.import_memory(exported(), 4 << 20, 0).unwrap();
+    assert_eq!((imported.address, imported.size), (0x700_0000, 4 << 20));
     let mapped = "import\nreserve 4194304 0 0 0\nmap 7000000 4194304 0 a110c 0\n";
     assert_eq!(fake.log(), format!("{mapped}access 7000000 4194304 for 0 of 1: 3\nrelease a110c\n"));
-    fake.driver.return_memory(borrowed).unwrap();
+    fake.driver.unmap_imported(imported).unwrap();
     let undone = "unmap 7000000 4194304\nfree addresses 7000000 4194304\n";
     assert_eq!(fake.log(), undone);
     // A device that does not reach the memory.
-    let refused = fake.driver.borrow_memory(lent(), 4 << 20, 1).unwrap_err();
+    let refused = fake.driver.import_memory(exported(), 4 << 20, 1).unwrap_err();
     assert!(refused.to_string().contains("does not reach"), "{refused}");
     assert_eq!(fake.log(), format!("{mapped}access 7000000 4194304 for 1 of 1: 3\n{undone}release a110c\n"));
 }

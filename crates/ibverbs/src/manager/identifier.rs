@@ -4,13 +4,13 @@ use core::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::ManagerError;
+use super::error::{ManagerError, step_failed};
 use crate::completion::CompletionQueue;
 use crate::device::Device;
-use crate::events::{Channel, Event, step_failed};
+use crate::events::{Channel, Event};
 use crate::library::{Libraries, Manager, text};
 use crate::memory::ProtectionDomain;
-use crate::queue_pair::{Capacity, QueuePair, initial};
+use crate::queue_pair::{Capacity, DestroyQueuePair, QueuePair, initial};
 use crate::sys::*;
 
 /// librdmacm's end of one connection, or of a listener.
@@ -58,8 +58,8 @@ impl Identifier {
     pub(super) fn device(self: &Arc<Self>, libraries: Libraries) -> Option<Device> {
         // SAFETY: the identifier lives; the context stays open as long as it does.
         let context = unsafe { self.raw.as_ref().verbs };
-        let keeper: Arc<dyn core::any::Any + Send + Sync> = Arc::<Self>::clone(self);
-        (!context.is_null()).then(|| Device::of_manager(libraries, context, keeper))
+        let owner: Arc<dyn core::any::Any + Send + Sync> = Arc::<Self>::clone(self);
+        (!context.is_null()).then(|| Device::of_manager(libraries, context, owner))
     }
 
     pub(super) fn queue_pair(
@@ -76,15 +76,10 @@ impl Identifier {
         let raw = unsafe { self.raw.as_ref().qp };
         match NonNull::new(raw) {
             Some(raw) if code == 0 => {
-                Ok(QueuePair::of_manager(raw, &attributes, domain, completions, Arc::clone(self)))
+                Ok(QueuePair::of_manager(raw, &attributes, domain, completions, Arc::<Self>::clone(self)))
             }
             _ => Err(step_failed("make a queue pair")),
         }
-    }
-
-    pub(crate) fn destroy_queue_pair(&self) {
-        // SAFETY: the one queue pair of this identifier is being dropped.
-        unsafe { (self.manager().rdma_destroy_qp)(self.raw.as_ptr()) };
     }
 
     pub(super) fn disconnect(&self) {
@@ -107,5 +102,12 @@ impl Identifier {
         // SAFETY: the function takes any number and answers a constant string.
         let name = text(unsafe { (self.manager().rdma_event_str)(event.kind) });
         ManagerError::Event { step, event: name, status: event.status }
+    }
+}
+
+impl DestroyQueuePair for Identifier {
+    fn destroy_queue_pair(&self) {
+        // SAFETY: the one queue pair of this identifier is being dropped.
+        unsafe { (self.manager().rdma_destroy_qp)(self.raw.as_ptr()) };
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::address::raw_address;
+use super::connection::{Connection, Unjoined};
+use super::error::{ManagerError, step_failed};
 use super::identifier::Identifier;
-use super::{Connection, ManagerError, Unjoined};
 use crate::device::Device;
-use crate::events::{Channel, Event, step_failed};
+use crate::events::{Channel, Event};
 use crate::library::{self, Libraries};
 use crate::queue_pair::Settings;
 use crate::sys::*;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::address::raw_address;
+use super::connection::{Connection, Unjoined};
+use super::error::{ManagerError, step_failed};
 use super::identifier::Identifier;
-use super::{Connection, ManagerError, Unjoined};
-use crate::events::{Channel, step_failed};
+use crate::events::Channel;
 use crate::library::{self, Libraries};
 use crate::queue_pair::Settings;
 use crate::sys::*;

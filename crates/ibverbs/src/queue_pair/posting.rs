@@ -2,7 +2,7 @@
 
 use core::ptr;
 
-use super::QueuePair;
+use super::lifetime::QueuePair;
 use crate::sys::*;
 use crate::work::{PostError, Receive, Segment, SendBatch};
 

@@ -4,9 +4,10 @@ use core::ffi::c_int;
 use core::mem::MaybeUninit;
 use std::io;
 
-use super::{QueuePair, QueuePairError, Settings};
-use crate::description::{LinkLayer, Port};
-use crate::gid::Gid;
+use super::lifetime::{QueuePair, QueuePairError};
+use super::settings::Settings;
+use crate::description::Port;
+use crate::gid::{Gid, LinkLayer};
 use crate::sys::*;
 
 /// The peer's end of a path, as the peer says it.

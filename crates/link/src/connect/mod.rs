@@ -6,11 +6,11 @@ mod peer;
 use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
-use causeway_wire::handshake::{Answer, ClientHello, Offer, Opening, VERSIONS, Welcome};
+use causeway_wire::handshake::{Abilities, Answer, ClientHello, CommandTable, Opening, OwnVersion, Welcome};
 use causeway_wire::text::Printable;
 
 use crate::handshake::error::{ConnectError, misunderstood, not_via};
-use crate::handshake::first_words::{Proof, authenticate, open};
+use crate::handshake::hello::{Proof, authenticate, open};
 use crate::handshake::lanes::Purpose;
 use crate::handshake::options::{ConnectOptions, lanes_asked_for};
 use crate::link::Link;
@@ -23,7 +23,7 @@ use causeway_connection::exchange::Exchange;
 use causeway_connection::socket::round_trip;
 use causeway_pipeline::MOST_LANES;
 use causeway_pipeline::lanes::{MOST_FOR_DISTANCE, lanes_for};
-use causeway_sync::awake;
+use causeway_sync::spin;
 use establish::{establish, facts};
 
 pub use peer::{PeerAddress, PeerLink, connect_peer};
@@ -45,13 +45,13 @@ pub struct Session {
     pub distance: Duration,
 }
 
-/// What this process says of itself in a handshake. `fingerprint` is that of the list of driver functions,
-/// `environment` what the worker sets before it starts the GPU. The number of lanes is taken from
+/// What this process says of itself in a handshake. `commands` are those that it knows, `environment`
+/// what the worker sets before it starts the GPU. The number of lanes is taken from
 /// `CAUSEWAY_LANES` where it is set, which [`connect`] refuses where it makes no sense; otherwise it is the
 /// most that [`ConnectOptions::lanes_by_distance`] may make of it.
-pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) -> ClientHello {
+pub fn describe_process(commands: CommandTable, environment: Vec<(String, String)>) -> ClientHello {
     ClientHello {
-        offer: Offer { versions: VERSIONS, fingerprint, release: env!("CARGO_PKG_VERSION").into() },
+        offer: OwnVersion::new(commands).offer,
         pid: std::process::id(),
         host: Printable::from_bytes(rustix::system::uname().nodename().to_bytes()),
         program: std::env::args_os()
@@ -60,6 +60,7 @@ pub fn describe_process(fingerprint: u64, environment: Vec<(String, String)>) ->
             .unwrap_or_default(),
         environment,
         lanes: lanes_asked_for().ok().flatten().unwrap_or(MOST_FOR_DISTANCE),
+        abilities: Abilities::ours(&commands),
     }
 }
 
@@ -90,7 +91,7 @@ pub fn connect_over(
             let distance = round_trip(connection.socket()).unwrap_or_default();
             let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
             if options.lanes_by_distance {
-                lanes = lanes.min(lanes_for(distance, awake::cores()));
+                lanes = lanes.min(lanes_for(distance, spin::cores()));
             }
             let (link, receiver, reasons) = establish(
                 table,
@@ -155,6 +156,22 @@ pub fn connect_diagnosis(
         Answer::DiagnosisReady => Ok(Exchange::new(connection)),
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a diagnosis", &other)),
+    }
+}
+
+/// Connects to a server and asks for a status session: questions about the server itself
+/// ([`causeway_wire::status`]).
+pub fn connect_status(
+    target: &Target,
+    hello: &ClientHello,
+    options: &ConnectOptions,
+) -> Result<Exchange, ConnectError> {
+    let (connection, answer) =
+        open(target, Proof::Key, options, MAX_OPENING, |out| Opening::encode_status(hello, out))?;
+    match answer {
+        Answer::StatusReady => Ok(Exchange::new(connection)),
+        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, "a status session", &other)),
     }
 }
 

@@ -7,7 +7,7 @@ use causeway_wire::handshake::{LaneToken, Locality, Opening, PeerHello, SessionI
 
 use super::establish::{establish, facts};
 use crate::handshake::error::ConnectError;
-use crate::handshake::first_words::Proof;
+use crate::handshake::hello::Proof;
 use crate::handshake::lanes::{Purpose, open_lane};
 use crate::handshake::options::ConnectOptions;
 use crate::link::Link;
@@ -18,7 +18,7 @@ use crate::transports::{Dialling, TRANSPORTS};
 use causeway_access::target::Target;
 use causeway_connection::socket::round_trip;
 use causeway_pipeline::lanes::lanes_for;
-use causeway_sync::awake;
+use causeway_sync::spin;
 
 /// Where the other worker is.
 #[derive(Debug, Clone)]
@@ -62,7 +62,7 @@ pub fn connect_peer(
             target: &target,
             options,
             purpose: Purpose::Peer { session, ticket },
-            lanes: lanes_for(length, awake::cores()),
+            lanes: lanes_for(length, spin::cores()),
             connection: Some(connection),
         },
     )?;

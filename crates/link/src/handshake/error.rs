@@ -117,6 +117,7 @@ pub(crate) fn misunderstood(target: &Target, asked: &str, answer: &Answer) -> Co
         Answer::LaneReady => "a bulk lane",
         Answer::MonitorReady => "a monitoring session",
         Answer::DiagnosisReady => "a diagnosis",
+        Answer::StatusReady => "a status session",
         Answer::SharedMemory(_) => "shared memory",
         Answer::Verbs(_) | Answer::VerbsReady => "verbs",
         Answer::Refused { .. } => "nothing",

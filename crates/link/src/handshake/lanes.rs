@@ -7,7 +7,7 @@ use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, PeerHello, SessionId};
 
 use super::error::{ConnectError, misunderstood};
-use super::first_words::{Proof, open};
+use super::hello::{Proof, open};
 use super::options::ConnectOptions;
 
 /// Opens the bulk lanes of a session.

@@ -3,11 +3,11 @@
 //! | Module        | Question it answers                                                    |
 //! |---------------|------------------------------------------------------------------------|
 //! | `options`     | How long does a caller wait for what, and which ways does it take?       |
-//! | `first_words` | What is said on a connection first: preface, proofs, one message each way? |
+//! | `hello`     | What is said on a connection first: preface, proofs, one message each way? |
 //! | `lanes`       | How is a further connection of a session opened?                          |
 //! | `error`       | Why did a client get no session?                                          |
 
 pub(crate) mod error;
-pub(crate) mod first_words;
+pub(crate) mod hello;
 pub(crate) mod lanes;
 pub(crate) mod options;

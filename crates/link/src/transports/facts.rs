@@ -4,7 +4,7 @@ use core::cell::OnceCell;
 use std::net::IpAddr;
 
 use causeway_access::{Endpoint, Target};
-use causeway_transport_verbs::join::VerbsCapability;
+use causeway_transport_verbs::upgrade::VerbsCapability;
 use causeway_wire::handshake::{Locality, Protection};
 
 use crate::handshake::options::ConnectOptions;

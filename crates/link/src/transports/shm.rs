@@ -3,8 +3,8 @@
 use causeway_connection::channel::Connection;
 use causeway_pipeline::TransportKind;
 use causeway_transport::Parts;
-use causeway_transport_shm::join::{Way, join, offer};
-use causeway_transport_shm::{JoinError, staging};
+use causeway_transport_shm::upgrade::{Way, offer, upgrade};
+use causeway_transport_shm::{UpgradeError, staging};
 use causeway_wire::handshake::{JoinHello, Locality};
 
 use super::facts::Facts;
@@ -30,7 +30,7 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
     let way = Way { dialer: options.dialer.as_deref(), socket_folder: options.socket_folder.as_deref() };
     let nowhere = Locality { boot_id: String::new(), sockets: Vec::new() };
     let server = dialling.facts.server.unwrap_or(&nowhere);
-    match join(server, &owner, &way, |bytes| staging::client_may_use(bytes, limit)) {
+    match upgrade(server, &owner, &way, |bytes| staging::client_may_use(bytes, limit)) {
         Ok(joined) => Ok(joined.parts(dialling.connection())?),
         Err(error) => Err(NotJoined::Unusable(explain_not_shared(server, &dialling.facts.boot_id, &error))),
     }
@@ -62,13 +62,13 @@ fn explain_no_socket(server: &Locality, boot_id: &str) -> String {
 }
 
 /// Why a client and a server that names sockets do not share memory.
-fn explain_not_shared(server: &Locality, boot_id: &str, error: &JoinError) -> String {
+fn explain_not_shared(server: &Locality, boot_id: &str, error: &UpgradeError) -> String {
     match error {
-        JoinError::Unreachable { .. } if is_same_kernel(server, boot_id) => format!(
+        UpgradeError::Unreachable { .. } if is_same_kernel(server, boot_id) => format!(
             "the server is on this host (its boot id is the same), but {error}; containers need a folder that both \
              see: name it with `causeway serve --socket-dir` and CAUSEWAY_SOCKET_DIR"
         ),
-        JoinError::Unreachable { .. } => {
+        UpgradeError::Unreachable { .. } => {
             "the server is on another host: its boot id is another, and none of its sockets can be reached here"
                 .to_owned()
         }
@@ -88,11 +88,13 @@ mod tests {
     #[test]
     fn the_boot_id_decides_what_is_advised_and_nothing_else() {
         let locality = server(&["@causeway-1"]);
-        let unreachable =
-            JoinError::Unreachable { name: "@causeway-...".into(), cause: io::Error::from_raw_os_error(111) };
+        let unreachable = UpgradeError::Unreachable {
+            name: "@causeway-...".into(),
+            cause: io::Error::from_raw_os_error(111),
+        };
         assert!(explain_not_shared(&locality, "a", &unreachable).contains("--socket-dir"));
         assert!(explain_not_shared(&locality, "b", &unreachable).contains("another host"));
-        let refused = JoinError::Refused("no memory".into());
+        let refused = UpgradeError::Refused("no memory".into());
         assert!(
             explain_not_shared(&locality, "b", &refused)
                 .contains("on this host, but the server refused it: no memory")

@@ -4,14 +4,14 @@ use causeway_access::Endpoint;
 use causeway_connection::channel::Connection;
 use causeway_pipeline::TransportKind;
 use causeway_transport::Parts;
-use causeway_transport_verbs::join::{chance, offer};
+use causeway_transport_verbs::upgrade::{chance, offer};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{Answer, Opening, Protection, VerbsHello};
 
 use super::facts::{Facts, Rdma};
 use super::row::{Cost, Dialling, NotJoined, ONLY_WITHIN_A_HOST, Transport, Upgrade};
 use crate::handshake::error::misunderstood;
-use crate::handshake::first_words::open;
+use crate::handshake::hello::open;
 use crate::transport_choice::TransportChoice;
 
 /// A round trip over two cards and a switch.
@@ -50,14 +50,14 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
         Some(chance) => chance,
         None => chance(dialling.facts.local).map_err(|error| NotJoined::Unusable(error.to_string()))?,
     };
-    let (by_manager, queue_pairs, depth) = chance.wish();
+    let (by_rdma_cm, queue_pairs, depth) = chance.wish();
     let (session, token) = (dialling.session(), dialling.token());
-    let hello = VerbsHello { session, token, by_manager, queue_pairs, depth };
+    let hello = VerbsHello { session, token, by_rdma_cm, queue_pairs, depth };
     let Dialling { target, options, purpose, .. } = dialling;
     let asked = open(target, purpose.proof(), options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
     let (setup, answer) = asked.map_err(|error| NotJoined::Unusable(error.to_string()))?;
     let joined = match answer {
-        Answer::Verbs(worker) => chance.join(setup, worker).map_err(|error| error.to_string()),
+        Answer::Verbs(worker) => chance.upgrade(setup, worker).map_err(|error| error.to_string()),
         Answer::Refused { text } => Err(format!("the server refused it: {text}")),
         other => Err(misunderstood(target, "verbs", &other).to_string()),
     };

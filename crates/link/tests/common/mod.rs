@@ -11,19 +11,21 @@ use std::time::Duration;
 
 use causeway_access::{Key, Target};
 use causeway_connection::exchange::Exchange;
-use causeway_link::accept::{AcceptError, AcceptPolicy, Caller, Patience, Request, greet, greet_local};
+use causeway_link::accept::{
+    AcceptError, AcceptPolicy, Caller, HandshakeTimeouts, Request, authenticate, authenticate_local,
+};
 use causeway_link::{
     ConnectOptions, Destination, Link, LinkError, LinkEvents, Receiver, Session, TransportChoice,
     TransportKind, connect, describe_process,
 };
 use causeway_link::{DescriptorError, Lease};
 use causeway_memory::SealedMemory;
-use causeway_transport_shm::join::offer as offer_memory;
 use causeway_transport_shm::layout::Layout;
-use causeway_transport_verbs::join::offer as offer_verbs;
+use causeway_transport_shm::upgrade::offer as offer_memory;
+use causeway_transport_verbs::upgrade::offer as offer_verbs;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Answer, LaneToken, Locality, Offer, Protection, SessionId, VERSIONS, Welcome,
+    Abilities, Answer, CommandTable, LaneToken, Locality, OwnVersion, Protection, SessionId, Welcome,
 };
 use crossbeam_channel::{Receiver as Queue, Sender, bounded, unbounded};
 
@@ -60,11 +62,11 @@ pub fn has_rdma_device() -> bool {
     found
 }
 
-pub const FINGERPRINT: u64 = 0xfeed;
+pub const COMMANDS: CommandTable = CommandTable::new(&[0xfeed]);
 const TOKEN: LaneToken = LaneToken([9; 32]);
 
-pub fn offer() -> Offer {
-    Offer { versions: VERSIONS, fingerprint: FINGERPRINT, release: "0.1.0".into() }
+pub fn version() -> OwnVersion {
+    OwnVersion::new(COMMANDS)
 }
 
 /// A server here; one with a key is talked to as `protection` says.
@@ -73,8 +75,13 @@ pub fn target(address: SocketAddr, protection: Protection, key: Option<&Key>) ->
 }
 
 /// What callers meet at the server of a test, which talks in the clear to whoever wants that.
-pub fn door<'a>(key: Option<&'a Key>, offer: &'a Offer, patience: Duration) -> AcceptPolicy<'a> {
-    AcceptPolicy { key, clear: true, offer, patience: Patience { proof: patience, request: patience } }
+pub fn door<'a>(key: Option<&'a Key>, own: &'a OwnVersion, patience: Duration) -> AcceptPolicy<'a> {
+    AcceptPolicy {
+        key,
+        clear: true,
+        version: own,
+        timeouts: HandshakeTimeouts { proof: patience, request: patience },
+    }
 }
 
 /// Both ends of a session.
@@ -112,9 +119,9 @@ fn accept_all(
     let mut session: Option<Link> = None;
     let mut waits_for_verbs = None;
     for stream in listener.incoming() {
-        let offer = offer();
-        let door = door(key, &offer, Duration::from_millis(500));
-        let caller = match greet(stream.unwrap(), &door, |_| None) {
+        let own = version();
+        let door = door(key, &own, Duration::from_millis(500));
+        let caller = match authenticate(stream.unwrap(), &door, |_| None) {
             Ok(caller) => caller,
             Err(error) => {
                 errors.send(error).unwrap();
@@ -137,6 +144,7 @@ fn accept_all(
                     lanes: hello.lanes,
                     release: "0.1.0".into(),
                     locality: Locality { boot_id: String::new(), sockets },
+                    abilities: Abilities::ours(&COMMANDS),
                     snapshot: hello.program.as_bytes().to_vec(),
                 });
                 connection.send_handshake(|out| welcome.encode(out)).unwrap();
@@ -148,9 +156,11 @@ fn accept_all(
                     None => Link::accepted(connection).unwrap(),
                     Some((listener, _)) => {
                         let (stream, _) = listener.accept().unwrap();
-                        let patience =
-                            Patience { proof: Duration::from_secs(5), request: Duration::from_secs(5) };
-                        let caller = greet_local(stream, false, &offer, patience).unwrap();
+                        let timeouts = HandshakeTimeouts {
+                            proof: Duration::from_secs(5),
+                            request: Duration::from_secs(5),
+                        };
+                        let caller = authenticate_local(stream, false, &own, timeouts).unwrap();
                         let Caller { request: Request::Join(hello), connection: local } = caller else {
                             panic!("a client that has a session wants to share memory")
                         };
@@ -175,7 +185,9 @@ fn accept_all(
                 let joined = offer_verbs(connection, &hello).unwrap();
                 sessions.send(Link::new(joined.parts(&command).unwrap()).unwrap()).unwrap();
             }
-            Request::Diagnosis { .. } => panic!("nobody asks for a diagnosis here"),
+            Request::Diagnosis { .. } | Request::Status { .. } => {
+                panic!("nobody asks for a diagnosis or a status here")
+            }
             Request::Peer(_) => unreachable!("no test that listens gives tickets"),
             Request::Join(_) => unreachable!("nobody can ask for memory to share over a network"),
             Request::Monitor { .. } => {
@@ -200,7 +212,7 @@ pub fn local_socket() -> (UnixListener, String) {
 pub fn pair(joint: Joint) -> Pair {
     // Shown when the test fails.
     println!("{joint:?}");
-    let mut hello = describe_process(FINGERPRINT, vec![("CUDA_VISIBLE_DEVICES".into(), "0".into())]);
+    let mut hello = describe_process(COMMANDS, vec![("CUDA_VISIBLE_DEVICES".into(), "0".into())]);
     let (protection, via) = match joint {
         Joint::Tcp { lanes, protection } => {
             hello.lanes = lanes;
@@ -272,7 +284,7 @@ impl LinkEvents for Events {
             })
         };
         // As of a worker, for its device.
-        self.takes_all.then(|| destination().past_caches())
+        self.takes_all.then(|| destination().nontemporal())
     }
 
     fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {

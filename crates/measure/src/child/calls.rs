@@ -3,11 +3,11 @@
 use core::ffi::c_void;
 use std::ffi::CString;
 
-use super::Trouble;
 use super::clock::{Measured, Stopwatch};
 use super::copies::Copies;
 use super::driver::{DriverError, Gpu, Handle, cuda};
 use super::memory::DeviceMemory;
+use super::trouble::Trouble;
 use crate::case::{ROW_OF_LAUNCHES, SMALL_COPY, Wait};
 
 /// A kernel with some bytes of arguments.
@@ -78,7 +78,7 @@ impl Kernel {
         let [.., last] = self.arguments.as_mut_slice() else { return Ok(()) };
         *last = 0x0123_4567_89ab_cdef;
         let expected = *last;
-        let place = DeviceMemory::new(gpu, gpu.context(), 8)?;
+        let place = DeviceMemory::new(gpu, gpu.context, 8)?;
         self.arguments[0] = place.address();
         self.launch()?;
         self.arguments[0] = 0;
@@ -150,18 +150,18 @@ impl Waiting {
             }
             Self::Event(gpu, event) => {
                 let watch = Stopwatch::start();
-                cuda!(gpu, cuEventRecord(*event, gpu.stream()))?;
+                cuda!(gpu, cuEventRecord(*event, gpu.stream))?;
                 cuda!(gpu, cuEventSynchronize(*event))?;
                 watch
             }
             Self::Query(gpu) => {
                 let watch = Stopwatch::start();
-                cuda!(gpu, cuStreamQuery(gpu.stream()))?;
+                cuda!(gpu, cuStreamQuery(gpu.stream))?;
                 watch
             }
             Self::Synchronize(gpu) => {
                 let watch = Stopwatch::start();
-                cuda!(gpu, cuStreamSynchronize(gpu.stream()))?;
+                cuda!(gpu, cuStreamSynchronize(gpu.stream))?;
                 watch
             }
         };

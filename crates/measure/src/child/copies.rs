@@ -1,9 +1,9 @@
 //! Copies of one size along one path.
 
-use super::Trouble;
 use super::clock::{Measured, Stopwatch};
 use super::driver::{DriverError, Gpu, Handle, cuda};
 use super::memory::{DeviceMemory, HostMemory};
+use super::trouble::Trouble;
 use crate::case::{Direction, Path};
 use crate::random::Random;
 
@@ -34,9 +34,9 @@ impl Copies {
             }
             Path::WithinDevice | Path::Peer => None,
         };
-        let device = DeviceMemory::new(gpu, gpu.context(), all)?;
+        let device = DeviceMemory::new(gpu, gpu.context, all)?;
         let destination = match path {
-            Path::WithinDevice => Some((DeviceMemory::new(gpu, gpu.context(), all)?, gpu.context())),
+            Path::WithinDevice => Some((DeviceMemory::new(gpu, gpu.context, all)?, gpu.context)),
             Path::Peer => Some(peer_memory(gpu, all)?),
             _ => None,
         };
@@ -71,10 +71,10 @@ impl Copies {
             match (&self.host, &self.destination) {
                 (Some(host), _) => match self.path {
                     Path::AsyncToDevice => {
-                        cuda!(gpu, cuMemcpyHtoDAsync_v2(device, host.at(start), bytes, gpu.stream()))
+                        cuda!(gpu, cuMemcpyHtoDAsync_v2(device, host.at(start), bytes, gpu.stream))
                     }
                     Path::AsyncFromDevice => {
-                        cuda!(gpu, cuMemcpyDtoHAsync_v2(host.at(start), device, bytes, gpu.stream()))
+                        cuda!(gpu, cuMemcpyDtoHAsync_v2(host.at(start), device, bytes, gpu.stream))
                     }
                     path if path.direction() == Direction::ToDevice => {
                         cuda!(gpu, cuMemcpyHtoD_v2(device, host.at(start), bytes))
@@ -82,8 +82,8 @@ impl Copies {
                     _ => cuda!(gpu, cuMemcpyDtoH_v2(host.at(start), device, bytes)),
                 },
                 (None, Some((to, context))) if self.path == Path::Peer => {
-                    let from = gpu.context();
-                    cuda!(gpu, cuMemcpyPeerAsync(to.address(), *context, device, from, bytes, gpu.stream()))
+                    let from = gpu.context;
+                    cuda!(gpu, cuMemcpyPeerAsync(to.address(), *context, device, from, bytes, gpu.stream))
                 }
                 (None, Some((to, _))) => cuda!(gpu, cuMemcpyDtoD_v2(to.address(), device, bytes)),
                 (None, None) => unreachable!("a copy has two ends"),
@@ -97,7 +97,7 @@ impl Copies {
         match self.path {
             Path::PageableFromDevice | Path::PinnedFromDevice => Ok(()),
             Path::AsyncToDevice | Path::AsyncFromDevice | Path::Peer => {
-                cuda!(self.gpu, cuStreamSynchronize(self.gpu.stream()))
+                cuda!(self.gpu, cuStreamSynchronize(self.gpu.stream))
             }
             Path::PageableToDevice | Path::PinnedToDevice | Path::WithinDevice => self.gpu.synchronize(),
         }
@@ -134,12 +134,12 @@ impl Copies {
                 gpu.enter(*context)?;
                 cuda!(gpu, cuMemsetD8_v2(to.address(), 0x5a, self.all()))?;
                 gpu.synchronize()?;
-                gpu.enter(gpu.context())?;
+                gpu.enter(gpu.context)?;
                 self.issue()?;
                 self.wait()?;
                 gpu.enter(*context)?;
                 let found = read(gpu, to, self.all())?;
-                gpu.enter(gpu.context())?;
+                gpu.enter(gpu.context)?;
                 found
             }
         };
@@ -177,7 +177,7 @@ fn peer_memory(gpu: &'static Gpu, bytes: usize) -> Result<(DeviceMemory, Handle)
     }
     gpu.enter(context)?;
     let memory = DeviceMemory::new(gpu, context, bytes);
-    gpu.enter(gpu.context())?;
+    gpu.enter(gpu.context)?;
     Ok((memory?, context))
 }
 

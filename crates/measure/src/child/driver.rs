@@ -104,11 +104,14 @@ functions! {
 /// unloaded, since drivers keep threads of their own.
 #[derive(Debug)]
 pub struct Gpu {
-    functions: Functions,
-    library: PathBuf,
-    context: Handle,
+    /// For the macro `cuda!`.
+    pub functions: Functions,
+    /// The library that was asked for.
+    pub library: PathBuf,
+    /// The context of the first device.
+    pub context: Handle,
     /// The stream in which asynchronous work is done.
-    stream: Handle,
+    pub stream: Handle,
 }
 
 /// Calls a function of the driver through a [`Gpu`]; a result other than success becomes an error that names
@@ -119,8 +122,8 @@ macro_rules! cuda {
         // SAFETY: the arguments have the types of `cuda.h`; pointers among them are valid for the call, and
         // for the time of the copy where that goes on after the call, since buffers are freed only after a
         // wait.
-        let code = unsafe { (gpu.functions().$name)($($argument),*) };
-        gpu.functions().outcome(stringify!($name), code)
+        let code = unsafe { (gpu.functions.$name)($($argument),*) };
+        gpu.functions.outcome(stringify!($name), code)
     }};
 }
 pub(crate) use cuda;
@@ -170,26 +173,6 @@ impl Gpu {
         cuda!(&gpu, cuStreamCreate(&mut stream, 1))?;
         gpu.stream = stream;
         Ok(gpu)
-    }
-
-    /// The functions, for the macro `cuda!`.
-    pub fn functions(&self) -> &Functions {
-        &self.functions
-    }
-
-    /// The library that was asked for.
-    pub fn library(&self) -> &Path {
-        &self.library
-    }
-
-    /// The context of the first device.
-    pub fn context(&self) -> Handle {
-        self.context
-    }
-
-    /// The stream of asynchronous work.
-    pub fn stream(&self) -> Handle {
-        self.stream
     }
 
     /// How many devices there are.

@@ -32,7 +32,7 @@ impl Drop for DeviceMemory {
     fn drop(&mut self) {
         // A failure has nobody to be told to, and the memory goes with the process anyway.
         let _ = self.gpu.enter(self.context).and_then(|()| cuda!(self.gpu, cuMemFree_v2(self.address)));
-        let _ = self.gpu.enter(self.gpu.context());
+        let _ = self.gpu.enter(self.gpu.context);
     }
 }
 

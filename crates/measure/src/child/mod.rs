@@ -4,14 +4,13 @@
 use std::io;
 use std::path::Path;
 
-use thiserror::Error;
-
 mod calls;
 mod clock;
 mod copies;
 mod driver;
 mod memory;
 mod plans;
+mod trouble;
 pub mod tuner;
 
 use crate::case::Case;
@@ -21,33 +20,7 @@ use clock::Measured;
 use copies::Copies;
 use driver::{DriverError, Gpu};
 use plans::{Plans, PlansError};
-
-/// Why a case is not measured.
-#[derive(Debug, Error)]
-pub enum Trouble {
-    /// The driver refuses something.
-    #[error(transparent)]
-    Driver(#[from] DriverError),
-    /// The machine lacks something.
-    #[error("{0}")]
-    Refused(String),
-    /// The content of memory is not what it must be.
-    #[error("{0}")]
-    Wrong(String),
-}
-
-impl Trouble {
-    /// What the parent is told. When the driver does not work any more, as after a lost connection, nothing
-    /// else can be measured.
-    fn reply(self, gpu: &Gpu) -> Reply {
-        let reason = self.to_string();
-        match self {
-            Self::Wrong(_) => Reply::Wrong { reason },
-            Self::Driver(_) if gpu.synchronize().is_err() => Reply::Unable { reason },
-            Self::Driver(_) | Self::Refused(_) => Reply::Refused { reason },
-        }
-    }
-}
+use trouble::Trouble;
 
 /// A case with its buffers.
 #[derive(Debug)]
@@ -100,7 +73,7 @@ impl Prepared {
 
 fn introduce(gpu: &Gpu) -> Result<Introduction, DriverError> {
     Ok(Introduction {
-        library: gpu.library().display().to_string(),
+        library: gpu.library.display().to_string(),
         device: gpu.device_name()?,
         devices: gpu.devices()?,
         driver_version: gpu.version()?,

@@ -41,7 +41,7 @@ impl Tuner {
         let mut host = HostMemory::pageable(most_bytes);
         // Pages that were never touched would be made by the first copy.
         host.bytes_mut().fill(0xa5);
-        let device = DeviceMemory::new(gpu, gpu.context(), most_bytes)?;
+        let device = DeviceMemory::new(gpu, gpu.context, most_bytes)?;
         Ok(Self { gpu, plans, pair, host, device })
     }
 

@@ -1,19 +1,16 @@
 //! How long do messages between the GPUs of two ranks take, by each channel and where the ranks are?
 //!
-//! The measuring is done by an ordinary MPI program with the loops of the OSU benchmarks (`mpi/bench`), which prints a row for each
-//! figure. A *target* is one way to start it: on which GPU, in which containers, with which channels. Each run starts the program once
-//! for every target, in turn, so that what disturbs the machine disturbs all of them alike.
+//! The measuring is done by an ordinary MPI program with the loops of the OSU benchmarks (`mpi/bench`), which
+//! prints a row for each figure. A *target* is one way to start it: on which GPU, in which containers, with
+//! which channels. Each run starts the program once for every target, in turn, so that what disturbs the
+//! machine disturbs all of them alike.
 //!
 //! | Module      | Question it answers                                       |
 //! |-------------|-----------------------------------------------------------|
-//! | [`case`]    | What is measured?                                         |
 //! | [`row`]     | What does the program say?                                |
-//! | [`job`]     | How is it run, and ended when it hangs?                   |
 //! | [`results`] | What has been measured on which target?                   |
 //! | [`report`]  | How do people and programs read it?                       |
 
-pub mod case;
-pub mod job;
 pub mod report;
 pub mod results;
 pub mod row;

@@ -1,132 +1,80 @@
-//! How do people and programs read it? A table and a panel for each quantity and kind of memory, with a column or a line for each target.
+//! How do people and programs read it? A table and a panel for each quantity and kind of memory, with a
+//! column or a line for each target.
 
 use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use super::case::{Case, Memory, Quantity};
-use super::results::{Record, Run};
-use crate::files::{self, FilesError};
-use crate::plot::{Axis, Figure, Panel, Point, Series, size_place};
-use crate::sizes::Size;
-use crate::table::{aligned, significant};
+use super::results::Run;
+use super::row::{Case, What};
+use crate::files::{self, Fields, FilesError};
+use crate::jobs::Record;
+use crate::plot::{Figure, Panel};
+use crate::table::{by_size, heading, significant};
 
 /// All tables.
 pub fn text(run: &Run) -> String {
-    let Run { version, date, machine, .. } = run;
-    let mut out = format!(
-        "causeway {version}, {date}, {}: {}, {} processors, {}\n",
-        machine.host, machine.processor, machine.processors, machine.kernel
-    );
-    for memory in Memory::ALL {
-        for quantity in Quantity::ALL {
-            let table = table(run, quantity, memory);
-            if table.len() > 1 {
-                let _ =
-                    write!(out, "\n{quantity} in {}, memory: {memory}\n{}", quantity.unit(), aligned(&table));
-            }
-        }
+    let mut out = heading(&run.version, &run.date, &run.machine);
+    for what in run.parts() {
+        let targets = run.targets_of(what);
+        let heads: Vec<_> =
+            targets.iter().map(|target| vec![run.targets[*target].name.clone(), "by".to_owned()]).collect();
+        let table = by_size(&run.sizes(what), &heads, |bytes, target| {
+            let Record { summary, ways, .. } = run.record(&case(what, bytes), targets[target])?;
+            let ways = ways.strip_suffix(" 100").unwrap_or(ways).to_owned();
+            Some((summary.count, vec![significant(summary.median), ways]))
+        });
+        let _ = write!(out, "\n{what}\n{table}");
     }
     out
 }
 
-/// Medians of all targets that have some, by size, each beside the ways that the messages went.
-fn table(run: &Run, quantity: Quantity, memory: Memory) -> Vec<Vec<String>> {
-    let sizes = run.sizes(quantity, memory);
-    let case = |bytes: u64| Case { quantity, memory, bytes };
-    let targets: Vec<_> = (0..run.targets.len())
-        .filter(|target| sizes.iter().any(|bytes| run.record(case(*bytes), *target).is_some()))
-        .collect();
-    let mut head = vec!["size".to_owned(), "runs".to_owned()];
-    head.extend(targets.iter().flat_map(|target| [run.targets[*target].name.clone(), "by".to_owned()]));
-    let mut rows = vec![head];
-    for bytes in sizes {
-        let records: Vec<_> = targets.iter().map(|target| run.record(case(bytes), *target)).collect();
-        let count = records.iter().flatten().map(|record| record.summary.count).max().unwrap_or(0);
-        let mut row = vec![Size(bytes).to_string(), count.to_string()];
-        row.extend(records.into_iter().flat_map(|record| match record {
-            Some(Record { summary, ways, .. }) => {
-                [significant(summary.median), ways.strip_suffix(" 100").unwrap_or(ways).to_owned()]
-            }
-            None => ["-".to_owned(), "-".to_owned()],
-        }));
-        rows.push(row);
-    }
-    rows
+fn case(what: &What, bytes: u64) -> Case {
+    Case { what: what.clone(), bytes }
 }
 
-const COLUMNS: &str = "quantity,unit,memory,bytes,gpu,isolated,channel,pairs,runs,median,p5,p95,ways\n";
-
-/// The run as CSV: one line for each case on each target.
-pub fn csv(run: &Run) -> String {
-    let mut out = COLUMNS.to_owned();
-    for Record { case, target, summary, ways, .. } in &run.records {
+/// The run as lines of CSV: one for each case on each target.
+fn lines(run: &Run) -> impl Iterator<Item = Fields> {
+    run.records.iter().map(|Record { case: Case { what, bytes }, target, summary, ways, .. }| {
         let target = &run.targets[*target];
-        let _ = writeln!(
-            out,
-            "{},{},{},{},{},{},{},{},{},{},{},{},{}",
-            case.quantity.name(),
-            case.quantity.unit(),
-            case.memory,
-            case.bytes,
-            target.gpu.replace(',', " "),
-            target.isolated,
-            target.channel,
-            target.pairs,
-            summary.count,
-            summary.median,
-            summary.p5,
-            summary.p95,
-            ways.replace(',', ""),
-        );
-    }
-    out
-}
-
-/// The run as JSON, with every sample.
-pub fn json(run: &Run) -> String {
-    serde_json::to_string(run).expect("a run has no maps with keys that are not text") + "\n"
-}
-
-/// The figures: latency and what is drawn over rates, each with a panel for each kind of memory.
-pub fn figures(run: &Run) -> Vec<Figure> {
-    let drawn = [
-        (Quantity::Latency, "mpi-latency", "Latency of messages"),
-        (Quantity::Bandwidth, "mpi-bandwidth", "Bandwidth of messages"),
-        (Quantity::Rate, "mpi-rate", "Messages in a second, in millions"),
-        (Quantity::Bidirectional, "mpi-bidirectional", "Bandwidth of messages in both directions"),
-        (Quantity::CopyLatency, "mpi-copy-latency", "Time of bare copies"),
-        (Quantity::CopyBandwidth, "mpi-copy-bandwidth", "Bandwidth of bare copies"),
-    ];
-    let legend: Vec<_> = run.targets.iter().map(|target| target.name.clone()).collect();
-    let figure = |(quantity, name, title): (Quantity, &str, &str)| {
-        let panels: Vec<_> =
-            Memory::ALL.into_iter().filter_map(|memory| panel(run, quantity, memory)).collect();
-        let title =
-            format!("{title} (medians, 5th to 95th percentile; {}, causeway {})", run.date, run.version);
-        (!panels.is_empty()).then(|| Figure { name: name.to_owned(), title, legend: legend.clone(), panels })
-    };
-    drawn.into_iter().filter_map(figure).collect()
-}
-
-fn panel(run: &Run, quantity: Quantity, memory: Memory) -> Option<Panel> {
-    let sizes = run.sizes(quantity, memory);
-    let line = |target: usize| {
-        let point = |bytes: &u64| {
-            let record = run.record(Case { quantity, memory, bytes: *bytes }, target)?;
-            Some(Point::new(size_place(*bytes), &record.summary))
-        };
-        Series { target, points: sizes.iter().filter_map(point).collect() }
-    };
-    let series: Vec<_> =
-        (0..run.targets.len()).map(line).filter(|series| !series.points.is_empty()).collect();
-    (!series.is_empty()).then(|| Panel {
-        title: format!("memory: {memory}"),
-        x: Axis::sizes(sizes.iter().copied()),
-        y: Axis::quantity(quantity.unit(), series.iter().flat_map(|series| &series.points)),
-        series,
-        gains: None,
-        rows: 0,
+        let mut fields = vec![
+            ("quantity", what.quantity.clone()),
+            ("unit", what.unit.clone()),
+            ("memory", what.memory.clone()),
+            ("bytes", bytes.to_string()),
+            ("gpu", target.way.gpu.clone()),
+            ("isolated", target.way.isolated.to_string()),
+            ("channel", target.way.channel.clone()),
+            ("pairs", target.way.pairs.to_string()),
+        ];
+        fields.extend(summary.fields());
+        fields.push(("ways", ways.clone()));
+        fields
     })
+}
+
+/// A figure for each quantity, with a panel for each kind of memory.
+fn figures(run: &Run) -> Vec<Figure> {
+    let legend: Vec<_> = run.targets.iter().map(|target| target.name.clone()).collect();
+    let compared_with = (run.targets.len() > 1).then_some(0);
+    let reference = compared_with.map(|target| run.targets[target].name.as_str());
+    let parts = run.parts();
+    let mut quantities: Vec<&str> = parts.iter().map(|what| what.quantity.as_str()).collect();
+    quantities.sort_unstable();
+    quantities.dedup();
+    let figure = |quantity: &str| {
+        let of_quantity = parts.iter().filter(|what| what.quantity == quantity);
+        let panels = of_quantity.filter_map(|what| {
+            let figure = |bytes, target| run.record(&case(what, bytes), target).map(|record| record.summary);
+            let title = format!("memory: {}", what.memory);
+            let panel = Panel::by_size(title, &what.unit, &run.sizes(what), run.targets.len(), figure)?;
+            Some(Panel { compared_with, ..panel })
+        });
+        let caption = files::caption(&run.version, &run.date, &run.machine, reference);
+        let title = format!("MPI: {}", quantity.replace('_', " "));
+        let name = format!("mpi-{}", quantity.replace('_', "-"));
+        Figure::new(&name, title, caption, legend.clone(), panels.collect())
+    };
+    quantities.into_iter().filter_map(figure).collect()
 }
 
 /// Writes `mpi.csv`, `mpi.json` and the pictures; returns what was written.
@@ -134,7 +82,7 @@ fn panel(run: &Run, quantity: Quantity, memory: Memory) -> Option<Panel> {
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
-    files::write_all(folder, "mpi", &csv(run), &json(run), &figures(run))
+    files::write_all(folder, "mpi", &files::csv(lines(run)), &files::as_json(run), &figures(run))
 }
 
 #[cfg(test)]
@@ -148,26 +96,29 @@ mod tests {
         assert!(text.contains("latency in us, memory: gpu"), "{text}");
         let head = text.lines().find(|line| line.contains("size")).unwrap();
         assert!(head.contains("auto") && head.contains("staged") && !head.contains("ipc"), "{head}");
-        assert!(text.contains("vmm 75, staged 25") && text.contains("16384"), "{text}");
-    }
-
-    #[test]
-    fn each_line_of_csv_has_all_fields() {
-        let run = example();
-        let text = csv(&run);
-        assert!(text.lines().all(|line| line.split(',').count() == COLUMNS.split(',').count()), "{text}");
-        assert_eq!(text.lines().count(), 1 + run.records.len());
+        assert!(text.contains("vmm 75, staged 25") && text.contains("4096"), "{text}");
     }
 
     #[test]
     fn all_files_are_written() {
-        let folder = tempfile::tempdir().unwrap();
-        let written = write(folder.path(), &example()).unwrap();
-        assert_eq!(written.len(), 2 + Quantity::ALL.len());
-        let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&written[1]).unwrap()).unwrap();
+        let (folder, run) = (tempfile::tempdir().unwrap(), example());
+        let written = write(folder.path(), &run).unwrap();
+        let read = |file: usize| std::fs::read_to_string(&written[file]).unwrap();
+        assert_eq!(written.len(), 2 + 2, "a figure for each quantity");
+        assert!(
+            read(0).starts_with("quantity,unit,memory,bytes,gpu,")
+                && read(0).contains("\"vmm 75, staged 25\"")
+        );
+        assert_eq!(read(0).lines().count(), 1 + run.records.len());
+        let value: serde_json::Value = serde_json::from_str(&read(1)).unwrap();
         assert_eq!(value["records"][0]["samples"].as_array().map(Vec::len), Some(3));
-        assert_eq!(value["targets"][2]["channel"], "ipc");
-        let picture = std::fs::read_to_string(&written[2]).unwrap();
-        assert!(picture.starts_with("<svg ") && picture.contains("memory: gpu"), "{picture}");
+        assert_eq!(value["records"][0]["quantity"], "latency");
+        assert_eq!(
+            (&value["targets"][2]["name"], &value["targets"][2]["channel"]),
+            (&"ipc".into(), &"any".into())
+        );
+        for words in ["<svg ", "memory: gpu", "ratio"] {
+            assert!(read(2).contains(words), "{words}");
+        }
     }
 }

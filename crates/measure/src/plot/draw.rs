@@ -1,4 +1,4 @@
-//! How is a figure drawn?
+//! How is a figure drawn? Its axes, and what is on them, are in `figure`.
 
 use core::ops::Range;
 
@@ -6,16 +6,20 @@ use plotters::coord::Shift;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use thiserror::Error;
 
-use super::PlotError;
 use super::figure::{Axis, Figure, Panel, Series, value_text};
 
 /// Pixels of a panel of lines.
 const PANEL: (u32, u32) = (620, 400);
 /// Pixels of a panel of rows, and of each row in it.
 const ROWS: (u32, u32) = (960, 64);
-/// Pixels above the panels, for title and legend.
-const HEAD: u32 = 84;
+/// Pixels of the title, of a line of small print, and of the legend.
+const TITLE: u32 = 40;
+const SMALL_PRINT: u32 = 17;
+const LEGEND: u32 = 30;
+/// The share of a panel's height that ratios take.
+const RATIOS: f64 = 0.36;
 
 /// Colours that people with colour blindness tell apart, by M. Okabe and K. Ito.
 const COLOURS: [RGBColor; 8] = [
@@ -28,6 +32,11 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(86, 180, 233),
     RGBColor(240, 228, 66),
 ];
+
+/// Why a plot is not drawn: the library that draws has failed.
+#[derive(Debug, Error)]
+#[error("a plot cannot be drawn: {0}")]
+pub struct PlotError(String);
 
 type Drawing<T> = Result<T, PlotError>;
 
@@ -48,24 +57,37 @@ pub fn size(figure: &Figure) -> (u32, u32) {
     if let [panel] = figure.panels.as_slice()
         && panel.rows > 0
     {
-        return (ROWS.0, HEAD + 90 + ROWS.1 * panel.rows as u32);
+        return (ROWS.0, head_pixels(figure) + 90 + ROWS.1 * panel.rows as u32);
     }
+    let with_ratios = figure.panels.iter().any(|panel| !panel.ratios().is_empty());
+    let height = if with_ratios { (f64::from(PANEL.1) / (1.0 - RATIOS)) as u32 } else { PANEL.1 };
     let rows = (figure.panels.len() as u32).div_ceil(columns(figure));
     // One panel alone is wide enough for the title.
     let width = PANEL.0 * columns(figure) + if columns(figure) == 1 { 260 } else { 0 };
-    (width, HEAD + PANEL.1 * rows)
+    (width, head_pixels(figure) + height * rows)
+}
+
+/// Pixels above the panels.
+fn head_pixels(figure: &Figure) -> u32 {
+    TITLE + SMALL_PRINT * figure.caption.len() as u32 + if has_legend(figure) { LEGEND } else { 8 }
+}
+
+/// Whether there is anything to tell apart.
+fn has_legend(figure: &Figure) -> bool {
+    figure.legend.len() > 1
 }
 
 /// Draws everything.
 pub fn draw<B: DrawingBackend>(figure: &Figure, backend: B) -> Drawing<()> {
     let root = backend.into_drawing_area();
     root.fill(&WHITE).map_err(failed)?;
-    let (head, body) = root.split_vertically(HEAD);
+    let (head, body) = root.split_vertically(head_pixels(figure));
     draw_head(figure, &head)?;
     let columns = columns(figure) as usize;
     let areas = body.split_evenly((figure.panels.len().div_ceil(columns), columns));
+    let ratios = figure.ratio_axis();
     for (panel, area) in figure.panels.iter().zip(&areas) {
-        if panel.rows == 0 { draw_lines(panel, area) } else { draw_rows(panel, area) }?;
+        if panel.rows == 0 { draw_lines(panel, &ratios, area) } else { draw_rows(panel, area) }?;
     }
     root.present().map_err(failed)
 }
@@ -76,11 +98,16 @@ fn text(size: i32) -> TextStyle<'static> {
 
 fn draw_head<B: DrawingBackend>(figure: &Figure, area: &DrawingArea<B, Shift>) -> Drawing<()> {
     area.draw(&Text::new(figure.title.clone(), (16, 12), text(18))).map_err(failed)?;
+    let mut top = TITLE as i32;
+    for line in &figure.caption {
+        area.draw(&Text::new(line.clone(), (16, top), text(13).color(&BLACK.mix(0.7)))).map_err(failed)?;
+        top += SMALL_PRINT as i32;
+    }
     let mut left = 16;
-    for (target, name) in figure.legend.iter().enumerate() {
-        let square = Rectangle::new([(left, 48), (left + 22, 60)], colour(target).filled());
+    for (target, name) in figure.legend.iter().enumerate().filter(|_| has_legend(figure)) {
+        let square = Rectangle::new([(left, top + 9), (left + 22, top + 21)], colour(target).filled());
         area.draw(&square).map_err(failed)?;
-        area.draw(&Text::new(name.clone(), (left + 30, 46), text(16))).map_err(failed)?;
+        area.draw(&Text::new(name.clone(), (left + 30, top + 7), text(16))).map_err(failed)?;
         let (width, _) = text(16).font.box_size(name).map_err(failed)?;
         left += 30 + width as i32 + 32;
     }
@@ -123,7 +150,12 @@ fn chart<'a, B: DrawingBackend>(
     label_pixels: u32,
 ) -> Drawing<Chart<'a, B>> {
     // A second axis has its labels where the margin is otherwise.
-    let (margin, second_axis) = if panel.gains.is_some() { (12, 72) } else { (36, 0) };
+    let (margin, second_axis) = match panel.gains {
+        Some(_) => (12, 72),
+        // Values stand behind the bars of rows, with their ratios.
+        None if panel.rows > 0 => (150, 0),
+        None => (36, 0),
+    };
     ChartBuilder::on(area)
         .caption(panel.title.clone(), text(17))
         .margin(12)
@@ -149,7 +181,50 @@ fn draw_axes<B: DrawingBackend>(panel: &Panel, chart: &mut Chart<'_, B>) -> Draw
     mesh.draw().map_err(failed)
 }
 
-fn draw_lines<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> Drawing<()> {
+fn draw_lines<B: DrawingBackend>(
+    panel: &Panel,
+    of_ratios: &Axis,
+    area: &DrawingArea<B, Shift>,
+) -> Drawing<()> {
+    let ratios = panel.ratios();
+    if ratios.is_empty() {
+        return draw_values(panel, area);
+    }
+    let (above, below) = area.split_vertically(((1.0 - RATIOS) * f64::from(area.dim_in_pixel().1)) as u32);
+    draw_values(panel, &above)?;
+    let mut chart = ChartBuilder::on(&below)
+        .margin(12)
+        .margin_right(36)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(panel.x.clone(), of_ratios.clone())
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(BLACK.mix(0.15))
+        .label_style(text(14))
+        .x_desc(&panel.x.title)
+        .y_desc(&of_ratios.title)
+        .draw()
+        .map_err(failed)?;
+    let (from, to) = (panel.x.from, panel.x.to);
+    let reference = panel.compared_with.map(colour).unwrap_or(BLACK);
+    chart
+        .draw_series([PathElement::new([(from, 0.0), (to, 0.0)], reference.stroke_width(2))])
+        .map_err(failed)?;
+    for (target, points) in ratios {
+        let colour = colour(target);
+        chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2))).map_err(failed)?;
+        chart
+            .draw_series(points.into_iter().map(|place| Circle::new(place, 2, colour.filled())))
+            .map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Draws the values of a panel of lines.
+fn draw_values<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> Drawing<()> {
     let mut chart = chart(panel, area, 64)?;
     let Some(gains) = &panel.gains else { return draw_series(panel, &mut chart) };
     // Before anything is drawn: the space to the right is the second axis's from here on.
@@ -171,6 +246,18 @@ fn draw_lines<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) ->
 /// Draws axes and lines with their bands.
 fn draw_series<B: DrawingBackend>(panel: &Panel, chart: &mut Chart<'_, B>) -> Drawing<()> {
     draw_axes(panel, chart)?;
+    for reference in &panel.references {
+        let (from, to) = (panel.x.from, panel.x.to);
+        let ends = [(from, reference.place), (to, reference.place)];
+        chart
+            .draw_series(DashedLineSeries::new(ends, 7, 5, BLACK.mix(0.5).stroke_width(1)))
+            .map_err(failed)?;
+        let grey = BLACK.mix(0.6);
+        let style = text(12).color(&grey).pos(Pos::new(HPos::Left, VPos::Bottom));
+        let label =
+            EmptyElement::at((from, reference.place)) + Text::new(reference.label.clone(), (4, -3), style);
+        chart.draw_series([label]).map_err(failed)?;
+    }
     for Series { target, points } in &panel.series {
         let colour = colour(*target);
         let upper = points.iter().map(|point| (point.x, point.high));
@@ -189,6 +276,11 @@ fn draw_rows<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> 
     draw_axes(panel, &mut chart)?;
     // The targets of a row lie below each other.
     let step = 0.6 / panel.series.len().max(1) as f64;
+    let ratios = panel.ratios();
+    let ratio = |target: usize, x: f64| {
+        let of_target = ratios.iter().find(|(other, _)| *other == target)?;
+        of_target.1.iter().find(|(place, _)| *place == x).map(|(_, place)| *place)
+    };
     for (order, Series { target, points }) in panel.series.iter().enumerate() {
         let colour = colour(*target);
         let shift = (order as f64 - (panel.series.len() as f64 - 1.0) / 2.0) * step;
@@ -197,7 +289,8 @@ fn draw_rows<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> 
             let bar = PathElement::new([(point.low, row), (point.high, row)], colour.stroke_width(3));
             chart.draw_series([bar]).map_err(failed)?;
             chart.draw_series([Circle::new((point.middle, row), 5, colour.filled())]).map_err(failed)?;
-            let value = value_text(point.middle);
+            let times = ratio(*target, point.x).map(|place| format!(", {} times", value_text(place)));
+            let value = format!("{}{}", value_text(point.middle), times.unwrap_or_default());
             let anchor = Pos::new(HPos::Left, VPos::Center);
             let beside =
                 EmptyElement::at((point.high, row)) + Text::new(value, (10, 0), text(13).pos(anchor));

@@ -1,7 +1,6 @@
-//! What is drawn: numbers of a run, put into panels. Positions on axes are logarithms.
+//! What is drawn: numbers, put into panels. Positions on axes are logarithms.
 
-use crate::case::{Case, Path};
-use crate::results::{Figures, Kind, Run};
+use crate::reference::Rate;
 use crate::sizes::Size;
 use crate::statistics::Summary;
 use crate::table::significant;
@@ -13,7 +12,9 @@ pub struct Figure {
     pub name: String,
     /// What it shows.
     pub title: String,
-    /// The targets, by the number that a [`Series`] has.
+    /// What it was measured with: lines of small print.
+    pub caption: Vec<String>,
+    /// The targets, by the number that a [`Series`] has. One alone is not drawn.
     pub legend: Vec<String>,
     /// At least one.
     pub panels: Vec<Panel>,
@@ -32,6 +33,10 @@ pub struct Panel {
     pub series: Vec<Series>,
     /// What else is drawn, on a second axis to the right.
     pub gains: Option<Gains>,
+    /// Rates that mean something to the eye, as lines across the panel.
+    pub references: Vec<Reference>,
+    /// The target that the others are compared with, by a panel of ratios below or beside the values.
+    pub compared_with: Option<usize>,
     /// If not 0, how many rows there are instead of lines: points then lie in a row, by their `x`, and their
     /// values are on the x axis.
     pub rows: usize,
@@ -68,6 +73,126 @@ pub struct Gains {
     pub lines: Vec<(usize, Vec<(f64, f64)>)>,
 }
 
+/// A level that lines are compared with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reference {
+    /// What it is.
+    pub label: String,
+    /// Where it lies on the vertical axis.
+    pub place: f64,
+}
+
+impl From<&Rate> for Reference {
+    fn from(rate: &Rate) -> Self {
+        Self { label: rate.name.clone(), place: rate.gb_per_s.max(SMALLEST).log10() }
+    }
+}
+
+impl Figure {
+    /// Panels that are compared with each other: they have one vertical axis, on which all of their points
+    /// and references lie. None without panels.
+    pub fn new(
+        name: &str,
+        title: String,
+        caption: Vec<String>,
+        legend: Vec<String>,
+        panels: Vec<Panel>,
+    ) -> Option<Self> {
+        let mut panels = panels;
+        let unit = panels.first()?.y.title.clone();
+        let axis = Axis::between(&unit, panels.iter().flat_map(Panel::levels));
+        for panel in panels.iter_mut().filter(|panel| panel.rows == 0) {
+            panel.y = axis.clone();
+        }
+        Some(Self { name: name.to_owned(), title, caption, legend, panels })
+    }
+
+    /// The vertical axis of all panels of ratios, 1 among them.
+    pub fn ratio_axis(&self) -> Axis {
+        let ratios = self.panels.iter().flat_map(Panel::ratios).flat_map(|(_, points)| points);
+        Axis::between("ratio", ratios.map(|(_, place)| place).chain([0.0]))
+    }
+}
+
+/// What each target has for one of another's: a target's number and its points, which are a place on the x
+/// axis and a logarithm.
+pub type Ratios = Vec<(usize, Vec<(f64, f64)>)>;
+
+impl Panel {
+    /// A panel of lines, without anything besides.
+    pub fn of_lines(title: String, x: Axis, y: Axis, series: Vec<Series>) -> Self {
+        Self { title, x, y, series, gains: None, references: Vec::new(), compared_with: None, rows: 0 }
+    }
+
+    /// A panel with a line over sizes for each of so many targets that has figures; none without any.
+    pub fn by_size(
+        title: String,
+        unit: &str,
+        sizes: &[u64],
+        targets: usize,
+        figure: impl Fn(u64, usize) -> Option<Summary>,
+    ) -> Option<Self> {
+        let place = |index: usize| size_place(sizes[index]);
+        let series = series(targets, sizes.len(), place, |index, target| figure(sizes[index], target))?;
+        let y = Axis::quantity(unit, points(&series));
+        Some(Self::of_lines(title, Axis::sizes(sizes.iter().copied()), y, series))
+    }
+
+    /// A panel with a row of points for each of these names; none without any figure.
+    pub fn by_row(
+        title: String,
+        unit: &str,
+        names: Vec<String>,
+        targets: usize,
+        figure: impl Fn(usize, usize) -> Option<Summary>,
+    ) -> Option<Self> {
+        let rows = names.len();
+        let series = series(targets, rows, |index| -(index as f64), figure)?;
+        let panel = Self::of_lines(title, Axis::quantity(unit, points(&series)), Axis::rows(names), series);
+        Some(Self { rows, ..panel })
+    }
+
+    /// Where its points and references lie on the axis of quantities.
+    fn levels(&self) -> impl Iterator<Item = f64> {
+        let references = self.references.iter().map(|reference| reference.place);
+        points(&self.series).flat_map(|point| [point.low, point.high]).chain(references)
+    }
+
+    /// The ratios of medians to those of the target that the others are compared with, where both have one.
+    pub fn ratios(&self) -> Ratios {
+        let reference = self.series.iter().find(|series| Some(series.target) == self.compared_with);
+        let Some(reference) = reference else { return Vec::new() };
+        let of = |point: &Point| {
+            let same = reference.points.iter().find(|other| other.x == point.x)?;
+            Some((point.x, point.middle - same.middle))
+        };
+        let others = self.series.iter().filter(|series| series.target != reference.target);
+        let lines =
+            others.map(|series| (series.target, series.points.iter().filter_map(of).collect::<Vec<_>>()));
+        lines.filter(|(_, points)| !points.is_empty()).collect()
+    }
+}
+
+/// The lines of the targets that have figures: of so many places, of which each has its own on the x axis.
+/// None without any.
+fn series(
+    targets: usize,
+    places: usize,
+    place: impl Fn(usize) -> f64,
+    figure: impl Fn(usize, usize) -> Option<Summary>,
+) -> Option<Vec<Series>> {
+    let of_target = |target| {
+        let point = |index| Some(Point::new(place(index), &figure(index, target)?));
+        Series { target, points: (0..places).filter_map(point).collect() }
+    };
+    let series: Vec<_> = (0..targets).map(of_target).filter(|series| !series.points.is_empty()).collect();
+    (!series.is_empty()).then_some(series)
+}
+
+fn points(series: &[Series]) -> impl Iterator<Item = &Point> {
+    series.iter().flat_map(|series| &series.points)
+}
+
 /// A median with its spread, as logarithms.
 #[derive(Debug, Clone, Copy)]
 pub struct Point {
@@ -97,18 +222,32 @@ impl Point {
 impl Axis {
     /// Powers of two between the smallest and the largest of these sizes; 0 is drawn at 1.
     pub fn sizes(sizes: impl Iterator<Item = u64>) -> Self {
-        let (from, to) = ends(sizes.map(size_place)).unwrap_or((0.0, 1.0));
+        Self::powers("bytes", sizes, |size| Size(size).to_string())
+    }
+
+    /// The same of numbers of something, at [`size_place`]s as well.
+    pub fn counts(of: &str, counts: impl Iterator<Item = u64>) -> Self {
+        Self::powers(of, counts, |count| count.to_string())
+    }
+
+    fn powers(title: &str, values: impl Iterator<Item = u64>, text: fn(u64) -> String) -> Self {
+        let (from, to) = ends(values.map(size_place)).unwrap_or((0.0, 1.0));
         let (from, to) = (from.floor(), to.ceil().max(from.floor() + 1.0));
         let step = ((to - from) / 6.0).ceil().max(1.0) as usize;
         let places = (from as i32..=to as i32).step_by(step);
-        let labels = places.map(|place| (f64::from(place), Size(1 << place).to_string())).collect();
-        Self { title: "bytes".to_owned(), from, to, labels }
+        let labels = places.map(|place| (f64::from(place), text(1 << place))).collect();
+        Self { title: title.to_owned(), from, to, labels }
     }
 
     /// 1, 2 and 5 of each power of ten between the least and the greatest of these points; powers of ten
     /// alone where that would be many.
     pub fn quantity<'a>(unit: &str, points: impl Iterator<Item = &'a Point>) -> Self {
-        let (from, to) = ends(points.flat_map(|point| [point.low, point.high])).unwrap_or((0.0, 1.0));
+        Self::between(unit, points.flat_map(|point| [point.low, point.high]))
+    }
+
+    /// The same between the least and the greatest of these places.
+    fn between(unit: &str, places: impl Iterator<Item = f64>) -> Self {
+        let (from, to) = ends(places).unwrap_or((0.0, 1.0));
         let margin = ((to - from) * 0.05).clamp(0.05, 0.1);
         let (from, to) = (from - margin, to + margin);
         let steps: &[f64] = if to - from < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -118,7 +257,7 @@ impl Axis {
             .map(|value| (value.log10(), label(value)))
             .filter(|(place, _)| (from..=to).contains(place))
             .collect();
-        Self { title: unit.to_owned(), from, to, labels }
+        Self { title: written(unit), from, to, labels }
     }
 
     /// Powers of ten of percent, from the least that is drawn to the greatest of these places and 1 % at
@@ -134,8 +273,8 @@ impl Axis {
     }
 
     /// One place for each row, the first on top.
-    fn rows(names: impl Iterator<Item = String>) -> Self {
-        let labels: Vec<_> = names.enumerate().map(|(row, name)| (-(row as f64), name)).collect();
+    fn rows(names: Vec<String>) -> Self {
+        let labels: Vec<_> = names.into_iter().enumerate().map(|(row, name)| (-(row as f64), name)).collect();
         Self { title: String::new(), from: 0.5 - labels.len() as f64, to: 0.5, labels }
     }
 }
@@ -144,6 +283,11 @@ impl Axis {
 fn label(value: f64) -> String {
     let text = significant(value);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A unit as it is written in pictures.
+fn written(unit: &str) -> String {
+    if unit == "us" { "µs".to_owned() } else { unit.to_owned() }
 }
 
 /// What a place on an axis of quantities means.
@@ -170,109 +314,6 @@ fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     })
 }
 
-/// The figures of a run.
-pub fn figures(run: &Run) -> Vec<Figure> {
-    let panels = match run.kind {
-        Kind::Copy => vec![
-            copies(run, "GB/s", |figures| figures.gb_per_s),
-            copies(run, "us", |figures| Some(figures.done_us)),
-        ],
-        Kind::Pipeline => vec![copies(run, "GB/s", |figures| figures.gb_per_s)],
-        Kind::Latency => vec![vec![waits(run)]],
-        Kind::Launch => vec![vec![
-            launches(run, "time of a call", |figures| figures.returned_us.unwrap_or(figures.done_us)),
-            launches(run, "time until 1000 launches are done, for each", |figures| figures.done_us),
-        ]],
-    };
-    let named: &[(&str, &str)] = match run.kind {
-        Kind::Copy => &[("copy-bandwidth", "Bandwidth of copies"), ("copy-latency", "Time of copies")],
-        Kind::Latency => &[("latency", "Calls that wait")],
-        Kind::Pipeline => &[("pipeline", "Bandwidth of copies by plan")],
-        Kind::Launch => &[("launch", "Launches of an empty kernel, by bytes of arguments")],
-    };
-    let legend: Vec<String> = run.targets.iter().map(|record| record.target.name.clone()).collect();
-    let subtitle = format!("medians, 5th to 95th percentile; {}, causeway {}", run.date, run.version);
-    named
-        .iter()
-        .zip(panels)
-        .filter(|(_, panels)| !panels.is_empty())
-        .map(|((name, title), panels)| Figure {
-            name: (*name).to_owned(),
-            title: format!("{title} ({subtitle})"),
-            legend: legend.clone(),
-            panels,
-        })
-        .collect()
-}
-
-/// What each target has of these cases; `place` says where a case lies.
-fn series(
-    run: &Run,
-    wanted: impl Fn(Case) -> bool,
-    place: impl Fn(usize, Case) -> f64,
-    quantity: impl Fn(&Figures) -> Option<Summary>,
-) -> Vec<Series> {
-    let of_target = |target: usize| {
-        let cases = run.cases.iter().filter(|record| wanted(record.case)).enumerate();
-        let points = cases.filter_map(|(index, record)| {
-            let summary = quantity(record.figures(target)?)?;
-            Some(Point::new(place(index, record.case), &summary))
-        });
-        Series { target, points: points.collect() }
-    };
-    (0..run.targets.len()).map(of_target).filter(|series| !series.points.is_empty()).collect()
-}
-
-fn points(series: &[Series]) -> impl Iterator<Item = &Point> {
-    series.iter().flat_map(|series| &series.points)
-}
-
-fn copies(run: &Run, unit: &str, quantity: impl Fn(&Figures) -> Option<Summary>) -> Vec<Panel> {
-    let panel = |path: Path| {
-        let series =
-            series(run, |case| case.path() == Some(path), |_, case| size_place(case.bytes()), &quantity);
-        let sizes = run.cases.iter().filter(|record| record.case.path() == Some(path));
-        (!series.is_empty()).then(|| Panel {
-            title: path.to_string(),
-            x: Axis::sizes(sizes.map(|record| record.case.bytes())),
-            y: Axis::quantity(unit, points(&series)),
-            series,
-            gains: None,
-            rows: 0,
-        })
-    };
-    Path::ALL.into_iter().filter_map(panel).collect()
-}
-
-fn waits(run: &Run) -> Panel {
-    let series = series(run, |_| true, |index, _| -(index as f64), |figures| Some(figures.done_us));
-    Panel {
-        title: "time until it is done".to_owned(),
-        x: Axis::quantity("us", points(&series)),
-        y: Axis::rows(run.cases.iter().map(|record| record.case.to_string())),
-        series,
-        gains: None,
-        rows: run.cases.len(),
-    }
-}
-
-fn launches(run: &Run, title: &str, quantity: impl Fn(&Figures) -> Summary) -> Panel {
-    let arguments = |case: Case| if let Case::Launches { arguments } = case { arguments } else { 0 };
-    let series =
-        series(run, |_| true, |_, case| size_place(arguments(case)), |figures| Some(quantity(figures)));
-    Panel {
-        title: title.to_owned(),
-        x: Axis {
-            title: "bytes of arguments; none is drawn at 1".to_owned(),
-            ..Axis::sizes(run.cases.iter().map(|record| arguments(record.case)))
-        },
-        y: Axis::quantity("us", points(&series)),
-        series,
-        gains: None,
-        rows: 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,6 +329,7 @@ mod tests {
         // One size alone has an axis, too, as has zero.
         assert!(Axis::sizes([0].into_iter()).to > 0.0);
         assert_eq!(texts(&Axis::sizes([3 << 10].into_iter())), ["2 KiB", "4 KiB"]);
+        assert_eq!(texts(&Axis::counts("ranks", [2, 8].into_iter())), ["2", "4", "8"]);
     }
 
     #[test]

@@ -6,14 +6,9 @@ mod draw;
 mod figure;
 
 use plotters::backend::SVGBackend;
-use thiserror::Error;
 
-pub use figure::{Axis, Figure, Gains, Panel, Point, Series, figures, gain_place, size_place};
-
-/// Why a plot is not drawn: the library that draws has failed.
-#[derive(Debug, Error)]
-#[error("a plot cannot be drawn: {0}")]
-pub struct PlotError(String);
+pub use draw::PlotError;
+pub use figure::{Axis, Figure, Gains, Panel, Point, Reference, Series, gain_place, size_place};
 
 /// The figure as SVG.
 pub fn svg(figure: &Figure) -> Result<String, PlotError> {
@@ -25,6 +20,7 @@ pub fn svg(figure: &Figure) -> Result<String, PlotError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::figures;
     use crate::results::tests::example;
 
     #[test]
@@ -51,20 +47,12 @@ mod tests {
 
     #[test]
     fn a_figure_without_points_is_drawn() {
-        let panel = Panel {
-            title: "nothing".into(),
-            x: Axis::sizes(core::iter::empty()),
-            y: Axis::quantity("us", core::iter::empty()),
-            series: Vec::new(),
-            gains: None,
-            rows: 0,
-        };
-        let figure = Figure {
-            name: "none".into(),
-            title: "none".into(),
-            legend: vec!["a".into()],
-            panels: vec![panel],
-        };
-        assert!(svg(&figure).unwrap().contains("nothing"));
+        let (x, y) = (Axis::sizes(core::iter::empty()), Axis::quantity("us", core::iter::empty()));
+        let panel = Panel::of_lines("nothing".into(), x, y, Vec::new());
+        let (name, title) = ("none".into(), "none".into());
+        let figure =
+            Figure { name, title, caption: Vec::new(), legend: vec!["alone".into()], panels: vec![panel] };
+        let text = svg(&figure).unwrap();
+        assert!(text.contains("nothing") && !text.contains("alone"), "one series needs no legend");
     }
 }

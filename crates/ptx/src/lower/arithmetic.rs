@@ -4,7 +4,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
 
 use super::form::Form;
-use super::operands::machine_type;
+use super::registers::machine_type;
 use super::{Lowered, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Scalar};
 use crate::run::functions::PackedOperation;

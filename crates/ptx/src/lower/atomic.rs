@@ -5,8 +5,8 @@ use cranelift_codegen::ir::{AtomicRmwOp, BlockArg, InstBuilder, MemFlagsData, Va
 
 use super::form::Form;
 use super::half::half_of;
-use super::operands::machine_type;
 use super::place::MemoryPlace;
+use super::registers::machine_type;
 use super::spaces::AccessSpace;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};

@@ -7,14 +7,13 @@ use cranelift_codegen::ir::{
 };
 use cranelift_codegen::isa::CallConv;
 
-use super::faults::FaultSite;
+use super::fault_site::FaultSite;
 use super::form::Form;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
-use crate::jit::CallTarget;
 use crate::link::{Builtin, FunctionId, LinkedFunction, Symbol};
 use crate::parse::syntax::{Instruction, Name, Operand, Space};
 use crate::run::functions as runtime;
-use crate::signature::{Signature, SignatureId};
+use crate::signature::{CallTarget, Signature, SignatureId};
 
 /// Added to a function's index times 16 to make its "address". The bits say "PTX" and keep it from looking
 /// like memory.

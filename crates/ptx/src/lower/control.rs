@@ -3,16 +3,12 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, BlockCall, InstBuilder, JumpTableData, MemFlagsData, TrapCode, types};
 
-use super::faults::FaultSite;
+use super::fault_site::FaultSite;
 use super::form::Form;
 use super::{Lowered, Translator, invalid};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
 use crate::run::context::ThreadContext;
 use crate::run::functions as runtime;
-
-/// Steps of polling that a thread may take before others run; a power of two large enough to make the switch
-/// cheap.
-pub(crate) const PATIENCE: u32 = 64;
 
 impl Translator<'_, '_> {
     /// `bra`

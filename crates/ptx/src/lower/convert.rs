@@ -3,7 +3,7 @@
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::form::{Form, Rounding};
-use super::operands::machine_type;
+use super::registers::machine_type;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Scalar};
 use crate::run::rounding;

@@ -3,17 +3,8 @@
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 
 use super::Translator;
+use super::fault_site::FaultSite;
 use crate::run::functions as runtime;
-
-/// What a fault block reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FaultSite {
-    /// An access of so many bytes to the address the block is given.
-    Access(u32),
-    Stack,
-    CallTarget,
-    BranchTarget,
-}
 
 impl Translator<'_, '_> {
     /// Raises a fault when `condition` is not zero; `address` is what the fault reports.

@@ -317,7 +317,7 @@ impl Translator<'_, '_> {
                 if matches!(scalar, Scalar::U16x2 | Scalar::S16x2) {
                     return unsupported("`.relu` on packed integers");
                 }
-                let zero = self.constant(super::operands::machine_type(scalar), 0);
+                let zero = self.constant(super::registers::machine_type(scalar), 0);
                 self.b.ins().smax(result, zero)
             } else {
                 result

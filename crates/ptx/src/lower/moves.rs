@@ -3,7 +3,7 @@
 use cranelift_codegen::ir::InstBuilder;
 
 use super::form::Form;
-use super::operands::machine_type;
+use super::registers::machine_type;
 use super::{Lowered, Refusal, Translator, invalid};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
 

@@ -9,7 +9,7 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
 
-use super::faults::FaultSite;
+use super::fault_site::FaultSite;
 use super::spaces::AccessSpace;
 use super::{Refusal, Translator, invalid, unsupported};
 use crate::link::Symbol;

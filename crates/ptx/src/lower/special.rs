@@ -3,7 +3,7 @@
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::{Refusal, Translator, unsupported};
-use crate::run::Arena;
+use crate::memory::Arena;
 use crate::run::context::ThreadContext;
 use crate::run::functions as runtime;
 

@@ -5,26 +5,10 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use super::mapping::{Access, Mapping};
 use super::pages::{READ_WRITE, discard, protect};
-use super::{AddressSpace, Allocations, MemoryError, OutOfMemory, PAGE};
-
-/// What may be done in a mapping.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Access {
-    /// Nothing.
-    None,
-    /// Reading.
-    Read,
-    /// Reading and writing.
-    ReadWrite,
-}
-
-/// One mapping of the device window.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Mapping {
-    size: u64,
-    access: Access,
-}
+use super::sizes::PAGE;
+use super::{AddressSpace, Allocations, MemoryError, OutOfMemory};
 
 impl AddressSpace {
     /// The range of addresses whose use is decided outside: first address and size. It ends before

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::SMALLEST_RESERVATION;
+use super::sizes::SMALLEST_RESERVATION;
 
 /// Device memory could not be allocated.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]

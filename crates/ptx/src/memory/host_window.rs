@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use super::pages::{READ_WRITE, protect};
-use super::{AddressSpace, Live, MemoryError, PAGE};
+use super::sizes::PAGE;
+use super::{AddressSpace, Live, MemoryError};
 
 impl AddressSpace {
     /// The part of the range that holds nothing but what [`Self::allocate_at`] puts there.

@@ -12,44 +12,41 @@
 //!
 //! | question | module |
 //! | --- | --- |
-//! | which addresses are free | `free_ranges` |
-//! | what lies at addresses that the client chose | `host_window`, `device_window` |
+//! | how are addresses reserved and divided, and which are free | `sizes`, `free_ranges` |
+//! | which memory has a block that runs | `arena`, `stack` |
+//! | what lies at addresses that the client chose | `host_window`, `device_window`, `mapping` |
 //! | how does the host reach device memory | `access` |
 //! | what is the system asked for | `pages` |
 
 mod access;
+mod arena;
 mod device_window;
 mod error;
 mod free_ranges;
 mod host_window;
+mod mapping;
 mod pages;
+mod sizes;
+mod stack;
 
-pub use device_window::Access;
+pub(crate) use arena::Arena;
 pub use error::{MemoryError, OutOfMemory, ReservationError};
+pub use mapping::Access;
+pub(crate) use sizes::GUARD;
+pub(crate) use stack::{SlabStack, StackSlab};
 
 use std::collections::BTreeMap;
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::run::Arena;
 use free_ranges::FreeRanges;
+use mapping::Mapping;
 use pages::{READ_WRITE, discard, protect, reserve};
+use sizes::{PAGE, PREFERRED_RESERVATION, SMALLEST_RESERVATION};
 
-/// Where the first address space of a process is placed when the kernel grants it.
-const PREFERRED_BASE: u64 = 0x1000_0000_0000;
-/// Bytes of address (not of memory) that a space takes when the process's limits allow it: 1 TiB.
-const PREFERRED_RESERVATION: u64 = 1 << 40;
-/// The smallest reservation that is still of use: 4 GiB.
-const SMALLEST_RESERVATION: u64 = 1 << 32;
-/// Bytes of address before and behind the range that are mapped without access. Compiled code relies on them:
-/// it does not check an access that is nearer than this to one that is known to be inside the range.
-pub(crate) const GUARD: u64 = 64 << 10;
 /// Allocations that kernels may have at a time. Each takes mappings of its own, of which Linux allows a
 /// process some 65,000; without them the worker cannot even start a thread.
 const KERNEL_ALLOCATIONS: u64 = 16 << 10;
-/// Granularity of allocations: the size of a page on every machine this crate generates code for.
-const PAGE: u64 = 4096;
-
 /// The memory of one device.
 ///
 /// All operations may be called from several threads at once. As on a GPU, a host copy that runs at the same
@@ -70,7 +67,7 @@ struct Allocations {
     live: BTreeMap<u64, Live>,
     free: FreeRanges,
     /// What is mapped in the device window, by first address.
-    mapped: BTreeMap<u64, device_window::Mapping>,
+    mapped: BTreeMap<u64, Mapping>,
     allocated: u64,
     /// How many of the live ones kernels allocated.
     by_kernels: u64,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{GUARD, PREFERRED_BASE};
+use super::sizes::{GUARD, PREFERRED_BASE};
 
 /// Pages that may be read and written.
 pub(super) const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;

@@ -10,16 +10,8 @@ pub(crate) mod lexer;
 mod module;
 mod parser;
 pub(crate) mod syntax;
+mod syntax_error;
 mod variable;
 
 pub(crate) use module::parse;
-
-use thiserror::Error;
-
-/// Text that is not PTX, with the line where that became clear (the first line is 1).
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("line {line}: {message}")]
-pub(crate) struct SyntaxError {
-    pub(crate) line: u32,
-    pub(crate) message: String,
-}
+pub(crate) use syntax_error::SyntaxError;

@@ -2,10 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::layout::KernelLayout;
-use super::{CompileError, Unsupported};
+use crate::compile_error::CompileError;
+use crate::layout::KernelLayout;
 use crate::link::{FunctionId, Image};
-use crate::parse::syntax::{Base, Body, Operand, Scalar, Space, Statement, Variable};
+use crate::parse::syntax::{Base, Body, Operand, Scalar, Space, Statement};
+use crate::signature::parameter_offsets;
+
+/// For each function that has something which the software GPU does not have, the first of it.
+pub(super) type Unsupported = HashMap<FunctionId, CompileError>;
 
 /// One parameter of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +66,8 @@ pub(super) fn describe(
         .map(|(variable, offset)| Parameter { offset, size: variable.size as u32 })
         .collect();
     let parameter_bytes = parameters.last().map_or(0, |last| last.offset.saturating_add(last.size));
-    if parameter_bytes > crate::MAX_PARAMETER_BYTES {
-        let limit = crate::MAX_PARAMETER_BYTES;
+    if parameter_bytes > crate::limits::MAX_PARAMETER_BYTES {
+        let limit = crate::limits::MAX_PARAMETER_BYTES;
         return Err(too_large(format!(
             "has {parameter_bytes} bytes of parameters, and at most {limit} are possible"
         )));
@@ -82,27 +86,14 @@ pub(super) fn describe(
         shared_bytes: layout.static_shared as u32,
         local_bytes,
         const_bytes: u32::try_from(const_bytes).unwrap_or(u32::MAX),
-        max_threads: function
-            .max_threads
-            .map_or(crate::MAX_THREADS_PER_BLOCK, |threads| threads.min(crate::MAX_THREADS_PER_BLOCK)),
+        max_threads: function.max_threads.map_or(crate::limits::MAX_THREADS_PER_BLOCK, |threads| {
+            threads.min(crate::limits::MAX_THREADS_PER_BLOCK)
+        }),
         registers: function.body.as_ref().map_or(8, estimated_registers),
         ptx_version: image.version,
         target: image.target,
         unsupported: layout.functions.iter().find_map(|function| unsupported.get(function)).cloned(),
     })
-}
-
-/// Where each parameter lies in a kernel's parameter buffer: in order, each at a multiple of its alignment.
-pub(crate) fn parameter_offsets(parameters: &[Variable]) -> Vec<u32> {
-    let mut end = 0_u64;
-    parameters
-        .iter()
-        .map(|parameter| {
-            let start = end.next_multiple_of(u64::from(parameter.align.max(1)));
-            end = start.saturating_add(parameter.size);
-            u32::try_from(start).unwrap_or(u32::MAX)
-        })
-        .collect()
 }
 
 /// See [`Kernel::registers`].

@@ -1,8 +1,6 @@
 //! Programs: PTX that was parsed, linked and checked.
 
-mod error;
 mod kernel;
-mod layout;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,26 +11,23 @@ use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::verify_function;
 use cranelift_frontend::FunctionBuilderContext;
 
+use crate::compile_error::CompileError;
 use crate::jit;
-use crate::link::{self, FunctionId, Image, LinkError, LinkedFunction, VariableId};
+use crate::layout::{self, KernelLayout};
+use crate::limits::LAST_VERSION;
+use crate::link::{self, Image, LinkError, LinkedFunction, VariableId};
 use crate::lower::{self, Placement, Refusal};
 use crate::parse;
 use crate::parse::syntax::{Linkage, Space, Statement};
 use crate::verify;
 
-pub use error::CompileError;
-pub(crate) use kernel::parameter_offsets;
+use kernel::Unsupported;
 pub use kernel::{Kernel, Parameter};
-pub(crate) use layout::KernelLayout;
 
 /// How to compile.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct CompileOptions {}
-
-/// The last version of PTX that is known here, major times ten plus minor: that of CUDA 13.5. What a later
-/// one means by its instructions nobody here has read.
-pub const LAST_VERSION: u32 = 95;
 
 /// The state space of a global variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,9 +159,6 @@ impl Program {
         self.inner.global_variables.get(name).copied()
     }
 }
-
-/// For each function that has something which the software GPU does not have, the first of it.
-type Unsupported = HashMap<FunctionId, CompileError>;
 
 /// Translates every function with made-up addresses, which finds all that cannot be translated.
 fn check_instructions(image: &Image) -> Result<Unsupported, CompileError> {

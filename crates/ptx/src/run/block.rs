@@ -3,13 +3,14 @@
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::barrier::Barriers;
-use super::context::{Raised, Request, ThreadContext, WarpOperation, WarpRequest};
+use super::context::{Launch, PATIENCE, Raised, Request, ThreadContext, WarpOperation, WarpRequest};
 use super::signals::{Outcome, TrapState};
-use super::stack::{SlabStack, StackSlab};
 use super::warp::{answers, lanes_in};
-use super::{Arena, Launch, WARP};
 use crate::fault::ThreadPlace;
-use crate::lower::PATIENCE;
+use crate::memory::{Arena, SlabStack, StackSlab};
+
+/// Threads of a warp.
+const WARP: usize = 32;
 
 type Thread = Coroutine<(), (), Outcome, SlabStack>;
 
@@ -158,6 +159,8 @@ impl<'l> Runner<'l> {
                         next = context.warp * WARP as u32 + context.lane + 1;
                         break;
                     }
+                    // It polls for what is another kernel's or the program's, which may need this core.
+                    Event::Asked(Request::Yield) => std::thread::yield_now(),
                     Event::Asked(_) => {}
                 }
             }
@@ -197,10 +200,17 @@ impl<'l> Runner<'l> {
             for warp in 0..self.warps.len() {
                 progress |= self.run_warp(warp)?;
             }
-            progress |= self.release_barriers();
+            let released = self.release_barriers();
+            progress |= released;
+            let mut polls = false;
             for warp in &mut self.warps {
-                progress |= warp.polling != 0;
+                polls |= warp.polling != 0;
                 warp.ready |= std::mem::take(&mut warp.polling);
+            }
+            progress |= polls;
+            if polls && !released {
+                // What is waited for is another kernel's or the program's, which may need this core.
+                std::thread::yield_now();
             }
             if self.warps.iter().all(|warp| warp.alive == 0) {
                 return Ok(());

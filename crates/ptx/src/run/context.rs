@@ -1,6 +1,17 @@
-//! What compiled code knows about the thread it runs for.
+//! What compiled code knows about the thread it runs for, and about the launch that this belongs to.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use corosensei::Yielder;
+use parking_lot::Mutex;
+
+use super::host::Host;
+use crate::fault::{Fault, ThreadPlace};
+use crate::memory::AddressSpace;
+
+/// Steps of polling that a thread may take before others run; a power of two large enough to make the switch
+/// cheap.
+pub(crate) const PATIENCE: u32 = 64;
 
 /// State of one thread, read and written by compiled code at fixed offsets.
 ///
@@ -33,7 +44,8 @@ pub(crate) struct ThreadContext {
     pub(crate) workers: u32,
     pub(crate) dynamic_shared: u32,
     pub(crate) total_shared: u32,
-    /// Address of what the grid's blocks synchronise with, or 0: see [`super::Arena::workspace`].
+    /// Address of what the grid's blocks synchronise with, or 0: see
+    /// [`Arena::workspace`](crate::memory::Arena::workspace).
     pub(crate) workspace: u64,
     /// Offset of the first free byte of local memory: the top of the stack of frames.
     pub(crate) local_top: u64,
@@ -46,7 +58,7 @@ pub(crate) struct ThreadContext {
     /// How to suspend; valid while the thread runs.
     pub(crate) yielder: *const Yielder<(), ()>,
     /// The launch this thread belongs to; valid while it runs.
-    pub(crate) launch: *const super::Launch<'static>,
+    pub(crate) launch: *const Launch<'static>,
 }
 
 /// Why a thread suspended itself.
@@ -136,4 +148,96 @@ pub(crate) enum Raised {
     StackOverflow,
     IllegalInstruction(&'static str),
     Deadlock,
+}
+
+/// The native code of a kernel.
+pub(crate) type Entry = unsafe extern "C" fn(*mut ThreadContext);
+
+/// A grid that is being run.
+pub(crate) struct Launch<'a> {
+    pub(crate) kernel: &'a str,
+    pub(crate) entry: Entry,
+    /// Whether threads wait for each other, so that each needs a coroutine of its own.
+    pub(crate) waits: bool,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    /// Static shared memory; the dynamic part follows it.
+    pub(crate) static_shared: u32,
+    pub(crate) dynamic_shared: u32,
+    /// Bytes of local memory for each thread.
+    pub(crate) local: u64,
+    pub(crate) parameters: &'a [u8],
+    pub(crate) space: &'a AddressSpace,
+    pub(crate) host: &'a dyn Host,
+    pub(crate) progress: Progress,
+}
+
+/// How far a launch has come, shared by the threads that work on it.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub(super) next_block: AtomicU64,
+    pub(super) stop: AtomicBool,
+    pub(super) workers: AtomicU32,
+    pub(super) fault: Mutex<Option<Fault>>,
+    pub(super) output: Mutex<()>,
+}
+
+impl Launch<'_> {
+    /// How many blocks there are.
+    pub(super) fn blocks(&self) -> u64 {
+        self.grid.iter().map(|&count| u64::from(count)).product()
+    }
+
+    /// How many threads a block has.
+    pub(super) fn threads(&self) -> usize {
+        self.block.iter().map(|&count| count as usize).product()
+    }
+
+    pub(super) fn out_of_resources(&self, reason: &str) -> Fault {
+        Fault::OutOfResources { kernel: self.kernel.to_owned(), reason: reason.to_owned() }
+    }
+
+    /// Ends the launch with a fault; the first one counts.
+    pub(super) fn fail(&self, fault: Fault) {
+        self.progress.fault.lock().get_or_insert(fault);
+        self.progress.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// The fault that ended the launch, once all workers are done.
+    pub(crate) fn into_result(self) -> Result<(), Fault> {
+        match self.progress.fault.into_inner() {
+            None => Ok(()),
+            Some(fault) => Err(fault),
+        }
+    }
+
+    pub(super) fn fault(&self, raised: Raised, at: ThreadPlace) -> Fault {
+        match raised {
+            Raised::IllegalAddress(address) => Fault::IllegalAddress { address, at },
+            Raised::Misaligned { address, size } => Fault::Misaligned { address, size, at },
+            Raised::Trap => Fault::Trap { at },
+            Raised::Assert => Fault::Assert { message: format!("{at} failed an assertion"), at },
+            Raised::StackOverflow => Fault::StackOverflow { at },
+            Raised::IllegalInstruction(reason) => Fault::IllegalInstruction { reason: reason.to_owned(), at },
+            Raised::Deadlock => Fault::Deadlock { at },
+        }
+    }
+
+    pub(crate) fn print(&self, text: &[u8]) {
+        let _one_at_a_time = self.progress.output.lock();
+        self.host.print(text);
+    }
+
+    pub(crate) fn set_condition(&self, handle: u64, value: u32) -> bool {
+        self.host.set_condition(handle, value)
+    }
+
+    /// Reports a failed assertion of the thread at `at` and ends the launch.
+    pub(crate) fn assertion(&self, message: String, at: ThreadPlace) {
+        {
+            let _one_at_a_time = self.progress.output.lock();
+            self.host.assertion(&message);
+        }
+        self.fail(Fault::Assert { message, at });
+    }
 }

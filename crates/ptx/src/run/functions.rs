@@ -85,7 +85,7 @@ runtime_functions! {
 
     /// Lets other threads of the block run.
     fn give_way(thread) {
-        (*thread).patience = crate::lower::PATIENCE;
+        (*thread).patience = super::context::PATIENCE;
         suspend(thread, Request::Yield);
     }
 

@@ -5,8 +5,8 @@
 
 use super::VerifyError;
 use crate::link::Image;
+use crate::memory::Arena;
 use crate::parse::syntax::{Base, Body, Function, Operand, Register, Space, Statement};
-use crate::run::Arena;
 
 /// Bytes of one source.
 const SOURCE_BYTES: u64 = 64 << 20;
@@ -52,7 +52,11 @@ pub(super) fn check_body(function: &Function, body: &Body) -> Result<(), VerifyE
         ("pairs of a register and an instruction that it is in use at", register_use(body), REGISTER_USE),
         ("bytes of `.param` variables", bytes(body, Space::Param), PARAMETER_SLOT_BYTES),
         ("bytes of `.local` variables", bytes(body, Space::Local), Arena::local_limit(1)),
-        ("bytes of `.shared` variables", bytes(body, Space::Shared), u64::from(crate::MAX_SHARED_PER_BLOCK)),
+        (
+            "bytes of `.shared` variables",
+            bytes(body, Space::Shared),
+            u64::from(crate::limits::MAX_SHARED_PER_BLOCK),
+        ),
     ] {
         at_most(subject, what, count, limit)?;
     }

@@ -145,3 +145,15 @@ pub fn noise(count: usize, seed: u32) -> Vec<f32> {
         })
         .collect()
 }
+
+/// A module with one kernel `k(u64 p, u64 q)`; `%rd0` is `p` and `%rd1` is `q`.
+pub fn kernel(body: &str) -> String {
+    format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n\
+         .visible .entry k(.param .u64 p, .param .u64 q)\n{{\n\
+         .reg .pred %p<10>; .reg .b32 %r<20>; .reg .b64 %rd<20>; .reg .f32 %f<10>;\n\
+         .shared .align 16 .b8 shared_bytes[64];\n\
+         .local .align 16 .b8 local_bytes[64];\n\
+         ld.param.u64 %rd0, [p];\nld.param.u64 %rd1, [q];\nmov.u32 %r0, %tid.x;\n{body}\nret;\n}}\n"
+    )
+}

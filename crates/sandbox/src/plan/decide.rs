@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::thread::CapabilitySet;
 
 use super::facts::Facts;
-use super::{Missing, Part, Shared, Wanted};
+use super::wanted::{Missing, Part, Shared, Wanted};
 use crate::files;
 use crate::users::UserRange;
 

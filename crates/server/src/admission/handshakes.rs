@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
 
-use super::places::{Number, Places};
+use super::handshake_slots::{HandshakeSlots, Number};
 use super::source::Source;
 
 /// The callers of one kind that shake hands.
@@ -19,14 +19,14 @@ pub struct Handshakes(Arc<Mutex<Table>>);
 
 #[derive(Debug)]
 struct Table {
-    places: Places,
+    slots: HandshakeSlots,
     /// The connections of those who can be told to go.
     connections: HashMap<Number, OwnedFd>,
 }
 
-/// A caller's place; given up when dropped.
+/// A caller's slot; given up when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct HandshakeSlot {
     handshakes: Handshakes,
     number: Number,
     /// Whether somebody else had to go.
@@ -36,44 +36,44 @@ pub struct Place {
 impl Handshakes {
     /// Nobody yet, and so many at the same time.
     pub fn new(most: usize) -> Self {
-        Self(Arc::new(Mutex::new(Table { places: Places::new(most), connections: HashMap::new() })))
+        Self(Arc::new(Mutex::new(Table { slots: HandshakeSlots::new(most), connections: HashMap::new() })))
     }
 
     /// Whether one more can come in now.
     pub fn has_room(&self) -> bool {
-        self.0.lock().places.has_room()
+        self.0.lock().slots.has_room()
     }
 
     /// Lets a caller in, for which another one may have to go; nothing when there is no room.
-    pub fn enter(&self, source: Source, connection: &impl AsFd) -> io::Result<Option<Place>> {
+    pub fn enter(&self, source: Source, connection: &impl AsFd) -> io::Result<Option<HandshakeSlot>> {
         let own = connection.as_fd().try_clone_to_owned()?;
         let mut table = self.0.lock();
-        let Some(entry) = table.places.enter(source) else { return Ok(None) };
+        let Some(entry) = table.slots.enter(source) else { return Ok(None) };
         table.connections.insert(entry.number, own);
         if let Some(connection) = entry.gives_way.and_then(|number| table.connections.remove(&number)) {
             // It may have been ended by its peer.
             let _ = shutdown(&connection, Shutdown::Both);
         }
         let displaced = entry.gives_way.is_some();
-        Ok(Some(Place { handshakes: self.clone(), number: entry.number, displaced }))
+        Ok(Some(HandshakeSlot { handshakes: self.clone(), number: entry.number, displaced }))
     }
 }
 
-impl Place {
+impl HandshakeSlot {
     /// The caller has said what it wants, and nobody can end its connection any more; false when it has been
     /// ended.
     pub fn finish(&self) -> bool {
         let mut table = self.handshakes.0.lock();
         table.connections.remove(&self.number);
-        table.places.finish(self.number)
+        table.slots.finish(self.number)
     }
 }
 
-impl Drop for Place {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         let mut table = self.handshakes.0.lock();
         table.connections.remove(&self.number);
-        table.places.leave(self.number);
+        table.slots.leave(self.number);
     }
 }
 
@@ -89,17 +89,17 @@ mod tests {
         let enter =
             |stream: &UnixStream| handshakes.enter(Source::User(0), stream).unwrap().expect("there is room");
         let (mut finished, mut peer) = UnixStream::pair().unwrap();
-        let place = enter(&finished);
-        assert!(place.finish());
+        let slot = enter(&finished);
+        assert!(slot.finish());
         let (mut first, _first_peer) = UnixStream::pair().unwrap();
         let (second, _second_peer) = UnixStream::pair().unwrap();
-        let (first_place, second_place) = (enter(&first), enter(&second));
+        let (first_slot, second_slot) = (enter(&first), enter(&second));
         assert_eq!(first.read(&mut [0; 1]).unwrap(), 0);
-        assert!(second_place.displaced && !first_place.displaced && !first_place.finish());
+        assert!(second_slot.displaced && !first_slot.displaced && !first_slot.finish());
         peer.write_all(b"x").unwrap();
         assert_eq!(finished.read(&mut [0; 1]).unwrap(), 1);
-        // A place is free again, and nothing keeps the connection open.
-        drop((place, first_place, second_place));
+        // A slot is free again, and nothing keeps the connection open.
+        drop((slot, first_slot, second_slot));
         drop(finished);
         assert_eq!(peer.read(&mut [0; 1]).unwrap(), 0);
         assert!(!enter(&second).displaced);

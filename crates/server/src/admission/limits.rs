@@ -24,7 +24,7 @@ pub const DIAGNOSES_PER_PEER: usize = 2;
 /// to end it by.
 const HANDSHAKE: usize = 3;
 
-/// A caller that gives way keeps its place until its thread has ended, so there are twice as many for a
+/// A caller that gives way keeps its slot until its thread has ended, so there are twice as many for a
 /// moment.
 const GIVING_WAY: usize = 2;
 
@@ -66,7 +66,7 @@ pub struct Limits {
     pub sessions: usize,
     /// Sessions of one peer.
     pub sessions_per_peer: usize,
-    /// Things that sessions have left for each other.
+    /// Exports of sessions to each other.
     pub exports: usize,
     /// Those of one session.
     pub exports_per_session: usize,
@@ -109,10 +109,10 @@ impl Limits {
             return Err(LimitsError::TooFewDescriptors { found: descriptors });
         }
         let rest = descriptors - OWN - DIAGNOSES * DIAGNOSIS;
-        let place = HANDSHAKE * GIVING_WAY;
-        let network_handshakes = wishes.handshakes.clamp(1, rest / 8 / place);
-        let local_handshakes = wishes.handshakes.div_ceil(4).clamp(1, rest / 16 / place);
-        let rest = rest - (network_handshakes + local_handshakes) * place;
+        let slot = HANDSHAKE * GIVING_WAY;
+        let network_handshakes = wishes.handshakes.clamp(1, rest / 8 / slot);
+        let local_handshakes = wishes.handshakes.div_ceil(4).clamp(1, rest / 16 / slot);
+        let rest = rest - (network_handshakes + local_handshakes) * slot;
         let sessions = match wishes.sessions {
             None => (rest / 2 / SESSION).min(USUAL_SESSIONS),
             Some(asked) => {

@@ -1,7 +1,7 @@
 //! Who may come in, and how many may stay?
 //!
 //! Whoever connects may be hostile until it has proved who it is, and whoever has may ask for more than its
-//! part afterwards. So callers that shake hands have *places*, of which somebody is turned out when others
+//! part afterwards. So callers that shake hands have *slots*, of which somebody is turned out when others
 //! need them, and what stays has *seats*, which are refused when there are none. Both are shared by where
 //! callers come from. How many there are follows from how many descriptors the system lets the broker have.
 //!
@@ -10,7 +10,7 @@
 //! | [`limits`]    | How many descriptors may each purpose take, and so how many of everything are there?     |
 //! | [`origin`]    | Where does a caller come from, as far as the kernel tells?                               |
 //! | [`source`]    | Which callers count as one?                                                              |
-//! | [`places`]    | Who of those that shake hands gives way to one more?                                     |
+//! | [`handshake_slots`] | Who of those that shake hands gives way to one more?                                     |
 //! | [`session_slots`]     | May one more of a source stay, for as long as it likes?                                 |
 //! | `handshakes`  | How does somebody who shakes hands give way?                                             |
 //! | `descriptors` | How many descriptors may this process have?                                              |
@@ -18,10 +18,10 @@
 //! All but the last two only decide.
 
 mod descriptors;
+pub mod handshake_slots;
 mod handshakes;
 pub mod limits;
 pub mod origin;
-pub mod places;
 pub mod session_slots;
 pub mod source;
 
@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use thiserror::Error;
 
 pub use descriptors::raise_limit;
-pub use handshakes::{Handshakes, Place};
+pub use handshakes::{HandshakeSlot, Handshakes};
 pub use limits::{Limits, LimitsError, RequestedLimits};
 pub use origin::Origin;
 pub use session_slots::{Full, SessionSlots};
@@ -118,6 +118,16 @@ impl Admission {
             sessions: seats(limits.sessions, limits.sessions_per_peer),
             diagnoses: seats(limits::DIAGNOSES, limits::DIAGNOSES_PER_PEER),
         }
+    }
+
+    /// Sessions that have a seat, those included that are being started or have just ended.
+    pub fn sessions(&self) -> usize {
+        self.sessions.lock().taken()
+    }
+
+    /// Sessions that there may be.
+    pub fn most_sessions(&self) -> usize {
+        self.limits.sessions
     }
 
     /// Lets a peer have one more session.

@@ -2,6 +2,7 @@
 
 use core::fmt;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
 
 /// Where a caller comes from.
@@ -23,15 +24,24 @@ pub enum Origin {
 impl Origin {
     /// That of whoever is at the other end of a Unix socket. One of whom the kernel says nothing is nobody.
     pub fn of_local(stream: &UnixStream) -> Self {
-        match rustix::net::sockopt::socket_peercred(stream) {
-            Ok(peer) => Self::Host {
-                process: peer.pid.as_raw_nonzero().get(),
-                user: peer.uid.as_raw(),
-                group: peer.gid.as_raw(),
-            },
-            Err(_) => Self::Host { process: 0, user: u32::MAX, group: u32::MAX },
+        match credentials(stream) {
+            Some(peer) => Self::Host { process: peer.pid, user: peer.uid, group: peer.gid },
+            None => Self::Host { process: 0, user: u32::MAX, group: u32::MAX },
         }
     }
+}
+
+/// What the kernel says of the process at the other end. Not by rustix, for which a process has a number other
+/// than 0: it takes one of another namespace of processes, a container's, for an error.
+fn credentials(stream: &UnixStream) -> Option<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut bytes = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: the kernel writes at most `bytes` bytes into the structure, which has them.
+    let status = unsafe {
+        let peer = core::ptr::from_mut(&mut peer).cast();
+        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, peer, &mut bytes)
+    };
+    (status == 0 && bytes as usize == size_of_val(&peer)).then_some(peer)
 }
 
 impl fmt::Display for Origin {

@@ -32,6 +32,11 @@ impl SessionSlots {
         Self { most, most_of_source, taken: 0, by_source: HashMap::new() }
     }
 
+    /// How many are taken.
+    pub fn taken(&self) -> usize {
+        self.taken
+    }
+
     /// Takes a seat.
     pub fn take(&mut self, source: Source) -> Result<(), Full> {
         let of_source = self.by_source.get(&source).copied().unwrap_or(0);

@@ -1,9 +1,18 @@
 //! What serves where NVIDIA's driver cannot be used?
 //!
 //! Nobody gets the software GPU who was not told: only the owner of the server can allow it, and then the log
-//! says each time that it is so.
+//! says that it is so. The first worker says it; others would say the same with every client.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::choice::GpuChoice;
+
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Another process of this server has said what the machine lacks.
+pub fn is_told() {
+    IS_TOLD.store(true, Ordering::Relaxed);
+}
 
 /// Opens the software GPU in the driver's place, if that is allowed. `cause` is the sentence that says why
 /// the driver, or what else was to be opened of it, cannot be used.
@@ -17,9 +26,13 @@ pub fn without_driver<T>(
 ) -> Result<T, String> {
     match choice {
         GpuChoice::Auto { allows_software: true } => {
-            tracing::warn!(
-                "the software GPU serves, as --allow-software says, for the GPU cannot be used: {cause}"
-            );
+            if IS_TOLD.load(Ordering::Relaxed) {
+                tracing::debug!("the software GPU serves, for the GPU cannot be used: {cause}");
+            } else {
+                tracing::warn!(
+                    "the software GPU serves, as --allow-software says, for the GPU cannot be used: {cause}"
+                );
+            }
             software()
         }
         GpuChoice::Auto { allows_software: false } => Err(format!(

@@ -24,6 +24,7 @@ use fallback::without_driver;
 pub use built_in::{BUILT_IN, BackEnd, NotBuiltIn};
 pub use choice::{GpuChoice, UnknownGpu};
 pub use error::BackEndError;
+pub use fallback::is_told;
 
 /// Whether a server can work like this at all. Nothing is started.
 ///

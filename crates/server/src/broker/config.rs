@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use causeway_access::Key;
 use causeway_sandbox::Wanted;
+use causeway_wire::handshake::CommandTable;
 
 use super::access::{Access, AllowedUsers};
 use super::dial::PeerRange;
 use crate::back_end::GpuChoice;
-use crate::heartbeat::{HungWorker, Patience};
+use crate::heartbeat::{HeartbeatTimeouts, HungWorker};
 
 /// Where module images are kept between sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,8 @@ pub struct BrokerConfig {
     pub socket: Option<String>,
     /// Who may use the server at its Unix sockets, beside its own user.
     pub allowed: AllowedUsers,
+    /// Where monitoring systems read what happens here, if anywhere; port 0 takes any free port.
+    pub metrics: Option<SocketAddr>,
     /// The program that is started as a worker.
     pub worker_program: PathBuf,
     /// Its arguments; it must call [`worker_main`](crate::worker_main).
@@ -50,8 +53,8 @@ pub struct BrokerConfig {
     pub cache: Option<CacheConfig>,
     /// Whether a worker is kept ready for the next client.
     pub spare_worker: bool,
-    /// Fingerprint of the list of driver functions; a client must have the same.
-    pub fingerprint: u64,
+    /// The commands that clients may send.
+    pub commands: CommandTable,
     /// Other servers that the broker connects to for workers, beside those that hold the same key and have
     /// proved their address.
     pub peers: Vec<PeerRange>,
@@ -67,7 +70,7 @@ pub struct BrokerConfig {
     /// The most sessions of one peer.
     pub most_sessions_per_peer: usize,
     /// How long a worker may be silent, or at one command, and what happens then.
-    pub patience: Patience,
+    pub heartbeat: HeartbeatTimeouts,
     /// How long a worker may take to end after its client has gone.
     pub client_gone_grace: Duration,
     /// The most bulk lanes of a session.
@@ -81,27 +84,28 @@ pub struct BrokerConfig {
 impl BrokerConfig {
     /// Nowhere to listen yet, a key that nobody has been told, this program as the worker, and the limits
     /// that are right nearly always.
-    pub fn new(fingerprint: u64) -> Self {
+    pub fn new(commands: CommandTable) -> Self {
         Self {
             listen: None,
             access: Access::Key(Key::generate()),
             clear: false,
             socket: None,
             allowed: AllowedUsers::default(),
+            metrics: None,
             // Also right when the program's file has been replaced meanwhile.
             worker_program: PathBuf::from("/proc/self/exe"),
             worker_arguments: vec![OsString::from("worker")],
             gpu: GpuChoice::default(),
             cache: None,
             spare_worker: false,
-            fingerprint,
+            commands,
             peers: Vec::new(),
             proof_timeout: Duration::from_secs(2),
             handshake_timeout: Duration::from_secs(5),
             most_handshakes: 256,
             most_sessions: None,
             most_sessions_per_peer: DEFAULT_SESSIONS_PER_PEER,
-            patience: Patience { silent: Duration::from_secs(60), hung: HungWorker::default() },
+            heartbeat: HeartbeatTimeouts { silent: Duration::from_secs(60), hung: HungWorker::default() },
             client_gone_grace: Duration::from_secs(10),
             most_lanes: causeway_pipeline::MOST_LANES,
             socket_folder: None,

@@ -18,14 +18,20 @@ use super::shared::Shared;
 use super::spawn::{Spawner, describe};
 use super::started::Started;
 use crate::admission::Origin;
-use crate::admission::{Place, Source};
+use crate::admission::{HandshakeSlot, Source};
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
 /// How long one may take. A driver that hangs is given up after 40 s.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Gives a client a process that answers it, and waits for the end of that.
-pub fn answer(shared: &Shared, peer: Origin, hello: &ClientHello, mut connection: Connection, place: Place) {
+pub fn answer(
+    shared: &Shared,
+    peer: Origin,
+    hello: &ClientHello,
+    mut connection: Connection,
+    slot: HandshakeSlot,
+) {
     let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
     let seat = match shared.admission.take_diagnosis(Source::of(peer)) {
         Ok(seat) => seat,
@@ -34,10 +40,10 @@ pub fn answer(shared: &Shared, peer: Origin, hello: &ClientHello, mut connection
             return refuse(&mut connection, &error.to_string());
         }
     };
-    if !place.finish() {
+    if !slot.finish() {
         return;
     }
-    drop(place);
+    drop(slot);
     let (socket, keys) = match messages::take_apart(connection) {
         Ok(parts) => parts,
         Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),

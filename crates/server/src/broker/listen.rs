@@ -10,26 +10,30 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
-use causeway_link::accept::{AcceptError, AcceptPolicy, Caller, Patience, Request, greet, greet_local};
+use causeway_link::accept::{
+    AcceptError, AcceptPolicy, Caller, HandshakeTimeouts, Request, authenticate, authenticate_local,
+};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, LaneHello, Offer, PeerHello, VERSIONS, VerbsHello,
+    Answer, ClientHello, JoinHello, LaneHello, OwnVersion, PeerHello, VerbsHello,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::listen;
 
+use super::drain::Drain;
 use super::refusal::refuse;
-use super::sessions::Joiner;
+use super::sessions::Upgrader;
 use super::shared::Shared;
-use super::{diagnosis, session};
-use crate::admission::{Handshakes, Origin, Place, Source};
+use super::totals::Refusal;
+use super::{diagnosis, session, status};
+use crate::admission::{HandshakeSlot, Handshakes, Origin, Source};
 use crate::protocol::messages::{self, ToWorker};
 
 /// How long accepting pauses when the system has no descriptors or memory left.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// How long those wait in the kernel's queue for whom there is no place, before places are looked for again.
+/// How long those wait in the kernel's queue for whom there is no slot, before slots are looked for again.
 const NO_PLACE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// How many may wait there, where the system's own limit is not lower. The standard library has the kernel
@@ -52,7 +56,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
     let mut in_trouble = false;
     let mut crowd: Option<Instant> = None;
     loop {
-        // Whoever finds no place stays in the kernel's queue.
+        // Whoever finds no slot stays in the kernel's queue.
         let wanted = |handshakes: &Handshakes| {
             if in_trouble || !handshakes.has_room() { PollFlags::empty() } else { PollFlags::IN }
         };
@@ -78,29 +82,29 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
                 continue;
             }
             let accepted = match (local.get(i - 1), listener) {
-                (Some(local), _) => local.accept().map(|(stream, _)| Knock::Local(stream)),
+                (Some(local), _) => local.accept().map(|(stream, _)| Incoming::Local(stream)),
                 (None, Some(listener)) => {
-                    listener.accept().map(|(stream, peer)| Knock::Network(stream, peer))
+                    listener.accept().map(|(stream, peer)| Incoming::Network(stream, peer))
                 }
                 (None, None) => break,
             };
-            match accepted.and_then(|knock| Ok((knock.enter(shared)?, knock))) {
-                Ok((Some(place), knock)) => {
+            match accepted.and_then(|incoming| Ok((incoming.enter(shared)?, incoming))) {
+                Ok((Some(slot), incoming)) => {
                     in_trouble = false;
-                    if place.displaced && crowd.is_none_or(|told| told.elapsed() >= CROWD) {
+                    if slot.displaced && crowd.is_none_or(|told| told.elapsed() >= CROWD) {
                         crowd = Some(Instant::now());
                         tracing::warn!(
-                            "more callers than there are places shake hands at the same time; the oldest of those of whom there \
-                             are most are hung up on, the last one for {knock}"
+                            "more callers than there are slots shake hands at the same time; the oldest of those of whom there \
+                             are most are hung up on, the last one for {incoming}"
                         );
                     }
                     let own = Arc::clone(shared);
-                    if let Err(error) = threads::spawn("caller", move || knock.serve(&own, place)) {
+                    if let Err(error) = threads::spawn("caller", move || incoming.serve(&own, slot)) {
                         tracing::error!("a caller is turned away, for no thread can be started: {error}");
                     }
                 }
-                Ok((None, knock)) => {
-                    tracing::warn!("{knock} was turned away: there is no place for it")
+                Ok((None, incoming)) => {
+                    tracing::warn!("{incoming} was turned away: there is no slot for it")
                 }
                 Err(error) => in_trouble = is_trouble(&error, in_trouble),
             }
@@ -109,7 +113,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
 }
 
 /// Somebody who has connected.
-enum Knock {
+enum Incoming {
     Network(TcpStream, SocketAddr),
     /// From this host.
     Local(UnixStream),
@@ -129,7 +133,7 @@ fn is_trouble(error: &io::Error, already: bool) -> bool {
     }
 }
 
-impl fmt::Display for Knock {
+impl fmt::Display for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Network(_, peer) => write!(f, "a caller at {peer}"),
@@ -138,7 +142,7 @@ impl fmt::Display for Knock {
     }
 }
 
-impl Knock {
+impl Incoming {
     /// Where it comes from.
     fn origin(&self) -> Origin {
         match self {
@@ -147,8 +151,8 @@ impl Knock {
         }
     }
 
-    /// Takes a place among those that shake hands, if there is one.
-    fn enter(&self, shared: &Shared) -> io::Result<Option<Place>> {
+    /// Takes a slot among those that shake hands, if there is one.
+    fn enter(&self, shared: &Shared) -> io::Result<Option<HandshakeSlot>> {
         let source = Source::of(self.origin());
         match self {
             Self::Network(stream, _) => shared.admission.network.enter(source, stream),
@@ -157,27 +161,33 @@ impl Knock {
     }
 
     /// Serves one caller: all of its session when it asks for one.
-    fn serve(self, shared: &Arc<Shared>, place: Place) {
-        let (origin, greeted) = self.greet(shared);
-        let Caller { request, connection } = match greeted {
+    fn serve(self, shared: &Arc<Shared>, slot: HandshakeSlot) {
+        let (origin, accepted) = self.authenticate(shared);
+        let Caller { request, connection } = match accepted {
             Ok(caller) => caller,
             // A connection without a word is how `causeway run` checks that the server is there, and how
             // other servers find out whether a socket is still in use.
             Err(AcceptError::Ended) => {
                 return tracing::debug!(peer = %origin, "a caller left before it said what it wants");
             }
-            Err(error) => return tracing::warn!(peer = %origin, "a caller was turned away: {error}"),
+            Err(error) => {
+                if let Some(why) = Refusal::of_handshake(&error) {
+                    shared.totals.refused(why);
+                }
+                return tracing::warn!(peer = %origin, "a caller was turned away: {error}");
+            }
         };
         // What is refused may take its time to go, and may have to give way meanwhile.
         match request {
             Request::Session { hello, version } => {
-                begin_session(shared, origin, hello, version, connection, place);
+                begin_session(shared, origin, hello, version, connection, slot);
             }
-            Request::Monitor { hello } => shared.monitor.add_client(origin, hello, connection, place),
+            Request::Monitor { hello } => shared.monitor.add_client(origin, hello, connection, slot),
+            Request::Status { hello } => status::answer(shared, origin, &hello, connection, slot),
             Request::Diagnosis { hello } => {
-                diagnosis::answer(shared, origin, &hello, connection, place);
+                diagnosis::answer(shared, origin, &hello, connection, slot);
             }
-            _ if !place.finish() => {}
+            _ if !slot.finish() => {}
             Request::Peer(hello) => {
                 if let Err(error) = add_peer(shared, &hello, connection) {
                     tracing::warn!(peer = %origin, session = %hello.session, "another server was turned away: {error}");
@@ -202,33 +212,29 @@ impl Knock {
     }
 
     /// Finds out who it is, and what it wants.
-    fn greet(self, shared: &Shared) -> (Origin, Result<Caller, AcceptError>) {
+    fn authenticate(self, shared: &Shared) -> (Origin, Result<Caller, AcceptError>) {
         let config = &shared.config;
-        let offer = Offer {
-            versions: VERSIONS,
-            fingerprint: config.fingerprint,
-            release: env!("CARGO_PKG_VERSION").into(),
-        };
-        let patience = Patience { proof: config.proof_timeout, request: config.handshake_timeout };
+        let version = OwnVersion::new(config.commands);
+        let timeouts = HandshakeTimeouts { proof: config.proof_timeout, request: config.handshake_timeout };
         match self {
             Self::Network(stream, peer) => {
-                let greeted = stream.set_nonblocking(false).map_err(AcceptError::from).and_then(|()| {
+                let accepted = stream.set_nonblocking(false).map_err(AcceptError::from).and_then(|()| {
                     // Nobody is let in while the key cannot be read.
                     let key = shared.key.current().map_err(|error| {
                         tracing::error!("{error}");
                         AcceptError::Io(io::Error::other("the server's key cannot be read"))
                     })?;
                     let door =
-                        AcceptPolicy { key: key.as_ref(), clear: config.clear, offer: &offer, patience };
-                    greet(stream, &door, |id| shared.sessions.ticket(id))
+                        AcceptPolicy { key: key.as_ref(), clear: config.clear, version: &version, timeouts };
+                    authenticate(stream, &door, |id| shared.sessions.ticket(id))
                 });
-                (Origin::Network(peer), greeted)
+                (Origin::Network(peer), accepted)
             }
             Self::Local(stream) => {
                 let origin = Origin::of_local(&stream);
                 let trusted = config.allowed.admits(&stream, origin);
-                let greeted = stream.set_nonblocking(false).map_err(AcceptError::from);
-                (origin, greeted.and_then(|()| greet_local(stream, trusted, &offer, patience)))
+                let accepted = stream.set_nonblocking(false).map_err(AcceptError::from);
+                (origin, accepted.and_then(|()| authenticate_local(stream, trusted, &version, timeouts)))
             }
         }
     }
@@ -241,18 +247,29 @@ fn begin_session(
     hello: ClientHello,
     version: u16,
     mut connection: Connection,
-    place: Place,
+    slot: HandshakeSlot,
 ) {
-    let seat = match shared.admission.take_session(Source::of(peer)) {
+    let seat = shared.admission.take_session(Source::of(peer));
+    let seat = seat.map_err(|refused| (Refusal::from(&refused), refused.to_string())).and_then(|seat| {
+        // Only now: whoever drains waits for those that have seats.
+        if shared.drain.has_begun() {
+            let sessions = shared.admission.sessions() - 1;
+            drop(seat);
+            return Err((Refusal::Draining, Drain::refusal(sessions)));
+        }
+        Ok(seat)
+    });
+    let seat = match seat {
         Ok(seat) => seat,
-        Err(error) => {
+        Err((why, text)) => {
             let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
-            tracing::warn!(%peer, "{client} was turned away: {error}");
-            return refuse(&mut connection, &error.to_string());
+            tracing::warn!(%peer, "{client} was turned away: {text}");
+            shared.totals.refused(why);
+            return refuse(&mut connection, &text);
         }
     };
-    if place.finish() {
-        drop(place);
+    if slot.finish() {
+        drop(slot);
         session::run_session(shared, peer, hello, version, connection);
     }
     drop(seat);
@@ -264,14 +281,14 @@ fn join_memory(
     hello: &JoinHello,
     mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
-    let Some((control, joiner)) = shared.sessions.admit_join(hello) else {
+    let Some((control, upgrader)) = shared.sessions.admit_join(hello) else {
         refuse(&mut connection, "the session has ended, or shares memory already");
         return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong token")));
     };
     let (socket, _) = messages::take_apart(connection)?;
-    let message = match joiner {
-        Joiner::Client => ToWorker::Join,
-        Joiner::Peer(ticket) => ToWorker::PeerJoin { ticket },
+    let message = match upgrader {
+        Upgrader::Client => ToWorker::Join,
+        Upgrader::Peer(ticket) => ToWorker::PeerJoin { ticket },
     };
     messages::send(&control, &message, Some(&socket))
 }
@@ -298,15 +315,15 @@ fn hand_over_verbs(
     hello: &VerbsHello,
     mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
-    let Some((control, joiner)) = shared.sessions.admit_verbs(hello) else {
+    let Some((control, upgrader)) = shared.sessions.admit_verbs(hello) else {
         refuse(&mut connection, "the session has ended, or has asked for verbs already");
         return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong token")));
     };
     let (socket, keys) = messages::take_apart(connection)?;
     let hello = *hello;
-    let message = match joiner {
-        Joiner::Client => ToWorker::Verbs { hello, keys },
-        Joiner::Peer(_) => ToWorker::PeerVerbs { hello, keys },
+    let message = match upgrader {
+        Upgrader::Client => ToWorker::Verbs { hello, keys },
+        Upgrader::Peer(_) => ToWorker::PeerVerbs { hello, keys },
     };
     messages::send(&control, &message, Some(&socket))
 }

@@ -8,7 +8,7 @@
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|
 //! | [`access`]   | Who may use the server, by which key or as which user?                        |
-//! | `board`      | What have sessions left for each other?                                      |
+//! | `exports`    | What have sessions exported to each other?                                   |
 //! | `dial`       | Where does the broker connect to for a worker?                                |
 //! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
 //! | `config`     | What can be set, and what is refused?                                        |
@@ -22,17 +22,27 @@
 //! | `prestarted`      | Which worker is ready before its client comes?                                |
 //! | `monitor`    | Who answers monitoring sessions?                                              |
 //! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
+//! | `status`     | Who asks how the server is, and what are they told?                           |
+//! | `metrics`    | How do monitoring systems read what happens here?                             |
+//! | `totals`     | What has happened since the server started?                                   |
+//! | `gpus`       | How are the devices?                                                          |
+//! | `drain`      | Is the server being drained, and who is told when it is done?                  |
+//! | `ending`     | How does a server wait for the end of its sessions?                           |
 //! | `started`    | What does the broker have of a process that it has started?                   |
 //! | `shared`     | What do the broker's threads share?                                            |
 
 pub mod access;
-mod board;
 mod config;
 mod diagnosis;
 mod dial;
+mod drain;
+mod ending;
+mod exports;
+mod gpus;
 mod images;
 mod listen;
 mod local;
+mod metrics;
 mod monitor;
 mod prestarted;
 mod questions;
@@ -42,6 +52,8 @@ mod sessions;
 mod shared;
 mod spawn;
 mod started;
+mod status;
+mod totals;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -62,17 +74,22 @@ pub use access::{Access, AllowedUsers};
 pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};
 
-use crate::admission::{Admission, Limits, LimitsError, RequestedLimits, raise_limit};
+use crate::admission::{Admission, Limits, LimitsError, RequestedLimits, SessionSlots, raise_limit};
 use crate::back_end::{self, BackEndError};
 use access::ServerKey;
-use board::Board;
+use crossbeam_channel::{Receiver, never};
+use drain::Drain;
+use exports::ExportRegistry;
+use gpus::Gpus;
 use local::LocalSockets;
 use monitor::Monitor;
+use parking_lot::Mutex;
 use prestarted::PrestartedWorkers;
 use sessions::Sessions;
 use shared::Shared;
 use spawn::Spawner;
 use thiserror::Error;
+use totals::Totals;
 
 /// How long workers get between being asked to end and being killed when the broker stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
@@ -97,6 +114,14 @@ pub enum StartError {
     /// The address is taken or not ours.
     #[error("cannot listen at {address}: {}", explain_bind(.cause))]
     Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The address for metrics is taken or not ours.
+    #[error("metrics cannot be told at {address}: {}", explain_metrics(.cause))]
+    Metrics {
         /// The address.
         address: SocketAddr,
         /// What the system said.
@@ -128,6 +153,15 @@ fn explain_bind(cause: &io::Error) -> String {
     }
 }
 
+fn explain_metrics(cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there already; choose another port with --metrics".to_owned()
+        }
+        _ => explain_bind(cause),
+    }
+}
+
 /// Starts brokers.
 #[derive(Debug)]
 pub struct Broker;
@@ -141,6 +175,9 @@ impl Broker {
         back_end::check(config.gpu)?;
         let key = ServerKey::new(config.access.clone())?;
         let listener = config.listen.map(listen_at).transpose()?;
+        let bind_metrics =
+            |address| metrics::bind(address).map_err(|cause| StartError::Metrics { address, cause });
+        let metrics_listener = config.metrics.map(bind_metrics).transpose()?;
         let mut local = LocalSockets::open(config.socket_folder.as_deref());
         if let Some(name) = &config.socket {
             let listening = local.listen_at(name, config.allowed.others());
@@ -155,8 +192,9 @@ impl Broker {
         let limits = Limits::divide(raise_limit()?, &wishes)?;
         tracing::debug!(?limits, "what callers may take");
         let admission = Admission::new(limits);
-        let board = Board::new(limits.exports, limits.exports_per_session);
-        let (spawner, spawner_thread) = Spawner::start(&config, plan_sandbox(&config)?)?;
+        let exports = ExportRegistry::new(limits.exports, limits.exports_per_session);
+        let totals = Arc::new(Totals::new());
+        let (spawner, spawner_thread) = Spawner::start(&config, plan_sandbox(&config)?, Arc::clone(&totals))?;
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
         let spares = PrestartedWorkers::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
@@ -167,11 +205,16 @@ impl Broker {
             local,
             spares,
             sessions: Sessions::default(),
-            board,
+            exports,
             spawner,
             monitor,
             stopping: AtomicBool::new(false),
+            drain: Drain::default(),
+            totals,
+            gpus: Gpus::default(),
+            askers: Mutex::new(SessionSlots::new(status::MOST_CLIENTS, status::MOST_CLIENTS_OF_A_PEER)),
         });
+        let telling = metrics_listener.map(|listener| Telling::start(listener, &shared)).transpose()?;
         let (stop, stopped) = UnixStream::pair()?;
         let accepting = threads::spawn("accept", {
             let shared = Arc::clone(&shared);
@@ -188,6 +231,7 @@ impl Broker {
         }
         Ok(RunningBroker {
             targets,
+            telling,
             stop: Some(stop),
             accepting: Some(accepting),
             monitor_thread: Some(monitor_thread),
@@ -247,11 +291,41 @@ fn plan_sandbox(config: &BrokerConfig) -> Result<Arc<Plan>, StartError> {
 /// A broker that listens; it stops when this is dropped.
 pub struct RunningBroker {
     targets: Vec<Target>,
+    telling: Option<Telling>,
     stop: Option<UnixStream>,
     accepting: Option<JoinHandle<()>>,
     monitor_thread: Option<JoinHandle<()>>,
     spawner_thread: Option<JoinHandle<()>>,
     shared: Option<Arc<Shared>>,
+}
+
+/// Metrics are told while this lives.
+struct Telling {
+    address: SocketAddr,
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Telling {
+    fn start(listener: TcpListener, shared: &Arc<Shared>) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let shared = Arc::clone(shared);
+        let thread = threads::spawn("metrics", move || metrics::serve(&listener, &stopped, &shared))?;
+        tracing::info!("metrics are told at http://{address}/metrics");
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        // The thread waits for this end to close.
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by its own message.
+            let _ = thread.join();
+        }
+    }
 }
 
 impl core::fmt::Debug for RunningBroker {
@@ -276,6 +350,22 @@ impl RunningBroker {
         self.shared.as_ref().map_or(0, |shared| shared.sessions.count())
     }
 
+    /// Where metrics are told, if they are, with the port that was really chosen.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.telling.as_ref().map(|telling| telling.address)
+    }
+
+    /// Takes no new sessions from now on; `limit` is how long those that are open may go on. True if the
+    /// server was being drained already.
+    pub fn drain(&self, limit: Option<Duration>) -> bool {
+        self.shared.as_ref().is_some_and(|shared| ending::drain(shared, limit))
+    }
+
+    /// Is told once when a server that is drained has no sessions left, or their time is over.
+    pub fn drained(&self) -> Receiver<()> {
+        self.shared.as_ref().map_or_else(never, |shared| shared.drain.drained())
+    }
+
     /// Stops accepting, asks all workers to end, kills those that do not within a few seconds, and waits
     /// for them.
     pub fn stop(mut self) {
@@ -283,6 +373,7 @@ impl RunningBroker {
     }
 
     fn end(&mut self) {
+        drop(self.telling.take());
         // The accepting thread waits for this end to close.
         drop(self.stop.take());
         if let Some(accepting) = self.accepting.take() {

@@ -8,24 +8,29 @@ use core::convert::Infallible;
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
-use std::process::Child;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
+use causeway_connection::exchange::Exchange;
 use causeway_sandbox::Purpose;
 use causeway_sync::threads;
-use causeway_wire::handshake::ClientHello;
+use causeway_wire::codec::Decoder;
+use causeway_wire::frame::MAX_OPENING;
+use causeway_wire::handshake::{Answer, ClientHello};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 
 use super::refusal::refuse;
 use super::spawn::{Spawner, describe};
 use super::started::Started;
 use crate::admission::Origin;
-use crate::admission::{Place, Source};
+use crate::admission::{HandshakeSlot, Source};
 use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToMonitor, ToWorker, WorkerOf};
@@ -34,9 +39,14 @@ use crate::protocol::messages::{self, ControlError, ToMonitor, ToWorker, WorkerO
 /// for longer.
 const PATIENCE: Duration = Duration::from_millis(100);
 
+/// How long the broker waits for the monitor when it asks itself; NVIDIA's library may have to be started.
+const PATIENCE_TO_START: Duration = Duration::from_secs(10);
+
 /// What the thread is told.
 enum Event {
     Client(Box<NewClient>),
+    /// The broker itself asks, over the other end of this.
+    Own(UnixStream),
     /// The sender is dropped when the process has been told.
     Began(WorkerOf, Sender<Infallible>),
     Ended {
@@ -50,8 +60,8 @@ struct NewClient {
     hello: ClientHello,
     connection: Connection,
     /// Kept until the process has the connection: however long that takes, no more wait for it than there are
-    /// places.
-    place: Place,
+    /// slots.
+    slot: HandshakeSlot,
 }
 
 /// The way to the monitor's process.
@@ -64,14 +74,29 @@ impl Monitor {
     pub fn start(gpu: GpuChoice, spawner: Arc<Spawner>) -> io::Result<(Self, JoinHandle<()>)> {
         let (events, queue) = unbounded();
         let thread = threads::spawn("monitor", move || {
-            Keeper { gpu, spawner, running: None, workers: HashMap::new() }.run(&queue);
+            MonitorSupervisor { gpu, spawner, running: None, workers: HashMap::new() }.run(&queue);
         })?;
         Ok((Self { events: Mutex::new(Some(events)) }, thread))
     }
 
     /// Gives the process one more client.
-    pub fn add_client(&self, peer: Origin, hello: ClientHello, connection: Connection, place: Place) {
-        self.tell(Event::Client(Box::new(NewClient { peer, hello, connection, place })));
+    pub fn add_client(&self, peer: Origin, hello: ClientHello, connection: Connection, slot: HandshakeSlot) {
+        self.tell(Event::Client(Box::new(NewClient { peer, hello, connection, slot })));
+    }
+
+    /// Asks for the broker itself. The process is started where there is none.
+    pub fn connect(&self) -> io::Result<Exchange> {
+        let (own, its) = UnixStream::pair()?;
+        self.tell(Event::Own(its));
+        // The standard library's type for TCP serves for any stream socket.
+        let mut connection = Connection::new(TcpStream::from(OwnedFd::from(own)), None);
+        let answer = connection.receive_handshake(MAX_OPENING, Instant::now() + PATIENCE_TO_START);
+        let answer = answer.map_err(io::Error::other)?;
+        match Decoder::new(&answer).value::<Answer>().map_err(io::Error::other)? {
+            Answer::MonitorReady => Ok(Exchange::new(connection)),
+            Answer::Refused { text } => Err(io::Error::other(text.to_string())),
+            _ => Err(io::Error::other("the monitor answers something else")),
+        }
     }
 
     /// A session with a worker begins: its process is one of its client's. Returns when the monitor has been
@@ -101,8 +126,8 @@ impl Monitor {
     }
 }
 
-/// Keeps the process and what it must know.
-struct Keeper {
+/// Keeps the monitor's process running, and what it must know.
+struct MonitorSupervisor {
     gpu: GpuChoice,
     spawner: Arc<Spawner>,
     /// The control connection of the process, while there is one.
@@ -110,11 +135,17 @@ struct Keeper {
     workers: HashMap<u32, WorkerOf>,
 }
 
-impl Keeper {
+impl MonitorSupervisor {
     fn run(mut self, queue: &Receiver<Event>) {
         for event in queue {
             match event {
                 Event::Client(client) => self.hand_over(*client),
+                Event::Own(socket) => {
+                    let source = Source::User(rustix::process::geteuid().as_raw());
+                    let message = ToMonitor::Client { source, host: None, keys: None };
+                    // Without a monitor the socket closes, which the asker reports.
+                    let _ = self.give_or_restart(&message, &OwnedFd::from(socket));
+                }
                 Event::Began(worker, telling) => {
                     self.inform(&ToMonitor::Began(worker.clone()));
                     self.workers.insert(worker.worker, worker);
@@ -137,8 +168,8 @@ impl Keeper {
         }
     }
 
-    fn hand_over(&mut self, NewClient { peer, hello, connection, place }: NewClient) {
-        if !place.finish() {
+    fn hand_over(&mut self, NewClient { peer, hello, connection, slot }: NewClient) {
+        if !slot.finish() {
             return;
         }
         let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
@@ -146,14 +177,12 @@ impl Keeper {
             Ok(parts) => parts,
             Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
         };
-        // The process may have ended since it was last heard of; a new one is tried once.
-        let message =
-            ToMonitor::Client { source: Source::of(peer), host: hello.host.clone(), keys: keys.clone() };
-        let given = self.give(&message, &socket).or_else(|error| match self.running.take() {
-            Some(_) => self.give(&message, &socket),
-            None => Err(error),
-        });
-        match given {
+        let message = ToMonitor::Client {
+            source: Source::of(peer),
+            host: Some(hello.host.clone()),
+            keys: keys.clone(),
+        };
+        match self.give_or_restart(&message, &socket) {
             Ok(()) => tracing::debug!(%peer, "{client} asks how the GPUs are"),
             Err(error) => {
                 tracing::error!(%peer, "no monitor for {client}: {error}");
@@ -161,6 +190,14 @@ impl Keeper {
                 refuse(&mut connection, &format!("the server could not start its monitor: {error}"));
             }
         }
+    }
+
+    /// Gives the process a client. It may have ended since it was last heard of; a new one is tried once.
+    fn give_or_restart(&mut self, message: &ToMonitor, socket: &OwnedFd) -> Result<(), ControlError> {
+        self.give(message, socket).or_else(|error| match self.running.take() {
+            Some(_) => self.give(message, socket),
+            None => Err(error),
+        })
     }
 
     fn give(&mut self, message: &ToMonitor, socket: &OwnedFd) -> Result<(), ControlError> {
@@ -193,7 +230,9 @@ impl Keeper {
 /// Waits for the end of the process, which says something only if it is not one that was wanted.
 fn await_end(mut child: Child) {
     let status = child.wait();
-    if !status.as_ref().is_ok_and(|status| status.success()) {
+    // Ctrl-C at a terminal reaches this process as well as the server, which ends by it.
+    let is_wanted = |status: &ExitStatus| status.success() || status.signal() == Some(libc::SIGINT);
+    if !status.as_ref().is_ok_and(is_wanted) {
         tracing::warn!("the monitor {}; the next client that asks gets a new one", describe(&status));
     }
 }

@@ -5,6 +5,7 @@
 //! client takes it, the next one is prepared.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use causeway_sandbox::Purpose;
 use causeway_sync::threads;
@@ -19,6 +20,8 @@ use crate::protocol::messages::{self, ControlError, ToWorker};
 pub struct PrestartedWorkers {
     spawner: Arc<Spawner>,
     gpu: GpuChoice,
+    /// Whether one has been asked to start the GPU.
+    has_asked: AtomicBool,
     ready: Mutex<Ready>,
 }
 
@@ -35,7 +38,7 @@ impl PrestartedWorkers {
     /// Keeps one worker ready from now on, if `wanted`.
     pub fn new(spawner: Arc<Spawner>, gpu: GpuChoice, wanted: bool) -> Arc<Self> {
         let ready = Mutex::new(if wanted { Ready::NotYet } else { Ready::Never });
-        let spares = Arc::new(Self { spawner, gpu, ready });
+        let spares = Arc::new(Self { spawner, gpu, has_asked: AtomicBool::new(false), ready });
         spares.prepare();
         spares
     }
@@ -79,7 +82,8 @@ impl PrestartedWorkers {
 
     fn start(&self) -> Result<Started, ControlError> {
         let spare = self.spawner.spawn(Purpose::Clients, Vec::new())?;
-        match messages::send(&spare.control, &ToWorker::Prepare { gpu: self.gpu }, None) {
+        let is_first = !self.has_asked.swap(true, Ordering::Relaxed);
+        match messages::send(&spare.control, &ToWorker::Prepare { gpu: self.gpu, is_first }, None) {
             Ok(()) => Ok(spare),
             Err(error) => {
                 spare.discard();
@@ -104,6 +108,7 @@ impl PrestartedWorkers {
 mod tests {
     use super::*;
     use crate::broker::BrokerConfig;
+    use crate::broker::totals::Totals;
     use std::time::{Duration, Instant};
 
     /// Keeps `cat` ready, which waits for its standard input to end.
@@ -111,9 +116,11 @@ mod tests {
         let config = BrokerConfig {
             worker_program: "/bin/cat".into(),
             worker_arguments: Vec::new(),
-            ..BrokerConfig::new(1)
+            ..BrokerConfig::new(causeway_api::calls::COMMANDS)
         };
-        let (spawner, _) = Spawner::start(&config, Arc::new(causeway_sandbox::Plan::off())).unwrap();
+        let (spawner, _) =
+            Spawner::start(&config, Arc::new(causeway_sandbox::Plan::off()), Arc::new(Totals::new()))
+                .unwrap();
         PrestartedWorkers::new(Arc::new(spawner), GpuChoice::Cpu, wanted)
     }
 

@@ -12,8 +12,8 @@ use causeway_pipeline::MOST_LANES;
 use causeway_sync::threads;
 use causeway_wire::handshake::SessionId;
 
-use super::board::Thing;
 use super::dial::dial;
+use super::exports::Exported;
 use super::images::SessionImages;
 use super::shared::Shared;
 use crate::protocol::control::Control;
@@ -47,11 +47,11 @@ impl Questions {
         question: ToBroker,
         descriptor: Option<OwnedFd>,
     ) {
-        let board = &shared.board;
-        let nothing = Thing { bytes: Vec::new(), descriptor: None };
+        let exports = &shared.exports;
+        let nothing = Exported { bytes: Vec::new(), descriptor: None };
         let (number, found) = match question {
             ToBroker::Ticket { number, ticket } => {
-                let proof = || Thing { bytes: self.address_proof(shared).to_vec(), descriptor: None };
+                let proof = || Exported { bytes: self.address_proof(shared).to_vec(), descriptor: None };
                 (number, shared.sessions.add_ticket(session, ticket).then(proof))
             }
             ToBroker::Dial { number, address, milliseconds, proof } => {
@@ -63,21 +63,21 @@ impl Questions {
                     proof,
                 );
             }
-            ToBroker::Leave { number, token, bytes } => {
-                let thing = Thing { bytes, descriptor: descriptor.map(Arc::new) };
-                (number, board.leave(session, token, thing).then_some(nothing))
+            ToBroker::Export { number, token, bytes } => {
+                let exported = Exported { bytes, descriptor: descriptor.map(Arc::new) };
+                (number, exports.export(session, token, exported).then_some(nothing))
             }
-            ToBroker::Find { number, token } => (number, board.find(&token)),
+            ToBroker::Find { number, token } => (number, exports.find(&token)),
             ToBroker::FindImage { number, hash, length } => return self.images.find(number, hash, length),
             ToBroker::KeepImage { number, hash } => match descriptor {
                 Some(memory) => return self.images.keep(number, hash, memory),
                 None => (number, None),
             },
-            ToBroker::Withdraw { token } => return board.withdraw(session, &token),
-            ToBroker::Answering | ToBroker::ClientGone | ToBroker::Pong { .. } => return,
+            ToBroker::Withdraw { token } => return exports.withdraw(session, &token),
+            ToBroker::Answering | ToBroker::Counts | ToBroker::ClientGone | ToBroker::Pong { .. } => return,
         };
-        let descriptor = found.as_ref().and_then(|thing| thing.descriptor.clone());
-        let answer = ToWorker::Answer { number, bytes: found.map(|thing| thing.bytes) };
+        let descriptor = found.as_ref().and_then(|exported| exported.descriptor.clone());
+        let answer = ToWorker::Answer { number, bytes: found.map(|exported| exported.bytes) };
         // A worker that has ended is noticed by its process.
         let _ = messages::send(&self.control, &answer, descriptor.as_deref());
     }

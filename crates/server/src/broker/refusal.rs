@@ -1,6 +1,6 @@
 //! How is a caller told that it is turned away?
 
-use causeway_connection::channel::{Connection, end_after_last_words};
+use causeway_connection::channel::{Connection, end_after_goodbye};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::Answer;
 
@@ -9,5 +9,5 @@ pub fn refuse(connection: &mut Connection, text: &str) {
     let refusal = Answer::Refused { text: text.into() };
     // The caller may be gone already; it is turned away either way.
     let _ = connection.send_handshake(|out| refusal.encode(out));
-    end_after_last_words(connection.socket());
+    end_after_goodbye(connection.socket());
 }

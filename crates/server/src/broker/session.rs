@@ -20,13 +20,15 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::images::SessionImages;
 use super::questions::Questions;
 use super::refusal::refuse;
-use super::sessions::{Asked, Session};
+use super::sessions::{About, Asked, Session};
 use super::shared::Shared;
 use super::spawn::{admitted, describe};
 use super::started::Started;
+use super::totals::{Outcome, Refusal};
+use crate::activity::ActivityPage;
 use crate::admission::Origin;
 use crate::cache::{CacheStart, identity_of};
-use crate::heartbeat::{Beat, Finding, Patience, Step, Watchdog};
+use crate::heartbeat::{Finding, HeartbeatTimeouts, Progress, Step, Watchdog};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
 
@@ -45,22 +47,25 @@ pub fn run_session(
         Ok(parts) => parts,
         Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
     };
-    let mut worker = match Worker::start(shared, session, hello, version, &socket, keys.clone()) {
+    let mut worker = match Worker::start(shared, session, peer, hello, version, &socket, keys.clone()) {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%peer, "no worker for {client}: {error}");
+            shared.totals.refused(Refusal::NoWorker);
             let mut connection = Connection::new(TcpStream::from(socket), keys);
             return refuse(&mut connection, &format!("the server could not start a worker: {error}"));
         }
     };
     worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
     tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
+    shared.totals.session_begins();
     let number = worker.child.id();
-    let ending = worker.watch(shared, session);
+    let ending = worker.watch(shared, session, begun);
     let status = worker.child.wait();
     shared.monitor.session_ended(number);
-    shared.sessions.remove(session);
-    shared.board.session_ends(session);
+    let done = shared.sessions.remove(session);
+    shared.totals.session_ends(outcome(&ending, &status), &done);
+    shared.exports.session_ends(session);
     worker.tell_if_unanswered(&status);
     let seconds = begun.elapsed().as_secs_f64();
     match (ending, &status) {
@@ -86,6 +91,15 @@ pub fn run_session(
     }
 }
 
+/// How a session has ended, for the counts.
+fn outcome(ending: &Ending, status: &io::Result<ExitStatus>) -> Outcome {
+    match (ending, status) {
+        (Ending::Killed(_), _) => Outcome::Killed,
+        (Ending::OfItself, Ok(status)) if status.success() => Outcome::Ended,
+        (Ending::OfItself, _) => Outcome::Failed,
+    }
+}
+
 /// Which images a session may have. Who holds the server's key, or may do without, is one identity.
 fn cache_start(shared: &Shared) -> Option<CacheStart> {
     let cache = shared.config.cache.as_ref()?;
@@ -106,8 +120,8 @@ enum Ending {
 }
 
 /// Says in the log that a worker hangs, and goes on.
-fn report(session: SessionId, finding: Finding, patience: &Patience) {
-    let seconds = patience.hung.after.as_secs();
+fn report(session: SessionId, finding: Finding, timeouts: &HeartbeatTimeouts) {
+    let seconds = timeouts.hung.after.as_secs();
     let what = match finding {
         Finding::Silent => "does not answer",
         Finding::DoesNotStart => "has been starting the GPU",
@@ -135,6 +149,7 @@ impl Worker {
     fn start(
         shared: &Shared,
         session: SessionId,
+        peer: Origin,
         hello: ClientHello,
         version: u16,
         socket: &OwnedFd,
@@ -173,6 +188,15 @@ impl Worker {
                 opened: 0,
                 asked: Asked::default(),
                 tickets: Vec::new(),
+                about: About {
+                    program: hello.program.clone(),
+                    host: hello.host.clone(),
+                    process: hello.pid,
+                    peer,
+                    worker: number,
+                    begun: Instant::now(),
+                },
+                page: None,
             },
         );
         let images = SessionImages::new(cache_start(shared), Arc::clone(&control));
@@ -193,10 +217,10 @@ impl Worker {
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
-    fn watch(&mut self, shared: &Shared, session: SessionId) -> Ending {
+    fn watch(&mut self, shared: &Shared, session: SessionId, begun: Instant) -> Ending {
         let grace = shared.config.client_gone_grace;
         let mut deadline: Option<(Instant, &'static str)> = None;
-        let mut watchdog = Watchdog::new(&shared.config.patience);
+        let mut watchdog = Watchdog::new(&shared.config.heartbeat);
         let mut next_look = Instant::now() + watchdog.interval();
         let mut control_open = true;
         loop {
@@ -232,7 +256,7 @@ impl Worker {
                         // What it could not be told, it will not answer.
                         let _ = messages::send(&self.control, &ToWorker::Ping { number }, None);
                     }
-                    Step::Report(finding) => report(session, finding, &shared.config.patience),
+                    Step::Report(finding) => report(session, finding, &shared.config.heartbeat),
                     Step::Kill(finding) => return self.kill(finding.reason()),
                 }
             }
@@ -240,11 +264,18 @@ impl Worker {
                 match messages::receive::<ToBroker>(&self.control) {
                     Ok((ToBroker::Answering, _)) => {
                         watchdog.started();
-                        self.unanswered = None;
+                        if self.unanswered.take().is_some() {
+                            shared.totals.worker_answers(begun.elapsed());
+                        }
                     }
-                    Ok((ToBroker::Pong { number, beat }, _)) => watchdog.answered(number, Beat(beat)),
+                    Ok((ToBroker::Pong { number, progress }, _)) => {
+                        watchdog.answered(number, Progress(progress))
+                    }
                     Ok((ToBroker::ClientGone, _)) => {
                         deadline = Some((Instant::now() + grace, "it outlived its client"));
+                    }
+                    Ok((ToBroker::Counts, Some(page))) => {
+                        shared.sessions.set_page(session, ActivityPage::new(page));
                     }
                     Ok((question, descriptor)) => {
                         self.questions.answer(shared, session, question, descriptor);

@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 
 use causeway_access::target::ticket_id;
 use causeway_pipeline::MOST_LANES;
+use causeway_sync::Monitor;
 use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, TicketId, VerbsHello};
-use parking_lot::{Condvar, Mutex};
+use causeway_wire::status::{Activity, SessionStatus};
+use causeway_wire::text::Printable;
 use rustix::process::{Signal, pidfd_send_signal};
 
+use crate::activity::{ActivityPage, Counts};
+use crate::admission::Origin;
 use crate::protocol::control::Control;
 
 /// A session that has a worker.
@@ -29,6 +33,27 @@ pub struct Session {
     pub asked: Asked,
     /// With which tickets workers of other servers may come.
     pub tickets: Vec<Ticket>,
+    /// What is told of it.
+    pub about: About,
+    /// What it does, once its worker has said where that is counted.
+    pub page: Option<Arc<ActivityPage>>,
+}
+
+/// What is told of a session to those who ask.
+#[derive(Debug)]
+pub struct About {
+    /// The client's program.
+    pub program: Printable,
+    /// Its host, as it says.
+    pub host: Printable,
+    /// Its process.
+    pub process: u32,
+    /// Where it comes from, as the kernel says.
+    pub peer: Origin,
+    /// The worker's process.
+    pub worker: u32,
+    /// When it began.
+    pub begun: Instant,
 }
 
 /// What leads the worker of another server to a session, and which of its connections have come with it, one
@@ -50,7 +75,7 @@ pub struct Asked {
 }
 
 /// Who wants to share memory with a worker, or to go on over verbs.
-pub enum Joiner {
+pub enum Upgrader {
     /// Its client.
     Client,
     /// The worker of another server, with this ticket.
@@ -63,34 +88,96 @@ const MOST_TICKETS: usize = 64;
 // A bit for each lane is enough.
 const _: () = assert!(MOST_LANES <= u32::BITS);
 
-/// The table of all sessions.
+/// The table of all sessions, whose end is waited for.
 #[derive(Default)]
-pub struct Sessions {
-    table: Mutex<HashMap<SessionId, Session>>,
-    ended: Condvar,
+pub struct Sessions(Monitor<HashMap<SessionId, Session>>);
+
+/// What is told of a session but what it does.
+fn status_of(session: SessionId, Session { about, .. }: &Session) -> SessionStatus {
+    SessionStatus {
+        session,
+        program: about.program.clone(),
+        host: about.host.clone(),
+        process: about.process,
+        peer: about.peer.to_string().into(),
+        worker: about.worker,
+        via: Printable::default(),
+        open: u64::try_from(about.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        activity: Activity::default(),
+    }
+}
+
+/// What a session has done, for people.
+fn summary(counts: &Counts) -> Activity {
+    Activity {
+        posted: counts.posted,
+        called: counts.called,
+        failed: counts.failed,
+        launches: counts.launches,
+        waits: counts.waits.count(),
+        wait_time: counts.waits.sum,
+        bytes_to_device: counts.bytes_to_device,
+        bytes_from_device: counts.bytes_from_device,
+    }
 }
 
 impl Sessions {
     /// Adds a session.
     pub fn add(&self, id: SessionId, session: Session) {
-        self.table.lock().insert(id, session);
+        self.0.lock().insert(id, session);
     }
 
-    /// Removes a session whose worker has ended.
-    pub fn remove(&self, id: SessionId) {
-        self.table.lock().remove(&id);
-        self.ended.notify_all();
+    /// Removes a session whose worker has ended, and returns what it has done.
+    pub fn remove(&self, id: SessionId) -> Counts {
+        let removed = self.0.change(|table| table.remove(&id));
+        removed.and_then(|session| session.page).map(|page| page.read()).unwrap_or_default()
+    }
+
+    /// The worker counts here what its session does; the first page stays.
+    pub fn set_page(&self, id: SessionId, page: ActivityPage) {
+        if let Some(session) = self.0.lock().get_mut(&id) {
+            session.page.get_or_insert_with(|| Arc::new(page));
+        }
+    }
+
+    /// What the open sessions have done.
+    pub fn activity(&self) -> Vec<Counts> {
+        let pages: Vec<_> = self.0.lock().values().map(|session| session.page.clone()).collect();
+        pages.into_iter().map(|page| page.map(|page| page.read()).unwrap_or_default()).collect()
+    }
+
+    /// The open sessions, the oldest first.
+    pub fn list(&self) -> Vec<SessionStatus> {
+        let mut list: Vec<_> = self
+            .0
+            .lock()
+            .iter()
+            .map(|(id, session)| (session.about.begun, status_of(*id, session), session.page.clone()))
+            .collect();
+        list.sort_by_key(|(begun, ..)| *begun);
+        let counted = list.into_iter().map(|(_, status, page)| {
+            let counts = page.map(|page| page.read()).unwrap_or_default();
+            let via = counts.via.map(|via| via.to_string()).unwrap_or_default();
+            SessionStatus { via: via.into(), activity: summary(&counts), ..status }
+        });
+        counted.collect()
+    }
+
+    /// Waits until a session ends, or the time is over.
+    pub fn wait_for_end(&self, patience: Duration) {
+        let before = self.count();
+        self.0.wait_for(patience, |table| (table.len() < before).then_some(()));
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.table.lock().len()
+        self.0.lock().len()
     }
 
     /// The worker that a lane belongs to, if its token is right and the session may open this lane and has
     /// not yet.
     pub fn admit_lane(&self, hello: &LaneHello) -> Option<Arc<Control>> {
-        let mut table = self.table.lock();
+        let mut table = self.0.lock();
         let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
         let bit = 1_u32.checked_shl(hello.lane)?;
         if hello.lane >= session.lanes || session.opened & bit != 0 {
@@ -102,7 +189,7 @@ impl Sessions {
 
     /// Lets the worker of another server come to a session with a ticket; false when there are too many.
     pub fn add_ticket(&self, id: SessionId, token: LaneToken) -> bool {
-        let mut table = self.table.lock();
+        let mut table = self.0.lock();
         let Some(session) = table.get_mut(&id).filter(|session| session.tickets.len() < MOST_TICKETS) else {
             return false;
         };
@@ -112,14 +199,14 @@ impl Sessions {
 
     /// The ticket of which a caller has told the id.
     pub fn ticket(&self, id: TicketId) -> Option<LaneToken> {
-        let table = self.table.lock();
+        let table = self.0.lock();
         let mut tickets = table.values().flat_map(|session| &session.tickets);
         tickets.find(|ticket| ticket.id == id).map(|ticket| ticket.token)
     }
 
     /// The worker that a ticket leads to, if that is right and this connection has not come yet.
     pub fn admit_peer(&self, hello: &PeerHello) -> Option<Arc<Control>> {
-        let mut table = self.table.lock();
+        let mut table = self.0.lock();
         let session = table.get_mut(&hello.session)?;
         let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == hello.ticket)?;
         let bit = 1_u64.checked_shl(hello.connection)?;
@@ -132,13 +219,13 @@ impl Sessions {
 
     /// The worker that somebody on this host wants to share memory with, if the token is right, and who that
     /// is: the client, or another worker that has come with a ticket. Each may ask once.
-    pub fn admit_join(&self, hello: &JoinHello) -> Option<(Arc<Control>, Joiner)> {
+    pub fn admit_join(&self, hello: &JoinHello) -> Option<(Arc<Control>, Upgrader)> {
         self.admit_once(hello.session, hello.token, |asked| &mut asked.memory)
     }
 
     /// The worker that somebody wants to go on over verbs with, if the token is right, and who that is. Each
     /// may ask once.
-    pub fn admit_verbs(&self, hello: &VerbsHello) -> Option<(Arc<Control>, Joiner)> {
+    pub fn admit_verbs(&self, hello: &VerbsHello) -> Option<(Arc<Control>, Upgrader)> {
         self.admit_once(hello.session, hello.token, |asked| &mut asked.verbs)
     }
 
@@ -147,36 +234,32 @@ impl Sessions {
         session: SessionId,
         token: LaneToken,
         what: impl FnOnce(&mut Asked) -> &mut bool,
-    ) -> Option<(Arc<Control>, Joiner)> {
-        let mut table = self.table.lock();
+    ) -> Option<(Arc<Control>, Upgrader)> {
+        let mut table = self.0.lock();
         let session = table.get_mut(&session)?;
         let control = Arc::clone(&session.control);
-        let (asked, joiner) = if session.token == token {
-            (&mut session.asked, Joiner::Client)
+        let (asked, upgrader) = if session.token == token {
+            (&mut session.asked, Upgrader::Client)
         } else {
             let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == token)?;
-            (&mut ticket.asked, Joiner::Peer(token))
+            (&mut ticket.asked, Upgrader::Peer(token))
         };
-        (!core::mem::replace(what(asked), true)).then_some((control, joiner))
+        (!core::mem::replace(what(asked), true)).then_some((control, upgrader))
     }
 
     /// Asks all workers to end, kills those that are still there after `grace`, and waits until all have
     /// ended.
     pub fn end_all(&self, grace: Duration) {
-        let mut table = self.table.lock();
-        for (signal, patience) in [(Signal::TERM, grace), (Signal::KILL, grace)] {
-            for session in table.values() {
+        for signal in [Signal::TERM, Signal::KILL] {
+            for session in self.0.lock().values() {
                 // One that has ended meanwhile needs no signal.
                 let _ = pidfd_send_signal(&session.process, signal);
             }
-            let deadline = Instant::now() + patience;
-            while !table.is_empty() && !self.ended.wait_until(&mut table, deadline).timed_out() {}
+            self.0.wait_for(grace, |table| table.is_empty().then_some(()));
         }
-        if !table.is_empty() {
-            tracing::warn!(
-                workers = table.len(),
-                "workers that were killed have not ended; going on without them"
-            );
+        let workers = self.count();
+        if workers > 0 {
+            tracing::warn!(workers, "workers that were killed have not ended; going on without them");
         }
     }
 }

@@ -4,14 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::access::ServerKey;
-use super::board::Board;
 use super::config::BrokerConfig;
+use super::drain::Drain;
+use super::exports::ExportRegistry;
+use super::gpus::Gpus;
 use super::local::LocalSockets;
 use super::monitor::Monitor;
 use super::prestarted::PrestartedWorkers;
 use super::sessions::Sessions;
 use super::spawn::Spawner;
-use crate::admission::Admission;
+use super::totals::Totals;
+use crate::admission::{Admission, SessionSlots};
+use parking_lot::Mutex;
 
 /// Everything that the broker's threads share.
 pub struct Shared {
@@ -25,8 +29,8 @@ pub struct Shared {
     pub sessions: Sessions,
     /// The sockets of this host.
     pub local: LocalSockets,
-    /// What sessions have left for each other.
-    pub board: Board,
+    /// What sessions have exported to each other.
+    pub exports: ExportRegistry,
     /// Starts processes.
     pub spawner: Arc<Spawner>,
     /// Workers that are ready.
@@ -35,4 +39,12 @@ pub struct Shared {
     pub monitor: Monitor,
     /// Whether workers end because the broker does.
     pub stopping: AtomicBool,
+    /// Whether the server takes no new sessions and ends with those that it has.
+    pub drain: Drain,
+    /// What has happened so far.
+    pub totals: Arc<Totals>,
+    /// How the devices are.
+    pub gpus: Gpus,
+    /// Who asks how the server is.
+    pub askers: Mutex<SessionSlots>,
 }

@@ -1,6 +1,8 @@
 //! How is a worker process started, and what may its client set up in it?
 
-use causeway_config::table::{SOCKET_DIR, for_worker};
+use causeway_config::Who;
+use causeway_config::read::from_files;
+use causeway_config::table::{ALL, SOCKET_DIR, for_worker};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
@@ -15,6 +17,7 @@ use parking_lot::Mutex;
 
 use super::config::BrokerConfig;
 use super::started::Started;
+use super::totals::Totals;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
@@ -22,6 +25,7 @@ use crate::protocol::messages::{self, ControlError, ToWorker};
 /// *thread* that started it ends, which is how a worker dies with its broker whatever ends that.
 pub struct Spawner {
     requests: Mutex<Option<Sender<Request>>>,
+    totals: Arc<Totals>,
 }
 
 struct Request {
@@ -32,7 +36,11 @@ struct Request {
 
 impl Spawner {
     /// Starts the thread. The processes may do what `plan` lets them.
-    pub fn start(config: &BrokerConfig, plan: Arc<Plan>) -> io::Result<(Self, JoinHandle<()>)> {
+    pub fn start(
+        config: &BrokerConfig,
+        plan: Arc<Plan>,
+        totals: Arc<Totals>,
+    ) -> io::Result<(Self, JoinHandle<()>)> {
         let (requests, queue) = unbounded::<Request>();
         let config = config.clone();
         let thread = threads::spawn("spawn", move || {
@@ -41,7 +49,7 @@ impl Spawner {
                 let _ = started.send(start_worker(&config, &plan, purpose, environment));
             }
         })?;
-        Ok((Self { requests: Mutex::new(Some(requests)) }, thread))
+        Ok((Self { requests: Mutex::new(Some(requests)), totals }, thread))
     }
 
     /// Ends the thread, and with it every worker that is left.
@@ -60,7 +68,9 @@ impl Spawner {
         let (started, answer) = bounded(1);
         let requests = self.requests.lock().clone().ok_or_else(stopping)?;
         requests.send(Request { purpose, environment, started }).map_err(|_| stopping())?;
-        answer.recv().map_err(|_| stopping())?
+        let started = answer.recv().map_err(|_| stopping())?;
+        self.totals.worker_starts(started.is_ok());
+        started
     }
 }
 
@@ -76,7 +86,10 @@ fn start_worker(
     let mut command = Command::new(&config.worker_program);
     // The control socket takes the place of standard input; `WorkerStart::receive` looks for it there.
     command.args(&config.worker_arguments).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
-    command.envs(environment).envs(jail.environment());
+    // A worker reads no configuration files: those of the server's owner are not for what a client runs.
+    let of_server =
+        |(name, _): &(&str, _)| ALL.iter().any(|one| one.name == *name && one.who.contains(&Who::Server));
+    command.envs(from_files().into_iter().filter(of_server)).envs(environment).envs(jail.environment());
     // Where a worker looks for the sockets of other servers on this host.
     command.envs(config.socket_folder.iter().map(|folder| (SOCKET_DIR.name, folder)));
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.

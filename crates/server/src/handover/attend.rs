@@ -9,7 +9,7 @@ use std::os::fd::AsFd as _;
 
 use super::callers::{Arrival, PeerCaller};
 use super::exchange::Exchange;
-use crate::heartbeat::Beat;
+use crate::heartbeat::Progress;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
 
@@ -53,9 +53,9 @@ pub fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchan
                 exchange.peer_came(PeerCaller { ticket: hello.token, arrival });
             }
             Ok((ToWorker::Ping { number }, _)) => {
-                let Beat(beat) = exchange.pulse().beat();
+                let Progress(progress) = exchange.progress().now();
                 // Without a broker there is nobody to tell.
-                let _ = messages::send(control, &ToBroker::Pong { number, beat }, None);
+                let _ = messages::send(control, &ToBroker::Pong { number, progress }, None);
             }
             Ok((ToWorker::Answer { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);

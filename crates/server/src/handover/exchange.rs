@@ -1,5 +1,5 @@
-//! How does a worker leave something with the broker, take what other sessions left there, and get to know
-//! workers of other servers?
+//! How does a worker export something by way of the broker, take what other sessions have exported, and get
+//! to know workers of other servers?
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::callers::PeerCaller;
-use crate::heartbeat::Pulse;
+use crate::activity::Activity;
+use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ToBroker, Token};
 
@@ -25,16 +26,18 @@ const PATIENCE_FOR_DISK: Duration = Duration::from_secs(60);
 /// How long a broker may take to answer where it only looks into a table or a folder.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the broker answers: the bytes of a thing and its descriptor, nothing when it has or takes none.
+/// What the broker answers: the bytes of what was exported and its descriptor, nothing when it has or takes
+/// none.
 type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
 
-/// A worker's access to what sessions leave for each other. Its calls wait for the broker.
+/// A worker's access to what sessions export to each other. Its calls wait for the broker.
 pub struct Exchange {
     control: Arc<Control>,
     session: SessionId,
     questions: Mutex<Questions>,
     callers: (Sender<PeerCaller>, Receiver<PeerCaller>),
-    pulse: Pulse,
+    progress: ProgressCounter,
+    activity: Activity,
 }
 
 #[derive(Default)]
@@ -44,13 +47,14 @@ struct Questions {
 }
 
 impl Exchange {
-    pub(super) fn new(control: Arc<Control>, session: SessionId) -> Arc<Self> {
+    pub(super) fn new(control: Arc<Control>, session: SessionId, activity: Activity) -> Arc<Self> {
         Arc::new(Self {
             control,
             session,
             questions: Mutex::default(),
             callers: unbounded(),
-            pulse: Pulse::default(),
+            progress: ProgressCounter::default(),
+            activity,
         })
     }
 
@@ -58,7 +62,7 @@ impl Exchange {
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn alone() -> Arc<Self> {
         let (control, _) = Control::pair().expect("a pair of sockets");
-        Self::new(Arc::new(control), SessionId([0; 16]))
+        Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone())
     }
 
     /// The session, a ticket with which the worker of another server can come to it, and what shows that
@@ -85,8 +89,13 @@ impl Exchange {
     }
 
     /// What the broker is told when it asks whether commands go on.
-    pub fn pulse(&self) -> &Pulse {
-        &self.pulse
+    pub fn progress(&self) -> &ProgressCounter {
+        &self.progress
+    }
+
+    /// What the broker reads of what this session does.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
     }
 
     /// The connections of other servers' workers, as they come.
@@ -100,17 +109,17 @@ impl Exchange {
         let _ = self.callers.0.send(caller);
     }
 
-    /// Leaves something under a token; false when the broker does not take it.
-    pub fn leave(&self, token: Token, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> bool {
-        self.ask(|number| ToBroker::Leave { number, token, bytes }, descriptor.as_ref(), PATIENCE).is_some()
+    /// Exports something under a token; false when the broker does not take it.
+    pub fn export(&self, token: Token, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> bool {
+        self.ask(|number| ToBroker::Export { number, token, bytes }, descriptor.as_ref(), PATIENCE).is_some()
     }
 
-    /// What another session, or this one, has left under a token.
+    /// What another session, or this one, has exported under a token.
     pub fn find(&self, token: Token) -> Answer {
         self.ask(|number| ToBroker::Find { number, token }, None, PATIENCE)
     }
 
-    /// Takes back what this session has left.
+    /// Takes back what this session has exported.
     pub fn withdraw(&self, token: Token) {
         // Without a broker there is nothing to take back.
         let _ = messages::send(&self.control, &ToBroker::Withdraw { token }, None);

@@ -7,7 +7,7 @@
 //! | `confined` | How does it confine itself?                                                                |
 //! | `start`    | A client that waits for an answer: how is it let in, or turned away?                       |
 //! | `attend`   | What does the broker say to a worker while that works?                                     |
-//! | `exchange` | How does a worker leave something with the broker, and take it?                            |
+//! | `exchange` | How does a worker export something by way of the broker, and take it?                            |
 //! | `callers`  | What comes from the worker of another server?                                              |
 //! | `error`    | Why can a worker not begin its work?                                                       |
 

@@ -5,18 +5,20 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use causeway_connection::channel::{Connection, end_after_last_words};
+use causeway_api::calls::COMMANDS;
+use causeway_connection::channel::{Connection, end_after_goodbye};
 use causeway_link::transports::NotJoined;
 use causeway_link::{Link, Receiver, Upgrade};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, ClientHello, LaneToken, Locality, SessionId, Welcome};
+use causeway_wire::handshake::{Abilities, Answer, ClientHello, LaneToken, Locality, SessionId, Welcome};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::attend::attend;
 use super::confined::Confined;
 use super::error::WorkerError;
 use super::exchange::Exchange;
+use crate::activity::Activity;
 use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, SessionStart, ToBroker, ToWorker};
@@ -74,10 +76,14 @@ impl WorkerStart {
 
     /// Grants the session, and gives up what a session does not need of this process's rights: the client
     /// gets `snapshot`, and shows by what it does next whether the session goes on in shared memory, over
-    /// verbs or over TCP, where its bulk lanes will join the link as they come. What sessions leave for each
+    /// verbs or over TCP, where its bulk lanes will join the link as they come. What sessions export to each
     /// other is reached by the last of the results.
     pub fn welcome(mut self, snapshot: Vec<u8>) -> Result<(Link, Receiver, Arc<Exchange>), WorkerError> {
+        let (activity, page) = Activity::shared();
         self.confine()?;
+        if page.is_some() {
+            messages::send(&self.control, &ToBroker::Counts, page.as_ref())?;
+        }
         messages::send(&self.control, &ToBroker::Answering, None)?;
         let answer = Answer::Welcome(Welcome {
             version: self.version,
@@ -86,6 +92,7 @@ impl WorkerStart {
             lanes: self.lanes,
             release: env!("CARGO_PKG_VERSION").into(),
             locality: self.locality,
+            abilities: Abilities::ours(&COMMANDS),
             snapshot,
         });
         self.connection.send_handshake(|out| answer.encode(out))?;
@@ -93,7 +100,8 @@ impl WorkerStart {
         let (link, receiver) = establish(&self.control, self.connection)?;
         tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
         let (control, lanes) = (Arc::new(self.control), link.clone());
-        let exchange = Exchange::new(Arc::clone(&control), self.session);
+        activity.goes_via(link.kind());
+        let exchange = Exchange::new(Arc::clone(&control), self.session, activity);
         let asker = Arc::clone(&exchange);
         threads::spawn("control", move || attend(&control, &socket, &lanes, &asker))?;
         Ok((link, receiver, exchange))
@@ -106,7 +114,7 @@ impl WorkerStart {
         // Broker and client may be gone already; the worker ends either way.
         let _ = messages::send(&self.control, &ToBroker::Answering, None);
         let _ = self.connection.send_handshake(|out| answer.encode(out));
-        end_after_last_words(self.connection.socket());
+        end_after_goodbye(self.connection.socket());
         ExitCode::FAILURE
     }
 }
@@ -138,7 +146,7 @@ fn establish(control: &Control, connection: Connection) -> Result<(Link, Receive
             (ToWorker::Lane { keys }, Some(socket)) => lanes.push((socket, keys)),
             // No command has come.
             (ToWorker::Ping { number }, _) => {
-                messages::send(control, &ToBroker::Pong { number, beat: 0 }, None)?
+                messages::send(control, &ToBroker::Pong { number, progress: 0 }, None)?
             }
             _ => tracing::warn!("the broker sent something that a worker without commands cannot use"),
         }

@@ -12,7 +12,7 @@ use causeway_gpu::Gpu;
 use super::confined::Confined;
 use super::error::WorkerError;
 use super::start::WorkerStart;
-use crate::back_end::GpuChoice;
+use crate::back_end::{self, GpuChoice};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
@@ -45,10 +45,16 @@ impl Task {
         let mut prepared = None;
         let (message, socket) = loop {
             match messages::receive(&control)? {
-                (ToWorker::Prepare { gpu }, _) => {
+                (ToWorker::Prepare { gpu, is_first }, _) => {
+                    if !is_first {
+                        back_end::is_told();
+                    }
                     let ready = prepare(gpu);
-                    if let Err(why) = &ready {
-                        tracing::warn!("whoever comes now is turned away: {why}");
+                    // Each client is told; the log has it once.
+                    match &ready {
+                        Err(why) if is_first => tracing::warn!("whoever comes now is turned away: {why}"),
+                        Err(why) => tracing::debug!("whoever comes now is turned away: {why}"),
+                        Ok(_) => {}
                     }
                     prepared = Some(ready);
                     confined.close()?;
@@ -57,7 +63,11 @@ impl Task {
             }
         };
         let start = match message {
-            ToWorker::Start(start) => *start,
+            ToWorker::Start(start) => {
+                // Those that are kept ready say what the machine lacks, before anybody comes.
+                back_end::is_told();
+                *start
+            }
             ToWorker::Monitor { gpu } => {
                 confined.close()?;
                 return Ok(Self::Monitor { gpu, control });

@@ -8,11 +8,11 @@
 //!
 //! | Module       | Question it answers                                              |
 //! |--------------|------------------------------------------------------------------|
-//! | [`pulse`]    | How many steps has the thread that handles commands made?        |
+//! | [`progress`] | How many steps has the thread that handles commands made?        |
 //! | [`watchdog`] | When is a worker asked, and what is to be done about its answers? |
 
-pub mod pulse;
+pub mod progress;
 pub mod watchdog;
 
-pub use pulse::{Beat, Pulse};
-pub use watchdog::{Finding, HungAction, HungWorker, Patience, Step, Watchdog};
+pub use progress::{Progress, ProgressCounter};
+pub use watchdog::{Finding, HeartbeatTimeouts, HungAction, HungWorker, Step, Watchdog};

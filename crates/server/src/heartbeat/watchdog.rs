@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use thiserror::Error;
 
-use super::pulse::Beat;
+use super::progress::Progress;
 
 /// Looks in the shorter of the times after which something is done.
 const LOOKS: u32 = 12;
@@ -83,7 +83,7 @@ impl fmt::Display for HungWorker {
 
 /// How long which silence is borne.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct HeartbeatTimeouts {
     /// Without any answer, before the worker is killed.
     pub silent: Duration,
     /// Within one command, or while the GPU is started.
@@ -147,24 +147,24 @@ enum Stage {
     /// It starts the GPU, and attends to nothing else.
     Starting,
     /// It has answered the newest question: this number, and that count.
-    Answered(u32, Beat),
+    Answered(u32, Progress),
     /// It has been asked this, and the last time it answered that.
-    Asked(u32, Beat),
+    Asked(u32, Progress),
 }
 
 impl Watchdog {
     /// That of a worker that begins to start.
-    pub fn new(patience: &Patience) -> Self {
-        let shorter = patience.silent.min(patience.hung.after);
+    pub fn new(timeouts: &HeartbeatTimeouts) -> Self {
+        let shorter = timeouts.silent.min(timeouts.hung.after);
         let interval = (shorter / LOOKS).max(SHORTEST_INTERVAL);
         let looks = |time: Duration| {
             u32::try_from(time.as_nanos().div_ceil(interval.as_nanos())).unwrap_or(u32::MAX).max(2)
         };
         Self {
             interval,
-            most_silent: looks(patience.silent),
-            most_hung: looks(patience.hung.after),
-            action: patience.hung.action,
+            most_silent: looks(timeouts.silent),
+            most_hung: looks(timeouts.hung.after),
+            action: timeouts.hung.action,
             stage: Stage::Starting,
             silent: 0,
             hung: 0,
@@ -180,19 +180,19 @@ impl Watchdog {
     /// The GPU has been started: from here on the worker answers.
     pub fn started(&mut self) {
         if self.stage == Stage::Starting {
-            self.stage = Stage::Answered(0, Beat(0));
+            self.stage = Stage::Answered(0, Progress(0));
             self.goes_on();
         }
     }
 
     /// An answer has come. Only that to the newest question counts.
-    pub fn answered(&mut self, number: u32, beat: Beat) {
+    pub fn answered(&mut self, number: u32, progress: Progress) {
         if let Stage::Asked(asked, before) = self.stage
             && asked == number
         {
-            self.stage = Stage::Answered(number, beat);
+            self.stage = Stage::Answered(number, progress);
             self.silent = 0;
-            if !beat.stands_still_since(before) {
+            if !progress.stands_still_since(before) {
                 self.goes_on();
             }
         }
@@ -221,9 +221,9 @@ impl Watchdog {
                 }
             }
             Stage::Starting => Step::Wait,
-            Stage::Answered(number, beat) => {
+            Stage::Answered(number, progress) => {
                 let next = number.wrapping_add(1);
-                self.stage = Stage::Asked(next, beat);
+                self.stage = Stage::Asked(next, progress);
                 Step::Ask(next)
             }
         }
@@ -235,23 +235,24 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn patience(action: HungAction) -> Patience {
+    fn timeouts(action: HungAction) -> HeartbeatTimeouts {
         let hung = HungWorker { action, after: Duration::from_secs(240) };
-        Patience { silent: Duration::from_secs(60), hung }
+        HeartbeatTimeouts { silent: Duration::from_secs(60), hung }
     }
 
-    /// Looks until something is to be done besides asking, or `most` times; answers what is asked by `beat`.
+    /// Looks until something is to be done besides asking, or `most` times; answers what is asked by
+    /// `progress`.
     fn look_until(
         watchdog: &mut Watchdog,
         most: u32,
-        mut beat: impl FnMut() -> Option<u64>,
+        mut progress: impl FnMut() -> Option<u64>,
     ) -> Option<(u32, Step)> {
         for count in 1..=most {
             match watchdog.look() {
                 Step::Wait => {}
                 Step::Ask(number) => {
-                    if let Some(beat) = beat() {
-                        watchdog.answered(number, Beat(beat));
+                    if let Some(progress) = progress() {
+                        watchdog.answered(number, Progress(progress));
                     }
                 }
                 other => return Some((count, other)),
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_does_not_answer_is_killed_after_the_time_and_not_before() {
-        let mut watchdog = Watchdog::new(&patience(HungAction::Warn));
+        let mut watchdog = Watchdog::new(&timeouts(HungAction::Warn));
         assert_eq!(watchdog.interval(), Duration::from_secs(5));
         watchdog.started();
         // Asked by the first look, and silent in the twelve after that.
@@ -271,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_waits_for_commands_or_goes_on_with_them_is_well() {
-        let mut watchdog = Watchdog::new(&patience(HungAction::Kill));
+        let mut watchdog = Watchdog::new(&timeouts(HungAction::Kill));
         watchdog.started();
         assert_eq!(look_until(&mut watchdog, 10_000, || Some(8)), None);
         let mut count = 1;
@@ -284,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_command_without_end_is_reported_once_and_again_when_another_one_has_none() {
-        let mut watchdog = Watchdog::new(&patience(HungAction::Warn));
+        let mut watchdog = Watchdog::new(&timeouts(HungAction::Warn));
         watchdog.started();
         let (count, step) = look_until(&mut watchdog, 200, || Some(3)).unwrap();
         assert_eq!(step, Step::Report(Finding::Hangs));
@@ -296,11 +297,11 @@ mod tests {
 
     #[test]
     fn who_wants_it_has_workers_killed_that_hang_in_a_command_or_at_the_start() {
-        let mut watchdog = Watchdog::new(&patience(HungAction::Kill));
+        let mut watchdog = Watchdog::new(&timeouts(HungAction::Kill));
         let (count, step) = look_until(&mut watchdog, 200, || None).unwrap();
         assert_eq!(step, Step::Kill(Finding::DoesNotStart));
         assert!((48..=49).contains(&count), "{count}");
-        let mut watchdog = Watchdog::new(&patience(HungAction::Kill));
+        let mut watchdog = Watchdog::new(&timeouts(HungAction::Kill));
         watchdog.started();
         let killed = look_until(&mut watchdog, 200, || Some(1));
         assert!(matches!(killed, Some((_, Step::Kill(Finding::Hangs)))), "{killed:?}");
@@ -308,13 +309,13 @@ mod tests {
 
     #[test]
     fn an_answer_to_another_question_is_none() {
-        let mut watchdog = Watchdog::new(&patience(HungAction::Warn));
+        let mut watchdog = Watchdog::new(&timeouts(HungAction::Warn));
         watchdog.started();
         let Step::Ask(number) = watchdog.look() else { panic!("it is not asked") };
-        watchdog.answered(number.wrapping_sub(1), Beat(2));
-        watchdog.answered(number.wrapping_add(1), Beat(2));
+        watchdog.answered(number.wrapping_sub(1), Progress(2));
+        watchdog.answered(number.wrapping_add(1), Progress(2));
         assert_eq!(watchdog.look(), Step::Wait);
-        watchdog.answered(number, Beat(2));
+        watchdog.answered(number, Progress(2));
         assert!(matches!(watchdog.look(), Step::Ask(next) if next != number));
     }
 
@@ -338,10 +339,10 @@ mod tests {
             answers in proptest::collection::vec((0_u32..8, any::<bool>()), 1..200),
         ) {
             let hung = HungWorker { action: HungAction::Kill, after: Duration::from_millis(after) };
-            let mut watchdog = Watchdog::new(&Patience { silent: Duration::from_millis(silent), hung });
+            let mut watchdog = Watchdog::new(&HeartbeatTimeouts { silent: Duration::from_millis(silent), hung });
             let most_late = watchdog.most_silent.min(watchdog.most_hung).saturating_sub(2);
             watchdog.started();
-            let mut beat = 0;
+            let mut progress = 0;
             for (late, is_at_work) in answers {
                 let Step::Ask(number) = watchdog.look() else {
                     return Err(TestCaseError::fail("it is not asked"));
@@ -349,8 +350,8 @@ mod tests {
                 for _ in 0..late.min(most_late) {
                     prop_assert_eq!(watchdog.look(), Step::Wait);
                 }
-                beat += if (beat % 2 == 1) == is_at_work { 2 } else { 1 };
-                watchdog.answered(number, Beat(beat));
+                progress += if (progress % 2 == 1) == is_at_work { 2 } else { 1 };
+                watchdog.answered(number, Progress(progress));
             }
         }
     }

@@ -2,24 +2,24 @@
 
 use super::arena::Arena;
 use super::landing::Landing;
-use super::lending::Lending;
 use super::memory::mirrors::{MOST_READ, Mirrors};
 use super::rdma::RdmaCopies;
 use super::session::{Head, Session};
+use super::uploads_in_flight::UploadsInFlight;
 use causeway_api::calls::{copy_from_device, copy_from_device_now, mirror_read};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{DevicePlace, LentMemory};
-use causeway_gpu::busy::{Busy, HostMemory as _, HostMemoryMut};
+use causeway_api::types::{DevicePlace, RemoteRegion};
+use causeway_gpu::in_flight::{HostMemory as _, HostMemoryMut, InFlight};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Staging};
-use causeway_link::Carriage;
+use causeway_link::TransferOptions;
 use causeway_sync::delays;
 use causeway_wire::codec::Encode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of copies to the client that may be under way; a copy beyond it is parked. Enough for several
+/// Bytes of copies to the client that may be under way; a copy beyond it is deferred. Enough for several
 /// milliseconds of any network, and far less than the staging that is kept for reuse: pinning fresh memory is
 /// slower than networks are.
 const MOST_OUTGOING: usize = 128 << 20;
@@ -95,7 +95,7 @@ impl Downloads {
     pub fn copy(
         &self,
         session: &Arc<Session>,
-        lending: &mut Lending,
+        in_flight: &mut UploadsInFlight,
         rdma: &RdmaCopies,
         head: Head,
         request: &copy_from_device,
@@ -104,16 +104,20 @@ impl Downloads {
         if rdma.send(session, request)? {
             return Ok(());
         }
-        let carriage = Carriage { flow: request.flow, lanes: request.lanes as usize, ..Carriage::default() };
+        let options = TransferOptions {
+            flow: request.flow,
+            lanes: request.lanes as usize,
+            ..TransferOptions::default()
+        };
         let source = Source { context: head.context, place: request.source, stream: request.stream };
         let (sender, account, into) = (Arc::clone(session), self.account.clone(), request.into);
         let started = self.start(
             session,
-            lending,
+            in_flight,
             &source,
             |bytes| self.landing(session, bytes),
             move |outcome| match outcome {
-                Ok(landing) => send(sender, account, transfer, landing, into, carriage),
+                Ok(landing) => send(sender, account, transfer, landing, into, options),
                 Err(error) => sender.transfer_failed(transfer, error),
             },
         );
@@ -134,8 +138,8 @@ impl Downloads {
             .inspect_err(|error| session.transfer_failed(transfer, *error))?;
         self.account.take(landing.bytes());
         let (flow, lanes) = (request.flow, request.lanes as usize);
-        let carriage = Carriage { flow, lanes, ..Carriage::default() };
-        send(Arc::clone(session), self.account.clone(), transfer, landing, None, carriage);
+        let options = TransferOptions { flow, lanes, ..TransferOptions::default() };
+        send(Arc::clone(session), self.account.clone(), transfer, landing, None, options);
         Ok(())
     }
 
@@ -167,7 +171,7 @@ impl Downloads {
     pub fn copy_now(
         &self,
         session: &Arc<Session>,
-        lending: &mut Lending,
+        in_flight: &mut UploadsInFlight,
         head: Head,
         request: &copy_from_device_now,
     ) -> CuResult<()> {
@@ -178,7 +182,7 @@ impl Downloads {
         let (answerer, account) = (Arc::clone(session), self.account.clone());
         self.start(
             session,
-            lending,
+            in_flight,
             &source,
             |bytes| session.gpu().staging(bytes),
             move |outcome| match outcome {
@@ -200,7 +204,7 @@ impl Downloads {
     fn start<L: HostMemoryMut>(
         &self,
         session: &Session,
-        lending: &mut Lending,
+        in_flight: &mut UploadsInFlight,
         source: &Source,
         landing: impl FnOnce(usize) -> CuResult<L>,
         done: impl FnOnce(CuResult<L>) + Send + 'static,
@@ -210,7 +214,7 @@ impl Downloads {
         let place = source.place.natives(session.objects())?;
         let bytes = source.place.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let busy = Busy::copy_from_device(gpu, &place, landing(bytes)?, native)?;
+        let copy = InFlight::copy_from_device(gpu, &place, landing(bytes)?, native)?;
         self.account.take(bytes);
         let account = self.account.clone();
         let then = move |outcome: CuResult<L>| {
@@ -220,9 +224,11 @@ impl Downloads {
             }
             done(outcome);
         };
-        let asked = match lending.take(source.context, native) {
-            Some(lent) => busy.and(lent).after(gpu, move |both| then(both.map(|(memory, _lent)| memory))),
-            None => busy.after(gpu, then),
+        let asked = match in_flight.take(source.context, native) {
+            Some(in_flight) => {
+                copy.and(in_flight).after(gpu, move |both| then(both.map(|(memory, _uploads)| memory)))
+            }
+            None => copy.after(gpu, then),
         };
         // No completion comes after a refusal, so nobody else would give the credit back.
         asked.inspect_err(|_| self.account.give_back(bytes))
@@ -235,8 +241,8 @@ fn send(
     account: Account,
     transfer: u64,
     landing: Landing,
-    into: Option<LentMemory>,
-    carriage: Carriage,
+    into: Option<RemoteRegion>,
+    options: TransferOptions,
 ) {
     let link = session.link().clone();
     match landing {
@@ -252,10 +258,10 @@ fn send(
         }
         Landing::Staged(staging) => {
             let (start, length) = (staging.as_slice().as_ptr(), staging.len());
-            let keeper = Outgoing { session, account, staging };
-            // SAFETY: the memory belongs to the staging, which the keeper owns and nobody writes to. A lost
+            let guard = Outgoing { session, account, staging };
+            // SAFETY: the memory belongs to the staging, which the guard owns and nobody writes to. A lost
             // link is noticed by the receiving thread.
-            let _ = unsafe { link.post_transfer(transfer, start, length, carriage, keeper) };
+            let _ = unsafe { link.post_transfer(transfer, start, length, options, guard) };
         }
     }
 }

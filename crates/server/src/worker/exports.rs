@@ -1,5 +1,5 @@
-//! Commands that share memory and events with other sessions of the server: each leaves something with the
-//! broker, or takes it from there. They wait for the broker, so they run in the background.
+//! Commands that share memory and events with other sessions of the server: each exports something by way of
+//! the broker, or takes it from there. They wait for the broker, so they run in the background.
 
 use super::session::{Head, Session};
 use causeway_access::target::random_bytes;
@@ -11,11 +11,11 @@ use causeway_wire::codec::{Decoder, Encode};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// What goes in front of what a thing is, so that a token of one kind is not taken for another.
+/// What goes in front of what an export is, so that a token of one kind is not taken for another.
 const MEMORY: u8 = 1;
 const EVENT: u8 = 2;
 
-/// Leaves an allocation with the broker.
+/// Exports an allocation.
 pub fn export_allocation(session: &Arc<Session>, head: Head, request: &allocation_export) -> CuResult<()> {
     let allocation = session.objects().native(request.allocation)?;
     let mut bytes = vec![MEMORY];
@@ -24,7 +24,7 @@ pub fn export_allocation(session: &Arc<Session>, head: Head, request: &allocatio
     export(session, head, move |exporter| Ok((bytes, Some(exporter.gpu().export_allocation(allocation)?))))
 }
 
-/// Leaves an event with the broker.
+/// Exports an event.
 pub fn export_event(session: &Arc<Session>, head: Head, request: &event_export) -> CuResult<()> {
     let event = session.objects().native(request.event)?;
     let context = session.objects().native(head.context)?;
@@ -45,7 +45,7 @@ fn export(
     session.in_background(move || match make(&exporter) {
         Ok((bytes, descriptor)) => {
             let token = ExportToken(random_bytes());
-            if exporter.exchange().leave(token.0, bytes, descriptor) {
+            if exporter.exchange().export(token.0, bytes, descriptor) {
                 exporter.answer_with(head, |out| token.encode(out));
             } else {
                 tracing::warn!("the broker takes no more exports of this session");
@@ -57,7 +57,7 @@ fn export(
     Ok(())
 }
 
-/// Makes an allocation of what a session has left with the broker.
+/// Makes an allocation of what a session has exported.
 pub fn import_allocation(session: &Arc<Session>, head: Head, request: &allocation_import) {
     let (importer, handle, token) = (Arc::clone(session), request.allocation, request.token);
     session.in_background(move || {
@@ -75,7 +75,7 @@ pub fn import_allocation(session: &Arc<Session>, head: Head, request: &allocatio
     });
 }
 
-/// Opens an event that a session has left with the broker.
+/// Opens an event that a session has exported.
 pub fn import_event(session: &Arc<Session>, head: Head, request: &event_import) -> CuResult<()> {
     let (importer, handle, token) = (Arc::clone(session), request.event, request.token);
     let context = session.objects().native(head.context)?;

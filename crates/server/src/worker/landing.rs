@@ -1,7 +1,7 @@
 //! Where does the GPU put what a client or another worker reads?
 
 use causeway_gpu::Staging;
-use causeway_gpu::busy::{HostMemory, HostMemoryMut};
+use causeway_gpu::in_flight::{HostMemory, HostMemoryMut};
 use causeway_link::Piece;
 
 /// Where the GPU puts what a client or another worker reads.

@@ -15,7 +15,7 @@
 //! | `exports`        | What do sessions of one server share?                                              |
 //! | `order`          | What may be issued before what?                                                    |
 //! | `incoming`       | Where are bulk data until their command comes?                                     |
-//! | `lending`        | When does memory of copies to the device come back?                                |
+//! | `uploads_in_flight` | When does memory of copies to the device come back?                                |
 //! | `landing`        | Where does the GPU put what is read?                                               |
 //! | `arena`          | What is memory shared with a client of the same host to the GPU?                   |
 //! | `session`        | What do all of them work with, and how do they answer?                             |
@@ -30,7 +30,6 @@ pub(crate) mod fuzzing;
 mod host_functions;
 mod incoming;
 mod landing;
-mod lending;
 mod memory;
 mod order;
 mod peers;
@@ -39,6 +38,7 @@ mod rdma;
 mod serve;
 mod session;
 mod uploads;
+mod uploads_in_flight;
 mod waits;
 
 pub use serve::{prepare, run};

@@ -1,8 +1,8 @@
 //! Which command must wait for which other: the order of a session, decided without touching a GPU.
 //!
 //! Commands are issued in the order in which they came. One that cannot be issued yet (its data is still on
-//! the way, its stream holds as much as the driver takes without blocking) is *parked*; what depends on a
-//! parked command is parked behind it, everything else goes on. So a stream that waits for something that
+//! the way, its stream holds as much as the driver takes without blocking) is *deferred*; what depends on a
+//! deferred command is deferred behind it, everything else goes on. So a stream that waits for something that
 //! another thread of the client will post later cannot hold up that post.
 //!
 //! The dependencies are CUDA's own: commands of one stream are in order; the legacy default stream is in
@@ -20,8 +20,8 @@ const NON_BLOCKING: u32 = 1;
 
 /// How one command takes part in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Depends on nothing that can be parked.
+pub enum CommandOrder {
+    /// Depends on nothing that can be deferred.
     Free,
     /// Belongs into a stream.
     InStream {
@@ -39,7 +39,7 @@ pub enum Place {
         /// Its handle.
         graph: u64,
     },
-    /// Looks at a stream and changes nothing: parked behind the stream's commands, holds up none.
+    /// Looks at a stream and changes nothing: deferred behind the stream's commands, holds up none.
     Watches {
         /// The stream's [key](key).
         stream: u64,
@@ -51,7 +51,7 @@ pub enum Place {
         /// A second event, of `event_elapsed`.
         other: Option<u64>,
     },
-    /// Looks at a whole context and changes nothing: parked behind the commands of that context.
+    /// Looks at a whole context and changes nothing: deferred behind the commands of that context.
     WatchesContext {
         /// The context's handle.
         context: u64,
@@ -60,22 +60,22 @@ pub enum Place {
     Barrier,
 }
 
-/// The place of a command of `context` with this order.
-pub fn place(order: Order, context: Handle<Context>) -> Place {
+/// How a command of `context` with this order takes part in it.
+pub fn command_order(order: Order, context: Handle<Context>) -> CommandOrder {
     match order {
-        Order::Free | Order::Inert => Place::Free,
-        Order::Barrier => Place::Barrier,
-        Order::InStream { stream, shared } => Place::InStream {
+        Order::Free | Order::Inert => CommandOrder::Free,
+        Order::Barrier => CommandOrder::Barrier,
+        Order::InStream { stream, shared } => CommandOrder::InStream {
             stream: key(stream, context),
             event: shared.map(|(object, _)| object),
             records: matches!(shared, Some((_, Access::Write))),
         },
-        Order::Changes { graph } => Place::Changes { graph },
+        Order::Changes { graph } => CommandOrder::Changes { graph },
         Order::Uses { event, other } => {
-            Place::UsesEvent { event: event.value(), other: other.map(|other| other.value()) }
+            CommandOrder::UsesEvent { event: event.value(), other: other.map(|other| other.value()) }
         }
-        Order::Watches { stream } => Place::Watches { stream: key(stream, context) },
-        Order::WatchesContext => Place::WatchesContext { context: context.value() },
+        Order::Watches { stream } => CommandOrder::Watches { stream: key(stream, context) },
+        Order::WatchesContext => CommandOrder::WatchesContext { context: context.value() },
     }
 }
 
@@ -132,28 +132,28 @@ impl StreamKinds {
     }
 }
 
-/// What the commands parked so far hold up, and those that are carried out aside without anybody waiting for
-/// them.
+/// What the commands deferred so far hold up, and those that are carried out in the background without
+/// anybody waiting for them.
 #[derive(Default)]
 pub struct Blockers {
-    /// Objects that are being made aside.
+    /// Objects that are being made in the background.
     making: HashSet<u64>,
-    /// Objects that parked commands will make.
+    /// Objects that deferred commands will make.
     unmade: HashSet<u64>,
     any: bool,
     streams: HashSet<u64>,
     /// Legacy default streams with which some of these are in order.
     legacy_streams: HashSet<u64>,
-    /// In which contexts parked commands work.
+    /// In which contexts deferred commands work.
     contexts: HashSet<u64>,
-    /// Events that a parked command records (`true`) or waits for; graphs that one changes or launches.
+    /// Events that a deferred command records (`true`) or waits for; graphs that one changes or launches.
     events: HashMap<u64, bool>,
 }
 
 impl Blockers {
-    /// Whether `request`, whose place is `place`, must stay behind another command.
-    pub fn holds_up(&self, place: Place, request: &Request<'_>, kinds: &StreamKinds) -> bool {
-        self.holds_up_object(request) || self.holds_up_place(place, kinds)
+    /// Whether `request`, which takes part in the order as `order`, must stay behind another command.
+    pub fn holds_up(&self, order: CommandOrder, request: &Request<'_>, kinds: &StreamKinds) -> bool {
+        self.holds_up_object(request) || self.holds_up_command(order, kinds)
     }
 
     fn holds_up_object(&self, request: &Request<'_>) -> bool {
@@ -165,16 +165,16 @@ impl Blockers {
             || request.names(|handle| self.making.contains(&handle) || self.unmade.contains(&handle))
     }
 
-    fn holds_up_place(&self, place: Place, kinds: &StreamKinds) -> bool {
+    fn holds_up_command(&self, order: CommandOrder, kinds: &StreamKinds) -> bool {
         if !self.any {
             return false;
         }
-        match place {
-            Place::Free => false,
-            Place::Barrier => true,
-            Place::WatchesContext { context } => self.contexts.contains(&context),
-            Place::Watches { stream } => self.holds_up_stream(stream, kinds),
-            Place::InStream { stream, event, records } => {
+        match order {
+            CommandOrder::Free => false,
+            CommandOrder::Barrier => true,
+            CommandOrder::WatchesContext { context } => self.contexts.contains(&context),
+            CommandOrder::Watches { stream } => self.holds_up_stream(stream, kinds),
+            CommandOrder::InStream { stream, event, records } => {
                 self.holds_up_stream(stream, kinds)
                     || event.is_some_and(|event| match self.events.get(&event) {
                         // Waiting for an event comes after its record; recording it again also after the
@@ -183,8 +183,8 @@ impl Blockers {
                         None => false,
                     })
             }
-            Place::Changes { graph } => self.events.contains_key(&graph),
-            Place::UsesEvent { event, other } => {
+            CommandOrder::Changes { graph } => self.events.contains_key(&graph),
+            CommandOrder::UsesEvent { event, other } => {
                 self.events.contains_key(&event)
                     || other.is_some_and(|event| self.events.contains_key(&event))
             }
@@ -197,27 +197,27 @@ impl Blockers {
             || kinds.legacy_of(stream).is_some_and(|legacy| self.streams.contains(&legacy))
     }
 
-    /// Forgets every parked command; those that are carried out aside stay.
+    /// Forgets every deferred command; those that are carried out in the background stay.
     pub fn forget_parked(&mut self) {
         *self = Self { making: core::mem::take(&mut self.making), ..Self::default() };
     }
 
-    /// A command that nobody waits for begins to be carried out aside.
+    /// A command that nobody waits for begins to be carried out in the background.
     pub fn begin_making(&mut self, request: &Request<'_>) {
         request.makes(|handle| {
             self.making.insert(handle);
         });
     }
 
-    /// What was made aside is there, or never will be.
+    /// What was made in the background is there, or never will be.
     pub fn end_making(&mut self, handle: u64) {
         self.making.remove(&handle);
     }
 
-    /// Adds a command of `context` that is parked.
+    /// Adds a command of `context` that is deferred.
     pub fn add(
         &mut self,
-        place: Place,
+        order: CommandOrder,
         context: Handle<Context>,
         request: &Request<'_>,
         kinds: &StreamKinds,
@@ -225,19 +225,19 @@ impl Blockers {
         request.makes(|handle| {
             self.unmade.insert(handle);
         });
-        self.add_place(place, context, kinds);
+        self.add_command(order, context, kinds);
     }
 
-    fn add_place(&mut self, place: Place, context: Handle<Context>, kinds: &StreamKinds) {
+    fn add_command(&mut self, order: CommandOrder, context: Handle<Context>, kinds: &StreamKinds) {
         // What is free to be issued in any order holds up only those who name what it makes.
-        if place != Place::Free {
+        if order != CommandOrder::Free {
             self.any = true;
             self.contexts.insert(context.value());
         }
-        if let Place::Changes { graph } = place {
+        if let CommandOrder::Changes { graph } = order {
             self.events.insert(graph, true);
         }
-        if let Place::InStream { stream, event, records } = place {
+        if let CommandOrder::InStream { stream, event, records } = order {
             self.streams.insert(stream);
             self.legacy_streams.extend(kinds.legacy_of(stream));
             if let Some(event) = event {
@@ -263,21 +263,21 @@ mod tests {
         })
     }
 
-    fn work(stream: u64) -> Place {
-        Place::InStream { stream, event: None, records: false }
+    fn work(stream: u64) -> CommandOrder {
+        CommandOrder::InStream { stream, event: None, records: false }
     }
 
-    fn record(stream: u64) -> Place {
-        Place::InStream { stream, event: Some(E), records: true }
+    fn record(stream: u64) -> CommandOrder {
+        CommandOrder::InStream { stream, event: Some(E), records: true }
     }
 
-    fn wait(stream: u64) -> Place {
-        Place::InStream { stream, event: Some(E), records: false }
+    fn wait(stream: u64) -> CommandOrder {
+        CommandOrder::InStream { stream, event: Some(E), records: false }
     }
 
-    fn blocked_by(parked: &[Place], kinds: &StreamKinds) -> Blockers {
+    fn blocked_by(deferred: &[CommandOrder], kinds: &StreamKinds) -> Blockers {
         let mut blockers = Blockers::default();
-        parked.iter().for_each(|place| blockers.add_place(*place, contexts()[0].0, kinds));
+        deferred.iter().for_each(|order| blockers.add_command(*order, contexts()[0].0, kinds));
         blockers
     }
 
@@ -285,14 +285,15 @@ mod tests {
     fn only_the_same_stream_is_held_up() {
         let kinds = StreamKinds::default();
         let blockers = blocked_by(&[work(A)], &kinds);
-        assert!(blockers.holds_up_place(work(A), &kinds));
-        assert!(blockers.holds_up_place(Place::Watches { stream: A }, &kinds));
-        assert!(!blockers.holds_up_place(work(B), &kinds));
-        assert!(!blockers.holds_up_place(Place::Free, &kinds));
-        assert!(blockers.holds_up_place(Place::Barrier, &kinds));
-        assert!(!Blockers::default().holds_up_place(Place::Barrier, &kinds));
-        let [own, other] = contexts().map(|(context, _)| Place::WatchesContext { context: context.value() });
-        assert!(blockers.holds_up_place(own, &kinds) && !blockers.holds_up_place(other, &kinds));
+        assert!(blockers.holds_up_command(work(A), &kinds));
+        assert!(blockers.holds_up_command(CommandOrder::Watches { stream: A }, &kinds));
+        assert!(!blockers.holds_up_command(work(B), &kinds));
+        assert!(!blockers.holds_up_command(CommandOrder::Free, &kinds));
+        assert!(blockers.holds_up_command(CommandOrder::Barrier, &kinds));
+        assert!(!Blockers::default().holds_up_command(CommandOrder::Barrier, &kinds));
+        let [own, other] =
+            contexts().map(|(context, _)| CommandOrder::WatchesContext { context: context.value() });
+        assert!(blockers.holds_up_command(own, &kinds) && !blockers.holds_up_command(other, &kinds));
     }
 
     #[test]
@@ -304,13 +305,16 @@ mod tests {
         kinds.created(Handle::from_value(A), context, 0);
         kinds.created(Handle::from_value(B), context, NON_BLOCKING);
         let blockers = blocked_by(&[work(legacy)], &kinds);
-        assert!(blockers.holds_up_place(work(A), &kinds));
-        assert!(!blockers.holds_up_place(work(B), &kinds));
-        assert!(!blockers.holds_up_place(work(other), &kinds));
+        assert!(blockers.holds_up_command(work(A), &kinds));
+        assert!(!blockers.holds_up_command(work(B), &kinds));
+        assert!(!blockers.holds_up_command(work(other), &kinds));
         let blockers = blocked_by(&[work(A)], &kinds);
-        assert!(blockers.holds_up_place(work(legacy), &kinds));
-        assert!(!blockers.holds_up_place(work(other), &kinds), "another context's stands still for nothing");
-        assert!(!blocked_by(&[work(B)], &kinds).holds_up_place(work(legacy), &kinds));
+        assert!(blockers.holds_up_command(work(legacy), &kinds));
+        assert!(
+            !blockers.holds_up_command(work(other), &kinds),
+            "another context's stands still for nothing"
+        );
+        assert!(!blocked_by(&[work(B)], &kinds).holds_up_command(work(legacy), &kinds));
         assert!(kinds.are_in_order(A, legacy) && kinds.are_in_order(legacy, A));
         assert!(!kinds.are_in_order(A, other) && !kinds.are_in_order(B, legacy));
     }
@@ -319,38 +323,43 @@ mod tests {
     fn an_event_is_used_after_its_parked_record() {
         let kinds = StreamKinds::default();
         let blockers = blocked_by(&[record(A)], &kinds);
-        assert!(blockers.holds_up_place(wait(B), &kinds));
-        assert!(blockers.holds_up_place(record(B), &kinds));
-        assert!(blockers.holds_up_place(Place::UsesEvent { event: E, other: None }, &kinds));
-        assert!(blockers.holds_up_place(Place::UsesEvent { event: 1, other: Some(E) }, &kinds));
+        assert!(blockers.holds_up_command(wait(B), &kinds));
+        assert!(blockers.holds_up_command(record(B), &kinds));
+        assert!(blockers.holds_up_command(CommandOrder::UsesEvent { event: E, other: None }, &kinds));
+        assert!(blockers.holds_up_command(CommandOrder::UsesEvent { event: 1, other: Some(E) }, &kinds));
     }
 
     #[test]
     fn a_parked_wait_holds_up_a_new_record_but_not_another_wait() {
         let kinds = StreamKinds::default();
         let blockers = blocked_by(&[wait(A)], &kinds);
-        assert!(blockers.holds_up_place(record(B), &kinds));
-        assert!(!blockers.holds_up_place(wait(B), &kinds));
+        assert!(blockers.holds_up_command(record(B), &kinds));
+        assert!(!blockers.holds_up_command(wait(B), &kinds));
     }
 
     #[test]
     fn a_graph_is_changed_between_the_launches_before_and_after() {
         const G: u64 = 10 << 56 | 1;
         let kinds = StreamKinds::default();
-        let launch = |stream| Place::InStream { stream, event: Some(G), records: true };
+        let launch = |stream| CommandOrder::InStream { stream, event: Some(G), records: true };
         let launched = blocked_by(&[launch(A)], &kinds);
-        let change = |graph| Place::Changes { graph };
-        assert!(launched.holds_up_place(change(G), &kinds) && !launched.holds_up_place(change(1), &kinds));
-        assert!(launched.holds_up_place(launch(B), &kinds), "launches of one graph come one after the other");
+        let change = |graph| CommandOrder::Changes { graph };
+        assert!(
+            launched.holds_up_command(change(G), &kinds) && !launched.holds_up_command(change(1), &kinds)
+        );
+        assert!(
+            launched.holds_up_command(launch(B), &kinds),
+            "launches of one graph come one after the other"
+        );
         let changed = blocked_by(&[launch(A), change(G)], &kinds);
-        assert!(changed.holds_up_place(launch(B), &kinds) && changed.holds_up_place(change(G), &kinds));
+        assert!(changed.holds_up_command(launch(B), &kinds) && changed.holds_up_command(change(G), &kinds));
     }
 
     #[test]
     fn watching_holds_up_nothing() {
         let kinds = StreamKinds::default();
-        let blockers = blocked_by(&[Place::Watches { stream: A }, Place::Barrier], &kinds);
-        assert!(!blockers.holds_up_place(work(A), &kinds));
+        let blockers = blocked_by(&[CommandOrder::Watches { stream: A }, CommandOrder::Barrier], &kinds);
+        assert!(!blockers.holds_up_command(work(A), &kinds));
     }
 
     #[test]
@@ -373,13 +382,13 @@ mod tests {
         let kinds = StreamKinds::default();
         let mut blockers = Blockers::default();
         let held = |blockers: &Blockers, request: &Request<'_>| {
-            blockers.holds_up(place(request.order(), Handle::NULL), request, &kinds)
+            blockers.holds_up(command_order(request.order(), Handle::NULL), request, &kinds)
         };
         assert!(!held(&blockers, &load));
         blockers.begin_making(&load);
         blockers.forget_parked();
         assert!(held(&blockers, &find) && !held(&blockers, &start(function(kernel.value()))));
-        blockers.add(place(find.order(), Handle::NULL), Handle::NULL, &find, &kinds);
+        blockers.add(command_order(find.order(), Handle::NULL), Handle::NULL, &find, &kinds);
         assert!(held(&blockers, &start(function(kernel.value()))) && !held(&blockers, &start(function(5))));
         let release = primary_context_release { context: Handle::<Context>::new(0, 0), device: 0 };
         assert!(held(&blockers, &Request::primary_context_release(release.clone())));

@@ -1,9 +1,10 @@
 //! A few threads for jobs that would hold up the command stream: slow driver calls, and sending bulk data.
 
-use causeway_sync::delays;
+use causeway_sync::{Monitor, delays};
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Compilers of device code, which run on these threads, recurse deeply: as much stack as a program's first
 /// thread has, where they run without us. Rust's own default is a quarter of that.
@@ -17,7 +18,7 @@ pub struct Pool {
     most: usize,
     started: AtomicUsize,
     /// Jobs that are queued or running.
-    load: std::sync::Arc<AtomicUsize>,
+    load: Arc<Monitor<usize>>,
     jobs: Sender<Job>,
     queue: Receiver<Job>,
 }
@@ -31,7 +32,12 @@ impl Pool {
 
     /// Runs `job` on one of the threads. Jobs start in order when there is one thread.
     pub fn run(&self, job: impl FnOnce() + Send + 'static) {
-        let load = self.load.fetch_add(1, Ordering::Relaxed) + 1;
+        let load = {
+            // Nobody waits for more.
+            let mut load = self.load.lock();
+            *load += 1;
+            *load
+        };
         let started = self.started.load(Ordering::Relaxed);
         // Two callers may both see room for a thread: one more than needed does no harm.
         if load > started && started < self.most {
@@ -43,21 +49,18 @@ impl Pool {
 
     /// Waits until no job is queued or running, but no longer than `patience`.
     pub fn finish(&self, patience: Duration) {
-        let deadline = Instant::now() + patience;
-        while self.load.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        self.load.wait_for(patience, |load| (*load == 0).then_some(()));
     }
 
     fn start_thread(&self) {
         let queue = self.queue.clone();
-        let load = std::sync::Arc::clone(&self.load);
+        let load = Arc::clone(&self.load);
         let started =
             std::thread::Builder::new().name(self.name.to_owned()).stack_size(STACK).spawn(move || {
                 for job in queue {
                     delays::inject();
                     job();
-                    load.fetch_sub(1, Ordering::Relaxed);
+                    load.change(|load| *load -= 1);
                 }
             });
         match started {
@@ -94,6 +97,6 @@ mod tests {
         pool.finish(Duration::from_millis(1));
         release.send(()).unwrap();
         pool.finish(Duration::from_secs(60));
-        assert_eq!(pool.load.load(Ordering::Relaxed), 0);
+        assert_eq!(*pool.load.lock(), 0);
     }
 }

@@ -1,8 +1,8 @@
 //! How is one client served?
 
-use super::engine::{Engine, Events, Looking, ProtocolError};
+use super::engine::{Engine, Events, IdleWork, ProtocolError};
 use super::session::describe;
-use super::uploads::KeptImages;
+use super::uploads::CachedImages;
 use crate::back_end::{self, GpuChoice};
 use crate::handover::{Exchange, Prepared, WorkerStart};
 use causeway_gpu::{Gpu, OutputStream};
@@ -34,7 +34,7 @@ pub fn run(start: WorkerStart, prepared: Option<Prepared>) -> ExitCode {
     let keeps_images = start.keeps_images;
     match start.welcome(blob) {
         Ok((link, receiver, exchange)) => {
-            let images = keeps_images.then(|| KeptImages::new(Arc::clone(&exchange)));
+            let images = keeps_images.then(|| CachedImages::new(Arc::clone(&exchange)));
             serve(gpu, link, receiver, images, exchange)
         }
         Err(error) => {
@@ -49,7 +49,7 @@ fn serve(
     gpu: Arc<dyn Gpu>,
     link: Link,
     mut receiver: Receiver,
-    images: Option<KeptImages>,
+    images: Option<CachedImages>,
     exchange: Arc<Exchange>,
 ) -> ExitCode {
     let output = link.clone();
@@ -63,14 +63,14 @@ fn serve(
     }));
     let watched = Arc::clone(&gpu);
     let engine = Engine::new(gpu, link.clone(), images, Arc::clone(&exchange));
-    let mut looking = Looking::new(watched.watch(), Arc::clone(&engine));
+    let mut idle = IdleWork::new(watched.idle_poller(), Arc::clone(&engine));
     link.start(Arc::new(Events(Arc::clone(&engine))));
     if let Some(shortage) = link.shortage() {
         tracing::warn!("copies are slower than they could be: {shortage}");
     }
     engine.tell_of_direct();
     let code = loop {
-        let body = match receiver.recv_meanwhile(&mut looking) {
+        let body = match receiver.recv_with_hook(&mut idle) {
             Ok(body) => body,
             Err(LinkError::Closed) => break ExitCode::SUCCESS,
             Err(error) => {
@@ -78,7 +78,7 @@ fn serve(
                 break ExitCode::SUCCESS;
             }
         };
-        match exchange.pulse().at_work(|| handle(&engine, body)) {
+        match exchange.progress().at_work(|| handle(&engine, body)) {
             Ok(true) => {}
             Ok(false) => break ExitCode::SUCCESS,
             Err(error) => {
@@ -90,7 +90,7 @@ fn serve(
         }
     };
     // Nobody looks for the end of what the end of the session asks for.
-    drop(looking);
+    drop(idle);
     engine.close();
     code
 }

@@ -11,6 +11,7 @@ use causeway_link::Link;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{WorkerMessage, begin_reply};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Instant;
 
 /// Whom to answer, and in whose context a command runs.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +22,8 @@ pub struct Head {
     pub context: Handle<Context>,
     /// The command.
     pub opcode: Opcode,
+    /// When a command came that is answered.
+    pub came: Option<Instant>,
 }
 
 /// When a command that was carried out is answered.
@@ -115,6 +118,11 @@ impl Session {
     /// Answers a call, or reports the failure of a posted one.
     pub fn answer(&self, head: Head, outcome: CuResult<()>, payload: &[u8]) {
         let status = status(&outcome);
+        let activity = self.exchange.activity();
+        if outcome.is_err() {
+            activity.failure();
+        }
+        self.count_reply(head);
         // A lost link is noticed by the receiving thread.
         let _ = match (head.call, outcome) {
             (0, Ok(())) => return,
@@ -131,8 +139,15 @@ impl Session {
         };
     }
 
+    fn count_reply(&self, head: Head) {
+        if let Some(came) = head.came {
+            self.exchange.activity().reply(came, head.opcode.waits_for_gpu());
+        }
+    }
+
     /// Answers a call with success and what `encode` appends.
     pub fn answer_with(&self, head: Head, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.count_reply(head);
         let _ = self.link.send(|out| {
             let open = begin_reply(out, head.call, 0);
             encode(out);

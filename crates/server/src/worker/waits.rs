@@ -8,7 +8,7 @@ use causeway_api::calls::{
     stream_query, stream_synchronize,
 };
 use causeway_api::sys::CUresult;
-use causeway_gpu::busy::Busy;
+use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::{Completion, CuResult};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
@@ -192,7 +192,7 @@ fn query(
     later: impl FnOnce(Completion) -> CuResult<()>,
 ) -> CuResult<()> {
     let pending = now == Err(CUresult::CUDA_ERROR_NOT_READY);
-    // One that was parked has been answered: what it found is reported whatever it is.
+    // One that was deferred has been answered: what it found is reported whatever it is.
     if pending || head.call == 0 {
         let reporter = Arc::clone(session);
         let asked = later(Box::new(move |outcome| report(&reporter, token, outcome)));
@@ -215,14 +215,14 @@ fn report(session: &Session, token: u64, outcome: CuResult<()>) {
     let _ = session.link().send(|out| WorkerMessage::Reached { token, status }.encode(out));
 }
 
-/// Answers a query that must stay behind parked commands: those are not done, so neither is what it asks for.
-/// The parked query then only reports. Other commands are left as they are.
+/// Answers a query that must stay behind deferred commands: those are not done, so neither is what it asks
+/// for. The deferred query then only reports. Other commands are left as they are.
 pub fn answer_held_up_query(session: &Session, head: Head, request: &Request<'_>) -> Head {
     if !matches!(request, Request::stream_query(_) | Request::event_query(_)) {
         return head;
     }
     session.answer_with(head, |out| true.encode(out));
-    Head { call: 0, ..head }
+    Head { call: 0, came: None, ..head }
 }
 
 /// Runs `job` in the background once the current context is idle, and answers with its result. Memory is
@@ -260,7 +260,7 @@ fn drop_when_idle(
     bytes: usize,
 ) -> CuResult<Answer> {
     let idle = Arc::clone(session);
-    Busy::in_context(session.gpu(), memory, bytes).after(session.gpu(), move |outcome| {
+    InFlight::in_context(session.gpu(), memory, bytes).after(session.gpu(), move |outcome| {
         let worker = Arc::clone(&idle);
         idle.in_background(move || worker.answer(head, outcome.map(drop), &[]));
     })?;

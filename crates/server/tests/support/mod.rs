@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use causeway_access::{Key, Target};
 use causeway_link::{ConnectError, ConnectOptions, Session, connect, describe_process};
 use causeway_server::broker::{Access, BrokerConfig, GpuChoice, RunningBroker};
-use causeway_wire::handshake::ClientHello;
+use causeway_wire::handshake::{ClientHello, CommandTable};
 
-const FINGERPRINT: u64 = 0xfeed;
+const COMMANDS: CommandTable = CommandTable::new(&[0xfeed]);
 
 /// A free loopback port, and places for few callers, which have little time.
 pub fn config(key: Option<Key>) -> BrokerConfig {
@@ -25,13 +25,13 @@ pub fn config(key: Option<Key>) -> BrokerConfig {
         handshake_timeout: Duration::from_millis(400),
         most_handshakes: 4,
         client_gone_grace: Duration::from_millis(200),
-        ..BrokerConfig::new(FINGERPRINT)
+        ..BrokerConfig::new(COMMANDS)
     }
 }
 
 /// What a client says of itself; the worker does what `program` says.
 pub fn hello(program: &str) -> ClientHello {
-    let hello = describe_process(FINGERPRINT, vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())]);
+    let hello = describe_process(COMMANDS, vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())]);
     ClientHello { program: program.into(), lanes: 2, ..hello }
 }
 

@@ -2,14 +2,41 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::futex;
 
 pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 pub use parking_lot::{Condvar, Mutex, MutexGuard};
-pub use std::thread::{Thread, current, park};
+pub use std::hint::spin_loop as spin;
+pub use std::thread::{JoinHandle, Thread, current, park, yield_now};
+pub use std::thread_local;
+
+/// Says how much time has passed.
+#[derive(Debug, Clone, Copy)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// It begins now.
+    #[expect(clippy::new_without_default, reason = "the moment at which it is made matters")]
+    pub fn new() -> Self {
+        Self(Instant::now())
+    }
+
+    /// The time since it began.
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Starts a thread of this name.
+///
+/// # Errors
+/// When the system makes no more threads.
+pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body)
+}
 
 /// Sleeps while `word` is `expected`, at most for `longest` if that is given; may return for no reason.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, longest: Option<Duration>) {

@@ -1,14 +1,20 @@
-//! What the protocols are written against: the standard library's in a program, loom's under `--cfg loom`.
+//! What the protocols are written against: the standard library's in a program, loom's under `--cfg loom`, shuttle's
+//! under `--cfg shuttle`.
 //!
-//! Both faces have the same names and signatures, so that no protocol knows which it has. Loom has no time: there a wait
-//! with a limit lasts until it is woken, so that a test which needs the limit hangs and loom reports a deadlock.
+//! All have the same names and signatures, so that no protocol knows which it has. Loom runs through every order of the
+//! steps of a few threads that the memory model allows; shuttle takes orders by chance, of sequentially consistent steps
+//! alone, and so has room for whole structures of several crates.
+//!
+//! Neither has a clock. With loom a wait with a limit lasts until it is woken, so that a test which needs the limit hangs
+//! and loom reports a deadlock. With shuttle such a wait is over soon, and [`Stopwatch`] says by chance that much time has
+//! passed or none: what hangs there is a thread that nobody wakes.
 
-#[cfg(loom)]
-mod for_loom;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod for_std;
+#[cfg(any(loom, shuttle))]
+mod modelled;
 
-#[cfg(loom)]
-pub use for_loom::*;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use for_std::*;
+#[cfg(any(loom, shuttle))]
+pub use modelled::*;

@@ -45,12 +45,12 @@ mod tests {
     fn the_peer_is_told_of_the_last_one_at_once_and_of_others_after_a_while() {
         let begun = Instant::now();
         let after = |part: u32| begun + PATIENCE * part / 4;
-        let mut untold = DelayedAcks::default();
-        assert!(untold.completed(true, begun), "nothing else is under way");
-        assert!(!untold.completed(false, begun) && !untold.is_due(|| after(3)));
-        assert!(untold.is_due(|| after(4)) && !untold.is_due(|| after(9)), "it is told once");
-        assert!(!untold.completed(false, after(9)) && !untold.completed(false, after(10)));
-        assert!(untold.completed(true, after(11)) && !untold.take(), "those before are told of, too");
+        let mut acks = DelayedAcks::default();
+        assert!(acks.completed(true, begun), "nothing else is under way");
+        assert!(!acks.completed(false, begun) && !acks.is_due(|| after(3)));
+        assert!(acks.is_due(|| after(4)) && !acks.is_due(|| after(9)), "it is told once");
+        assert!(!acks.completed(false, after(9)) && !acks.completed(false, after(10)));
+        assert!(acks.completed(true, after(11)) && !acks.take(), "those before are told of, too");
     }
 
     #[test]
@@ -60,8 +60,8 @@ mod tests {
 
     #[test]
     fn what_waits_is_told_when_nothing_comes() {
-        let mut untold = DelayedAcks::default();
-        assert!(!untold.completed(false, Instant::now()));
-        assert!(untold.take() && !untold.take());
+        let mut acks = DelayedAcks::default();
+        assert!(!acks.completed(false, Instant::now()));
+        assert!(acks.take() && !acks.take());
     }
 }

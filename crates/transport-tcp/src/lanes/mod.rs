@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use causeway_transport::TransportError;
 use causeway_transport::shared::MOST_DESCRIPTORS;
 use causeway_wire::chunk::LaneRecord;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::RwLock;
 use thiserror::Error;
 
 use delayed_acks::DelayedAcks;
@@ -33,8 +33,8 @@ use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
 use causeway_connection::socket::{is_within_a_host, limit_unsent, round_trip};
 use causeway_pipeline::MOST_LANES;
 use causeway_pipeline::lanes::is_long;
-use causeway_sync::EventfdWake;
-use causeway_sync::{awake, delays};
+use causeway_sync::face::{Mutex, MutexGuard};
+use causeway_sync::{EventfdWake, WaitQueue, delays, spin};
 use causeway_transport::TransportKind;
 use causeway_transport::{Awaited, LinkError, Shared, count, spawn_or_lose};
 use causeway_transport::{Memory, Order, Pending, Sending};
@@ -57,7 +57,7 @@ pub struct NoLane(String);
 /// pipe, and two that wait for all lanes.
 const _: () = assert!(2 + 3 * MOST_LANES as usize + 2 <= MOST_DESCRIPTORS);
 
-/// Whoever puts a long transfer in line wakes so many of the threads that send; each of these wakes
+/// Whoever queues a long transfer wakes so many of the threads that send; each of these wakes
 /// [`WAKE_AT_ONCE`], so that all are awake after the time of two wake-ups and none spends long on waking
 /// others.
 const WAKE_FIRST: usize = 4;
@@ -85,23 +85,23 @@ struct State {
     receiving: AtomicUsize,
     /// Lanes that came before the link was started, for which no threads run yet.
     not_started: Mutex<NotStarted>,
-    line: Mutex<Line>,
+    state: Mutex<LaneState>,
     /// There is something to send.
-    work: Condvar,
+    work: WaitQueue,
     /// Changes whenever there is, for threads that stay awake.
     calls: AtomicUsize,
     /// The bytes of a transfer have left its memory.
-    progress: Condvar,
+    progress: WaitQueue,
 }
 
 /// What the lock of the lanes protects.
 #[derive(Default)]
-struct Line {
+struct LaneState {
     schedule: Schedule,
-    /// Of what the peer will be told.
-    untold: DelayedAcks,
+    /// What the peer will be told of.
+    delayed_acks: DelayedAcks,
     /// Threads that send.
-    crew: SenderPool,
+    pool: SenderPool,
     /// Threads that wait for the bytes of a transfer to leave.
     waiting: usize,
     /// Whether the link has ended.
@@ -120,7 +120,7 @@ struct Lane {
     is_silent: AtomicBool,
 }
 
-/// A transfer in line whose memory belongs to whoever waits for it.
+/// A queued transfer whose memory belongs to whoever waits for it.
 struct Posted {
     lanes: Lanes,
     link: Arc<Shared>,
@@ -151,19 +151,19 @@ impl Memory for Lanes {
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
         link.check()?;
-        let is_posted = order.keeper.is_some();
-        let mut line = self.0.line.lock();
-        if line.over {
-            drop(line);
+        let is_posted = order.guard.is_some();
+        let mut state = self.0.state.lock();
+        if state.over {
+            drop(state);
             return Err(link.check().err().unwrap_or(LinkError::Closed));
         }
-        let is_alone = !line.schedule.has_task();
-        let (order, is_short) = line.schedule.post(order);
+        let is_alone = !state.schedule.has_task();
+        let (order, is_short) = state.schedule.post(order);
         // Whoever waits for a short transfer sends it, which is quicker than to wake somebody for it.
         if is_posted || !is_short || !is_alone {
-            self.call(link, line, if is_short { 1 } else { WAKE_FIRST });
+            self.call(link, state, if is_short { 1 } else { WAKE_FIRST });
         } else {
-            drop(line);
+            drop(state);
         }
         if is_posted {
             return Ok(Sending::done());
@@ -171,7 +171,7 @@ impl Memory for Lanes {
         Ok(Sending::pending(Posted { lanes: self.clone(), link: Arc::clone(link), order }))
     }
 
-    fn rouse(&self, awaited: Awaited) {
+    fn wake_receiver(&self, awaited: Awaited) {
         // Transfers are received by other threads.
         if let (Some(receiver_wake), Awaited::Message) = (&self.0.receiver_wake, awaited) {
             receiver_wake.wake_if_parked();
@@ -189,11 +189,11 @@ impl Memory for Lanes {
             lanes.clear();
         }
         self.0.ready.end();
-        let mut line = self.0.line.lock();
-        line.over = true;
-        line.schedule.end();
-        let finished = line.schedule.take_finished();
-        drop(line);
+        let mut state = self.0.state.lock();
+        state.over = true;
+        state.schedule.end();
+        let finished = state.schedule.take_finished();
+        drop(state);
         drop(finished);
         self.0.work.notify_all();
         self.0.progress.notify_all();
@@ -202,27 +202,27 @@ impl Memory for Lanes {
 
 impl Pending for Posted {
     fn wait(&self) -> Result<(), LinkError> {
-        self.lanes.send_until(&self.link, self.order, |line| line.schedule.is_consumed(self.order));
+        self.lanes.send_until(&self.link, self.order, |state| state.schedule.is_consumed(self.order));
         self.link.check()
     }
 
     fn release(&self) {
-        self.lanes.send_until(&self.link, self.order, |line| {
-            let free = line.schedule.may_release(self.order);
+        self.lanes.send_until(&self.link, self.order, |state| {
+            let free = state.schedule.may_release(self.order);
             if free {
-                line.schedule.release(self.order);
+                state.schedule.release(self.order);
             }
             free
         });
     }
 
     fn came(&self) {
-        let mut line = self.lanes.0.line.lock();
+        let mut state = self.lanes.0.state.lock();
         // A thread may be about to take note that the last bytes have left.
-        if line.schedule.is_consumed(self.order) {
-            return line.schedule.release(self.order);
+        if state.schedule.is_consumed(self.order) {
+            return state.schedule.release(self.order);
         }
-        drop(line);
+        drop(state);
         self.release();
     }
 }
@@ -244,10 +244,10 @@ impl Lanes {
             ready: Ready::new()?,
             receiving: AtomicUsize::new(0),
             not_started: Mutex::new(NotStarted::Waiting(Vec::new())),
-            line: Mutex::default(),
-            work: Condvar::new(),
+            state: Mutex::default(),
+            work: WaitQueue::new(),
             calls: AtomicUsize::new(0),
-            progress: Condvar::new(),
+            progress: WaitQueue::new(),
         })))
     }
 
@@ -272,13 +272,13 @@ impl Lanes {
             let (outgoing, socket) = (Mutex::new(outgoing), Arc::clone(&socket));
             let is_silent = AtomicBool::new(false);
             open.push(Arc::new(Lane { outgoing, socket, is_silent }));
-            self.0.line.lock().schedule.add_lane(number, refers)
+            self.0.state.lock().schedule.add_lane(number, refers)
         };
         if link.check().is_err() {
             shut_down(&socket);
             return;
         }
-        self.call(link, self.0.line.lock(), 1);
+        self.call(link, self.0.state.lock(), 1);
         self.receive_on(link, lane, incoming);
     }
 
@@ -307,17 +307,15 @@ impl Lanes {
     }
 
     /// Wakes up to `most` threads if there is something to send, or starts one if all of them have work.
-    fn call(&self, link: &Arc<Shared>, mut line: MutexGuard<'_, Line>, most: usize) {
-        if line.over || !line.schedule.has_task() {
+    fn call(&self, link: &Arc<Shared>, mut state: MutexGuard<'_, LaneState>, most: usize) {
+        if state.over || !state.schedule.has_task() {
             return;
         }
-        let (wanted, limit) = (line.schedule.senders(), line.schedule.live());
-        let call = line.crew.call(most, wanted, limit);
+        let (wanted, limit) = (state.schedule.senders(), state.schedule.live());
+        let call = state.pool.call(most, wanted, limit);
         self.0.calls.fetch_add(1, Ordering::Relaxed);
-        drop(line);
-        for _ in 0..call.wake {
-            self.0.work.notify_one();
-        }
+        drop(state);
+        self.0.work.notify(call.wake);
         if call.start {
             let lanes = self.clone();
             spawn_or_lose(link, "lane-send", move |link| lanes.send_for_ever(link));
@@ -326,30 +324,30 @@ impl Lanes {
 
     /// What a thread that sends does.
     fn send_for_ever(&self, link: &Arc<Shared>) {
-        let patience = awake::between_copies(self.0.is_within_a_host);
+        let patience = spin::between_copies(self.0.is_within_a_host);
         let mut has_carried = false;
-        let mut line = self.0.line.lock();
-        while !line.over {
-            match line.schedule.take(None) {
+        let mut state = self.0.state.lock();
+        while !state.over {
+            match state.schedule.take(None) {
                 Some(task) => {
                     has_carried |= task.chunk.is_some();
-                    self.call(link, line, WAKE_AT_ONCE);
-                    line = self.perform(link, &task);
+                    self.call(link, state, WAKE_AT_ONCE);
+                    state = self.perform(link, &task);
                 }
                 None => {
-                    line.crew.look();
+                    state.pool.poll();
                     // Whoever has sent acknowledgements alone leaves its core to those who copy.
-                    if has_carried && line.crew.looking() <= awake::senders() {
+                    if has_carried && state.pool.polling() <= spin::senders() {
                         let before = self.0.calls.load(Ordering::Relaxed);
                         let called = || self.0.calls.load(Ordering::Relaxed) != before;
-                        MutexGuard::unlocked(&mut line, || awake::look(patience, called));
+                        MutexGuard::unlocked(&mut state, || spin::until(patience, called));
                     }
-                    if line.over || line.schedule.has_task() {
-                        line.crew.found();
+                    if state.over || state.schedule.has_task() {
+                        state.pool.found();
                     } else {
-                        line.crew.sleep();
+                        state.pool.sleep();
                         has_carried = false;
-                        self.0.work.wait(&mut line);
+                        self.0.work.wait(&mut state);
                     }
                 }
             }
@@ -358,34 +356,39 @@ impl Lanes {
 
     /// Helps to send a transfer until `is_done`, or until the link has ended and nothing reads its memory any
     /// more.
-    fn send_until(&self, link: &Arc<Shared>, order: OrderId, mut is_done: impl FnMut(&mut Line) -> bool) {
-        let mut line = self.0.line.lock();
-        while !is_done(&mut line) && (!line.over || line.schedule.is_in_flight(order)) {
-            match line.schedule.take(Some(order)) {
+    fn send_until(
+        &self,
+        link: &Arc<Shared>,
+        order: OrderId,
+        mut is_done: impl FnMut(&mut LaneState) -> bool,
+    ) {
+        let mut state = self.0.state.lock();
+        while !is_done(&mut state) && (!state.over || state.schedule.is_in_flight(order)) {
+            match state.schedule.take(Some(order)) {
                 Some(task) => {
-                    self.call(link, line, WAKE_AT_ONCE);
-                    line = self.perform(link, &task);
+                    self.call(link, state, WAKE_AT_ONCE);
+                    state = self.perform(link, &task);
                     // Others that wait may have been left without a lane, where no thread of ours sends for
                     // them.
-                    if line.waiting > 0 && line.schedule.has_task() {
+                    if state.waiting > 0 && state.schedule.has_task() {
                         self.0.progress.notify_all();
                     }
                 }
                 None => {
-                    line.waiting += 1;
-                    self.0.progress.wait(&mut line);
-                    line.waiting -= 1;
+                    state.waiting += 1;
+                    self.0.progress.wait(&mut state);
+                    state.waiting -= 1;
                 }
             }
         }
     }
 
     /// Sends what the schedule says.
-    fn perform(&self, link: &Arc<Shared>, task: &Task) -> MutexGuard<'_, Line> {
+    fn perform(&self, link: &Arc<Shared>, task: &Task) -> MutexGuard<'_, LaneState> {
         delays::inject();
         let lane = Arc::clone(&self.0.open.read()[task.lane]);
         let header = task.chunk.map(|chunk| LaneRecord::Chunk(chunk.header));
-        let records: Vec<_> = task.news.iter().chain(&header).map(LaneRecord::to_bytes).collect();
+        let records: Vec<_> = task.records.iter().chain(&header).map(LaneRecord::to_bytes).collect();
         let (start, length, steady) = task.chunk.map_or((core::ptr::null(), 0, false), |chunk| {
             (chunk.start.0, chunk.header.length as usize, chunk.steady)
         });
@@ -397,23 +400,23 @@ impl Lanes {
             // Its receiving thread notices, and says what came over it.
             Err(_) => shut_down(&lane.socket),
         }
-        let mut line = self.0.line.lock();
-        line.schedule.sent(task, sent.is_ok());
-        self.settle(line)
+        let mut state = self.0.state.lock();
+        state.schedule.sent(task, sent.is_ok());
+        self.settle(state)
     }
 
     /// Tells those who wait, and gives back what is not needed any more.
-    fn settle<'a>(&'a self, mut line: MutexGuard<'a, Line>) -> MutexGuard<'a, Line> {
-        if line.over {
-            line.schedule.end();
+    fn settle<'a>(&'a self, mut state: MutexGuard<'a, LaneState>) -> MutexGuard<'a, LaneState> {
+        if state.over {
+            state.schedule.end();
         }
-        if line.schedule.take_progress() | line.over && line.waiting > 0 {
+        if state.schedule.take_progress() | state.over && state.waiting > 0 {
             self.0.progress.notify_all();
         }
-        let finished = line.schedule.take_finished();
+        let finished = state.schedule.take_finished();
         if !finished.is_empty() {
-            MutexGuard::unlocked(&mut line, || drop(finished));
+            MutexGuard::unlocked(&mut state, || drop(finished));
         }
-        line
+        state
     }
 }

@@ -15,7 +15,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use causeway_connection::channel::Incoming;
-use causeway_sync::awake;
+use causeway_sync::spin;
 
 /// What is named when the link has ended.
 const OVER: u64 = u64::MAX;
@@ -90,7 +90,7 @@ impl Ready {
     /// that lane meanwhile: so short copies, which take the same few lanes each time, wake nobody.
     pub fn look(&self, mut last: Option<Held>, patience: Duration) -> io::Result<Option<Held>> {
         let mut found = Ok(None);
-        awake::look(patience, || {
+        spin::until(patience, || {
             found = self.wait(NOW);
             if let Ok(None) = found {
                 found = Ok(last.take_if(|last| last.has_bytes()));

@@ -10,14 +10,14 @@ use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
 
 use super::delayed_acks::DelayedAcks;
 use super::ready::{Held, NOW};
-use super::{Lanes, Line, NotStarted};
+use super::{LaneState, Lanes, NotStarted};
 use causeway_connection::channel::{Incoming, shut_down};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
-use causeway_memory::past_caches;
+use causeway_memory::nontemporal;
 use causeway_pipeline::MOST_LANES;
-use causeway_sync::awake;
 use causeway_sync::delays;
-use causeway_transport::{LinkError, Place, ReceivedChunk, Shared, count, spawn_or_lose};
+use causeway_sync::spin;
+use causeway_transport::{ChunkDestination, LinkError, ReceivedChunk, Shared, count, spawn_or_lose};
 
 /// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the
 /// caches of one core.
@@ -56,7 +56,7 @@ impl Lanes {
         let (mut watch, mut looked) = (PeerWatch::default(), Instant::now());
         let (mut held, mut has_carried) = (None, false);
         let patience =
-            if watched < awake::receivers() { awake::between_copies(self.0.is_within_a_host) } else { NOW };
+            if watched < spin::receivers() { spin::between_copies(self.0.is_within_a_host) } else { NOW };
         self.0.receiving.fetch_add(1, Ordering::AcqRel);
         while link.check().is_ok() {
             // Whoever has heard of acknowledgements alone leaves its core to those who copy.
@@ -73,7 +73,7 @@ impl Lanes {
             }
             let Some(mut current) = held.take() else { continue };
             match self.receive(link, &mut current, &mut aside) {
-                Ok(Received::Chunk { landed, is_news }) => {
+                Ok(Received::Chunk { landed, is_ack_due }) => {
                     has_carried = true;
                     // Whoever hears of a transfer's end may take its time, in which others can go on with the
                     // lane.
@@ -82,13 +82,13 @@ impl Lanes {
                     } else {
                         held = Some(current);
                     }
-                    self.landed(link, landed, is_news);
+                    self.landed(link, landed, is_ack_due);
                 }
                 Ok(Received::Word) => {
                     held = Some(current);
                     // Memory may have become free, and chunks may have to be sent again.
-                    let line = self.settle(self.0.line.lock());
-                    self.call(link, line, 1);
+                    let state = self.settle(self.0.state.lock());
+                    self.call(link, state, 1);
                 }
                 Err(Ending::Lane(cause)) => self.lane_ended(link, &current, cause),
                 Err(Ending::Link(cause)) => {
@@ -101,12 +101,12 @@ impl Lanes {
 
     /// Sleeps until a lane has bytes. Whoever is the last one to do so tells the peer what came.
     fn sleep(&self, link: &Arc<Shared>) -> io::Result<Option<Held>> {
-        // Whoever has taken note of something untold is awake, and becomes the last one or leaves it to
-        // others.
+        // Whoever has taken note of a delayed acknowledgement is awake, and becomes the last one or leaves it
+        // to others.
         if self.0.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut line = self.0.line.lock();
-            if line.tell_if(DelayedAcks::take) {
-                self.call(link, line, 1);
+            let mut state = self.0.state.lock();
+            if state.acknowledge_if(DelayedAcks::take) {
+                self.call(link, state, 1);
             }
         }
         let found = self.0.ready.wait(LOOK_EVERY);
@@ -131,10 +131,10 @@ impl Lanes {
         self.0.ready.forget(held);
         let is_silent = self.0.open.read()[held.lane].is_silent.load(Ordering::Relaxed);
         let cause = if is_silent { LinkError::PeerSilent } else { cause };
-        let mut line = self.0.line.lock();
-        line.schedule.ended(held.lane);
-        let live = line.schedule.live();
-        self.call(link, line, 1);
+        let mut state = self.0.state.lock();
+        state.schedule.ended(held.lane);
+        let live = state.schedule.live();
+        self.call(link, state, 1);
         if live == 0 {
             link.lose(cause);
         } else if link.check().is_ok() {
@@ -153,23 +153,23 @@ impl Lanes {
             LaneRecord::Chunk(chunk) => {
                 receive_chunk(link, incoming, &chunk, self.0.is_within_a_host, aside)?;
                 // Counted while the lane is ours, so that its count is whole when it ends.
-                let mut line = self.0.line.lock();
-                let is_news =
-                    line.schedule.received(*lane) | line.tell_if(|untold| untold.is_due(Instant::now));
-                drop(line);
+                let mut state = self.0.state.lock();
+                let is_ack_due = state.schedule.received(*lane)
+                    | state.acknowledge_if(|delayed_acks| delayed_acks.is_due(Instant::now));
+                drop(state);
                 delays::inject();
-                return Ok(Received::Chunk { landed: link.transfers().land(&chunk, None), is_news });
+                return Ok(Received::Chunk { landed: link.transfers().land(&chunk, None), is_ack_due });
             }
             LaneRecord::Number(number) => {
-                if !self.0.line.lock().schedule.number(*lane, number, MOST_LANES)? {
+                if !self.0.state.lock().schedule.number(*lane, number, MOST_LANES)? {
                     return Err(Ending::Lane(LinkError::PeerGone));
                 }
             }
             LaneRecord::Received { lane, received } => {
-                self.0.line.lock().schedule.acknowledged(lane, received)?;
+                self.0.state.lock().schedule.acknowledged(lane, received)?;
             }
             LaneRecord::Ended { lane, received } => {
-                let ended = self.0.line.lock().schedule.peer_report(lane, received, MOST_LANES)?;
+                let ended = self.0.state.lock().schedule.peer_report(lane, received, MOST_LANES)?;
                 if let Some(ended) = ended {
                     shut_down(&self.0.open.read()[ended].socket);
                 }
@@ -179,26 +179,27 @@ impl Lanes {
     }
 
     /// A chunk has come: whoever waits for its transfer hears of it, and the peer if it is to know.
-    fn landed(&self, link: &Arc<Shared>, landed: ReceivedChunk, is_news: bool) {
+    fn landed(&self, link: &Arc<Shared>, landed: ReceivedChunk, is_ack_due: bool) {
         let is_alone = landed.is_alone();
         delays::inject();
-        let is_complete = landed.tell();
-        if is_news || is_complete {
-            let mut line = self.0.line.lock();
-            let is_told = is_complete && line.tell_if(|untold| untold.completed(is_alone, Instant::now()));
-            if is_news || is_told {
-                self.call(link, line, 1);
+        let is_complete = landed.notify();
+        if is_ack_due || is_complete {
+            let mut state = self.0.state.lock();
+            let is_acknowledged = is_complete
+                && state.acknowledge_if(|delayed_acks| delayed_acks.completed(is_alone, Instant::now()));
+            if is_ack_due || is_acknowledged {
+                self.call(link, state, 1);
             }
         }
     }
 }
 
-impl Line {
+impl LaneState {
     /// Has the peer told of all chunks that have come, if it is time; whether it is.
-    fn tell_if(&mut self, is_time: impl FnOnce(&mut DelayedAcks) -> bool) -> bool {
-        let is_time = is_time(&mut self.untold);
+    fn acknowledge_if(&mut self, is_time: impl FnOnce(&mut DelayedAcks) -> bool) -> bool {
+        let is_time = is_time(&mut self.delayed_acks);
         if is_time {
-            self.schedule.tell();
+            self.schedule.acknowledge();
         }
         is_time
     }
@@ -207,7 +208,7 @@ impl Line {
 /// What came over a lane.
 enum Received {
     /// A chunk, and whether the peer has to hear of the chunks that have come.
-    Chunk { landed: ReceivedChunk, is_news: bool },
+    Chunk { landed: ReceivedChunk, is_ack_due: bool },
     /// What the lanes have to tell each other.
     Word,
 }
@@ -242,17 +243,19 @@ fn receive_chunk(
     delays::inject();
     let received = match link.transfers().claim(chunk, link.events())? {
         // What comes within a host comes faster than a device reads it from caches; on few cores it does not.
-        Place::Memory { to, past_caches: true, .. } if is_within_a_host && awake::has_many_cores() => {
+        ChunkDestination::Memory { to, nontemporal: true, .. }
+            if is_within_a_host && spin::has_many_cores() =>
+        {
             let start = to.get();
             receive_aside(incoming, length, aside, |done, bytes| {
                 // SAFETY: as below; the bytes lie inside the chunk.
-                unsafe { past_caches::copy(start.add(done), bytes.as_ptr(), bytes.len()) };
+                unsafe { nontemporal::copy(start.add(done), bytes.as_ptr(), bytes.len()) };
             })
         }
         // SAFETY: the destination stays writable until its callback has run, which `land` and `missed` alone
         // can cause while this chunk is claimed; the claim lies inside the destination and overlaps no other.
-        Place::Memory { to, .. } => unsafe { incoming.receive_exact_raw(to.get(), length) },
-        Place::Nowhere => receive_aside(incoming, length, aside, |_, _| ()),
+        ChunkDestination::Memory { to, .. } => unsafe { incoming.receive_exact_raw(to.get(), length) },
+        ChunkDestination::Nowhere => receive_aside(incoming, length, aside, |_, _| ()),
     };
     if let Err(error) = received {
         link.transfers().missed(chunk);

@@ -7,7 +7,7 @@
 pub(super) struct SenderPool {
     threads: usize,
     /// Those that look for work, and find it by themselves.
-    looking: usize,
+    polling: usize,
     /// Those that sleep until they are woken.
     asleep: usize,
 }
@@ -22,31 +22,31 @@ pub(super) struct Call {
 }
 
 impl SenderPool {
-    /// Threads that are looking for work.
-    pub fn looking(&self) -> usize {
-        self.looking
+    /// Threads that are polling for work.
+    pub fn polling(&self) -> usize {
+        self.polling
     }
 
     /// A thread has no work and looks for some.
-    pub fn look(&mut self) {
-        self.looking += 1;
+    pub fn poll(&mut self) {
+        self.polling += 1;
     }
 
     /// A thread that looked has found work.
     pub fn found(&mut self) {
-        self.looking -= 1;
+        self.polling -= 1;
     }
 
     /// A thread that looked goes to sleep, before anybody else can take the lock.
     pub fn sleep(&mut self) {
-        self.looking -= 1;
+        self.polling -= 1;
         self.asleep += 1;
     }
 
     /// Calls up to `most` threads, so that no more than `wanted` work, of the `limit` that there may be.
     pub fn call(&mut self, most: usize, wanted: usize, limit: usize) -> Call {
-        let working = self.threads - self.looking - self.asleep;
-        let wanted = most.min(wanted.saturating_sub(working)).saturating_sub(self.looking);
+        let working = self.threads - self.polling - self.asleep;
+        let wanted = most.min(wanted.saturating_sub(working)).saturating_sub(self.polling);
         let wake = wanted.min(self.asleep);
         let start = wanted > 0 && self.asleep == 0 && self.threads < limit;
         self.asleep -= wake;
@@ -62,17 +62,17 @@ mod tests {
 
     #[test]
     fn threads_are_started_while_all_have_work_and_woken_afterwards() {
-        let mut crew = SenderPool::default();
+        let mut pool = SenderPool::default();
         let started = Call { wake: 0, start: true };
-        assert_eq!(crew.call(4, 2, 8), started);
-        assert_eq!(crew.call(4, 2, 8), started);
-        assert_eq!(crew.call(4, 2, 8), Call::default(), "two are wanted");
-        assert_eq!(crew.call(4, 8, 2), Call::default(), "two are all there may be");
-        crew.look();
-        assert_eq!(crew.call(1, 2, 8), Call::default(), "one looks, and comes by itself");
-        crew.sleep();
-        assert_eq!(crew.call(1, 2, 8), Call { wake: 1, start: false });
-        assert_eq!(crew.call(1, 2, 8), Call::default(), "it is on its way");
+        assert_eq!(pool.call(4, 2, 8), started);
+        assert_eq!(pool.call(4, 2, 8), started);
+        assert_eq!(pool.call(4, 2, 8), Call::default(), "two are wanted");
+        assert_eq!(pool.call(4, 8, 2), Call::default(), "two are all there may be");
+        pool.poll();
+        assert_eq!(pool.call(1, 2, 8), Call::default(), "one looks, and comes by itself");
+        pool.sleep();
+        assert_eq!(pool.call(1, 2, 8), Call { wake: 1, start: false });
+        assert_eq!(pool.call(1, 2, 8), Call::default(), "it is on its way");
     }
 
     proptest! {
@@ -81,21 +81,21 @@ mod tests {
         fn work_is_never_left_to_sleeping_threads(
             steps in prop::collection::vec((0_u8..4, 1_usize..5, 1_usize..9), 1..200),
         ) {
-            let mut crew = SenderPool::default();
+            let mut pool = SenderPool::default();
             for (step, most, wanted) in steps {
-                let working = crew.threads - crew.looking - crew.asleep;
+                let working = pool.threads - pool.polling - pool.asleep;
                 match step {
-                    0 if working > 0 => crew.look(),
-                    1 if crew.looking > 0 => crew.sleep(),
-                    2 if crew.looking > 0 => crew.found(),
+                    0 if working > 0 => pool.poll(),
+                    1 if pool.polling > 0 => pool.sleep(),
+                    2 if pool.polling > 0 => pool.found(),
                     _ => {
-                        let awake = working + crew.looking;
-                        let call = crew.call(most, wanted, 8);
+                        let awake = working + pool.polling;
+                        let call = pool.call(most, wanted, 8);
                         prop_assert!(awake > 0 || call.wake > 0 || call.start);
                         prop_assert!(call.wake <= most && (call.wake == 0 || !call.start));
                     }
                 }
-                prop_assert!(crew.looking + crew.asleep <= crew.threads && crew.threads <= 8);
+                prop_assert!(pool.polling + pool.asleep <= pool.threads && pool.threads <= 8);
             }
         }
     }

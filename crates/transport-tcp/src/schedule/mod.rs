@@ -16,18 +16,18 @@
 //! |----------|------------------------------------------------------------------------------------------------|
 //! | `orders` | Which transfer's turn is it, and how far is each?                                                |
 //! | `error`  | Why can a link not go on because of its lanes?                                                   |
-//! | `ledger` | What was sent on each lane, how much of it has come, and what have the lanes to tell each other? |
+//! | `in_flight_chunks` | What was sent on each lane, how much of it has come, and what have the lanes to tell each other? |
 
 mod error;
-mod ledger;
+mod in_flight_chunks;
 mod orders;
 #[cfg(test)]
 mod tests;
 
-use causeway_transport::{Keeper, Order};
+use causeway_transport::{BufferGuard, Order};
 use causeway_wire::chunk::LaneRecord;
 
-use ledger::{Ledger, Part};
+use in_flight_chunks::{InFlightChunks, Part};
 use orders::Orders;
 
 pub use error::LaneError;
@@ -39,14 +39,14 @@ pub(super) struct Task {
     /// The lane, which is busy until [`Schedule::sent`].
     pub lane: usize,
     /// What the peer has to be told; it goes out first.
-    pub news: Vec<LaneRecord>,
+    pub records: Vec<LaneRecord>,
     /// What follows.
     pub chunk: Option<Chunk>,
 }
 
 #[derive(Default)]
 pub(super) struct Schedule {
-    ledger: Ledger,
+    in_flight: InFlightChunks,
     orders: Orders,
 }
 
@@ -55,18 +55,18 @@ impl Schedule {
     /// takes references to steady memory as fast as they are given: it joins two processes of one host, and
     /// copies nothing.
     pub fn add_lane(&mut self, number: Option<u32>, refers: bool) -> usize {
-        self.ledger.add(number, refers)
+        self.in_flight.add(number, refers)
     }
 
     /// The peer has numbered a lane. Whether it can be used: not when it ended for the peer before its number
     /// came, and the peer has been answered that nothing came over it.
     pub fn number(&mut self, lane: usize, number: u32, most: u32) -> Result<bool, LaneError> {
-        self.ledger.number(lane, number, most)
+        self.in_flight.number(lane, number, most)
     }
 
     /// Lanes that things can be sent on.
     pub fn live(&self) -> usize {
-        self.ledger.live()
+        self.in_flight.live()
     }
 
     /// Puts a transfer behind the others of its flow. Its number here, and whether it is a single chunk.
@@ -78,27 +78,27 @@ impl Schedule {
     /// that transfer if one is named.
     pub fn take(&mut self, only: Option<OrderId>) -> Option<Task> {
         let task = self.choose(only)?;
-        self.ledger.begin(task.lane);
+        self.in_flight.begin(task.lane);
         Some(task)
     }
 
     fn choose(&mut self, only: Option<OrderId>) -> Option<Task> {
-        if let Some((lane, number)) = self.ledger.take_new() {
-            return Some(Task { lane, news: vec![LaneRecord::Number(number)], chunk: None });
+        if let Some((lane, number)) = self.in_flight.take_new() {
+            return Some(Task { lane, records: vec![LaneRecord::Number(number)], chunk: None });
         }
         let next = self.orders.next(only);
-        let lane = self.ledger.free(next.as_ref().map_or(1, |next| next.lanes))?;
-        let news = self.ledger.take_news();
+        let lane = self.in_flight.free(next.as_ref().map_or(1, |next| next.lanes))?;
+        let records = self.in_flight.take_records();
         let chunk = next.and_then(|next| self.orders.take(next)).map(|(chunk, range)| {
-            self.ledger.put(lane, (chunk.order, range));
+            self.in_flight.put(lane, (chunk.order, range));
             chunk
         });
-        (!news.is_empty() || chunk.is_some()).then_some(Task { lane, news, chunk })
+        (!records.is_empty() || chunk.is_some()).then_some(Task { lane, records, chunk })
     }
 
     /// Whether [`take`](Self::take) would give something.
     pub fn has_task(&self) -> bool {
-        self.ledger.has_free() && (self.ledger.has_news() || self.orders.next(None).is_some())
+        self.in_flight.has_free() && (self.in_flight.has_records() || self.orders.next(None).is_some())
     }
 
     /// How many threads may send what is next. Across a network each lane needs one, which waits for room on
@@ -106,7 +106,8 @@ impl Schedule {
     /// refers to, so half as many serve all, and leave cores to those that copy (16 cores, 2026-11-22).
     pub fn senders(&self) -> usize {
         let lanes = self.live();
-        let only_refers = self.ledger.only_refers() && self.orders.next(None).is_some_and(|next| next.steady);
+        let only_refers =
+            self.in_flight.only_refers() && self.orders.next(None).is_some_and(|next| next.steady);
         if only_refers { lanes.div_ceil(2) } else { lanes }
     }
 
@@ -121,28 +122,28 @@ impl Schedule {
         if let Some(chunk) = task.chunk {
             self.orders.sent(chunk.order);
         }
-        self.ledger.sent(task.lane, well);
+        self.in_flight.sent(task.lane, well);
     }
 
     /// A chunk has come whole, and its transfer is not known to have it yet. So whoever completes a transfer
     /// finds all of its chunks counted here. Tells whether the peer has to hear of the chunks that have come.
     pub fn received(&mut self, lane: usize) -> bool {
-        self.ledger.received(lane)
+        self.in_flight.received(lane)
     }
 
     /// The peer has to be told of all chunks that have come.
-    pub fn tell(&mut self) {
-        self.ledger.tell();
+    pub fn acknowledge(&mut self) {
+        self.in_flight.acknowledge();
     }
 
     /// Nothing more is received on a lane; the peer has to be told.
     pub fn ended(&mut self, lane: usize) {
-        self.ledger.ended(lane);
+        self.in_flight.ended(lane);
     }
 
     /// The peer has this many chunks of the lane with this number.
     pub fn acknowledged(&mut self, number: u32, received: u64) -> Result<(), LaneError> {
-        let arrived = self.ledger.acknowledged(number, received)?;
+        let arrived = self.in_flight.acknowledged(number, received)?;
         self.arrived(arrived);
         Ok(())
     }
@@ -154,7 +155,7 @@ impl Schedule {
     /// A lane has ended for the peer, which got this many chunks on it: the others are sent again. Gives the
     /// lane if it has to be shut down.
     pub fn peer_report(&mut self, number: u32, received: u64, most: u32) -> Result<Option<usize>, LaneError> {
-        let report = self.ledger.peer_report(number, received, most)?;
+        let report = self.in_flight.peer_report(number, received, most)?;
         self.arrived(report.arrived);
         report.lost.into_iter().try_for_each(|(order, range)| self.orders.lost(order, range))?;
         // What was on the lane is not at risk any more.
@@ -171,7 +172,7 @@ impl Schedule {
     /// died, as far as is known, without the peer having said what came; and of a steady one, which the
     /// kernel may read until then, the peer has everything.
     pub fn may_release(&self, order: OrderId) -> bool {
-        self.is_consumed(order) && !self.orders.is_read(order) && !self.ledger.is_at_risk(order)
+        self.is_consumed(order) && !self.orders.is_read(order) && !self.in_flight.is_at_risk(order)
     }
 
     /// Whether memory of a transfer is being read.
@@ -186,12 +187,12 @@ impl Schedule {
 
     /// The link has ended: nothing more is sent, and what nobody reads is given back.
     pub fn end(&mut self) {
-        self.ledger.end();
+        self.in_flight.end();
         self.orders.end();
     }
 
     /// What is to be dropped where no lock is held.
-    pub fn take_finished(&mut self) -> Vec<Keeper> {
+    pub fn take_finished(&mut self) -> Vec<BufferGuard> {
         self.orders.take_finished()
     }
 }

@@ -7,7 +7,7 @@ use causeway_wire::chunk::ChunkHeader;
 
 use super::error::LaneError;
 use causeway_pipeline::chunk_bytes;
-use causeway_transport::{Address, Carriage, Keeper, Order};
+use causeway_transport::{Address, BufferGuard, Order, TransferOptions};
 
 /// The number of a transfer in the schedule.
 pub(crate) type OrderId = u64;
@@ -76,7 +76,7 @@ pub(super) struct Next {
     pub steady: bool,
 }
 
-struct Flow {
+struct FlowQueue {
     id: u64,
     /// Transfers that have chunks to take.
     orders: VecDeque<OrderId>,
@@ -86,10 +86,10 @@ struct Flow {
 #[derive(Default)]
 pub(super) struct Orders {
     known: HashMap<OrderId, Progress>,
-    flows: VecDeque<Flow>,
+    flows: VecDeque<FlowQueue>,
     next: OrderId,
-    /// Keepers of transfers that are over, to be dropped where no lock is held.
-    finished: Vec<Keeper>,
+    /// Guards of transfers that are over, to be dropped where no lock is held.
+    finished: Vec<BufferGuard>,
     /// Whether a transfer came a stage further since somebody asked.
     has_progress: bool,
 }
@@ -97,11 +97,11 @@ pub(super) struct Orders {
 impl Orders {
     /// Puts a transfer behind the others of its flow; there are `live` lanes.
     pub fn post(&mut self, order: Order, live: usize) -> (OrderId, bool) {
-        let (id, flow) = (self.next, order.carriage.flow);
+        let (id, flow) = (self.next, order.options.flow);
         self.next += 1;
-        let lanes = order.carriage.lanes.min(live.max(1));
+        let lanes = order.options.lanes.min(live.max(1));
         let progress = Progress {
-            chunk: chunk_bytes(order.length, lanes, order.carriage.spread),
+            chunk: chunk_bytes(order.length, lanes, order.options.spread),
             order,
             next: 0,
             begun: false,
@@ -119,7 +119,7 @@ impl Orders {
     fn enqueue(&mut self, flow: u64, order: OrderId) {
         match self.flows.iter_mut().find(|known| known.id == flow) {
             Some(known) => known.orders.push_back(order),
-            None => self.flows.push_back(Flow { id: flow, orders: VecDeque::from([order]) }),
+            None => self.flows.push_back(FlowQueue { id: flow, orders: VecDeque::from([order]) }),
         }
     }
 
@@ -128,7 +128,7 @@ impl Orders {
         let Next { id, flow, .. } = next;
         let chosen = self.known.get_mut(&id)?;
         let range = chosen.take();
-        let Order { transfer, start, length, carriage, .. } = chosen.order;
+        let Order { transfer, start, length, options, .. } = chosen.order;
         let header = ChunkHeader {
             transfer,
             offset: range.start as u64,
@@ -137,14 +137,14 @@ impl Orders {
         };
         let start = Address(start.0.wrapping_add(range.start));
         self.turn(flow, id);
-        Some((Chunk { order: id, header, start, steady: carriage.steady }, range))
+        Some((Chunk { order: id, header, start, steady: options.steady }, range))
     }
 
     /// The transfer whose turn it is; `only` that one if one is named.
     pub fn next(&self, only: Option<OrderId>) -> Option<Next> {
         let next = |flow: usize, id: OrderId| {
             let known = self.known.get(&id).filter(|_| only.is_none_or(|only| only == id))?;
-            let Carriage { lanes, steady, .. } = known.order.carriage;
+            let TransferOptions { lanes, steady, .. } = known.order.options;
             let lanes = lanes.max(1);
             (known.in_flight < lanes).then_some(Next { id, flow, lanes, steady })
         };
@@ -152,8 +152,8 @@ impl Orders {
         flows.find_map(|(at, flow)| flow.orders.iter().find_map(|id| next(at, *id)))
     }
 
-    /// Sends a flow to the end of the line after a chunk of `order` was taken, without transfers that have no
-    /// more.
+    /// Sends a flow to the end of the queue after a chunk of `order` was taken, without transfers that have
+    /// no more.
     fn turn(&mut self, flow: usize, order: OrderId) {
         let Some(mut flow) = self.flows.remove(flow) else { return };
         if !self.known[&order].has_work() {
@@ -188,7 +188,7 @@ impl Orders {
         if known.released {
             return Err(LaneError::Unrepeatable);
         }
-        let (flow, idle) = (known.order.carriage.flow, !known.has_work());
+        let (flow, idle) = (known.order.options.flow, !known.has_work());
         known.unconfirmed -= 1;
         known.again.push(range);
         if idle {
@@ -203,7 +203,7 @@ impl Orders {
 
     /// Whether the kernel may still read the memory of a steady transfer: until the peer has everything.
     pub fn is_read(&self, order: OrderId) -> bool {
-        self.known.get(&order).is_some_and(|known| known.order.carriage.steady && known.unconfirmed > 0)
+        self.known.get(&order).is_some_and(|known| known.order.options.steady && known.unconfirmed > 0)
     }
 
     pub fn is_in_flight(&self, order: OrderId) -> bool {
@@ -214,7 +214,7 @@ impl Orders {
         if let Some(known) = self.known.get_mut(&order) {
             debug_assert!(known.is_consumed());
             known.released = true;
-            known.order.keeper = None;
+            known.order.guard = None;
         }
     }
 
@@ -224,7 +224,7 @@ impl Orders {
         if self.known.get_mut(&id).is_some_and(over)
             && let Some(known) = self.known.remove(&id)
         {
-            self.finished.extend(known.order.keeper);
+            self.finished.extend(known.order.guard);
         }
     }
 
@@ -234,7 +234,7 @@ impl Orders {
             self.known.iter().filter(|(_, known)| known.in_flight == 0).map(|(id, _)| *id).collect();
         for id in idle {
             let known = self.known.remove(&id);
-            self.finished.extend(known.and_then(|known| known.order.keeper));
+            self.finished.extend(known.and_then(|known| known.order.guard));
         }
     }
 
@@ -251,7 +251,7 @@ impl Orders {
         core::mem::take(&mut self.has_progress)
     }
 
-    pub fn take_finished(&mut self) -> Vec<Keeper> {
+    pub fn take_finished(&mut self) -> Vec<BufferGuard> {
         core::mem::take(&mut self.finished)
     }
 }

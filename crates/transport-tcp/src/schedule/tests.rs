@@ -1,6 +1,6 @@
-use super::ledger::CHUNKS_PER_ACKNOWLEDGEMENT;
+use super::in_flight_chunks::CHUNKS_PER_ACKNOWLEDGEMENT;
 use super::*;
-use causeway_transport::{Address, Carriage};
+use causeway_transport::{Address, TransferOptions};
 use causeway_wire::chunk::ChunkHeader;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 const K: usize = 1 << 10;
 
 fn order(transfer: u64, length: usize, flow: u64, lanes: usize) -> Order {
-    let carriage = Carriage { flow, lanes, ..Carriage::default() };
-    Order { transfer, start: Address(core::ptr::null()), length, carriage, keeper: None }
+    let options = TransferOptions { flow, lanes, ..TransferOptions::default() };
+    Order { transfer, start: Address(core::ptr::null()), length, options, guard: None }
 }
 
 /// A schedule whose lanes have told their numbers.
@@ -25,7 +25,7 @@ fn with_lanes_that(refers: bool, count: u32) -> Schedule {
     }
     for _ in 0..count {
         let task = schedule.take(None).unwrap();
-        assert_eq!(task.news, [LaneRecord::Number(task.lane as u32)]);
+        assert_eq!(task.records, [LaneRecord::Number(task.lane as u32)]);
         schedule.sent(&task, true);
     }
     schedule
@@ -88,8 +88,8 @@ fn a_lane_that_is_free_at_once_does_not_get_everything() {
 fn fewer_threads_send_what_is_not_copied() {
     for (refers, steady, senders) in [(true, true, 2), (true, false, 4), (false, true, 4)] {
         let mut schedule = with_lanes_that(refers, 4);
-        let Order { carriage, .. } = order(1, 1024 * K, 0, 8);
-        schedule.post(Order { carriage: Carriage { steady, ..carriage }, ..order(1, 1024 * K, 0, 8) });
+        let Order { options, .. } = order(1, 1024 * K, 0, 8);
+        schedule.post(Order { options: TransferOptions { steady, ..options }, ..order(1, 1024 * K, 0, 8) });
         assert_eq!(schedule.senders(), senders, "{refers} {steady}");
     }
 }
@@ -115,8 +115,8 @@ fn those_who_wait_hear_of_what_they_wait_for_and_of_nothing_else() {
 fn memory_is_kept_until_the_peer_has_it() {
     let mut schedule = with_lanes(2);
     let kept = Arc::new(());
-    let keeper: Option<Keeper> = Some(Box::new(Arc::clone(&kept)));
-    let (id, is_short) = schedule.post(Order { keeper, ..order(1, 300 * K, 0, 8) });
+    let guard: Option<BufferGuard> = Some(Box::new(Arc::clone(&kept)));
+    let (id, is_short) = schedule.post(Order { guard, ..order(1, 300 * K, 0, 8) });
     assert!(!is_short && !schedule.is_consumed(id));
     let tasks = [schedule.take(None).unwrap(), schedule.take(None).unwrap()];
     assert!(schedule.is_in_flight(id) && schedule.take(None).is_none());
@@ -176,7 +176,7 @@ fn memory_is_not_given_back_while_a_dead_lane_may_have_lost_it_and_not_repaired_
     assert!(schedule.is_consumed(id) && !schedule.may_release(id));
     let (id, _) = schedule.post(order(2, 10, 0, 8));
     let other = schedule.take(None).unwrap();
-    assert_eq!(other.news[0], LaneRecord::Ended { lane: task.lane as u32, received: 0 });
+    assert_eq!(other.records[0], LaneRecord::Ended { lane: task.lane as u32, received: 0 });
     assert_eq!(chunk(&other).transfer, 2);
     schedule.sent(&other, true);
     schedule.release(id);
@@ -187,13 +187,13 @@ fn memory_is_not_given_back_while_a_dead_lane_may_have_lost_it_and_not_repaired_
 #[test]
 fn what_came_is_told_at_once_for_all_lanes_and_again_when_a_lane_ends() {
     let mut schedule = with_lanes(2);
-    let told = |lane, received| LaneRecord::Received { lane, received };
+    let ack = |lane, received| LaneRecord::Received { lane, received };
     schedule.received(0);
     schedule.received(1);
     assert!(schedule.take(None).is_none());
-    schedule.tell();
+    schedule.acknowledge();
     let task = schedule.take(None).unwrap();
-    assert_eq!(task.news, [told(0, 1), told(1, 1)]);
+    assert_eq!(task.records, [ack(0, 1), ack(1, 1)]);
     assert!(schedule.take(None).is_none());
     schedule.sent(&task, true);
     for _ in 1..CHUNKS_PER_ACKNOWLEDGEMENT {
@@ -206,7 +206,7 @@ fn what_came_is_told_at_once_for_all_lanes_and_again_when_a_lane_ends() {
     let report = schedule.take(None).unwrap();
     let received = 1 + CHUNKS_PER_ACKNOWLEDGEMENT;
     // What lane 1 got may have been told on the lane that has ended.
-    assert_eq!(report.news, [LaneRecord::Ended { lane: 0, received }, told(0, received), told(1, 1)]);
+    assert_eq!(report.records, [LaneRecord::Ended { lane: 0, received }, ack(0, received), ack(1, 1)]);
     assert_eq!((report.lane, schedule.live()), (1, 1));
 }
 
@@ -214,11 +214,11 @@ fn what_came_is_told_at_once_for_all_lanes_and_again_when_a_lane_ends() {
 fn what_came_is_told_along_with_a_chunk() {
     let mut schedule = with_lanes(1);
     schedule.received(0);
-    schedule.tell();
+    schedule.acknowledge();
     schedule.post(order(1, 10, 0, 8));
     let task = schedule.take(None).unwrap();
-    assert_eq!(task.news[0], LaneRecord::Received { lane: 0, received: 1 });
-    assert_eq!((task.news.len(), chunk(&task).length), (1, 10));
+    assert_eq!(task.records[0], LaneRecord::Received { lane: 0, received: 1 });
+    assert_eq!((task.records.len(), chunk(&task).length), (1, 10));
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn memory_that_the_kernel_may_read_is_kept_until_the_peer_has_it() {
     let mut schedule = with_lanes(1);
     let steady = |transfer| {
         let plain = order(transfer, 10, 0, 8);
-        Order { carriage: Carriage { steady: true, ..plain.carriage }, ..plain }
+        Order { options: TransferOptions { steady: true, ..plain.options }, ..plain }
     };
     let (id, _) = schedule.post(steady(1));
     let task = schedule.take(None).unwrap();
@@ -243,7 +243,7 @@ fn a_lane_that_died_before_its_number_came_has_carried_nothing() {
     let late = schedule.add_lane(None, false);
     assert_eq!(schedule.peer_report(5, 0, 8), Ok(None));
     let answer = schedule.take(None).unwrap();
-    assert_eq!(answer.news, [LaneRecord::Ended { lane: 5, received: 0 }]);
+    assert_eq!(answer.records, [LaneRecord::Ended { lane: 5, received: 0 }]);
     assert_eq!(schedule.number(late, 5, 8), Ok(false));
     let other = schedule.add_lane(None, false);
     for wrong in [0, 5, 8] {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use causeway_transport::staging::Piece;
 use causeway_transport::{
-    DeviceMemory, DeviceUse, Keeper, LinkError, NotRegistered, OneSided, RegionSlice, Shared, Then,
+    BufferGuard, DeviceMemory, DeviceUse, LinkError, NotRegistered, OnComplete, OneSided, RegionSlice, Shared,
 };
-use causeway_wire::lent::LentMemory;
+use causeway_wire::remote_region::RemoteRegion;
 
 use crate::state::State;
 
@@ -22,7 +22,7 @@ impl OneSided for State {
     }
 
     fn knows(&self, start: *const u8, length: usize) -> bool {
-        self.known(start, length).is_some()
+        self.registered(start, length).is_some()
     }
 
     unsafe fn register_device(
@@ -43,35 +43,41 @@ impl OneSided for State {
         self.shortage.as_deref()
     }
 
-    fn lend(&self, start: *const u8, length: usize) -> Option<LentMemory> {
-        self.lend(start, length)
+    fn expose_for_write(&self, start: *const u8, length: usize) -> Option<RemoteRegion> {
+        self.expose_for_write(start, length)
     }
 
-    fn lend_to_read(&self, start: *const u8, length: usize, keeper: Keeper) -> Option<LentMemory> {
-        self.lend_to_read(start, length, keeper)
+    fn expose_for_read(&self, start: *const u8, length: usize, guard: BufferGuard) -> Option<RemoteRegion> {
+        self.expose_for_read(start, length, guard)
     }
 
-    fn lend_device(&self, memory: &DeviceMemory, address: u64, length: usize, keeper: Keeper) -> LentMemory {
-        let (key, keeper) = (memory.remote_key(), (memory.clone(), keeper));
-        self.lend_for_reading(address, key, length, Box::new(keeper))
+    fn expose_device(
+        &self,
+        memory: &DeviceMemory,
+        address: u64,
+        length: usize,
+        guard: BufferGuard,
+    ) -> RemoteRegion {
+        let (key, guard) = (memory.remote_key(), (memory.clone(), guard));
+        self.expose_by_key(address, key, length, Box::new(guard))
     }
 
-    fn lend_piece(&self, piece: Piece) -> LentMemory {
-        self.lend_piece(piece)
+    fn expose_piece(&self, piece: Piece) -> RemoteRegion {
+        self.expose_piece(piece)
     }
 
-    fn recall(&self, memory: LentMemory) {
+    fn recall(&self, memory: RemoteRegion) {
         self.recall(memory);
     }
 
-    fn read_to_device(&self, link: &Arc<Shared>, from: LentMemory, into: RegionSlice, then: Then) {
+    fn read_to_device(&self, link: &Arc<Shared>, from: RemoteRegion, into: RegionSlice, then: OnComplete) {
         self.read(link, from, into, true, then);
     }
 
     unsafe fn read_to_host(
         &self,
         link: &Arc<Shared>,
-        from: LentMemory,
+        from: RemoteRegion,
         into: *mut u8,
         length: usize,
     ) -> Result<(), LinkError> {
@@ -79,7 +85,7 @@ impl OneSided for State {
         unsafe { self.read_by_staging(link, from, into, length) }
     }
 
-    fn decline(&self, memory: LentMemory) {
+    fn decline(&self, memory: RemoteRegion) {
         self.decline(memory);
     }
 
@@ -88,8 +94,8 @@ impl OneSided for State {
         link: &Arc<Shared>,
         transfer: u64,
         from: RegionSlice,
-        to: LentMemory,
-        then: Then,
+        to: RemoteRegion,
+        then: OnComplete,
     ) {
         self.put(link, transfer, from, to, true, then);
     }
@@ -100,13 +106,13 @@ impl OneSided for State {
         transfer: u64,
         from: RegionSlice,
         piece: Piece,
-        then: Then,
+        then: OnComplete,
     ) {
         let whole = (transfer, 0, piece.len() as u64);
         self.write_piece(link, piece, from, whole, true, Some(then));
     }
 
-    fn put_piece(&self, link: &Arc<Shared>, transfer: u64, piece: Piece, to: LentMemory) {
+    fn put_piece(&self, link: &Arc<Shared>, transfer: u64, piece: Piece, to: RemoteRegion) {
         self.put_piece(link, transfer, piece, to);
     }
 }

@@ -13,7 +13,7 @@ impl State {
     ///
     /// # Safety
     /// The memory must stay mapped until it has been [forgotten](Self::forget), and nobody may rely on its
-    /// bytes while it is lent to the peer to be written.
+    /// bytes while it is exposed to the peer for writing.
     pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), RegisterError> {
         let read = Access::REMOTE_READ;
         // SAFETY: as this function demands.
@@ -23,13 +23,13 @@ impl State {
             Err(refused) => (made(read).map_err(|_| refused)?, false),
         };
         // What overlaps with known memory is left to staging.
-        self.known.write().enter(start as usize, length, is_writable, Arc::new(region));
+        self.registrations.write().enter(start as usize, length, is_writable, Arc::new(region));
         Ok(())
     }
 
     /// Takes the registration of memory back: no card reaches it any more.
     pub fn forget(&self, start: *mut u8) {
-        let region = self.known.write().remove(start as usize);
+        let region = self.registrations.write().remove(start as usize);
         drop(region);
     }
 
@@ -45,7 +45,7 @@ impl State {
         usage: DeviceUse,
     ) -> Result<MemoryRegion, RegisterError> {
         let access = match (usage, self.domain.device().transport()) {
-            (DeviceUse::LentToRead, _) => Access::REMOTE_READ,
+            (DeviceUse::ExposedForRead, _) => Access::REMOTE_READ,
             // iWARP brings the bytes of a read as a write of the peer.
             (DeviceUse::Own, Transport::Iwarp) => Access::REMOTE_WRITE,
             (DeviceUse::Own, _) => Access::LOCAL_WRITE,
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// The registration in which all of this memory lies.
-    pub fn known(&self, start: *const u8, length: usize) -> Option<Arc<MemoryRegion>> {
-        self.known.read().find(start as usize, length, false)
+    pub fn registered(&self, start: *const u8, length: usize) -> Option<Arc<MemoryRegion>> {
+        self.registrations.read().find(start as usize, length, false)
     }
 }

@@ -10,11 +10,13 @@ use super::pending::{Ends, LONG_STEP, PendingOperation};
 use crate::carry::slice_of;
 use crate::message::{Announcement, Offer};
 use crate::operation::Operation;
-use crate::path::{Said, Work};
+use crate::path::{Notice, Work};
 use crate::state::State;
 use causeway_transport::slots::SLOT;
 use causeway_transport::staging::Piece;
-use causeway_transport::{Address, Keeper, LinkError, Order, RegionSlice, Sending, Shared, Then, count};
+use causeway_transport::{
+    Address, BufferGuard, LinkError, OnComplete, Order, RegionSlice, Sending, Shared, count,
+};
 
 impl State {
     /// Writes `source` to the slots of a piece in the peer's arena; `then` follows when its bytes are there.
@@ -25,33 +27,33 @@ impl State {
         source: RegionSlice,
         (transfer, offset, total): (u64, u64, u64),
         is_direct: bool,
-        then: Option<Then>,
+        then: Option<OnComplete>,
     ) {
         let (first, length) = (piece.first(), piece.len());
         let chunk = ChunkHeader { transfer, offset, total, length: length as u32 };
         let RemoteMemory { address, key } = self.peer_arena;
         let to = RemoteMemory { address: address + first as u64 * SLOT as u64, key };
         // From here on the peer gives the slots back.
-        self.lent.lock().send(first);
+        self.slots.lock().send(first);
         piece.sent();
-        let said = |parts| Some(Said::Announcement(Announcement { chunk, first, parts, is_direct }));
-        self.carry(source, Work::Write(to), said, then);
+        let notice = |stripes| Some(Notice::Announcement(Announcement { chunk, first, stripes, is_direct }));
+        self.carry(source, Work::Write(to), notice, then);
         count(&link.counters().transfer_bytes_sent, length);
         if is_direct {
             count(&link.counters().direct_bytes_sent, length);
         }
     }
 
-    /// Offers registered memory to the peer, which reads it into the slots of a piece. `keeper` keeps it
+    /// Offers registered memory to the peer, which reads it into the slots of a piece. `guard` keeps it
     /// until it has been read.
-    fn offer(&self, piece: Piece, source: RemoteMemory, chunk: ChunkHeader, keeper: Keeper) {
+    fn offer(&self, piece: Piece, source: RemoteMemory, chunk: ChunkHeader, guard: BufferGuard) {
         let first = piece.first();
-        self.lent.lock().send(first);
+        self.slots.lock().send(first);
         piece.sent();
-        self.lendings.lock().begin_offer(first, chunk.length.into(), keeper);
-        let announcement = Announcement { chunk, first, parts: 1, is_direct: false };
+        self.exposed_regions.lock().begin_offer(first, chunk.length.into(), guard);
+        let announcement = Announcement { chunk, first, stripes: 1, is_direct: false };
         let nothing = RegionSlice { address: 0, key: 0, length: 0 };
-        self.carry(nothing, Work::None, |_| Some(Said::Offer(Offer { announcement, from: source })), None);
+        self.carry(nothing, Work::None, |_| Some(Notice::Offer(Offer { announcement, from: source })), None);
     }
 
     /// Sends a transfer of registered memory, without a copy of it. Waits for slots, not for the bytes.
@@ -61,19 +63,19 @@ impl State {
         order: Order,
         region: &MemoryRegion,
     ) -> Result<Sending, LinkError> {
-        let Order { transfer, start: Address(start), length, keeper, .. } = order;
+        let Order { transfer, start: Address(start), length, guard, .. } = order;
         let reads = self.prefers.reads(length);
         count(&link.counters().registered_bytes_sent, length);
-        let (keeper, sending) = match keeper {
-            Some(keeper) => (keeper, Sending::done()),
+        let (guard, sending) = match guard {
+            Some(guard) => (guard, Sending::done()),
             None => {
                 let operation = Operation::new(1, Box::new(drop));
                 let (link, state) = (Arc::clone(link), self.myself());
                 let pending = PendingOperation { link, state, operation: Arc::clone(&operation) };
-                (Box::new(Ends(operation)) as Keeper, Sending::pending(pending))
+                (Box::new(Ends(operation)) as BufferGuard, Sending::pending(pending))
             }
         };
-        let keeper = Arc::new(Mutex::new(keeper));
+        let guard = Arc::new(Mutex::new(guard));
         let longest = self.longest_piece();
         let step = if length <= longest { length } else { LONG_STEP.min(longest) };
         for offset in (0..length).step_by(step) {
@@ -81,7 +83,7 @@ impl State {
             let part = step.min(length - offset);
             let piece = self.wait_for(|| Ok(self.try_piece(part))).map_err(|error| link.lose(error))?;
             let address = start as u64 + offset as u64;
-            let kept = Arc::clone(&keeper);
+            let kept = Arc::clone(&guard);
             let (offset, total) = (offset as u64, length as u64);
             if reads {
                 let from = RemoteMemory { address, key: region.remote_key() };
@@ -90,7 +92,7 @@ impl State {
                 count(&link.counters().transfer_bytes_sent, part);
             } else {
                 let source = slice_of(region, address, part);
-                let then: Then = Box::new(move |_| drop(kept));
+                let then: OnComplete = Box::new(move |_| drop(kept));
                 self.write_piece(link, piece, source, (transfer, offset, total), false, Some(then));
             }
         }

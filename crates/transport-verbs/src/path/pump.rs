@@ -5,73 +5,73 @@ use std::sync::atomic::Ordering;
 use causeway_ibverbs::Buffer;
 use parking_lot::Mutex;
 
-use super::part::Said;
 use super::posting::Path;
+use super::stripe::Notice;
 use crate::credit::Class;
 use crate::failure::Failure;
-use crate::message::{CONTROL, GivenBack, HEADER, Kind, take_returns};
+use crate::message::{CONTROL, HEADER, Kind, Released, take_returns};
 
 impl Path {
     /// Posts what waits, as far as there are credits and room, with one doorbell: credits that are due, what
-    /// is given back (which is taken out of `returns`), parts. Short ones may wait for each other if somebody
-    /// `attends`, who will see that they can go.
+    /// is given back (which is taken out of `returns`), stripes. Short ones may wait for each other if
+    /// somebody `attends`, who will see that they can go.
     pub fn pump(
         &self,
         buffer: &Buffer,
-        returns: Option<&Mutex<Vec<GivenBack>>>,
+        returns: Option<&Mutex<Vec<Released>>>,
         attends: bool,
     ) -> Result<(), Failure> {
-        let mut book = self.book.lock();
+        let mut sending = self.sending.lock();
         if let Some(returns) = returns {
             let mut returns = returns.lock();
-            while !returns.is_empty() && book.queue.room() > 0 {
-                let Some(number) = book.credits.spend(Class::Control) else { break };
+            while !returns.is_empty() && sending.queue.room() > 0 {
+                let Some(number) = sending.credits.spend(Class::Control) else { break };
                 let mut content = [0; CONTROL - HEADER];
                 let length = take_returns(&mut returns, &mut content);
                 let place = self.place(Class::Control, number);
-                self.push_message(&mut book, buffer, place, Kind::Returns, &content[..length]);
+                self.push_message(&mut sending, buffer, place, Kind::Returns, &content[..length]);
             }
         }
         self.is_holding.store(false, Ordering::Relaxed);
-        while let Some(part) = book.waiting.front()
-            && book.queue.room() >= 2 + self.kept_for_frames()
+        while let Some(stripe) = sending.waiting.front()
+            && sending.queue.room() >= 2 + self.kept_for_frames()
         {
-            if self.carries(part) {
-                if self.push_carried(&mut book, buffer, attends) {
+            if self.carries(stripe) {
+                if self.push_eager(&mut sending, buffer, attends) {
                     continue;
                 }
                 break;
             }
-            let place = match part.said {
+            let place = match stripe.notice {
                 None => None,
-                Some(_) => match book.credits.spend(Class::Control) {
+                Some(_) => match sending.credits.spend(Class::Control) {
                     Some(number) => Some(self.place(Class::Control, number)),
                     None => break,
                 },
             };
-            let Some(part) = book.waiting.pop_front() else { break };
-            self.push_work(&mut book, &part, None);
-            match part.said.zip(place) {
+            let Some(stripe) = sending.waiting.pop_front() else { break };
+            self.push_work(&mut sending, &stripe, None);
+            match stripe.notice.zip(place) {
                 None => {}
-                Some((Said::Announcement(announcement), place)) => {
+                Some((Notice::Announcement(announcement), place)) => {
                     let content = announcement.to_bytes();
-                    self.push_message(&mut book, buffer, place, Kind::Announcement, &content);
+                    self.push_message(&mut sending, buffer, place, Kind::Announcement, &content);
                 }
-                Some((Said::Placed(announcement), place)) => {
-                    self.push_message(&mut book, buffer, place, Kind::Placed, &announcement.to_bytes());
+                Some((Notice::Placed(announcement), place)) => {
+                    self.push_message(&mut sending, buffer, place, Kind::Placed, &announcement.to_bytes());
                 }
-                Some((Said::Offer(offer), place)) => {
-                    self.push_message(&mut book, buffer, place, Kind::Offer, &offer.to_bytes());
+                Some((Notice::Offer(offer), place)) => {
+                    self.push_message(&mut sending, buffer, place, Kind::Offer, &offer.to_bytes());
                 }
             }
         }
-        if book.credits.is_extra_due() && book.queue.room() > 0 {
-            book.credits.send_extra();
-            let place = self.extra_place(book.extras);
-            book.extras += 1;
-            self.push_message(&mut book, buffer, place, Kind::Credits, &[]);
+        if sending.credits.is_credit_update_due() && sending.queue.room() > 0 {
+            sending.credits.send_credit_update();
+            let place = self.credit_update_place(sending.credit_updates);
+            sending.credit_updates += 1;
+            self.push_message(&mut sending, buffer, place, Kind::Credits, &[]);
         }
-        self.ring(&mut book)
+        self.ring(&mut sending)
     }
 
     /// Entries that transfers leave to frames, so that a command does not wait for a long copy.

@@ -71,14 +71,14 @@ pub struct VerbsHello {
     /// Proof that it is the client's, or the ticket with which the worker has come.
     pub token: LaneToken,
     /// Whether rdma_cm is to join the queue pairs, instead of their numbers being told here.
-    pub by_manager: bool,
+    pub by_rdma_cm: bool,
     /// How many queue pairs the client would like.
     pub queue_pairs: u32,
     /// How many messages it would like to have under way on each.
     pub depth: u32,
 }
 
-record!(VerbsHello { session, token, by_manager, queue_pairs, depth });
+record!(VerbsHello { session, token, by_rdma_cm, queue_pairs, depth });
 
 /// One end of the queue pairs of a session, as its owner tells it to the other one.
 #[derive(Debug, Clone, PartialEq, Eq)]

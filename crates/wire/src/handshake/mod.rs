@@ -9,17 +9,21 @@
 //! The fields of [`Offer`] stay where they are in every version of the protocol, so that two ends that have
 //! nothing else in common can still name each other's version.
 
+mod abilities;
 mod further;
+mod offer;
 mod preface;
 mod session;
 mod version;
 
+pub use abilities::{Abilities, CommandTable, Features, KnownCommands, OtherCommands};
 pub use further::{JoinHello, LaneHello, PeerHello, SharedMemory, TicketId, VerbsEnd, VerbsHello};
+pub use offer::{Offer, VERSIONS, VersionRange};
 pub use preface::{
     MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Secret,
 };
 pub use session::{ClientHello, LaneToken, Locality, SessionId, Welcome};
-pub use version::{Offer, VERSIONS, VersionMismatch, VersionRange, negotiate};
+pub use version::{OwnVersion, VersionMismatch};
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::text::Printable;
@@ -59,6 +63,13 @@ pub enum Opening<'a> {
         /// The rest of the hello.
         rest: &'a [u8],
     },
+    /// The client asks how the server is ([`crate::status`]). The fields are those of [`Opening::Session`].
+    Status {
+        /// What the client can talk.
+        offer: Offer,
+        /// The rest of the hello.
+        rest: &'a [u8],
+    },
 }
 
 const SESSION: u8 = 1;
@@ -68,6 +79,7 @@ const JOIN: u8 = 4;
 const VERBS: u8 = 5;
 const DIAGNOSIS: u8 = 6;
 const PEER: u8 = 7;
+const STATUS: u8 = 8;
 
 impl Opening<'_> {
     /// Encodes the request for a session.
@@ -85,6 +97,12 @@ impl Opening<'_> {
     /// Encodes the request for a diagnosis.
     pub fn encode_diagnosis(hello: &ClientHello, out: &mut Vec<u8>) {
         DIAGNOSIS.encode(out);
+        hello.encode(out);
+    }
+
+    /// Encodes the request for a status session.
+    pub fn encode_status(hello: &ClientHello, out: &mut Vec<u8>) {
+        STATUS.encode(out);
         hello.encode(out);
     }
 
@@ -123,6 +141,7 @@ impl<'a> Decode<'a> for Opening<'a> {
             PEER => Ok(Self::Peer(input.value()?)),
             MONITOR => Ok(Self::Monitor { offer: input.value()?, rest: input.take(input.remaining())? }),
             DIAGNOSIS => Ok(Self::Diagnosis { offer: input.value()?, rest: input.take(input.remaining())? }),
+            STATUS => Ok(Self::Status { offer: input.value()?, rest: input.take(input.remaining())? }),
             other => Err(DecodeError::UnknownTag { what: "first message", value: u64::from(other) }),
         }
     }
@@ -145,6 +164,8 @@ pub enum Answer {
     MonitorReady,
     /// The diagnosis is granted.
     DiagnosisReady,
+    /// The status session is granted.
+    StatusReady,
     /// The request is refused.
     Refused {
         /// Why, as a sentence for the user.
@@ -160,6 +181,7 @@ const SHARED_MEMORY: u8 = 5;
 const VERBS_END: u8 = 6;
 const VERBS_READY: u8 = 7;
 const DIAGNOSIS_READY: u8 = 8;
+const STATUS_READY: u8 = 9;
 
 impl Encode for Answer {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -176,6 +198,7 @@ impl Encode for Answer {
             }
             Self::VerbsReady => VERBS_READY.encode(out),
             Self::DiagnosisReady => DIAGNOSIS_READY.encode(out),
+            Self::StatusReady => STATUS_READY.encode(out),
             Self::SharedMemory(memory) => {
                 SHARED_MEMORY.encode(out);
                 memory.encode(out);
@@ -195,6 +218,7 @@ impl<'a> Decode<'a> for Answer {
             LANE_READY => Ok(Self::LaneReady),
             MONITOR_READY => Ok(Self::MonitorReady),
             DIAGNOSIS_READY => Ok(Self::DiagnosisReady),
+            STATUS_READY => Ok(Self::StatusReady),
             SHARED_MEMORY => Ok(Self::SharedMemory(input.value()?)),
             VERBS_END => Ok(Self::Verbs(input.value()?)),
             VERBS_READY => Ok(Self::VerbsReady),

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::Offer;
+use super::{Abilities, Offer};
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 use crate::record;
 use crate::text::Printable;
@@ -58,6 +58,8 @@ pub struct ClientHello {
     pub environment: Vec<(String, String)>,
     /// Bulk lanes that the client would like to open.
     pub lanes: u32,
+    /// What the client knows and can do.
+    pub abilities: Abilities,
 }
 
 /// The fields of a [`ClientHello`] that follow its offer.
@@ -67,9 +69,10 @@ struct ClientDetails {
     program: Printable,
     environment: Vec<(String, String)>,
     lanes: u32,
+    abilities: Abilities,
 }
 
-record!(ClientDetails { pid, host, program, environment, lanes });
+record!(ClientDetails { pid, host, program, environment, lanes, abilities });
 
 impl Encode for ClientHello {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -79,6 +82,7 @@ impl Encode for ClientHello {
         self.program.encode(out);
         self.environment.encode(out);
         self.lanes.encode(out);
+        self.abilities.encode(out);
     }
 }
 
@@ -86,9 +90,9 @@ impl ClientHello {
     /// Decodes what follows the offer in a request for a session.
     pub fn decode_rest(offer: Offer, rest: &[u8]) -> Result<Self, DecodeError> {
         let mut input = Decoder::new(rest);
-        let ClientDetails { pid, host, program, environment, lanes } = input.value()?;
+        let ClientDetails { pid, host, program, environment, lanes, abilities } = input.value()?;
         input.finish()?;
-        Ok(Self { offer, pid, host, program, environment, lanes })
+        Ok(Self { offer, pid, host, program, environment, lanes, abilities })
     }
 }
 
@@ -119,6 +123,8 @@ pub struct Welcome {
     pub release: Printable,
     /// Where the server is.
     pub locality: Locality,
+    /// What the server knows and can do.
+    pub abilities: Abilities,
     /// Everything about the devices that the client answers by itself; opaque here.
     pub snapshot: Vec<u8>,
 }
@@ -131,6 +137,7 @@ impl Encode for Welcome {
         self.lanes.encode(out);
         self.release.encode(out);
         self.locality.encode(out);
+        self.abilities.encode(out);
         self.snapshot.as_slice().encode(out);
     }
 }
@@ -144,6 +151,7 @@ impl<'a> Decode<'a> for Welcome {
             lanes: input.value()?,
             release: input.value()?,
             locality: input.value()?,
+            abilities: input.value()?,
             snapshot: input.value::<&[u8]>()?.to_vec(),
         })
     }

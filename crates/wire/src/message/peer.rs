@@ -1,7 +1,7 @@
 //! Messages between workers of two servers.
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
-use crate::lent::LentMemory;
+use crate::remote_region::RemoteRegion;
 
 /// What workers of two servers say to each other about copies from the one's devices to the other's. The
 /// destination's worker reads, the source's worker answers each reading with a transfer.
@@ -17,17 +17,17 @@ pub enum PeerMessage {
         size: [u64; 3],
         /// The number of the transfer as which its bytes are to come.
         transfer: u64,
-        /// Whether they may be [lent](Self::Lent) instead, since the reader's network card can put them into
-        /// its device's memory.
+        /// Whether they may be [exposed](Self::Region) instead, since the reader's network card can put them
+        /// into its device's memory.
         by_card: bool,
     },
     /// The bytes of a transfer lie here, for the reader's network card to fetch. They are given back after
     /// that.
-    Lent {
+    Region {
         /// The number of the transfer, which does not come otherwise then.
         transfer: u64,
         /// Where they lie.
-        memory: LentMemory,
+        memory: RemoteRegion,
     },
     /// Nothing more will be read of an offer.
     Done {
@@ -47,7 +47,7 @@ mod tag {
     pub const READ: u8 = 1;
     pub const DONE: u8 = 2;
     pub const FAILED: u8 = 3;
-    pub const LENT: u8 = 4;
+    pub const REGION: u8 = 4;
 }
 
 impl Encode for PeerMessage {
@@ -58,8 +58,8 @@ impl Encode for PeerMessage {
                 (offer, at, size, transfer).encode(out);
                 by_card.encode(out);
             }
-            Self::Lent { transfer, memory } => {
-                tag::LENT.encode(out);
+            Self::Region { transfer, memory } => {
+                tag::REGION.encode(out);
                 transfer.encode(out);
                 memory.encode(out);
             }
@@ -85,7 +85,7 @@ impl<'a> Decode<'a> for PeerMessage {
                 transfer: input.value()?,
                 by_card: input.value()?,
             }),
-            tag::LENT => Ok(Self::Lent { transfer: input.value()?, memory: input.value()? }),
+            tag::REGION => Ok(Self::Region { transfer: input.value()?, memory: input.value()? }),
             tag::DONE => Ok(Self::Done { offer: input.value()? }),
             tag::FAILED => Ok(Self::Failed { transfer: input.value()?, status: input.value()? }),
             other => {

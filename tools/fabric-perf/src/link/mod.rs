@@ -14,9 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
-use causeway_link::{Carriage, Lease, Link, LinkError, LinkEvents, NotRegistered, Receiver, Sending};
-use causeway_transport_verbs::join::{VerbsCapability, chance_with};
-use causeway_transport_verbs::{JoinError, Settings};
+use causeway_link::{Lease, Link, LinkError, LinkEvents, NotRegistered, Receiver, Sending, TransferOptions};
+use causeway_transport_verbs::upgrade::{VerbsCapability, chance_with};
+use causeway_transport_verbs::{Settings, UpgradeError};
 use causeway_wire::codec::{Decode as _, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::Answer;
@@ -43,7 +43,7 @@ const LOOKING: Duration = Duration::from_millis(10);
 pub enum LinkTrouble {
     /// The two ends do not come together.
     #[error("no link over verbs could be made: {0}")]
-    Join(#[from] JoinError),
+    Upgrade(#[from] UpgradeError),
     /// The connections beside it fail.
     #[error("the connections for a link over verbs could not be made: {0}")]
     Connection(#[from] std::io::Error),
@@ -92,7 +92,7 @@ fn encode(out: &mut Vec<u8>, wish: u16, number: u64, payload: &[u8]) {
 }
 
 /// The settings of a link that is to be compared with queue pairs of this setting.
-fn settings(setting: Setting, device: Option<&str>) -> Result<Settings, JoinError> {
+fn settings(setting: Setting, device: Option<&str>) -> Result<Settings, UpgradeError> {
     let by_user = Settings::from_environment()?;
     Ok(Settings {
         device: device.map(str::to_owned).or_else(|| by_user.device.clone()),
@@ -120,7 +120,7 @@ impl Intention {
     }
 
     /// Whether rdma_cm is to join the queue pairs.
-    pub fn by_manager(&self) -> bool {
+    pub fn by_rdma_cm(&self) -> bool {
         self.chance.wish().0
     }
 
@@ -129,13 +129,13 @@ impl Intention {
         let command = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
         let mut setup = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
         let body = setup.receive_handshake(MAX_OPENING, Instant::now() + JOINING);
-        let body = body.map_err(|error| JoinError::Connection(error.to_string()))?;
+        let body = body.map_err(|error| UpgradeError::Connection(error.to_string()))?;
         let worker = match Answer::decode(&mut Decoder::new(&body)) {
             Ok(Answer::Verbs(worker)) => worker,
-            Ok(Answer::Refused { text }) => return Err(JoinError::Refused(text).into()),
+            Ok(Answer::Refused { text }) => return Err(UpgradeError::Refused(text).into()),
             _ => return Err(LinkTrouble::Senseless),
         };
-        let (link, receiver) = Link::new(self.chance.join(setup, worker)?.parts(&command)?)?;
+        let (link, receiver) = Link::new(self.chance.upgrade(setup, worker)?.parts(&command)?)?;
         let ping_pong = Arc::new(PingPong::default());
         link.start(Arc::<PingPong>::clone(&ping_pong));
         Ok(Initiator { link, receiver, ping_pong, transfers: 0, capacity: self.capacity })
@@ -247,7 +247,7 @@ impl Initiator {
     /// # Safety
     /// It must stay mapped as long as this lives.
     pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), LinkTrouble> {
-        // SAFETY: as this function demands; nothing of it is lent.
+        // SAFETY: as this function demands; nothing of it is exposed.
         Ok(unsafe { self.link.register(start, length) }?)
     }
 
@@ -278,7 +278,7 @@ impl Source {
     /// Begins a transfer of it, which is under way until the result is dropped.
     fn send(self, link: &Link, number: u64) -> Result<Sending, LinkError> {
         // SAFETY: nobody writes to what is sent as long as the link is measured, and it outlives the link.
-        unsafe { link.begin_transfer(number, self.start, self.length, Carriage::default()) }
+        unsafe { link.begin_transfer(number, self.start, self.length, TransferOptions::default()) }
     }
 }
 

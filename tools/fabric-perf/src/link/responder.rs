@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
 use causeway_link::{Lease, Link, LinkError, LinkEvents, Receiver, Sending};
-use causeway_transport_verbs::join::offer_with;
+use causeway_transport_verbs::upgrade::offer_with;
 use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
@@ -21,14 +21,14 @@ pub fn respond(
     listener: &TcpListener,
     setting: Setting,
     device: Option<&str>,
-    by_manager: bool,
+    by_rdma_cm: bool,
 ) -> Result<Link, LinkTrouble> {
     let accept = || accept_by(listener, Instant::now() + JOINING);
     let (command, setup) = (Connection::new(accept()?, None), Connection::new(accept()?, None));
     let hello = VerbsHello {
         session: SessionId([0; 16]),
         token: LaneToken([0; 32]),
-        by_manager,
+        by_rdma_cm,
         queue_pairs: setting.queue_pairs,
         depth: setting.capacity,
     };

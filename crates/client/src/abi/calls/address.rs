@@ -1,6 +1,6 @@
 //! Addresses, and memory that the program maps at them itself.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, list};
 use crate::log::{refuse_probe, refuse_use};
 use crate::model::device;

@@ -1,6 +1,6 @@
 //! Arrays and mipmapped arrays.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
 use crate::model::{array, context, handles};

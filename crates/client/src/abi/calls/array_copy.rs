@@ -1,19 +1,20 @@
 //! Copies of rows between arrays, device memory and host memory.
 
-use super::Outcome;
-use super::copy::{host, later, linear, now, on_device};
+use super::copy::linear::{host, linear, on_device};
+use super::copy::when::{later, now};
+use crate::abi::outcome::Outcome;
 use crate::model::array;
-use crate::model::region::Place;
+use crate::model::region::Endpoint;
 use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUarray, CUdeviceptr, CUresult, CUstream};
 use causeway_api::types::DevicePlace;
 use core::ffi::c_void;
 
 /// A part of an array's first row.
-fn in_row(row: CUarray, offset: usize) -> impl FnOnce(usize) -> Result<Place, CUresult> {
+fn in_row(row: CUarray, offset: usize) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
     move |bytes| {
         let part = array::given(row)?.part([offset, 0, 0], [bytes, 1, 1])?;
-        Ok(Place::Device(DevicePlace::Array(part)))
+        Ok(Endpoint::Device(DevicePlace::Array(part)))
     }
 }
 

@@ -1,8 +1,9 @@
 //! Batches of copies. They go into the stream one after the other, which is one of the orders that CUDA
 //! allows.
 
-use super::Outcome;
-use super::copy::{When, anywhere, linear, run};
+use super::copy::linear::{anywhere, linear};
+use super::copy::when::{When, run};
+use crate::abi::outcome::Outcome;
 use crate::arguments::{list, offer};
 use crate::model::array;
 use crate::submit::copy::{Mode, Side};

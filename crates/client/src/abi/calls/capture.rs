@@ -1,7 +1,7 @@
 //! Stream capture.
 
-use super::Outcome;
-use super::graph::edges;
+use super::graph::structure::edges;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, offer};
 use crate::model::context;
 use crate::model::graph;

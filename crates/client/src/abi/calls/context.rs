@@ -1,6 +1,6 @@
 //! Contexts; the current one of a thread lives here and costs no round trip.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, offer};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;

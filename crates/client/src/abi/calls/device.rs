@@ -1,6 +1,6 @@
 //! Devices, answered from the snapshot that the server sent when the session was opened.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, list, offer, store};
 use crate::model::address;
 use crate::model::device::{self, device};

@@ -1,6 +1,6 @@
 //! Events.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::context;
 use crate::model::handles::RawHandle as _;

@@ -1,6 +1,6 @@
 //! Functions and launches.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::Address;
 use crate::arguments::{give, offer};
 use crate::model::handles::RawHandle as _;
@@ -187,5 +187,5 @@ pub unsafe fn cuLaunchHostFunc(
 ) -> Outcome {
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let stream = context::stream(streams::given(hStream, default_stream)?)?;
-    task::post(&stream, Task::Function { function, data: Address(userData), after: stream.ahead() })
+    task::post(&stream, Task::Function { function, data: Address(userData), after: stream.pending_writes() })
 }

@@ -3,12 +3,12 @@
 //! What a resource is, only the server's driver knows: the program's structure holds the public numbers, and
 //! in its private part the number under which the server keeps the resource.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, list, offer};
 use crate::model::context::{self, ContextState};
 use crate::model::device::{device, on_server, without_context};
+use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::model::handles::{self, Registry};
 use crate::submit::context::lifetime;
 use crate::submit::send;
 use crate::submit::streams;
@@ -30,15 +30,17 @@ struct Green {
     context: Arc<ContextState>,
 }
 
-static GREEN: Registry<GreenContext, Green> = Registry::new();
+impl handles::Object for Green {
+    type Kind = GreenContext;
+}
 
 fn given(raw: CUgreenCtx) -> Result<Arc<Green>, CUresult> {
-    GREEN.get(Handle::from_raw(raw))
+    handles::kept::<Green>(Handle::from_raw(raw))
 }
 
 /// The green context that a context belongs to, if it does.
 pub fn of_context(context: Handle<Context>) -> Option<CUgreenCtx> {
-    let found = GREEN.select(|green| green.context.handle == context);
+    let found = handles::select::<Green>(|green| green.context.handle == context);
     found.first().map(|(handle, _)| handle.as_raw())
 }
 
@@ -165,13 +167,14 @@ pub unsafe fn cuGreenCtxCreate(
         return Err(error);
     }
     let context = lifetime::adopt(context, dev);
-    GREEN.insert(green, Arc::new(Green { handle: green, context }));
+    handles::keep(green, Arc::new(Green { handle: green, context }));
     // SAFETY: not null, so there is room for the result.
     unsafe { give(phCtx, green.as_raw()) }
 }
 
 pub unsafe fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> Outcome {
-    let green = GREEN.remove(Handle::from_raw(hCtx)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let green =
+        handles::forget::<Green>(Handle::from_raw(hCtx)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(green.handle);
     let request = calls::green_context_destroy { green: green.handle, context: green.context.handle };
     let destroyed =

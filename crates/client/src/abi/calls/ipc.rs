@@ -1,6 +1,6 @@
 //! Memory and events that processes of the same server share (`cuIpc*`).
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::Origin;

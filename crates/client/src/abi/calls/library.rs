@@ -1,8 +1,8 @@
 //! Libraries and kernels.
 
-use super::Outcome;
 use super::execution;
 use super::module::{give_handles, read_file};
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, list, offer, text};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
@@ -10,7 +10,7 @@ use crate::model::{context, device, handles};
 use crate::remote::image;
 use crate::submit::jit::Jit;
 use crate::submit::module;
-use crate::submit::module::{Keeper, Owner};
+use crate::submit::module::{ImageLifetime, Owner};
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::Library;
@@ -36,8 +36,8 @@ pub unsafe fn cuLibraryLoadData(
     // SAFETY: the lists have as many entries as is said; an image; room for the result.
     unsafe {
         let jit = Jit::read(numJitOptions, jitOptions, jitOptionsValues)?;
-        let keeper = keeper(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
-        let loaded = module::load_library(&image::at(code)?, keeper, &jit.options);
+        let lifetime = lifetime(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
+        let loaded = module::load_library(&image::at(code)?, lifetime, &jit.options);
         jit.answer();
         give(library, loaded?.as_raw())
     }
@@ -47,15 +47,15 @@ pub unsafe fn cuLibraryLoadData(
 ///
 /// # Safety
 /// `values` is null or has as many entries as there are options.
-unsafe fn keeper(options: &[CUlibraryOption], values: *mut *mut c_void) -> Result<Keeper, CUresult> {
-    let mut keeper = Keeper::Nobody;
+unsafe fn lifetime(options: &[CUlibraryOption], values: *mut *mut c_void) -> Result<ImageLifetime, CUresult> {
+    let mut lifetime = ImageLifetime::Call;
     for (index, option) in options.iter().enumerate() {
         match *option {
             CUlibraryOption::CU_LIBRARY_BINARY_IS_PRESERVED => {
                 // cuBLASLt names the option without giving values, which the driver takes for a no.
                 // SAFETY: within the list.
                 if !values.is_null() && !unsafe { values.add(index).read() }.is_null() {
-                    keeper = Keeper::Program;
+                    lifetime = ImageLifetime::UntilUnload;
                 }
             }
             CUlibraryOption::CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE => {
@@ -64,7 +64,7 @@ unsafe fn keeper(options: &[CUlibraryOption], values: *mut *mut c_void) -> Resul
             _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
         }
     }
-    Ok(keeper)
+    Ok(lifetime)
 }
 
 pub unsafe fn cuLibraryLoadFromFile(
@@ -85,9 +85,9 @@ pub unsafe fn cuLibraryLoadFromFile(
     unsafe {
         let file = read_file(text(fileName)?)?;
         let jit = Jit::read(numJitOptions, jitOptions, jitOptionsValues)?;
-        keeper(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
+        lifetime(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
         let image = image::at(file.as_ptr().cast())?;
-        let loaded = module::load_library(&image, Keeper::Nobody, &jit.options);
+        let loaded = module::load_library(&image, ImageLifetime::Call, &jit.options);
         jit.answer();
         give(library, loaded?.as_raw())
     }

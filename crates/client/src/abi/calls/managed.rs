@@ -1,11 +1,11 @@
 //! Managed memory: allocation, prefetching, advice, and the streams that it is attached to.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, list};
 use crate::model::advice::{self, Advice, HOST, Location, NOWHERE};
 use crate::model::context;
 use crate::model::{device, memory};
-use crate::remote::visible;
+use crate::remote::mirrored;
 use crate::submit::capture;
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
@@ -115,7 +115,7 @@ fn prefetch(range: Range<u64>, to: Location, stream: CUstream, ds: DefaultStream
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if to != HOST {
-        visible::send(stream.context.server())?;
+        mirrored::send(stream.context.server())?;
     }
     advice::change(range, |said| said.last_prefetch = to);
     Ok(())

@@ -1,13 +1,13 @@
 //! Device memory, pinned host memory, and devices by PCI address.
 
-use super::Outcome;
 use super::device::give_text;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, offer, text};
 use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::memory;
 use crate::model::{context, device, graph, host_memory};
-use crate::remote::visible;
+use crate::remote::mirrored;
 use crate::submit::pool::ranges;
 use crate::submit::send;
 use crate::submit::{allocation, capture, pinned, virtual_memory};
@@ -126,9 +126,9 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
         // a device's memory, too. SAFETY: not null, so there is room for the result.
         return unsafe { give(pdptr, base) };
     }
-    let range = host_memory::find(p as usize).filter(visible::is_open);
+    let range = host_memory::find(p as usize).filter(mirrored::is_open);
     let range = range.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let start = visible::mirror(&range)?;
+    let start = mirrored::mirror(&range)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pdptr, start + (p as usize - range.base) as CUdeviceptr) }
 }

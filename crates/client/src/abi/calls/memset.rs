@@ -1,9 +1,9 @@
 //! Memsets. Those that CUDA calls synchronous are not, of device memory, so they are posted to the default
 //! stream.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::model::{context, memory};
-use crate::remote::{session, visible};
+use crate::remote::{mirrored, session};
 use crate::submit::copy;
 use crate::submit::send;
 use crate::submit::streams;
@@ -22,7 +22,7 @@ macro_rules! memsets {
         ) -> Outcome {
             let hStream = streams::given(core::ptr::null_mut(), default_stream)?;
             check(dstDevice, size_of::<$type>(), N)?;
-            visible::note_address(dstDevice)?;
+            mirrored::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 send::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
             })?;
@@ -42,7 +42,7 @@ macro_rules! memsets {
             if Height > 1 && dstPitch < Width.saturating_mul(size_of::<$type>()) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
-            visible::note_address(dstDevice)?;
+            mirrored::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
                 send::post_in(context, &request)
@@ -58,7 +58,7 @@ macro_rules! memsets {
             default_stream: DefaultStream,
         ) -> Outcome {
             let hStream = streams::given(hStream, default_stream)?;
-            visible::note_address(dstDevice)?;
+            mirrored::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 send::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
             })
@@ -74,7 +74,7 @@ macro_rules! memsets {
             default_stream: DefaultStream,
         ) -> Outcome {
             let hStream = streams::given(hStream, default_stream)?;
-            visible::note_address(dstDevice)?;
+            mirrored::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
                 send::post_in(context, &request)
@@ -95,7 +95,7 @@ fn put(
     match if session::are_several() { elsewhere() } else { None } {
         None => post(current, stream),
         Some(home) => {
-            copy::by_courier(home, &*context::stream(stream)?, |courier| post(home, courier.handle))
+            copy::by_proxy_stream(home, &*context::stream(stream)?, |proxy| post(home, proxy.handle))
         }
     }
 }
@@ -108,7 +108,7 @@ memsets! {
 
 /// Of memory that the program reads with no call in between, a memset is synchronous in truth.
 fn settle(address: CUdeviceptr, stream: Handle<Stream>) -> Outcome {
-    if visible::reaches(address) { context::stream(stream)?.synchronize() } else { Ok(()) }
+    if mirrored::reaches(address) { context::stream(stream)?.synchronize() } else { Ok(()) }
 }
 
 /// Refuses elements that do not lie at a multiple of their size, and known memory that is too small.

@@ -61,8 +61,3 @@ pub use startup::*;
 pub use stream::*;
 pub use texture::*;
 pub use unified::*;
-
-use causeway_api::sys::CUresult;
-
-/// The outcome of an entry point.
-type Outcome = Result<(), CUresult>;

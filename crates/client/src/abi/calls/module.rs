@@ -1,6 +1,6 @@
 //! Modules.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, list, offer, text};
 use crate::log::info;
 use crate::model::handles::RawHandle as _;

@@ -1,6 +1,6 @@
 //! The block size with the best occupancy, found by asking for the occupancy of each.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::locks::{Mutex, rank};
 use crate::model::context;
@@ -20,12 +20,18 @@ use std::sync::LazyLock;
 /// the two attributes of the function that a program can change.
 type Question = (Handle<Context>, Handle<Function>, i32, usize, u32, [Option<i32>; 2]);
 
-/// Answers so far: the search below asks the same questions for every size of a problem.
-static ANSWERS: LazyLock<Mutex<rank::OccupancyAnswers, HashMap<Question, i32>>> =
-    LazyLock::new(Mutex::default);
+/// Answers so far. The search below asks the same questions for every size of a problem, and libraries ask for the
+/// same few launches again and again.
+struct Answers {
+    blocks: LazyLock<Mutex<rank::OccupancyAnswers, HashMap<Question, i32>>>,
+    clusters: LazyLock<Mutex<rank::OccupancyAnswers, HashMap<ClusterQuestion, i32>>>,
+}
+
+static ANSWERS: Answers =
+    Answers { blocks: LazyLock::new(Mutex::default), clusters: LazyLock::new(Mutex::default) };
 
 fn blocks(question: Question) -> Result<i32, CUresult> {
-    let known = ANSWERS.lock().get(&question).copied();
+    let known = ANSWERS.blocks.lock().get(&question).copied();
     if let Some(blocks) = known {
         return Ok(blocks);
     }
@@ -37,7 +43,7 @@ fn blocks(question: Question) -> Result<i32, CUresult> {
         flags,
     };
     let blocks = send::call(&request)?;
-    ANSWERS.lock().insert(question, blocks);
+    ANSWERS.blocks.lock().insert(question, blocks);
     Ok(blocks)
 }
 
@@ -50,20 +56,17 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
     func: CUfunction,
     config: *const CUlaunchConfig,
 ) -> Outcome {
-    // Libraries ask for the same few launches again and again.
-    static ANSWERS: LazyLock<Mutex<rank::OccupancyAnswers, HashMap<ClusterQuestion, i32>>> =
-        LazyLock::new(Mutex::default);
     // SAFETY: a configuration, or null; its list has `numAttrs` entries.
     let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
     let (function, state) = module::given_function(func)?;
     let question = (context::current()?, function, shape, attributes, changeable(&state));
-    let known = ANSWERS.lock().get(&question).copied();
+    let known = ANSWERS.clusters.lock().get(&question).copied();
     let clusters = match known {
         Some(clusters) => clusters,
         None => {
             let attributes = question.3.clone();
             let clusters = send::call(&calls::occupancy_clusters { function, shape, attributes })?;
-            ANSWERS.lock().insert(question, clusters);
+            ANSWERS.clusters.lock().insert(question, clusters);
             clusters
         }
     };

@@ -1,6 +1,6 @@
 //! What devices may do with each other's memory.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::context;
 use crate::model::device::device;

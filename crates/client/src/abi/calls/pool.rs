@@ -1,6 +1,6 @@
 //! Stream-ordered allocation.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, list};
 use crate::log::{refuse_probe, refuse_use};
 use crate::model::address::window;
@@ -11,6 +11,7 @@ use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
 use crate::model::{context, device, graph};
 use crate::submit::graph::memory::Servers;
+use crate::submit::pool::defaults;
 use crate::submit::pool::places::{self, Place};
 use crate::submit::pool::ranges::Ranges;
 use crate::submit::pool::{self, PoolState};
@@ -25,7 +26,7 @@ use causeway_api::sys::{
     CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
     CUmemPoolPtrExportData, CUmemoryPool, CUresult, CUstream,
 };
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{c_int, c_void};
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Arc;
 
@@ -41,17 +42,17 @@ fn given(pool: CUmemoryPool) -> Result<Arc<PoolState>, CUresult> {
 
 pub unsafe fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(pool_out, pool::default_of(dev)?.handle.as_raw()) }
+    unsafe { give(pool_out, defaults::default_of_device(dev)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuDeviceGetMemPool(out: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(out, pool::current_of(dev)?.handle.as_raw()) }
+    unsafe { give(out, defaults::current_of_device(dev)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> Outcome {
     device::device(dev)?;
-    pool::set_current(dev, &given(pool)?)
+    defaults::set_current_of_device(dev, &given(pool)?)
 }
 
 /// The place that a location and a kind of memory mean.
@@ -70,7 +71,7 @@ pub unsafe fn cuMemGetDefaultMemPool(
     kind: CUmemAllocationType,
 ) -> Outcome {
     // SAFETY: a location, or null; room for the result, or null.
-    unsafe { give(pool_out, places::default_of(place_of(location, kind)?)?.handle.as_raw()) }
+    unsafe { give(pool_out, defaults::default_of(place_of(location, kind)?)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemGetMemPool(
@@ -79,7 +80,7 @@ pub unsafe fn cuMemGetMemPool(
     kind: CUmemAllocationType,
 ) -> Outcome {
     // SAFETY: a location, or null; room for the result, or null.
-    unsafe { give(out, places::current_of(place_of(location, kind)?)?.handle.as_raw()) }
+    unsafe { give(out, defaults::current_of(place_of(location, kind)?)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemSetMemPool(
@@ -88,7 +89,7 @@ pub unsafe fn cuMemSetMemPool(
     pool: CUmemoryPool,
 ) -> Outcome {
     // SAFETY: a location, or null.
-    places::set_current(unsafe { place_of(location, kind) }?, &given(pool)?)
+    defaults::set_current(unsafe { place_of(location, kind) }?, &given(pool)?)
 }
 
 pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> Outcome {
@@ -348,7 +349,7 @@ unsafe fn allocate(
     }
     let address = match pool {
         Some(pool) => pool::allocate(pool, size, &stream)?,
-        None => pool::allocate(&*pool::current_of(device)?, size, &stream)?,
+        None => pool::allocate(&*defaults::current_of_device(device)?, size, &stream)?,
     };
     // SAFETY: not null, so there is room for the result.
     unsafe { give(out, address) }
@@ -413,7 +414,7 @@ pub unsafe fn cuMemPoolExportPointer(
     if pool::of_piece(&piece).is_none_or(|pool| pool.handle_types != DESCRIPTOR.0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let reserved = ipc::export(ptr, Origin::Pool)?.map(c_char::cast_unsigned);
+    let reserved = exchange::bytes(ipc::export(ptr, Origin::Pool)?);
     // SAFETY: room for the result, or null.
     unsafe { give(shareData_out, CUmemPoolPtrExportData { reserved }) }
 }
@@ -428,7 +429,7 @@ pub unsafe fn cuMemPoolImportPointer(
     if ptr_out.is_null() || !given(pool)?.is_imported {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let address = ipc::open(&data.reserved.map(u8::cast_signed), Origin::PoolImport)?;
+    let address = ipc::open(&exchange::chars(data.reserved), Origin::PoolImport)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(ptr_out, address) }
 }

@@ -1,7 +1,7 @@
 //! Launches as they were before CUDA 4: block shape, shared memory and parameters are set one by one and
 //! belong to the function.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::locks::{Mutex, rank};
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module;

@@ -1,6 +1,6 @@
 //! Version, initialisation, error texts, entry points.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::abi::stubs::ENTRY_POINTS;
 use crate::arguments::{give, offer, text};
 use crate::nvidia;

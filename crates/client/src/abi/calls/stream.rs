@@ -1,6 +1,6 @@
 //! Streams.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::Address;
 use crate::arguments::{give, list, offer};
 use crate::log::refuse_use;
@@ -8,7 +8,7 @@ use crate::model::context;
 use crate::model::handles;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;
-use crate::remote::visible;
+use crate::remote::mirrored;
 use crate::submit::callbacks::Task;
 use crate::submit::send;
 use crate::submit::streams;
@@ -103,7 +103,7 @@ pub unsafe fn cuStreamAddCallback(
 ) -> Outcome {
     let function = callback.filter(|_| flags == 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let stream = given(hStream, ds)?;
-    let after = stream.ahead();
+    let after = stream.pending_writes();
     let task = Task::Callback { function, stream: Address(hStream.cast()), data: Address(userData), after };
     task::post(&stream, task)
 }
@@ -124,7 +124,7 @@ pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outco
 
 /// A stream would not see what the program writes there while it waits.
 fn refuse_host_memory(address: CUdeviceptr) -> Outcome {
-    if visible::reaches(address) || crate::model::host_window::contains(address as usize) {
+    if mirrored::reaches(address) || crate::model::host_window::contains(address as usize) {
         return Err(refuse_use!("a stream that waits for a value in host memory"));
     }
     Ok(())
@@ -282,7 +282,7 @@ pub unsafe fn cuStreamGetCtx_v2(
     ds: DefaultStream,
 ) -> Outcome {
     let stream = named(hStream, ds)?;
-    let green = super::of_context(stream.context);
+    let green = super::green_context::of_context(stream.context);
     // A green context lies in the primary context of its device.
     let context = match green {
         Some(_) => context::primary(context::state(stream.context)?.device)?.handle,

@@ -3,10 +3,10 @@
 //! An object is the server's own number, since programs hand it to kernels; each context counts for itself.
 //! What it was made from is kept here, so that asking costs nothing and gives the program's own handles.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::handles::RawHandle as _;
-use crate::model::texture::{BOUND, Bound, SURFACES, Surface, TEXTURES, Texture};
+use crate::model::texture::{Bound, Surface, TEXTURES, Texture};
 use crate::model::{array, context, handles};
 use crate::submit::send;
 use causeway_api::calls;
@@ -81,7 +81,7 @@ pub unsafe fn cuTexObjectCreate(
     let context = context::current()?;
     let object = send::call(&request)?;
     let texture = Texture { source: *description, sampling: *sampling, view: view.copied() };
-    TEXTURES.lock().insert((context, object), texture);
+    TEXTURES.objects.lock().insert((context, object), texture);
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pTexObject, object) }
 }
@@ -89,14 +89,14 @@ pub unsafe fn cuTexObjectCreate(
 /// As NVIDIA's driver, it has nothing against a number that names no texture of the context, or none any
 /// more.
 pub unsafe fn cuTexObjectDestroy(texObject: CUtexObject) -> Outcome {
-    match TEXTURES.lock().remove(&(context::current()?, texObject)) {
+    match TEXTURES.objects.lock().remove(&(context::current()?, texObject)) {
         Some(_) => send::post(&calls::texture_destroy { object: texObject }),
         None => Ok(()),
     }
 }
 
 fn texture(object: CUtexObject) -> Result<Texture, CUresult> {
-    TEXTURES.lock().get(&(context::current()?, object)).copied().ok_or(INVALID)
+    TEXTURES.objects.lock().get(&(context::current()?, object)).copied().ok_or(INVALID)
 }
 
 pub unsafe fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, texObject: CUtexObject) -> Outcome {
@@ -133,21 +133,21 @@ pub unsafe fn cuSurfObjectCreate(
     }
     let context = context::current()?;
     let object = send::call(&calls::surface_create { source })?;
-    SURFACES.lock().insert((context, object), Surface(*description));
+    TEXTURES.surfaces.lock().insert((context, object), Surface(*description));
     // SAFETY: not null, so there is room for the result.
     unsafe { give(pSurfObject, object) }
 }
 
 /// As [`cuTexObjectDestroy`].
 pub unsafe fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> Outcome {
-    match SURFACES.lock().remove(&(context::current()?, surfObject)) {
+    match TEXTURES.surfaces.lock().remove(&(context::current()?, surfObject)) {
         Some(_) => send::post(&calls::surface_destroy { object: surfObject }),
         None => Ok(()),
     }
 }
 
 pub unsafe fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, surfObject: CUsurfObject) -> Outcome {
-    let surface = SURFACES.lock().get(&(context::current()?, surfObject)).copied().ok_or(INVALID)?;
+    let surface = TEXTURES.surfaces.lock().get(&(context::current()?, surfObject)).copied().ok_or(INVALID)?;
     // SAFETY: room for the result, or null.
     unsafe { give(out, surface.0) }
 }
@@ -156,7 +156,7 @@ pub unsafe fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: u32) -
     let reference = handles::given::<TextureReference>(hTexRef)?;
     let array = array::given(hArray)?.handle;
     send::call(&calls::cuTexRefSetArray { hTexRef: reference, hArray: array, Flags })?;
-    BOUND.lock().insert(reference.value(), Bound::Array(array));
+    TEXTURES.bound.lock().insert(reference.value(), Bound::Array(array));
     Ok(())
 }
 
@@ -169,7 +169,7 @@ pub unsafe fn cuTexRefSetMipmappedArray(
     let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
     let request = calls::cuTexRefSetMipmappedArray { hTexRef: reference, hMipmappedArray: mipmapped, Flags };
     send::call(&request)?;
-    BOUND.lock().insert(reference.value(), Bound::Mipmapped(mipmapped));
+    TEXTURES.bound.lock().insert(reference.value(), Bound::Mipmapped(mipmapped));
     Ok(())
 }
 
@@ -180,7 +180,7 @@ pub unsafe fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> Outc
 }
 
 fn bound_array(reference: u64) -> Result<CUarray, CUresult> {
-    match BOUND.lock().get(&reference) {
+    match TEXTURES.bound.lock().get(&reference) {
         Some(Bound::Array(array)) => Ok(array.as_raw()),
         _ => Err(INVALID),
     }
@@ -188,7 +188,7 @@ fn bound_array(reference: u64) -> Result<CUarray, CUresult> {
 
 pub unsafe fn cuTexRefGetMipmappedArray(out: *mut CUmipmappedArray, hTexRef: CUtexref) -> Outcome {
     let reference = handles::given::<TextureReference>(hTexRef)?;
-    let bound = BOUND.lock().get(&reference.value()).copied();
+    let bound = TEXTURES.bound.lock().get(&reference.value()).copied();
     let Some(Bound::Mipmapped(mipmapped)) = bound else { return Err(INVALID) };
     // SAFETY: room for the result, or null.
     unsafe { give(out, mipmapped.as_raw()) }
@@ -196,7 +196,7 @@ pub unsafe fn cuTexRefGetMipmappedArray(out: *mut CUmipmappedArray, hTexRef: CUt
 
 pub unsafe fn cuTexRefDestroy(hTexRef: CUtexref) -> Outcome {
     let reference = handles::retire::<TextureReference>(hTexRef)?;
-    BOUND.lock().remove(&reference.value());
+    TEXTURES.bound.lock().remove(&reference.value());
     send::call(&calls::cuTexRefDestroy { hTexRef: reference })
 }
 
@@ -204,7 +204,7 @@ pub unsafe fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: u32
     let reference = handles::given::<SurfaceReference>(hSurfRef)?;
     let array = array::given(hArray)?.handle;
     send::call(&calls::cuSurfRefSetArray { hSurfRef: reference, hArray: array, Flags })?;
-    BOUND.lock().insert(reference.value(), Bound::Array(array));
+    TEXTURES.bound.lock().insert(reference.value(), Bound::Array(array));
     Ok(())
 }
 

@@ -1,12 +1,12 @@
 //! Attributes of pointers, answered from the tables of device and pinned memory as a driver (580) answers
 //! them.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::list;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::Origin;
 use crate::model::{host_mappings, host_memory, memory};
-use crate::remote::visible;
+use crate::remote::mirrored;
 use crate::submit::{pool, virtual_memory};
 use causeway_api::handle::{Context, Handle, Kind as _, MemoryPool};
 use causeway_api::sys::{
@@ -36,16 +36,16 @@ fn mapping_of_host(address: CUdeviceptr) -> Option<host_mappings::HostMapping> {
 
 /// The address that the program uses for memory of which `address` is this or the device's.
 fn on_host(address: CUdeviceptr) -> usize {
-    visible::host_address(address).unwrap_or(address as usize)
+    mirrored::host_address(address).unwrap_or(address as usize)
 }
 
 /// The address that kernels use for pinned memory; nothing while none can have it.
 fn on_device(address: CUdeviceptr) -> Option<CUdeviceptr> {
     let host = on_host(address);
     // In the window it is known before there is a mirror, which a launch makes.
-    let known = visible::device_address(host)
+    let known = mirrored::device_address(host)
         .or_else(|| crate::model::host_window::contains(host).then_some(host as CUdeviceptr));
-    known.filter(|_| host_memory::find(host).is_none_or(|range| visible::is_open(&range)))
+    known.filter(|_| host_memory::find(host).is_none_or(|range| mirrored::is_open(&range)))
 }
 
 /// `CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE`.

@@ -1,9 +1,9 @@
 //! Memory that the client holds and hands out: blocks that the worker has made, and what of them is free. Who
 //! sends for blocks defines a [`BlockSource`].
 
-pub use super::arena::Stamp;
+pub use super::free_ranges::ReusePoint;
 
-use super::arena::{Arena, UNIT};
+use super::free_ranges::{FreeRanges, UNIT};
 use crate::locks::{Mutex, rank};
 use crate::model::stream::StreamState;
 use causeway_api::handle::{Allocation, Handle};
@@ -52,13 +52,14 @@ pub trait BlockSource: Sync {
 
 #[derive(Default)]
 struct State {
-    arena: Arena,
+    ranges: FreeRanges,
     blocks: BTreeMap<u64, Block>,
     /// Other devices that may use the memory, by the server's numbers, and how.
     accessors: Vec<(CUdevice, CUmemAccess_flags)>,
     used: Gauge,
     reserved: Gauge,
-    /// For pairs of streams: the first has been made to wait for what the second held up to a ticket.
+    /// For pairs of streams: the first has been made to wait for what the second held up to a sequence
+    /// number.
     joined: HashMap<(u64, u64), u64>,
 }
 
@@ -79,7 +80,7 @@ static HEAPS: LazyLock<Mutex<rank::Heaps, Vec<Weak<Heap>>>> = LazyLock::new(Mute
 
 /// Bytes of a device that are free here although the server counts them as used.
 pub fn free_bytes(device: CUdevice) -> u64 {
-    of_device(device).iter().map(|heap| heap.state.lock().arena.free_bytes()).sum()
+    of_device(device).iter().map(|heap| heap.state.lock().ranges.free_bytes()).sum()
 }
 
 /// The heaps of a device.
@@ -89,13 +90,13 @@ pub fn of_device(device: CUdevice) -> Vec<Arc<Heap>> {
     heaps.iter().filter_map(Weak::upgrade).filter(|heap| heap.device == device).collect()
 }
 
-fn is_past(stamp: &Stamp) -> bool {
-    stamp.stream.has_done(stamp.ticket)
+fn is_past(reuse_point: &ReusePoint) -> bool {
+    reuse_point.stream.has_done(reuse_point.sequence)
 }
 
-/// The stamp of what is freed in a stream now.
-pub fn stamp(stream: &Arc<StreamState>) -> Stamp {
-    Stamp { stream: Arc::clone(stream), ticket: stream.newest() }
+/// The reuse point of what is freed in a stream now.
+pub fn reuse_point(stream: &Arc<StreamState>) -> ReusePoint {
+    ReusePoint { stream: Arc::clone(stream), sequence: stream.newest() }
 }
 
 impl Heap {
@@ -121,46 +122,48 @@ impl Heap {
     pub fn take(&self, size: u64, stream: Option<&StreamState>) -> Option<u64> {
         let size = size.checked_next_multiple_of(UNIT)?;
         let mut state = self.state.lock();
-        let State { arena, joined, .. } = &mut *state;
-        let usable = |stamp: &Stamp| {
-            is_past(stamp)
+        let State { ranges, joined, .. } = &mut *state;
+        let usable = |reuse_point: &ReusePoint| {
+            is_past(reuse_point)
                 || stream.is_some_and(|stream| {
-                    let freed_in = stamp.stream.id;
+                    let freed_in = reuse_point.stream.id;
                     stream.id == freed_in
-                        || joined.get(&(stream.id, freed_in)).is_some_and(|ticket| stamp.ticket <= *ticket)
+                        || joined
+                            .get(&(stream.id, freed_in))
+                            .is_some_and(|sequence| reuse_point.sequence <= *sequence)
                 })
         };
-        let base = arena.take(size, usable, is_past)?;
+        let base = ranges.take(size, usable, is_past)?;
         let used = state.used.current + size;
         state.used.set(used);
         Some(base)
     }
 
-    /// Whether it has so much free memory that it had better be used than more asked for.
+    /// Whether the heap has so much free memory that it had better be used than more asked for.
     pub fn is_full_of_free(&self) -> bool {
-        self.state.lock().arena.free_bytes() >= MOST_KEPT
+        self.state.lock().ranges.free_bytes() >= MOST_KEPT
     }
 
     /// What has to be waited for before free memory of this size can be used.
-    pub fn blocking_stamp(&self, size: u64) -> Option<Stamp> {
-        self.state.lock().arena.blocking_stamp(size.next_multiple_of(UNIT))
+    pub fn blocking_reuse_point(&self, size: u64) -> Option<ReusePoint> {
+        self.state.lock().ranges.blocking_reuse_point(size.next_multiple_of(UNIT))
     }
 
-    /// Notes that one stream has been made to wait for what another one held up to a ticket.
-    pub fn join(&self, waiting: u64, other: u64, ticket: u64) {
-        self.state.lock().joined.insert((waiting, other), ticket);
+    /// Notes that one stream has been made to wait for what another one held up to a sequence number.
+    pub fn join(&self, waiting: u64, other: u64, sequence: u64) {
+        self.state.lock().joined.insert((waiting, other), sequence);
     }
 
     /// Takes memory back that [`Self::allocate`] gave: for everybody, or for a stream until its work is done.
-    pub fn free(&self, base: u64, size: u64, since: Option<Stamp>) {
+    pub fn free(&self, base: u64, size: u64, since: Option<ReusePoint>) {
         let size = size.next_multiple_of(UNIT);
         let released = {
             let mut state = self.state.lock();
-            state.arena.give(base, size, since);
+            state.ranges.give(base, size, since);
             let used = state.used.current.saturating_sub(size);
             state.used.set(used);
             let keep = self.keep.load(Ordering::Relaxed);
-            if state.arena.free_bytes() > keep { state.take_blocks(keep) } else { Vec::new() }
+            if state.ranges.free_bytes() > keep { state.take_blocks(keep) } else { Vec::new() }
         };
         self.source.give_back(self.device, released);
     }
@@ -176,7 +179,7 @@ impl Heap {
     pub fn release_all(&self) {
         let released = {
             let mut state = self.state.lock();
-            state.arena.take_all();
+            state.ranges.take_all();
             state.used.set(0);
             state.reserved.set(0);
             core::mem::take(&mut state.blocks)
@@ -229,15 +232,15 @@ impl Heap {
 
     /// The streams that free memory waits for.
     pub fn streams(&self) -> Vec<Arc<StreamState>> {
-        self.state.lock().arena.streams()
+        self.state.lock().ranges.streams()
     }
 
     /// Takes in a block that the server has made at `base`.
     pub fn add_block(&self, base: u64, block: Block) {
         let mut state = self.state.lock();
-        state.arena.add_block(base, block.size);
+        state.ranges.add_block(base, block.size);
         state.blocks.insert(base, block);
-        let held = state.arena.held_bytes();
+        let held = state.ranges.held_bytes();
         state.reserved.set(held);
     }
 
@@ -258,8 +261,8 @@ impl Heap {
 impl State {
     /// Takes out blocks that are free, until no more than `keep` free bytes are left.
     fn take_blocks(&mut self, keep: u64) -> Vec<(u64, Block)> {
-        let taken = self.arena.take_blocks(keep, is_past);
-        let held = self.arena.held_bytes();
+        let taken = self.ranges.take_blocks(keep, is_past);
+        let held = self.ranges.held_bytes();
         self.reserved.set(held);
         taken.into_iter().filter_map(|(base, _)| Some((base, self.blocks.remove(&base)?))).collect()
     }

@@ -1,6 +1,6 @@
 //! What writes to a range of the program's memory before a stream's end?
 
-use super::ahead::Ahead;
+use super::pending_writes::PendingWrites;
 use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Carrier, Expected, Transfer};
 use core::ops::Range;
@@ -22,7 +22,7 @@ impl Before {
 
     /// The same, where there is something that writes to `range`.
     fn among(stream: &StreamState, range: &Range<usize>) -> Self {
-        let Ahead { mut transfers, hazard } = stream.ahead();
+        let PendingWrites { mut transfers, hazard } = stream.pending_writes();
         transfers.retain(|transfer| transfer.overlaps(range));
         Self { transfers, is_behind_hazard: hazard }
     }

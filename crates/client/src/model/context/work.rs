@@ -12,7 +12,7 @@ impl ContextState {
     /// Whether nothing has been put into it since all of its work was last known to be done.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        let newest = handles::ticket(self.handle);
+        let newest = handles::sequence(self.handle);
         self.watermark.done() >= newest || self.is_done_by_streams(newest)
     }
 
@@ -29,7 +29,8 @@ impl ContextState {
         is_done
     }
 
-    /// A stream that the legacy default stream does not wait for is destroyed; `newest` is its newest ticket.
+    /// A stream that the legacy default stream does not wait for is destroyed; `newest` is its newest
+    /// sequence number.
     pub fn leave_behind(&self, newest: u64) {
         self.left_behind.fetch_max(newest, Ordering::AcqRel);
     }
@@ -37,33 +38,33 @@ impl ContextState {
     /// Whether nothing is under way in it, as far as is known, but copies that were
     /// [published](Self::publish).
     pub fn has_only_published(&self) -> bool {
-        self.has_published(handles::ticket(self.handle)) || self.is_idle()
+        self.has_published(handles::sequence(self.handle)) || self.is_idle()
     }
 
-    /// Everything up to `ticket` is done or belongs to synchronous copies that the server puts all later work
-    /// behind.
-    pub fn publish(&self, ticket: u64) {
-        self.published.fetch_max(ticket, Ordering::AcqRel);
+    /// Everything up to `sequence` is done or belongs to synchronous copies that the server puts all later
+    /// work behind.
+    pub fn publish(&self, sequence: u64) {
+        self.published.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// Whether everything up to `ticket` is done or belongs to such copies: to the program it is done, so
+    /// Whether everything up to `sequence` is done or belongs to such copies: to the program it is done, so
     /// that whoever asks waits for it.
-    pub fn has_published(&self, ticket: u64) -> bool {
-        self.published.load(Ordering::Acquire) >= ticket
+    pub fn has_published(&self, sequence: u64) -> bool {
+        self.published.load(Ordering::Acquire) >= sequence
     }
 }
 
 impl StreamState {
-    /// Whether everything up to a ticket is known to be done.
-    pub fn has_done(&self, ticket: u64) -> bool {
-        self.watermark.done() >= ticket
-            || state(self.context).is_ok_and(|context| context.watermark.done() >= ticket)
+    /// Whether everything up to a sequence number is known to be done.
+    pub fn has_done(&self, sequence: u64) -> bool {
+        self.watermark.done() >= sequence
+            || state(self.context).is_ok_and(|context| context.watermark.done() >= sequence)
     }
 
-    /// Whether everything up to a ticket is done or belongs to published copies, and some of it is not known
-    /// to be done.
-    pub fn has_published(&self, ticket: u64) -> bool {
-        !self.has_done(ticket) && state(self.context).is_ok_and(|context| context.has_published(ticket))
+    /// Whether everything up to a sequence number is done or belongs to published copies, and some of it is
+    /// not known to be done.
+    pub fn has_published(&self, sequence: u64) -> bool {
+        !self.has_done(sequence) && state(self.context).is_ok_and(|context| context.has_published(sequence))
     }
 
     /// How many commands may be before the stream's end and not be known to be done, those of other streams

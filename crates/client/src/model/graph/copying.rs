@@ -1,7 +1,7 @@
 //! Copies of nodes: as `cuda.h` describes them, from places that the session knows.
 
 use crate::model::handles::RawHandle as _;
-use crate::model::region::Place;
+use crate::model::region::Endpoint;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype};
 use causeway_api::types::DevicePlace;
@@ -39,7 +39,7 @@ struct Side {
 
 impl Side {
     /// A place; nothing when its slices do not begin with a row.
-    fn of(place: &Place) -> Option<Self> {
+    fn of(place: &Endpoint) -> Option<Self> {
         let nowhere = Self {
             kind: CUmemorytype::CU_MEMORYTYPE_DEVICE,
             host: core::ptr::null_mut(),
@@ -56,19 +56,19 @@ impl Side {
             _ => slice_pitch.is_multiple_of(pitch).then(|| slice_pitch / pitch),
         };
         match place {
-            Place::Device(DevicePlace::Memory(region)) => {
+            Endpoint::Device(DevicePlace::Memory(region)) => {
                 let size = [region.width as usize, region.height as usize, region.depth as usize];
                 let pitch = region.row_pitch as usize;
                 let rows = rows(pitch, region.slice_pitch as usize, size[2])?;
                 Some(Self { device: region.address, pitch, rows, size, ..nowhere })
             }
-            Place::Device(DevicePlace::Array(part)) => {
+            Endpoint::Device(DevicePlace::Array(part)) => {
                 let kind = CUmemorytype::CU_MEMORYTYPE_ARRAY;
                 let offset = [part.x as usize, part.y as usize, part.z as usize];
                 let size = [part.width as usize, part.height as usize, part.depth as usize];
                 Some(Self { kind, array: part.array.as_raw(), offset, size, ..nowhere })
             }
-            Place::Host(region) => {
+            Endpoint::Host(region) => {
                 let kind = CUmemorytype::CU_MEMORYTYPE_HOST;
                 let rows = rows(region.row_pitch, region.slice_pitch, region.depth)?;
                 let size = [region.width, region.height, region.depth];
@@ -81,7 +81,7 @@ impl Side {
 
 impl Copying {
     /// A copy between places, as `cuda.h` describes it; nothing when it cannot.
-    pub fn between(destination: &Place, source: &Place, context: Handle<Context>) -> Option<Self> {
+    pub fn between(destination: &Endpoint, source: &Endpoint, context: Handle<Context>) -> Option<Self> {
         let (to, from) = (Side::of(destination)?, Side::of(source)?);
         let parameters = CUDA_MEMCPY3D {
             dstXInBytes: to.offset[0],
@@ -110,7 +110,7 @@ impl Copying {
         Some(Self { parameters, context })
     }
 
-    /// Whether it is of one dimension; others cannot be changed in an executable graph.
+    /// Whether the copy is of one dimension; others cannot be changed in an executable graph.
     pub fn is_linear(&self) -> bool {
         self.parameters.Height <= 1 && self.parameters.Depth <= 1
     }
@@ -129,17 +129,20 @@ mod tests {
         let host = HostRegion::linear(0x9000 as *mut u8, 80);
         let context = Handle::NULL;
         let copying =
-            Copying::between(&Place::Device(region.into()), &Place::Device(region.into()), context).unwrap();
+            Copying::between(&Endpoint::Device(region.into()), &Endpoint::Device(region.into()), context)
+                .unwrap();
         let described = copying.parameters;
         assert_eq!((described.dstPitch, described.dstHeight, described.Depth), (64, 10, 2));
         assert!(!copying.is_linear());
         let source = Region::linear(0x5000, 80);
-        let copying = Copying::between(&Place::Host(host), &Place::Device(source.into()), context).unwrap();
+        let copying =
+            Copying::between(&Endpoint::Host(host), &Endpoint::Device(source.into()), context).unwrap();
         assert_eq!(copying.parameters.dstMemoryType, CUmemorytype::CU_MEMORYTYPE_HOST);
         assert!(copying.is_linear() && copying.parameters.WidthInBytes == 80);
         let odd = Region { slice_pitch: 641, ..region };
         assert!(
-            Copying::between(&Place::Device(odd.into()), &Place::Device(region.into()), context).is_none()
+            Copying::between(&Endpoint::Device(odd.into()), &Endpoint::Device(region.into()), context)
+                .is_none()
         );
     }
 }

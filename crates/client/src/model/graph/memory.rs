@@ -3,14 +3,12 @@
 //! The address of such memory is known when the node is made and stays what it is for as long as the graph
 //! and its executable graphs live. The memory itself is there while an executable graph needs it, or the
 //! program ([`reservation`](super::reservation)). What is in it between two launches is nobody's business.
-//! Nodes of one graph share memory where one comes after the end of the other ([`sharing`](super::sharing)).
+//! Nodes of one graph share memory where one comes after the end of the other
+//! ([`memory_reuse`](super::memory_reuse)).
 
-use super::reservation::{self, Addresses, Backing, Hold, Reservation, Usage};
-use super::{Edge, world};
+use super::reservation::{self, Hold, Reservation, Usage};
 use crate::locks::{Mutex, rank};
 use crate::model::memory::{self, Origin};
-use crate::model::{context, device};
-use causeway_api::handle::{Graph, Handle};
 use causeway_api::sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdevice, CUdeviceptr, CUgraphMem_attribute, CUmemAllocationType,
     CUmemLocation, CUmemLocationType, CUmemPoolProps, CUresult,
@@ -50,36 +48,25 @@ type ByAddress = HashMap<CUdeviceptr, Vec<Weak<Allocation>>>;
 /// What the program has, by its address.
 type Live = HashMap<CUdeviceptr, (Arc<Allocation>, Hold)>;
 
-static ALLOCATIONS: LazyLock<Mutex<rank::GraphAllocations, ByAddress>> = LazyLock::new(Mutex::default);
-/// What launches have allocated and nothing has freed since, by its address. It outlives its graph.
-static LIVE: LazyLock<Mutex<rank::LiveGraphMemory, Live>> = LazyLock::new(Mutex::default);
+/// The memory of all nodes.
+struct OfNodes {
+    all: LazyLock<Mutex<rank::GraphAllocations, ByAddress>>,
+    /// What launches have allocated and nothing has freed since. It outlives its graph.
+    live: LazyLock<Mutex<rank::LiveGraphMemory, Live>>,
+}
+
+static OF_NODES: OfNodes =
+    OfNodes { all: LazyLock::new(Mutex::default), live: LazyLock::new(Mutex::default) };
 
 impl Block {
-    fn new(
-        graph: Handle<Graph>,
-        device: CUdevice,
+    /// A part of a reservation.
+    pub(super) fn of(
+        reservation: Arc<Reservation>,
+        address: CUdeviceptr,
         size: usize,
-        backing: &'static dyn Backing,
-    ) -> Result<Arc<Self>, CUresult> {
-        let context = context::current_state()?;
-        if context.device != device {
-            return Err(crate::log::refuse_use!("memory of graphs on another device than the current one"));
-        }
-        let room = world().graph_mut(graph)?.blocks.room(device, size);
-        let (reservation, address) = match room {
-            Some(room) => room,
-            None => {
-                // Without the lock, since the server may have to be asked.
-                let reservation = Reservation::new(device, size as u64, backing)?;
-                let address = world().graph_mut(graph)?.blocks.open(&reservation, size);
-                (reservation, address)
-            }
-        };
-        let Addresses { context, is_of_window, .. } = *reservation.addresses();
-        if is_of_window {
-            memory::add(address, size as u64, context, device, Origin::Allocation)?;
-        }
-        Ok(Arc::new(Self { address, size, device, reservation }))
+        device: CUdevice,
+    ) -> Arc<Self> {
+        Arc::new(Self { address, size, device, reservation })
     }
 }
 
@@ -93,55 +80,12 @@ impl Drop for Block {
 }
 
 impl Allocation {
-    /// Memory as a description says, for a node of a graph that comes after others.
-    ///
-    /// # Safety
-    /// The list of access descriptions must be as long as it says.
-    pub unsafe fn new(
-        graph: Handle<Graph>,
-        before: &[Edge],
-        parameters: &CUDA_MEM_ALLOC_NODE_PARAMS,
-        backing: &'static dyn Backing,
-    ) -> Result<Arc<Self>, CUresult> {
-        let properties = &parameters.poolProps;
-        let is_on_device = properties.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        let is_pinned = properties.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-        if !is_on_device || !is_pinned || parameters.bytesize == 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        let device = properties.location.id;
-        // SAFETY: as this function demands.
-        let others = unsafe { crate::arguments::list(parameters.accessDescs, parameters.accessDescCount) }?;
-        if others.iter().any(|access| access.location.id != device) {
-            return Err(crate::log::refuse_use!("memory of graphs that other devices reach"));
-        }
-        Self::on(graph, before, device, parameters.bytesize, backing)
-    }
-
-    /// Memory on a device, for a node of a graph that comes after others: what earlier nodes had, if it
-    /// suffices.
-    pub fn on(
-        graph: Handle<Graph>,
-        before: &[Edge],
-        device: CUdevice,
-        size: usize,
-        backing: &'static dyn Backing,
-    ) -> Result<Arc<Self>, CUresult> {
-        device::on_server(device)?;
-        let shared = world().take_memory(graph, before, device, size)?;
-        // Without the lock, since it may have to be asked for.
-        let (block, address) = match shared {
-            Some(part) => part,
-            None => {
-                let block = Block::new(graph, device, size, backing)?;
-                let address = block.address;
-                (block, address)
-            }
-        };
-        let allocation =
-            Arc::new(Self { block, address, size, device, has_free_node: AtomicBool::new(false) });
-        ALLOCATIONS.lock().entry(address).or_default().push(Arc::downgrade(&allocation));
-        Ok(allocation)
+    /// The memory of a new node, which is this part of a block.
+    pub(super) fn of(block: Arc<Block>, address: CUdeviceptr, size: usize, device: CUdevice) -> Arc<Self> {
+        let has_free_node = AtomicBool::new(false);
+        let allocation = Arc::new(Self { block, address, size, device, has_free_node });
+        OF_NODES.all.lock().entry(address).or_default().push(Arc::downgrade(&allocation));
+        allocation
     }
 
     /// As the program gets it.
@@ -163,7 +107,7 @@ impl Allocation {
 
     /// A launch allocates it. What is not freed since the launch before cannot be allocated again.
     pub fn allocate(self: &Arc<Self>, frees_itself: bool) -> Result<(), CUresult> {
-        let mut live = LIVE.lock();
+        let mut live = OF_NODES.live.lock();
         if live.contains_key(&self.address) {
             return if frees_itself { Ok(()) } else { Err(CUresult::CUDA_ERROR_INVALID_VALUE) };
         }
@@ -181,7 +125,7 @@ impl Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let mut allocations = ALLOCATIONS.lock();
+        let mut allocations = OF_NODES.all.lock();
         if let Some(here) = allocations.get_mut(&self.address) {
             here.retain(|allocation| allocation.strong_count() > 0);
             if here.is_empty() {
@@ -196,11 +140,11 @@ impl Drop for Allocation {
 /// # Errors
 /// `CUDA_ERROR_INVALID_VALUE` when no launch has allocated it, or it has been freed since.
 pub fn free(address: CUdeviceptr) -> Option<Result<(), CUresult>> {
-    let freed = LIVE.lock().remove(&address);
+    let freed = OF_NODES.live.lock().remove(&address);
     match freed {
         // Dropped without the lock, since this may be the end of the memory.
         Some(_freed) => Some(Ok(())),
-        None if ALLOCATIONS.lock().contains_key(&address) => Some(Err(CUresult::CUDA_ERROR_INVALID_VALUE)),
+        None if OF_NODES.all.lock().contains_key(&address) => Some(Err(CUresult::CUDA_ERROR_INVALID_VALUE)),
         None => None,
     }
 }
@@ -221,7 +165,7 @@ pub fn note_free_node(address: CUdeviceptr) {
 
 /// The memory that begins at an address. References are to be dropped without any lock.
 fn select(address: CUdeviceptr) -> Vec<Arc<Allocation>> {
-    let allocations = ALLOCATIONS.lock();
+    let allocations = OF_NODES.all.lock();
     allocations.get(&address).map_or(Vec::new(), |here| here.iter().filter_map(Weak::upgrade).collect())
 }
 

@@ -6,7 +6,7 @@
 //! graphs are one.
 
 use super::work::Work;
-use super::{Edge, World};
+use super::{Edge, GraphStore};
 use causeway_api::handle::{Graph, GraphNode, Handle};
 use causeway_api::sys::{CUgraphEdgeData, CUresult};
 use core::ops::Range;
@@ -45,9 +45,9 @@ pub enum Turn {
 
 impl Order {
     /// Puts the nodes of a graph in order. A circle of edges is an error.
-    pub fn of(world: &World, graph: Handle<Graph>) -> Result<Self, CUresult> {
+    pub fn of(graphs: &GraphStore, graph: Handle<Graph>) -> Result<Self, CUresult> {
         let mut order = Self::default();
-        order.append(world, graph, &[])?;
+        order.append(graphs, graph, &[])?;
         Ok(order)
     }
 
@@ -55,15 +55,15 @@ impl Order {
     /// follows.
     fn append(
         &mut self,
-        world: &World,
+        graphs: &GraphStore,
         graph: Handle<Graph>,
         entry: &[usize],
     ) -> Result<Vec<usize>, CUresult> {
-        let nodes = &world.graph(graph)?.nodes;
+        let nodes = &graphs.graph(graph)?.nodes;
         let numbers: HashMap<_, _> = nodes.iter().enumerate().map(|(number, node)| (*node, number)).collect();
         let mut missing = Vec::with_capacity(nodes.len());
         for node in nodes {
-            missing.push(world.node(*node)?.before.len());
+            missing.push(graphs.node(*node)?.before.len());
         }
         // Of the nodes that can come next, the one that was added first does.
         let mut ready: BTreeSet<_> = (0..nodes.len()).filter(|number| missing[*number] == 0).collect();
@@ -71,7 +71,7 @@ impl Order {
         let mut leaves = Vec::new();
         while let Some(number) = ready.pop_first() {
             let node = nodes[number];
-            let state = world.node(node)?;
+            let state = graphs.node(node)?;
             let end = |edge: &Edge| Some((*places.get(&edge.node)?, edge.data));
             let mut before: Vec<_> = state.before.iter().filter_map(end).collect();
             if before.is_empty() {
@@ -80,7 +80,7 @@ impl Order {
             if let Work::Child(child) = &state.work {
                 let entry: Vec<_> = before.iter().map(|(place, _)| *place).collect();
                 let first = self.nodes.len();
-                let inner = self.append(world, *child, &entry)?;
+                let inner = self.append(graphs, *child, &entry)?;
                 self.children.insert(node, first..self.nodes.len());
                 before = if inner.is_empty() { plain(&entry) } else { plain(&inner) };
             }
@@ -127,29 +127,29 @@ mod tests {
 
     #[test]
     fn nodes_come_after_their_dependencies_and_otherwise_as_they_were_added() {
-        let mut world = World::default();
-        let graph = world.create(None);
-        let a = world.add(graph, &[], Work::Empty).unwrap();
-        let b = world.add(graph, &[], Work::Empty).unwrap();
-        let c = world.add(graph, &[], Work::Empty).unwrap();
-        world.connect(graph, c, a, CUgraphEdgeData::default()).unwrap();
-        let order = Order::of(&world, graph).unwrap();
+        let mut graphs = GraphStore::default();
+        let graph = graphs.create(None);
+        let a = graphs.add(graph, &[], Work::Empty).unwrap();
+        let b = graphs.add(graph, &[], Work::Empty).unwrap();
+        let c = graphs.add(graph, &[], Work::Empty).unwrap();
+        graphs.connect(graph, c, a, CUgraphEdgeData::default()).unwrap();
+        let order = Order::of(&graphs, graph).unwrap();
         assert_eq!(order.nodes.iter().map(|node| node.node).collect::<Vec<_>>(), [b, c, a]);
         assert_eq!(order.nodes[2].before, plain(&[1]));
-        world.connect(graph, a, c, CUgraphEdgeData::default()).unwrap();
-        assert!(Order::of(&world, graph).is_err(), "a circle");
+        graphs.connect(graph, a, c, CUgraphEdgeData::default()).unwrap();
+        assert!(Order::of(&graphs, graph).is_err(), "a circle");
     }
 
     #[test]
     fn a_child_graph_lies_between_its_nodes_dependencies_and_dependents() {
-        let mut world = World::default();
-        let (graph, inner) = (world.create(None), world.create(None));
-        let x = world.add(inner, &[], Work::Empty).unwrap();
-        world.add(inner, &[], Work::Empty).unwrap();
-        let a = world.add(graph, &[], Work::Empty).unwrap();
-        let child = world.add(graph, &[Edge::plain(a)], Work::Child(inner)).unwrap();
-        world.add(graph, &[Edge::plain(child)], Work::Empty).unwrap();
-        let order = Order::of(&world, graph).unwrap();
+        let mut graphs = GraphStore::default();
+        let (graph, inner) = (graphs.create(None), graphs.create(None));
+        let x = graphs.add(inner, &[], Work::Empty).unwrap();
+        graphs.add(inner, &[], Work::Empty).unwrap();
+        let a = graphs.add(graph, &[], Work::Empty).unwrap();
+        let child = graphs.add(graph, &[Edge::plain(a)], Work::Child(inner)).unwrap();
+        graphs.add(graph, &[Edge::plain(child)], Work::Empty).unwrap();
+        let order = Order::of(&graphs, graph).unwrap();
         assert_eq!(order.nodes.len(), 5);
         assert_eq!(order.nodes[1].node, x);
         assert_eq!((&order.nodes[1].before, &order.nodes[2].before), (&plain(&[0]), &plain(&[0])));

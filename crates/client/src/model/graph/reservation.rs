@@ -6,7 +6,7 @@
 //! asks ([`trim`]). Where there is no window memory and addresses come and go together.
 
 use crate::locks::{Mutex, rank};
-use crate::model::address::heap::Stamp;
+use crate::model::address::heap::ReusePoint;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use std::collections::HashMap;
@@ -25,10 +25,15 @@ pub struct Usage {
     pub most_reserved: u64,
 }
 
-static USAGE: LazyLock<Mutex<rank::GraphMemoryUsage, HashMap<CUdevice, Usage>>> =
-    LazyLock::new(Mutex::default);
-/// What nobody needs any more once launches that may be under way are done.
-static RETIRED: Mutex<rank::RetiredGraphMemory, Vec<(Hold, Stamp)>> = Mutex::new(Vec::new());
+/// What all reservations share.
+struct Reservations {
+    usage: LazyLock<Mutex<rank::GraphMemoryUsage, HashMap<CUdevice, Usage>>>,
+    /// What nobody needs any more once launches that may be under way are done.
+    retired: Mutex<rank::RetiredGraphMemory, Vec<(Hold, ReusePoint)>>,
+}
+
+static RESERVATIONS: Reservations =
+    Reservations { usage: LazyLock::new(Mutex::default), retired: Mutex::new(Vec::new()) };
 
 /// Addresses for memory of graphs.
 #[derive(Clone, Copy, Debug)]
@@ -160,7 +165,7 @@ impl Drop for Hold {
 }
 
 /// Nobody needs these any more once the work up to a point of a stream is done.
-pub fn retire(holds: Vec<Hold>, since: Option<&Stamp>) {
+pub fn retire(holds: Vec<Hold>, since: Option<&ReusePoint>) {
     let is_past = since.is_none_or(is_past);
     let retired = holds.into_iter().map(|mut hold| {
         let mut state = hold.reservation.state.lock();
@@ -171,7 +176,9 @@ pub fn retire(holds: Vec<Hold>, since: Option<&Stamp>) {
         hold
     });
     match since {
-        Some(since) if !is_past => RETIRED.lock().extend(retired.map(|hold| (hold, since.clone()))),
+        Some(since) if !is_past => {
+            RESERVATIONS.retired.lock().extend(retired.map(|hold| (hold, since.clone())))
+        }
         // Dropped one by one.
         _ => retired.for_each(drop),
     }
@@ -181,7 +188,7 @@ pub fn retire(holds: Vec<Hold>, since: Option<&Stamp>) {
 pub fn trim() {
     let mut over = Vec::new();
     {
-        let mut retired = RETIRED.lock();
+        let mut retired = RESERVATIONS.retired.lock();
         let mut place = 0;
         while place < retired.len() {
             if is_past(&retired[place].1) {
@@ -195,18 +202,18 @@ pub fn trim() {
     drop(over);
 }
 
-fn is_past(stamp: &Stamp) -> bool {
-    stamp.stream.has_done(stamp.ticket)
+fn is_past(reuse_point: &ReusePoint) -> bool {
+    reuse_point.stream.has_done(reuse_point.sequence)
 }
 
 /// What a device has.
 pub fn usage(device: CUdevice) -> Usage {
-    USAGE.lock().get(&device).copied().unwrap_or_default()
+    RESERVATIONS.usage.lock().get(&device).copied().unwrap_or_default()
 }
 
 /// Changes what is noted of a device.
 pub fn count(device: CUdevice, change: impl FnOnce(&mut Usage)) {
-    let mut usage = USAGE.lock();
+    let mut usage = RESERVATIONS.usage.lock();
     let usage = usage.entry(device).or_default();
     change(usage);
     usage.most_used = usage.most_used.max(usage.used);

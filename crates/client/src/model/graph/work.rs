@@ -170,7 +170,7 @@ impl Work {
         }
     }
 
-    /// Whether it allocates or frees: a graph with such a node cannot be copied, nor lose nodes.
+    /// Whether the node allocates or frees: a graph with such a node cannot be copied, nor lose nodes.
     pub fn binds_memory(&self) -> bool {
         matches!(self, Self::Allocate(_) | Self::Free(_))
     }
@@ -218,7 +218,7 @@ impl Filling {
         }
     }
 
-    /// Whether it is of one dimension; others cannot be changed in an executable graph.
+    /// Whether the fill is of one dimension; others cannot be changed in an executable graph.
     pub fn is_linear(&self) -> bool {
         self.parameters.height <= 1
     }

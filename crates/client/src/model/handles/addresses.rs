@@ -3,7 +3,7 @@
 //! Programs take handles for pointers to objects: PyTorch marks the streams that are not its own in the
 //! lowest bit, others keep numbers beside an address in 64 bits. So a handle is given out as an address of
 //! user space, a multiple of 16 at which nothing of the program's lies. It tells the slot and the low bits of
-//! the slot's epoch; the slot has the rest.
+//! the slot's generation; the slot has the rest.
 
 use crate::log::{error, info};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,26 +11,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Log2 of how many slots there can be.
 pub const SLOT_BITS: u32 = 22;
 
-/// So many bits of an epoch an address has: a stale handle is taken for a new one when its slot has been used
-/// again 256 times, or a multiple, and 4096 others in between each time.
-const EPOCH_BITS: u32 = 8;
+/// So many bits of a generation an address has: a stale handle is taken for a new one when its slot has been
+/// used again 256 times, or a multiple, and 4096 others in between each time.
+const GENERATION_BITS: u32 = 8;
 
 /// Log2 of the distance between two addresses.
 const STEP_BITS: u32 = 4;
 
 /// So many bytes have the addresses of all handles: 16 GiB.
-const SIZE: u64 = 1 << (STEP_BITS + SLOT_BITS + EPOCH_BITS);
+const SIZE: u64 = 1 << (STEP_BITS + SLOT_BITS + GENERATION_BITS);
 
 /// Where the addresses begin; 0 until the first is wanted. A multiple of the page size.
 static BASE: AtomicU64 = AtomicU64::new(0);
 
-/// The address for a slot in one of its epochs.
+/// The address for a slot in one of its generations.
 #[inline]
-pub fn address_of(index: u32, epoch: u32) -> u64 {
-    base() + (u64::from(low(epoch)) << SLOT_BITS | u64::from(index)) * (1 << STEP_BITS)
+pub fn address_of(index: u32, generation: u32) -> u64 {
+    base() + (u64::from(low(generation)) << SLOT_BITS | u64::from(index)) * (1 << STEP_BITS)
 }
 
-/// The slot that an address means, and the low bits of the epoch; nothing for what is no address of a handle.
+/// The slot that an address means, and the low bits of the generation; nothing for what is no address of a
+/// handle.
 #[inline]
 pub fn meant_by(address: u64) -> Option<(u32, u32)> {
     let offset = address.wrapping_sub(base());
@@ -41,10 +42,10 @@ pub fn meant_by(address: u64) -> Option<(u32, u32)> {
     Some(((number & ((1 << SLOT_BITS) - 1)) as u32, (number >> SLOT_BITS) as u32))
 }
 
-/// The bits of an epoch that an address has.
+/// The bits of a generation that an address has.
 #[inline]
-pub fn low(epoch: u32) -> u32 {
-    epoch & ((1 << EPOCH_BITS) - 1)
+pub fn low(generation: u32) -> u32 {
+    generation & ((1 << GENERATION_BITS) - 1)
 }
 
 #[inline]
@@ -135,12 +136,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_means_its_slot_and_the_low_bits_of_its_epoch() {
+    fn an_address_means_its_slot_and_the_low_bits_of_its_generation() {
         let most = (1 << SLOT_BITS) - 1;
-        for (index, epoch) in [(0, 0), (1, 0), (77, 3), (most, 255), (most, 0xf_ff03), (5, 256)] {
-            let address = address_of(index, epoch);
+        for (index, generation) in [(0, 0), (1, 0), (77, 3), (most, 255), (most, 0xf_ff03), (5, 256)] {
+            let address = address_of(index, generation);
             assert!(address.is_multiple_of(16) && address != 0 && address >> 47 == 0, "{address:#x}");
-            assert_eq!(meant_by(address), Some((index, epoch % 256)));
+            assert_eq!(meant_by(address), Some((index, generation % 256)));
             for mark in [1, 2, 8, 15] {
                 assert_eq!(meant_by(address | mark), None);
             }

@@ -11,23 +11,23 @@
 //!
 //! - *Write after write*, this folder. The bytes of copies from devices are on the wire after their stream
 //!   has passed the copy, and the parts of several copies come on several lanes. So a transfer knows its
-//!   *predecessors*: unfinished transfers into an overlapping range that lie before it
-//!   ([`StreamState::ahead`](crate::model::stream::StreamState::ahead)). Its first chunk goes in place when
-//!   they have finished; otherwise the transfer is received into a *bounce buffer*, and stored in place by a
-//!   thread of its own when the last predecessor has finished. A transfer has finished when its bytes are in
-//!   place, so every wait stays right.
+//!   *dependencies*: unfinished transfers into an overlapping range that lie before it
+//!   ([`StreamState::pending_writes`](crate::model::stream::StreamState::pending_writes)). Its first chunk
+//!   goes in place when they have finished; otherwise the transfer is received into a *bounce buffer*, and
+//!   stored in place by a thread of its own when the last dependency has finished. A transfer has finished
+//!   when its bytes are in place, so every wait stays right.
 //! - *Read after write*: a copy to a device whose source may still be written reads it when its stream gets
 //!   there (`copy/to_device.rs`), and a host function runs when the bytes before it are in place
 //!   (`session/callbacks.rs`).
 //! - *Write after read*: the server issues a copy from a device behind the copies to a device that its stream
 //!   holds, for which their bytes must have come (`worker/order.rs` of the server).
 //! - Memory that the device reaches itself, mapped, managed or shared with the server, is written by commands
-//!   of the device, whose order is the device's (`visible`).
+//!   of the device, whose order is the device's (`mirrored`).
 //!
 //! Memory: overlapping transfers share a flow on the lanes, where the next one begins when all chunks of the
 //! one before have been taken. So only what other lanes deliver while one lane is late is received into
-//! bounce buffers; a transfer whose first chunk comes after its predecessors takes none. A program that goes
-//! on posting is stopped at [`MOST_OVERLAPPING`] bytes of unfinished transfers that have predecessors.
+//! bounce buffers; a transfer whose first chunk comes after its dependencies takes none. A program that goes
+//! on posting is stopped at [`MOST_OVERLAPPING`] bytes of unfinished transfers that have dependencies.
 //!
 //! | Module | Question it answers |
 //! |---|---|
@@ -46,6 +46,6 @@ pub use order::Writes;
 pub use ranges::Key;
 pub use store::{Store, later};
 
-/// Bytes of unfinished transfers that have predecessors at which a copying call waits for the oldest of them,
+/// Bytes of unfinished transfers that have dependencies at which a copying call waits for the oldest of them,
 /// if nothing that the program's own code has to end lies before it.
 pub const MOST_OVERLAPPING: usize = 256 << 20;

@@ -1,8 +1,8 @@
 //! May this transfer be written in place, and which ones may be stored now? Decided without any memory,
 //! thread or clock.
 //!
-//! A write has *predecessors*: unfinished writes that lie before it and overlap it. Until the last of them
-//! has finished it is *held*: its bytes may arrive, and what stores them is kept here until then.
+//! A write has *dependencies*: unfinished writes that lie before it and overlap it. Until the last of them
+//! has finished it is *blocked*: its bytes may arrive, and what stores them is kept here until then.
 
 use super::ranges::{Key, Ranges};
 use core::ops::Range;
@@ -12,47 +12,52 @@ use std::collections::HashMap;
 /// arrived in a bounce buffer.
 pub struct Writes<T, S> {
     ranges: Ranges<T>,
-    /// Whose predecessor a write is, for those that are.
+    /// Whose dependency a write is, for those that are.
     successors: HashMap<u64, Vec<u64>>,
-    /// Those that have predecessors, or had some when they began.
-    held: HashMap<u64, Held<S>>,
+    /// Those that have dependencies, or had some when they began.
+    blocked: HashMap<u64, BlockedWrite<S>>,
     /// Bytes of those.
-    held_bytes: usize,
+    blocked_bytes: usize,
 }
 
-struct Held<S> {
-    /// Predecessors that have not finished.
-    predecessors: usize,
+struct BlockedWrite<S> {
+    /// Dependencies that have not finished.
+    dependencies: usize,
     /// What stores its bytes, once they have arrived.
     store: Option<S>,
 }
 
 impl<T, S> Default for Writes<T, S> {
     fn default() -> Self {
-        Self { ranges: Ranges::default(), successors: HashMap::new(), held: HashMap::new(), held_bytes: 0 }
+        Self {
+            ranges: Ranges::default(),
+            successors: HashMap::new(),
+            blocked: HashMap::new(),
+            blocked_bytes: 0,
+        }
     }
 }
 
 impl<T, S> Writes<T, S> {
-    /// A write to `range` begins, behind those of `predecessors` that have not finished. Whether there are
+    /// A write to `range` begins, behind those of `dependencies` that have not finished. Whether there are
     /// any.
     pub fn begin(
         &mut self,
         range: Range<usize>,
         number: u64,
         owner: T,
-        predecessors: impl IntoIterator<Item = (Key, usize)>,
+        dependencies: impl IntoIterator<Item = (Key, usize)>,
     ) -> bool {
         let mut count = 0;
-        for (key, length) in predecessors {
+        for (key, length) in dependencies {
             if self.ranges.holds(key, length) {
                 self.successors.entry(key.number).or_default().push(number);
                 count += 1;
             }
         }
         if count > 0 {
-            self.held.insert(number, Held { predecessors: count, store: None });
-            self.held_bytes += range.len();
+            self.blocked.insert(number, BlockedWrite { dependencies: count, store: None });
+            self.blocked_bytes += range.len();
         }
         self.ranges.insert(range, number, owner);
         count > 0
@@ -60,15 +65,15 @@ impl<T, S> Writes<T, S> {
 
     /// Whether the write's bytes may go in place.
     pub fn is_next(&self, number: u64) -> bool {
-        self.held.get(&number).is_none_or(|held| held.predecessors == 0)
+        self.blocked.get(&number).is_none_or(|blocked| blocked.dependencies == 0)
     }
 
     /// All bytes of a write have arrived in a bounce buffer. Gives `store` back when it is to be carried out
-    /// now; otherwise it is kept until the last predecessor has finished.
+    /// now; otherwise it is kept until the last dependency has finished.
     pub fn arrived(&mut self, number: u64, store: S) -> Option<S> {
-        match self.held.get_mut(&number) {
-            Some(held) if held.predecessors > 0 => {
-                held.store = Some(store);
+        match self.blocked.get_mut(&number) {
+            Some(blocked) if blocked.dependencies > 0 => {
+                blocked.store = Some(store);
                 None
             }
             _ => Some(store),
@@ -79,19 +84,19 @@ impl<T, S> Writes<T, S> {
     /// particular order.
     pub fn finish(&mut self, key: Key, length: usize) -> Vec<S> {
         let mut next = Vec::new();
-        let is_unordered = self.held.is_empty() && self.successors.is_empty();
+        let is_unordered = self.blocked.is_empty() && self.successors.is_empty();
         if self.ranges.remove(key, length).is_none() || is_unordered {
             return next;
         }
-        if self.held.remove(&key.number).is_some() {
-            self.held_bytes -= length;
+        if self.blocked.remove(&key.number).is_some() {
+            self.blocked_bytes -= length;
         }
         for successor in self.successors.remove(&key.number).unwrap_or_default() {
             // One that was given up has gone before.
-            let Some(held) = self.held.get_mut(&successor) else { continue };
-            held.predecessors -= 1;
-            if held.predecessors == 0 {
-                next.extend(held.store.take());
+            let Some(blocked) = self.blocked.get_mut(&successor) else { continue };
+            blocked.dependencies -= 1;
+            if blocked.dependencies == 0 {
+                next.extend(blocked.store.take());
             }
         }
         next
@@ -107,9 +112,9 @@ impl<T, S> Writes<T, S> {
         self.ranges.iter().map(|(_, owner)| owner)
     }
 
-    /// Bytes of unfinished writes that had predecessors when they began.
-    pub fn held_bytes(&self) -> usize {
-        self.held_bytes
+    /// Bytes of unfinished writes that had dependencies when they began.
+    pub fn blocked_bytes(&self) -> usize {
+        self.blocked_bytes
     }
 }
 
@@ -123,18 +128,18 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_held_until_its_last_predecessor_has_finished() {
+    fn a_write_is_blocked_until_its_last_dependency_has_finished() {
         let mut writes = Writes::default();
         assert!(!writes.begin(0..10, 1, (), []));
         assert!(!writes.begin(10..20, 2, (), []));
         assert!(writes.begin(5..15, 3, (), [key(&(0..10), 1), key(&(10..20), 2)]));
-        assert!(!writes.is_next(3) && writes.held_bytes() == 10);
+        assert!(!writes.is_next(3) && writes.blocked_bytes() == 10);
         assert_eq!(writes.arrived(3, 'c'), None);
         assert_eq!(writes.finish(Key { start: 0, number: 1 }, 10), []);
         assert_eq!(writes.finish(Key { start: 10, number: 2 }, 10), ['c']);
         assert!(writes.is_next(3));
         assert_eq!(writes.finish(Key { start: 5, number: 3 }, 10), []);
-        assert_eq!((writes.held_bytes(), writes.owners().count(), writes.held.len()), (0, 0, 0));
+        assert_eq!((writes.blocked_bytes(), writes.owners().count(), writes.blocked.len()), (0, 0, 0));
     }
 
     #[test]
@@ -145,17 +150,17 @@ mod tests {
         assert!(!writes.begin(0..10, 2, (), [key(&(0..10), 1)]));
         writes.begin(0..10, 3, (), [key(&(0..10), 2)]);
         writes.begin(0..10, 4, (), [key(&(0..10), 2), key(&(0..10), 3)]);
-        // Given up before its predecessor has finished.
+        // Given up before its dependency has finished.
         assert_eq!(writes.finish(Key { start: 0, number: 3 }, 10), [] as [char; 0]);
         assert_eq!(writes.arrived(4, 'd'), None);
         assert_eq!(writes.finish(Key { start: 0, number: 2 }, 10), ['d']);
         writes.finish(Key { start: 0, number: 4 }, 10);
-        // With nobody held any more, what is known of predecessors goes with them.
+        // With none blocked any more, what is known of dependencies goes with them.
         writes.begin(0..10, 5, (), []);
         writes.begin(0..10, 6, (), [key(&(0..10), 5)]);
         writes.finish(Key { start: 0, number: 6 }, 10);
         writes.finish(Key { start: 0, number: 5 }, 10);
-        assert!(writes.held.is_empty() && writes.successors.is_empty());
+        assert!(writes.blocked.is_empty() && writes.successors.is_empty());
     }
 
     #[test]
@@ -240,8 +245,8 @@ mod tests {
             }
             prop_assert!(copies.iter().all(|copy| copy.stage == Stage::Finished), "{copies:?}");
             prop_assert_eq!(memory, expected);
-            prop_assert!(writes.held.is_empty() && writes.successors.is_empty());
-            prop_assert!(writes.held_bytes == 0 && writes.owners().count() == 0);
+            prop_assert!(writes.blocked.is_empty() && writes.successors.is_empty());
+            prop_assert!(writes.blocked_bytes == 0 && writes.owners().count() == 0);
         }
     }
 }

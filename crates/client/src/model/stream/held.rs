@@ -17,7 +17,7 @@ pub struct OrphanedWrites {
 #[derive(Default)]
 pub struct Transfers {
     entries: Vec<Entry>,
-    /// For a legacy default stream: up to which ticket it has taken over those of blocking streams.
+    /// For a legacy default stream: up to which sequence number it has taken over those of blocking streams.
     pub taken_over: u64,
 }
 
@@ -26,20 +26,20 @@ pub struct Transfers {
 pub struct Entry {
     /// The transfer.
     pub transfer: Arc<Transfer>,
-    /// For a transfer of another stream: a ticket that is newer than what makes it lie before this one's
-    /// work.
+    /// For a transfer of another stream: a sequence number that is newer than what makes it lie before this
+    /// one's work.
     pub inherited: Option<u64>,
 }
 
 impl Entry {
-    /// Whether it lies before the command with this ticket.
-    pub fn is_before(&self, ticket: u64) -> bool {
-        self.ticket() <= ticket
+    /// Whether the command lies before the command with this sequence number.
+    pub fn is_before(&self, sequence: u64) -> bool {
+        self.sequence() <= sequence
     }
 
-    /// The newest ticket of what makes it lie before the stream's work.
-    pub fn ticket(&self) -> u64 {
-        self.inherited.unwrap_or_else(|| self.transfer.ticket())
+    /// The newest sequence number of what makes it lie before the stream's work.
+    pub fn sequence(&self) -> u64 {
+        self.inherited.unwrap_or_else(|| self.transfer.sequence())
     }
 }
 
@@ -54,7 +54,7 @@ impl Transfers {
     }
 
     /// Those that lie before what is posted from now on.
-    pub fn ahead(&self) -> impl Iterator<Item = &Entry> {
+    pub fn pending_writes(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(|entry| entry.transfer.is_ahead())
     }
 }

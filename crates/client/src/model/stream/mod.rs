@@ -10,7 +10,8 @@ pub mod held;
 
 use crate::locks::{Mutex, rank};
 use crate::model::completion::Watermark;
-use crate::model::handles::{self, Registry};
+use crate::model::handles;
+use crate::model::numbers;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 use held::{OrphanedWrites, Transfers};
@@ -36,16 +37,13 @@ pub struct StreamState {
     pub(crate) left_behind: OrphanedWrites,
     /// How far its work is known to be done.
     pub(crate) watermark: Arc<Watermark>,
-    /// The ticket of the newest command that lets the program's own code run, or waits for it; 0 when there
-    /// was none.
+    /// The sequence number of the newest command that lets the program's own code run, or waits for it; 0
+    /// when there was none.
     pub(crate) hazard: AtomicU64,
 }
 
-static STREAMS: Registry<Stream, StreamState> = Registry::new();
-
-fn next_id() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+impl handles::Object for StreamState {
+    type Kind = Stream;
 }
 
 impl StreamState {
@@ -55,7 +53,7 @@ impl StreamState {
             context,
             flags,
             priority: AtomicI32::new(priority),
-            id: next_id(),
+            id: numbers::of_stream(),
             capture: AtomicU64::new(0),
             transfers: Mutex::default(),
             left_behind: OrphanedWrites::default(),
@@ -79,58 +77,58 @@ impl StreamState {
         self.priority.store(priority, Ordering::Relaxed);
     }
 
-    /// Whether it is a legacy default stream.
+    /// Whether the stream is a legacy default stream.
     pub fn is_legacy(&self) -> bool {
         self.handle.is_null()
     }
 
-    /// Whether it and the legacy default stream wait for each other.
+    /// Whether the stream and the legacy default stream wait for each other.
     pub fn is_blocking(&self) -> bool {
         self.flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0
     }
 
-    /// The ticket of its newest command. The legacy default stream is in order with others of its context, so
-    /// that every command of the context may be work for it.
+    /// The sequence number of its newest command. The legacy default stream is in order with others of its
+    /// context, so that every command of the context may be work for it.
     pub fn newest(&self) -> u64 {
-        if self.is_legacy() { handles::ticket(self.context) } else { handles::ticket(self.handle) }
+        if self.is_legacy() { handles::sequence(self.context) } else { handles::sequence(self.handle) }
     }
 
-    /// Everything in it up to `ticket` is done.
-    pub fn reach(&self, ticket: u64) {
-        self.watermark.reach(ticket);
+    /// Everything in it up to `sequence` is done.
+    pub fn reach(&self, sequence: u64) {
+        self.watermark.reach(sequence);
     }
 }
 
 /// Keeps a stream that was made in a context.
 pub fn keep(context: Handle<Context>, handle: Handle<Stream>, flags: u32, priority: i32) {
-    STREAMS.insert(handle, StreamState::new(handle, context, flags, priority));
+    handles::keep(handle, StreamState::new(handle, context, flags, priority));
 }
 
 /// Takes out a stream that is to be destroyed; its handle stays.
 pub fn take(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
-    STREAMS.remove(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    handles::forget::<StreamState>(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// What is kept of a stream that is no default stream.
 pub fn get(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
-    STREAMS.get(handle)
+    handles::kept::<StreamState>(handle)
 }
 
 /// The streams of which `is_wanted` says so, legacy default streams aside.
 pub fn select(is_wanted: impl Fn(&StreamState) -> bool) -> Vec<(Handle<Stream>, Arc<StreamState>)> {
-    STREAMS.select(is_wanted)
+    handles::select::<StreamState>(is_wanted)
 }
 
 /// Every stream that takes part in a capture.
 pub fn in_capture(id: u64) -> Vec<Arc<StreamState>> {
-    let taking_part = STREAMS.select(|stream| stream.capture.load(Ordering::Acquire) == id);
+    let taking_part = handles::select::<StreamState>(|stream| stream.capture.load(Ordering::Acquire) == id);
     taking_part.into_iter().map(|(_, stream)| stream).collect()
 }
 
 /// Forgets the streams of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
-    for (handle, _) in STREAMS.select(|stream| stream.context == context) {
-        STREAMS.remove(handle);
+    for (handle, _) in handles::select::<StreamState>(|stream| stream.context == context) {
+        handles::forget::<StreamState>(handle);
         handles::drop_handle(handle);
     }
 }

@@ -6,7 +6,7 @@
 //! is skipped.
 
 use super::origin::{self, FileState, Origin};
-use crate::kept;
+use crate::disk_cache;
 use crate::locks::{Mutex, rank};
 use blake3::Hash;
 use std::collections::HashMap;
@@ -34,7 +34,8 @@ pub fn of(image: &[u8]) -> Hash {
     if image.len() < LEAST_KEPT {
         return blake3::hash(image);
     }
-    let Some((folder, origin)) = kept::folder("image-hashes").zip(origin::of(image.as_ptr(), image.len()))
+    let Some((folder, origin)) =
+        disk_cache::folder("image-hashes").zip(origin::of(image.as_ptr(), image.len()))
     else {
         return blake3::hash(image);
     };
@@ -87,10 +88,10 @@ fn parse(line: &str) -> Option<((u64, u64), Hash)> {
 }
 
 fn append(folder: &Path, name: &str, (offset, length): (u64, u64), hash: Hash) -> io::Result<()> {
-    kept::make(folder)?;
+    disk_cache::make(folder)?;
     let path = folder.join(name);
     if !path.exists() {
-        kept::make_room(folder, MOST_FILES, u64::MAX);
+        disk_cache::make_room(folder, MOST_FILES, u64::MAX);
     }
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     // In one write, so that lines of other processes stay whole.

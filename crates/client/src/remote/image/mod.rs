@@ -3,8 +3,8 @@
 
 pub mod compatible;
 mod hashes;
-pub mod offers;
 mod origin;
+pub mod pending_images;
 
 use causeway_api::image::{ELF_MAGIC, FATBIN_HEADER_BYTES, FATBIN_MAGIC, Form, WRAPPER_MAGIC, fatbin_bytes};
 use causeway_api::sys::CUresult;

@@ -1,5 +1,6 @@
 //! Opening the sessions: from `CAUSEWAY_ON` to running connections.
 
+use super::commands::CommonCommands;
 use super::faults::Faults;
 use super::replies::Replies;
 use super::{Direct, SESSIONS, Session, receive};
@@ -9,20 +10,20 @@ use crate::model::address::window;
 use crate::model::completion;
 use crate::model::{context, device};
 use crate::remote::above::Above;
-use crate::remote::plans::{self, Plans};
+use crate::remote::plans::Plans;
 use crate::{environment, log, process};
-use causeway_access::Target;
-use causeway_access::keys;
-use causeway_api::coverage::FINGERPRINT;
+use causeway_access::{Target, servers};
+use causeway_api::calls::COMMANDS;
 use causeway_api::handle::MOST_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
-use causeway_config::table::{CUDA_LAUNCH_BLOCKING, ON, SOCKET_DIR, SYNC, VIA};
-use causeway_link::{ConnectOptions, Reception, TransportChoice, describe_process};
-use causeway_pipeline::DEFAULT_LANES;
+use causeway_config::table::{CUDA_LAUNCH_BLOCKING, ON, PIPELINE, SOCKET_DIR, SYNC, VIA};
+use causeway_link::{ConnectOptions, SharedReceiver, TransportChoice, describe_process};
+use causeway_pipeline::{DEFAULT_LANES, Table};
 use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
+use causeway_wire::handshake::OwnVersion;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Once};
 use std::time::Instant;
@@ -62,7 +63,11 @@ impl From<String> for ConnectFailure {
 struct Granted {
     target: Target,
     via: TransportChoice,
+    /// The user's plans for copies.
+    plans: Table,
     opened: causeway_link::Session,
+    /// How many commands, from number 0 on, the server knows, too.
+    commands: u16,
     snapshot: Snapshot,
     started: Instant,
 }
@@ -105,18 +110,16 @@ fn abandon_held_after_fork() {
 fn ask() -> Result<Vec<Granted>, String> {
     environment::must_be_usable()?;
     let on = PROCESS.text(&ON).ok_or(
-        "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, or start the program with \
-         `causeway run --on HOST:PORT -- PROGRAM`",
+        "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, write `on` in a configuration file, or \
+         start the program with `causeway run --on HOST:PORT -- PROGRAM`",
     )?;
-    let targets = keys::servers(&on, keys::named_by_environment())
-        .map_err(|cause| format!("CAUSEWAY_ON cannot be used: {cause}"))?;
+    let origin = PROCESS.origin(&ON);
+    let targets = servers(&on, None).map_err(|cause| format!("{origin} cannot be used: {cause}"))?;
     if targets.len() > MOST_SERVERS {
-        return Err(format!(
-            "CAUSEWAY_ON names {} servers, and one program can have {MOST_SERVERS}",
-            targets.len()
-        ));
+        let count = targets.len();
+        return Err(format!("{origin} names {count} servers, and one program can have {MOST_SERVERS}"));
     }
-    let (first, others) = targets.split_first().ok_or("CAUSEWAY_ON names no server")?;
+    let (first, others) = targets.split_first().ok_or_else(|| format!("{origin} names no server"))?;
     std::thread::scope(|scope| {
         let others: Vec<_> = others.iter().map(|target| scope.spawn(|| ask_one(target))).collect();
         let first = ask_one(first);
@@ -131,22 +134,26 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
     let started = Instant::now();
     let for_worker = environment::for_worker();
     debug!("variables for the worker: {for_worker:?}");
-    let mut hello = describe_process(FINGERPRINT, for_worker);
+    let mut hello = describe_process(COMMANDS, for_worker);
+    let settings = PROCESS.of_server(target.name.as_deref());
     let mut options = ConnectOptions {
-        via: PROCESS.parsed::<TransportChoice>(&VIA).map_err(|cause| cause.to_string())?.unwrap_or_default(),
+        via: settings.parsed::<TransportChoice>(&VIA).map_err(|cause| cause.to_string())?.unwrap_or_default(),
         socket_folder: PROCESS.path(&SOCKET_DIR),
         ..ConnectOptions::default()
     };
-    let planned = plans::of_user().most_lanes();
+    let plans = Table::of_user(settings).map_err(|cause| cause.to_string())?;
+    let planned = plans.most_lanes();
     if options.lanes_by_distance && planned > 0 {
         // As many as the user's plans ask for, so that they can be had.
         (hello.lanes, options.lanes_by_distance) = (planned.max(DEFAULT_LANES), false);
     }
     let opened = causeway_link::connect(target, hello, &options).map_err(|cause| cause.to_string())?;
+    let common = OwnVersion::new(COMMANDS).common_with_server(&opened.welcome);
+    let commands = common.map_err(|mismatch| format!("{target} cannot be used: {mismatch}"))?;
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
         .value()
         .map_err(|cause| format!("the list of devices of {target} makes no sense: {cause}"))?;
-    Ok(Granted { target: target.clone(), via: options.via, opened, snapshot, started })
+    Ok(Granted { target: target.clone(), via: options.via, plans, opened, commands, snapshot, started })
 }
 
 fn connect(above: &'static dyn Above) -> Result<(), ConnectFailure> {
@@ -186,7 +193,7 @@ fn connect(above: &'static dyn Above) -> Result<(), ConnectFailure> {
 
 /// Starts the session that a server has granted.
 fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Result<&'static Session, String> {
-    let Granted { target, via, opened, snapshot, started } = granted;
+    let Granted { target, via, plans, opened, commands, snapshot, started } = granted;
     let seen = device::all().iter().filter(|device| device.server == server).count();
     info!(
         "connected to {target} via {} in {:.1} ms: {}, {seen} of {} device(s), first {}",
@@ -203,9 +210,10 @@ fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Resul
         info!("copies are slower than they could be: {shortage}");
     }
     let transport = opened.link.kind();
+    let plans_origin = PROCESS.of_server(target.name.as_deref()).origin(&PIPELINE);
     let first = snapshot.devices.first().map(|device| device.uuid_text()).unwrap_or_default();
     crate::model::host_window::open(snapshot.host_window);
-    if let Err(cause) = crate::model::host_window::MANAGED.open(snapshot.managed_window) {
+    if let Err(cause) = crate::model::host_window::managed().open(snapshot.managed_window) {
         info!("no addresses for managed memory of devices ({cause}): it is the host's");
     }
     let session: &'static Session = Box::leak(Box::new(Session {
@@ -216,11 +224,18 @@ fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Resul
         link: opened.link,
         above,
         reasons: opened.reasons,
-        reception: Reception::new(opened.receiver),
+        receiver: SharedReceiver::new(opened.receiver),
         replies: Replies::new(),
+        commands: CommonCommands::new(commands, opened.welcome.release),
         faults: Faults::default(),
-        tickets: completion::tickets(server),
-        plans: Plans::find(target.endpoint.host(), &first, transport, opened.distance),
+        sequence_numbers: completion::sequence_numbers(server),
+        plans: Plans::find(
+            (plans, &plans_origin),
+            target.endpoint.host(),
+            &first,
+            transport,
+            opened.distance,
+        ),
         snapshot,
         synchronous: PROCESS.is_on(&SYNC).unwrap_or(false),
         launches_wait: environment::is_on(&CUDA_LAUNCH_BLOCKING),

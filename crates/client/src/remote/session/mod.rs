@@ -3,10 +3,11 @@
 //! A program has one session for each server that it names, opened by `cuInit`, never before. They are never
 //! freed: destructors of the program call us after everything else is gone. A context belongs to a session
 //! and its handle says to which, so that every command finds its way by the context that it names anyway.
-//! What a session has of its own is in [`Session`]: link, replies, errors, tickets, plans for copies.
-//! Everything else of this library is the program's: its objects know their context, and with it their
-//! session.
+//! What a session has of its own is in [`Session`]: link, replies, errors, sequence numbers, plans for
+//! copies. Everything else of this library is the program's: its objects know their context, and with it
+//! their session.
 
+mod commands;
 pub mod connect;
 pub mod faults;
 mod progress;
@@ -16,11 +17,12 @@ pub mod version;
 
 use crate::locks::{Mutex, rank};
 use crate::log::{error, info};
-use crate::model::completion::Tickets;
+use crate::model::completion::SequenceNumbers;
 use crate::model::{context, device};
 use crate::remote::above::Above;
 use crate::remote::plans::Plans;
 use crate::statistics::{self, Carried};
+use crate::trace::{self, Category};
 use causeway_access::Target;
 use causeway_api::calls::{Call, Opcode};
 use causeway_api::handle::{Context, Handle, MOST_SERVERS};
@@ -28,12 +30,13 @@ use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
 use causeway_config::table::STATS;
-use causeway_link::{Carriage, Link, Reason, Reception, TransportChoice};
+use causeway_link::{Link, Reason, SharedReceiver, TransferOptions, TransportChoice};
 use causeway_memory::SealedMemory;
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::handshake::Locality;
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
 use causeway_wire::text::Printable;
+use commands::CommonCommands;
 use core::cell::Cell;
 use faults::{Faults, LOST};
 use progress::Upload;
@@ -60,11 +63,13 @@ pub struct Session {
     pub(crate) above: &'static dyn Above,
     /// Why the modules of the fabric that are not in use are not.
     reasons: Vec<Reason>,
-    reception: Reception,
+    receiver: SharedReceiver,
     replies: Replies,
+    /// What both ends have of the commands.
+    commands: CommonCommands,
     faults: Faults,
-    /// The tickets of its commands.
-    tickets: &'static Tickets,
+    /// The sequence numbers of its commands.
+    sequence_numbers: &'static SequenceNumbers,
     /// How copies are cut and carried.
     pub plans: Plans,
     /// The state of the server's driver when the session was opened.
@@ -74,7 +79,7 @@ pub struct Session {
     /// Whether a launch returns only when its kernel is done (`CUDA_LAUNCH_BLOCKING`).
     pub launches_wait: bool,
     started: Instant,
-    /// Held while the command of a copy from a device is put in line, so that such copies are known in the
+    /// Held while the command of a copy from a device is queued, so that such copies are known in the
     /// order of their commands.
     pub copies_from_device: Mutex<rank::CopiesFromDevice, ()>,
     /// Whether network cards reach the devices' memory.
@@ -85,7 +90,7 @@ pub struct Session {
     opening: Vec<&'static str>,
 }
 
-/// Whether the server's network card reads what this process lends straight into the memory of devices.
+/// Whether the server's network card reads what this process exposes straight into the memory of devices.
 #[derive(Default)]
 struct Direct {
     is_on: AtomicBool,
@@ -192,7 +197,7 @@ impl Session {
         self.server
     }
 
-    /// Puts a command in line, which nobody waits for; [`faults`](Self::faults) have been looked at, and what
+    /// Queues a command, which nobody waits for; [`faults`](Self::faults) have been looked at, and what
     /// it needs is before it. `in_line` is called when it has its place, before any later command gets its
     /// own. It may not use the link.
     #[inline]
@@ -202,6 +207,7 @@ impl Session {
         request: &C,
         in_line: impl FnOnce(),
     ) -> Result<(), CUresult> {
+        self.commands.must_have(C::OPCODE, &self.target)?;
         statistics::mark(Carried::Posted);
         let encode = |out: &mut Vec<u8>| {
             self.encode(out, 0, context, request);
@@ -222,11 +228,13 @@ impl Session {
         request: &C,
         read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
     ) -> Result<R, CUresult> {
+        self.commands.must_have(C::OPCODE, &self.target)?;
         statistics::mark(Carried::Called);
         let waiting = self.replies.expect();
         // The link may have been lost before this call could be failed with all the others.
         self.faults.check()?;
         self.link.send(|out| self.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
+        let begun = trace::begin();
         let wait = statistics::begin_wait(C::OPCODE.name());
         self.look_for_reply(&waiting);
         let result = waiting.wait(|status, payload| match status {
@@ -237,6 +245,7 @@ impl Session {
             failure => Err(failure),
         });
         drop(wait);
+        trace::end(C::OPCODE.name(), Category::Wait, begun);
         if let Err(status) = result
             && faults::is_sticky(status)
         {
@@ -252,7 +261,7 @@ impl Session {
     fn encode<C: Call>(&self, out: &mut Vec<u8>, call: u32, context: Handle<Context>, request: &C) {
         let thread = thread_number();
         let head = CommandHead { call, thread, context: context.value(), opcode: C::OPCODE as u16 };
-        self.tickets.note(context, request, call == 0);
+        self.sequence_numbers.note(context, request, call == 0);
         let open = begin_command(out, &head);
         request.encode(out);
         open.finish(out);
@@ -289,13 +298,14 @@ impl Session {
         length: usize,
     ) -> Result<(), CUresult> {
         // SAFETY: as this function demands.
-        let sending = unsafe { self.link.begin_transfer(transfer, pointer, length, Carriage::default()) };
+        let sending =
+            unsafe { self.link.begin_transfer(transfer, pointer, length, TransferOptions::default()) };
         sending.and_then(|sending| sending.wait()).map_err(|_| LOST)
     }
 
     /// How calls and copies get to the server, for the counts.
-    fn way(&self) -> statistics::Way<'_> {
-        statistics::Way {
+    fn path(&self) -> statistics::ServerPath<'_> {
+        statistics::ServerPath {
             via: self.link.kind(),
             reasons: &self.reasons,
             link: self.link.counters(),
@@ -307,7 +317,7 @@ impl Session {
         }
     }
 
-    /// Whether the server's network card reads lent memory straight into that of devices.
+    /// Whether the server's network card reads exposed memory straight into that of devices.
     pub fn is_direct(&self) -> bool {
         self.direct.is_on.load(Ordering::Relaxed)
     }
@@ -334,6 +344,12 @@ impl Session {
 
 /// Ends the sessions when the process ends.
 pub fn close() {
+    if let Ok(first) = with(0) {
+        first.above.ending();
+    }
+    if trace::is_on() {
+        trace::write(&all().map(|session| session.target.to_string()).collect::<Vec<_>>());
+    }
     for session in all() {
         if session.link.is_lost() {
             // The thread that noticed may not have come to say so.
@@ -345,14 +361,17 @@ pub fn close() {
     }
     if let Some(path) = PROCESS.path(&STATS) {
         let path = statistics::file_of(&path, std::process::id());
-        let device = device::all().first().map_or("", |device| device.info.name.as_str());
-        let servers: Vec<_> = all().map(Session::way).collect();
-        if let Err(cause) =
-            std::fs::write(&path, statistics::report(device, &servers, &statistics::between_servers()))
-        {
+        if let Err(cause) = std::fs::write(&path, report()) {
             error!("the counts could not be written to {} (CAUSEWAY_STATS): {cause}", path.display());
         }
     }
+}
+
+/// What has been counted so far, as JSON.
+pub fn report() -> String {
+    let device = device::all().first().map_or("", |device| device.info.name.as_str());
+    let servers: Vec<_> = all().map(Session::path).collect();
+    statistics::report(device, &servers, &statistics::between_servers())
 }
 
 /// Lets go of the connections in a forked child, which shares them with its parent.

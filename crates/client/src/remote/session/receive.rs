@@ -9,8 +9,8 @@ use crate::model::transfers;
 use crate::process;
 use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
-use causeway_link::{Awaited, LinkError, LinkEvents, Meanwhile};
-use causeway_sync::{awake, delays};
+use causeway_link::{Awaited, IdleHook, LinkError, LinkEvents};
+use causeway_sync::{delays, spin};
 use causeway_wire::message::{Messages, WorkerMessage};
 
 /// Hears from the link when it is lost.
@@ -28,7 +28,7 @@ impl LinkEvents for Events {
 /// The thread stays awake while a call of the program waits.
 struct KeepSpinning(&'static Session);
 
-impl Meanwhile for KeepSpinning {
+impl IdleHook for KeepSpinning {
     fn is_waited_for(&self) -> bool {
         self.0.replies.are_awaited() || transfers::are_awaited()
     }
@@ -36,7 +36,7 @@ impl Meanwhile for KeepSpinning {
 
 /// Deals with messages until the link ends. An error of it is reported through [`Events`].
 pub fn run(session: &'static Session) {
-    session.reception.receive(&mut KeepSpinning(session), |body| {
+    session.receiver.receive(&mut KeepSpinning(session), |body| {
         Messages::<WorkerMessage<'_>>::new(body).all(|message| match message {
             Ok(message) => {
                 deal_with(session, message);
@@ -99,23 +99,23 @@ impl Session {
     /// Receives until the reply that the calling thread waits for is there, or for as long as it makes sense
     /// to stay awake for one.
     pub(super) fn look_for_reply(&self, waiting: &Waiting<'_>) {
-        let patience = awake::while_waited_for();
+        let patience = spin::while_waited_for();
         if patience.is_zero() {
             return;
         }
-        let guest = self.reception.visit();
-        self.rouse(Awaited::Message);
-        awake::look(patience, || {
-            guest.look(|body| self.take_replies(body));
+        let inline = self.receiver.receive_inline();
+        self.wake_receiver(Awaited::Message);
+        spin::until(patience, || {
+            inline.poll(|body| self.take_replies(body));
             waiting.is_answered()
         });
     }
 
     /// A thread begins to wait for what the worker will say or send: this one is to be awake by then.
-    pub(crate) fn rouse(&self, awaited: Awaited) {
+    pub(crate) fn wake_receiver(&self, awaited: Awaited) {
         // Otherwise it would go to sleep again at once.
-        if !awake::while_waited_for().is_zero() {
-            self.link.rouse(awaited);
+        if !spin::while_waited_for().is_zero() {
+            self.link.wake_receiver(awaited);
         }
     }
 

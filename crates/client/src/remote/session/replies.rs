@@ -1,16 +1,15 @@
 //! From a waiting call to its reply.
 //!
 //! A call number names a slot and one use of it, so a late or invented reply finds nobody waiting. A thread
-//! that waits mostly [receives](causeway_link::Reception) its reply itself, and finds it in its slot.
+//! that waits mostly [receives](causeway_link::SharedReceiver) its reply itself, and finds it in its slot.
 //! Otherwise two threads meet at one, the one that receives and the one that waits. While both are awake all
 //! that passes between them is the line of the processor's caches in which the slot lies, once each way: when
 //! replies had memory of their own, and each slot a handle of the thread to be woken, a wait for a thread
 //! that delivers at once took 860 ns, and takes 230 to 310 now (two processors of an AMD EPYC, 2026-11-23).
 
-use crate::locks::{Mutex, rank};
+use crate::locks::{Monitor, Mutex, rank};
 use causeway_api::sys::CUresult;
 use causeway_sync::WaitSlot;
-use parking_lot::Condvar;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -42,8 +41,7 @@ const _: () = assert!(size_of::<Slot>() == 64);
 /// All calls that wait.
 pub struct Replies {
     slots: Box<[Slot]>,
-    free: Mutex<rank::ReplySlots, Free>,
-    freed: Condvar,
+    free: Monitor<rank::ReplySlots, Free>,
     /// Calls that wait for their replies now, or are about to.
     awaited: AtomicUsize,
 }
@@ -65,8 +63,7 @@ impl Replies {
     pub fn new() -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Slot::default()).collect(),
-            free: Mutex::new(Free { slots: (0..SLOTS).rev().collect(), generation: 0 }),
-            freed: Condvar::new(),
+            free: Monitor::new(Free { slots: (0..SLOTS).rev().collect(), generation: 0 }),
             awaited: AtomicUsize::new(0),
         }
     }
@@ -77,16 +74,11 @@ impl Replies {
 
     /// Prepares to wait for a reply: take this before the command that asks for it is sent.
     pub fn expect(&self) -> Waiting<'_> {
-        let mut free = self.free.lock();
-        let slot = loop {
-            match free.slots.pop() {
-                Some(slot) => break slot,
-                None => free.wait(&self.freed),
-            }
-        };
-        free.generation = free.generation % ((1 << 22) - 1) + 1;
-        let number = free.generation << 10 | slot;
-        drop(free);
+        let number = self.free.wait(|free| {
+            let slot = free.slots.pop()?;
+            free.generation = free.generation % ((1 << 22) - 1) + 1;
+            Some(free.generation << 10 | slot)
+        });
         self.awaited.fetch_add(1, Ordering::Relaxed);
         self.slot(number).waiting.begin(number);
         Waiting { replies: self, number }
@@ -160,8 +152,7 @@ impl Drop for Waiting<'_> {
             let _outcome = slot.outcome.lock();
             slot.waiting.end(self.number);
         }
-        self.replies.free.lock().slots.push(self.number % SLOTS);
-        self.replies.freed.notify_one();
+        self.replies.free.change_for_one(|free| free.slots.push(self.number % SLOTS));
     }
 }
 

@@ -1,6 +1,6 @@
 //! How is the link told which transfers to expect, and what does it do for those who wait for them?
 
-use super::landing::{self, Landing};
+use super::receive_buffer::{self, ReceiveBuffer};
 use crate::model::completion::LOST;
 use crate::model::context::before;
 use crate::model::stream::StreamState;
@@ -12,8 +12,8 @@ use causeway_link::Awaited;
 use std::sync::Arc;
 
 impl Carrier for Session {
-    fn rouse(&self) {
-        Self::rouse(self, Awaited::Transfer);
+    fn wake_receiver(&self) {
+        Self::wake_receiver(self, Awaited::Transfer);
     }
 
     fn flush(&self) {
@@ -31,29 +31,33 @@ impl Carrier for Session {
 /// between.
 ///
 /// # Safety
-/// The memory that `landing` means must be valid for writes until the transfer is done.
-pub unsafe fn expect(stream: &StreamState, landing: Landing, threads: usize) -> Result<Expected, CUresult> {
+/// The memory that `buffer` means must be valid for writes until the transfer is done.
+pub unsafe fn expect(
+    stream: &StreamState,
+    buffer: ReceiveBuffer,
+    threads: usize,
+) -> Result<Expected, CUresult> {
     let session = session::of(stream.context)?;
-    let expected = before::begin(stream, session, landing.range());
+    let expected = before::begin(stream, session, buffer.range());
     // SAFETY: as this function demands.
-    unsafe { tell(session, &expected, landing, threads) }?;
+    unsafe { tell(session, &expected, buffer, threads) }?;
     Ok(expected)
 }
 
 /// Prepares to receive a transfer into memory of this library, which no copy of the program is in order with.
 ///
 /// # Safety
-/// The memory that `landing` means must be valid for writes until the transfer is done.
+/// The memory that `buffer` means must be valid for writes until the transfer is done.
 pub unsafe fn expect_apart(
     context: Handle<Context>,
     flow: u64,
-    landing: Landing,
+    buffer: ReceiveBuffer,
     threads: usize,
 ) -> Result<Arc<Transfer>, CUresult> {
     let session = session::of(context)?;
-    let expected = transfers::begin_apart(session, flow, landing.range());
+    let expected = transfers::begin_apart(session, flow, buffer.range());
     // SAFETY: as this function demands.
-    unsafe { tell(session, &expected, landing, threads) }?;
+    unsafe { tell(session, &expected, buffer, threads) }?;
     Ok(expected.transfer)
 }
 
@@ -64,12 +68,12 @@ pub unsafe fn expect_apart(
 unsafe fn tell(
     session: &Session,
     expected: &Expected,
-    landing: Landing,
+    buffer: ReceiveBuffer,
     threads: usize,
 ) -> Result<(), CUresult> {
-    let Expected { transfer, is_held, .. } = expected;
+    let Expected { transfer, is_blocked, .. } = expected;
     // SAFETY: valid until the transfer is done, as this function demands.
-    let destination = unsafe { landing::destination(transfer, landing, *is_held, threads) };
+    let destination = unsafe { receive_buffer::destination(transfer, buffer, *is_blocked, threads) };
     let told = session.link().expect_transfer(transfer.number(), destination.with_threads(threads));
     told.map_err(|cause| {
         transfer.ended(Err(cause));

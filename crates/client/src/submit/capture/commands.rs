@@ -1,11 +1,12 @@
 //! Commands for captured streams: each becomes a node, or is refused.
 
-use super::{add, any, of, spoil};
+use super::nodes::add;
+use super::table::{any, of, spoil};
 use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::graph::work::{Copying, Filling, Kernel, Values, Work};
 use crate::model::handles::RawHandle as _;
-use crate::model::region::Place;
+use crate::model::region::Endpoint;
 use crate::model::stream::StreamState;
 use causeway_api::calls::{Call, NodeRequest, Request};
 use causeway_api::handle::{Context, Handle};
@@ -13,7 +14,7 @@ use causeway_api::sys::{CUDA_MEMSET_NODE_PARAMS, CUresult, CUstreamBatchMemOpTyp
 use causeway_api::types::ValueOperation;
 
 /// Makes a copy of a captured stream a node.
-pub fn add_copy(destination: &Place, source: &Place, state: &StreamState) -> Result<(), CUresult> {
+pub fn add_copy(destination: &Endpoint, source: &Endpoint, state: &StreamState) -> Result<(), CUresult> {
     match Copying::between(destination, source, state.context) {
         Some(copying) => add(state, Work::Copy(copying)),
         None => Err(refuse_command(state, "a copy of this shape")),
@@ -93,7 +94,7 @@ fn work_of(context: Handle<Context>, request: NodeRequest<'_, '_>) -> Result<Opt
             Ok(Some(Work::Kernel(kernel.into())))
         }
         NodeRequest::copy_within_device(copy) => {
-            let (destination, source) = (Place::Device(copy.destination), Place::Device(copy.source));
+            let (destination, source) = (Endpoint::Device(copy.destination), Endpoint::Device(copy.source));
             Ok(Copying::between(&destination, &source, context).map(Work::Copy))
         }
         NodeRequest::cuMemsetD8Async(set) => fill(set.dstDevice, set.N, set.uc.into(), 1, set.N, 1),

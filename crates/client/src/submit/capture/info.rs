@@ -1,7 +1,7 @@
 //! What a program is told of a capture, and how it changes what a stream's next node comes after.
 
 use super::refusals::blocks_legacy;
-use super::{CAPTURES, change, is_plain, join_tips, of, require_nodes};
+use super::table::{CAPTURES, change, is_plain, join_tips, of, require_nodes};
 use crate::model::graph::Edge;
 use crate::model::handles::RawHandle as _;
 use crate::model::stream::StreamState;
@@ -70,8 +70,8 @@ pub fn place(state: &StreamState) -> Result<(Handle<Graph>, Vec<Edge>), CUresult
 
 /// Changes what a stream's next node comes after.
 pub fn update_dependencies(state: &StreamState, tips: Vec<Edge>, adds: bool) -> Result<(), CUresult> {
-    change(state, |capture, world| {
-        require_nodes(world, capture.graph, &tips)?;
+    change(state, |capture, graphs| {
+        require_nodes(graphs, capture.graph, &tips)?;
         let own = capture.tips.entry(state.handle).or_default();
         if !adds {
             own.clear();

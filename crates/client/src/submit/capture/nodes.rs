@@ -1,8 +1,8 @@
 //! How the work of captured streams becomes nodes, and how events carry a capture from stream to stream.
 
-use super::{CAPTURES, Capture, change, is_plain, join_tips, of, spoil};
+use super::table::{CAPTURES, Capture, change, is_plain, join_tips, of, spoil};
 use crate::model::graph::work::{Kernel, Work, is_node_attribute};
-use crate::model::graph::{Edge, World};
+use crate::model::graph::{Edge, GraphStore};
 use crate::model::stream::StreamState;
 use causeway_api::handle::{Event, GraphNode, Handle, Stream};
 use causeway_api::sys::{
@@ -14,13 +14,13 @@ use std::sync::atomic::Ordering;
 
 /// Makes work of a captured stream a node.
 pub fn add(state: &StreamState, work: Work) -> Result<(), CUresult> {
-    change(state, |capture, world| capture.append(world, state.handle, work).map(|_| ()))
+    change(state, |capture, graphs| capture.append(graphs, state.handle, work).map(|_| ()))
 }
 
 impl Capture {
     fn append(
         &mut self,
-        world: &mut World,
+        graphs: &mut GraphStore,
         stream: Handle<Stream>,
         mut work: Work,
     ) -> Result<Handle<GraphNode>, CUresult> {
@@ -31,7 +31,7 @@ impl Capture {
             let (node, overlaps) = as_node(kernel)?;
             for tip in tips.iter_mut().filter(|_| overlaps) {
                 let is_kernel =
-                    world.node(tip.node)?.work.kind() == CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
+                    graphs.node(tip.node)?.work.kind() == CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
                 if is_kernel && is_plain(tip) {
                     tip.data.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as u8;
                     tip.data.type_ = CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.0 as u8;
@@ -39,7 +39,7 @@ impl Capture {
             }
             work = node;
         }
-        let node = world.add(self.graph, tips, work)?;
+        let node = graphs.add(self.graph, tips, work)?;
         *tips = vec![Edge::plain(node)];
         Ok(node)
     }
@@ -59,9 +59,9 @@ fn as_node(kernel: &Kernel) -> Result<(Work, bool), CUresult> {
 /// An event is recorded in a captured stream: it names the point, and nothing is recorded. `external` asks
 /// for a node that records it at every launch.
 pub fn record(state: &StreamState, event: Handle<Event>, external: bool) -> Result<(), CUresult> {
-    change(state, |capture, world| {
+    change(state, |capture, graphs| {
         if external {
-            return capture.append(world, state.handle, Work::Record(event)).map(|_| ());
+            return capture.append(graphs, state.handle, Work::Record(event)).map(|_| ());
         }
         let tips = capture.tips.get(&state.handle).cloned().unwrap_or_default();
         capture.events.insert(event, tips);

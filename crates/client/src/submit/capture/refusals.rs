@@ -1,6 +1,6 @@
 //! What captures forbid, and to which threads.
 
-use super::{CAPTURES, Capture, INVALIDATED, any, of, spoil};
+use super::table::{CAPTURES, Capture, INVALIDATED, any, of, spoil};
 use crate::model::context;
 use crate::model::stream::StreamState;
 use causeway_api::handle::{Context, Handle, Stream};

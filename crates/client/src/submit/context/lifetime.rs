@@ -1,9 +1,9 @@
 //! How do contexts begin and end?
 
 use crate::model::context::current::{leave, push};
-use crate::model::context::{ContextState, OTHERS, next_id, primary};
-use crate::model::{array, device, handles, stream, texture};
-use crate::remote::{session, visible};
+use crate::model::context::{ContextState, primary};
+use crate::model::{array, device, handles, numbers, stream, texture};
+use crate::remote::{mirrored, session};
 use crate::submit::pool::ranges;
 use crate::submit::{blocks, capture, event, module, send};
 use causeway_api::calls;
@@ -18,7 +18,7 @@ pub fn create(device: CUdevice, flags: u32) -> Result<Handle<Context>, CUresult>
     let handle = handles::create_context(nowhere.server());
     // In no context: the one that the command makes cannot be entered before it.
     send::post_in(nowhere, &calls::context_create { context: handle, device: ordinal, flags })?;
-    OTHERS.insert(handle, ContextState::new(handle, device, flags, false));
+    handles::keep(handle, ContextState::new(handle, device, flags, false));
     push(handle);
     Ok(handle)
 }
@@ -38,7 +38,7 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
 /// Keeps a context that the server has made in another way.
 pub fn adopt(handle: Handle<Context>, device: CUdevice) -> Arc<ContextState> {
     let state = ContextState::new(handle, device, 0, false);
-    OTHERS.insert(handle, state.clone());
+    handles::keep(handle, state.clone());
     state
 }
 
@@ -53,7 +53,7 @@ pub fn abandon(state: &ContextState, end: impl FnOnce() -> Result<(), CUresult>)
 /// A context that is no primary one is known no more.
 fn forget(handle: Handle<Context>) {
     handles::drop_handle(handle);
-    OTHERS.remove(handle);
+    handles::forget::<ContextState>(handle);
     leave(handle);
 }
 
@@ -114,7 +114,7 @@ pub fn set_primary_flags(device: CUdevice, flags: u32) -> Result<(), CUresult> {
 /// Creates a primary context on the server.
 fn activate(state: &ContextState) -> Result<(), CUresult> {
     session::of(state.handle)?.faults().check()?;
-    state.id.store(next_id(), Ordering::Relaxed);
+    state.id.store(numbers::of_context(), Ordering::Relaxed);
     handles::revive(state.handle);
     let request = calls::primary_context_retain {
         context: state.handle,
@@ -146,7 +146,7 @@ fn end_of_contents(state: &ContextState) {
     array::context_ends(state.handle);
     texture::context_ends(state.handle);
     blocks::end_pieces(state.handle);
-    visible::context_ends(state.handle);
+    mirrored::context_ends(state.handle);
     ranges::context_ends(state.handle);
     blocks::context_ends(state.handle);
 }

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `lifetime` | How do contexts begin and end? |
 //! | `work` | Is the work of a context done, and who waits until it is? |
-//! | `couriers` | Which streams of ours in a context carry copies that concern several servers? |
+//! | `proxy_streams` | Which streams of ours in a context carry copies that concern several servers? |
 
-pub mod couriers;
 pub mod lifetime;
+pub mod proxy_streams;
 pub mod work;

@@ -22,15 +22,15 @@ impl ContextState {
 
     /// Waits until everything in it is done and its bytes are in the program's memory.
     pub fn synchronize(&self) -> Result<(), CUresult> {
-        let ahead = context::ahead_of_all(self);
-        let newest = handles::ticket(self.handle);
+        let pending = context::pending_writes_of_all(self);
+        let newest = handles::sequence(self.handle);
         if self.is_idle() {
             session::of(self.handle)?.faults().take()?;
         } else {
             send::call_in(self.handle, &calls::context_synchronize {})?;
             self.watermark.reach(newest);
         }
-        ahead.wait()?;
+        pending.wait()?;
         self.watermark.fetch(self.handle.server(), newest)
     }
 }

@@ -4,9 +4,11 @@
 //! thread for host functions when the stream gets there, so that it is in the order of streams and events
 //! like any other.
 
-use super::{HostRegion, Mode, Place, copy};
+use super::mode::Mode;
+use super::one_server;
 use crate::log::error;
 use crate::model::context::ContextState;
+use crate::model::region::{Endpoint, HostRegion};
 use crate::model::stream::StreamState;
 use crate::remote::session;
 use crate::submit::callbacks::{self, Task};
@@ -44,7 +46,7 @@ pub(super) fn by_way_of_client(
             }
         }
     });
-    callbacks::post(stream, Task::Then { run, after: stream.ahead() })
+    callbacks::post(stream, Task::Then { run, after: stream.pending_writes() })
 }
 
 fn carry(
@@ -79,8 +81,13 @@ fn carry(
         // SAFETY: the vector has the piece's bytes, and is not touched before both calls have returned,
         // which, being synchronous, are done with it then.
         unsafe {
-            copy(Place::Host(here), Place::Device(source), reading, Mode::Synchronous)?;
-            copy(Place::Device(destination), Place::Host(here), writing, Mode::Synchronous)?;
+            one_server::copy(Endpoint::Host(here), Endpoint::Device(source), reading, Mode::Synchronous)?;
+            one_server::copy(
+                Endpoint::Device(destination),
+                Endpoint::Host(here),
+                writing,
+                Mode::Synchronous,
+            )?;
         }
     }
     writing.synchronize()

@@ -7,30 +7,33 @@
 //! copy, and the two wait for each other. Synchronous copies wait here instead, as they are in order with the
 //! work of both devices.
 
-use super::{Mode, Place, client_relay, copy};
+use super::home::home;
+use super::mode::Mode;
+use super::{client_relay, one_server};
 use crate::log::refuse_use;
+use crate::model::context;
 use crate::model::memory::{self, Origin};
+use crate::model::region::Endpoint;
 use crate::model::stream::StreamState;
-use crate::model::{array, context};
-use crate::remote::peers::{self, Way};
+use crate::remote::peers::{self, PeerPath};
 use crate::remote::session;
-use crate::statistics::copies::{self, Between};
-use crate::submit::loans::{self, Source, Whole};
+use crate::statistics::copies::{self, InterServerPath};
+use crate::submit::ipc_imports::{self, Source, Whole};
 use crate::submit::send;
 use crate::submit::{capture, event, virtual_memory};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
-use causeway_api::sys::{CUdeviceptr, CUresult};
+use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, PeerTicket, Region};
-use causeway_link::between::BetweenServers;
+use causeway_link::inter_server::BetweenServers;
 
 /// Carries a copy out that its stream's server alone cannot; nothing when it can.
 ///
 /// # Safety
 /// As for [`copy`](super::copy).
 pub(super) unsafe fn route(
-    destination: Place,
-    source: Place,
+    destination: Endpoint,
+    source: Endpoint,
     stream: &StreamState,
     mode: Mode,
 ) -> Option<Result<(), CUresult>> {
@@ -38,7 +41,7 @@ pub(super) unsafe fn route(
     let (to, from) = (home(&destination), home(&source));
     match (to, from) {
         (Some(to), Some(from)) if to.server() != from.server() => {
-            let (Place::Device(destination), Place::Device(source)) = (destination, source) else {
+            let (Endpoint::Device(destination), Endpoint::Device(source)) = (destination, source) else {
                 return None;
             };
             Some(
@@ -57,33 +60,16 @@ pub(super) unsafe fn route(
     }
 }
 
-/// The context that a place on a device belongs to; nothing for the program's memory, and for addresses that
-/// only the stream's server can judge.
-pub(super) fn home(place: &Place) -> Option<Handle<Context>> {
-    match place {
-        Place::Host(_) => None,
-        Place::Device(DevicePlace::Array(part)) => array::context_of(part.array),
-        Place::Device(DevicePlace::Memory(region)) => home_of(region.address),
-    }
-}
-
-/// The context of the memory at an address; nothing for addresses that only a server can judge.
-pub fn home_of(address: CUdeviceptr) -> Option<Handle<Context>> {
-    let piece = memory::find(address)?;
-    let known = Some(piece.context).filter(|context| !context.is_null());
-    known.or_else(|| context::primary(piece.device).ok().map(|primary| primary.handle))
-}
-
 /// Puts work for a stream of one server into another one's context, by a stream of ours that `put` gets.
-pub fn by_courier(
+pub fn by_proxy_stream(
     home: Handle<Context>,
     stream: &StreamState,
     put: impl FnOnce(&StreamState) -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
-    let courier = context::state(home)?.courier(stream)?;
-    event::join(&courier, stream)?;
-    put(&courier)?;
-    event::join(stream, &courier)
+    let proxy = context::state(home)?.proxy(stream)?;
+    event::join(&proxy, stream)?;
+    put(&proxy)?;
+    event::join(stream, &proxy)
 }
 
 fn outside_graphs(stream: &StreamState, mode: Mode) -> Result<(), CUresult> {
@@ -100,18 +86,18 @@ fn outside_graphs(stream: &StreamState, mode: Mode) -> Result<(), CUresult> {
 /// As for [`copy`](super::copy).
 unsafe fn elsewhere(
     home: Handle<Context>,
-    destination: Place,
-    source: Place,
+    destination: Endpoint,
+    source: Endpoint,
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
     if mode == Mode::Synchronous {
         stream.synchronize()?;
         // SAFETY: as this function demands.
-        return unsafe { copy(destination, source, &context::state(home)?.legacy_stream, mode) };
+        return unsafe { one_server::copy(destination, source, &context::state(home)?.legacy_stream, mode) };
     }
     // SAFETY: as this function demands.
-    by_courier(home, stream, |courier| unsafe { copy(destination, source, courier, mode) })
+    by_proxy_stream(home, stream, |proxy| unsafe { one_server::copy(destination, source, proxy, mode) })
 }
 
 /// A copy between devices of two servers, each place with its context.
@@ -124,26 +110,29 @@ fn between_servers(
     let (to, from) = (context::state(to)?, context::state(from)?);
     let (destination, source) = in_one_row(destination, source);
     let bytes = source.bytes().unwrap_or(0);
-    let link = match peers::way(to.handle.server(), from.handle.server())? {
-        Way::Link(link) => link,
-        Way::Client => {
-            copies::count_between(Between::Client, bytes);
+    let link = match peers::path(to.handle.server(), from.handle.server())? {
+        PeerPath::Link(link) => link,
+        PeerPath::Client => {
+            copies::count_inter_server(InterServerPath::Client, bytes);
             return client_relay::by_way_of_client((destination, &to), (source, &from), stream, mode);
         }
     };
     let is_here = mode != Mode::Synchronous && stream.context.server() == to.handle.server();
     // The device that carries the copy out is that of the stream it is put into.
     let carrier = if is_here { stream.context } else { to.handle };
-    let lent = if link.via.is_within_host() && peers::choice() == BetweenServers::Auto {
-        lent(&source, carrier, (link.peer, link.ticket))?
+    let imported = if link.via.is_within_host() && peers::choice() == BetweenServers::Auto {
+        imported(&source, carrier, (link.peer, link.ticket))?
     } else {
         None
     };
-    copies::count_between(if lent.is_some() { Between::Device } else { Between::Link(link.via) }, bytes);
+    copies::count_inter_server(
+        if imported.is_some() { InterServerPath::Device } else { InterServerPath::Link(link.via) },
+        bytes,
+    );
     let put = |writing: &StreamState| {
-        if let Some(Source { loan, place }) = lent {
+        if let Some(Source { import, place }) = imported {
             let request =
-                calls::peer_copy_borrowed { loan, destination, source: place, stream: writing.handle };
+                calls::peer_copy_imported { import, destination, source: place, stream: writing.handle };
             return send::post_in(writing.context, &request);
         }
         let (offer, reading) = (peers::offer_number(), from.reader()?);
@@ -158,7 +147,7 @@ fn between_servers(
         put(&to.legacy_stream)?;
         return to.legacy_stream.synchronize();
     }
-    if is_here { put(stream) } else { by_courier(to.handle, stream, put) }
+    if is_here { put(stream) } else { by_proxy_stream(to.handle, stream, put) }
 }
 
 /// Both places as one row where neither has gaps, so that pieces can begin anywhere.
@@ -172,15 +161,15 @@ fn in_one_row(destination: DevicePlace, source: DevicePlace) -> (DevicePlace, De
     row(&destination).zip(row(&source)).unwrap_or((destination, source))
 }
 
-/// What has been lent of a place to the device of a context; nothing where it cannot be.
-fn lent(
+/// What has been imported of a place to the device of a context; nothing where it cannot be.
+fn imported(
     place: &DevicePlace,
     carrier: Handle<Context>,
     peer: (u64, PeerTicket),
 ) -> Result<Option<Source>, CUresult> {
     let DevicePlace::Memory(region) = place else { return Ok(None) };
     let Some(whole) = whole(region) else { return Ok(None) };
-    loans::source(region, &whole, carrier, peer)
+    ipc_imports::source(region, &whole, carrier, peer)
 }
 
 /// The allocation around a region; nothing where the client does not know it.

@@ -44,7 +44,7 @@ pub(super) fn has_room(stream: &StreamState, commands: u64) -> bool {
 /// A copy that is being published where nothing but such copies is under way.
 pub(super) struct EarlyReturn {
     context: Arc<ContextState>,
-    /// The session's newest ticket before the copy's.
+    /// The session's newest sequence number before the copy's.
     before: u64,
 }
 
@@ -52,8 +52,8 @@ impl EarlyReturn {
     /// A copy in `stream` begins; nothing if anything else is under way in its context.
     pub fn begin(stream: &StreamState) -> Option<Self> {
         let context = context::state(stream.context).ok()?;
-        // In this order: whatever is put in line from now on has a newer ticket.
-        let before = completion::tickets(stream.context.server()).newest();
+        // In this order: whatever is queued from now on has a newer sequence number.
+        let before = completion::sequence_numbers(stream.context.server()).newest();
         context.has_only_published().then_some(Self { context, before })
     }
 
@@ -73,7 +73,7 @@ impl EarlyReturn {
     }
 
     /// The copy's commands have been sent by this thread, the last one as published. Whether that is all that
-    /// was put in line: what another thread may have put between them has to be waited for.
+    /// was queued: what another thread may have put between them has to be waited for.
     pub fn end(self, commands: u64) -> bool {
         let newest = completion::of_thread();
         let is_all = newest == self.before + commands;

@@ -1,15 +1,16 @@
 //! Where do the bytes of a copy from a device go, and who waits for them?
 
+use super::mode::Mode;
 use super::pieces::pieces;
-use super::{HostRegion, Mode};
 use crate::model::completion;
 use crate::model::context::before::Before;
+use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Expected, Transfer};
 use crate::remote::registered;
 use crate::remote::session::{self, INLINE_BYTES};
 use crate::remote::transfers::expect;
-use crate::remote::transfers::landing::Landing;
+use crate::remote::transfers::receive_buffer::ReceiveBuffer;
 use crate::statistics::Carried;
 use crate::statistics::copies::By;
 use crate::statistics::{self, copies};
@@ -34,13 +35,13 @@ pub(super) unsafe fn from_device(
     let waits = mode == Mode::Synchronous || mode == Mode::Asynchronous && !destination.is_pinned();
     let by = if waits && bytes <= INLINE_BYTES { By::Command } else { By::Transfers };
     copies::count(Direction::FromDevice, by, &destination);
-    let ahead = if waits { stream.ahead() } else { Default::default() };
+    let pending = if waits { stream.pending_writes() } else { Default::default() };
     if waits && bytes <= INLINE_BYTES {
         // SAFETY: writable as this function demands.
         unsafe { copy_with_reply(destination, source, stream) }?;
         let newest = completion::of_thread();
         stream.reach(newest);
-        ahead.wait()?;
+        pending.wait()?;
         return stream.fetch(newest);
     }
     let session = session::of(stream.context)?;
@@ -84,7 +85,7 @@ pub(super) unsafe fn from_device(
     session.faults().take()?;
     outcome?;
     stream.reach(newest);
-    ahead.wait()?;
+    pending.wait()?;
     stream.fetch(newest)
 }
 
@@ -130,24 +131,28 @@ unsafe fn expect_piece(
 ) -> Result<Arc<Transfer>, CUresult> {
     let session = session::of(stream.context)?;
     let is_direct = part.is_contiguous();
-    let landing = if is_direct {
-        Landing::Direct(part.address, part.bytes())
+    let buffer = if is_direct {
+        ReceiveBuffer::Direct(part.address, part.bytes())
     } else {
         let (start, end) = part.span();
         let threads = plan.threads;
         // SAFETY: writable until the transfer is done, as this function demands.
-        let spread = Box::new(move |packed: &[u8]| unsafe { { part }.unpack(packed, threads) });
-        Landing::Spread { length: part.bytes(), start, end, spread }
+        let scatter = Box::new(move |packed: &[u8]| unsafe { { part }.unpack(packed, threads) });
+        ReceiveBuffer::Scatter { length: part.bytes(), start, end, scatter }
     };
-    // Held from the look for what lies before the transfer until its command is in line.
+    // Held from the look for what lies before the transfer until its command is queued.
     let posting = session.copies_from_device.lock();
     // SAFETY: as this function demands.
-    let Expected { transfer, flow, is_held } = unsafe { expect::expect(stream, landing, plan.threads) }?;
-    // Before the command is in line: whoever posts one behind it finds the transfer, as soon as it is posted.
+    let Expected { transfer, flow, is_blocked } = unsafe { expect::expect(stream, buffer, plan.threads) }?;
+    // Before the command is queued: whoever posts one behind it finds the transfer, as soon as it is posted.
     stream.add_transfer(transfer.clone());
     delays::inject();
     // A network card would not wait for others.
-    let into = if is_direct && !is_held { session.link().lend(part.address, part.bytes()) } else { None };
+    let into = if is_direct && !is_blocked {
+        session.link().expose_for_write(part.address, part.bytes())
+    } else {
+        None
+    };
     let (number, lanes) = (transfer.number(), plan.lanes as u32);
     let request =
         calls::copy_from_device { source, stream: stream.handle, transfer: number, flow, lanes, into };
@@ -156,7 +161,7 @@ unsafe fn expect_piece(
     let posted = send::post_and(stream.context, &request, || transfer.posted());
     drop(posting);
     posted.inspect_err(|status| transfers::failed(number, *status))?;
-    if is_held {
+    if is_blocked {
         transfers::make_room();
     }
     Ok(transfer)

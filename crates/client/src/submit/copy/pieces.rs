@@ -1,7 +1,7 @@
 //! Which pieces has a copy, by the plan for its size?
 
-use super::HostRegion;
 use crate::model::array;
+use crate::model::region::HostRegion;
 use causeway_api::types::{ArrayBox, DevicePlace, Region};
 use causeway_pipeline::{Direction, Piece, Shape, cut, cut_tapered};
 use either::Either;

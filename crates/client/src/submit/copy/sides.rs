@@ -1,6 +1,6 @@
 //! The sides of a copy of up to three dimensions: where the box lies that a program describes.
 
-use crate::model::region::{HostRegion, Place};
+use crate::model::region::{Endpoint, HostRegion};
 use crate::model::{array, memory};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, CUresult};
 use causeway_api::types::{DevicePlace, Region};
@@ -23,11 +23,11 @@ pub struct Side {
 
 impl Side {
     /// Where a box of this width, height and depth lies.
-    pub fn place(&self, [width, height, depth]: [usize; 3]) -> Result<Place, CUresult> {
+    pub fn place(&self, [width, height, depth]: [usize; 3]) -> Result<Endpoint, CUresult> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         if self.kind == CUmemorytype::CU_MEMORYTYPE_ARRAY {
             let part = array::given(self.array)?.part(self.offset, [width, height, depth])?;
-            return Ok(Place::Device(DevicePlace::Array(part)));
+            return Ok(Endpoint::Device(DevicePlace::Array(part)));
         }
         let [x, y, z] = self.offset;
         let end_of_row = x.checked_add(width).ok_or(invalid)?;
@@ -66,15 +66,15 @@ impl Side {
                 height: height as u64,
                 depth: depth as u64,
             };
-            return Ok(Place::Device(region.into()));
+            return Ok(Endpoint::Device(region.into()));
         }
         let address = address as *mut u8;
-        Ok(Place::Host(HostRegion { address, row_pitch: pitch, slice_pitch: slice, width, height, depth }))
+        Ok(Endpoint::Host(HostRegion { address, row_pitch: pitch, slice_pitch: slice, width, height, depth }))
     }
 }
 
 /// Destination and source of a copy; nothing when it has no bytes.
-pub fn places(copy: &CUDA_MEMCPY3D) -> Result<Option<(Place, Place)>, CUresult> {
+pub fn places(copy: &CUDA_MEMCPY3D) -> Result<Option<(Endpoint, Endpoint)>, CUresult> {
     let size = [copy.WidthInBytes, copy.Height, copy.Depth];
     if size.contains(&0) {
         return Ok(None);
@@ -121,14 +121,15 @@ mod tests {
 
     #[test]
     fn offsets_move_the_box_and_pitches_default_to_its_own_size() {
-        let Ok(Place::Device(DevicePlace::Memory(region))) = side(64, 10, [4, 2, 3]).place([8, 5, 2]) else {
+        let Ok(Endpoint::Device(DevicePlace::Memory(region))) = side(64, 10, [4, 2, 3]).place([8, 5, 2])
+        else {
             panic!()
         };
         assert_eq!(
             (region.address, region.row_pitch, region.slice_pitch),
             (0x5000 + 4 + 128 + 1920, 64, 640)
         );
-        let Ok(Place::Device(DevicePlace::Memory(region))) = side(0, 0, [0; 3]).place([8, 5, 2]) else {
+        let Ok(Endpoint::Device(DevicePlace::Memory(region))) = side(0, 0, [0; 3]).place([8, 5, 2]) else {
             panic!()
         };
         assert!(region.is_contiguous());

@@ -1,9 +1,11 @@
 //! When is the source of a copy to a device read, and how does it get to the server?
 
 use super::early_return::{self, EarlyReturn};
+use super::gpudirect;
+use super::mode::Mode;
 use super::pieces::{Part, pieces};
-use super::{HostRegion, Mode, lent};
 use crate::model::numbers;
+use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
 use crate::model::uploads::{self, Reading};
 use crate::remote::registered;
@@ -11,13 +13,13 @@ use crate::remote::session::faults::LOST;
 use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::statistics::copies::{self, By};
 use crate::submit::callbacks::{self, Task};
-use crate::submit::dedup;
+use crate::submit::content_upload;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DevicePlace, Payload};
-use causeway_link::{Carriage, Sending};
-use causeway_pipeline::{Direction, PAST_CACHES_UP_TO, Plan};
+use causeway_link::{Sending, TransferOptions};
+use causeway_pipeline::{Direction, NONTEMPORAL_UP_TO, Plan};
 use core::slice;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,7 +32,7 @@ pub(super) unsafe fn to_device(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    let is_deferred = stream.ahead().is_unsettled();
+    let is_deferred = stream.pending_writes().is_unsettled();
     if is_deferred && mode == Mode::Synchronous {
         stream.synchronize()?;
     }
@@ -50,19 +52,19 @@ pub(super) unsafe fn to_device(
         if let DevicePlace::Memory(region) = destination
             && region.is_contiguous()
             && source.is_contiguous()
-            && dedup::suits(bytes)
+            && content_upload::suits(bytes)
         {
-            dedup::copy(region.address, source.address, bytes, stream)?;
+            content_upload::copy(region.address, source.address, bytes, stream)?;
             return if mode == Mode::Synchronous { stream.synchronize() } else { Ok(()) };
         }
         let is_stable = is_pinned || mode == Mode::Synchronous && source.is_pinned();
         if source.is_contiguous()
-            && lent::suits(session::of(stream.context)?, &destination, &source, is_stable)
+            && gpudirect::suits(session::of(stream.context)?, &destination, &source, is_stable)
         {
-            return lent::lend(destination, source, stream, mode);
+            return gpudirect::expose(destination, source, stream, mode);
         }
         if is_pinned && source.is_contiguous() {
-            return put_in_line(destination, source, stream);
+            return enqueue(destination, source, stream);
         }
         send_now(destination, source, stream, mode)
     }
@@ -118,11 +120,11 @@ fn plan(session: &Session, bytes: usize) -> Plan {
     session.plans.plan(Direction::ToDevice, bytes)
 }
 
-/// Puts pinned memory in line for the link's threads and returns.
+/// Queues pinned memory for the link's threads and returns.
 ///
 /// # Safety
 /// `source` must be readable, and stay as it is, until the stream has passed the copy.
-unsafe fn put_in_line(
+unsafe fn enqueue(
     destination: DevicePlace,
     source: HostRegion,
     stream: &StreamState,
@@ -131,13 +133,13 @@ unsafe fn put_in_line(
     registered::note(session, &source);
     // Copies that follow one another are carried like one that is as long as all of them, whose ends this
     // one's are not.
-    let ahead = uploads::bytes();
-    let plan = plan(session, ahead + source.bytes());
-    let carriage = Carriage::planned(&plan, stream.id);
+    let pending = uploads::bytes();
+    let plan = plan(session, pending + source.bytes());
+    let options = TransferOptions::planned(&plan, stream.id);
     let (start, end) = source.span();
     // Whoever frees the memory waits for this.
     let reading = Arc::new(Reading::of(start, end));
-    let is_within_a_row = ahead > 0 && plan.buffer_bytes > PAST_CACHES_UP_TO;
+    let is_within_a_row = pending > 0 && plan.buffer_bytes > NONTEMPORAL_UP_TO;
     let taper = (!is_within_a_row).then_some(Direction::ToDevice);
     for (place, part) in pieces(destination, source, plan.buffer_bytes, taper) {
         let number = numbers::fresh();
@@ -146,7 +148,7 @@ unsafe fn put_in_line(
             // SAFETY: the memory stays readable until the stream has passed the copy, for which the bytes
             // must have come; and it is not freed before `reading` has been dropped.
             let put = unsafe {
-                session.link().post_transfer(number, part.address, length, carriage, Arc::clone(&reading))
+                session.link().post_transfer(number, part.address, length, options, Arc::clone(&reading))
             };
             put.map_err(|_| LOST)
         };
@@ -188,11 +190,14 @@ unsafe fn send_now(
     };
     // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as
     // it returns.
-    let carriage =
-        Carriage { steady: is_waited_for, spread: is_waited_for, ..Carriage::planned(&plan, stream.id) };
+    let options = TransferOptions {
+        steady: is_waited_for,
+        spread: is_waited_for,
+        ..TransferOptions::planned(&plan, stream.id)
+    };
     let numbered = parts.into_iter().map(|part| (numbers::fresh(), part));
     // SAFETY: readable as this function demands, and held only as long as this function runs.
-    let held = unsafe { send_pieces(session, numbered, &plan, carriage, post) }?;
+    let held = unsafe { send_pieces(session, numbered, &plan, options, post) }?;
     if is_waited_for {
         // Until the bytes are known to have come, what a lane loses can be sent again.
         if !publication.is_some_and(|publication| publication.end(commands)) {
@@ -213,7 +218,7 @@ unsafe fn send_pieces(
     session: &Session,
     pieces: impl Iterator<Item = (u64, Part)>,
     plan: &Plan,
-    carriage: Carriage,
+    options: TransferOptions,
     mut post: impl FnMut(u64, &Part) -> Result<(), CUresult>,
 ) -> Result<Vec<Sending>, CUresult> {
     let mut held = Vec::new();
@@ -255,7 +260,7 @@ unsafe fn send_pieces(
         let start = buffer.as_ref().map_or(region.address.cast_const(), |buffer| buffer.as_ptr());
         // SAFETY: the piece is readable as this function demands; a buffer is kept, unchanged, until the
         // transfer has been dropped.
-        let begun = unsafe { session.link().begin_transfer(number, start, region.bytes(), carriage) };
+        let begun = unsafe { session.link().begin_transfer(number, start, region.bytes(), options) };
         let begun = begun.map_err(|_| LOST)?;
         if !is_posted_first {
             begun.wait().map_err(|_| LOST)?;
@@ -283,7 +288,7 @@ unsafe fn read_later(
     let session = session::of(stream.context)?;
     registered::note(session, &source);
     let plan = plan(session, source.bytes());
-    let carriage = Carriage::planned(&plan, stream.id);
+    let options = TransferOptions::planned(&plan, stream.id);
     let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice))
         .map(|part| (numbers::fresh(), part))
         .collect();
@@ -291,9 +296,9 @@ unsafe fn read_later(
     let send = Box::new(move || {
         // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the
         // link is lost, which every call reports.
-        let _ = unsafe { send_pieces(session, later.into_iter(), &plan, carriage, |_, _| Ok(())) };
+        let _ = unsafe { send_pieces(session, later.into_iter(), &plan, options, |_, _| Ok(())) };
     });
-    let token = callbacks::register(Task::Access { run: send, after: stream.ahead() });
+    let token = callbacks::register(Task::Access { run: send, after: stream.pending_writes() });
     let reached = calls::host_function { stream: stream.handle, token };
     send::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
     for (number, (place, part)) in numbered {

@@ -1,9 +1,10 @@
 //! Copies between places of one server: which command carries them, and in which order are they with the work
 //! of both devices?
 
-use super::cross_server::home;
-use super::{Mode, Place};
+use super::home::home;
+use super::mode::Mode;
 use crate::model::context::ContextState;
+use crate::model::region::Endpoint;
 use crate::model::stream::StreamState;
 use crate::model::{context, device};
 use crate::submit::event;
@@ -84,7 +85,7 @@ fn in_order_with_both(
     post: impl FnOnce() -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
     let mut others = Vec::new();
-    for home in places.into_iter().filter_map(|place| home(&Place::Device(place))) {
+    for home in places.into_iter().filter_map(|place| home(&Endpoint::Device(place))) {
         let state = context::state(home)?;
         if home != stream.context
             && state.is_active()

@@ -3,11 +3,11 @@
 use crate::log::refuse_use;
 use crate::model::graph::order::{Order, Ordered};
 use crate::model::graph::work::{Conditional, Copying, Work};
-use crate::model::graph::{OnServer, Removed, World};
+use crate::model::graph::{GraphStore, OnServer, Removed};
 use crate::model::handles::RawHandle as _;
-use crate::model::region::Place;
+use crate::model::region::Endpoint;
 use crate::model::{context, handles};
-use crate::remote::visible;
+use crate::remote::mirrored;
 use crate::submit::copy;
 use crate::submit::send;
 use causeway_api::calls;
@@ -57,7 +57,7 @@ pub fn destroy(on_server: OnServer) -> Result<(), CUresult> {
 /// as the driver makes copies within host memory.
 pub fn on_device(copying: &Copying) -> Result<Option<(DevicePlace, DevicePlace)>, CUresult> {
     Ok(match copy::places(&copying.parameters)? {
-        Some((Place::Device(destination), Place::Device(source)))
+        Some((Endpoint::Device(destination), Endpoint::Device(source)))
             if !(is_in_common(&destination) && is_in_common(&source)) =>
         {
             Some((destination, source))
@@ -68,7 +68,7 @@ pub fn on_device(copying: &Copying) -> Result<Option<(DevicePlace, DevicePlace)>
 
 /// Whether a place is in memory that the program reaches, too.
 fn is_in_common(place: &DevicePlace) -> bool {
-    matches!(place, DevicePlace::Memory(region) if visible::host_address(region.address).is_some())
+    matches!(place, DevicePlace::Memory(region) if mirrored::host_address(region.address).is_some())
 }
 
 /// Whether a node is carried out by the client.
@@ -88,7 +88,7 @@ pub fn is_idle(work: &Work) -> bool {
 /// Sends nodes in order, each with its place. `numbers` gets the number of each place in the server's graph.
 /// Edges from places that are not in this graph are left out: those nodes are carried out before all of it.
 pub fn send<'a>(
-    world: &mut World,
+    graphs: &mut GraphStore,
     on_server: &mut OnServer,
     nodes: impl Iterator<Item = (usize, &'a Ordered)>,
     numbers: &mut HashMap<usize, u32>,
@@ -101,7 +101,7 @@ pub fn send<'a>(
         let after: Vec<_> = node.before.iter().filter_map(end).collect();
         let number = match &node.work {
             Work::Conditional(conditional) => {
-                complete_bodies(world, conditional)?;
+                complete_bodies(graphs, conditional)?;
                 let (graph, node) = (on_server.graph, conditional.number);
                 send::post_in(conditional.context, &calls::graph_add_edges { graph, node, after })?;
                 node
@@ -194,28 +194,28 @@ pub fn change(at: Address, home: Handle<Context>, work: &Work) -> Result<(), CUr
 }
 
 /// The graph of the server that stands for `graph` from now on, before it is instantiated.
-pub fn ensure_on_server(world: &mut World, graph: Handle<Graph>) -> Result<OnServer, CUresult> {
-    if let Some(on_server) = world.graph(graph)?.on_server {
+pub fn ensure_on_server(graphs: &mut GraphStore, graph: Handle<Graph>) -> Result<OnServer, CUresult> {
+    if let Some(on_server) = graphs.graph(graph)?.on_server {
         return Ok(on_server);
     }
-    if world.graph(graph)?.owner.is_some() {
+    if graphs.graph(graph)?.owner.is_some() {
         return Err(refuse_use!("conditional nodes in child graphs"));
     }
     let on_server = create()?;
-    world.graph_mut(graph)?.on_server = Some(on_server);
+    graphs.graph_mut(graph)?.on_server = Some(on_server);
     Ok(on_server)
 }
 
 /// Makes what a conditional node consists of: its place on the server, and the graphs that it carries out.
 pub fn conditional(
-    world: &mut World,
+    graphs: &mut GraphStore,
     graph: Handle<Graph>,
     handle: u64,
     kind: CUgraphConditionalNodeType,
     size: u32,
     context: Handle<Context>,
 ) -> Result<Conditional, CUresult> {
-    let mut on_server = ensure_on_server(world, graph)?;
+    let mut on_server = ensure_on_server(graphs, graph)?;
     if on_server.is_complete {
         return Err(refuse_use!("conditional nodes in a graph that has been instantiated"));
     }
@@ -223,14 +223,14 @@ pub fn conditional(
     let request = calls::graph_add_conditional { graph: on_server.graph, handle, kind: kind.0, size };
     send::post_in(context, &request)?;
     on_server.nodes += 1;
-    world.graph_mut(graph)?.on_server = Some(on_server);
+    graphs.graph_mut(graph)?.on_server = Some(on_server);
     let mut bodies = Vec::new();
     for index in 0..size {
-        let body = world.create(None);
+        let body = graphs.create(None);
         let counterpart = handles::create();
         let request = calls::graph_body { body: counterpart, graph: on_server.graph, node: number, index };
         send::post_in(context, &request)?;
-        world.graph_mut(body)?.on_server =
+        graphs.graph_mut(body)?.on_server =
             Some(OnServer { graph: counterpart, context, nodes: 0, is_complete: false });
         bodies.push(body);
     }
@@ -239,9 +239,9 @@ pub fn conditional(
 }
 
 /// Sends the graphs that a conditional node carries out.
-fn complete_bodies(world: &mut World, conditional: &Conditional) -> Result<(), CUresult> {
+fn complete_bodies(graphs: &mut GraphStore, conditional: &Conditional) -> Result<(), CUresult> {
     for body in &conditional.bodies {
-        let order = Order::of(world, *body)?;
+        let order = Order::of(graphs, *body)?;
         for node in &order.nodes {
             if is_clients(&node.work)? || matches!(node.work, Work::Record(_) | Work::Wait(_)) {
                 return Err(refuse_use!(
@@ -249,12 +249,12 @@ fn complete_bodies(world: &mut World, conditional: &Conditional) -> Result<(), C
                 ));
             }
         }
-        let mut on_server = world.graph(*body)?.on_server.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        let mut on_server = graphs.graph(*body)?.on_server.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         if on_server.is_complete {
             return Err(refuse_use!("instantiating a graph with conditional nodes a second time"));
         }
-        send(world, &mut on_server, order.nodes.iter().enumerate(), &mut HashMap::new())?;
-        world.graph_mut(*body)?.on_server = Some(on_server);
+        send(graphs, &mut on_server, order.nodes.iter().enumerate(), &mut HashMap::new())?;
+        graphs.graph_mut(*body)?.on_server = Some(on_server);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A graph as text in the DOT language, for people who look for mistakes in it.
 
-use crate::model::graph::World;
+use crate::model::graph::GraphStore;
 use crate::model::graph::work::Work;
 use crate::model::handles::RawHandle as _;
 use crate::submit::module;
@@ -9,45 +9,45 @@ use causeway_api::sys::{CUgraphDebugDot_flags, CUresult};
 use core::fmt::Write;
 
 /// Writes a graph and the graphs in it as text. Flags are `CUgraphDebugDot_flags`.
-pub fn print(world: &World, graph: Handle<Graph>, flags: u32) -> Result<String, CUresult> {
+pub fn print(graphs: &GraphStore, graph: Handle<Graph>, flags: u32) -> Result<String, CUresult> {
     let mut text = String::from("digraph dot {\n");
-    append(world, graph, flags, &mut 0, &mut text)?;
+    append(graphs, graph, flags, &mut 0, &mut text)?;
     text.push_str("}\n");
     Ok(text)
 }
 
 fn append(
-    world: &World,
+    graphs: &GraphStore,
     graph: Handle<Graph>,
     flags: u32,
     count: &mut usize,
     text: &mut String,
 ) -> Result<(), CUresult> {
-    let (name, state) = (*count, world.graph(graph)?);
+    let (name, state) = (*count, graphs.graph(graph)?);
     *count += 1;
     // Writing to a `String` does not fail.
     let _ = writeln!(text, "subgraph cluster_{name} {{\nlabel=\"graph_{name}\" graph[style=\"dashed\"];");
     let number = |node| state.nodes.iter().position(|other| *other == node).unwrap_or_default();
     for (index, node) in state.nodes.iter().enumerate() {
-        let work = &world.node(*node)?.work;
+        let work = &graphs.node(*node)?.work;
         let label = label(work, node.value(), flags).replace('"', "'");
         let _ =
             writeln!(text, "\"graph_{name}_node_{index}\"[shape=\"record\" label=\"{{{index}|{label}}}\"];");
     }
     for (index, node) in state.nodes.iter().enumerate() {
-        for edge in &world.node(*node)?.after {
+        for edge in &graphs.node(*node)?.after {
             let to = number(edge.node);
             let _ = writeln!(text, "\"graph_{name}_node_{index}\" -> \"graph_{name}_node_{to}\";");
         }
     }
     text.push_str("}\n");
     for node in &state.nodes {
-        world
+        graphs
             .node(*node)?
             .work
             .graphs()
             .into_iter()
-            .try_for_each(|graph| append(world, graph, flags, count, text))?;
+            .try_for_each(|graph| append(graphs, graph, flags, count, text))?;
     }
     Ok(())
 }

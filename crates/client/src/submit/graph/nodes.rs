@@ -2,7 +2,7 @@
 
 use crate::model::graph::work::{Filling, Kernel};
 use crate::model::handles::RawHandle as _;
-use crate::remote::visible;
+use crate::remote::mirrored;
 use crate::submit::launch::{self, Arguments};
 use crate::submit::module::{self, Owner};
 use causeway_api::handle::{Context, Handle};
@@ -40,7 +40,7 @@ impl Kernel {
         params: &[u8],
     ) -> Result<Self, CUresult> {
         let (function, state) = module::given_function(function)?;
-        visible::note_parameters(params)?;
+        mirrored::note_parameters(params)?;
         let params: Box<[u8]> = params.into();
         let address = |offset: u32| params.as_ptr().wrapping_add(offset as usize).cast_mut().cast();
         let addresses = state.info.parameters.iter().map(|parameter| address(parameter.offset)).collect();
@@ -69,7 +69,7 @@ impl Filling {
         if !is_even || !fits || parameters.dst == 0 || parameters.width == 0 || parameters.height == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        visible::note_address(parameters.dst)?;
+        mirrored::note_address(parameters.dst)?;
         Ok(Self { parameters, context })
     }
 }

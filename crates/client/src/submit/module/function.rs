@@ -1,11 +1,11 @@
 //! Functions and kernels: their parameters and attributes, and which servers have them.
 
-use super::library;
+use super::library_image::LibraryImage;
 use super::servers::Servers;
 use crate::locks::{Mutex, rank};
 use crate::model::context;
+use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::model::handles::{self, Registry};
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Function, Handle, Kernel, Kind, Library, Module};
@@ -40,18 +40,21 @@ pub struct FunctionState {
     attributes: Mutex<rank::FunctionAttributes, Vec<(i32, i32)>>,
     /// The function of a kernel in each context that asked for it.
     functions: Mutex<rank::KernelFunctions, HashMap<Handle<Context>, Handle<Function>>>,
+    /// The image of the library that a kernel is in.
+    library: Option<Arc<LibraryImage>>,
     /// The servers that have it.
     servers: Servers,
 }
 
-/// Functions and kernels: the driver takes one for the other.
-static FUNCTIONS: Registry<Function, FunctionState> = Registry::new();
+impl handles::Object for FunctionState {
+    type Kind = Function;
+}
 
 /// The function or kernel that the program passed; the server of the current context has the kernel.
 #[inline]
 pub fn given_function(raw: CUfunction) -> Result<(Handle<Function>, Arc<FunctionState>), CUresult> {
     let handle = Handle::from_raw(raw);
-    let state = FUNCTIONS.get(handle)?;
+    let state = handles::kept::<FunctionState>(handle)?;
     state.require_on(handle, context::current_or_none().server())?;
     Ok((handle, state))
 }
@@ -80,23 +83,45 @@ pub(super) fn as_function(kernel: Handle<Kernel>) -> Handle<Function> {
     Handle::from_value(kernel.value())
 }
 
-/// Notes a function or kernel that a server has.
+/// Notes a function that a server has.
 pub(super) fn insert_function(handle: Handle<Function>, owner: Owner, server: usize, info: FunctionInfo) {
+    insert(handle, owner, None, server, info);
+}
+
+/// Notes a kernel of a library that a server has.
+pub(super) fn insert_kernel(
+    kernel: Handle<Kernel>,
+    library: Handle<Library>,
+    image: Arc<LibraryImage>,
+    server: usize,
+    info: FunctionInfo,
+) {
+    insert(as_function(kernel), Owner::Library(library), Some(image), server, info);
+}
+
+fn insert(
+    handle: Handle<Function>,
+    owner: Owner,
+    library: Option<Arc<LibraryImage>>,
+    server: usize,
+    info: FunctionInfo,
+) {
     let state = FunctionState {
         owner,
         name: CString::new(info.name.as_str()).unwrap_or_default(),
         parameter_bytes: info.parameter_bytes(),
         attributes: Mutex::new(info.attributes.clone()),
         functions: Mutex::default(),
+        library,
         servers: Servers::only(server),
         info,
     };
-    FUNCTIONS.insert(handle, Arc::new(state));
+    handles::keep(handle, Arc::new(state));
 }
 
 /// A function or kernel goes with what it belongs to; no command frees it, so its slot is not used again.
 pub(super) fn forget_function(handle: Handle<Function>) {
-    let Some(state) = FUNCTIONS.remove(handle) else { return };
+    let Some(state) = handles::forget::<FunctionState>(handle) else { return };
     handles::suspend(handle);
     // They are functions, too: without the lock.
     let functions = core::mem::take(&mut *state.functions.lock());
@@ -105,7 +130,7 @@ pub(super) fn forget_function(handle: Handle<Function>) {
 
 /// Forgets the function of a kernel in a context that ends.
 pub(super) fn forget_in(kernel: Handle<Kernel>, context: Handle<Context>) {
-    let Ok(kernel) = FUNCTIONS.get(as_function(kernel)) else { return };
+    let Ok(kernel) = handles::kept::<FunctionState>(as_function(kernel)) else { return };
     let function = kernel.functions.lock().remove(&context);
     function.into_iter().for_each(forget_function);
 }
@@ -119,8 +144,8 @@ impl FunctionState {
 
     #[cold]
     fn find_on(&self, handle: Handle<Function>, server: usize) -> Result<(), CUresult> {
-        let Owner::Library(library) = self.owner else { return Ok(()) };
-        library::require_on(library, server)?;
+        let (Owner::Library(library), Some(image)) = (self.owner, &self.library) else { return Ok(()) };
+        image.require_on(server)?;
         let kernel = Handle::from_value(handle.value());
         let request = calls::library_kernel { kernel, library, name: &self.info.name };
         send::call_in(Handle::null_of(server), &request)?;

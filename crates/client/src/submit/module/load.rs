@@ -2,47 +2,48 @@
 
 use crate::remote::image::Image;
 use crate::remote::image::compatible;
-use crate::remote::image::offers::{self, Offer};
+use crate::remote::image::pending_images::{self, PendingImage};
 use crate::remote::session::Session;
 use causeway_api::sys::CUresult;
 use causeway_api::types::{JitOptions, Payload};
 
-/// Who keeps the bytes of an image after the call that loads it.
+/// How long the bytes of an image stay as they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keeper {
-    /// Nobody: they may be gone when the call returns.
-    Nobody,
-    /// The program, until it unloads what was made of them (`CU_LIBRARY_BINARY_IS_PRESERVED`).
-    Program,
+pub enum ImageLifetime {
+    /// They may be gone when the call returns.
+    Call,
+    /// Until the program unloads what was made of them (`CU_LIBRARY_BINARY_IS_PRESERVED`).
+    UntilUnload,
 }
 
 /// Offers an image to a server and lets `send` send the command that loads it, posted or waiting. The load is
-/// posted when its outcome is certain and the program does not ask what the compiler said. Returns the offer
-/// if the bytes must stay beyond the call.
-pub(super) fn offer(
+/// posted when its outcome is certain and the program does not ask what the compiler said. Returns the
+/// pending image if the bytes must stay beyond the call.
+pub(super) fn send_image(
     session: &Session,
     image: &Image<'_>,
-    keeper: Keeper,
+    lifetime: ImageLifetime,
     options: &JitOptions,
     send: impl FnOnce(Payload<'_>, bool) -> Result<(), CUresult>,
-) -> Result<Option<Offer>, CUresult> {
+) -> Result<Option<PendingImage>, CUresult> {
     /// Copying a larger image costs more than waiting for the server's word that it has it.
     const MOST_COPIED: usize = 1 << 20;
     let posted = options.report == 0 && compatible::all_devices(session, image);
-    let lent = keeper == Keeper::Program && matches!(image, Image::Single(_));
-    let kept = posted && !lent && image.bytes().len() <= MOST_COPIED;
+    let stays = lifetime == ImageLifetime::UntilUnload && matches!(image, Image::Single(_));
+    let kept = posted && !stays && image.bytes().len() <= MOST_COPIED;
     let server = session.server();
-    let offer = if kept { offers::keep(server, image) } else { offers::lend(server, image) };
-    let sent = send(offer.payload(), posted);
+    let pending =
+        if kept { pending_images::copy_of(server, image) } else { pending_images::refer_to(server, image) };
+    let sent = send(pending.payload(), posted);
     if sent.is_err() || !posted {
-        offer.withdraw();
+        pending.withdraw();
         return sent.map(|()| None);
     }
-    if lent {
-        return Ok(Some(offer));
+    if stays {
+        return Ok(Some(pending));
     }
     if !kept {
-        offer.wait();
+        pending.wait();
     }
     Ok(None)
 }

@@ -1,15 +1,11 @@
-//! Where a pool's memory may lie, and the pools that each place has from the start.
+//! Where a pool's memory may lie.
 
-use super::PoolState;
 use super::ranges::Kind;
-use crate::locks::{Mutex, rank};
-use crate::model::{device, handles};
+use crate::model::device;
 use causeway_api::sys::{
     CUdevice, CUdevice_attribute, CUmemAllocationType, CUmemLocation, CUmemLocationType, CUresult,
 };
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
@@ -83,59 +79,4 @@ pub fn is_node(id: i32) -> bool {
         || id > 0
             && (Path::new(&format!("/sys/devices/system/node/node{id}")).exists()
                 || device::all().iter().any(|device| device.attribute(nearest) == Some(id)))
-}
-
-/// The pools of a place that is no device.
-#[derive(Clone)]
-struct OfPlace {
-    default: Arc<PoolState>,
-    current: Option<Arc<PoolState>>,
-}
-
-static OF_PLACES: Mutex<rank::PoolsOfPlaces, BTreeMap<Place, OfPlace>> = Mutex::new(BTreeMap::new());
-
-fn of(place: Place) -> Result<OfPlace, CUresult> {
-    let mut places = OF_PLACES.lock();
-    if let Some(pools) = places.get(&place) {
-        return Ok(pools.clone());
-    }
-    let default = super::create(place, 0, 0)?;
-    Ok(places.entry(place).insert_entry(OfPlace { default, current: None }).get().clone())
-}
-
-/// The pool that a place has from the start.
-pub fn default_of(place: Place) -> Result<Arc<PoolState>, CUresult> {
-    match place {
-        Place::Device(device) => super::default_of(device),
-        _ => Ok(of(place)?.default),
-    }
-}
-
-/// The pool that was last set for a place.
-pub fn current_of(place: Place) -> Result<Arc<PoolState>, CUresult> {
-    if let Place::Device(device) = place {
-        return super::current_of(device);
-    }
-    let pools = of(place)?;
-    Ok(pools.current.filter(|pool| handles::is_valid(pool.handle)).unwrap_or(pools.default))
-}
-
-/// Sets the pool of a place, which must be of this place.
-pub fn set_current(place: Place, pool: &Arc<PoolState>) -> Result<(), CUresult> {
-    if let Place::Device(device) = place {
-        return super::set_current(device, pool);
-    }
-    if pool.place != place {
-        return Err(INVALID);
-    }
-    of(place)?;
-    if let Some(pools) = OF_PLACES.lock().get_mut(&place) {
-        pools.current = Some(Arc::clone(pool));
-    }
-    Ok(())
-}
-
-/// Whether a pool is one that a place has from the start.
-pub fn is_default(pool: &PoolState) -> bool {
-    OF_PLACES.lock().values().any(|pools| pools.default.handle == pool.handle)
 }

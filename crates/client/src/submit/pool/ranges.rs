@@ -6,11 +6,12 @@
 //! new.
 
 use crate::locks::{Mutex, rank};
-use crate::model::address::heap::{Gauge, Stamp};
+use crate::model::address::heap::{Gauge, ReusePoint};
 use crate::model::context;
 use crate::model::host_memory;
 use crate::model::host_window;
 use crate::model::memory::{self, Origin, Piece};
+use crate::model::numbers;
 use crate::model::stream::StreamState;
 use crate::remote::session;
 use crate::submit::pinned;
@@ -65,7 +66,7 @@ struct Range {
 
 struct Free {
     range: Range,
-    since: Option<Stamp>,
+    since: Option<ReusePoint>,
 }
 
 struct Live {
@@ -74,14 +75,20 @@ struct Live {
     owner: Arc<Ranges>,
 }
 
-/// What is allocated, by first address.
-static LIVE: Mutex<rank::LiveRanges, BTreeMap<u64, Live>> = Mutex::new(BTreeMap::new());
-/// Whether there ever was any, so that programs without pay one load.
-static ANY: AtomicBool = AtomicBool::new(false);
-static ALL: Mutex<rank::AllRanges, Vec<Weak<Ranges>>> = Mutex::new(Vec::new());
+/// Memory that the program reaches, too, of all pools.
+struct OfPools {
+    /// What is allocated, by first address.
+    live: Mutex<rank::LiveRanges, BTreeMap<u64, Live>>,
+    /// Whether there ever was any, so that programs without pay one load.
+    any: AtomicBool,
+    pools: Mutex<rank::AllRanges, Vec<Weak<Ranges>>>,
+}
 
-fn is_past(stamp: &Stamp) -> bool {
-    stamp.stream.has_done(stamp.ticket)
+static OF_POOLS: OfPools =
+    OfPools { live: Mutex::new(BTreeMap::new()), any: AtomicBool::new(false), pools: Mutex::new(Vec::new()) };
+
+fn is_past(reuse_point: &ReusePoint) -> bool {
+    reuse_point.stream.has_done(reuse_point.sequence)
 }
 
 impl Free {
@@ -92,12 +99,12 @@ impl Free {
     /// Whether `bytes` can be given to a stream of this server from it. Of a range much larger the rest would
     /// lie idle.
     fn serves(&self, bytes: u64, stream: &StreamState) -> bool {
-        let is_same = |stamp: &Stamp| stamp.stream.id == stream.id;
+        let is_same = |reuse_point: &ReusePoint| reuse_point.stream.id == stream.id;
         self.range.bytes >= bytes
             && self.range.bytes / 2 <= bytes
             && !self.range.is_cut_off
             && self.range.context.server() == stream.context.server()
-            && self.since.as_ref().is_none_or(|stamp| is_same(stamp) || is_past(stamp))
+            && self.since.as_ref().is_none_or(|reuse_point| is_same(reuse_point) || is_past(reuse_point))
     }
 }
 
@@ -112,13 +119,13 @@ impl Ranges {
             reserved: Gauge::default(),
         });
         let ranges = Arc::new(Self { kind, pool, limit, state });
-        let mut all = ALL.lock();
+        let mut all = OF_POOLS.pools.lock();
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&ranges));
         ranges
     }
 
-    /// Whether it is memory of the host, of which the host keeps its access.
+    /// Whether the pool is of memory of the host, of which the host keeps its access.
     pub fn is_hosts(&self) -> bool {
         self.kind == Kind::Pinned
     }
@@ -177,7 +184,7 @@ impl Ranges {
             Some(range) => range,
             None => self.make(bytes, stream.context)?,
         };
-        let (base, size, id) = (range.base, size as u64, memory::next_id());
+        let (base, size, id) = (range.base, size as u64, numbers::of_memory());
         match self.kind {
             Kind::Pinned => host_memory::note(host_memory::Range {
                 base: base as usize,
@@ -195,9 +202,9 @@ impl Ranges {
                 memory::insert(Piece { base, size, context, device, origin, id, heap: None })?;
             }
         }
-        let mut live = LIVE.lock();
+        let mut live = OF_POOLS.live.lock();
         live.insert(base, Live { range, size, owner: Arc::clone(self) });
-        ANY.store(true, Ordering::Relaxed);
+        OF_POOLS.any.store(true, Ordering::Relaxed);
         let mut state = self.state.lock();
         let used = state.used.current + size;
         state.used.set(used);
@@ -290,11 +297,11 @@ impl Ranges {
 
 /// Frees what begins at an address, for a stream until its work is done, or for everybody; nothing where no
 /// pool's memory begins there.
-pub fn free(address: CUdeviceptr, since: Option<Stamp>) -> Option<()> {
-    if !ANY.load(Ordering::Relaxed) {
+pub fn free(address: CUdeviceptr, since: Option<ReusePoint>) -> Option<()> {
+    if !OF_POOLS.any.load(Ordering::Relaxed) {
         return None;
     }
-    let Live { range, size, owner } = LIVE.lock().remove(&address)?;
+    let Live { range, size, owner } = OF_POOLS.live.lock().remove(&address)?;
     match owner.kind {
         Kind::Pinned => host_memory::withdraw(address as usize),
         // A context that has ended took it out.
@@ -314,34 +321,34 @@ pub fn free(address: CUdeviceptr, since: Option<Stamp>) -> Option<()> {
 
 /// The context and the device of what begins at an address, if it is a pool's.
 pub fn context_of(address: CUdeviceptr) -> Option<Handle<Context>> {
-    if !ANY.load(Ordering::Relaxed) {
+    if !OF_POOLS.any.load(Ordering::Relaxed) {
         return None;
     }
-    LIVE.lock().get(&address).map(|live| live.range.context)
+    OF_POOLS.live.lock().get(&address).map(|live| live.range.context)
 }
 
 /// The pool of the memory that begins at an address.
 pub fn pool_of(base: u64) -> Option<Handle<MemoryPool>> {
-    if !ANY.load(Ordering::Relaxed) {
+    if !OF_POOLS.any.load(Ordering::Relaxed) {
         return None;
     }
-    LIVE.lock().get(&base).map(|live| live.owner.pool)
+    OF_POOLS.live.lock().get(&base).map(|live| live.owner.pool)
 }
 
 /// Whether devices reach the memory of a pool that begins at an address.
 pub fn is_open(base: u64) -> bool {
-    let owner = LIVE.lock().get(&base).map(|live| Arc::clone(&live.owner));
+    let owner = OF_POOLS.live.lock().get(&base).map(|live| Arc::clone(&live.owner));
     owner.is_some_and(|owner| owner.is_open())
 }
 
 /// A context ends, and with it what the server has of memory that was made in it.
 pub fn context_ends(context: Handle<Context>) {
-    if !ANY.load(Ordering::Relaxed) {
+    if !OF_POOLS.any.load(Ordering::Relaxed) {
         return;
     }
     let cut = |range: &mut Range| range.is_cut_off |= range.context == context;
-    LIVE.lock().values_mut().for_each(|live| cut(&mut live.range));
-    let all: Vec<_> = ALL.lock().iter().filter_map(Weak::upgrade).collect();
+    OF_POOLS.live.lock().values_mut().for_each(|live| cut(&mut live.range));
+    let all: Vec<_> = OF_POOLS.pools.lock().iter().filter_map(Weak::upgrade).collect();
     for ranges in all {
         ranges.state.lock().free.iter_mut().for_each(|free| cut(&mut free.range));
     }

@@ -1,6 +1,6 @@
 //! Which addresses the program has reserved, and what it has mapped there.
 
-use super::AllocationState;
+use super::allocation::AllocationState;
 use crate::model::address::window::Window;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUresult};

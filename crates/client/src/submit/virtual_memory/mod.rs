@@ -3,18 +3,22 @@
 //! Everything that can be checked is checked here, so that mapping needs no answer of the server. Addresses
 //! come from the session's window. Memory of the host is the program's own as well: see [`host`].
 
+mod allocation;
 pub mod host;
 mod map;
 
+pub use allocation::AllocationState;
+use allocation::Uses;
+
 use crate::locks::{Mutex, rank};
 use crate::log::refuse_use;
+use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::model::handles::{self, Registry};
 use crate::model::memory::{self, Origin, Piece};
+use crate::model::numbers;
 use crate::model::{context, device, exchange, host_mappings};
 use crate::submit::address_window;
 use crate::submit::context::work;
-use crate::submit::loans;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
@@ -31,33 +35,6 @@ use map::{Map, Mapping};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// Memory that `cuMemCreate` made or that came from another process.
-pub struct AllocationState {
-    /// Its handle.
-    pub handle: Handle<Allocation>,
-    /// Where commands about it go: the null context of its server.
-    nowhere: Handle<Context>,
-    /// Its size in bytes.
-    pub size: u64,
-    /// What the program asked for; devices have the server's numbers.
-    pub properties: AllocationProperties,
-    /// The program's number of its device; of memory of the host, that of a device that may be given access.
-    pub device: CUdevice,
-    /// Its pages in this process, if it is memory of the host.
-    host: Option<HostPages>,
-    uses: Mutex<rank::AllocationUses, Uses>,
-}
-
-/// The server is told to release memory when nothing of this is left.
-#[derive(Default)]
-struct Uses {
-    /// How often the program has to release it.
-    references: usize,
-    mappings: usize,
-    token: Option<ExportToken>,
-}
-
-static ALLOCATIONS: Registry<Allocation, AllocationState> = Registry::new();
 static MAP: Mutex<rank::VirtualMemory, Map> = Mutex::new(Map::new());
 
 /// Reserves addresses: at `wish` when they are free, else anywhere.
@@ -147,13 +124,13 @@ fn keep(
 ) -> Handle<Allocation> {
     let uses = Mutex::new(Uses { references: 1, ..Uses::default() });
     let state = AllocationState { handle, nowhere, size, properties, device, host, uses };
-    ALLOCATIONS.insert(handle, Arc::new(state));
+    handles::keep(handle, Arc::new(state));
     handle
 }
 
 /// The allocation of a handle that the program has not released.
 pub fn given(raw: u64) -> Result<Arc<AllocationState>, CUresult> {
-    let state = ALLOCATIONS.get(Handle::from_raw(raw)).map_err(|_| INVALID)?;
+    let state = handles::kept::<AllocationState>(Handle::from_raw(raw)).map_err(|_| INVALID)?;
     if state.uses.lock().references > 0 { Ok(state) } else { Err(INVALID) }
 }
 
@@ -194,7 +171,7 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
         context: state.nowhere,
         device: state.device,
         origin: Origin::Mapping,
-        id: memory::next_id(),
+        id: numbers::of_memory(),
         heap: None,
     })
 }
@@ -355,37 +332,4 @@ pub fn import(descriptor: BorrowedFd<'_>) -> Result<Handle<Allocation>, CUresult
     // Memory of a device that this program does not see has a number that it cannot use.
     let device = device::number_of(nowhere.server(), properties.location_id).unwrap_or(-1);
     Ok(keep(handle, nowhere, size as u64, properties, device, None))
-}
-
-impl AllocationState {
-    /// Where it is, as the program hears it. Memory of the host without a wish is that of node 0, with
-    /// NVIDIA's driver, too.
-    pub fn location(&self) -> CUmemLocation {
-        let asked = CUmemLocationType(self.properties.location);
-        match asked {
-            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
-                CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, id: 0 }
-            }
-            _ if self.host.is_some() => CUmemLocation { type_: asked, id: self.properties.location_id },
-            _ => CUmemLocation { type_: asked, id: self.device },
-        }
-    }
-
-    /// Takes one use away; the last one releases the memory.
-    fn drop_use(&self, count: impl FnOnce(&mut Uses) -> &mut usize) -> Result<(), CUresult> {
-        let mut uses = self.uses.lock();
-        let count = count(&mut uses);
-        *count = count.checked_sub(1).ok_or(INVALID)?;
-        if uses.references > 0 || uses.mappings > 0 {
-            return Ok(());
-        }
-        if let Some(token) = uses.token.take() {
-            send::post_in(self.nowhere, &calls::export_withdraw { token })?;
-        }
-        ALLOCATIONS.remove(self.handle);
-        handles::drop_handle(self.handle);
-        loans::end(self.handle);
-        let ended = self.host.as_ref().map_or(Ok(()), HostPages::end);
-        send::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle }).and(ended)
-    }
 }

@@ -5,7 +5,7 @@ use causeway_api::calls;
 use causeway_api::handle::Handle;
 use causeway_api::sys::CUmemPool_attribute;
 use causeway_api::types::Region;
-use causeway_gpu::direct::{DirectMemory, DirectWay};
+use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPath};
 use causeway_gpu::{Gpu, Shared};
 use std::time::Instant;
 
@@ -176,20 +176,20 @@ pub fn shared(session: &Session) -> Outcome {
 
 /// What is said to work must give descriptors, of ranges that begin anywhere; the rest must say why not.
 pub fn direct(session: &Session) -> Outcome {
-    let ways = session.driver.direct_ways(0);
-    check(ways.usable.len() + ways.refused.len() == 2, || format!("{ways:?}"))?;
+    let paths = session.driver.gpudirect_paths(0);
+    check(paths.usable.len() + paths.refused.len() == 2, || format!("{paths:?}"))?;
     let address = session.allocate(1 << 20)?;
-    for way in &ways.usable {
-        let memory = session.driver.direct_memory(*way, address + 100, 10_000)?;
+    for path in &paths.usable {
+        let memory = session.driver.gpudirect_memory(*path, address + 100, 10_000)?;
         let is_right = match &memory {
-            DirectMemory::DmaBuf { offset, .. } => {
-                *way == DirectWay::DmaBuf && *offset == (address + 100) % 4096
+            GpuDirectMemory::DmaBuf { offset, .. } => {
+                *path == GpuDirectPath::DmaBuf && *offset == (address + 100) % 4096
             }
-            DirectMemory::Addresses => *way == DirectWay::Peermem,
+            GpuDirectMemory::Addresses => *path == GpuDirectPath::Peermem,
         };
-        check(is_right, || format!("{way} gave {memory:?}"))?;
+        check(is_right, || format!("{path} gave {memory:?}"))?;
     }
     session.driver.finish_direct_writes(session.context)?;
     session.free(address)?;
-    Ok(ways.to_string())
+    Ok(paths.to_string())
 }

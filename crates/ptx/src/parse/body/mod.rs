@@ -1,5 +1,6 @@
 //! Function bodies: statements and labels. [`names`] knows what names mean, [`operands`] reads operands.
 
+mod builder;
 mod names;
 mod operands;
 
@@ -8,7 +9,7 @@ use super::lexer::TokenKind;
 use super::parser::Parser;
 use super::syntax::{Body, Function, Guard, Instruction, Linkage, Operand, Prototype, Space, Statement};
 use crate::lacking::lacks;
-use names::Scope;
+use builder::{Builder, PendingLabel};
 
 /// Parses a body, from `{` to its `}`.
 pub(super) fn parse(parser: &mut Parser<'_, '_>, function: &Function) -> Result<Body, SyntaxError> {
@@ -25,24 +26,6 @@ pub(super) fn parse(parser: &mut Parser<'_, '_>, function: &Function) -> Result<
         builder.statement(parser)?;
     }
     builder.finish()
-}
-
-/// A body as far as it has been read.
-struct Builder<'s, 'f> {
-    function: &'f Function,
-    body: Body,
-    /// All scopes of the body, closed ones too: a branch may name a label that comes later.
-    scopes: Vec<Scope<'s>>,
-    /// The open ones, innermost last.
-    open: Vec<usize>,
-    /// Operands that name a label: statement, operand, name, scope, line.
-    pending_branches: Vec<(PendingLabel, &'s str, usize, u32)>,
-}
-
-/// Where the number of a label goes once it is known.
-enum PendingLabel {
-    Operand { statement: usize, operand: usize },
-    Table { name: String, index: usize },
 }
 
 impl<'s> Builder<'s, '_> {

@@ -1,11 +1,9 @@
 //! What names mean in a body: registers, variables, parameters, and the scopes that they live in.
 
-use std::collections::HashMap;
-
-use super::Builder;
+use super::builder::{Builder, Scope};
 use crate::parse::SyntaxError;
 use crate::parse::parser::Parser;
-use crate::parse::syntax::{Label, Name, Register, Scalar};
+use crate::parse::syntax::{Name, Register, Scalar};
 
 /// Registers one body may use; real kernels stay below a hundred thousand.
 const MOST_REGISTERS: usize = 1 << 20;
@@ -14,17 +12,6 @@ const MOST_REGISTERS: usize = 1 << 20;
 const MOST_RANGES: usize = 1024;
 /// Nesting of `{ }`; compilers nest two or three deep.
 const DEEPEST_SCOPE: usize = 64;
-
-/// The names of one `{ }`.
-#[derive(Default)]
-pub(super) struct Scope<'s> {
-    pub(super) parent: Option<usize>,
-    registers: HashMap<&'s str, Register>,
-    /// `.reg .b32 %r<100>`: prefix to type and count.
-    ranges: Vec<(&'s str, Scalar, u64)>,
-    pub(super) variables: HashMap<&'s str, usize>,
-    pub(super) labels: HashMap<&'s str, Label>,
-}
 
 impl<'s> Builder<'s, '_> {
     /// Begins a `{ }`.

@@ -1,6 +1,6 @@
 //! Operands of instructions.
 
-use super::{Builder, PendingLabel};
+use super::builder::{Builder, PendingLabel};
 use crate::parse::SyntaxError;
 use crate::parse::lexer::TokenKind;
 use crate::parse::parser::Parser;

@@ -73,7 +73,8 @@ pub fn take_apart(connection: Connection) -> io::Result<(OwnedFd, Option<Connect
 
 #[cfg(test)]
 mod tests {
-    use causeway_wire::handshake::{ClientHello, LaneToken, Locality, Offer, SessionId, VERSIONS};
+    use causeway_api::calls::COMMANDS;
+    use causeway_wire::handshake::{Abilities, ClientHello, LaneToken, Locality, OwnVersion, SessionId};
 
     use super::*;
     use crate::back_end::GpuChoice;
@@ -82,12 +83,13 @@ mod tests {
     fn a_session_start_survives_the_control_connection_with_its_descriptor() {
         let (broker, worker) = Control::pair().unwrap();
         let hello = ClientHello {
-            offer: Offer { versions: VERSIONS, fingerprint: 5, release: "0.1.0".into() },
+            offer: OwnVersion::new(COMMANDS).offer,
             pid: 7,
             host: "host".into(),
             program: "program".into(),
             environment: vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())],
             lanes: 3,
+            abilities: Abilities::ours(&COMMANDS),
         };
         let gpu = GpuChoice::Auto { allows_software: true };
         let locality = Locality { boot_id: "b".into(), sockets: vec!["@causeway-1".into()] };

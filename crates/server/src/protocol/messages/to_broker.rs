@@ -3,7 +3,7 @@
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::handshake::LaneToken;
 
-/// What a thing that a session has left is found by.
+/// What finds an export of a session.
 pub type Token = [u8; 16];
 
 /// What a worker says to its broker.
@@ -11,6 +11,8 @@ pub type Token = [u8; 16];
 pub enum ToBroker {
     /// The client is about to be answered; from here on the connection is the worker's alone.
     Answering,
+    /// What the session does is counted in the memory that comes with this.
+    Counts,
     /// The client has gone.
     ClientGone,
     /// The answer to a [ping](super::ToWorker::Ping).
@@ -18,7 +20,7 @@ pub enum ToBroker {
         /// The number of the question.
         number: u32,
         /// How many steps the thread that handles commands has made.
-        beat: u64,
+        progress: u64,
     },
     /// Let the worker of another server come with this ticket.
     Ticket {
@@ -28,7 +30,7 @@ pub enum ToBroker {
         ticket: LaneToken,
     },
     /// Keep something for other sessions; a descriptor may come with it.
-    Leave {
+    Export {
         /// The number of the question.
         number: u32,
         /// What the other sessions will ask for.
@@ -36,7 +38,7 @@ pub enum ToBroker {
         /// What it is.
         bytes: Vec<u8>,
     },
-    /// What has a session left under this token?
+    /// What has a session exported under this token?
     Find {
         /// The number of the question.
         number: u32,
@@ -71,16 +73,16 @@ pub enum ToBroker {
         /// The hash of its content.
         hash: [u8; 32],
     },
-    /// Give up what this session has left.
+    /// Give up what this session has exported.
     Withdraw {
-        /// What it was left under.
+        /// What it was exported under.
         token: Token,
     },
 }
 
 const ANSWERING: u8 = 1;
 const CLIENT_GONE: u8 = 2;
-const LEAVE: u8 = 3;
+const EXPORT: u8 = 3;
 const FIND: u8 = 4;
 const WITHDRAW: u8 = 5;
 const TICKET: u8 = 6;
@@ -88,24 +90,26 @@ const DIAL: u8 = 7;
 const PONG: u8 = 8;
 const FIND_IMAGE: u8 = 9;
 const KEEP_IMAGE: u8 = 10;
+const COUNTS: u8 = 11;
 
 impl Encode for ToBroker {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Answering => ANSWERING.encode(out),
             Self::ClientGone => CLIENT_GONE.encode(out),
-            Self::Pong { number, beat } => {
+            Self::Counts => COUNTS.encode(out),
+            Self::Pong { number, progress } => {
                 PONG.encode(out);
                 number.encode(out);
-                beat.encode(out);
+                progress.encode(out);
             }
             Self::Ticket { number, ticket } => {
                 TICKET.encode(out);
                 number.encode(out);
                 ticket.encode(out);
             }
-            Self::Leave { number, token, bytes } => {
-                LEAVE.encode(out);
+            Self::Export { number, token, bytes } => {
+                EXPORT.encode(out);
                 number.encode(out);
                 token.encode(out);
                 bytes.encode(out);
@@ -146,7 +150,10 @@ impl<'a> Decode<'a> for ToBroker {
         match input.value()? {
             ANSWERING => Ok(Self::Answering),
             CLIENT_GONE => Ok(Self::ClientGone),
-            LEAVE => Ok(Self::Leave { number: input.value()?, token: input.value()?, bytes: input.value()? }),
+            COUNTS => Ok(Self::Counts),
+            EXPORT => {
+                Ok(Self::Export { number: input.value()?, token: input.value()?, bytes: input.value()? })
+            }
             FIND => Ok(Self::Find { number: input.value()?, token: input.value()? }),
             FIND_IMAGE => {
                 Ok(Self::FindImage { number: input.value()?, hash: input.value()?, length: input.value()? })
@@ -159,7 +166,7 @@ impl<'a> Decode<'a> for ToBroker {
                 milliseconds: input.value()?,
                 proof: input.value()?,
             }),
-            PONG => Ok(Self::Pong { number: input.value()?, beat: input.value()? }),
+            PONG => Ok(Self::Pong { number: input.value()?, progress: input.value()? }),
             TICKET => Ok(Self::Ticket { number: input.value()?, ticket: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a worker", value: u64::from(other) }),
         }

@@ -14,8 +14,8 @@ pub enum ToMonitor {
     Client {
         /// With which others it shares what one may have.
         source: Source,
-        /// Its host's name.
-        host: Printable,
+        /// Its host's name; nothing where the broker itself asks, to whom all processes are shown.
+        host: Option<Printable>,
         /// The state of the encryption of the connection.
         keys: Option<ConnectionKeys>,
     },

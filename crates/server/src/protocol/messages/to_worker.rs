@@ -104,6 +104,8 @@ pub enum ToWorker {
     Prepare {
         /// Which GPU.
         gpu: GpuChoice,
+        /// Whether no worker of this server has been told so before: the first one says what the machine lacks.
+        is_first: bool,
     },
     /// Answer monitoring sessions; what follows are [`ToMonitor`](super::ToMonitor) messages.
     Monitor {
@@ -226,9 +228,10 @@ impl Encode for ToWorker {
                 MONITOR.encode(out);
                 gpu.encode(out);
             }
-            Self::Prepare { gpu } => {
+            Self::Prepare { gpu, is_first } => {
                 PREPARE.encode(out);
                 gpu.encode(out);
+                is_first.encode(out);
             }
             Self::Ping { number } => {
                 PING.encode(out);
@@ -258,7 +261,7 @@ impl<'a> Decode<'a> for ToWorker {
                 Ok(Self::Peer { ticket: input.value()?, connection: input.value()?, keys: input.value()? })
             }
             MONITOR => Ok(Self::Monitor { gpu: input.value()? }),
-            PREPARE => Ok(Self::Prepare { gpu: input.value()? }),
+            PREPARE => Ok(Self::Prepare { gpu: input.value()?, is_first: input.value()? }),
             PING => Ok(Self::Ping { number: input.value()? }),
             ANSWER => Ok(Self::Answer { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),

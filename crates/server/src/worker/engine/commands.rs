@@ -1,8 +1,9 @@
 //! When is a command issued, and where is it until then?
 
 use super::parts::{Engine, ProtocolError, State};
-use super::queue::{Parked, TooMuch};
-use crate::worker::order::{self, Place};
+use super::queue::{Deferred, TooMuch};
+use crate::activity::Activity;
+use crate::worker::order::{self, CommandOrder};
 use crate::worker::session::{Head, Wake};
 use crate::worker::waits;
 use causeway_api::calls::{Opcode, Request};
@@ -11,15 +12,19 @@ use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
 use causeway_wire::message::Command;
 use std::sync::Arc;
+use std::time::Instant;
 
 impl Engine {
-    /// Takes one command of the client: issues it, or parks it.
+    /// Takes one command of the client: issues it, or defers it.
     pub fn command(self: &Arc<Self>, command: &Command<'_>) -> Result<(), ProtocolError> {
         let opcode =
             Opcode::from_number(command.opcode).ok_or(ProtocolError::UnknownCommand(command.opcode))?;
         let request = Request::decode(opcode, command.payload)?;
-        let head = Head { call: command.call, context: Handle::from_value(command.context), opcode };
-        let place = order::place(request.order(), head.context);
+        let is_called = command.call != 0;
+        let came = is_called.then(Instant::now);
+        let head = Head { call: command.call, context: Handle::from_value(command.context), opcode, came };
+        count(self.session.exchange().activity(), is_called, &request);
+        let order = order::command_order(request.order(), head.context);
         if let Some(Payload::Image { number, length, hash }) = request.payload() {
             let is_copy = matches!(request, Request::copy_to_device(_));
             self.uploads.seek_image(&self.session, number, length, hash, is_copy);
@@ -31,61 +36,61 @@ impl Engine {
         if let Some((stream, flags)) = request.new_stream() {
             state.queue.stream_created(stream, head.context, flags);
         }
-        if self.is_ready(&state, place, &request) {
-            self.issue(&mut state, head, place, &request, command.payload);
+        if self.is_ready(&state, order, &request) {
+            self.issue(&mut state, head, order, &request, command.payload);
         } else {
             let answered = waits::answer_held_up_query(&self.session, head, &request);
-            let admitted = state.queue.admit(answered, place, command.payload.len(), &request);
+            let admitted = state.queue.admit(answered, order, command.payload.len(), &request);
             admitted.map_err(|TooMuch(bytes)| ProtocolError::TooMuchParked(bytes))?;
-            state.queue.push(Parked { head: answered, place, payload: command.payload.into() });
+            state.queue.push(Deferred { head: answered, order, payload: command.payload.into() });
         }
         self.state.release(state, |state| self.resume(state));
         Ok(())
     }
 
-    /// The receiving thread [looks](Engine::look) from here on.
-    pub fn begin_to_look(&self) {
+    /// The receiving thread [polls](Engine::poll) from here on.
+    pub fn begin_polling(&self) {
         self.state.begin_to_poll();
     }
 
     /// Issues what has become ready, for the receiving thread.
-    pub fn look(self: &Arc<Self>) {
+    pub fn poll(self: &Arc<Self>) {
         self.state.poll(|state| self.resume(state));
     }
 
-    /// The receiving thread does not look any more.
-    pub fn end_to_look(self: &Arc<Self>) {
+    /// The receiving thread does not poll any more.
+    pub fn end_polling(self: &Arc<Self>) {
         self.state.end_to_poll(|state| self.resume(state));
     }
 
-    /// Issues every parked command whose time has come, in order.
+    /// Issues every deferred command whose time has come, in order.
     fn resume(self: &Arc<Self>, state: &mut State) {
         for handle in self.made.lock().drain(..) {
             state.queue.end_making(handle);
         }
-        for parked in state.queue.take_parked() {
-            let request = match Request::decode(parked.head.opcode, &parked.payload) {
+        for deferred in state.queue.take_deferred() {
+            let request = match Request::decode(deferred.head.opcode, &deferred.payload) {
                 Ok(request) => request,
                 Err(error) => {
-                    // It was decoded before it was parked, so this cannot be; a reply is owed all the same.
-                    tracing::error!("a parked command cannot be decoded: {error}");
-                    self.session.answer(parked.head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
+                    // It was decoded before it was deferred, so this cannot be; a reply is owed all the same.
+                    tracing::error!("a deferred command cannot be decoded: {error}");
+                    self.session.answer(deferred.head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
                     continue;
                 }
             };
-            if self.is_ready(state, parked.place, &request) {
-                self.issue(state, parked.head, parked.place, &request, &parked.payload);
+            if self.is_ready(state, deferred.order, &request) {
+                self.issue(state, deferred.head, deferred.order, &request, &deferred.payload);
             } else {
                 // What has waited so far is no more than may wait.
-                let _ = state.queue.admit(parked.head, parked.place, parked.payload.len(), &request);
-                state.queue.push(parked);
+                let _ = state.queue.admit(deferred.head, deferred.order, deferred.payload.len(), &request);
+                state.queue.push(deferred);
             }
         }
     }
 
     /// Whether nothing holds a command up, and it can be issued without blocking.
-    fn is_ready(&self, state: &State, place: Place, request: &Request<'_>) -> bool {
-        if state.queue.holds_up(place, request) || !self.uploads.are_settled(request) {
+    fn is_ready(&self, state: &State, order: CommandOrder, request: &Request<'_>) -> bool {
+        if state.queue.holds_up(order, request) || !self.uploads.are_settled(request) {
             return false;
         }
         let handed_over = match request {
@@ -101,16 +106,30 @@ impl Engine {
         {
             return false;
         }
-        state.queue.has_room(&self.session, place)
+        state.queue.has_room(&self.session, order)
+    }
+}
+
+/// Counts a command that has come.
+fn count(activity: &Activity, is_called: bool, request: &Request<'_>) {
+    activity.command(is_called);
+    match request {
+        Request::launch(_) | Request::graph_launch(_) => activity.launch(),
+        Request::copy_to_device(copy) => activity.copy_to_device(copy.destination.bytes().unwrap_or(0)),
+        Request::copy_from_device(copy) => activity.copy_from_device(copy.source.bytes().unwrap_or(0)),
+        Request::copy_from_device_now(copy) => activity.copy_from_device(copy.source.bytes().unwrap_or(0)),
+        _ => {}
     }
 }
 
 impl Wake for Engine {
-    /// Something has become ready: parked commands that waited for it are issued, here if nobody else is at it or looks for it.
+    /// Something has become ready: deferred commands that waited for it are issued, here if nobody else is at
+    /// it or looks for it.
     ///
-    /// While the receiving thread looks it is that one: it issues a copy in 4 us, which takes the threads that receive bulk data 5 to 14,
-    /// since the driver's memory is in its caches and not in theirs, and these go on receiving. Copies to a device over TCP are a tenth
-    /// faster by that (1 to 16 MiB, a virtual machine with an H200 and 16 cores, 2026-11-23).
+    /// While the receiving thread looks it is that one: it issues a copy in 4 us, which takes the threads
+    /// that receive bulk data 5 to 14, since the driver's memory is in its caches and not in theirs, and
+    /// these go on receiving. Copies to a device over TCP are a tenth faster by that (1 to 16 MiB, a virtual
+    /// machine with an H200 and 16 cores, 2026-11-23).
     fn wake(self: Arc<Self>) {
         self.state.leave(|state| self.resume(state));
     }

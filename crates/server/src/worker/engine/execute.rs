@@ -24,7 +24,7 @@ impl Engine {
         if let Some(context) = request.ended_context() {
             state.fences.context_ends(self.session.gpu(), context);
             self.peers.context_ends(context);
-            state.lending.context_ends(&self.session, head, context)?;
+            state.in_flight.context_ends(&self.session, head, context)?;
         }
         match request.executor() {
             Executor::Engine(own) => self.execute_own(state, head, request, own, payload),
@@ -39,7 +39,8 @@ impl Engine {
         }
     }
 
-    /// Carries out a command of the engine's own, `own`, with the back end's help where `request` is dispatched to it.
+    /// Carries out a command of the engine's own, `own`, with the back end's help where `request` is
+    /// dispatched to it.
     fn execute_own(
         self: &Arc<Self>,
         state: &mut State,
@@ -77,14 +78,14 @@ impl Engine {
             EngineRequest::event_query(query) => waits::query_event(session, &mut state.reply, head, query)?,
             EngineRequest::event_watch(watch) => waits::watch_event(session, watch)?,
             EngineRequest::copy_from_device_now(copy) => {
-                self.downloads.copy_now(session, &mut state.lending, head, copy)?;
+                self.downloads.copy_now(session, &mut state.in_flight, head, copy)?;
                 return Ok(Answer::Later);
             }
             EngineRequest::copy_from_device(copy) => {
-                self.downloads.copy(session, &mut state.lending, &self.rdma, head, copy)?
+                self.downloads.copy(session, &mut state.in_flight, &self.rdma, head, copy)?
             }
             EngineRequest::copy_to_device(copy) => {
-                self.uploads.copy(session, &mut state.lending, &self.rdma, head, copy, payload)?;
+                self.uploads.copy(session, &mut state.in_flight, &self.rdma, head, copy, payload)?;
                 if copy.publish {
                     let stream = session.objects().native(copy.stream)?;
                     state.fences.set(gpu, head.context, copy.stream, stream)?;
@@ -151,24 +152,24 @@ impl Engine {
             }
             EngineRequest::peer_offer(offer) => self.peers.offer(session, head, offer)?,
             EngineRequest::peer_copy(copy) => self.peers.copy(session, head, copy)?,
-            EngineRequest::peer_lend(lend) => {
-                self.peers.lend(session, head, lend)?;
+            EngineRequest::peer_export(export) => {
+                self.peers.export(session, head, export)?;
                 return Ok(Answer::Later);
             }
-            EngineRequest::peer_borrow(borrow) => {
-                self.peers.borrow(session, head, borrow)?;
+            EngineRequest::peer_import(import) => {
+                self.peers.import(session, head, import)?;
                 return Ok(Answer::Later);
             }
-            EngineRequest::peer_copy_borrowed(copy) => self.peers.copy_borrowed(session, head, copy)?,
-            EngineRequest::peer_return(ended) => self.peers.give_back(session, ended.loan),
+            EngineRequest::peer_copy_imported(copy) => self.peers.copy_imported(session, head, copy)?,
+            EngineRequest::peer_release(ended) => self.peers.give_back(session, ended.import),
             EngineRequest::export_withdraw(export) => session.exchange().withdraw(export.token.0),
             EngineRequest::host_function(call) => {
                 self.host_functions.enqueue(session, session.objects().native(call.stream)?, call.token)?;
             }
             EngineRequest::stream_destroy(destroy) => {
                 let stream = session.objects().native(destroy.stream)?;
-                // What cannot be asked back is set aside, and the stream can go.
-                let _ = state.lending.ask_back(gpu, head.context, stream);
+                // What cannot be reclaimed is set aside, and the stream can go.
+                let _ = state.in_flight.reclaim(gpu, head.context, stream);
                 state.fences.stream_ends(gpu, destroy.stream);
                 self.dispatch(state, request)?;
             }

@@ -1,7 +1,7 @@
 //! In which context, and behind what, is a command carried out?
 
 use super::parts::{Engine, State};
-use crate::worker::order::{self, Place};
+use crate::worker::order::{self, CommandOrder};
 use crate::worker::rdma;
 use crate::worker::session::{Answer, Head, status};
 use causeway_api::calls::Request;
@@ -15,7 +15,7 @@ impl Engine {
         self: &Arc<Self>,
         state: &mut State,
         head: Head,
-        place: Place,
+        order: CommandOrder,
         request: &Request<'_>,
         arguments: &[u8],
     ) {
@@ -24,7 +24,7 @@ impl Engine {
         let outcome = self
             .session
             .enter_context(head.context)
-            .and_then(|()| self.pass_fences(state, head.context, place))
+            .and_then(|()| self.pass_fences(state, head.context, order))
             .inspect_err(|_| {
                 if let Ok(None) = payload {
                     rdma::let_go_of_lent(&self.session, request);
@@ -33,10 +33,10 @@ impl Engine {
         let outcome = outcome.and_then(|()| self.execute(state, head, request, payload?, arguments));
         tracing::trace!(command = head.opcode.name(), call = head.call, status = status(&outcome), "issued");
         if let Request::stream_destroy(destroy) = request {
-            // Its staging has been asked back by `execute`.
+            // Its staging has been reclaimed by `execute`.
             state.queue.stream_destroyed(destroy.stream);
         }
-        if let Place::InStream { stream, .. } = place {
+        if let CommandOrder::InStream { stream, .. } = order {
             state.queue.count(&self.session, stream);
         }
         match outcome {
@@ -56,8 +56,10 @@ impl Engine {
     }
 
     /// Puts a command that goes into a stream behind the synchronous copies before it.
-    fn pass_fences(&self, state: &mut State, context: Handle<Context>, place: Place) -> CuResult<()> {
-        let (Place::InStream { stream, .. }, false) = (place, state.fences.is_empty()) else { return Ok(()) };
+    fn pass_fences(&self, state: &mut State, context: Handle<Context>, order: CommandOrder) -> CuResult<()> {
+        let (CommandOrder::InStream { stream, .. }, false) = (order, state.fences.is_empty()) else {
+            return Ok(());
+        };
         let native = || self.session.objects().native(order::handle(stream));
         state.fences.pass(self.session.gpu(), context, stream, state.queue.kinds(), native)
     }

@@ -1,14 +1,16 @@
 //! Who may issue a client's commands, and what becomes of those that must wait?
 //!
-//! It issues them in order, parks what cannot be issued yet, and answers. One lock holds the order. The receiving thread
-//! holds it while it issues a command; whoever makes a parked command ready (a thread that receives bulk data, a completion
-//! of the back end) calls [`Wake::wake`](super::session::Wake), which issues it at once if the lock is free, and leaves it to the holder
-//! otherwise, or to the receiving thread if that looks for such things. No command is issued by two threads at a time, and nobody waits for the GPU while holding the lock.
+//! It issues them in order, defers what cannot be issued yet, and answers. One lock holds the order. The
+//! receiving thread holds it while it issues a command; whoever makes a deferred command ready (a thread that
+//! receives bulk data, a completion of the back end) calls [`Wake::wake`](super::session::Wake), which issues
+//! it at once if the lock is free, and leaves it to the holder otherwise, or to the receiving thread if that
+//! looks for such things. No command is issued by two threads at a time, and nobody waits for the GPU while
+//! holding the lock.
 //!
 //! | Module      | Question it answers                                                |
 //! |-------------|--------------------------------------------------------------------|
 //! | `events`    | What does the engine do with what the link tells it?               |
-//! | `looking`   | What does the receiving thread look for meanwhile?                 |
+//! | `idle`      | What does the receiving thread poll for meanwhile?                 |
 //! | `commands`  | When is a command issued?                                          |
 //! | `issue`     | In which context, and behind what, is a command carried out?       |
 //! | `execute`   | What carries it out?                                               |
@@ -22,13 +24,13 @@ mod commands;
 mod events;
 mod execute;
 mod fences;
+mod idle;
 mod issue;
-mod looking;
 mod parts;
 mod queue;
 #[cfg(test)]
 mod tests;
 
 pub use events::Events;
-pub use looking::Looking;
+pub use idle::IdleWork;
 pub use parts::{Engine, ProtocolError};

@@ -6,13 +6,13 @@ use crate::handover::Exchange;
 use crate::worker::arena::Arena;
 use crate::worker::downloads::Downloads;
 use crate::worker::host_functions::HostFunctions;
-use crate::worker::lending::Lending;
 use crate::worker::memory::HostMemory;
 use crate::worker::peers::PeerCopies;
 use crate::worker::pool::Pool;
 use crate::worker::rdma::RdmaCopies;
 use crate::worker::session::Session;
-use crate::worker::uploads::{KeptImages, Uploads};
+use crate::worker::uploads::{CachedImages, Uploads};
+use crate::worker::uploads_in_flight::UploadsInFlight;
 use causeway_gpu::Gpu;
 use causeway_link::Link;
 use causeway_sync::Delegated;
@@ -44,7 +44,7 @@ pub enum ProtocolError {
 pub(super) struct State {
     pub queue: CommandQueue,
     pub fences: Fences,
-    pub lending: Lending,
+    pub in_flight: UploadsInFlight,
     /// Where results of the command are gathered that is being issued.
     pub reply: Vec<u8>,
 }
@@ -62,17 +62,17 @@ pub struct Engine {
     pub(super) linker: Pool,
     /// Objects whose making in the background has ended since the lock was last taken.
     pub(super) made: Arc<Mutex<Vec<u64>>>,
-    /// What is left to who holds it: to issue parked commands that have become ready.
+    /// What is left to who holds it: to issue deferred commands that have become ready.
     pub(super) state: Delegated<State>,
 }
 
 impl Engine {
-    /// An engine that executes on `gpu`, answers over `link`, leaves images with `images`, and shares with other sessions
-    /// by `exchange`.
+    /// An engine that executes on `gpu`, answers over `link`, leaves images with `images`, and shares with
+    /// other sessions by `exchange`.
     pub fn new(
         gpu: Arc<dyn Gpu>,
         link: Link,
-        images: Option<KeptImages>,
+        images: Option<CachedImages>,
         exchange: Arc<Exchange>,
     ) -> Arc<Self> {
         let arena = link.regions().map(Arena::new);

@@ -1,6 +1,6 @@
 //! Which commands wait until they can be issued, and how far is each stream?
 
-use crate::worker::order::{self, Blockers, Place, StreamKinds};
+use crate::worker::order::{self, Blockers, CommandOrder, StreamKinds};
 use crate::worker::session::{Head, Session};
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle, Stream};
@@ -9,18 +9,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of parked commands. A client that has more waiting for streams that do not move is cut off.
+/// Bytes of deferred commands. A client that has more waiting for streams that do not move is cut off.
 const MOST_PARKED: usize = 1 << 30;
 
-/// A stream's progress is asked for once in so many commands: an event each would double the cost of a launch.
+/// A stream's progress is asked for once in so many commands: an event each would double the cost of a
+/// launch.
 const COMMANDS_PER_MARK: u64 = 64;
 
 /// A command that waits.
-pub(super) struct Parked {
+pub(super) struct Deferred {
     /// Whom to answer.
     pub head: Head,
-    /// Its place in the order.
-    pub place: Place,
+    /// How it takes part in the order.
+    pub order: CommandOrder,
     /// Its arguments, encoded.
     pub payload: Box<[u8]>,
 }
@@ -40,8 +41,8 @@ struct Progress {
 /// The commands that wait, what holds others up, and what streams there are.
 #[derive(Default)]
 pub(super) struct CommandQueue {
-    parked: VecDeque<Parked>,
-    parked_bytes: usize,
+    deferred: VecDeque<Deferred>,
+    deferred_bytes: usize,
     blockers: Blockers,
     kinds: StreamKinds,
     progress: FxHashMap<u64, Progress>,
@@ -65,11 +66,12 @@ impl CommandQueue {
     }
 
     /// Whether a command that waits, or an object that is being made, holds this one up.
-    pub fn holds_up(&self, place: Place, request: &Request<'_>) -> bool {
-        self.blockers.holds_up(place, request, &self.kinds)
+    pub fn holds_up(&self, order: CommandOrder, request: &Request<'_>) -> bool {
+        self.blockers.holds_up(order, request, &self.kinds)
     }
 
-    /// What the command makes is being made in the background: what names it is held up until [`end_making`](Self::end_making).
+    /// What the command makes is being made in the background: what names it is held up until
+    /// [`end_making`](Self::end_making).
     pub fn begin_making(&mut self, request: &Request<'_>) {
         self.blockers.begin_making(request);
     }
@@ -79,43 +81,44 @@ impl CommandQueue {
         self.blockers.end_making(handle);
     }
 
-    /// Lets a command wait with so many bytes of arguments, which holds up others from now on; [`push`](Self::push) is to follow.
+    /// Lets a command wait with so many bytes of arguments, which holds up others from now on;
+    /// [`push`](Self::push) is to follow.
     ///
     /// # Errors
     /// When too much waits already.
     pub fn admit(
         &mut self,
         head: Head,
-        place: Place,
+        order: CommandOrder,
         bytes: usize,
         request: &Request<'_>,
     ) -> Result<(), TooMuch> {
-        self.parked_bytes += bytes + size_of::<Parked>();
-        if self.parked_bytes > MOST_PARKED {
-            return Err(TooMuch(self.parked_bytes));
+        self.deferred_bytes += bytes + size_of::<Deferred>();
+        if self.deferred_bytes > MOST_PARKED {
+            return Err(TooMuch(self.deferred_bytes));
         }
-        self.blockers.add(place, head.context, request, &self.kinds);
+        self.blockers.add(order, head.context, request, &self.kinds);
         Ok(())
     }
 
     /// Has a command wait behind all others that do.
-    pub fn push(&mut self, parked: Parked) {
-        self.parked.push_back(parked);
+    pub fn push(&mut self, deferred: Deferred) {
+        self.deferred.push_back(deferred);
     }
 
-    /// Takes out all commands that wait, in order; whoever takes them parks again what must wait longer.
-    pub fn take_parked(&mut self) -> VecDeque<Parked> {
-        if !self.parked.is_empty() {
+    /// Takes out all commands that wait, in order; whoever takes them defers again what must wait longer.
+    pub fn take_deferred(&mut self) -> VecDeque<Deferred> {
+        if !self.deferred.is_empty() {
             self.blockers.forget_parked();
-            self.parked_bytes = 0;
+            self.deferred_bytes = 0;
         }
-        core::mem::take(&mut self.parked)
+        core::mem::take(&mut self.deferred)
     }
 
-    /// Whether the place of a command can take one more without blocking.
-    pub fn has_room(&self, session: &Session, place: Place) -> bool {
-        match (session.gpu().queue_limit(), place) {
-            (Some(limit), Place::InStream { stream, .. }) => {
+    /// Whether the stream of a command can take one more without blocking.
+    pub fn has_room(&self, session: &Session, order: CommandOrder) -> bool {
+        match (session.gpu().queue_limit(), order) {
+            (Some(limit), CommandOrder::InStream { stream, .. }) => {
                 self.progress.get(&stream).is_none_or(|progress| {
                     progress.issued - progress.completed.load(Ordering::Acquire) < limit as u64
                 })

@@ -23,7 +23,7 @@ use causeway_gpu_software::{Options, SoftwareGpu};
 use causeway_link::{Link, Receiver};
 use causeway_wire::frame::{FrameReader, MAX_BODY};
 use causeway_wire::message::{Messages, WorkerMessage};
-use script::{Happening, script};
+use script::{ClientEvent, script};
 use std::io::Read as _;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -54,15 +54,15 @@ pub fn commands(input: &[u8]) {
         .into_iter()
         .chain(session.windows)
         .collect::<Vec<_>>();
-    for happening in script(input, &addresses) {
-        match happening {
-            Happening::Frame(body) => {
+    for event in script(input, &addresses) {
+        match event {
+            ClientEvent::Frame(body) => {
                 // After a goodbye, or nonsense, nothing more is read.
                 if !matches!(handle(&session.engine, &body), Ok(true)) {
                     break;
                 }
             }
-            Happening::Transfer { number, bytes } => {
+            ClientEvent::Transfer { number, bytes } => {
                 let incoming = session.engine.uploads().incoming();
                 if incoming.knows(number) || incoming.seek(number) {
                     incoming.brought(number, Ok(Buffer::Plain(bytes)));
@@ -111,7 +111,7 @@ impl Session {
         client.join().expect("the answers can be read");
         // The engine itself has one of the session.
         while Arc::strong_count(&engine) > 1 || Arc::strong_count(engine.session()) > 1 {
-            // Commands that were parked may have stopped streams since.
+            // Commands that were deferred may have stopped streams since.
             engine.host_functions().open_all();
             assert!(begun.elapsed() < PATIENCE, "the work of a session has no end");
             std::thread::yield_now();

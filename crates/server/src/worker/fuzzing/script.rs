@@ -86,7 +86,7 @@ enum Step<'a> {
 
 /// What happens to a worker.
 #[derive(Debug)]
-pub enum Happening {
+pub enum ClientEvent {
     /// The body of a frame comes.
     Frame(Vec<u8>),
     /// The bytes of a transfer come.
@@ -94,19 +94,19 @@ pub enum Happening {
 }
 
 /// Reads what happens from an input. `addresses` are what commands get for the addresses that they name.
-pub fn script(input: &[u8], addresses: &[u64]) -> Vec<Happening> {
+pub fn script(input: &[u8], addresses: &[u64]) -> Vec<ClientEvent> {
     let mut input = Unstructured::new(input);
-    let mut happenings = Vec::new();
-    while !input.is_empty() && happenings.len() < MOST_STEPS {
+    let mut events = Vec::new();
+    while !input.is_empty() && events.len() < MOST_STEPS {
         let Ok(step) = input.arbitrary::<Step<'_>>() else { break };
-        happenings.extend(step.happening(addresses));
+        events.extend(step.event(addresses));
     }
-    happenings
+    events
 }
 
 impl Step<'_> {
     /// What it amounts to; nothing where a command would rightly wait, or work, without end.
-    fn happening(self, addresses: &[u64]) -> Option<Happening> {
+    fn event(self, addresses: &[u64]) -> Option<ClientEvent> {
         let mut body = Vec::new();
         match self {
             Self::Command { opcode, call, context, arguments } => {
@@ -125,10 +125,10 @@ impl Step<'_> {
             }
             Self::Bytes(bytes) => body.extend_from_slice(bytes),
             Self::Transfer { number, length } => {
-                return Some(Happening::Transfer { number: number.into(), bytes: vec![7; length.into()] });
+                return Some(ClientEvent::Transfer { number: number.into(), bytes: vec![7; length.into()] });
             }
         }
-        is_bounded(&body).then_some(Happening::Frame(body))
+        is_bounded(&body).then_some(ClientEvent::Frame(body))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::worker::arena::Leased;
 use causeway_gpu::Staging;
-use causeway_gpu::busy::HostMemory;
+use causeway_gpu::in_flight::HostMemory;
 use memmap2::Mmap;
 use std::borrow::Cow;
 use std::sync::Arc;

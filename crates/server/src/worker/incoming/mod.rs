@@ -16,7 +16,7 @@ use crate::worker::arena::Arena;
 use causeway_api::sys::CUresult;
 use causeway_gpu::Gpu;
 use causeway_link::{Destination, Lease, TransferError};
-use causeway_pipeline::PAST_CACHES_UP_TO;
+use causeway_pipeline::NONTEMPORAL_UP_TO;
 use memmap2::Mmap;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Incoming {
             arrival.end(result);
             arrived();
         };
-        let in_caches = length > PAST_CACHES_UP_TO;
+        let in_caches = length > NONTEMPORAL_UP_TO;
         if total <= MOST_STAGED
             && !is_image
             && let Ok(staging) = if in_caches { gpu.warm_staging(length) } else { gpu.staging(length) }
@@ -76,7 +76,7 @@ impl Incoming {
             let finish = move |result: Result<(), _>| finish(result.map(|()| Buffer::Staged(staging)));
             // SAFETY: the memory belongs to `staging`, which the callback owns until it has run.
             let destination = unsafe { Destination::raw(address, length, finish) };
-            return Some(if in_caches { destination } else { destination.past_caches() });
+            return Some(if in_caches { destination } else { destination.nontemporal() });
         }
         Some(Destination::buffer(vec![0; length], move |result| finish(result.map(Buffer::Plain))))
     }

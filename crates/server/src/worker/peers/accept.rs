@@ -1,9 +1,9 @@
 //! How does a worker of another server get to this one?
 
+use super::gpudirect::gpudirect;
 use super::links::Links;
 use super::pending_links::{PendingLinks, Step};
 use super::source::{self, Offers};
-use super::way::gpudirect;
 use crate::handover::PeerCaller;
 use crate::worker::rdma::DeviceBlocks;
 use crate::worker::session::Session;
@@ -69,7 +69,8 @@ impl Acceptor {
         };
         match served {
             Ok((link, receiver)) => {
-                let (direct, found) = gpudirect(&self.session, &self.blocks, &link, DeviceUse::LentToRead);
+                let (direct, found) =
+                    gpudirect(&self.session, &self.blocks, &link, DeviceUse::ExposedForRead);
                 let found = if found.is_empty() { found } else { format!(", out of the device by {found}") };
                 tracing::info!("another server's worker reads here via {}{found}", link.kind());
                 source::serve(&self.session, &self.offers, &link, receiver, direct);

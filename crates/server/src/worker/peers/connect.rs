@@ -1,7 +1,7 @@
 //! How does this worker get to one of another server?
 
 use super::destination::Reader;
-use super::way::gpudirect;
+use super::gpudirect::gpudirect;
 use crate::handover::Exchange;
 use crate::worker::pool::Pool;
 use crate::worker::rdma::DeviceBlocks;
@@ -46,7 +46,7 @@ impl Dial for ByBroker {
 pub fn connect(
     session: &Arc<Session>,
     blocks: &Arc<DeviceBlocks>,
-    steps: &Arc<Pool>,
+    event_loop: &Arc<Pool>,
     head: Head,
     request: &peer_connect<'_>,
     found: impl FnOnce(Arc<Reader>) + Send + 'static,
@@ -73,7 +73,7 @@ pub fn connect(
         })),
         ..ConnectOptions::default()
     };
-    let (connecting, blocks, steps) = (Arc::clone(session), Arc::clone(blocks), Arc::clone(steps));
+    let (connecting, blocks, event_loop) = (Arc::clone(session), Arc::clone(blocks), Arc::clone(event_loop));
     let (other, ticket) = (SessionId(request.ticket.session), LaneToken(request.ticket.secret));
     session.in_background(move || {
         let way = match connect_peer(&address, other, ticket, &options) {
@@ -84,7 +84,7 @@ pub fn connect(
                 let (direct, way) = gpudirect(&connecting, &blocks, &link, DeviceUse::Own);
                 let way = if way.is_empty() { way } else { format!("; into the device by {way}") };
                 let reason = format!("{reason}{way}");
-                found(Reader::start(&connecting, &steps, link, receiver, direct));
+                found(Reader::start(&connecting, &event_loop, link, receiver, direct));
                 PeerWay { via: via.to_string().into(), reason: reason.into() }
             }
             Err(cause) => {

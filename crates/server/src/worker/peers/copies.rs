@@ -3,13 +3,15 @@
 use super::accept::Acceptor;
 use super::connect::connect;
 use super::destination::{self, Reader};
+use super::ipc_imports::{self, IpcImports};
 use super::links::Links;
-use super::loans::{self, Loans};
 use super::source::{Offer, Offers};
 use crate::worker::pool::Pool;
 use crate::worker::rdma::DeviceBlocks;
 use crate::worker::session::{Head, Session};
-use causeway_api::calls::{peer_borrow, peer_connect, peer_copy, peer_copy_borrowed, peer_lend, peer_offer};
+use causeway_api::calls::{
+    peer_connect, peer_copy, peer_copy_imported, peer_export, peer_import, peer_offer,
+};
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::{CUresult, CUstream_flags};
 use causeway_api::types::PeerTicket;
@@ -29,11 +31,11 @@ pub struct PeerCopies {
     links: Arc<Links>,
     /// The workers of which this one reads, by the client's numbers.
     readers: Readers,
-    loans: Loans,
+    imports: IpcImports,
     /// By context: the stream in which what was read is written to the device.
     writing: Mutex<FxHashMap<u64, Native<Stream>>>,
     /// The one thread that takes each copy's next step.
-    steps: Arc<Pool>,
+    event_loop: Arc<Pool>,
     is_expecting: Arc<AtomicBool>,
 }
 
@@ -47,9 +49,9 @@ impl PeerCopies {
             offers: Arc::default(),
             links: Arc::default(),
             readers: Arc::default(),
-            loans: Loans::default(),
+            imports: IpcImports::default(),
             writing: Mutex::default(),
-            steps: Arc::new(Pool::new("causeway-peers", 1)),
+            event_loop: Arc::new(Pool::new("causeway-peers", 1)),
             is_expecting: Arc::default(),
         }
     }
@@ -93,7 +95,7 @@ impl PeerCopies {
     /// Connects to the worker of another server, and tells the client how that went.
     pub fn connect(&self, session: &Arc<Session>, head: Head, request: &peer_connect<'_>) {
         let (readers, peer) = (Arc::clone(&self.readers), request.peer);
-        connect(session, &self.blocks, &self.steps, head, request, move |reader| {
+        connect(session, &self.blocks, &self.event_loop, head, request, move |reader| {
             readers.lock().insert(peer, reader);
         });
     }
@@ -105,7 +107,7 @@ impl PeerCopies {
             let stream = session.objects().native(request.stream)?;
             Ok(Offer { context: head.context, place, stream })
         });
-        self.offers.make(request.offer, offer, &self.steps);
+        self.offers.make(request.offer, offer, &self.event_loop);
         offer.map(drop)
     }
 
@@ -113,29 +115,29 @@ impl PeerCopies {
     pub fn copy(&self, session: &Arc<Session>, head: Head, request: &peer_copy) -> CuResult<()> {
         let reader = self.reader(request.peer)?;
         let writing = self.writing_stream(session, head.context)?;
-        destination::copy(session, &self.steps, reader, writing, head, request)
+        destination::copy(session, &self.event_loop, reader, writing, head, request)
     }
 
     /// Hands an allocation to the worker that has come with a ticket.
-    pub fn lend(&self, session: &Arc<Session>, head: Head, request: &peer_lend) -> CuResult<()> {
-        loans::lend(session, &self.links, head, request)
+    pub fn export(&self, session: &Arc<Session>, head: Head, request: &peer_export) -> CuResult<()> {
+        ipc_imports::export(session, &self.links, head, request)
     }
 
-    /// Maps what another worker has lent, for copies to a device.
-    pub fn borrow(&self, session: &Arc<Session>, head: Head, request: &peer_borrow) -> CuResult<()> {
+    /// Maps what another worker has exported, for copies to a device.
+    pub fn import(&self, session: &Arc<Session>, head: Head, request: &peer_import) -> CuResult<()> {
         let reader = self.reader(request.peer)?;
-        self.loans.borrow(session, reader, head, request);
+        self.imports.import(session, reader, head, request);
         Ok(())
     }
 
-    /// Puts a copy from borrowed memory into a stream.
-    pub fn copy_borrowed(&self, session: &Session, head: Head, request: &peer_copy_borrowed) -> CuResult<()> {
-        self.loans.copy(session, head, request)
+    /// Puts a copy from imported memory into a stream.
+    pub fn copy_imported(&self, session: &Session, head: Head, request: &peer_copy_imported) -> CuResult<()> {
+        self.imports.copy(session, head, request)
     }
 
-    /// Ends a loan; its memory stays mapped until the copies that were put into streams are done.
-    pub fn give_back(&self, session: &Session, loan: u64) {
-        self.loans.give_back(session, loan);
+    /// Ends an import; its memory stays mapped until the copies that were put into streams are done.
+    pub fn give_back(&self, session: &Session, import: u64) {
+        self.imports.give_back(session, import);
     }
 
     /// The worker of another server that the client knows by this number.

@@ -1,46 +1,33 @@
 //! Which descriptors of another worker's memory have come and wait for the client's word?
 
-use super::way::PATIENCE;
+use super::gpudirect::PATIENCE;
 use causeway_link::DescriptorError;
-use parking_lot::{Condvar, Mutex};
+use causeway_sync::Monitor;
 use rustc_hash::FxHashMap;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
 /// Descriptors that may wait for the client's word. A client names each one before it has the next one sent.
 const MOST_WAITING: usize = 64;
 
-/// Descriptors of another worker's memory, by loan.
+/// Descriptors of another worker's memory, by import; none where it could not be received.
 #[derive(Default)]
-pub struct Descriptors {
-    waiting: Mutex<FxHashMap<u64, Option<OwnedFd>>>,
-    came: Condvar,
-}
+pub struct Descriptors(Monitor<FxHashMap<u64, Option<OwnedFd>>>);
 
 impl Descriptors {
-    /// Takes in what came for a loan; false when too many wait.
-    pub fn arrive(&self, loan: u64, descriptor: Result<OwnedFd, DescriptorError>) -> bool {
-        let mut waiting = self.waiting.lock();
-        if waiting.len() >= MOST_WAITING {
-            return false;
-        }
-        waiting.insert(loan, descriptor.ok());
-        self.came.notify_all();
-        true
+    /// Takes in what came for an import; false when too many wait.
+    pub fn arrive(&self, import: u64, descriptor: Result<OwnedFd, DescriptorError>) -> bool {
+        self.0.change(|waiting| {
+            let has_room = waiting.len() < MOST_WAITING;
+            if has_room {
+                waiting.insert(import, descriptor.ok());
+            }
+            has_room
+        })
     }
 
-    /// The descriptor for a loan, which may still be on its way.
-    pub fn take(&self, loan: u64) -> Option<OwnedFd> {
-        let deadline = Instant::now() + PATIENCE;
-        let mut waiting = self.waiting.lock();
-        loop {
-            if let Some(descriptor) = waiting.remove(&loan) {
-                return descriptor;
-            }
-            if self.came.wait_until(&mut waiting, deadline).timed_out() {
-                return waiting.remove(&loan).flatten();
-            }
-        }
+    /// The descriptor for an import, which may still be on its way.
+    pub fn take(&self, import: u64) -> Option<OwnedFd> {
+        self.0.wait_for(PATIENCE, |waiting| waiting.remove(&import)).flatten()
     }
 }
 
@@ -54,7 +41,7 @@ mod tests {
         assert!(descriptors.arrive(0, Err(DescriptorError::NotReceived)));
         assert!(descriptors.take(0).is_none());
         let file = || Ok(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()));
-        assert!((0..MOST_WAITING as u64).all(|loan| descriptors.arrive(loan, file())));
+        assert!((0..MOST_WAITING as u64).all(|import| descriptors.arrive(import, file())));
         assert!(!descriptors.arrive(1000, file()));
         assert!(descriptors.take(3).is_some() && descriptors.arrive(1000, file()));
     }

@@ -13,8 +13,8 @@
 //! | `connect`     | How does this worker get to one of another server?                |
 //! | `source`      | What may another worker read, and how does it get it?             |
 //! | `destination` | What is read when, and when does the stream go on?                |
-//! | `loans`       | What do devices of one machine copy without the workers?          |
-//! | `descriptors` | Which descriptors of lent memory wait for the client's word?      |
+//! | `ipc_imports` | What do devices of one machine copy without the workers?          |
+//! | `descriptors` | Which descriptors of exported memory wait for the client's word?      |
 //! | `links`       | By which links do other workers read here?                        |
 //! | `pending_links`    | Where does the link of another worker go on?                      |
 
@@ -23,10 +23,10 @@ mod connect;
 mod copies;
 mod descriptors;
 mod destination;
+mod gpudirect;
+mod ipc_imports;
 mod links;
-mod loans;
 mod pending_links;
 mod source;
-mod way;
 
 pub use copies::PeerCopies;

@@ -3,17 +3,17 @@
 use crate::worker::arena::Arena;
 use crate::worker::landing::Landing;
 use crate::worker::pool::Pool;
-use crate::worker::rdma::Direct;
+use crate::worker::rdma::GpuDirect;
 use crate::worker::session::Session;
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_gpu::busy::Busy;
+use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::{CuResult, NativePlace, Staging};
-use causeway_link::{Carriage, DeviceMemory, Link, LinkError, LinkEvents, Receiver};
+use causeway_link::{DeviceMemory, Link, LinkError, LinkEvents, Receiver, TransferOptions};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode;
-use causeway_wire::lent::LentMemory;
 use causeway_wire::message::{Messages, PeerMessage};
+use causeway_wire::remote_region::RemoteRegion;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ enum Offered {
 }
 
 impl Offered {
-    /// Whether it lies in a context.
+    /// Whether the memory lies in a context.
     fn is_of(&self, context: Handle<Context>) -> bool {
         matches!(self, Self::Here(offer) if offer.context == context)
     }
@@ -47,13 +47,13 @@ impl Offered {
 pub struct Offers(Mutex<FxHashMap<u64, Offered>>);
 
 impl Offers {
-    /// The client has made an offer. Readings that came before it go on, on a thread of `steps`, also where
-    /// it cannot be had.
-    pub fn make(&self, number: u64, offer: CuResult<Offer>, steps: &Pool) {
+    /// The client has made an offer. Readings that came before it go on, on a thread of `event_loop`, also
+    /// where it cannot be had.
+    pub fn make(&self, number: u64, offer: CuResult<Offer>, event_loop: &Pool) {
         let offered = offer.map_or_else(Offered::Refused, Offered::Here);
         let before = self.0.lock().insert(number, offered);
         if let Some(Offered::Awaited(readings)) = before {
-            steps.run(move || readings.into_iter().for_each(Reading::go_on));
+            event_loop.run(move || readings.into_iter().for_each(Reading::go_on));
         }
     }
 
@@ -82,7 +82,7 @@ struct Source {
     /// Memory shared with it, where the link has any.
     arena: Option<Arc<Arena>>,
     /// Device memory that the link's card reaches, where it has one.
-    direct: Option<Direct>,
+    direct: Option<GpuDirect>,
     asked_for: AtomicUsize,
 }
 
@@ -131,7 +131,7 @@ pub fn serve(
     offers: &Arc<Offers>,
     link: &Link,
     mut receiver: Receiver,
-    direct: Option<Direct>,
+    direct: Option<GpuDirect>,
 ) {
     link.start(Arc::new(Events));
     let source = Arc::new(Source {
@@ -181,7 +181,7 @@ impl Source {
                 self.offers.0.lock().remove(&offer);
                 Ok(())
             }
-            PeerMessage::Failed { .. } | PeerMessage::Lent { .. } => {
+            PeerMessage::Failed { .. } | PeerMessage::Region { .. } => {
                 Err("it was asked for nothing and answers".to_owned())
             }
         }
@@ -234,8 +234,8 @@ impl Reading {
             }
             _ => Landing::Staged(session.gpu().staging(bytes)?),
         };
-        let busy = Busy::copy_from_device(session.gpu(), &part, landing, offer.stream)?;
-        busy.after(session.gpu(), move |outcome| match outcome {
+        let copy = InFlight::copy_from_device(session.gpu(), &part, landing, offer.stream)?;
+        copy.after(session.gpu(), move |outcome| match outcome {
             Ok(landing) => Outgoing { reading, landing }.send(),
             Err(status) => reading.source.fail(reading.transfer, status),
         })
@@ -253,17 +253,17 @@ impl Reading {
             link.send_from_device(transfer, memory, address, piece, Box::new(move |_| drop(self)));
             return None;
         }
-        if let Some(lent) = link.lend_device(memory, address, length, self) {
-            say_lent(&link, transfer, lent);
+        if let Some(region) = link.expose_device(memory, address, length, self) {
+            say_exposed(&link, transfer, region);
         }
         None
     }
 }
 
 /// Tells the peer where the bytes of a transfer lie.
-fn say_lent(link: &Link, transfer: u64, memory: LentMemory) {
-    // A lost link is noticed by the receiving thread; what was lent ends with it.
-    let _ = link.send(|out| PeerMessage::Lent { transfer, memory }.encode(out));
+fn say_exposed(link: &Link, transfer: u64, memory: RemoteRegion) {
+    // A lost link is noticed by the receiving thread; what was exposed ends with it.
+    let _ = link.send(|out| PeerMessage::Region { transfer, memory }.encode(out));
 }
 
 impl Outgoing {
@@ -271,8 +271,8 @@ impl Outgoing {
         let (link, transfer) = (self.reading.source.link.clone(), self.reading.transfer);
         match self.landing {
             Landing::Shared(piece) if self.reading.by_card => {
-                if let Ok(memory) = link.lend_piece(piece) {
-                    say_lent(&link, transfer, memory);
+                if let Ok(memory) = link.expose_piece(piece) {
+                    say_exposed(&link, transfer, memory);
                 }
             }
             Landing::Shared(piece) => {
@@ -284,7 +284,9 @@ impl Outgoing {
                 let (start, length) = (leaving.staging.as_slice().as_ptr(), leaving.staging.len());
                 // SAFETY: the memory belongs to the staging, which is kept and not written to. A lost link is
                 // noticed by the receiving thread.
-                let _ = unsafe { link.post_transfer(transfer, start, length, Carriage::default(), leaving) };
+                let _ = unsafe {
+                    link.post_transfer(transfer, start, length, TransferOptions::default(), leaving)
+                };
             }
         }
     }

@@ -1,37 +1,39 @@
-//! Copies that network cards make by themselves, between device memory and memory that the client has lent.
+//! Copies that network cards make by themselves, between device memory and memory that the client has
+//! exposed.
 //!
 //! A copy to the device reads the client's memory when its stream gets there, and the stream goes on when the
-//! bytes are in the device's memory; a copy from the device writes them, to memory that the client has lent
-//! or to the client's arena. Where the card does not reach the device's memory, bytes go through staging.
+//! bytes are in the device's memory; a copy from the device writes them, to memory that the client has
+//! exposed or to the client's arena. Where the card does not reach the device's memory, bytes go through
+//! staging.
 //!
 //! | Module   | Question it answers                                                          |
 //! |----------|------------------------------------------------------------------------------|
-//! | `direct` | Which device memory do the network cards of the session's links reach?      |
+//! | `gpudirect` | Which device memory do the network cards of the session's links reach?      |
 //! | `turn`   | How does work of a card get its turn in a stream?                            |
 
-mod direct;
+mod gpudirect;
 mod turn;
 
-pub use direct::{DeviceBlocks, Direct};
+pub use gpudirect::{DeviceBlocks, GpuDirect};
 
 use super::incoming::{Buffer, Incoming};
 use super::session::{Head, Session};
 use causeway_api::calls::{Request, copy_from_device, copy_to_device};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{LentMemory, Payload};
+use causeway_api::types::{Payload, RemoteRegion};
 use causeway_gpu::CuResult;
 use causeway_link::{DeviceUse, Piece};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
 
-/// The most bytes that are lent for one copy; a client that names more gets an error.
+/// The most bytes that are exposed for one copy; a client that names more gets an error.
 const MOST_LENT: u64 = 256 << 20;
 
 /// Where a card writes a copy to the client.
 enum Target {
-    /// To memory that the client has lent for it.
-    Memory(LentMemory),
+    /// To memory that the client has exposed for it.
+    Memory(RemoteRegion),
     /// To the client's arena, in the slots of a piece.
     Arena(Piece),
 }
@@ -39,7 +41,7 @@ enum Target {
 /// The session's part in copies that network cards make.
 pub struct RdmaCopies {
     /// Device memory that the card of the client's link reaches, or why there is none.
-    direct: Result<Direct, String>,
+    direct: Result<GpuDirect, String>,
     blocks: Arc<DeviceBlocks>,
 }
 
@@ -47,7 +49,7 @@ impl RdmaCopies {
     /// For the client's link, which may have no card.
     pub fn new(session: &Session) -> Self {
         let blocks = Arc::default();
-        let direct = Direct::new(session.link(), session.gpu(), &blocks, DeviceUse::Own);
+        let direct = GpuDirect::new(session.link(), session.gpu(), &blocks, DeviceUse::Own);
         Self { direct, blocks }
     }
 
@@ -71,10 +73,10 @@ impl RdmaCopies {
         let _ = session.link().append(|out| message.encode(out));
     }
 
-    /// Looks whether the card can bring lent bytes to where a command wants them. If it cannot, they are
+    /// Looks whether the card can bring exposed bytes to where a command wants them. If it cannot, they are
     /// brought to staging, in the background, and the command waits for them as for a transfer.
     pub fn see_to_lent(&self, session: &Arc<Session>, incoming: &Incoming, copy: &copy_to_device<'_>) {
-        let Payload::Lent { number, length, memory } = copy.data else { return };
+        let Payload::Region { number, length, memory } = copy.data else { return };
         let direct = self.direct.as_ref().ok();
         if direct.is_some_and(|direct| direct.reach(session.gpu(), &copy.destination).is_some())
             || !incoming.seek(number)
@@ -90,9 +92,9 @@ impl RdmaCopies {
         });
     }
 
-    /// Has the card read lent memory straight into the device's.
-    pub fn read_lent(&self, session: &Session, head: Head, request: &copy_to_device<'_>) -> CuResult<()> {
-        let Payload::Lent { length, memory, .. } = request.data else {
+    /// Has the card read exposed memory straight into the device's.
+    pub fn read_exposed(&self, session: &Session, head: Head, request: &copy_to_device<'_>) -> CuResult<()> {
+        let Payload::Region { length, memory, .. } = request.data else {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         };
         let prepared = || {
@@ -134,7 +136,7 @@ impl RdmaCopies {
     /// Has the card take a copy to the client straight out of the device's memory. False where it does not
     /// reach that, or nothing is free that it could write to.
     pub fn send(&self, session: &Arc<Session>, request: &copy_from_device) -> CuResult<bool> {
-        let direct = self.direct.as_ref().ok().filter(|_| Direct::is_worth_while(&request.source));
+        let direct = self.direct.as_ref().ok().filter(|_| GpuDirect::is_worth_while(&request.source));
         let Some(direct) = direct else { return Ok(false) };
         let Some((device, address, bytes)) = direct.reach(session.gpu(), &request.source) else {
             return Ok(false);
@@ -165,10 +167,10 @@ impl RdmaCopies {
     }
 }
 
-/// A command that names lent memory will not be carried out. Where the bytes were brought to staging, whoever
-/// did that has given the memory back.
+/// A command that names exposed memory will not be carried out. Where the bytes were brought to staging,
+/// whoever did that has given the memory back.
 pub fn let_go_of_lent(session: &Session, request: &Request<'_>) {
-    if let Some(Payload::Lent { memory, .. }) = request.payload() {
+    if let Some(Payload::Region { memory, .. }) = request.payload() {
         session.link().decline(memory);
     }
 }
@@ -176,7 +178,7 @@ pub fn let_go_of_lent(session: &Session, request: &Request<'_>) {
 fn bring_to_staging(
     session: &Session,
     incoming: &Incoming,
-    memory: LentMemory,
+    memory: RemoteRegion,
     length: u64,
 ) -> CuResult<Buffer> {
     if length > MOST_LENT || !incoming.has_room(length) {

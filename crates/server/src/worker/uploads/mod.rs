@@ -1,25 +1,25 @@
 //! How do the client's bytes get into device memory?
 //!
 //! They come as transfers, are brought by the network card, or are found among the images of earlier sessions
-//! (`kept`), and wait for the command that names them.
+//! (`image_cache`), and wait for the command that names them.
 
-mod kept;
+mod image_cache;
 
-pub use kept::KeptImages;
+pub use image_cache::CachedImages;
 
 use super::arena::Arena;
 use super::incoming::{Buffer, Incoming};
-use super::lending::Lending;
 use super::pool::Pool;
 use super::rdma::RdmaCopies;
 use super::session::{Head, Session};
+use super::uploads_in_flight::UploadsInFlight;
 use causeway_api::calls::{Request, copy_to_device};
 use causeway_api::types::Payload;
 use causeway_gpu::CuResult;
-use causeway_gpu::busy::Busy;
+use causeway_gpu::in_flight::InFlight;
 use causeway_gpu::objects::Translate;
 use causeway_link::{Destination, Lease};
-use causeway_memory::past_caches;
+use causeway_memory::nontemporal;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Bytes of copies that may wait for being written to the cache.
-const MOST_BEING_KEPT: usize = 512 << 20;
+const MOST_BEING_CACHED: usize = 512 << 20;
 
 /// The session's part in copies to the device.
 pub struct Uploads {
@@ -35,21 +35,21 @@ pub struct Uploads {
     /// Memory shared with the client, where the link has any.
     arena: Option<Arc<Arena>>,
     /// Images of earlier sessions, if they are kept.
-    images: Option<Arc<KeptImages>>,
+    images: Option<Arc<CachedImages>>,
     /// The thread that hands images over.
-    keeper: Pool,
+    cache_writer: Pool,
     /// Bytes of copies that it has still to write.
     keeping: Arc<AtomicUsize>,
 }
 
 impl Uploads {
     /// With memory shared with the client, and images, where there are any.
-    pub fn new(arena: Option<Arc<Arena>>, images: Option<KeptImages>) -> Self {
+    pub fn new(arena: Option<Arc<Arena>>, images: Option<CachedImages>) -> Self {
         Self {
             incoming: Incoming::default(),
             arena,
             images: images.map(Arc::new),
-            keeper: Pool::new("causeway-keep", 1),
+            cache_writer: Pool::new("causeway-keep", 1),
             keeping: Arc::default(),
         }
     }
@@ -61,7 +61,7 @@ impl Uploads {
 
     /// Waits until images are with the broker, but no longer than `patience`.
     pub fn finish(&self, patience: Duration) {
-        self.keeper.finish(patience);
+        self.cache_writer.finish(patience);
     }
 
     /// Where a transfer goes whose first chunk has come.
@@ -125,7 +125,7 @@ impl Uploads {
             Some(Payload::Transfer { number, .. } | Payload::Image { number, .. }) => {
                 self.incoming.is_settled(number)
             }
-            Some(Payload::Lent { number, .. }) => {
+            Some(Payload::Region { number, .. }) => {
                 !self.incoming.knows(number) || self.incoming.is_settled(number)
             }
             _ => true,
@@ -138,7 +138,7 @@ impl Uploads {
             Some(Payload::Transfer { number, length } | Payload::Image { number, length, .. }) => {
                 self.incoming.take(number, length).map(Some)
             }
-            Some(Payload::Lent { number, length, .. }) if self.incoming.knows(number) => {
+            Some(Payload::Region { number, length, .. }) if self.incoming.knows(number) => {
                 self.incoming.take(number, length).map(Some)
             }
             _ => Ok(None),
@@ -149,7 +149,7 @@ impl Uploads {
     pub fn keep(&self, buffer: Buffer, named: [u8; 32]) {
         let (Buffer::Plain(_), Some(images)) = (&buffer, &self.images) else { return };
         let images = Arc::clone(images);
-        self.keeper.run(move || {
+        self.cache_writer.run(move || {
             if images.keep(&buffer.settled()) != named {
                 tracing::warn!("the client sent another image than it had named; it is kept by its own hash");
             }
@@ -161,7 +161,7 @@ impl Uploads {
     pub fn copy(
         &self,
         session: &Session,
-        lending: &mut Lending,
+        in_flight: &mut UploadsInFlight,
         rdma: &RdmaCopies,
         head: Head,
         request: &copy_to_device<'_>,
@@ -172,18 +172,18 @@ impl Uploads {
             (Some(buffer), _) => buffer,
             (None, Payload::Inline(bytes)) => {
                 let mut staging = session.gpu().staging(bytes.len())?;
-                past_caches::copy_slice(staging.as_mut_slice(), bytes);
+                nontemporal::copy_slice(staging.as_mut_slice(), bytes);
                 Buffer::Staged(staging)
             }
-            (None, _) => return rdma.read_lent(session, head, request),
+            (None, _) => return rdma.read_exposed(session, head, request),
         };
         let stream = session.objects().native(request.stream)?;
         let destination = request.destination.natives(session.objects())?;
         let buffer = self.ready_for_gpu(session, buffer)?;
         // Nobody but the client changes what is shared with it, to its own loss.
-        let busy = Busy::copy_to_device(session.gpu(), &destination, buffer, stream)?;
+        let copy = InFlight::copy_to_device(session.gpu(), &destination, buffer, stream)?;
         let is_scarce = self.arena.as_ref().is_some_and(|arena| arena.is_scarce());
-        lending.lend(session.gpu(), head.context, stream, busy, is_scarce)
+        in_flight.add(session.gpu(), head.context, stream, copy, is_scarce)
     }
 
     /// Keeps the bytes of a copy for later ones that name the same content, if they have just come. What
@@ -193,14 +193,14 @@ impl Uploads {
             return buffer;
         };
         let bytes = buffer.len();
-        if self.keeping.fetch_add(bytes, Ordering::Relaxed) + bytes > MOST_BEING_KEPT {
+        if self.keeping.fetch_add(bytes, Ordering::Relaxed) + bytes > MOST_BEING_CACHED {
             self.keeping.fetch_sub(bytes, Ordering::Relaxed);
             return buffer;
         }
         let (images, keeping) = (Arc::clone(images), Arc::clone(&self.keeping));
         let shared = Arc::new(buffer);
         let kept = Arc::clone(&shared);
-        self.keeper.run(move || {
+        self.cache_writer.run(move || {
             // Stored under the hash that is computed here: nobody gets what another name promised.
             if images.keep(&kept.settled()) != named {
                 tracing::warn!(

@@ -1,9 +1,9 @@
 //! Copies of two and three dimensions.
 
-use super::{When, later, now, run};
-use crate::abi::calls::Outcome;
+use super::when::{When, later, now, run};
+use crate::abi::outcome::Outcome;
 use crate::model::context;
-use crate::submit::copy::{self, Contexts, Place, places};
+use crate::submit::copy::{self, Contexts, Endpoint, places};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult, CUstream};
@@ -136,7 +136,7 @@ unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) ->
     if has_arrays
         && is_of_one_server
         && contexts.destination != contexts.source
-        && let Some((Place::Device(destination), Place::Device(source))) = places(&copy)?
+        && let Some((Endpoint::Device(destination), Endpoint::Device(source))) = places(&copy)?
     {
         let stream = context::stream(streams::given(when.stream, when.default_stream)?)?;
         return copy::between_contexts(destination, source, contexts, &stream, when.mode);

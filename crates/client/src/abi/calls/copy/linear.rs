@@ -1,9 +1,9 @@
 //! Copies of bytes in a row.
 
-use super::{When, later, now, run};
-use crate::abi::calls::Outcome;
+use super::when::{When, later, now, run};
+use crate::abi::outcome::Outcome;
 use crate::model::{context, memory};
-use crate::submit::copy::{HostRegion, Place};
+use crate::submit::copy::{Endpoint, HostRegion};
 use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUcontext, CUdeviceptr, CUresult, CUstream};
 use causeway_api::types::Region;
@@ -12,8 +12,8 @@ use core::ffi::c_void;
 /// # Safety
 /// As for [`copy::copy`], for `bytes` bytes at each place.
 pub(in crate::abi::calls) unsafe fn linear(
-    destination: impl FnOnce(usize) -> Result<Place, CUresult>,
-    source: impl FnOnce(usize) -> Result<Place, CUresult>,
+    destination: impl FnOnce(usize) -> Result<Endpoint, CUresult>,
+    source: impl FnOnce(usize) -> Result<Endpoint, CUresult>,
     bytes: usize,
     when: When,
 ) -> Outcome {
@@ -25,26 +25,28 @@ pub(in crate::abi::calls) unsafe fn linear(
     unsafe { run(destination(bytes)?, source(bytes)?, when) }
 }
 
-pub(in crate::abi::calls) fn host(address: *mut c_void) -> impl FnOnce(usize) -> Result<Place, CUresult> {
+pub(in crate::abi::calls) fn host(address: *mut c_void) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
     move |bytes| {
         if address.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        Ok(Place::Host(HostRegion::linear(address.cast(), bytes)))
+        Ok(Endpoint::Host(HostRegion::linear(address.cast(), bytes)))
     }
 }
 
 pub(in crate::abi::calls) fn on_device(
     address: CUdeviceptr,
-) -> impl FnOnce(usize) -> Result<Place, CUresult> {
+) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
     move |bytes| {
         memory::check_range(address, bytes as u64)?;
-        Ok(Place::Device(Region::linear(address, bytes as u64).into()))
+        Ok(Endpoint::Device(Region::linear(address, bytes as u64).into()))
     }
 }
 
 /// An address of which only the table of device memory knows on which side it is.
-pub(in crate::abi::calls) fn anywhere(address: CUdeviceptr) -> impl FnOnce(usize) -> Result<Place, CUresult> {
+pub(in crate::abi::calls) fn anywhere(
+    address: CUdeviceptr,
+) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
     move |bytes| match memory::find(address) {
         Some(_) => on_device(address)(bytes),
         None => host(address as *mut c_void)(bytes),

@@ -1,8 +1,8 @@
 //! Attributes of kernel nodes.
 
-use super::Outcome;
 use super::described::{INVALID, given};
 use super::nodes::{set, work_of};
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::graph::work::{Kernel, Work, is_node_attribute};
 use causeway_api::sys::{

@@ -1,6 +1,6 @@
 //! Executable graphs.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, offer};
 use crate::model::context;
 use crate::model::graph;

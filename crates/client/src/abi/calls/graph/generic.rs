@@ -1,10 +1,11 @@
 //! Nodes of any kind, described by one structure.
 
 use super::structure::{add, edges};
-use super::{Outcome, described, nodes};
+use super::{described, nodes};
+use crate::abi::outcome::Outcome;
 use crate::log::refuse_use;
 use crate::model::graph::work::Work;
-use crate::model::graph::{self, World};
+use crate::model::graph::{self, GraphStore};
 use crate::model::handles::RawHandle as _;
 use crate::submit::graph::build;
 use crate::submit::graph::executable;
@@ -83,27 +84,27 @@ unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresul
 
 /// The work of a child node. With ownership moved, the program's graph itself becomes the node's.
 fn child(
-    world: &mut World,
+    graphs: &mut GraphStore,
     graph: CUgraph,
     ownership: CUgraphChildGraphNodeOwnership,
 ) -> Result<Work, CUresult> {
     let child = graph::given(graph)?;
     match ownership {
         CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => {
-            if world.graph(child)?.owner.is_some() || world.graph(child)?.on_server.is_some() {
+            if graphs.graph(child)?.owner.is_some() || graphs.graph(child)?.on_server.is_some() {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
             Ok(Work::Child(child))
         }
         CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => {
-            world.clone_graph(child).map(Work::Child)
+            graphs.clone_graph(child).map(Work::Child)
         }
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }
 
 fn conditional(
-    world: &mut World,
+    graphs: &mut GraphStore,
     hGraph: CUgraph,
     given: &mut CUDA_CONDITIONAL_NODE_PARAMS,
 ) -> Result<Work, CUresult> {
@@ -125,7 +126,7 @@ fn conditional(
         crate::model::context::given(given.ctx)?.handle
     };
     let graph = graph::given(hGraph)?;
-    let conditional = build::conditional(world, graph, given.handle, given.type_, given.size, context)?;
+    let conditional = build::conditional(graphs, graph, given.handle, given.type_, given.size, context)?;
     given.phGraph_out = conditional.raw_bodies.as_ptr().cast_mut();
     Ok(Work::Conditional(conditional.into()))
 }
@@ -157,7 +158,7 @@ pub unsafe fn cuGraphAddNode_v2(
         match parameters.type_ {
             Type::CU_GRAPH_NODE_TYPE_GRAPH => {
                 let given = parameters.__bindgen_anon_1.graph;
-                add(phGraphNode, hGraph, &before, |world| child(world, given.graph, given.ownership))?;
+                add(phGraphNode, hGraph, &before, |graphs| child(graphs, given.graph, given.ownership))?;
                 if given.ownership == CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE
                     && let Work::Child(clone) = nodes::work_of(phGraphNode.read())?
                 {
@@ -167,7 +168,7 @@ pub unsafe fn cuGraphAddNode_v2(
             }
             Type::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
                 let given = &mut parameters.__bindgen_anon_1.conditional;
-                add(phGraphNode, hGraph, &before, |world| conditional(world, hGraph, given))
+                add(phGraphNode, hGraph, &before, |graphs| conditional(graphs, hGraph, given))
             }
             Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
                 let alloc = &mut parameters.__bindgen_anon_1.alloc;

@@ -1,9 +1,9 @@
 //! Nodes that allocate and free memory.
 
-use super::Outcome;
 use super::described::{INVALID, allocation, free};
 use super::nodes::work_of;
 use super::structure::{add, edges};
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::graph::work::Work;
 use causeway_api::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUgraph, CUgraphNode};

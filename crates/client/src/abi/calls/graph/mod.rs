@@ -16,7 +16,7 @@ mod generic;
 mod memory;
 mod nodes;
 mod objects;
-mod structure;
+pub(super) mod structure;
 
 pub use attributes::*;
 pub use executable::*;
@@ -25,5 +25,3 @@ pub use memory::*;
 pub use nodes::*;
 pub use objects::*;
 pub use structure::*;
-
-use super::Outcome;

@@ -1,13 +1,13 @@
 //! What nodes do: added, asked for, changed in a graph and in executable graphs.
 
-use super::Outcome;
 use super::described::{
     INVALID, context_of, copy, fill, given, host, kernel, of_functions, record, values, wait, without_context,
 };
 use super::structure::{add, edges};
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::graph::work::Work;
-use crate::model::graph::{self, world};
+use crate::model::graph::{self, graphs};
 use crate::model::handles::RawHandle as _;
 use crate::submit::graph::build;
 use crate::submit::graph::executable;
@@ -20,14 +20,14 @@ use causeway_api::sys::{
 
 /// What a node does.
 pub(super) fn work_of(hNode: CUgraphNode) -> Result<Work, CUresult> {
-    Ok(world().node(graph::given_node(hNode)?)?.work.clone())
+    Ok(graphs().node(graph::given_node(hNode)?)?.work.clone())
 }
 
 /// Gives a node other work of the same kind.
 pub(super) fn set(hNode: CUgraphNode, work: Work) -> Outcome {
     let replaced = {
-        let mut world = world();
-        let node = world.node_mut(graph::given_node(hNode)?)?;
+        let mut graphs = graphs();
+        let node = graphs.node_mut(graph::given_node(hNode)?)?;
         if node.work.kind() != work.kind() {
             return Err(INVALID);
         }
@@ -220,7 +220,7 @@ pub unsafe fn cuGraphAddChildGraphNode(
     // SAFETY: what the program passes.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
-        add(phGraphNode, hGraph, &before, |world| world.clone_graph(child).map(Work::Child))
+        add(phGraphNode, hGraph, &before, |graphs| graphs.clone_graph(child).map(Work::Child))
     }
 }
 
@@ -299,7 +299,7 @@ pub unsafe fn cuGraphConditionalHandleCreate(
         return Err(INVALID);
     }
     let (graph, context) = (graph::given(hGraph)?, context_of(ctx)?);
-    let on_server = build::ensure_on_server(&mut world(), graph)?;
+    let on_server = build::ensure_on_server(&mut graphs(), graph)?;
     let request = causeway_api::calls::graph_conditional_handle {
         graph: on_server.graph,
         initial: defaultLaunchValue,

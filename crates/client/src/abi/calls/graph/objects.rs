@@ -1,9 +1,9 @@
 //! User objects, and the memory of graphs.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::give;
 use crate::model::device;
-use crate::model::graph::{self, memory, objects, reservation, world};
+use crate::model::graph::{self, graphs, memory, objects, reservation};
 use crate::model::handles::RawHandle as _;
 use crate::submit::callbacks;
 use causeway_api::handle::Handle;
@@ -49,8 +49,8 @@ pub unsafe fn cuGraphRetainUserObject(
         CUuserObjectRetain_flags(0) => false,
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
-    let mut world = world();
-    let held = &mut world.graph_mut(graph::given(graph)?)?.held;
+    let mut graphs = graphs();
+    let held = &mut graphs.graph_mut(graph::given(graph)?)?.held;
     if moves {
         objects::move_to(held, Handle::from_raw(object), count)
     } else {
@@ -60,7 +60,7 @@ pub unsafe fn cuGraphRetainUserObject(
 
 pub unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32) -> Outcome {
     // Dropped without the lock.
-    let given_back = world().graph_mut(graph::given(graph)?)?.held.take(Handle::from_raw(object), count)?;
+    let given_back = graphs().graph_mut(graph::given(graph)?)?.held.take(Handle::from_raw(object), count)?;
     drop(given_back);
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Graphs, their nodes and their edges.
 
-use super::Outcome;
+use crate::abi::outcome::Outcome;
 use crate::arguments::{give, list, offer, store};
 use crate::log::error;
 use crate::model::graph::work::Work;
-use crate::model::graph::{self, Edge, World, world};
+use crate::model::graph::{self, Edge, GraphStore, graphs};
 use crate::model::handles::RawHandle as _;
 use crate::submit::capture;
 use crate::submit::graph::dot;
@@ -40,16 +40,16 @@ pub(super) unsafe fn add(
     out: *mut CUgraphNode,
     hGraph: CUgraph,
     before: &[Edge],
-    work: impl FnOnce(&mut World) -> Result<Work, CUresult>,
+    work: impl FnOnce(&mut GraphStore) -> Result<Work, CUresult>,
 ) -> Outcome {
     if out.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let graph = graph::given(hGraph)?;
-    let mut world = world();
-    let work = work(&mut world)?;
+    let mut graphs = graphs();
+    let work = work(&mut graphs)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(out, world.add(graph, before, work)?.as_raw()) }
+    unsafe { give(out, graphs.add(graph, before, work)?.as_raw()) }
 }
 
 /// Gives a list as CUDA does: its length when there is no room for it, else as many entries as fit, null for
@@ -123,13 +123,13 @@ pub unsafe fn cuGraphCreate(phGraph: *mut CUgraph, flags: u32) -> Outcome {
     }
     crate::remote::session::with(0)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phGraph, world().create(None).as_raw()) }
+    unsafe { give(phGraph, graphs().create(None).as_raw()) }
 }
 
 pub unsafe fn cuGraphDestroy(hGraph: CUgraph) -> Outcome {
     let graph = graph::given(hGraph)?;
     capture::refuse_to_remove(graph)?;
-    let removed = world().remove_graph(graph)?;
+    let removed = graphs().remove_graph(graph)?;
     removed.finish()
 }
 
@@ -137,7 +137,7 @@ pub unsafe fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) -
     if phGraphClone.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let clone = world().clone_graph(graph::given(originalGraph)?)?;
+    let clone = graphs().clone_graph(graph::given(originalGraph)?)?;
     // SAFETY: not null, so there is room for the result.
     unsafe { give(phGraphClone, clone.as_raw()) }
 }
@@ -149,17 +149,17 @@ pub unsafe fn cuGraphNodeFindInClone(
 ) -> Outcome {
     let (original, clone) = (graph::given_node(hOriginalNode)?, graph::given(hClonedGraph)?);
     // SAFETY: room for the result, or null.
-    unsafe { give(phNode, world().find_in_clone(original, clone)?.as_raw()) }
+    unsafe { give(phNode, graphs().find_in_clone(original, clone)?.as_raw()) }
 }
 
 pub unsafe fn cuGraphNodeGetType(hNode: CUgraphNode, kind: *mut CUgraphNodeType) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(kind, world().node(graph::given_node(hNode)?)?.work.kind()) }
+    unsafe { give(kind, graphs().node(graph::given_node(hNode)?)?.work.kind()) }
 }
 
 pub unsafe fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) -> Outcome {
-    let world = world();
-    let found = &world.graph(graph::given(hGraph)?)?.nodes;
+    let graphs = graphs();
+    let found = &graphs.graph(graph::given(hGraph)?)?.nodes;
     // SAFETY: the program's lists.
     unsafe { give_nodes(nodes, numNodes, found.iter().copied()) }
 }
@@ -169,9 +169,9 @@ pub unsafe fn cuGraphGetRootNodes(
     rootNodes: *mut CUgraphNode,
     numRootNodes: *mut usize,
 ) -> Outcome {
-    let world = world();
-    let is_root = |node: &&Handle<GraphNode>| world.node(**node).is_ok_and(|state| state.before.is_empty());
-    let nodes = &world.graph(graph::given(hGraph)?)?.nodes;
+    let graphs = graphs();
+    let is_root = |node: &&Handle<GraphNode>| graphs.node(**node).is_ok_and(|state| state.before.is_empty());
+    let nodes = &graphs.graph(graph::given(hGraph)?)?.nodes;
     let roots: Vec<_> = nodes.iter().filter(is_root).copied().collect();
     // SAFETY: the program's lists.
     unsafe { give_nodes(rootNodes, numRootNodes, roots.into_iter()) }
@@ -189,10 +189,10 @@ unsafe fn edges_of_graph(
     if lists[0].is_null() != lists[1].is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let world = world();
+    let graphs = graphs();
     let mut found = Vec::new();
-    for from in &world.graph(graph::given(hGraph)?)?.nodes {
-        found.extend(world.node(*from)?.after.iter().map(|edge| (*from, edge.node, edge.data)));
+    for from in &graphs.graph(graph::given(hGraph)?)?.nodes {
+        found.extend(graphs.node(*from)?.after.iter().map(|edge| (*from, edge.node, edge.data)));
     }
     // SAFETY: as this function demands.
     unsafe { give_edges(lists, data, count, &found, sees_data) }
@@ -229,9 +229,9 @@ unsafe fn edges_of_node(
     count: *mut usize,
     sees_data: bool,
 ) -> Outcome {
-    let world = world();
+    let graphs = graphs();
     let node = graph::given_node(hNode)?;
-    let state = world.node(node)?;
+    let state = graphs.node(node)?;
     let edges = if wants_before { &state.before } else { &state.after };
     let found: Vec<_> = edges.iter().map(|edge| (edge.node, node, edge.data)).collect();
     // SAFETY: as this function demands.
@@ -298,9 +298,9 @@ pub unsafe fn cuGraphAddDependencies_v2(
     let graph = graph::given(hGraph)?;
     // SAFETY: the program's lists.
     let (from, to) = unsafe { (edges(from, edgeData, numDependencies)?, list(to, numDependencies)?) };
-    let mut world = world();
+    let mut graphs = graphs();
     for (from, to) in from.iter().zip(to) {
-        world.connect(graph, from.node, graph::given_node(*to)?, from.data)?;
+        graphs.connect(graph, from.node, graph::given_node(*to)?, from.data)?;
     }
     Ok(())
 }
@@ -325,34 +325,34 @@ pub unsafe fn cuGraphRemoveDependencies_v2(
     let graph = graph::given(hGraph)?;
     // SAFETY: the program's lists.
     let (from, to) = unsafe { (edges(from, edgeData, numDependencies)?, list(to, numDependencies)?) };
-    let mut world = world();
-    if world
+    let mut graphs = graphs();
+    if graphs
         .graph(graph)?
         .nodes
         .iter()
-        .any(|node| world.node(*node).is_ok_and(|state| state.work.binds_memory()))
+        .any(|node| graphs.node(*node).is_ok_and(|state| state.work.binds_memory()))
     {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     for (from, to) in from.iter().zip(to) {
         let data = (!edgeData.is_null()).then_some(from.data);
-        world.disconnect(from.node, graph::given_node(*to)?, data)?;
+        graphs.disconnect(from.node, graph::given_node(*to)?, data)?;
     }
     Ok(())
 }
 
 pub unsafe fn cuGraphDestroyNode(hNode: CUgraphNode) -> Outcome {
     let node = graph::given_node(hNode)?;
-    let graph = world().node(node)?.graph;
+    let graph = graphs().node(node)?.graph;
     capture::refuse_to_remove(graph)?;
-    let removed = world().remove_node(node)?;
+    let removed = graphs().remove_node(node)?;
     removed.finish()
 }
 
 pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32) -> Outcome {
     // SAFETY: the program's text.
     let path = unsafe { crate::arguments::text(path) }?;
-    let text = dot::print(&world(), graph::given(hGraph)?, flags)?;
+    let text = dot::print(&graphs(), graph::given(hGraph)?, flags)?;
     std::fs::write(path, text).map_err(|cause| {
         error!("the graph could not be written to {path}: {cause}");
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
@@ -361,8 +361,8 @@ pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: 
 
 /// The graph that a child node carries out.
 pub unsafe fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> Outcome {
-    let world = world();
-    match &world.node(graph::given_node(hNode)?)?.work {
+    let graphs = graphs();
+    match &graphs.node(graph::given_node(hNode)?)?.work {
         // SAFETY: room for the result, or null.
         Work::Child(graph) => unsafe { give(phGraph, graph.as_raw()) },
         _ => {

@@ -5,7 +5,7 @@
 //! of it goes into the stream of the launch, so that whoever waits for that stream or for an event after the
 //! launch finds the bytes.
 
-use super::{Executable, Node, State, Step};
+use super::state::{Executable, Node, State, Step};
 use crate::arguments::Address;
 use crate::model::address::heap;
 use crate::model::graph::memory;
@@ -72,7 +72,7 @@ impl Executable {
             self.note_launch(state, stream)?;
         }
         if !state.memory.is_empty() {
-            state.launched = Some(heap::stamp(stream));
+            state.launched = Some(heap::reuse_point(stream));
         }
         Ok(())
     }
@@ -118,7 +118,8 @@ impl Node {
             },
             Work::Host(calling) => {
                 let data = Address(calling.data);
-                let task = Task::Function { function: calling.function, data, after: stream.ahead() };
+                let task =
+                    Task::Function { function: calling.function, data, after: stream.pending_writes() };
                 task::post(stream, task)
             }
             _ => Ok(()),

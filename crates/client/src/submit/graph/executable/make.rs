@@ -1,14 +1,14 @@
 //! How an executable graph is made: its parts are sent as planned.
 
 use super::plan::{self, Facts, Refusal, Share};
-use super::{EXECUTABLES, Executable, Node, Part, State, Step, destroy_parts};
+use super::state::{Executable, Node, Part, State, Step, destroy_parts};
 use crate::locks::Mutex;
 use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::graph::order::{self, Order, Ordered, Turn};
 use crate::model::graph::reservation::{self, Hold};
 use crate::model::graph::work::Work;
-use crate::model::graph::{World, world};
+use crate::model::graph::{GraphStore, graphs};
 use crate::model::handles;
 use crate::submit::capture;
 use crate::submit::graph::build::{self, Address};
@@ -48,28 +48,28 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     }
     let home = context::current()?;
     capture::refuse_unsafe()?;
-    let mut world = world();
-    let order = Order::of(&world, graph)?;
-    let mut held = world.graph(graph)?.held.clone();
+    let mut graphs = graphs();
+    let order = Order::of(&graphs, graph)?;
+    let mut held = graphs.graph(graph)?.held.clone();
     for child in order.nodes.iter().filter_map(|node| match node.work {
         Work::Child(child) => Some(child),
         _ => None,
     }) {
-        held.join(&world.graph(child)?.held);
+        held.join(&graphs.graph(child)?.held);
     }
     let is_sole = order.nodes.iter().any(|node| node.work.binds_memory());
-    if is_sole && !EXECUTABLES.select(|executable| executable.sole_of == Some(graph)).is_empty() {
+    if is_sole && !handles::select::<Executable>(|executable| executable.sole_of == Some(graph)).is_empty() {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let sole_of = is_sole.then_some(graph);
     let facts = facts(&order, graph)?;
-    let shares = plan::shares(&facts, world.graph(graph)?.on_server.as_ref()).map_err(Refusal::refuse)?;
+    let shares = plan::shares(&facts, graphs.graph(graph)?.on_server.as_ref()).map_err(Refusal::refuse)?;
     reservation::trim();
     // Before anything is sent: the driver looks at addresses of copies and fills.
-    let memory = hold(&world, graph)?;
+    let memory = hold(&graphs, graph)?;
     let mut parts = Vec::new();
-    let built = make_parts(&mut world, graph, &order, &shares, flags, &mut parts);
-    drop(world);
+    let built = make_parts(&mut graphs, graph, &order, &shares, flags, &mut parts);
+    drop(graphs);
     let (steps, addresses) = match built {
         Ok(built) => built,
         Err(status) => {
@@ -95,14 +95,14 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     let state = Mutex::new(state);
     let children = order.children;
     let executable = Executable { handle, home, flags, sole_of, children, places, parts, state };
-    EXECUTABLES.insert(handle, Arc::new(executable));
+    handles::keep(handle, Arc::new(executable));
     Ok(handle)
 }
 
 /// Sees to it that there is memory for the allocation nodes of a graph.
-fn hold(world: &World, graph: Handle<Graph>) -> Result<Vec<Hold>, CUresult> {
+fn hold(graphs: &GraphStore, graph: Handle<Graph>) -> Result<Vec<Hold>, CUresult> {
     let mut holds = Vec::new();
-    for allocation in world.allocations(graph)? {
+    for allocation in graphs.allocations(graph)? {
         match allocation.hold() {
             Ok(hold) => holds.push(hold),
             Err(status) => {
@@ -130,7 +130,7 @@ fn facts(order: &Order, graph: Handle<Graph>) -> Result<Vec<Facts>, CUresult> {
 
 /// Makes the parts of an executable graph; gives the steps of a launch, and where each node is on the server.
 fn make_parts(
-    world: &mut World,
+    graphs: &mut GraphStore,
     graph: Handle<Graph>,
     order: &Order,
     shares: &[Share],
@@ -146,7 +146,7 @@ fn make_parts(
             Share::Segment(places) => {
                 steps.push(Step::Launch(parts.len()));
                 let nodes = places.iter().map(|place| (*place, &order.nodes[*place]));
-                for (place, address) in make_part(world, graph, nodes, flags, parts)? {
+                for (place, address) in make_part(graphs, graph, nodes, flags, parts)? {
                     addresses[place] = Some(address);
                 }
             }
@@ -157,19 +157,19 @@ fn make_parts(
 
 /// Sends a segment of a graph and has it made executable. Of what there is when that fails `parts` knows.
 fn make_part<'a>(
-    world: &mut World,
+    graphs: &mut GraphStore,
     graph: Handle<Graph>,
     nodes: impl Iterator<Item = (usize, &'a Ordered)>,
     flags: u64,
     parts: &mut Vec<Part>,
 ) -> Result<impl Iterator<Item = (usize, Address)>, CUresult> {
-    let existing = world.graph(graph)?.on_server;
+    let existing = graphs.graph(graph)?.on_server;
     let mut on_server = existing.map_or_else(build::create, Ok)?;
     let part = parts.push_mut(Part { exec: Handle::NULL, graph: existing.is_none().then_some(on_server) });
     let mut numbers = HashMap::new();
-    build::send(world, &mut on_server, nodes, &mut numbers)?;
+    build::send(graphs, &mut on_server, nodes, &mut numbers)?;
     if existing.is_some() {
-        world.graph_mut(graph)?.on_server = Some(on_server);
+        graphs.graph_mut(graph)?.on_server = Some(on_server);
     }
     let exec = handles::create();
     let request = calls::graph_instantiate { exec, graph: on_server.graph, nodes: on_server.nodes, flags };

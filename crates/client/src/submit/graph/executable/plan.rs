@@ -12,7 +12,7 @@ pub(super) struct Facts {
     pub turn: Turn,
     /// Whether the server has nothing to do for it.
     pub is_idle: bool,
-    /// Whether it is a conditional node of a child graph.
+    /// Whether the node is a conditional node of a child graph.
     pub is_conditional_in_child: bool,
 }
 

@@ -1,10 +1,10 @@
 //! How an executable graph is changed: node by node, or as a whole after another graph of the same shape.
 
 use super::changes::{difference, is_same};
-use super::{Executable, Node, State};
+use super::state::{Executable, Node, State};
+use crate::model::graph::graphs;
 use crate::model::graph::order::Order;
 use crate::model::graph::work::Work;
-use crate::model::graph::world;
 use crate::submit::graph::build::{self, Address};
 use crate::submit::send;
 use causeway_api::calls;
@@ -31,7 +31,7 @@ impl Executable {
     /// Gives the nodes of a child node the work of another graph's nodes.
     pub fn set_child(&self, node: Handle<GraphNode>, graph: Handle<Graph>) -> Result<(), CUresult> {
         let range = self.children.get(&node).cloned().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let order = Order::of(&world(), graph)?;
+        let order = Order::of(&graphs(), graph)?;
         let first = range.start;
         // What comes before the whole of the child is outside of both.
         let state = &mut *self.state.lock();
@@ -41,7 +41,7 @@ impl Executable {
     /// Gives all nodes the work of another graph's nodes, if that has the same shape.
     pub fn update(&self, graph: Handle<Graph>) -> Result<(), Mismatch> {
         let general = CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR;
-        let order = Order::of(&world(), graph).map_err(|_| Mismatch { result: general, node: None })?;
+        let order = Order::of(&graphs(), graph).map_err(|_| Mismatch { result: general, node: None })?;
         let state = &mut *self.state.lock();
         let range = 0..state.nodes.len();
         self.take_over(state, range, 0, &order)

@@ -40,7 +40,7 @@ enum Memory {
     Here {
         memory: Staging,
         /// What both ends last agreed on.
-        known: Vec<u8>,
+        base: Vec<u8>,
     },
     OnDevice(OnDevice),
 }
@@ -83,7 +83,7 @@ impl Mirrors {
         }
         let (address, memory) = gpu.shared_memory(address, bytes, request.managed != 0)?;
         let memory = match memory {
-            Shared::Here(memory) => Memory::Here { memory, known: zeroed(bytes)? },
+            Shared::Here(memory) => Memory::Here { memory, base: zeroed(bytes)? },
             Shared::OnDevice(memory) => Memory::OnDevice(OnDevice::zeroed(memory, bytes)),
         };
         table.insert(address, Mirror { context, memory });
@@ -102,16 +102,15 @@ impl Mirrors {
         if bytes == 0 || address == 0 || !is_free(&table, address, bytes) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let memory =
-            Memory::Here { memory: gpu.allocation_memory(allocation, bytes)?, known: zeroed(bytes)? };
+        let memory = Memory::Here { memory: gpu.allocation_memory(allocation, bytes)?, base: zeroed(bytes)? };
         table.insert(address, Mirror { context: Handle::NULL, memory });
         Ok(())
     }
 
     /// Takes memory of the back end as a mirror, if it is not one already.
     pub fn adopt(&self, address: u64, memory: Staging) -> CuResult<()> {
-        let known = zeroed(memory.len())?;
-        let mirror = Mirror { context: Handle::NULL, memory: Memory::Here { memory, known } };
+        let base = zeroed(memory.len())?;
+        let mirror = Mirror { context: Handle::NULL, memory: Memory::Here { memory, base } };
         self.table.lock().entry(address).or_insert(mirror);
         Ok(())
     }
@@ -206,7 +205,7 @@ impl Found {
 impl Mirror {
     fn len(&self) -> usize {
         match &self.memory {
-            Memory::Here { known, .. } => known.len(),
+            Memory::Here { base, .. } => base.len(),
             Memory::OnDevice(memory) => memory.len(),
         }
     }
@@ -217,10 +216,10 @@ impl Mirror {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         match &mut self.memory {
-            Memory::Here { memory, known } => {
-                let known = &mut known[at..at + bytes.len()];
-                // SAFETY: the memory has as many bytes as the known, which has these.
-                unsafe { merge_changes(memory.as_ptr().add(at), known, bytes) };
+            Memory::Here { memory, base } => {
+                let base = &mut base[at..at + bytes.len()];
+                // SAFETY: the memory has as many bytes as the base, which has these.
+                unsafe { merge_changes(memory.as_ptr().add(at), base, bytes) };
                 Ok(())
             }
             Memory::OnDevice(memory) => memory.put(at, bytes),
@@ -231,11 +230,11 @@ impl Mirror {
     /// begins at `address`.
     fn find(&mut self, gpu: &dyn Gpu, address: u64, from: usize, all: &mut Found) -> CuResult<usize> {
         match &mut self.memory {
-            Memory::Here { memory, known } => {
-                let end = known.len();
-                // SAFETY: the memory has as many bytes as the known.
+            Memory::Here { memory, base } => {
+                let end = base.len();
+                // SAFETY: the memory has as many bytes as the base.
                 let stopped = unsafe {
-                    find_changes(memory.as_ptr(), known, from, end, |at, bytes| {
+                    find_changes(memory.as_ptr(), base, from, end, |at, bytes| {
                         all.changes.add(address + at as u64, bytes);
                         all.has_room()
                     })

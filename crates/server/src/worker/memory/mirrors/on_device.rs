@@ -4,7 +4,7 @@
 //! the host, and comparing would read both.
 
 use causeway_gpu::{CuResult, DeviceBytes, Gpu, Staging};
-use causeway_memory::copiers;
+use causeway_memory::copy_threads;
 use core::ops::Range;
 use std::sync::OnceLock;
 use twox_hash::XxHash3_128;
@@ -124,7 +124,7 @@ fn hash(bytes: &[u8]) -> u128 {
 fn hashes(piece: &[u8]) -> impl Iterator<Item = u128> {
     let blocks: Vec<&[u8]> = piece.chunks(BLOCK).collect();
     let hashes: Vec<OnceLock<u128>> = blocks.iter().map(|_| OnceLock::new()).collect();
-    copiers::share(blocks.len(), HASHERS, piece.as_ptr(), |number| {
+    copy_threads::share(blocks.len(), HASHERS, piece.as_ptr(), |number| {
         hashes[number].get_or_init(|| hash(blocks[number]));
     });
     hashes.into_iter().map(|hash| hash.into_inner().expect("each part of shared work has been done"))

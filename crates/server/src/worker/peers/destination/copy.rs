@@ -1,13 +1,13 @@
 //! Which pieces of a copy are under way, and when does its stream go on?
 
+use super::outstanding_read::{Arrived, Asker};
 use super::reader::{Asked, Reader};
-use super::wanted::{Arrived, Asker};
 use crate::worker::pool::Pool;
 use crate::worker::session::{Head, Session};
 use causeway_api::calls::peer_copy;
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_gpu::busy::{Busy, HostMemory};
+use causeway_gpu::in_flight::{HostMemory, InFlight};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Gate, NativePlace};
 use causeway_link::{DeviceMemory, LinkError, TransportKind};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 struct Copy {
     session: Arc<Session>,
     /// The one thread that takes each copy's next step.
-    steps: Arc<Pool>,
+    event_loop: Arc<Pool>,
     reader: Arc<Reader>,
     head: Head,
     offer: u64,
@@ -49,10 +49,10 @@ enum End {
 }
 
 /// Puts a copy from another worker into a stream. Its pieces are written to the device in the stream
-/// `writing`, and its steps are taken on the one thread of `steps`.
+/// `writing`, and its steps are taken on the one thread of `event_loop`.
 pub fn copy(
     session: &Arc<Session>,
-    steps: &Arc<Pool>,
+    event_loop: &Arc<Pool>,
     reader: Arc<Reader>,
     writing: Native<Stream>,
     head: Head,
@@ -64,7 +64,7 @@ pub fn copy(
         pieces(&destination, reader.link.kind()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let copy = Arc::new(Copy {
         session: Arc::clone(session),
-        steps: Arc::clone(steps),
+        event_loop: Arc::clone(event_loop),
         head,
         offer: request.offer,
         destination,
@@ -82,8 +82,8 @@ pub fn copy(
     let gate = session.gpu().gate(
         stream,
         Box::new(move || {
-            let steps = Arc::clone(&reached.steps);
-            steps.run(move || {
+            let event_loop = Arc::clone(&reached.event_loop);
+            event_loop.run(move || {
                 let reader = Arc::clone(&reached.reader);
                 reader.take_turn(Box::new(move || reached.go_on()));
             });
@@ -171,12 +171,12 @@ impl Copy {
         if let (Arrived::Leased(lease), Some(arena)) = (&bytes, &self.reader.arena) {
             arena.prepare(gpu, lease.as_ptr(), lease.len());
         }
-        let busy = Busy::copy_to_device(gpu, &part, bytes, self.writing)?;
+        let started = InFlight::copy_to_device(gpu, &part, bytes, self.writing)?;
         let copy = Arc::clone(self);
-        busy.after(gpu, move |outcome| {
+        started.after(gpu, move |outcome| {
             let outcome = outcome.map(drop);
-            let steps = Arc::clone(&copy.steps);
-            steps.run(move || copy.landed(outcome));
+            let event_loop = Arc::clone(&copy.event_loop);
+            event_loop.run(move || copy.landed(outcome));
         })
     }
 

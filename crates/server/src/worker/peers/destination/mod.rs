@@ -7,13 +7,13 @@
 //! |----------|-------------------------------------------------------------------------------|
 //! | `copy`   | Which pieces of a copy are under way, and when does its stream go on?         |
 //! | `reader` | What is another worker asked for, and who hears of what it sends?             |
-//! | `turns`  | Which copies read of one worker, and which wait until others have ended?      |
-//! | `wanted` | Where do the bytes of a piece go, and what becomes of it when they have come? |
+//! | `fair_queue` | Which copies read of one worker, and which wait until others have ended?      |
+//! | `outstanding_read` | Where do the bytes of a piece go, and what becomes of it when they have come? |
 
 mod copy;
+mod fair_queue;
+mod outstanding_read;
 mod reader;
-mod turns;
-mod wanted;
 
 pub use copy::copy;
 pub use reader::Reader;

@@ -1,11 +1,11 @@
 //! What is another worker asked for, and who hears of what it sends?
 
-use super::turns::{Begin, Turns};
-use super::wanted::{Arrived, Asker, Wanted};
+use super::fair_queue::{Begin, FairQueue};
+use super::outstanding_read::{Arrived, Asker, OutstandingRead};
 use crate::worker::arena::Arena;
 use crate::worker::peers::descriptors::Descriptors;
 use crate::worker::pool::Pool;
-use crate::worker::rdma::Direct;
+use crate::worker::rdma::GpuDirect;
 use crate::worker::session::Session;
 use causeway_api::sys::CUresult;
 use causeway_gpu::CuResult;
@@ -15,8 +15,8 @@ use causeway_link::{
 use causeway_pipeline::Piece;
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::lent::LentMemory;
 use causeway_wire::message::{Messages, PeerMessage};
+use causeway_wire::remote_region::RemoteRegion;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::os::fd::OwnedFd;
@@ -30,15 +30,15 @@ pub struct Reader {
     /// Memory shared with it, where the link has any.
     pub(super) arena: Option<Arc<Arena>>,
     /// Device memory that the link's card reaches, where it has one.
-    pub(super) direct: Option<Direct>,
+    pub(super) direct: Option<GpuDirect>,
     /// The one thread that takes each copy's next step.
-    steps: Arc<Pool>,
+    event_loop: Arc<Pool>,
     next_transfer: AtomicU64,
     /// Which pieces were asked for, by the numbers of the transfers that bring them.
-    wanted: Mutex<FxHashMap<u64, Wanted>>,
-    turns: Mutex<Turns>,
-    /// Device memory that it lends.
-    lent: Descriptors,
+    outstanding: Mutex<FxHashMap<u64, OutstandingRead>>,
+    queue: Mutex<FairQueue>,
+    /// Device memory that it exports.
+    exported: Descriptors,
 }
 
 /// What a copy asks for.
@@ -56,37 +56,37 @@ struct Events(Arc<Reader>);
 
 impl LinkEvents for Events {
     fn open_transfer(&self, transfer: u64, total: u64) -> Option<Destination> {
-        let wanted = self.0.wanted.lock().remove(&transfer)?;
-        match self.0.session.gpu().staging(wanted.piece.bytes()) {
-            Ok(staging) if staging.len() as u64 == total => Some(wanted.expect(staging)),
+        let read = self.0.outstanding.lock().remove(&transfer)?;
+        match self.0.session.gpu().staging(read.piece.bytes()) {
+            Ok(staging) if staging.len() as u64 == total => Some(read.expect(staging)),
             Ok(_) => {
-                wanted.end(Err(CUresult::CUDA_ERROR_UNKNOWN));
+                read.end(Err(CUresult::CUDA_ERROR_UNKNOWN));
                 None
             }
             Err(status) => {
-                wanted.end(Err(status));
+                read.end(Err(status));
                 None
             }
         }
     }
 
     fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
-        let Some(wanted) = self.0.wanted.lock().remove(&transfer) else { return Err(lease) };
-        wanted.end(Ok(Arrived::Leased(lease)));
+        let Some(read) = self.0.outstanding.lock().remove(&transfer) else { return Err(lease) };
+        read.end(Ok(Arrived::Leased(lease)));
         Ok(())
     }
 
     fn allocation(&self, number: u64, allocation: Result<OwnedFd, DescriptorError>) {
-        if !self.0.lent.arrive(number, allocation) {
-            tracing::warn!("another server's worker lends more than anybody has asked it for");
+        if !self.0.exported.arrive(number, allocation) {
+            tracing::warn!("another server's worker exports more than anybody has asked it for");
             self.0.close();
         }
     }
 
     fn lost(&self, cause: &LinkError) {
         tracing::warn!("the link to another server is lost: {cause}");
-        let wanted = core::mem::take(&mut *self.0.wanted.lock());
-        wanted.into_values().for_each(|wanted| wanted.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
+        let outstanding = core::mem::take(&mut *self.0.outstanding.lock());
+        outstanding.into_values().for_each(|read| read.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
     }
 }
 
@@ -94,21 +94,21 @@ impl Reader {
     /// Begins to listen to what the other worker says. `direct` is GPUDirect for the link, where it has any.
     pub fn start(
         session: &Arc<Session>,
-        steps: &Arc<Pool>,
+        event_loop: &Arc<Pool>,
         link: Link,
         mut receiver: Receiver,
-        direct: Option<Direct>,
+        direct: Option<GpuDirect>,
     ) -> Arc<Self> {
         let reader = Arc::new(Self {
             session: Arc::clone(session),
-            steps: Arc::clone(steps),
+            event_loop: Arc::clone(event_loop),
             arena: link.regions().map(Arena::new),
             link,
             direct,
             next_transfer: AtomicU64::new(1),
-            wanted: Mutex::default(),
-            turns: Mutex::default(),
-            lent: Descriptors::default(),
+            outstanding: Mutex::default(),
+            queue: Mutex::default(),
+            exported: Descriptors::default(),
         });
         reader.link.start(Arc::new(Events(Arc::clone(&reader))));
         let listener = Arc::clone(&reader);
@@ -117,12 +117,12 @@ impl Reader {
                 for message in Messages::<PeerMessage>::new(body) {
                     match message {
                         Ok(PeerMessage::Failed { transfer, status }) => {
-                            let failed = listener.wanted.lock().remove(&transfer);
+                            let failed = listener.outstanding.lock().remove(&transfer);
                             if let Some(failed) = failed {
                                 failed.end(Err(CUresult(status)));
                             }
                         }
-                        Ok(PeerMessage::Lent { transfer, memory }) if listener.fetch(transfer, memory) => {}
+                        Ok(PeerMessage::Region { transfer, memory }) if listener.fetch(transfer, memory) => {}
                         _ => {
                             tracing::warn!("another server's worker says something senseless");
                             listener.close();
@@ -140,9 +140,9 @@ impl Reader {
     }
 
     /// Has the card fetch a transfer; false where it was not asked for so.
-    fn fetch(&self, transfer: u64, memory: LentMemory) -> bool {
-        let wanted = self.wanted.lock().remove(&transfer);
-        wanted.is_some_and(|wanted| wanted.fetch(&self.link, memory).is_some())
+    fn fetch(&self, transfer: u64, memory: RemoteRegion) -> bool {
+        let read = self.outstanding.lock().remove(&transfer);
+        read.is_some_and(|read| read.fetch(&self.link, memory).is_some())
     }
 
     /// Ends the link; nothing more comes of what was asked for.
@@ -151,8 +151,8 @@ impl Reader {
             self.link.counters();
         tracing::info!("{all} bytes came from another server, {direct} of them by GPUDirect");
         self.link.close();
-        let wanted = core::mem::take(&mut *self.wanted.lock());
-        wanted.into_values().for_each(|wanted| wanted.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
+        let outstanding = core::mem::take(&mut *self.outstanding.lock());
+        outstanding.into_values().for_each(|read| read.end(Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE)));
     }
 
     /// Asks for a piece, for a copy that hears of it when it has come or never will.
@@ -163,11 +163,11 @@ impl Reader {
         let Asked { asker, piece, by_card } = asked;
         let transfer = self.next_transfer.fetch_add(1, Ordering::Relaxed);
         let message = PeerMessage::Read { offer, at, size, transfer, by_card: by_card.is_some() };
-        let wanted = Wanted { asker, piece, by_card, steps: Arc::clone(&self.steps) };
-        self.wanted.lock().insert(transfer, wanted);
+        let read = OutstandingRead { asker, piece, by_card, event_loop: Arc::clone(&self.event_loop) };
+        self.outstanding.lock().insert(transfer, read);
         let sent = self.link.send(|out| message.encode(out));
-        // Whoever notices the loss of the link ends what is wanted by then.
-        if sent.is_err() && self.wanted.lock().remove(&transfer).is_some() {
+        // Whoever notices the loss of the link ends what is outstanding by then.
+        if sent.is_err() && self.outstanding.lock().remove(&transfer).is_some() {
             return Err(CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE);
         }
         Ok(())
@@ -175,7 +175,7 @@ impl Reader {
 
     /// Lets a copy begin to read, now or when another one has ended.
     pub(super) fn take_turn(&self, copy: Begin) {
-        let begins = self.turns.lock().take(copy);
+        let begins = self.queue.lock().take(copy);
         if let Some(begin) = begins {
             begin();
         }
@@ -183,14 +183,14 @@ impl Reader {
 
     /// A copy has ended: the next one's turn has come.
     pub(super) fn end_turn(&self) {
-        let next = self.turns.lock().end();
+        let next = self.queue.lock().end();
         if let Some(next) = next {
-            self.steps.run(next);
+            self.event_loop.run(next);
         }
     }
 
-    /// What the other worker has lent and nobody has taken yet.
-    pub fn lent(&self) -> &Descriptors {
-        &self.lent
+    /// What the other worker has exported and nobody has taken yet.
+    pub fn exported(&self) -> &Descriptors {
+        &self.exported
     }
 }

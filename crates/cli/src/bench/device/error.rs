@@ -1,0 +1,36 @@
+//! Why was nothing measured?
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::bench::error::{ResultsError, TargetError};
+
+/// Why kernels that communicate are not measured.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// No target can be measured.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// There is no measuring program.
+    #[error(
+        "there is no measuring program at {}: build it with `make programs`, which leaves it in build/cuda, \
+         and name it by --program",
+        .0.display()
+    )]
+    NoProgram(PathBuf),
+    /// There is no library that makes teams.
+    #[error(
+        "there is no {}, which makes teams of kernels: build it with `cargo build -p causeway-comm`, and name \
+         it by --library",
+        .0.display()
+    )]
+    NoLibrary(PathBuf),
+    /// There is no folder for a link to the library.
+    #[error("a folder in which the program finds libcauseway_comm.so cannot be made: {0}")]
+    Folder(io::Error),
+    /// The results are lost.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+}

@@ -1,0 +1,45 @@
+//! How are kernels measured that communicate by themselves? The measuring itself is that of `bench/device`,
+//! and what becomes of its figures `causeway_measure::device`'s.
+//!
+//! | Module      | Question it answers                                 |
+//! |-------------|-----------------------------------------------------|
+//! | `arguments` | What can be asked, and what is the program told?    |
+//! | `program`   | Where is the program, and how is it started?        |
+//! | `error`     | Why was nothing measured?                           |
+
+mod arguments;
+mod error;
+mod program;
+
+use std::process::ExitCode;
+
+use causeway_measure::device::results::{ByName, Run};
+use causeway_measure::device::{report, row};
+use causeway_measure::jobs::Target;
+
+use super::gpus::Gpus;
+use super::rounds::Rounds;
+use super::show;
+pub use arguments::DeviceArguments;
+pub use error::DeviceError;
+use program::Program;
+
+/// Measures; the exit code says whether all targets were measured to the end.
+pub fn device(arguments: &DeviceArguments) -> Result<ExitCode, DeviceError> {
+    let gpus = Gpus::new(&arguments.on, arguments.native, &arguments.via)?;
+    let program = Program::new(arguments, &gpus)?;
+    let (runs, time, limit) = (arguments.runs(), arguments.time, arguments.limit());
+    let rounds = Rounds { runs, time, limit, out: arguments.out.as_deref() };
+    let targets = gpus.each.iter().map(|gpu| Target::new(gpu.name(), ByName {})).collect();
+    let command = |number: usize| program.command(&gpus.each[number]);
+    finish(&rounds.measure::<_, _, DeviceError>(targets, command, row::read, report::write)?, arguments)
+}
+
+/// Shows what was measured.
+fn finish(run: &Run, arguments: &DeviceArguments) -> Result<ExitCode, DeviceError> {
+    if !run.records.is_empty() || arguments.json {
+        let text = if arguments.json { report::json(run) } else { report::text(run) };
+        show::tables(&text, arguments.json, arguments.out.as_deref(), |folder| report::write(folder, run))?;
+    }
+    Ok(show::troubles(&run.troubles()))
+}

@@ -1,0 +1,105 @@
+//! Where is the measuring program, and how is it started?
+
+use std::ffi::OsString;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::arguments::DeviceArguments;
+use super::error::DeviceError;
+use crate::bench::error::TargetError;
+use crate::bench::gpus::{Gpu, Gpus};
+use crate::keys::HandOverError;
+use crate::library;
+
+/// The measuring program, which `make programs` builds.
+const PROGRAM: &str = "causeway_device_bench";
+
+/// What makes its teams.
+const LIBRARY: &str = "libcauseway_comm.so";
+
+/// The program, and what it is told.
+pub struct Program {
+    words: Vec<OsString>,
+    /// The folder with our client library.
+    client: Option<PathBuf>,
+    /// A folder with [`LIBRARY`] alone: beside it there may be a `libcuda.so.1` of ours, which a program on
+    /// this machine's own GPU must not find.
+    folder: tempfile::TempDir,
+}
+
+impl Program {
+    /// The program that the arguments name, or that lies beside `causeway`.
+    pub fn new(arguments: &DeviceArguments, gpus: &Gpus) -> Result<Self, DeviceError> {
+        let executable = std::env::current_exe().map_err(TargetError::Executable)?;
+        let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        let named = |given: &Option<PathBuf>, name: &str| {
+            absolute(given.clone().unwrap_or_else(|| executable.with_file_name(name)))
+        };
+        let program = named(&arguments.program, PROGRAM);
+        if !program.is_file() {
+            return Err(DeviceError::NoProgram(program));
+        }
+        let library = named(&arguments.library, LIBRARY);
+        if !library.is_file() {
+            return Err(DeviceError::NoLibrary(library));
+        }
+        let folder = tempfile::tempdir().map_err(DeviceError::Folder)?;
+        symlink(&library, folder.path().join(LIBRARY)).map_err(DeviceError::Folder)?;
+        let mut words = vec![program.into_os_string()];
+        // The software GPU is for a look at what there is: full sizes would take it hours.
+        words.extend(arguments.plan(gpus.is_private()).into_iter().map(OsString::from));
+        let client = gpus.has_server().then(library::folder).transpose().map_err(TargetError::from)?;
+        Ok(Self { words, client, folder })
+    }
+
+    /// What starts it on a GPU.
+    pub fn command(&self, gpu: &Gpu) -> Result<Command, HandOverError> {
+        let mut command = gpu.command(&self.words, self.client.as_deref())?;
+        let given = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH");
+        let before = given.map_or_else(
+            || std::env::var_os("LD_LIBRARY_PATH"),
+            |(_, value)| value.map(std::ffi::OsStr::to_owned),
+        );
+        command.env("LD_LIBRARY_PATH", with(self.folder.path(), before));
+        Ok(command)
+    }
+}
+
+/// A list of folders with one more in front.
+fn with(folder: &Path, before: Option<OsString>) -> OsString {
+    let mut list = folder.as_os_str().to_owned();
+    if let Some(before) = before.filter(|before| !before.is_empty()) {
+        list.push(":");
+        list.push(before);
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::arguments::tests::parse;
+    use super::*;
+
+    #[test]
+    fn the_program_finds_the_library_and_nothing_that_lies_beside_it() {
+        let itself = std::env::current_exe().unwrap();
+        let itself = itself.to_str().unwrap();
+        let arguments = parse(&["--native", "--program", itself, "--library", itself]).unwrap();
+        let gpus = Gpus::new(&arguments.on, true, &arguments.via).unwrap();
+        let program = Program::new(&arguments, &gpus).unwrap();
+        let command = program.command(&gpus.each[0]).unwrap();
+        let path = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH").unwrap().1.unwrap();
+        let first = PathBuf::from(path.to_str().unwrap().split(':').next().unwrap());
+        let names: Vec<_> =
+            std::fs::read_dir(&first).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [LIBRARY]);
+        assert_eq!(
+            std::fs::canonicalize(first.join(LIBRARY)).unwrap(),
+            std::fs::canonicalize(itself).unwrap()
+        );
+        let missing = parse(&["--native", "--program", "/no/such"]).unwrap();
+        let error = Program::new(&missing, &gpus).err().unwrap().to_string();
+        assert!(error.contains("no measuring program at /no/such"), "{error}");
+    }
+}

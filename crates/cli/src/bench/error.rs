@@ -1,0 +1,56 @@
+//! Why is there no target to measure, or why are results lost?
+
+use std::io;
+
+use causeway_access::ServersError;
+use causeway_measure::files::FilesError;
+use thiserror::Error;
+
+use crate::embedded::EmbeddedError;
+use crate::keys::HandOverError;
+use crate::library::LibraryError;
+use crate::report::ReportError;
+use crate::server::ServerError;
+
+/// Why no target can be measured.
+#[derive(Debug, Error)]
+pub enum TargetError {
+    /// There is no server as it is named.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    /// One server is measured at a time.
+    #[error("{0} servers are named, and this is measured on the GPUs of one")]
+    Several(usize),
+    /// A process that measures would not find the server's key.
+    #[error(transparent)]
+    Keys(#[from] HandOverError),
+    /// There is no client library.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The private server does not start.
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    /// There is no place for what measuring processes report.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// The system does not say where this program is.
+    #[error("the system does not say where the program causeway is: {0}")]
+    Executable(io::Error),
+}
+
+impl From<ServersError> for TargetError {
+    fn from(error: ServersError) -> Self {
+        Self::Server(error.into())
+    }
+}
+
+/// Why results are lost.
+#[derive(Debug, Error)]
+pub enum ResultsError {
+    /// The files cannot be written.
+    #[error(transparent)]
+    Files(#[from] FilesError),
+    /// Nobody reads the tables.
+    #[error("the results cannot be printed: {0}")]
+    Print(io::Error),
+}

@@ -1,0 +1,275 @@
+//! What can be asked of `causeway bench mpi`, and what is the measuring program told?
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use causeway_config::table;
+use causeway_link::TransportChoice;
+use causeway_measure::sizes::Sizes;
+use clap::{Args, ValueEnum};
+
+use crate::server::OnArguments;
+
+/// Measure messages between the GPUs of an MPI program's ranks, by each channel, with the loops of the OSU
+/// benchmarks.
+///
+/// Latency is half a round trip of blocking calls, bandwidth that of a window of messages in one direction,
+/// counted in 1e9 bytes a second; the message rate is that of the same loop. A window's messages have 1 GiB
+/// together at most. Short messages get all iterations, others a part of them, as OSU's do. Each run starts
+/// an MPI program once for every combination of GPU, place and channel, in turn; figures are medians of the
+/// runs. Bytes are compared before they are timed. Beside each figure stands by which ways the messages went,
+/// with shares in percent if there was more than one.
+///
+/// The words behind `--` are the MPI's launcher and its options; mpirun if not given.
+#[derive(Debug, Args)]
+pub struct MpiArguments {
+    /// What is measured: latency, bandwidth (and message rate), bidirectional, copy (bare copies within a
+    /// GPU, without messages), and the calls allreduce, bcast, allgather, alltoall, reduce, each beside the
+    /// same call by way of pinned memory of the host.
+    #[arg(
+        long,
+        value_name = "KINDS",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "latency,bandwidth,bidirectional,copy",
+        hide_possible_values = true
+    )]
+    pub kind: Vec<Kind>,
+    /// Kinds of memory: gpu (cuMemAlloc), exportable (cuMemCreate, with a descriptor to be had), pool
+    /// (cuMemAllocAsync), managed, pinned, pageable.
+    #[arg(
+        long,
+        value_name = "KINDS",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "gpu,exportable,pinned,pageable",
+        hide_possible_values = true
+    )]
+    pub memory: Vec<Memory>,
+    /// Channels, each measured by itself: auto (Causeway chooses), ipc, vmm, staged, tcp (as between hosts,
+    /// here through this host's own network), none (without the interposer: how the MPI itself does it, if it
+    /// takes memory on GPUs). With one channel by itself, messages of 79 bytes and more go by it; with auto,
+    /// those from CAUSEWAY_COMM_THRESHOLD on.
+    #[arg(
+        long,
+        value_name = "CHANNELS",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "auto,ipc,vmm,staged",
+        hide_possible_values = true
+    )]
+    pub channel: Vec<Channel>,
+    /// Where the ranks are: same (all in one place), isolated (each in namespaces of its own for processes,
+    /// IPC, mounts and host name; needs root and unshare).
+    #[arg(
+        long,
+        value_name = "PLACES",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "same",
+        hide_possible_values = true
+    )]
+    pub place: Vec<Place>,
+    /// How many pairs of ranks send at once; of several numbers, each is measured. Rates are those of all
+    /// pairs together.
+    #[arg(
+        long,
+        value_name = "COUNTS",
+        value_delimiter = ',',
+        default_value = "1",
+        value_parser = clap::value_parser!(u32).range(1..=512)
+    )]
+    pub pairs: Vec<u32>,
+    /// Sizes of messages: a list of sizes and ranges, such as 8,64K,1M..1G; in a range each size is twice the
+    /// one before. If not given: 1..4M, with --quick some of them.
+    #[arg(long, value_name = "SIZES", value_parser = sizes)]
+    sizes: Option<Sizes>,
+    /// Runs, each in processes of its own. If not given: 10, with --quick 2.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
+    /// Begin no other job after so many seconds, however many runs were asked for; each target is tried once.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub time: Option<u32>,
+    /// Seconds that one job, all sizes on one target, may take: it is ended then, and its target not tried
+    /// again. If not given: more the more is to be measured.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub limit: Option<u32>,
+    /// Iterations for short messages in a run. If not given: 1000, with --quick 100.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    iterations: Option<u32>,
+    /// Messages that are under way at once when bandwidth is measured. If not given: 64, with --quick 8.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    window: Option<u32>,
+    /// Seconds that a loop may take; it then gets fewer iterations. If not given: 1, with --quick 0.1.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    budget: Option<f64>,
+    /// A short look: fewer sizes, runs and iterations.
+    #[arg(long)]
+    pub quick: bool,
+    /// Measure on this machine's own GPU, with NVIDIA's libcuda.so.1.
+    #[arg(long)]
+    pub native: bool,
+    #[command(flatten)]
+    pub on: OnArguments,
+    /// What carries calls and copies to the server: auto, tcp, shm or verbs. Of several, each is measured.
+    #[arg(long, value_name = "MODULES", value_delimiter = ',', default_value = "auto")]
+    pub via: Vec<TransportChoice>,
+    /// The interposer for this MPI, as of `causeway mpirun`.
+    #[arg(long, value_name = "FILE", env = table::MPI_LIBRARY.name)]
+    pub library: Option<PathBuf>,
+    /// The measuring program. If not given: causeway_mpi_bench beside the interposer.
+    #[arg(long, value_name = "FILE")]
+    pub program: Option<PathBuf>,
+    /// Options of the launcher for `none` alone, such as "--mca pml ucx".
+    #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
+    pub own_options: String,
+    /// A folder for the results: a table as CSV, everything with the single figures as JSON, pictures as SVG.
+    /// It is made when it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The launcher and its options.
+    #[arg(last = true, value_name = "MPIRUN")]
+    pub launcher: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    Latency,
+    Bandwidth,
+    Bidirectional,
+    Copy,
+    Allreduce,
+    Bcast,
+    Allgather,
+    Alltoall,
+    Reduce,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Memory {
+    Gpu,
+    Exportable,
+    Pool,
+    Managed,
+    Pinned,
+    Pageable,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Channel {
+    Auto,
+    Ipc,
+    Vmm,
+    Staged,
+    Tcp,
+    None,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Place {
+    Same,
+    Isolated,
+}
+
+/// The words of command lines.
+pub fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+fn sizes(text: &str) -> Result<Sizes, String> {
+    let sizes: Sizes =
+        text.parse().map_err(|error: causeway_measure::sizes::SizesError| error.to_string())?;
+    if sizes.bytes().iter().any(|bytes| *bytes > 1 << 30) {
+        return Err("messages of up to 1G are measured".to_owned());
+    }
+    Ok(sizes)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 60.0 => Ok(seconds),
+        _ => Err("this must be more than 0 and at most 60 seconds".to_owned()),
+    }
+}
+
+impl MpiArguments {
+    /// How many runs there are.
+    pub fn runs(&self) -> u32 {
+        self.runs.unwrap_or(if self.quick { 2 } else { 10 })
+    }
+
+    fn sizes(&self) -> Vec<u64> {
+        let usual = || if self.quick { Sizes::steps(8, 4 << 20, 8) } else { Sizes::steps(1, 4 << 20, 2) };
+        self.sizes.clone().unwrap_or_else(usual).bytes().to_vec()
+    }
+
+    fn budget(&self) -> f64 {
+        self.budget.unwrap_or(if self.quick { 0.1 } else { 1.0 })
+    }
+
+    /// How long a job may take: one round of a window can be longer than its loop's time.
+    pub fn limit(&self) -> Duration {
+        if let Some(seconds) = self.limit {
+            return Duration::from_secs(seconds.into());
+        }
+        let loops = self.kind.len() * self.memory.len() * self.sizes().len();
+        Duration::from_secs(60) + Duration::from_secs_f64((1.0 + 10.0 * self.budget()) * loops as f64)
+    }
+
+    /// What the measuring program is told.
+    pub fn plan(&self) -> [String; 6] {
+        let list = |words: Vec<String>| words.join(",");
+        let (iterations, window) = if self.quick { (100, 8) } else { (1000, 64) };
+        [
+            list(self.kind.iter().map(name).collect()),
+            list(self.memory.iter().map(name).collect()),
+            list(self.sizes().iter().map(u64::to_string).collect()),
+            self.iterations.unwrap_or(iterations).to_string(),
+            self.window.unwrap_or(window).to_string(),
+            self.budget().to_string(),
+        ]
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: MpiArguments,
+    }
+
+    pub fn parse(words: &[&str]) -> Result<MpiArguments, clap::Error> {
+        Line::try_parse_from([&["mpi"], words].concat()).map(|line| line.arguments)
+    }
+
+    #[test]
+    fn the_program_is_told_what_is_asked_for() {
+        let arguments = parse(&["--quick", "--memory", "gpu,pool", "--kind", "latency", "--sizes", "8,1K"]);
+        assert_eq!(arguments.unwrap().plan(), ["latency", "gpu,pool", "8,1024", "100", "8", "0.1"]);
+        let arguments = parse(&["--window", "2", "--", "mpiexec", "--oversubscribe"]).unwrap();
+        assert_eq!((arguments.plan()[4].as_str(), arguments.launcher.len()), ("2", 2));
+        assert_eq!(arguments.sizes().len(), 23);
+    }
+
+    #[test]
+    fn mistakes_are_refused() {
+        for words in [
+            ["--memory", "paper"],
+            ["--kind", "speed"],
+            ["--channel", "gdr"],
+            ["--sizes", "2G"],
+            ["--budget", "0"],
+            ["--pairs", "0"],
+            ["--window", "2000"],
+            ["--place", "away"],
+        ] {
+            assert!(parse(&words).is_err(), "{words:?}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Which jobs are there, and how is each started?
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+
+use causeway_config::table;
+use causeway_measure::jobs::Target;
+use causeway_measure::mpi::results::Way;
+
+use super::arguments::{Channel, MpiArguments, Place, name};
+use super::error::MpiError;
+use crate::bench::error::TargetError;
+use crate::bench::gpus::{Gpu, Gpus};
+use crate::keys::HandOverError;
+use crate::library;
+use crate::mpirun::{ISOLATED, interposer};
+
+/// The measuring program, which `make mpi` builds beside the interposer.
+const PROGRAM: &str = "causeway_mpi_bench";
+
+/// What makes a container of its own around a rank: namespaces, and a `/dev/shm`.
+const CONTAINER: [&str; 12] = [
+    "unshare",
+    "--ipc",
+    "--pid",
+    "--uts",
+    "--mount",
+    "--mount-proc",
+    "--fork",
+    "--kill-child",
+    "sh",
+    "-c",
+    "mount -t tmpfs tmpfs /dev/shm && exec \"$@\"",
+    "sh",
+];
+
+/// Where a channel cannot be ([`super::error::NO_IPC`]).
+pub const LEFT_OUT: (Place, Channel) = (Place::Isolated, Channel::Ipc);
+
+/// How jobs are started.
+pub struct Starter<'a> {
+    arguments: &'a MpiArguments,
+    executable: PathBuf,
+    launcher: Vec<OsString>,
+    library: Option<PathBuf>,
+    program: PathBuf,
+    /// The folder with our client library.
+    client: Option<PathBuf>,
+    /// What containers share.
+    folder: tempfile::TempDir,
+    targets: Vec<(Gpu, Place, Channel, u32)>,
+}
+
+impl<'a> Starter<'a> {
+    /// What the arguments ask for, on these GPUs.
+    pub fn new(arguments: &'a MpiArguments, gpus: &Gpus) -> Result<Self, MpiError> {
+        let launcher = match arguments.launcher.as_slice() {
+            [] => vec!["mpirun".into()],
+            words => words.to_vec(),
+        };
+        let needs_library =
+            arguments.program.is_none() || arguments.channel.iter().any(|channel| *channel != Channel::None);
+        let library = match needs_library {
+            true => Some(interposer(&launcher[0], arguments.library.as_deref())?.1),
+            false => None,
+        };
+        let program = match (&arguments.program, &library) {
+            (Some(named), _) => named.clone(),
+            (None, Some(library)) => library.with_file_name(PROGRAM),
+            (None, None) => PathBuf::from(PROGRAM),
+        };
+        if !program.is_file() {
+            return Err(MpiError::NoProgram(program));
+        }
+        let mut targets = Vec::new();
+        for gpu in &gpus.each {
+            for place in &arguments.place {
+                for pairs in &arguments.pairs {
+                    let there = |channel: &&Channel| (*place, **channel) != LEFT_OUT;
+                    for channel in arguments.channel.iter().filter(there) {
+                        targets.push((gpu.clone(), *place, *channel, *pairs));
+                    }
+                }
+            }
+        }
+        if targets.is_empty() {
+            return Err(MpiError::NothingLeft);
+        }
+        Ok(Self {
+            arguments,
+            executable: std::env::current_exe().map_err(TargetError::Executable)?,
+            launcher,
+            library: library.map(|library| std::path::absolute(&library).unwrap_or(library)),
+            program: std::path::absolute(&program).unwrap_or(program),
+            client: gpus.has_server().then(library::folder).transpose().map_err(TargetError::from)?,
+            folder: tempfile::tempdir().map_err(MpiError::Folder)?,
+            targets,
+        })
+    }
+
+    /// The targets, each called by what it does not share with all others.
+    pub fn names(&self) -> Vec<Target<Way>> {
+        let gpus: Vec<_> = self.targets.iter().map(|(gpu, ..)| gpu.name()).collect();
+        let several = gpus.iter().any(|gpu| *gpu != gpus[0]);
+        let of = |((_, place, channel, pairs), gpu): (&(Gpu, Place, Channel, u32), &String)| {
+            let mut words = Vec::new();
+            words.extend(several.then(|| gpu.clone()));
+            words.extend((self.arguments.place.len() > 1).then(|| name(place)));
+            words.extend((self.arguments.pairs.len() > 1).then(|| format!("{pairs} pairs")));
+            words.push(name(channel));
+            let isolated = *place == Place::Isolated;
+            let way = Way { gpu: gpu.clone(), isolated, channel: name(channel), pairs: *pairs };
+            Target::new(words.join(" "), way)
+        };
+        self.targets.iter().zip(&gpus).map(of).collect()
+    }
+
+    /// The command that measures a target once.
+    pub fn command(&self, number: usize) -> Result<Command, HandOverError> {
+        let (gpu, place, channel, pairs) = &self.targets[number];
+        let mut words: Vec<OsString> = Vec::new();
+        if let (Some(library), true) = (&self.library, *channel != Channel::None) {
+            words.extend([self.executable.clone().into(), "mpirun".into(), "--library".into()]);
+            words.extend([library.clone().into(), "--".into()]);
+        }
+        words.extend(self.launcher.iter().cloned());
+        if *channel == Channel::None {
+            words.extend(self.arguments.own_options.split_whitespace().map(OsString::from));
+        }
+        words.extend(["-n".into(), (2 * pairs).to_string().into()]);
+        if *place == Place::Isolated {
+            words.extend(CONTAINER.map(OsString::from));
+        }
+        words.push(self.program.clone().into());
+        words.extend(self.arguments.plan().map(OsString::from));
+        let mut command = gpu.command(&words, self.client.as_deref())?;
+        self.set(&mut command, *place, *channel);
+        Ok(command)
+    }
+
+    fn set(&self, command: &mut Command, place: Place, channel: Channel) {
+        if channel == Channel::None {
+            return;
+        }
+        if channel != Channel::Auto {
+            command.env(table::COMM_CHANNELS.name, name(&channel)).env(table::COMM_THRESHOLD.name, "79");
+        }
+        if channel == Channel::Tcp {
+            command.env(table::COMM_HOSTS.name, "localhost");
+        }
+        if place == Place::Isolated {
+            command.envs(ISOLATED).env(table::SOCKET_DIR.name, self.folder.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::super::arguments::tests::parse;
+    use super::*;
+
+    fn gpus(arguments: &MpiArguments) -> Gpus {
+        Gpus::new(&arguments.on, true, &arguments.via).unwrap()
+    }
+
+    #[test]
+    fn targets_are_called_by_what_differs() {
+        let program = std::env::current_exe().unwrap();
+        let program = program.to_str().unwrap();
+        let arguments =
+            parse(&["--native", "--channel", "none", "--place", "same,isolated", "--program", program])
+                .unwrap();
+        let starter = Starter::new(&arguments, &gpus(&arguments)).unwrap();
+        let names: Vec<_> = starter.names().into_iter().map(|target| target.name).collect();
+        assert_eq!(names, ["same none", "isolated none"]);
+        let command = starter.command(1).unwrap();
+        let words: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+        assert_eq!((&words[0][..], &words[1][..], &words[2][..]), ("-n", "2", "unshare"));
+        assert_eq!(command.get_program(), "mpirun");
+    }
+
+    #[test]
+    fn cuda_ipc_is_left_out_between_containers() {
+        let program = std::env::current_exe().unwrap();
+        let common = ["--native", "--program", program.to_str().unwrap(), "--library"];
+        let common = [&common[..], &[program.to_str().unwrap(), "--place"]].concat();
+        let of = |words: &[&str]| {
+            let arguments = parse(&[&common[..], words].concat()).unwrap();
+            let starter = Starter::new(&arguments, &gpus(&arguments));
+            starter.map(|starter| starter.names().into_iter().map(|target| target.name).collect::<Vec<_>>())
+        };
+        let names = of(&["same,isolated", "--channel", "ipc,vmm"]).unwrap();
+        assert_eq!(names, ["same ipc", "same vmm", "isolated vmm"]);
+        let error = of(&["isolated", "--channel", "ipc"]).unwrap_err();
+        assert!(error.to_string().contains("PID namespace"), "{error}");
+    }
+}

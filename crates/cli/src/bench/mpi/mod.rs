@@ -1,0 +1,49 @@
+//! How are messages between GPUs measured, in an MPI program? The measuring itself is that of `mpi/bench`, and
+//! what becomes of its figures `causeway_measure::mpi`'s.
+//!
+//! | Module      | Question it answers                                 |
+//! |-------------|-----------------------------------------------------|
+//! | `arguments` | What can be asked, and what is the program told?    |
+//! | `jobs`      | Which jobs are there, and how is each started?      |
+//! | `error`     | Why was nothing measured?                           |
+
+mod arguments;
+mod error;
+mod jobs;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use causeway_measure::mpi::results::Run;
+use causeway_measure::mpi::{report, row};
+
+use super::gpus::Gpus;
+use super::rounds::Rounds;
+use super::show;
+pub use arguments::MpiArguments;
+pub use error::MpiError;
+use jobs::{LEFT_OUT, Starter};
+
+/// Measures; the exit code says whether all targets were measured to the end.
+pub fn mpi(arguments: &MpiArguments) -> Result<ExitCode, MpiError> {
+    let gpus = Gpus::new(&arguments.on, arguments.native, &arguments.via)?;
+    let starter = Starter::new(arguments, &gpus)?;
+    let (runs, time, limit) = (arguments.runs(), arguments.time, arguments.limit());
+    let rounds = Rounds { runs, time, limit, out: arguments.out.as_deref() };
+    let command = |number| starter.command(number);
+    finish(&rounds.measure::<_, _, MpiError>(starter.names(), command, row::read, report::write)?, arguments)
+}
+
+/// Shows and keeps what was measured.
+fn finish(run: &Run, arguments: &MpiArguments) -> Result<ExitCode, MpiError> {
+    if !run.records.is_empty() {
+        show::tables(&report::text(run), false, arguments.out.as_deref(), |folder| {
+            report::write(folder, run)
+        })?;
+    }
+    if arguments.place.contains(&LEFT_OUT.0) && arguments.channel.contains(&LEFT_OUT.1) {
+        // When nobody reads our standard error there is nobody to tell.
+        let _ = writeln!(io::stderr(), "causeway: {}", error::NO_IPC);
+    }
+    Ok(show::troubles(&run.troubles()))
+}

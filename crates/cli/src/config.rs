@@ -1,0 +1,292 @@
+//! What do configuration files say, and what comes of them?
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use causeway_access::Target;
+use causeway_access::servers::parts;
+use causeway_config::file::{Mistake, Named, Section, Settings};
+use causeway_config::read::{PROCESS, files};
+use causeway_config::table::{ALL, ON, PIPELINE};
+use causeway_config::{Variable, document};
+use causeway_pipeline::Table;
+use clap::{Args, Command, Subcommand};
+use serde_json::{Value, json};
+
+use crate::from_files;
+
+/// Say what configuration files and variables say, check them, or print an example.
+///
+/// ~/.config/causeway/config.toml counts before /etc/causeway/*.toml, of which the last by name counts first; variables count
+/// before files, and options before variables. CAUSEWAY_CONFIG names one file instead of them all; empty, none.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Say what is set, and where. Keys of servers are not printed.
+    Show {
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say what is wrong in the files, with line and key. The exit code is 1 if anything is.
+    Check {
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a configuration file with every key there is, each behind `#`.
+    Example,
+}
+
+/// Does what was asked.
+pub fn config(arguments: &Arguments, all: &Command) -> io::Result<ExitCode> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut code = ExitCode::SUCCESS;
+    match arguments.action {
+        Action::Show { json: true } => writeln!(out, "{:#}", shown(files()))?,
+        Action::Show { json: false } => write!(out, "{}", text(files()))?,
+        Action::Check { json } => {
+            let mistakes = mistakes(files(), all);
+            if json {
+                writeln!(out, "{:#}", checked(files(), &mistakes))?;
+            } else {
+                write!(out, "{}", text_of(files(), &mistakes))?;
+            }
+            if !mistakes.is_empty() {
+                code = ExitCode::FAILURE;
+            }
+        }
+        Action::Example => write!(out, "{}", example(all))?,
+    }
+    out.flush()?;
+    Ok(code)
+}
+
+/// Everything that is wrong in the files.
+fn mistakes(settings: &Settings, all: &Command) -> Vec<Mistake> {
+    let mut mistakes = settings.mistakes.clone();
+    // What the table knows to be wrong in [serve] is told once.
+    if settings.check(|section| *section == Section::Serve).is_ok() {
+        mistakes.extend(from_files::mistakes(all, settings));
+    }
+    for server in settings.servers() {
+        if let (Some(address), Some(place)) = (server.address(), server.place())
+            && let Err(cause) = address.parse::<Target>()
+        {
+            let section = Some(Section::Server(server.name.to_owned()));
+            let text = format!("[servers.{}] address cannot be used: {cause}", server.name);
+            mistakes.push(Mistake { place: place.clone(), section, text });
+        }
+    }
+    let of_servers = settings.servers().map(|server| Section::Server(server.name.to_owned()));
+    mistakes.extend(
+        [Section::Client].into_iter().chain(of_servers).filter_map(|section| wrong_plans(settings, section)),
+    );
+    mistakes
+}
+
+/// What is wrong with the plans for copies in a section.
+fn wrong_plans(settings: &Settings, section: Section) -> Option<Mistake> {
+    let (text, entry) = settings.value(&section, &PIPELINE)?;
+    let cause = Table::parse(&text.to_string_lossy()).err()?;
+    let text = format!("{}: {cause}", entry.key);
+    Some(Mistake { place: entry.place.clone(), section: Some(section), text })
+}
+
+fn checked(settings: &Settings, mistakes: &[Mistake]) -> Value {
+    let mistakes: Vec<_> = mistakes
+        .iter()
+        .map(|Mistake { place, text, .. }| json!({ "file": &*place.file, "line": place.line, "text": text }))
+        .collect();
+    json!({ "files": settings.files.iter().map(|file| &**file).collect::<Vec<_>>(), "mistakes": mistakes })
+}
+
+fn text_of(settings: &Settings, mistakes: &[Mistake]) -> String {
+    let mut out: String = mistakes.iter().map(|mistake| format!("{mistake}\n")).collect();
+    if mistakes.is_empty() {
+        out += &match settings.files.len() {
+            0 => "There is no configuration file; `causeway config example` prints one.\n".to_owned(),
+            _ => settings.files.iter().map(|file| format!("{}: no mistake\n", file.display())).collect(),
+        };
+    }
+    out
+}
+
+/// A variable that has a value, and what says so.
+struct Set {
+    variable: &'static Variable,
+    value: String,
+    origin: String,
+}
+
+/// What programs and commands of this user act on, as far as it is set.
+fn set() -> Vec<Set> {
+    let of_client = ALL.iter().copied().filter(|variable| variable.stands_in(&Section::Client));
+    of_client
+        .filter_map(|variable| {
+            let value = PROCESS.raw(variable)?.to_string_lossy().into_owned();
+            let value = if *variable == ON { without_keys(&value) } else { value };
+            let origin = PROCESS.origin(variable);
+            // The key is what is told in front.
+            let origin = origin.split(": ").next().unwrap_or_default().to_owned();
+            Some(Set { variable, value, origin })
+        })
+        .collect()
+}
+
+/// A list of servers without what is secret.
+fn without_keys(list: &str) -> String {
+    parts(list).map(without_key).collect::<Vec<_>>().join(",")
+}
+
+fn without_key(address: &str) -> String {
+    match address.parse::<Target>() {
+        Ok(target) if target.key.is_some() => target.address(),
+        Ok(_) => address.to_owned(),
+        // A key may be what is wrong.
+        Err(_) => "(no address)".to_owned(),
+    }
+}
+
+/// What is said of a named server: its address, and what else there is for it.
+fn of_server(server: Named<'_>) -> (String, Vec<(String, String)>) {
+    let section = Section::Server(server.name.to_owned());
+    let mut more: Vec<_> = if server.is_clear() { vec![("clear".into(), "true".into())] } else { Vec::new() };
+    for variable in ALL.iter().filter(|variable| variable.stands_in(&section)) {
+        if let (Some((value, _)), Some(key)) = (files().value(&section, variable), variable.key()) {
+            more.push((key, value.to_string_lossy().into_owned()));
+        }
+    }
+    (server.address().map(without_key).unwrap_or_default(), more)
+}
+
+fn shown(settings: &Settings) -> Value {
+    let client: serde_json::Map<_, _> = set()
+        .into_iter()
+        .filter_map(|Set { variable, value, origin }| {
+            Some((variable.key()?, json!({ "value": value, "from": origin })))
+        })
+        .collect();
+    let servers: serde_json::Map<_, _> = settings
+        .servers()
+        .map(|server| {
+            let (address, more) = of_server(server);
+            let from = server.place().map(ToString::to_string);
+            let more: serde_json::Map<_, _> =
+                more.into_iter().map(|(key, value)| (key, value.into())).collect();
+            (server.name.to_owned(), json!({ "address": address, "from": from, "settings": more }))
+        })
+        .collect();
+    let serve: serde_json::Map<_, _> = settings
+        .of_section(&Section::Serve)
+        .map(|entry| {
+            let values: Vec<_> = entry.values.iter().map(ToString::to_string).collect();
+            (entry.key.clone(), json!({ "value": values.join(","), "from": entry.place.to_string() }))
+        })
+        .collect();
+    let files: Vec<_> = settings.files.iter().map(|file| &**file).collect();
+    json!({ "files": files, "client": client, "servers": servers, "serve": serve })
+}
+
+fn text(settings: &Settings) -> String {
+    let line = |key: &str, value: &str, origin: &str| format!("  {key} = {value}  ({origin})\n");
+    let mut out = String::new();
+    out += match settings.files.len() {
+        0 => "There is no configuration file; `causeway config example` prints one.\n",
+        _ => "Files, of which the first counts first:\n",
+    };
+    out.extend(settings.files.iter().map(|file| format!("  {}\n", file.display())));
+    let client = set();
+    if !client.is_empty() {
+        out += "[client]\n";
+    }
+    for Set { variable, value, origin } in client {
+        out += &line(&variable.key().unwrap_or_default(), &value, &origin);
+    }
+    for server in settings.servers() {
+        let (address, more) = of_server(server);
+        let origin = server.place().map(ToString::to_string).unwrap_or_default();
+        out += &format!("[servers.{}]\n{}", server.name, line("address", &address, &origin));
+        out.extend(more.into_iter().map(|(key, value)| format!("  {key} = {value}\n")));
+    }
+    let mut serve = settings.of_section(&Section::Serve).peekable();
+    if serve.peek().is_some() {
+        out += "[serve]\n";
+    }
+    for entry in serve {
+        let values: Vec<_> = entry.values.iter().map(ToString::to_string).collect();
+        out += &line(&entry.key, &values.join(", "), &entry.place.to_string());
+    }
+    out
+}
+
+/// A configuration file with every key.
+fn example(all: &Command) -> String {
+    let mut out = "# ~/.config/causeway/config.toml, or a file of /etc/causeway that ends in .toml. A line behind # says \
+                   nothing;\n# take the # away from what you want to say.\n\n"
+        .to_owned();
+    out += &document::example(&Section::Client);
+    out += "# Servers that have names: `causeway run --on gpu-box -- PROGRAM`. Take the # of the next line away, too.\n#";
+    out += &document::example(&Section::Server("gpu-box".to_owned()));
+    out += "# What `causeway serve` does: its options without their dashes, which `causeway serve --help` explains, and\n\
+            # then what has no option.\n";
+    let (head, variables) = {
+        let text = document::example(&Section::Serve);
+        let (head, rest) = text.split_once('\n').unwrap_or_default();
+        (head.to_owned(), rest.to_owned())
+    };
+    out += &format!("{head}\n");
+    let serve = all.find_subcommand(from_files::SERVE).cloned().unwrap_or_default();
+    for option in serve.get_arguments() {
+        let Some(name) = option.get_long().filter(|name| !matches!(*name, "help" | "version")) else {
+            continue;
+        };
+        let what = option.get_help().map(ToString::to_string).unwrap_or_default();
+        let value = match option.get_value_names() {
+            _ if !option.get_action().takes_values() => "true".to_owned(),
+            Some(names) => {
+                format!("\"{}\"", names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+            }
+            None => "\"\"".to_owned(),
+        };
+        out += &format!("# {}\n#{name} = {value}\n", what.trim_end_matches('.'));
+    }
+    out + "\n" + &variables
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn no_key_of_a_server_is_shown() {
+        let key = causeway_access::Key::generate();
+        let list = format!("box, causeway://{0}@a:1?clear,{0}@b,x{0}@c", *key.to_text());
+        assert_eq!(without_keys(&list), "box,causeway://a:1?clear,causeway://b:7690,(no address)");
+    }
+
+    #[test]
+    fn the_example_says_nothing_as_it_is_and_has_every_option() {
+        let all = crate::Arguments::command();
+        let example = example(&all);
+        let (entries, mistakes) =
+            causeway_config::file::text::entries(&std::sync::Arc::new("c.toml".into()), &example);
+        assert_eq!((entries, mistakes), (vec![], vec![]), "{example}");
+        for key in [
+            "#listen = ",
+            "#hung-worker = ",
+            "#shm-staging = ",
+            "#on = ",
+            "#[servers.gpu-box]",
+            "#pipeline = ",
+        ] {
+            assert!(example.contains(key), "{key}: {example}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Which channels have the ranks of an MPI job in two containers?
+//!
+//! The same command runs in both at once. They look for each other as ranks do.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use causeway_comm::Channel;
+use causeway_comm::channels::Missing;
+use causeway_comm::doctor::{Facts, Found, advice, meet};
+use causeway_comm::pair::Visibility;
+use causeway_comm::settings::Settings;
+use serde_json::{Value, json};
+
+use super::conclusion::conclusion;
+use super::error::DoctorError;
+
+/// How long this process waits for the other one.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for the other process, and tells what the two have. The exit code is 1 where none has come.
+pub(super) fn ranks(word: &str, as_json: bool) -> Result<ExitCode, DoctorError> {
+    let settings = Settings::from_environment()?;
+    if !as_json {
+        eprintln!("causeway: run the same command in the other container; it is waited for for {PATIENCE:?}");
+    }
+    let found = meet(word, &settings, Facts::of_this_process(), PATIENCE)?;
+    let told = Told { found: &found, names_hosts: !settings.hosts.is_empty() };
+    let mut out = io::stdout().lock();
+    if as_json {
+        writeln!(out, "{:#}", told.to_json())?
+    } else {
+        write!(out, "{}", told.to_text())?
+    }
+    Ok(if found.came { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What was found, to be told.
+struct Told<'a> {
+    found: &'a Found,
+    /// Whether the user names hosts, without which nobody is looked for over a network.
+    names_hosts: bool,
+}
+
+impl Told<'_> {
+    /// Whether ranks have a channel, and why not.
+    fn verdict(&self, channel: Channel, outcome: &Result<(), Missing>) -> (bool, String) {
+        match outcome {
+            Err(missing) => (false, missing.to_string()),
+            Ok(()) if !Found::is_built(channel) => (
+                false,
+                "the two have what it takes, but this version does not move messages by it yet".to_owned(),
+            ),
+            Ok(()) if channel == Channel::Tcp && !self.names_hosts => (
+                false,
+                "ranks look for each other over a network where CAUSEWAY_COMM_HOSTS names hosts".to_owned(),
+            ),
+            Ok(()) => (true, String::new()),
+        }
+    }
+
+    /// What helps, each thing once.
+    fn advice(&self) -> Vec<&'static str> {
+        let mut all = Vec::new();
+        for (channel, outcome) in &self.found.channels {
+            let helps = outcome.as_ref().err().and_then(|missing| advice(*channel, missing));
+            all.extend(helps.filter(|helps| !all.contains(helps)));
+        }
+        all
+    }
+
+    /// What lies between the two, a line each.
+    fn between(&self) -> Vec<String> {
+        let Found { came, pair, looked_in, own, peer, .. } = self.found;
+        let list = |places: &[_]| places.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let mut lines = vec![if *came {
+            format!("The other process is {}. Both were seen in {}.", pair.place, list(&pair.media))
+        } else {
+            format!("No other process came within {PATIENCE:?}. It was looked for in {}.", list(looked_in))
+        }];
+        lines.extend(self.found.refused.iter().map(|why| format!("Not looked at: {why}.")));
+        if *came {
+            lines.push(match pair.processes {
+                Visibility::Same => "They share a PID namespace.".to_owned(),
+                Visibility::FromHere => "This process sees the other one, which does not see it.".to_owned(),
+                Visibility::FromThere => "The other process sees this one, which does not see it.".to_owned(),
+                Visibility::Hidden => "Their PID namespaces hide them from each other.".to_owned(),
+            });
+        }
+        let missing = match (own.gpu, peer.and_then(|peer| peer.gpu), came) {
+            (None, None, _) => {
+                "No CUDA driver starts here or there, so GPUs are assumed that can do everything. Run the \
+                 command as the job is run, such as under `causeway run`."
+            }
+            (None, Some(_), _) => {
+                "No CUDA driver starts in this process: it is taken to use the other one's GPU."
+            }
+            (Some(_), None, true) => {
+                "No CUDA driver starts in the other process: it is taken to use this one's GPU."
+            }
+            _ => "",
+        };
+        lines.extend((!missing.is_empty()).then(|| missing.to_owned()));
+        lines
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = self.between().join("\n") + "\n\n";
+        for (channel, outcome) in &self.found.channels {
+            let (has, why) = self.verdict(*channel, outcome);
+            text += &match has {
+                true => format!("  {:9}yes\n", channel.name()),
+                false => format!("  {:9}no: {why}\n", channel.name()),
+            };
+        }
+        text + "\n" + &conclusion(usize::from(!self.found.came), &self.advice())
+    }
+
+    fn to_json(&self) -> Value {
+        let channels = self.found.channels.iter().map(|(channel, outcome)| {
+            let (has, why) = self.verdict(*channel, outcome);
+            json!({ "channel": channel.name(), "has": has, "why_not": (!has).then_some(why) })
+        });
+        json!({
+            "came": self.found.came,
+            "between": self.between(),
+            "channels": channels.collect::<Vec<_>>(),
+            "advice": self.advice(),
+        })
+    }
+}

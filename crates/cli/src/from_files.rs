@@ -1,0 +1,233 @@
+//! Which options of `causeway serve` do configuration files give?
+//!
+//! A key of `[serve]` is a long option without its dashes. What files say takes the place of the built-in default: the
+//! command line and variables count before it, and an option that excludes one of the files' takes its place.
+
+use std::any::TypeId;
+use std::error::Error as _;
+use std::path::PathBuf;
+
+use causeway_config::file::text::Value;
+use causeway_config::file::{Entry, Mistake, Section, Settings, keys};
+use clap::error::{ContextKind, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+/// The name of the command.
+pub const SERVE: &str = "serve";
+
+/// An entry that is an option, with its values as on a command line.
+struct Given<'a> {
+    entry: &'a Entry,
+    option: Arg,
+    values: Vec<String>,
+}
+
+/// The command line with what files say as defaults of `causeway serve`. `typed` is the command line as it was typed.
+///
+/// # Errors
+/// What is wrong in the files: at least one mistake.
+pub fn with_defaults(all: Command, settings: &Settings, typed: &ArgMatches) -> Result<Command, Vec<Mistake>> {
+    let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
+    let given = options(&serve, settings)?;
+    let is_typed = |option: &Arg| {
+        let source = typed.value_source(option.get_id().as_str());
+        matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
+    };
+    let excludes = |one: &Arg, other: &Arg| {
+        serve.get_arg_conflicts_with(one).iter().any(|excluded| excluded.get_id() == other.get_id())
+    };
+    let replaced = |option: &Arg| {
+        let mut typed = serve.get_arguments().filter(|other| is_typed(other));
+        typed.any(|other| excludes(option, other) || excludes(other, option))
+    };
+    let counting: Vec<_> = given.into_iter().filter(|given| !replaced(&given.option)).collect();
+    Ok(all.mut_subcommand(SERVE, |serve| {
+        counting.into_iter().fold(serve, |serve, Given { option, values, .. }| {
+            serve.mut_arg(option.get_id().as_str(), |option| option.default_values(values))
+        })
+    }))
+}
+
+/// What is wrong with the options in files.
+pub fn mistakes(all: &Command, settings: &Settings) -> Vec<Mistake> {
+    let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
+    options(&serve, settings).err().unwrap_or_default()
+}
+
+/// The options that files give, each of which can be used, alone and with the others.
+fn options<'a>(serve: &Command, settings: &'a Settings) -> Result<Vec<Given<'a>>, Vec<Mistake>> {
+    let (mut given, mut mistakes) = (Vec::new(), Vec::new());
+    for entry in settings.of_section(&Section::Serve) {
+        match option(serve, entry) {
+            Ok(found) => given.extend(found),
+            Err(mistake) => mistakes.push(mistake),
+        }
+    }
+    if mistakes.is_empty()
+        && let Err(error) = parse(serve, given.iter().flat_map(words))
+    {
+        let first = given.first().map(|given| given.entry);
+        mistakes
+            .extend(first.map(|first| mistake(first, format!("[serve] cannot be used: {}", cause(&error)))));
+    }
+    if mistakes.is_empty() { Ok(given) } else { Err(mistakes) }
+}
+
+/// The option that an entry is; nothing where it is a variable's.
+fn option<'a>(serve: &Command, entry: &'a Entry) -> Result<Option<Given<'a>>, Mistake> {
+    let mut known =
+        serve.get_arguments().filter(|option| !matches!(option.get_id().as_str(), "help" | "version"));
+    let Some(option) = known.find(|option| option.get_long() == Some(&entry.key)).cloned() else {
+        if keys::variable(&Section::Serve, &entry.key).is_some() {
+            return Ok(None);
+        }
+        return Err(mistake(entry, keys::unknown(&Section::Serve, &entry.key, all_keys(serve))));
+    };
+    let wrong = |cause: String| {
+        let shown = entry.values.iter().map(Value::to_string).collect::<Vec<_>>().join(", ");
+        mistake(entry, format!("{} = {shown} cannot be used: {cause}", entry.key))
+    };
+    let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
+    let takes_several = matches!(option.get_action(), ArgAction::Append);
+    if entry.is_list && !takes_several {
+        return Err(wrong("a list cannot stand here".to_owned()));
+    }
+    let is_path = option.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+    let text = |value: &Value| match value {
+        Value::Text(path) if is_path => entry.path(path),
+        other => other.to_string(),
+    };
+    let values: Vec<_> = entry.values.iter().map(text).collect();
+    let given = Given { entry, option, values };
+    if is_flag {
+        return match entry.values.as_slice() {
+            [Value::Switch(true)] => Ok(Some(given)),
+            [Value::Switch(false)] => Ok(None),
+            _ => Err(wrong("give true or false".to_owned())),
+        };
+    }
+    if entry.values.iter().any(|value| matches!(value, Value::Switch(_))) {
+        return Err(wrong("a text or a number must stand here".to_owned()));
+    }
+    parse(serve, words(&given)).map_err(|error| wrong(cause(&error)))?;
+    Ok(Some(given))
+}
+
+/// All keys that may stand in `[serve]`.
+pub fn all_keys(serve: &Command) -> impl Iterator<Item = String> {
+    let options =
+        serve.get_arguments().filter_map(Arg::get_long).filter(|name| !matches!(*name, "help" | "version"));
+    options.map(str::to_owned).chain(keys::all(&Section::Serve))
+}
+
+/// An option on a command line.
+fn words(given: &Given<'_>) -> Vec<String> {
+    let name = &given.entry.key;
+    if matches!(given.option.get_action(), ArgAction::SetTrue) {
+        return vec![format!("--{name}")];
+    }
+    given.values.iter().map(|value| format!("--{name}={value}")).collect()
+}
+
+/// Tries words as those of the command; variables do not count.
+fn parse(serve: &Command, words: impl IntoIterator<Item = String>) -> Result<ArgMatches, clap::Error> {
+    let alone = serve.clone().mut_args(|option| option.env(None::<&str>));
+    alone.try_get_matches_from([SERVE.to_owned()].into_iter().chain(words))
+}
+
+/// What a parser says, in short.
+fn cause(error: &clap::Error) -> String {
+    if let Some(cause) = error.source() {
+        return cause.to_string();
+    }
+    if error.kind() == ErrorKind::InvalidValue
+        && let Some(clap::error::ContextValue::Strings(values)) = error.get(ContextKind::ValidValue)
+    {
+        return format!("give one of {}", values.join(", "));
+    }
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    first.strip_prefix("error: ").unwrap_or(first).to_owned()
+}
+
+fn mistake(entry: &Entry, text: String) -> Mistake {
+    Mistake { place: entry.place.clone(), section: Some(Section::Serve), text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_config::file::places::Candidate;
+    use clap::CommandFactory as _;
+
+    /// What `causeway serve` is told by these words and a file with this text: the values of an option.
+    fn values(text: &str, words: &[&str], option: &str) -> Result<Vec<String>, Vec<String>> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.toml");
+        std::fs::write(&path, text).unwrap();
+        let settings = Settings::read(&[Candidate { path: path.clone(), must_be_there: true }]);
+        assert_eq!(settings.mistakes, []);
+        // The variables of whoever runs the tests do not count.
+        let all = crate::Arguments::command()
+            .mut_subcommand(SERVE, |serve| serve.mut_args(|arg| arg.env(None::<&str>)));
+        let words = || ["causeway", SERVE].iter().chain(words);
+        let typed = all.clone().try_get_matches_from(words()).unwrap();
+        let (_, typed) = typed.subcommand().unwrap();
+        let all = with_defaults(all, &settings, typed).map_err(|mistakes| {
+            let prefix = format!("{}:", path.display());
+            mistakes.iter().map(|mistake| mistake.to_string().replace(&prefix, "")).collect::<Vec<_>>()
+        })?;
+        let matches = all.try_get_matches_from(words()).unwrap();
+        let (_, matches) = matches.subcommand().unwrap();
+        let raw = matches.get_raw(option).into_iter().flatten();
+        let folder = format!("{}/", folder.path().display());
+        Ok(raw.map(|value| value.to_string_lossy().replace(&folder, "")).collect())
+    }
+
+    #[test]
+    fn options_count_before_files_and_files_before_defaults() {
+        let file = "[serve]\nlisten = \"a:1\"\nmost-sessions = 7\nclear = true\npeers = [\"10.0.0.1\", \"10.0.0.2\"]\n\
+                    cache-dir = \"images\"\nshm-staging = \"64M\"\n";
+        let of = |words: &[&str], option| values(file, words, option).unwrap();
+        assert_eq!(of(&[], "listen"), ["a:1"]);
+        assert_eq!(of(&["--listen", "b:2"], "listen"), ["b:2"]);
+        assert_eq!(of(&[], "most_sessions"), ["7"]);
+        assert_eq!(of(&[], "clear"), ["true"]);
+        assert_eq!(of(&[], "peers"), ["10.0.0.1", "10.0.0.2"]);
+        assert_eq!(of(&[], "cache_dir"), ["images"], "beside the file");
+        assert_eq!(of(&[], "cache_size"), ["16G"]);
+        assert_eq!(values("", &[], "clear").unwrap(), ["false"]);
+        assert_eq!(values("[serve]\nclear = false\n", &[], "clear").unwrap(), ["false"]);
+    }
+
+    #[test]
+    fn what_is_typed_takes_the_place_of_what_it_excludes() {
+        let open = "[serve]\ninsecure-no-key = true\n";
+        assert_eq!(values(open, &[], "insecure_no_key").unwrap(), ["true"]);
+        assert_eq!(values(open, &["--key-file", "k"], "insecure_no_key").unwrap(), ["false"]);
+        let closed = "[serve]\nkey-file = \"k\"\n";
+        assert_eq!(values(closed, &["--insecure-no-key"], "key_file").unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn mistakes_are_named_with_line_and_key() {
+        for (text, expected) in [
+            ("[serve]\nlisen = \"a:1\"\n", "2: [serve] has no key `lisen`: is `listen` meant?"),
+            ("[serve]\nhelp = true\n", "2: [serve] has no key `help`"),
+            ("[serve]\nclear = \"yes\"\n", "2: clear = yes cannot be used: give true or false"),
+            (
+                "[serve]\n\nmost-sessions = \"many\"\n",
+                "3: most-sessions = many cannot be used: invalid digit",
+            ),
+            ("[serve]\nlisten = [\"a:1\"]\n", "2: listen = a:1 cannot be used: a list cannot stand here"),
+            ("[serve]\ngpu = \"tpu\"\n", "2: gpu = tpu cannot be used: `tpu` is no kind of GPU"),
+            ("[serve]\nlog-level = \"loud\"\n", "2: log-level = loud cannot be used: give one of"),
+            ("[serve]\nlisten = true\n", "2: listen = true cannot be used: a text or a number"),
+            ("[serve]\nclear = true\ninsecure-no-key = true\n", "2: [serve] cannot be used: the argument"),
+        ] {
+            let found = values(text, &[], "listen").unwrap_err();
+            assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Where does a server listen, and under which address do others reach it?
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+
+use causeway_access::{DEFAULT_PORT, Endpoint, Target, TargetError};
+
+use super::error::ServeError;
+
+/// Where to listen over TCP, and at which Unix socket.
+pub fn places(list: &str) -> Result<(Option<SocketAddr>, Option<String>), ServeError> {
+    let (mut network, mut socket) = (None, None);
+    for text in list.split(',').map(str::trim) {
+        let is_first = match text.strip_prefix("unix:") {
+            Some(_) => {
+                let wrong = |cause: TargetError| ServeError::Address {
+                    address: text.to_owned(),
+                    cause: cause.to_string(),
+                };
+                let Endpoint::Unix(name) = text.parse::<Target>().map_err(wrong)?.endpoint else {
+                    unreachable!("an address that begins with unix: is a Unix socket's")
+                };
+                socket.replace(name).is_none()
+            }
+            None => network.replace(resolve(text)?).is_none(),
+        };
+        if !is_first {
+            return Err(ServeError::TooMany(list.to_owned()));
+        }
+    }
+    Ok((network, socket))
+}
+
+/// Where metrics are told. There is no usual port.
+pub fn metrics_address(text: &str) -> Result<SocketAddr, ServeError> {
+    let wrong = |cause: String| ServeError::MetricsAddress { address: text.to_owned(), cause };
+    let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if !has_port || text.parse::<IpAddr>().is_ok() {
+        return Err(wrong("it names no port".to_owned()));
+    }
+    resolve(text).map_err(|error| match error {
+        ServeError::Address { cause, .. } => wrong(cause),
+        other => other,
+    })
+}
+
+fn resolve(address: &str) -> Result<SocketAddr, ServeError> {
+    let wrong = |cause: String| ServeError::Address { address: address.to_owned(), cause };
+    if let Ok(address) = address.parse() {
+        return Ok(address);
+    }
+    if let Some(port) = address.strip_prefix(':').and_then(|port| port.parse().ok()) {
+        return Ok((Ipv4Addr::UNSPECIFIED, port).into());
+    }
+    if let Ok(address) = address.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+        return Ok((address, DEFAULT_PORT).into());
+    }
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) => (host, port.parse().map_err(|_| wrong(format!("`{port}` is no port")))?),
+        None => (address, DEFAULT_PORT),
+    };
+    let mut addresses = (host, port).to_socket_addrs().map_err(|cause| wrong(cause.to_string()))?;
+    addresses.next().ok_or_else(|| wrong("the name has no address".to_owned()))
+}
+
+/// What somebody at a terminal does with a target that has just been printed; nothing for a Unix socket's.
+pub fn hint(target: &Target) -> Option<String> {
+    let Endpoint::Tcp { host, .. } = &target.endpoint else { return None };
+    // A shell would take the question mark of what is not protected for a pattern.
+    let on = if target.protection.needs_key() {
+        target.endpoint.to_string()
+    } else {
+        format!("'{}'", target.address())
+    };
+    if host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback()) {
+        return Some(format!(
+            "On this machine: `causeway run --on {on} -- PROGRAM`. With --listen 0.0.0.0 others reach it, too."
+        ));
+    }
+    let first = if target.key.is_some() { "`causeway key add`, paste that line, then " } else { "" };
+    Some(format!("On the other machine: {first}`causeway run --on {on} -- PROGRAM`"))
+}
+
+/// The address under which other machines reach a server that listens at all addresses of this one.
+pub fn reachable(target: &Target) -> Target {
+    let mut target = target.clone();
+    if let Endpoint::Tcp { host, .. } = &mut target.endpoint
+        && host.parse().is_ok_and(|address: IpAddr| address.is_unspecified())
+    {
+        *host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    }
+    target
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_understood_with_and_without_a_port() {
+        let resolved = |text: &str| resolve(text).unwrap().to_string();
+        assert_eq!(resolved("127.0.0.1:0"), "127.0.0.1:0");
+        assert_eq!(resolved("127.0.0.1"), format!("127.0.0.1:{DEFAULT_PORT}"));
+        assert_eq!(resolved(":7730"), "0.0.0.0:7730");
+        assert_eq!(resolved("[::1]:80"), "[::1]:80");
+        assert_eq!(resolved("::1"), format!("[::1]:{DEFAULT_PORT}"));
+        assert!(resolve("localhost:1").unwrap().ip().is_loopback());
+    }
+
+    #[test]
+    fn a_terminal_is_told_what_to_do_with_a_connect_string() {
+        let told = |text: &str| hint(&text.parse().unwrap()).unwrap_or_default();
+        let key = format!("causeway://{}@gpu-box:7690", "A".repeat(43));
+        assert_eq!(
+            told(&key),
+            "On the other machine: `causeway key add`, paste that line, then `causeway run --on gpu-box:7690 -- PROGRAM`"
+        );
+        let open = told("causeway://gpu-box:7690?insecure-no-key");
+        assert_eq!(
+            open,
+            "On the other machine: `causeway run --on 'causeway://gpu-box:7690?insecure-no-key' -- PROGRAM`"
+        );
+        let here = told("127.0.0.1:7690");
+        assert!(here.contains("--on 127.0.0.1:7690") && here.contains("--listen 0.0.0.0"), "{here}");
+        assert_eq!(told("unix:@causeway"), "");
+    }
+
+    #[test]
+    fn metrics_have_a_port() {
+        assert_eq!(metrics_address("127.0.0.1:9").unwrap().port(), 9);
+        assert_eq!(metrics_address(":9469").unwrap().to_string(), "0.0.0.0:9469");
+        assert_eq!(metrics_address("[::1]:9").unwrap().to_string(), "[::1]:9");
+        for wrong in ["127.0.0.1", "localhost", "::1", ":http", "", "no-such-host.invalid:9"] {
+            let text = metrics_address(wrong).unwrap_err().to_string();
+            assert!(text.contains("--metrics 127.0.0.1:9469"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_listens_over_tcp_and_at_a_unix_socket() {
+        let (network, socket) = places("127.0.0.1:5, unix:/run/a.sock").unwrap();
+        assert!(network == "127.0.0.1:5".parse().ok() && socket.as_deref() == Some("/run/a.sock"));
+        assert!(matches!(places("unix:@a"), Ok((None, Some(name))) if name == "@a"));
+        assert!(matches!(places("127.0.0.1:5,127.0.0.1:6"), Err(ServeError::TooMany(_))));
+        assert!(matches!(places("unix:a"), Err(ServeError::Address { .. })));
+    }
+
+    #[test]
+    fn what_is_no_address_is_explained() {
+        let text = resolve("localhost:http").unwrap_err().to_string();
+        assert!(text.contains("`http` is no port") && text.contains("HOST:PORT"), "{text}");
+        for wrong in ["no-such-host.invalid", ":", ":http", ":70000"] {
+            assert!(resolve(wrong).is_err(), "{wrong}");
+        }
+    }
+}

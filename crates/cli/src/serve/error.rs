@@ -1,0 +1,63 @@
+//! Why does a server not start?
+
+use std::path::PathBuf;
+
+use causeway_access::DEFAULT_PORT;
+use causeway_access::keys::file::KeyFileError;
+use causeway_server::broker::{GpuChoice, StartError};
+use thiserror::Error;
+
+use crate::try_driver::TrialError;
+
+/// Why a server does not start.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// The address cannot be listened at.
+    #[error(
+        "`{address}` is no address to listen at ({cause}): give HOST:PORT, for example 127.0.0.1:{DEFAULT_PORT}"
+    )]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// Metrics cannot be told there.
+    #[error(
+        "`{address}` is no address for metrics ({cause}): give HOST:PORT, for example --metrics 127.0.0.1:9469"
+    )]
+    MetricsAddress {
+        /// What was given.
+        address: String,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The user names one back end and allows another one.
+    #[error(
+        "--allow-software is for --gpu auto, which takes the software GPU then where the driver cannot be used; \
+         --gpu {0} takes nothing else: leave one of the two out"
+    )]
+    NoFallback(GpuChoice),
+    /// The key file that was named would be in a folder that is not there.
+    #[error(
+        "there is no folder {0} for the key file: is the name right? If it is, make the folder with `mkdir -p -m 700 {0}`"
+    )]
+    NoFolder(PathBuf),
+    /// NVIDIA's driver is the only thing that is to serve, and cannot be used.
+    #[error(
+        "--gpu driver cannot serve, for the GPU cannot be used: {0}. `nvidia-smi` and `causeway doctor` say more; --gpu cpu \
+         serves the software GPU"
+    )]
+    NoDriver(TrialError),
+    /// There is no place for the key.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// More is to be listened at than one server does.
+    #[error(
+        "`{0}` names several addresses of one kind: a server listens at one address over TCP and at one Unix socket"
+    )]
+    TooMany(String),
+    /// The broker does not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}

@@ -1,0 +1,206 @@
+//! How is a server started and ended?
+//!
+//! | Module      | Question it answers                                               |
+//! |-------------|-------------------------------------------------------------------|
+//! | `options`   | What is said about a server on the command line?                  |
+//! | `sandbox`   | What does its owner say about the sandbox of its workers?         |
+//! | `values`    | How are numbers of bytes, users and groups read there?            |
+//! | `addresses` | Where does it listen, and under which address do others reach it? |
+//! | `error`     | Why does it not start?                                            |
+
+mod addresses;
+mod error;
+mod options;
+mod sandbox;
+mod values;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use causeway_access::keys::file;
+use causeway_api::calls::COMMANDS;
+use causeway_server::broker::{
+    Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, RunningBroker, StartError,
+};
+use causeway_server::heartbeat::HeartbeatTimeouts;
+use causeway_sync::threads;
+use crossbeam_channel::{select, unbounded};
+use sd_notify::NotifyState;
+
+pub use error::ServeError;
+pub use options::Arguments;
+
+use crate::try_driver::try_driver;
+use crate::{launch, logging};
+use addresses::{hint, metrics_address, places, reachable};
+
+/// Runs a server until it is told to end.
+pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
+    let signals = launch::Signals::block(&[libc::SIGTERM, libc::SIGINT]);
+    let _at_end = logging::start(&arguments.logging);
+    let (listen, socket) = places(&arguments.listen)?;
+    let gpu = gpu(arguments)?;
+    let access = match &arguments.key_file {
+        // At a Unix socket nobody needs a key.
+        _ if arguments.insecure_no_key || listen.is_none() => Access::NoKey,
+        Some(path) => {
+            must_have_folder(path)?;
+            Access::KeyFile(path.clone())
+        }
+        None => Access::KeyFile(file::default_path()?),
+    };
+    let metrics = arguments.metrics.as_deref().map(metrics_address).transpose()?;
+    let defaults = BrokerConfig::new(COMMANDS);
+    let key_file = match &access {
+        Access::KeyFile(path) => Some(path.clone()),
+        Access::Key(_) | Access::NoKey => None,
+    };
+    if gpu == GpuChoice::Driver {
+        try_driver().map_err(ServeError::NoDriver)?;
+    }
+    let broker = Broker::start(BrokerConfig {
+        listen,
+        metrics,
+        socket,
+        access,
+        clear: arguments.clear,
+        allowed: AllowedUsers {
+            users: arguments.allow_user.iter().copied().collect(),
+            groups: arguments.allow_group.iter().copied().collect(),
+        },
+        peers: arguments.peers.clone(),
+        most_sessions: arguments.most_sessions,
+        most_sessions_per_peer: arguments.most_sessions_per_peer,
+        heartbeat: HeartbeatTimeouts { hung: arguments.hung_worker, ..defaults.heartbeat },
+        gpu,
+        cache: cache(arguments),
+        // The software GPU starts in no time.
+        spare_worker: gpu != GpuChoice::Cpu,
+        worker_arguments: arguments.logging.of_worker(),
+        socket_folder: arguments.socket_dir.clone(),
+        sandbox: arguments.sandbox.wanted(key_file),
+        ..defaults
+    })?;
+    // Whoever started the server may not want to know where it is; that is no reason not to serve.
+    let mut out = io::stdout().lock();
+    for target in broker.targets() {
+        let target = reachable(target);
+        // What is not a terminal may be a log, where a secret would stay.
+        if out.is_terminal() {
+            let _ = writeln!(out, "{}", *target.connect_string());
+            let _ = hint(&target).map(|hint| writeln!(out, "{hint}"));
+        } else {
+            let _ = writeln!(out, "{}", target.address());
+        }
+    }
+    let _ = out.flush();
+    drop(out);
+    // systemd has what depends on the service wait for this (Type=notify); elsewhere nobody is told.
+    let tell = |state| drop(sd_notify::notify(&[state]));
+    tell(NotifyState::Ready);
+    wait(&broker, signals, arguments.drain)?;
+    tell(NotifyState::Stopping);
+    broker.stop();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the server is to end: for a signal, or for the last session of a server that is drained.
+fn wait(broker: &RunningBroker, signals: launch::Signals, seconds: u32) -> Result<(), ServeError> {
+    let (sender, told) = unbounded();
+    // It waits for as long as this process lives.
+    threads::spawn("signals", move || while sender.send(signals.wait().number).is_ok() {})
+        .map_err(|cause| ServeError::Start(StartError::System(cause)))?;
+    let (drained, mut has_drained) = (broker.drained(), false);
+    loop {
+        let signal = select! {
+            recv(told) -> signal => signal.unwrap_or(libc::SIGTERM),
+            recv(drained) -> _ => {
+                tracing::info!("stopping: the server is drained");
+                return Ok(());
+            }
+        };
+        match on_signal(signal, seconds, has_drained) {
+            Some(limit) => {
+                has_drained = true;
+                broker.drain(Some(limit));
+            }
+            None => {
+                tracing::info!(signal, "stopping");
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// For how long a signal lets sessions go on; nothing where it ends them.
+fn on_signal(signal: i32, seconds: u32, has_drained: bool) -> Option<Duration> {
+    let drains = signal == libc::SIGTERM && seconds > 0 && !has_drained;
+    drains.then(|| Duration::from_secs(seconds.into()))
+}
+
+/// What executes the calls, as the arguments say.
+fn gpu(arguments: &Arguments) -> Result<GpuChoice, ServeError> {
+    match (arguments.gpu, arguments.allow_software) {
+        (GpuChoice::Auto { .. }, allows_software) => Ok(GpuChoice::Auto { allows_software }),
+        (chosen, false) => Ok(chosen),
+        (chosen, true) => Err(ServeError::NoFallback(chosen)),
+    }
+}
+
+/// Refuses a key file in a folder that is not there: it is more likely to be misspelt than wanted.
+fn must_have_folder(key_file: &Path) -> Result<(), ServeError> {
+    let folder = key_file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder.filter(|folder| !folder.is_dir()) {
+        Some(missing) => Err(ServeError::NoFolder(missing.to_owned())),
+        None => Ok(()),
+    }
+}
+
+/// Where images are kept, as the arguments say.
+fn cache(arguments: &Arguments) -> Option<CacheConfig> {
+    if arguments.no_cache {
+        return None;
+    }
+    let folder = arguments.cache_dir.clone().or_else(default_cache);
+    if folder.is_none() {
+        tracing::warn!(
+            "module images are not kept between sessions: there is no HOME; name a folder with --cache-dir"
+        );
+    }
+    folder.map(|folder| CacheConfig { folder, capacity: arguments.cache_size })
+}
+
+/// The folder for images unless another is named.
+fn default_cache() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
+    let folder = folder.or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+    Some(folder.join("causeway").join("images"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sigterm_drains_where_that_is_wished_and_all_else_ends() {
+        let limit = Some(Duration::from_secs(5));
+        assert_eq!(on_signal(libc::SIGTERM, 5, false), limit);
+        assert_eq!(on_signal(libc::SIGTERM, 5, true), None);
+        assert_eq!(on_signal(libc::SIGTERM, 0, false), None);
+        assert_eq!(on_signal(libc::SIGINT, 5, false), None);
+    }
+
+    #[test]
+    fn a_key_file_is_made_only_in_a_folder_that_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(
+            must_have_folder(&folder.path().join("key")).is_ok()
+                && must_have_folder(Path::new("key")).is_ok()
+        );
+        let text = must_have_folder(&folder.path().join("ky/key")).unwrap_err().to_string();
+        assert!(text.contains("/ky` for") || text.contains("mkdir -p -m 700"), "{text}");
+    }
+}

@@ -1,0 +1,101 @@
+//! What is said about a server on the command line?
+
+use std::path::PathBuf;
+
+use causeway_access::DEFAULT_PORT;
+use causeway_config::table;
+use causeway_server::broker::{DEFAULT_SESSIONS_PER_PEER, GpuChoice, PeerRange};
+use causeway_server::heartbeat::HungWorker;
+use clap::Args;
+
+use super::sandbox::Sandbox;
+use super::values::{group, size, user};
+use crate::logging;
+
+/// Offer this machine's GPUs to clients.
+///
+/// Prints the address for `causeway run --on`, on a terminal with the key in it. Listens for programs of this
+/// machine only, unless --listen names another address. Whoever connects over TCP proves that it holds the
+/// key, as does the server, and everything is encrypted. The key is made at the first start; programs of the
+/// server's own user find it by themselves, and `causeway key show` prints it for others. SIGTERM or Ctrl-C
+/// ends the server and its sessions.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Where to listen: HOST:PORT, or only HOST; unix:PATH, or unix:@NAME for an abstract socket; or one of
+    /// each, with a comma between them. :PORT and 0.0.0.0:PORT mean every address of this machine; port 0
+    /// takes any free port.
+    #[arg(long, value_name = "ADDRESS", default_value_t = format!("127.0.0.1:{DEFAULT_PORT}"))]
+    pub(super) listen: String,
+    /// The file with the key. It is made if it is not there, in a folder that is. If it is deleted or
+    /// replaced, the old key lets nobody in any more. If not given: ~/.config/causeway/key.
+    #[arg(long, value_name = "FILE")]
+    pub(super) key_file: Option<PathBuf>,
+    /// Let clients that ask for it, and have proved that they hold the key, send in the clear: for a network
+    /// that nobody else can reach.
+    #[arg(long)]
+    pub(super) clear: bool,
+    /// Ask nobody for a key: whoever reaches the address may use the GPUs and read what others send. For
+    /// tests.
+    #[arg(long, conflicts_with_all = ["key_file", "clear"])]
+    pub(super) insecure_no_key: bool,
+    /// A user of this machine who may use the server at its Unix sockets, by name or number. May be given
+    /// several times. The server's own user always may.
+    #[arg(long, value_name = "USER", value_parser = user)]
+    pub(super) allow_user: Vec<u32>,
+    /// A group of this machine whose users may use the server at its Unix sockets, by name or number. May be
+    /// given several times.
+    #[arg(long, value_name = "GROUP", value_parser = group)]
+    pub(super) allow_group: Vec<u32>,
+    /// Other servers that this one connects to when a client copies between GPUs of both: ADDRESS,
+    /// ADDRESS/BITS, each with or without :PORT, with commas between them. Those that hold the same key need
+    /// not be named.
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
+    pub(super) peers: Vec<PeerRange>,
+    /// What executes the calls: driver (NVIDIA's), cpu (the software GPU), or auto (the driver; where that
+    /// cannot be used, clients are told why and turned away, unless --allow-software is given). `causeway
+    /// --version` says which of them this build holds.
+    #[arg(long, value_name = "auto|cpu|driver", default_value_t)]
+    pub(super) gpu: GpuChoice,
+    /// Serve the software GPU where NVIDIA's driver cannot be used, which is many times slower; the log says
+    /// when it is so. For --gpu auto only.
+    #[arg(long)]
+    pub(super) allow_software: bool,
+    /// The folder where module images of clients are kept, so that each crosses the network once. If not
+    /// given: causeway/images in $XDG_CACHE_HOME or ~/.cache.
+    #[arg(long, value_name = "FOLDER")]
+    pub(super) cache_dir: Option<PathBuf>,
+    /// The most that the images kept may take, in bytes, or with K, M, G or T behind the number.
+    #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = size)]
+    pub(super) cache_size: u64,
+    /// Keep no module images: every session sends its own.
+    #[arg(long, conflicts_with_all = ["cache_dir", "cache_size"])]
+    pub(super) no_cache: bool,
+    /// A folder for a Unix socket by which clients of this host share memory with their workers. Containers
+    /// need one that both see; without containers nothing needs to be given.
+    #[arg(long, value_name = "FOLDER", env = table::SOCKET_DIR.name)]
+    pub(super) socket_dir: Option<PathBuf>,
+    /// The most sessions at a time; more are refused. If not given: as many as the hard limit of open files
+    /// allows, 4096 at most.
+    #[arg(long, value_name = "N")]
+    pub(super) most_sessions: Option<usize>,
+    /// The most sessions of one address (of IPv6 its network of 64 bits) at a time; more are refused.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS_PER_PEER)]
+    pub(super) most_sessions_per_peer: usize,
+    /// What is done about a worker that is at one command, or at starting the GPU, for so many seconds: warn,
+    /// or kill, and the seconds behind a colon. A command may have to wait for a kernel, so leave time for
+    /// those. A worker that is stopped or does not answer at all is killed after 60 s either way.
+    #[arg(long, value_name = "warn|kill[:SECONDS]", default_value_t = HungWorker::default())]
+    pub(super) hung_worker: HungWorker,
+    /// Where monitoring systems read what happens here, HOST:PORT or :PORT: /metrics in Prometheus' format,
+    /// /healthz and /readyz. Whoever reaches the address may read; there is nothing of a client's in it.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(super) metrics: Option<String>,
+    /// How long SIGTERM lets open sessions go on, in seconds, while new ones are refused; a second SIGTERM ends
+    /// them. 0 ends them at once, as Ctrl-C does.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(super) drain: u32,
+    #[command(flatten)]
+    pub(super) sandbox: Sandbox,
+    #[command(flatten)]
+    pub(super) logging: logging::Options,
+}

@@ -1,0 +1,77 @@
+//! `causeway drain`: how does a server end without ending sessions?
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use causeway_access::Target;
+use causeway_access::target::Endpoint;
+use clap::Args;
+
+use super::asking::{Asked, WatchArguments, WatchError, local_targets, shown};
+
+/// How often is asked how many sessions are left.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Have the server of this machine end when its sessions have ended.
+///
+/// It takes no new sessions from now on; who asks for one is told why. Those that are open go on as before.
+/// Only the server's own user and root may, on its own host. Start the new server when the old one has ended.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    server: WatchArguments,
+    /// End the sessions that are left after so many seconds. If not given: all are waited for.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    /// Return at once, and leave the server to it.
+    #[arg(long)]
+    no_wait: bool,
+}
+
+/// Drains the server, and waits until it has ended.
+pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
+    let mut server = on_its_host(&arguments.server.one_server()?)?;
+    let (sessions, already) = server.drain(arguments.limit.unwrap_or(0))?;
+    let mut out = io::stdout().lock();
+    let mut print = |text: String| writeln!(out, "{text}").map_err(WatchError::Print);
+    let begins = if already { "is being drained already" } else { "takes no new sessions" };
+    print(format!("{} {begins}; {sessions} sessions are left", server.name()))?;
+    if arguments.no_wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut left = sessions as usize;
+    // It does not answer any more when it has ended, which is what is waited for.
+    while let Ok(status) = server.status() {
+        if status.sessions.len() != left {
+            left = status.sessions.len();
+            print(format!("{left} sessions are left"))?;
+        }
+        std::thread::sleep(INTERVAL);
+    }
+    print("the server has ended".to_owned())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks the server at a socket of this host, where the kernel tells it who asks.
+fn on_its_host(target: &Target) -> Result<Asked, WatchError> {
+    let mut asked = Asked::connect(target)?;
+    if matches!(target.endpoint, Endpoint::Unix(_)) {
+        return Ok(asked);
+    }
+    let status = asked.status()?;
+    let mut cause = "it has none".to_owned();
+    for local in local_targets(&status) {
+        let found = Asked::connect(&local).and_then(|mut found| {
+            let process = found.status()?.process;
+            Ok((found, process))
+        });
+        match found {
+            // Another host's server may have a socket of that name only by chance; its process tells.
+            Ok((found, process)) if process == status.process => return Ok(found),
+            Ok(_) => "another server is there".clone_into(&mut cause),
+            Err(error) => cause = error.to_string(),
+        }
+    }
+    Err(WatchError::NotHere { server: target.to_string(), sockets: shown(&status.sockets), cause })
+}

@@ -1,0 +1,73 @@
+//! How do scripts read all that?
+
+use causeway_wire::status::{DeviceStatus, ServerStatus, SessionStatus};
+use serde_json::{Value, json};
+
+use super::rates::Rates;
+
+/// A server that answers, as JSON. Sizes are in bytes, times in seconds.
+pub fn server(name: &str, status: &ServerStatus, rates: &[Rates]) -> Value {
+    let sessions: Vec<_> =
+        status.sessions.iter().zip(rates).map(|(session, rates)| of(session, rates)).collect();
+    json!({
+        "server": name,
+        "release": &*status.release,
+        "process": status.process,
+        "running_seconds": seconds(status.running),
+        "draining": status.is_draining,
+        "most_sessions": status.most_sessions,
+        "sessions_begun": status.begun,
+        "refused": status.refused,
+        "sessions": sessions,
+        "devices": status.devices.iter().map(device).collect::<Vec<_>>(),
+    })
+}
+
+/// A server that does not answer, as JSON.
+pub fn silent(name: &str, why: &str) -> Value {
+    json!({ "server": name, "error": why })
+}
+
+fn of(session: &SessionStatus, rates: &Rates) -> Value {
+    let done = &session.activity;
+    json!({
+        "session": session.session.to_string(),
+        "program": &*session.program,
+        "host": &*session.host,
+        "process": session.process,
+        "peer": &*session.peer,
+        "worker": session.worker,
+        "via": &*session.via,
+        "open_seconds": seconds(session.open),
+        "posted": done.posted,
+        "called": done.called,
+        "failed": done.failed,
+        "launches": done.launches,
+        "waits": done.waits,
+        "wait_seconds": done.wait_time as f64 / 1e9,
+        "bytes_to_device": done.bytes_to_device,
+        "bytes_from_device": done.bytes_from_device,
+        "per_second": {
+            "commands": rates.commands,
+            "launches": rates.launches,
+            "bytes_to_device": rates.to_device,
+            "bytes_from_device": rates.from_device,
+            "waiting": rates.waiting,
+        },
+    })
+}
+
+fn device(device: &DeviceStatus) -> Value {
+    json!({
+        "device": device.index,
+        "name": &*device.name,
+        "uuid": &*device.uuid,
+        "memory_bytes": device.memory_total,
+        "memory_used_bytes": device.memory_used,
+        "utilization_percent": device.utilisation,
+    })
+}
+
+fn seconds(milliseconds: u64) -> f64 {
+    milliseconds as f64 / 1e3
+}

@@ -1,0 +1,21 @@
+//! How are the servers, and what do their sessions do?
+//!
+//! | Module     | Question it answers                                              |
+//! |------------|------------------------------------------------------------------|
+//! | `asking`   | How is a server asked, and which servers are meant?              |
+//! | `rates`    | What has been done a second, between two answers?                |
+//! | `table`    | Which columns are shown in so many places?                       |
+//! | `sessions` | `causeway sessions`: which sessions has a server?                |
+//! | `top`      | `causeway top`: what do they do now?                             |
+//! | `screen`   | What stands where on a terminal?                                 |
+//! | `drain`    | `causeway drain`: how does a server end without ending sessions? |
+//! | `json`     | How do scripts read all that?                                    |
+
+mod asking;
+pub mod drain;
+mod json;
+mod rates;
+mod screen;
+pub mod sessions;
+mod table;
+pub mod top;

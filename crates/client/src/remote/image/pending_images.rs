@@ -1,0 +1,189 @@
+//! Images that a command has named, and that the server may still ask for.
+//!
+//! A load is posted with the hash of its image before anybody knows whether the server has it. Until the
+//! server has said so, the bytes must stay: they are the program's own where it promises to keep them, else a
+//! copy.
+
+use super::{Image, hashes};
+use crate::locks::{Monitor, rank};
+use crate::log::error;
+use crate::model::numbers;
+use crate::remote::session::{self, INLINE_BYTES, Session};
+use crate::statistics;
+use causeway_api::sys::CUresult;
+use causeway_api::types::Payload;
+use causeway_sync::threads;
+use causeway_wire::codec::Encode;
+use causeway_wire::message::ClientMessage;
+use crossbeam_channel::{Sender, unbounded};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// How long a wait for the server goes on before it looks whether the session is lost.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Where the bytes of an offered image are.
+enum Bytes {
+    /// In the program's memory: address and length. Whoever offers them withdraws them before they go.
+    Referenced(usize, usize),
+    /// A copy of ours.
+    Kept(Vec<u8>),
+    /// In the program's memory, as `Referenced`: not an image but what a copy brings to a device.
+    Data(usize, usize),
+}
+
+/// The pending images of the process.
+struct Offers {
+    /// Offers by the number of the transfer as which the bytes would be sent, which no two of the program
+    /// have in common.
+    by_number: LazyLock<Monitor<rank::ImageOffers, HashMap<u64, Option<Bytes>>>>,
+    sender: LazyLock<Sender<(usize, u64)>>,
+}
+
+static PENDING: Offers =
+    Offers { by_number: LazyLock::new(Monitor::default), sender: LazyLock::new(start_sender) };
+
+/// An image that has been offered to a server.
+#[derive(Clone, Copy, Debug)]
+pub struct PendingImage {
+    server: usize,
+    number: u64,
+    length: u64,
+    hash: [u8; 32],
+}
+
+impl PendingImage {
+    /// What a command says of the image.
+    pub fn payload(&self) -> Payload<'static> {
+        Payload::Image { number: self.number, length: self.length, hash: self.hash }
+    }
+
+    /// Waits until the server has the image or has been told everything of it: its bytes may go then.
+    pub fn wait(&self) {
+        let is_settled = |pending: &mut HashMap<_, _>| (!pending.contains_key(&self.number)).then_some(());
+        while PENDING.by_number.wait_for(PATIENCE, is_settled).is_none() {
+            let lost = session::with(self.server).map_or(true, |session| session.faults().check().is_err());
+            // One that is being sent is waited for all the same: sending ends with the link.
+            if lost {
+                self.take_back();
+            }
+        }
+    }
+
+    /// Removes it unless it is being sent; whether it is gone.
+    fn take_back(&self) -> bool {
+        let mut pending = PENDING.by_number.lock();
+        let is_being_sent = pending.get(&self.number).is_some_and(Option::is_none);
+        if !is_being_sent {
+            pending.remove(&self.number);
+        }
+        !is_being_sent
+    }
+
+    /// Takes back a pending image whose command was not sent, or was answered.
+    pub fn withdraw(&self) {
+        if !self.take_back() {
+            PENDING.by_number.wait(|pending| (!pending.contains_key(&self.number)).then_some(()));
+        }
+    }
+}
+
+/// Offers an image whose bytes the program leaves as they are until the pending image is settled.
+pub fn refer_to(server: usize, image: &Image<'_>) -> PendingImage {
+    let bytes = image.bytes();
+    insert(server, bytes, Bytes::Referenced(bytes.as_ptr() as usize, bytes.len()))
+}
+
+/// Offers what a copy brings to a device, whose bytes the program leaves as they are until the pending image
+/// is settled.
+pub fn refer_to_data(server: usize, bytes: &[u8]) -> PendingImage {
+    let data = Bytes::Data(bytes.as_ptr() as usize, bytes.len());
+    insert_named(server, bytes.len(), blake3::hash(bytes), data)
+}
+
+/// Offers a copy of an image.
+pub fn copy_of(server: usize, image: &Image<'_>) -> PendingImage {
+    insert(server, image.bytes(), Bytes::Kept(image.bytes().to_vec()))
+}
+
+fn insert(server: usize, bytes: &[u8], kept: Bytes) -> PendingImage {
+    insert_named(server, bytes.len(), hashes::of(bytes), kept)
+}
+
+fn insert_named(server: usize, length: usize, hash: blake3::Hash, kept: Bytes) -> PendingImage {
+    let image = PendingImage { server, number: numbers::fresh(), length: length as u64, hash: hash.into() };
+    PENDING.by_number.lock().insert(image.number, Some(kept));
+    image
+}
+
+/// The server has the image.
+pub fn known(number: u64) {
+    // Its bytes are freed here, after the lock.
+    let settled = PENDING.by_number.change(|pending| pending.remove(&number));
+    if let Some(Some(Bytes::Data(_, length))) = settled {
+        statistics::count_not_sent(length);
+    }
+}
+
+/// A server wants the image. Sending takes long, and the thread that calls this must not.
+pub fn wanted(server: usize, number: u64) {
+    if PENDING.sender.send((server, number)).is_err() {
+        error!("an image cannot be sent, because the thread for it could not be started");
+    }
+}
+
+fn start_sender() -> Sender<(usize, u64)> {
+    let (sender, numbers) = unbounded();
+    let started = threads::spawn("images", move || {
+        for (server, number) in numbers {
+            // The entry stays while its bytes are being read, so that whoever they belong to waits.
+            let taken = PENDING.by_number.lock().get_mut(&number).and_then(Option::take);
+            match taken {
+                Some(bytes) => send(server, number, &bytes),
+                None => error!("the server asks for image {number}, which it was not offered"),
+            }
+            known(number);
+        }
+    });
+    if let Err(cause) = started {
+        error!("no thread for sending images could be started: {cause}");
+    }
+    sender
+}
+
+fn send(server: usize, number: u64, bytes: &Bytes) {
+    let (address, length) = match bytes {
+        Bytes::Referenced(address, length) | Bytes::Data(address, length) => (*address as *const u8, *length),
+        Bytes::Kept(bytes) => (bytes.as_ptr(), bytes.len()),
+    };
+    let Ok(session) = session::with(server) else { return };
+    let is_image = !matches!(bytes, Bytes::Data(..));
+    if is_image {
+        statistics::count_module(length);
+    }
+    if is_image && length <= INLINE_BYTES {
+        // SAFETY: ours, or those of a caller who waits until the pending image is settled.
+        let bytes = unsafe { core::slice::from_raw_parts(address, length) };
+        // The lanes may not be open yet, and one that has been quiet starts slowly.
+        let _ = session.link().send(|out| ClientMessage::Image { transfer: number, bytes }.encode(out));
+        return;
+    }
+    let _bar = session.watch_upload(length);
+    // A lost link has been reported by the thread that lost it.
+    // SAFETY: ours, or those of a caller who waits until the pending image is settled.
+    let _ = unsafe { session.send_transfer(number, address, length) };
+}
+
+/// What a command says of an image that is sent with it, not offered: input of the linker.
+pub fn send_along<'a>(session: &Session, bytes: &'a [u8]) -> Result<Payload<'a>, CUresult> {
+    statistics::count_module(bytes.len());
+    if bytes.len() <= INLINE_BYTES {
+        return Ok(Payload::Inline(bytes));
+    }
+    let _bar = session.watch_upload(bytes.len());
+    let number = numbers::fresh();
+    // SAFETY: the bytes are borrowed for the duration of the call.
+    unsafe { session.send_transfer(number, bytes.as_ptr(), bytes.len()) }?;
+    Ok(Payload::Transfer { number, length: bytes.len() as u64 })
+}

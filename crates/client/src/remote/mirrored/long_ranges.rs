@@ -1,0 +1,220 @@
+//! Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place
+//! by several threads.
+
+use crate::model::host_window::HUGE_PAGE;
+use crate::model::transfers::{self, Transfer};
+use crate::remote::session;
+use crate::remote::transfers::expect;
+use crate::remote::transfers::receive_buffer::ReceiveBuffer;
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+use causeway_api::types::MemoryStretch;
+use causeway_memory::copy_threads;
+use causeway_memory::mirror::merge_changes;
+use core::ops::Range;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is asked for at a time; the server gives no more.
+const READ: usize = 4 << 20;
+/// So many parts are asked for before the first has come.
+const MOST_UNDER_WAY: usize = 8;
+/// What carries a part, as copies of this length are carried.
+const LANES: u32 = 8;
+const THREADS: usize = 8;
+/// The parts of a stretch that threads work on, each about 20 us of work.
+const PART: usize = 128 << 10;
+
+/// Stands for the stream of transfers that belong to none.
+const FLOW: u64 = u64::MAX;
+
+/// Zeros, in huge pages where the system gives them: they are made when they are first used.
+pub fn zeroed(size: usize) -> Vec<u8> {
+    let zeros = vec![0; size];
+    let start = zeros.as_ptr().wrapping_add(zeros.as_ptr().align_offset(HUGE_PAGE));
+    let inside = (zeros.as_ptr() as usize + size).saturating_sub(start as usize) / HUGE_PAGE * HUGE_PAGE;
+    if inside > 0 {
+        // SAFETY: whole pages inside the vector. Advice that the system does not take changes nothing.
+        unsafe { libc::madvise(start.cast_mut().cast(), inside, libc::MADV_HUGEPAGE) };
+    }
+    zeros
+}
+
+/// Calls `each` with the diff base and the parts of `stretch` in which the memory at `host` differs from it.
+pub fn visit_unequal(
+    host: usize,
+    base: &mut [u8],
+    stretch: Range<usize>,
+    mut each: impl FnMut(&mut [u8], Range<usize>),
+) {
+    let count = stretch.len().div_ceil(PART);
+    let part = |number: usize| {
+        let start = stretch.start + number * PART;
+        start..(start + PART).min(stretch.end)
+    };
+    if count < 2 {
+        return each(base, stretch);
+    }
+    let differs: Vec<AtomicBool> = (0..count).map(|_| AtomicBool::new(false)).collect();
+    let compared = &*base;
+    copy_threads::share(count, THREADS, host as *const u8, |number| {
+        let range = part(number);
+        // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program frees it,
+        // which takes it out of the table first. What another thread writes at this moment is compared as it
+        // comes.
+        let memory = unsafe { core::slice::from_raw_parts((host + range.start) as *const u8, range.len()) };
+        differs[number].store(memory != &compared[range], Ordering::Relaxed);
+    });
+    for number in (0..count).filter(|number| differs[*number].load(Ordering::Relaxed)) {
+        each(base, part(number));
+    }
+}
+
+/// Puts those bytes of `new` into the memory at `host` that differ from `base`, and brings `base` up to
+/// date.
+///
+/// # Safety
+/// The memory must be writable for as many bytes as `new` has. Others may write to other bytes of it
+/// meanwhile.
+pub unsafe fn merge(host: usize, base: &mut [u8], new: &[u8]) {
+    let parts: Vec<_> = base.chunks_mut(PART).zip(new.chunks(PART)).map(Mutex::new).collect();
+    copy_threads::share(parts.len(), THREADS, host as *const u8, |number| {
+        let (base, new) = &mut *parts[number].lock();
+        // SAFETY: as this function demands; each thread has parts of its own.
+        unsafe { merge_changes((host + number * PART) as *mut u8, base, new) };
+    });
+}
+
+/// Memory that stretches are read into, kept for the next.
+#[derive(Default)]
+pub struct Scratch {
+    free: Vec<Vec<u8>>,
+}
+
+/// A part that has been asked for.
+struct Read {
+    transfer: Arc<Transfer>,
+    address: u64,
+    length: usize,
+    /// Belongs to the transfer until that is done.
+    buffer: Vec<u8>,
+}
+
+impl Scratch {
+    /// Reads stretches of a server's mirrors, and calls `put` with each part and its address.
+    pub fn read(
+        &mut self,
+        server: usize,
+        stretches: &[MemoryStretch],
+        mut put: impl FnMut(u64, &[u8]),
+    ) -> Result<(), CUresult> {
+        if stretches.is_empty() {
+            return Ok(());
+        }
+        let session = session::with(server)?;
+        let context = Handle::null_of(server);
+        let mut under_way = VecDeque::new();
+        let mut outcome = Ok(());
+        for (address, length) in stretches.iter().flat_map(parts) {
+            if under_way.len() >= MOST_UNDER_WAY {
+                outcome = session.flush().and_then(|()| self.take(&mut under_way, &mut put));
+            }
+            if outcome.is_ok() {
+                outcome = self.ask(context, address, length).map(|read| under_way.push_back(read));
+            }
+            if outcome.is_err() {
+                break;
+            }
+        }
+        outcome = outcome.and(session.flush());
+        // Each is waited for, whatever became of the one before: its buffer is this one's again afterwards.
+        while !under_way.is_empty() {
+            outcome = outcome.and(self.take(&mut under_way, &mut put));
+        }
+        outcome
+    }
+
+    /// Asks for a part.
+    fn ask(&mut self, context: Handle<Context>, address: u64, length: usize) -> Result<Read, CUresult> {
+        let mut buffer = self.free.pop().unwrap_or_else(|| zeroed(READ));
+        let destination = ReceiveBuffer::Direct(buffer.as_mut_ptr(), length);
+        // SAFETY: the buffer has as many bytes, and is kept until the transfer is done.
+        let transfer = unsafe { expect::expect_apart(context, FLOW, destination, THREADS) }?;
+        let (number, size) = (transfer.number(), length);
+        let request = calls::mirror_read { address, size, transfer: number, flow: FLOW, lanes: LANES };
+        let posted = session::post_in(context, &request);
+        let read = Read { transfer, address, length, buffer };
+        if let Err(status) = posted {
+            transfers::failed(number, status);
+            let _ = read.transfer.wait();
+            self.free.push(read.buffer);
+            return Err(status);
+        }
+        Ok(read)
+    }
+
+    /// Waits for the part that was asked for first.
+    fn take(
+        &mut self,
+        under_way: &mut VecDeque<Read>,
+        put: &mut impl FnMut(u64, &[u8]),
+    ) -> Result<(), CUresult> {
+        let Some(read) = under_way.pop_front() else { return Ok(()) };
+        let outcome = read.transfer.wait();
+        if outcome.is_ok() {
+            put(read.address, &read.buffer[..read.length]);
+        }
+        self.free.push(read.buffer);
+        outcome
+    }
+}
+
+/// The parts of a stretch: addresses and lengths.
+fn parts(stretch: &MemoryStretch) -> impl Iterator<Item = (u64, usize)> + use<> {
+    let (address, end) = (stretch.address, stretch.address.saturating_add(stretch.bytes));
+    (address..end).step_by(READ).map(move |start| (start, (end - start).min(READ as u64) as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_are_read_in_parts_that_cover_them() {
+        let whole = MemoryStretch { address: 100, bytes: 2 * READ as u64 + 7 };
+        let expected = [(100, READ), (100 + READ as u64, READ), (100 + 2 * READ as u64, 7)];
+        assert_eq!(parts(&whole).collect::<Vec<_>>(), expected);
+        assert_eq!(parts(&MemoryStretch::default()).count(), 0);
+        // A server that makes no sense ends nothing here.
+        assert!(parts(&MemoryStretch { address: u64::MAX - 1, bytes: u64::MAX }).count() <= 1);
+    }
+
+    #[test]
+    fn only_parts_that_differ_are_visited() {
+        let memory: Vec<u8> = (0..5 * PART + 30).map(|at| (at * 7) as u8).collect();
+        let mut base = memory.clone();
+        for at in [PART + 1, 3 * PART, 5 * PART + 2] {
+            base[at] ^= 1;
+        }
+        let mut visited = Vec::new();
+        visit_unequal(memory.as_ptr() as usize, &mut base, 5..memory.len(), |_, range| visited.push(range));
+        assert_eq!(visited, [5..5 + PART, 5 + 2 * PART..5 + 3 * PART, 5 + 4 * PART..5 + 5 * PART]);
+    }
+
+    #[test]
+    fn merging_in_parts_keeps_what_others_wrote() {
+        let size = 3 * PART + 11;
+        let mut memory: Vec<u8> = vec![0; size];
+        let mut base = zeroed(size);
+        let mut new = vec![0; size];
+        (0..size).step_by(2).for_each(|at| memory[at] = 1);
+        (1..size).step_by(2).for_each(|at| new[at] = 2);
+        // SAFETY: the memory has as many bytes.
+        unsafe { merge(memory.as_mut_ptr() as usize, &mut base, &new) };
+        assert!((0..size).all(|at| memory[at] == [1, 2][at % 2]));
+        assert_eq!(base, new);
+    }
+}

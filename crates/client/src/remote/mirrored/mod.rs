@@ -1,0 +1,117 @@
+//! Memory of the program that kernels reach, although they run on another machine.
+//!
+//! The server has a *mirror* of such memory. What the program has written goes there before work is given to
+//! the device, and what kernels have written comes back before a call returns that waits for them. So either
+//! side sees what the other wrote before such a call; a kernel and the program cannot follow each other's
+//! writes while both run. Memory of which no kernel has the address has no mirror and costs nothing. Pinned
+//! memory of a program that is on the server's own host needs none: it is the server's, too.
+//!
+//! | Module | Question it answers |
+//! |---|---|
+//! | `dirty_pages` | Which pages has the program written to? |
+//! | `regions` | What has a mirror, and how do changes travel? |
+//! | `long_ranges` | How are long stretches read, compared and put in place? |
+//! | [`shared`] | Which memory do both sides have in common? |
+//! | [`variable`] | Where do `__managed__` variables lie? |
+
+mod dirty_pages;
+mod long_ranges;
+pub mod regions;
+pub mod shared;
+pub mod variable;
+
+pub use regions::{before, fetch, forget, is_any, send};
+
+use crate::model::host_mappings;
+use crate::model::host_memory::{self, Range};
+use crate::model::host_window;
+use crate::model::region::Endpoint;
+use crate::remote::session;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::sys::CUresult;
+
+/// Makes sure that kernels reach pinned memory, and returns its address on the device.
+pub fn mirror(range: &Range) -> Result<u64, CUresult> {
+    if range.is_shared { Ok(range.base as u64) } else { regions::mirror(range) }
+}
+
+/// Whether devices may use pinned memory: a pool's only if the program has given them access.
+pub fn is_open(range: &Range) -> bool {
+    !range.is_pooled
+        || session::of(range.context).is_ok_and(|session| session.above.is_open(range.base as u64))
+}
+
+/// Forgets what the device reached in a context that ends.
+pub fn context_ends(context: Handle<Context>) {
+    regions::context_ends(context);
+    host_memory::context_ends(context);
+}
+
+/// The address on the device of memory that it reaches.
+pub fn device_address(host: usize) -> Option<u64> {
+    if has_one_address(host) { Some(host as u64) } else { regions::device_address(host) }
+}
+
+/// Whether an address lies in memory that both sides have at the same address, without a mirror to ask.
+fn has_one_address(host: usize) -> bool {
+    shared::holds(host, host) || host_mappings::find(host).is_some()
+}
+
+/// Whether an address lies in memory that the program and the server have in common.
+pub fn is_in_common(address: usize) -> bool {
+    shared::holds(address, address)
+}
+
+/// The address in this process of an address of the device that lies in memory of the program.
+pub fn host_address(device: u64) -> Option<usize> {
+    let host = device as usize;
+    if has_one_address(host) { Some(host) } else { regions::host_address(device) }
+}
+
+/// Whether an address, of this process or of the device, lies in memory that both use.
+pub fn reaches(address: u64) -> bool {
+    host_address(address).is_some() || device_address(address as usize).is_some()
+}
+
+/// The place of a copy by a server, on its device if it lies in memory that this reaches: there it is in
+/// order with kernels. To the other servers such memory is the program's like any other.
+pub fn place(server: usize, place: Endpoint) -> Endpoint {
+    regions::place(server, shared::place(server, mapped_place(server, place)))
+}
+
+/// The place of a copy by a server, on the device if it lies in memory that the program has mapped for both.
+fn mapped_place(server: usize, place: Endpoint) -> Endpoint {
+    let Endpoint::Host(host) = place else { return place };
+    let (start, end) = host.span();
+    if host_mappings::is_devices(server, start, end) {
+        Endpoint::Device(host.on_device(start as u64).into())
+    } else {
+        place
+    }
+}
+
+/// Makes mirrors of the pinned memory that the parameters of a launch lead to. Words that only look like
+/// addresses of such memory cost a mirror and do no harm.
+#[inline]
+pub fn note_parameters(parameters: &[u8]) -> Result<(), CUresult> {
+    if !host_window::is_used() {
+        return Ok(());
+    }
+    for word in parameters.as_chunks().0 {
+        note_address(u64::from_ne_bytes(*word))?;
+    }
+    Ok(())
+}
+
+/// Makes a mirror of the pinned memory in which an address lies that the device is about to use.
+#[inline]
+pub fn note_address(address: u64) -> Result<(), CUresult> {
+    let address = address as usize;
+    if host_window::contains(address)
+        && let Some(range) = host_memory::find(address)
+        && is_open(&range)
+    {
+        mirror(&range)?;
+    }
+    Ok(())
+}

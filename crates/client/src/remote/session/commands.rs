@@ -1,0 +1,70 @@
+//! Which commands may this session send?
+//!
+//! A server of an earlier release does not know the newest commands. What needs one of those is not supported
+//! with that server, which is known before anything is sent.
+
+use crate::locks::{Mutex, rank};
+use crate::log::error;
+use causeway_access::Target;
+use causeway_api::calls::Opcode;
+use causeway_api::sys::CUresult;
+use causeway_wire::text::Printable;
+
+/// The commands that client and server have in common.
+pub struct CommonCommands {
+    /// How many, from number 0 on.
+    count: u16,
+    /// The server's release.
+    release: Printable,
+    /// The numbers of those that were wanted and are not among them, each said once.
+    said: Mutex<rank::MissingCommands, Vec<u16>>,
+}
+
+impl CommonCommands {
+    /// The first `count` commands, with a server of this release.
+    pub fn new(count: u16, release: Printable) -> Self {
+        Self { count, release, said: Mutex::default() }
+    }
+
+    /// Refuses a command that the server at `target` does not know.
+    #[inline]
+    pub fn must_have(&self, opcode: Opcode, target: &Target) -> Result<(), CUresult> {
+        if (opcode as u16) < self.count { Ok(()) } else { Err(self.missing(opcode, target)) }
+    }
+
+    /// Says once that the server does not know a command.
+    #[cold]
+    fn missing(&self, opcode: Opcode, target: &Target) -> CUresult {
+        let mut said = self.said.lock();
+        if !said.contains(&(opcode as u16)) {
+            said.push(opcode as u16);
+            error!(
+                "{} is not supported with the server {target}: it is Causeway {}, which does not know that yet, and \
+                 this library is {}; update the server",
+                opcode.name(),
+                self.release,
+                env!("CARGO_PKG_VERSION")
+            );
+        }
+        CUresult::CUDA_ERROR_NOT_SUPPORTED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_the_server_lacks_is_not_supported_and_is_said_once() {
+        let target: Target = "causeway://host:1?insecure-no-key".parse().unwrap();
+        let newest = *Opcode::ALL.last().unwrap();
+        let common = CommonCommands::new(newest as u16, "0.1.9".into());
+        assert_eq!(common.must_have(Opcode::ALL[0], &target), Ok(()));
+        assert_eq!(common.must_have(Opcode::ALL[newest as usize - 1], &target), Ok(()));
+        for _ in 0..2 {
+            assert_eq!(common.must_have(newest, &target), Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+        }
+        assert_eq!(*common.said.lock(), [newest as u16]);
+        assert_eq!(CommonCommands::new(newest as u16 + 1, "1".into()).must_have(newest, &target), Ok(()));
+    }
+}

@@ -1,0 +1,127 @@
+//! How does a capture begin and end, and what ends it besides?
+
+use super::refusals::refuse_implicit;
+use super::table::{CAPTURES, Capture, INVALIDATED, any, forget, join_tips, of, require_nodes};
+use crate::model::context;
+use crate::model::graph::{Edge, graphs};
+use crate::model::stream::StreamState;
+use crate::remote::session;
+use causeway_api::handle::{Context, Graph, Handle};
+use causeway_api::sys::{CUresult, CUstreamCaptureMode};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+/// Starts capturing a stream, into a new graph or, after some of its nodes, into one that is there.
+pub fn begin(
+    state: &StreamState,
+    mode: CUstreamCaptureMode,
+    existing: Option<(Handle<Graph>, Vec<Edge>)>,
+) -> Result<(), CUresult> {
+    if state.is_legacy() {
+        refuse_implicit()?;
+        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    if mode.0 > CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    session::of(state.context)?.faults().check()?;
+    if let Some((graph, tips)) = &existing {
+        require_nodes(&graphs(), *graph, tips)?;
+    }
+    let id = CAPTURES.next.fetch_add(1, Ordering::Relaxed);
+    let mut captures = CAPTURES.by_id.lock();
+    let is_taken = |graph: Handle<Graph>| captures.values().any(|capture| capture.graph == graph);
+    if existing.as_ref().is_some_and(|(graph, _)| is_taken(*graph)) {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    if state.capture.compare_exchange(0, id, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    let keeps_graph = existing.is_some();
+    let (graph, given) = existing.unwrap_or_else(|| (graphs().create(None), Vec::new()));
+    let mut tips = Vec::with_capacity(given.len());
+    join_tips(&mut tips, &given);
+    captures.insert(
+        id,
+        Capture {
+            origin: state.handle,
+            mode,
+            thread: std::thread::current().id(),
+            graph,
+            keeps_graph,
+            tips: HashMap::from([(state.handle, tips)]),
+            events: HashMap::new(),
+            given: HashMap::new(),
+            is_invalid: false,
+        },
+    );
+    CAPTURES.count.fetch_add(1, Ordering::AcqRel);
+    Ok(())
+}
+
+/// Ends the capture that began with a stream and gives the graph. The capture is over even if that fails,
+/// unless it began with another stream.
+pub fn end(state: &StreamState) -> Result<Handle<Graph>, CUresult> {
+    if state.is_legacy() {
+        refuse_implicit()?;
+    }
+    let id = state.capture.load(Ordering::Acquire);
+    {
+        let mut captures = CAPTURES.by_id.lock();
+        let capture = captures.get_mut(&id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+        if capture.origin != state.handle {
+            capture.is_invalid = true;
+            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+        }
+    }
+    let capture = forget(id).ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    let is_relaxed = capture.mode == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    let mut graphs = graphs();
+    let refusal = if capture.is_invalid {
+        INVALIDATED
+    } else if !capture.is_joined(&graphs) {
+        CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+    } else if !is_relaxed && capture.thread != std::thread::current().id() {
+        CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
+    } else {
+        return Ok(capture.graph);
+    };
+    // A graph that the program had before goes, too, as with the driver (580).
+    let removed = graphs.remove_graph(capture.graph);
+    drop(graphs);
+    removed?.finish()?;
+    Err(refusal)
+}
+
+/// A stream is destroyed. A capture that began with it is over; one that it joined goes on, and needs its
+/// work to be joined as before.
+pub fn stream_ends(state: &StreamState) {
+    let id = of(state);
+    if id == 0 {
+        return;
+    }
+    let began_here = CAPTURES.by_id.lock().get(&id).is_some_and(|capture| capture.origin == state.handle);
+    if began_here && let Some(capture) = forget(id) {
+        capture.abandon();
+    }
+}
+
+/// Refuses to take a graph or a node of it away while a capture adds to that graph.
+pub fn refuse_to_remove(graph: Handle<Graph>) -> Result<(), CUresult> {
+    if any() && CAPTURES.by_id.lock().values().any(|capture| capture.graph == graph) {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    Ok(())
+}
+
+/// The captures of a context end with it.
+pub fn context_ends(context: Handle<Context>) {
+    if !any() {
+        return;
+    }
+    let of_context =
+        |capture: &Capture| context::stream(capture.origin).map_or(true, |state| state.context == context);
+    let ended: Vec<_> =
+        CAPTURES.by_id.lock().iter().filter(|(_, capture)| of_context(capture)).map(|(id, _)| *id).collect();
+    ended.into_iter().filter_map(forget).for_each(Capture::abandon);
+}

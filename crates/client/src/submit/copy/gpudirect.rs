@@ -1,0 +1,82 @@
+//! Copies to a device that the server's network card reads out of this process's memory, straight into the
+//! device's: GPUDirect.
+//!
+//! Pinned memory is exposed where it is. It must not change before its stream has passed the copy, which CUDA
+//! demands anyway, and it is not freed before the server has given it back. There are no pieces for staging
+//! then, so that a command exposes much.
+
+use super::mode::Mode;
+use super::pieces::pieces;
+use crate::model::memory;
+use crate::model::numbers;
+use crate::model::region::HostRegion;
+use crate::model::stream::StreamState;
+use crate::model::uploads::Reading;
+use crate::remote::registered;
+use crate::remote::session::faults::LOST;
+use crate::remote::session::{self, Session};
+use crate::submit::send;
+use causeway_api::calls;
+use causeway_api::sys::CUresult;
+use causeway_api::types::{DevicePlace, Payload, RemoteRegion};
+
+/// Bytes that one command exposes: few enough for the program to see it get on, and for the server to bring
+/// them to staging after all.
+const MOST: usize = 64 << 20;
+
+/// Copies of fewer bytes are not worth it: their stream stops for longer than one more copy of them takes.
+const LEAST: usize = 256 << 10;
+
+/// Whether the server's card reaches this place: memory of a heap, whose blocks the server registers.
+fn is_reached(destination: &DevicePlace) -> bool {
+    let DevicePlace::Memory(region) = destination else { return false };
+    region.is_contiguous() && memory::find(region.address).is_some_and(|piece| piece.heap.is_some())
+}
+
+/// Whether a copy of contiguous memory of the program is for the server's card to read. `is_stable` says that
+/// the memory stays as it is until the copy is done.
+pub(super) fn suits(
+    session: &Session,
+    destination: &DevicePlace,
+    source: &HostRegion,
+    is_stable: bool,
+) -> bool {
+    if !(is_stable && source.bytes() >= LEAST && session.is_direct() && is_reached(destination)) {
+        return false;
+    }
+    registered::note(session, source);
+    session.link().knows(source.address, source.bytes())
+}
+
+/// Exposes the source, which [suits](suits), to the server.
+///
+/// # Safety
+/// `source` must be readable, and stay as it is, until the stream has passed the copy.
+pub(super) unsafe fn expose(
+    destination: DevicePlace,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let session = session::of(stream.context)?;
+    for (place, part) in pieces(destination, source, MOST, None) {
+        let (start, end) = part.span();
+        // Whoever frees the memory waits for this.
+        let exposed = session.link().expose_for_read(part.address, part.bytes(), Reading::of(start, end));
+        let memory = exposed.ok_or(LOST)?;
+        post(session, place, part.bytes(), memory, stream)?;
+    }
+    if mode == Mode::Synchronous { stream.synchronize() } else { Ok(()) }
+}
+
+fn post(
+    session: &Session,
+    destination: DevicePlace,
+    length: usize,
+    memory: RemoteRegion,
+    stream: &StreamState,
+) -> Result<(), CUresult> {
+    let data = Payload::Region { number: numbers::fresh(), length: length as u64, memory };
+    let request = calls::copy_to_device { destination, stream: stream.handle, publish: false, data };
+    send::post_in(stream.context, &request).inspect_err(|_| session.link().recall(memory))
+}

@@ -1,0 +1,129 @@
+//! How is a copy carried out that concerns one server, which is its stream's?
+
+use super::from_device::from_device;
+use super::mode::Mode;
+use super::to_device::to_device;
+use super::within::within_device;
+use crate::model::context;
+use crate::model::region::{Endpoint, HostRegion};
+use crate::model::stream::StreamState;
+use crate::remote::mirrored;
+use crate::remote::session;
+use crate::statistics::copies::{self, By};
+use crate::submit::callbacks::{self, Task};
+use crate::submit::capture;
+use causeway_api::sys::CUresult;
+use causeway_api::types::DevicePlace;
+use causeway_pipeline::Direction;
+
+/// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us
+/// of copying.
+const SHORT: usize = 4096;
+
+/// Copies in the order of `stream`.
+///
+/// # Safety
+/// As for [`copy`](super::copy).
+pub(super) unsafe fn copy(
+    destination: Endpoint,
+    source: Endpoint,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    session::of(stream.context)?.faults().check()?;
+    if capture::of(stream) != 0 {
+        if mode == Mode::Synchronous {
+            return capture::refuse_wait(stream);
+        }
+        return capture::add_copy(&destination, &source, stream);
+    }
+    let asked = (destination, source);
+    let server = stream.context.server();
+    let destination = mirrored::place(server, destination);
+    let source = if mode == Mode::Synchronous && is_short_and_settled(&source, stream) {
+        source
+    } else {
+        mirrored::place(server, source)
+    };
+    let uses_source = match (asked.1, source) {
+        (Endpoint::Host(host), Endpoint::Device(_)) => {
+            copies::count(Direction::ToDevice, By::Common, &host);
+            true
+        }
+        _ => false,
+    };
+    if let (Endpoint::Host(host), Endpoint::Device(_)) = (asked.0, destination) {
+        copies::count(Direction::FromDevice, By::Common, &host);
+    }
+    if mode == Mode::Synchronous && uses_source && !is_settled(stream) {
+        // The driver reads so short a source as soon as its own stream is idle, even if others that it is in
+        // order with write to it.
+        stream.synchronize()?;
+    }
+    // SAFETY: as this function demands, for all of these.
+    unsafe {
+        match (destination, source) {
+            (Endpoint::Device(destination), Endpoint::Device(source)) => {
+                within_device(destination, source, stream, mode)
+            }
+            (Endpoint::Device(destination), Endpoint::Host(source)) => {
+                to_device(destination, source, stream, mode)
+            }
+            (Endpoint::Host(destination), Endpoint::Device(source)) => {
+                from_device(destination, source, stream, mode)
+            }
+            (Endpoint::Host(destination), Endpoint::Host(source)) => {
+                within_host(destination, source, stream, mode)
+            }
+        }?;
+    }
+    // The program reads what was copied, or changes what is being copied, with no call in between.
+    let in_use = || match destination {
+        Endpoint::Device(DevicePlace::Memory(written)) if mirrored::reaches(written.address) => true,
+        _ => uses_source,
+    };
+    if mode == Mode::Synchronous && in_use() { stream.synchronize() } else { Ok(()) }
+}
+
+/// Whether a synchronous copy may read its source at once, though the device reads the same bytes: it is
+/// short, and nothing is under way that could still write to it. Then the call need not wait for the device
+/// to read it.
+fn is_short_and_settled(source: &Endpoint, stream: &StreamState) -> bool {
+    let Endpoint::Host(source) = source else { return false };
+    source.bytes() <= SHORT
+        && mirrored::is_in_common(source.address as usize)
+        && context::state(stream.context).is_ok_and(|context| context.is_idle())
+}
+
+/// A copy within the program's memory. It has its place in the stream like any other, and outside of graphs
+/// the call waits for it, as CUDA's does.
+///
+/// # Safety
+/// `destination` must be writable and `source` readable, in a graph until the stream has passed the copy.
+unsafe fn within_host(
+    destination: HostRegion,
+    source: HostRegion,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let run = Box::new(move || {
+        let (destination, source) = (destination, source);
+        // SAFETY: the stream has come to the copy and not passed it, or the caller's own stack holds this;
+        // the regions may overlap, so the bytes go through a buffer.
+        unsafe { destination.unpack(&source.pack(), 1) };
+    });
+    if mode != Mode::InGraph && is_settled(stream) {
+        run();
+        return Ok(());
+    }
+    callbacks::post(stream, Task::Access { run, after: stream.pending_writes() })?;
+    if mode == Mode::InGraph { Ok(()) } else { stream.synchronize() }
+}
+
+/// Whether nothing is under way that the next command of a stream could have to come behind, as far as is
+/// known.
+fn is_settled(stream: &StreamState) -> bool {
+    !session::are_several()
+        && !stream.pending_writes().is_unsettled()
+        && context::state(stream.context).is_ok_and(|context| context.is_idle())
+}

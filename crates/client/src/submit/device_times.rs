@@ -1,0 +1,178 @@
+//! When did devices work, for a trace?
+//!
+//! Around every launch and copy that is traced two events are recorded in its stream. What they say is asked
+//! for when the program ends. Where that lies on this machine's clock is known by one event more, the
+//! context's *mark*: the program waits for it, so that its time is known but for half a round trip.
+
+use crate::locks::{Mutex, rank};
+use crate::log::info;
+use crate::model::handles;
+use crate::remote::session;
+use crate::trace;
+use causeway_api::calls::{self, Call, Opcode};
+use causeway_api::handle::{Context, Event, Handle, Stream};
+use causeway_api::sys::CUresult;
+use causeway_wire::codec::{DecodeError, Decoder};
+use core::cell::RefCell;
+use std::collections::HashMap;
+
+/// The most launches and copies whose times are taken. Each has two events of the driver; those that come
+/// after them are counted as lost.
+const MOST_TIMED: usize = 16_384;
+
+/// How often a round trip is measured for a mark.
+const ROUND_TRIPS: usize = 5;
+
+/// A launch or copy between two events.
+struct Timed {
+    name: String,
+    context: Handle<Context>,
+    stream: Handle<Stream>,
+    begin: Handle<Event>,
+    end: Handle<Event>,
+}
+
+/// An event of which it is known when it was reached.
+#[derive(Clone, Copy)]
+struct Mark {
+    event: Handle<Event>,
+    /// When, in ns of this machine's clock.
+    reached: u64,
+}
+
+#[derive(Default)]
+struct State {
+    timed: Vec<Timed>,
+    marks: HashMap<u64, Mark>,
+}
+
+static STATE: Mutex<rank::DeviceTimes, Option<State>> = Mutex::new(None);
+
+thread_local! {
+    /// What the next launch of this thread is called.
+    static NAME: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Names the launch that this thread is about to make.
+#[inline]
+pub fn name(name: &str) {
+    if trace::is_on() {
+        NAME.with_borrow_mut(|kept| name.clone_into(kept));
+    }
+}
+
+const fn is_timed(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::launch
+            | Opcode::graph_launch
+            | Opcode::copy_to_device
+            | Opcode::copy_from_device
+            | Opcode::copy_within_device
+            | Opcode::copy_between_contexts
+    )
+}
+
+/// Sends a command by `send`, between two events where its times are wanted.
+#[inline]
+pub fn around<C: Call>(
+    context: Handle<Context>,
+    request: &C,
+    send: impl FnOnce() -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    if !const { is_timed(C::OPCODE) } || !trace::is_on() {
+        return send();
+    }
+    let begun = request.stream().and_then(|stream| begin(context, stream, C::OPCODE));
+    let sent = send();
+    if let Some(timed) = begun {
+        finish(timed, sent.is_ok());
+    }
+    sent
+}
+
+/// Records the first event; nothing where no more are taken.
+fn begin(context: Handle<Context>, stream: Handle<Stream>, opcode: Opcode) -> Option<Timed> {
+    let is_full = STATE.lock().get_or_insert_default().timed.len() >= MOST_TIMED;
+    if is_full {
+        trace::lose(1);
+        return None;
+    }
+    mark(context, stream).ok()?;
+    let named = NAME.with_borrow_mut(core::mem::take);
+    let name = if opcode == Opcode::launch && !named.is_empty() { named } else { opcode.name().to_owned() };
+    let begin = record(context, stream).ok()?;
+    Some(Timed { name, context, stream, begin, end: Handle::NULL })
+}
+
+fn finish(mut timed: Timed, is_sent: bool) {
+    if let Ok(end) = record(timed.context, timed.stream)
+        && is_sent
+    {
+        timed.end = end;
+        STATE.lock().get_or_insert_default().timed.push(timed);
+    }
+}
+
+/// Records a new event in a stream.
+fn record(context: Handle<Context>, stream: Handle<Stream>) -> Result<Handle<Event>, CUresult> {
+    let event = handles::create::<Event>();
+    let session = session::of(context)?;
+    session.append(context, &calls::event_create { event, flags: 0 }, || ())?;
+    session.append(context, &calls::event_record { event, stream, flags: 0 }, || ())?;
+    Ok(event)
+}
+
+/// Takes the reply of a wait. It is no unit, so that an error of the program's own commands is left to the
+/// program.
+fn done(input: &mut Decoder<'_>) -> Result<bool, DecodeError> {
+    input.value::<()>().map(|()| true)
+}
+
+/// Sees to it that the context has its mark.
+fn mark(context: Handle<Context>, stream: Handle<Stream>) -> Result<(), CUresult> {
+    if STATE.lock().get_or_insert_default().marks.contains_key(&context.value()) {
+        return Ok(());
+    }
+    let session = session::of(context)?;
+    let event = record(context, stream)?;
+    let wait = || session.ask(context, &calls::event_synchronize { event }, done);
+    wait()?;
+    let answered = trace::now();
+    // The event has been reached: what is measured now is the way alone.
+    let mut shortest = u64::MAX;
+    for _ in 0..ROUND_TRIPS {
+        let asked = trace::now();
+        wait()?;
+        shortest = shortest.min(trace::now().saturating_sub(asked));
+    }
+    let mark = Mark { event, reached: answered.saturating_sub(shortest / 2) };
+    STATE.lock().get_or_insert_default().marks.insert(context.value(), mark);
+    Ok(())
+}
+
+/// Asks for all times, and hands them to the trace. Contexts that have ended took theirs along.
+pub fn gather() {
+    let Some(State { timed, marks }) = STATE.lock().take() else { return };
+    let mut unknown = 0;
+    for Timed { name, context, stream, begin, end } in timed {
+        let Some(mark) = marks.get(&context.value()) else { continue };
+        let since = |start: Handle<Event>, end: Handle<Event>| -> Result<f32, CUresult> {
+            let request = calls::event_elapsed { start, end };
+            session::of(context)?.ask(context, &request, |input| input.value())
+        };
+        let wait = |event| session::of(context)?.ask(context, &calls::event_synchronize { event }, done);
+        match wait(end).and_then(|_| Ok((since(mark.event, begin)?, since(begin, end)?))) {
+            Ok((before, took)) => {
+                let nanoseconds = |milliseconds: f32| (f64::from(milliseconds).max(0.0) * 1e6) as u64;
+                let begun = mark.reached.saturating_add(nanoseconds(before));
+                trace::device(name, context.server(), stream.value(), begun, nanoseconds(took));
+            }
+            Err(_) => unknown += 1,
+        }
+    }
+    if unknown > 0 {
+        info!("the times of {unknown} launches and copies are not known: their contexts have ended");
+        trace::lose(unknown);
+    }
+}

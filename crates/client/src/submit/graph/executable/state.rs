@@ -1,0 +1,91 @@
+//! What is kept of an executable graph.
+
+use crate::locks::{Mutex, rank};
+use crate::model::address::heap::ReusePoint;
+use crate::model::graph::OnServer;
+use crate::model::graph::objects::Held;
+use crate::model::graph::reservation::Hold;
+use crate::model::graph::work::Work;
+use crate::model::handles;
+use crate::submit::event::EventState;
+use crate::submit::graph::build::{self, Address};
+use crate::submit::send;
+use causeway_api::calls;
+use causeway_api::handle::{Context, Graph, GraphExec, GraphNode, Handle, Stream};
+use causeway_api::sys::{CUgraphEdgeData, CUresult};
+use core::ops::Range;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// An executable graph.
+pub struct Executable {
+    /// Its handle.
+    pub(super) handle: Handle<GraphExec>,
+    /// The context that was current when it was made.
+    pub(super) home: Handle<Context>,
+    /// The flags that it was made with.
+    pub flags: u64,
+    /// The graph that it was made from, if no other may be made from that as long as it lives.
+    pub(super) sole_of: Option<Handle<Graph>>,
+    pub(super) children: HashMap<Handle<GraphNode>, Range<usize>>,
+    pub(super) places: HashMap<Handle<GraphNode>, usize>,
+    pub(super) parts: Vec<Part>,
+    pub(super) state: Mutex<rank::ExecutableGraph, State>,
+}
+
+pub(super) struct State {
+    pub(super) nodes: Vec<Node>,
+    /// The places of nodes for which something has to be done at each launch besides the steps.
+    pub(super) concerned: Vec<usize>,
+    pub(super) steps: Vec<Step>,
+    /// User objects that it keeps.
+    pub(super) held: Held,
+    /// The memory of its allocation nodes.
+    pub(super) memory: Vec<Hold>,
+    /// The end of the last launch, if it has such memory.
+    pub(super) launched: Option<ReusePoint>,
+    /// Where it was launched last, for a graph of several steps: one launch comes after the other.
+    pub(super) last: Option<(Handle<Stream>, Arc<EventState>)>,
+}
+
+pub(super) struct Node {
+    pub(super) node: Handle<GraphNode>,
+    pub(super) work: Work,
+    pub(super) before: Vec<(usize, CUgraphEdgeData)>,
+    /// Where it is on the server, if it is there.
+    pub(super) on_server: Option<Address>,
+    pub(super) is_enabled: bool,
+}
+
+/// What a launch does next.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    /// Launches a part.
+    Launch(usize),
+    /// Carries out the node at this place.
+    Client(usize),
+}
+
+/// A segment of the graph, on the server.
+pub(super) struct Part {
+    pub(super) exec: Handle<GraphExec>,
+    /// The graph that it was made from, if nobody else needs that.
+    pub(super) graph: Option<OnServer>,
+}
+
+impl handles::Object for Executable {
+    type Kind = GraphExec;
+}
+
+/// Destroys the parts of an executable graph on the server.
+pub(super) fn destroy_parts(home: Handle<Context>, parts: &[Part]) -> Result<(), CUresult> {
+    let mut outcome = Ok(());
+    for part in parts {
+        if !part.exec.is_null() {
+            handles::drop_handle(part.exec);
+            outcome = outcome.and(send::post_in(home, &calls::graph_exec_destroy { exec: part.exec }));
+        }
+        outcome = outcome.and(part.graph.map_or(Ok(()), build::destroy));
+    }
+    outcome
+}

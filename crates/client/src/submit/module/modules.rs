@@ -1,0 +1,125 @@
+//! Modules, which belong to a context, and what is in them.
+
+use super::function::{Owner, forget_function, insert_function};
+use super::load::{ImageLifetime, send_image};
+use crate::locks::{Mutex, rank};
+use crate::model::context;
+use crate::model::handles::{self, RawHandle as _};
+use crate::model::memory::{self, Origin};
+use crate::remote::image::Image;
+use crate::remote::session;
+use crate::submit::send;
+use causeway_api::calls;
+use causeway_api::handle::{Context, Function, Handle, Module};
+use causeway_api::sys::{CUdeviceptr, CUmodule, CUresult};
+use causeway_api::types::JitOptions;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A variable of a module: address and size.
+pub type Variable = (CUdeviceptr, usize);
+
+/// What the client keeps of a module.
+pub struct ModuleState {
+    handle: Handle<Module>,
+    context: Handle<Context>,
+    functions: Mutex<rank::ModuleFunctions, HashMap<String, Handle<Function>>>,
+    variables: Mutex<rank::ModuleVariables, HashMap<String, Variable>>,
+}
+
+impl handles::Object for ModuleState {
+    type Kind = Module;
+}
+
+/// Loads a module into the current context.
+pub fn load(image: &Image<'_>, options: &JitOptions) -> Result<Handle<Module>, CUresult> {
+    let context = context::current()?;
+    let module = handles::create::<Module>();
+    send_image(session::of(context)?, image, ImageLifetime::Call, options, |payload, posted| {
+        let form = image.form().number();
+        let request = calls::module_load { module, form, options: options.clone(), image: payload };
+        if posted { send::post_in(context, &request) } else { send::call_in(context, &request) }
+    })?;
+    insert_module(module, context);
+    Ok(module)
+}
+
+/// Notes a module that a server has, or is about to get.
+pub(super) fn insert_module(handle: Handle<Module>, context: Handle<Context>) {
+    let functions = Mutex::default();
+    handles::keep(handle, Arc::new(ModuleState { handle, context, functions, variables: Mutex::default() }));
+}
+
+/// The module that the program passed.
+pub fn given(raw: CUmodule) -> Result<Arc<ModuleState>, CUresult> {
+    handles::kept::<ModuleState>(Handle::from_raw(raw))
+}
+
+/// Unloads a module.
+pub fn unload(raw: CUmodule) -> Result<(), CUresult> {
+    let state =
+        handles::forget::<ModuleState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    handles::drop_handle(state.handle);
+    forget_contents(&state);
+    send::post_in(state.context, &calls::module_unload { module: state.handle })
+}
+
+/// Forgets a module that goes with something else; no command frees it, so its slot is not used again.
+pub(super) fn forget(module: Handle<Module>) {
+    if let Some(state) = handles::forget::<ModuleState>(module) {
+        handles::suspend(module);
+        forget_contents(&state);
+    }
+}
+
+fn forget_contents(state: &ModuleState) {
+    state.functions.lock().drain().for_each(|(_, function)| forget_function(function));
+    let server = state.context.server();
+    state.variables.lock().drain().for_each(|(_, (address, _))| memory::forget_variable(server, address));
+}
+
+/// Forgets the modules of a context that ends.
+pub(super) fn context_ends(context: Handle<Context>) {
+    for (module, _) in handles::select::<ModuleState>(|module| module.context == context) {
+        forget(module);
+    }
+}
+
+impl ModuleState {
+    /// The function of this name.
+    pub fn function(&self, name: &str) -> Result<Handle<Function>, CUresult> {
+        let mut functions = self.functions.lock();
+        if let Some(function) = functions.get(name) {
+            return Ok(*function);
+        }
+        let function = handles::create::<Function>();
+        let info =
+            send::call_in(self.context, &calls::module_function { function, module: self.handle, name })?;
+        insert_function(function, Owner::Module(self.handle), self.context.server(), info);
+        functions.insert(name.to_owned(), function);
+        Ok(function)
+    }
+
+    /// The variable of this name.
+    pub fn variable(&self, name: &str) -> Result<Variable, CUresult> {
+        let mut variables = self.variables.lock();
+        if let Some(variable) = variables.get(name) {
+            return Ok(*variable);
+        }
+        let variable = send::call_in(self.context, &calls::module_global { module: self.handle, name })?;
+        note_variable(variable, self.context)?;
+        variables.insert(name.to_owned(), variable);
+        Ok(variable)
+    }
+
+    /// The names of its functions.
+    pub fn function_names(&self) -> Result<Vec<String>, CUresult> {
+        send::call_in(self.context, &calls::module_function_names { module: self.handle })
+    }
+}
+
+/// Notes the memory of a variable in a context.
+pub(super) fn note_variable((address, size): Variable, context: Handle<Context>) -> Result<(), CUresult> {
+    let device = context::state(context)?.device;
+    memory::add(address, size as u64, context, device, Origin::Variable)
+}

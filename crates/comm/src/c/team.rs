@@ -1,0 +1,295 @@
+//! Teams of kernels that communicate, for programs in C. `device/include/causeway/team.h` declares and
+//! describes the functions.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_config::read::PROCESS;
+use causeway_config::table::{COMM_EXPLAIN, DEVICE_INITIATOR, SOCKET_DIR};
+
+use super::fail;
+use crate::device::choice::Wish;
+use crate::device::cuda::CudaGpu;
+use crate::device::gpu::{Gpu, GpuError};
+use crate::device::layout;
+use crate::device::peers::Peers;
+use crate::device::team::{Kind, Options, Team};
+
+/// A team as C has it.
+pub struct Handle {
+    team: Team,
+    /// Of each rank of this process.
+    gpus: Vec<Arc<CudaGpu>>,
+    explains: bool,
+}
+
+/// `causeway_team_options` of the header.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Wanted {
+    queues: u32,
+    capacity: u32,
+    threads: u32,
+    limit_milliseconds: u32,
+}
+
+fn options(wanted: Option<&Wanted>) -> Result<Options, String> {
+    let wish = PROCESS.parsed::<Wish>(&DEVICE_INITIATOR).map_err(|error| error.to_string())?;
+    let usual = Options { wish: wish.unwrap_or_default(), ..Options::default() };
+    let Some(wanted) = wanted else { return Ok(usual) };
+    let or = |value: u32, usual: u64| if value == 0 { usual } else { u64::from(value) };
+    Ok(Options {
+        queues: or(wanted.queues, usual.queues as u64) as usize,
+        capacity: or(wanted.capacity, usual.capacity),
+        threads: or(wanted.threads, usual.threads as u64) as usize,
+        limit: Duration::from_millis(or(wanted.limit_milliseconds, usual.limit.as_millis() as u64)),
+        ..usual
+    })
+}
+
+fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&Wanted>) -> Result<Handle, String> {
+    let options = options(wanted)?;
+    let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
+    let gpu = |gpu: Result<CudaGpu, GpuError>| gpu.map(Arc::new).map_err(|error| error.to_string());
+    let gpus = match devices {
+        None => vec![gpu(CudaGpu::current())?; ranks as usize],
+        Some(devices) => {
+            let of_device = |device| CudaGpu::of_device(device).map(|gpu| gpu.with_devices(devices));
+            devices.iter().map(|device| gpu(of_device(*device))).collect::<Result<_, _>>()?
+        }
+    };
+    let as_gpu = |gpu: &Arc<CudaGpu>| Arc::clone(gpu) as Arc<dyn Gpu>;
+    let of_ranks: Vec<Arc<dyn Gpu>> = gpus.iter().map(as_gpu).collect();
+    let team = Team::of_process(&of_ranks, options).map_err(|error| error.to_string())?;
+    Ok(Handle { team, gpus, explains })
+}
+
+/// Makes a team whose ranks are all in this process; null where it cannot be made.
+///
+/// # Safety
+/// `devices` is null or has a number for each rank, and `wanted` is null or options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_team_create(
+    ranks: u32,
+    devices: *const c_int,
+    wanted: *const Wanted,
+) -> *mut Handle {
+    if ranks as usize > layout::MOST_RANKS {
+        fail(crate::device::team::TeamError::Ranks(ranks as usize));
+        return core::ptr::null_mut();
+    }
+    // SAFETY: as promised.
+    let devices =
+        (!devices.is_null()).then(|| unsafe { core::slice::from_raw_parts(devices, ranks as usize) });
+    // SAFETY: as promised.
+    made(create(ranks, devices, unsafe { wanted.as_ref() }))
+}
+
+fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&Wanted>) -> Result<Handle, String> {
+    let options = options(wanted)?;
+    let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
+    let nonce = u128::from_str_radix(nonce, 16).ok().filter(|_| nonce.len() == 32);
+    let nonce = nonce.ok_or("a team's nonce has 32 hexadecimal digits, new ones for each team")?;
+    let gpu = Arc::new(CudaGpu::current().map_err(|error| error.to_string())?);
+    let folder = PROCESS.path(&SOCKET_DIR);
+    let peers = Peers::join(nonce.to_be_bytes(), rank, ranks, folder).map_err(|error| error.to_string())?;
+    let same = peers.on_the_same_gpu(gpu.number()).map_err(|error| error.to_string())?;
+    if !same.is_empty() && !gpu.is_under_mps() {
+        eprintln!(
+            "causeway: rank {rank} shares its GPU with the processes of ranks {same:?}, without NVIDIA's \
+             MPS: they take turns by time slice, kernels that wait for each other use theirs up, and no \
+             latency counts"
+        );
+    }
+    let own = Arc::clone(&gpu) as Arc<dyn Gpu>;
+    let team = Team::of_processes(own, peers, ranks, options).map_err(|error| error.to_string())?;
+    Ok(Handle { team, gpus: vec![gpu], explains })
+}
+
+/// This process's rank in a team whose ranks are in processes of their own; null where it cannot be made.
+///
+/// # Safety
+/// `nonce` is text, and `wanted` is null or options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_team_join(
+    nonce: *const c_char,
+    rank: u32,
+    ranks: u32,
+    wanted: *const Wanted,
+) -> *mut Handle {
+    // SAFETY: as promised.
+    let nonce = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
+    // SAFETY: as promised.
+    made(join(nonce, rank, ranks, unsafe { wanted.as_ref() }))
+}
+
+/// A team as C gets it.
+fn made(team: Result<Handle, String>) -> *mut Handle {
+    match team {
+        Ok(team) => Box::into_raw(Box::new(team)),
+        Err(error) => {
+            fail(error);
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// Ends a team, whose kernels have ended. Prints the report of `CAUSEWAY_COMM_EXPLAIN`.
+///
+/// # Safety
+/// The team was made by [`causeway_team_create`], or is null, and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_team_destroy(team: *mut Handle) {
+    if team.is_null() {
+        return;
+    }
+    // SAFETY: as promised.
+    let handle = unsafe { Box::from_raw(team) };
+    for line in handle.explains.then(|| handle.team.report()).into_iter().flatten() {
+        eprintln!("causeway: {line}");
+    }
+}
+
+/// # Safety
+/// As [`causeway_team_handle`].
+unsafe fn put<T>(value: Result<T, crate::device::team::TeamError>, to: *mut c_void) -> c_int {
+    match value {
+        Ok(value) => {
+            // SAFETY: as promised.
+            unsafe { to.cast::<T>().write_unaligned(value) };
+            0
+        }
+        Err(error) => fail(error),
+    }
+}
+
+/// Writes what a rank's kernels are given of a team. 0 or -1.
+///
+/// # Safety
+/// The team is alive, and `handle` has room for a `causeway::Team`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_team_handle(team: *const Handle, rank: u32, handle: *mut c_void) -> c_int {
+    // SAFETY: as promised.
+    unsafe { put((*team).team.handle(rank), handle) }
+}
+
+/// 0 while the team is well; -1 when it has ended, and why is the calling thread's last error.
+///
+/// # Safety
+/// The team is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_team_check(team: *const Handle) -> c_int {
+    // SAFETY: as promised.
+    unsafe { (*team).team.failure() }.map_or(0, fail)
+}
+
+/// 0 where a kernel's grid of each rank of this process fits on its GPU beside those of the others; -1 where
+/// such grids would wait for each other for ever.
+///
+/// # Safety
+/// The team is alive, and `function` is a `CUfunction` of the ranks' GPUs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_team_fits(
+    team: *const Handle,
+    function: *mut c_void,
+    blocks: u32,
+    threads: u32,
+    shared: u64,
+) -> c_int {
+    // SAFETY: as promised.
+    let gpus = unsafe { &(*team).gpus };
+    for gpu in gpus {
+        let grids = gpus.iter().filter(|other| other.number() == gpu.number()).count() as u32;
+        // SAFETY: as promised.
+        let residency = unsafe { gpu.residency(function, threads, shared as usize) };
+        let fits = residency.map_err(|error| error.to_string());
+        let fits = fits.and_then(|room| room.check(grids, blocks).map_err(|error| error.to_string()));
+        if let Err(error) = fits {
+            return fail(error);
+        }
+    }
+    0
+}
+
+/// Ends all waits of the team's kernels.
+///
+/// # Safety
+/// The team is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_team_abort(team: *const Handle) {
+    // SAFETY: as promised.
+    unsafe { (*team).team.abort() };
+}
+
+fn kind(number: u32) -> Option<Kind> {
+    match number {
+        0 => Some(Kind::Device),
+        1 => Some(Kind::Host),
+        _ => None,
+    }
+}
+
+fn number(window: Result<u32, impl ToString>) -> c_int {
+    match window {
+        Ok(id) => id as c_int,
+        Err(error) => fail(error),
+    }
+}
+
+/// Makes a window. Its number, or -1.
+///
+/// # Safety
+/// The team is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_window_create(team: *const Handle, memory: u32, bytes: u64) -> c_int {
+    let Some(kind) = kind(memory) else { return fail("a window lies on a device (0) or in the host (1)") };
+    // SAFETY: as promised.
+    number(unsafe { (*team).team.window(kind, bytes) })
+}
+
+/// Makes a window of the program's memory. Its number, or -1.
+///
+/// # Safety
+/// The team is alive, and there is an address for each rank, where so many bytes of such memory stay until
+/// the window is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_window_register(
+    team: *const Handle,
+    memory: u32,
+    addresses: *const u64,
+    bytes: u64,
+) -> c_int {
+    let Some(kind) = kind(memory) else { return fail("a window lies on a device (0) or in the host (1)") };
+    // SAFETY: as promised.
+    let team = unsafe { &(*team).team };
+    // SAFETY: as promised.
+    let addresses = unsafe { core::slice::from_raw_parts(addresses, team.ranks() as usize) };
+    // SAFETY: as promised.
+    number(unsafe { team.register(kind, addresses, bytes) })
+}
+
+/// Frees a window, which no kernel uses. 0 or -1.
+///
+/// # Safety
+/// The team is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_window_free(team: *const Handle, window: u32) -> c_int {
+    // SAFETY: as promised.
+    unsafe { (*team).team.free(window) }.map_or_else(fail, |()| 0)
+}
+
+/// Writes what a rank's kernels are given of a window. 0 or -1.
+///
+/// # Safety
+/// The team is alive, and `handle` has room for a `causeway::Window`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_window_handle(
+    team: *const Handle,
+    window: u32,
+    rank: u32,
+    handle: *mut c_void,
+) -> c_int {
+    // SAFETY: as promised.
+    unsafe { put((*team).team.window_handle(rank, window), handle) }
+}

@@ -1,0 +1,359 @@
+//! The functions of `libcauseway_comm.so` for collective calls. `mpi/causeway_comm.h` declares and describes
+//! them.
+
+use core::ffi::{c_int, c_void};
+
+use super::calls::{self, Reduction};
+use super::element::{Element, Operation};
+use super::group::{CollectiveError, Group, Range};
+use super::launch::{self, memory_at};
+use super::runs::{self, Elements, Run};
+use super::temporary::Temporary;
+use crate::c::{fail, world};
+use crate::cuda::{self, CudaError, Scope};
+
+/// `struct causeway_comm_group`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct GroupOfC {
+    rank: u32,
+    ranks: u32,
+    members: *const u32,
+    exchange: Option<unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, u64) -> c_int>,
+    context: *mut c_void,
+    stream: *mut c_void,
+}
+
+/// Has a group make a call. 0 where it is done, 1 where nothing has been done, -1 where it has failed.
+///
+/// # Safety
+/// The group is as `causeway_comm.h` describes it.
+unsafe fn with_group(
+    group: *const GroupOfC,
+    near: u64,
+    call: impl FnOnce(&mut Group<'_>) -> Result<bool, CollectiveError>,
+) -> c_int {
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    // SAFETY: as promised.
+    let of_c = unsafe { *group };
+    let Some(exchange) = of_c.exchange else { return fail("the group has no way to exchange words") };
+    let (me, ranks) = (of_c.rank as usize, of_c.ranks as usize);
+    if me >= ranks {
+        return fail(format!("the group has {ranks} ranks, and this one is no. {me}"));
+    }
+    // SAFETY: as promised, there are so many members.
+    let members = unsafe { core::slice::from_raw_parts(of_c.members, ranks) };
+    // Where this rank has nothing to move no work comes before, and the others wait for what it says.
+    if !of_c.stream.is_null()
+        && near != 0
+        && let Err(error) = wait_for_stream(near, of_c.stream as u64)
+    {
+        return fail(error);
+    }
+    let mut exchange = |out: &[u8], heard: &mut [u8], bytes: usize| {
+        // SAFETY: both have room for so many bytes of each rank.
+        unsafe { exchange(of_c.context, out.as_ptr().cast(), heard.as_mut_ptr().cast(), bytes as u64) }
+    };
+    let mut group = Group::new(&world, me, members, &mut exchange);
+    match call(&mut group) {
+        Ok(true) => 0,
+        Ok(false) => 1,
+        Err(error) => fail(error),
+    }
+}
+
+fn wait_for_stream(near: u64, stream: u64) -> Result<(), CudaError> {
+    let (driver, memory) = memory_at(near).ok_or(CudaError::UNKNOWN_MEMORY)?;
+    Scope::of(driver, &memory)?.wait_for(stream)
+}
+
+fn reduction(element: c_int, operation: c_int) -> Option<Reduction> {
+    let (element, operation) = (Element::of_code(element)?, Operation::of_code(operation)?);
+    element.takes(operation).then_some(Reduction { element, operation })
+}
+
+/// Whether kernels reduce such elements.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_reduces(element: c_int, operation: c_int) -> c_int {
+    c_int::from(reduction(element, operation).is_some())
+}
+
+/// From how many bytes on calls are worth being made from GPU to GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_direct_bytes() -> u64 {
+    world().map_or(u64::MAX, |world| world.direct_bytes())
+}
+
+/// Whether ranks are to tell each other of calls before they make them.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_checks() -> c_int {
+    c_int::from(world().is_some_and(|world| world.checks()))
+}
+
+/// Puts elements of two places on a GPU together: to = from, operation, to. 0, or -1.
+///
+/// # Safety
+/// Both are valid for so many elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_reduce_local(
+    from: *const c_void,
+    to: *mut c_void,
+    count: u64,
+    element: c_int,
+    operation: c_int,
+) -> c_int {
+    let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
+    let (from, to) = (from as u64, to as u64);
+    let reduced = memory_at(to).zip(memory_at(from)).ok_or(CudaError::UNKNOWN_MEMORY).and_then(
+        |((driver, memory), (_, other))| {
+            cuda::settle(driver, &memory);
+            cuda::settle(driver, &other);
+            let scope = Scope::of(driver, &memory)?;
+            // SAFETY: as promised.
+            unsafe { launch::reduce(&scope, what.element, what.operation, to, count, &[from, to]) }
+        },
+    );
+    reduced.map_or_else(fail, |()| 0)
+}
+
+const NO_REDUCTION: &str = "no kernel reduces such elements by that operation";
+
+/// As `MPI_Allreduce`.
+///
+/// # Safety
+/// As [`calls::allreduce`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_allreduce(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    count: u64,
+    element: c_int,
+    operation: c_int,
+) -> c_int {
+    let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
+    let (from, to) = (from as u64, to as u64);
+    // SAFETY: as promised.
+    unsafe { with_group(group, to, |group| calls::allreduce(group, what, from, to, count)) }
+}
+
+/// As `MPI_Reduce`.
+///
+/// # Safety
+/// As [`calls::reduce`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_reduce(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    count: u64,
+    element: c_int,
+    operation: c_int,
+    root: u32,
+) -> c_int {
+    let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
+    let (from, to) = (from as u64, to as u64);
+    // SAFETY: as promised.
+    unsafe { with_root(group, from, root, |group, root| calls::reduce(group, what, from, to, count, root)) }
+}
+
+/// As `MPI_Reduce_scatter`.
+///
+/// # Safety
+/// As [`calls::reduce_scatter`], for a group of `causeway_comm.h`; there is a count for each rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_reduce_scatter(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    counts: *const u64,
+    element: c_int,
+    operation: c_int,
+) -> c_int {
+    let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
+    let (from, to) = (from as u64, to as u64);
+    // SAFETY: as promised.
+    unsafe {
+        with_group(group, from, |group| {
+            let counts = core::slice::from_raw_parts(counts, group.ranks());
+            calls::reduce_scatter(group, what, from, to, counts)
+        })
+    }
+}
+
+/// Gives each rank a range and takes one from each: what `MPI_Alltoallw` does, and with ranges of no bytes any
+/// call that only moves.
+///
+/// # Safety
+/// As [`calls::exchange`], for a group of `causeway_comm.h`; there are two ranges for each rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_exchange(
+    group: *const GroupOfC,
+    gives: *const Range,
+    takes: *const Range,
+    bytes: u64,
+) -> c_int {
+    // SAFETY: as promised.
+    unsafe {
+        let ranks = (*group).ranks as usize;
+        let gives = core::slice::from_raw_parts(gives, ranks);
+        let takes = core::slice::from_raw_parts(takes, ranks);
+        let near = gives.iter().chain(takes).find(|range| range.bytes > 0).map_or(0, |range| range.address);
+        with_group(group, near, |group| calls::exchange(group, gives, takes, bytes))
+    }
+}
+
+/// As `MPI_Bcast`.
+///
+/// # Safety
+/// As [`calls::broadcast`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_broadcast(
+    group: *const GroupOfC,
+    buffer: *mut c_void,
+    bytes: u64,
+    root: u32,
+) -> c_int {
+    let buffer = buffer as u64;
+    // SAFETY: as promised.
+    unsafe { with_root(group, buffer, root, |group, root| calls::broadcast(group, buffer, bytes, root)) }
+}
+
+/// As `MPI_Allgather`.
+///
+/// # Safety
+/// As [`calls::allgather`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_allgather(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    bytes: u64,
+) -> c_int {
+    let (from, to) = (from as u64, to as u64);
+    // SAFETY: as promised.
+    unsafe { with_group(group, from, |group| calls::allgather(group, from, to, bytes)) }
+}
+
+/// As `MPI_Alltoall`.
+///
+/// # Safety
+/// As [`calls::alltoall`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_alltoall(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    bytes: u64,
+) -> c_int {
+    let (from, to) = (from as u64, to as u64);
+    // SAFETY: as promised.
+    unsafe { with_group(group, from, |group| calls::alltoall(group, from, to, bytes)) }
+}
+
+/// [`with_group`], with a root that is one of its ranks.
+///
+/// # Safety
+/// As [`with_group`].
+unsafe fn with_root(
+    group: *const GroupOfC,
+    near: u64,
+    root: u32,
+    call: impl FnOnce(&mut Group<'_>, usize) -> Result<bool, CollectiveError>,
+) -> c_int {
+    // SAFETY: as promised.
+    let ranks = unsafe { (*group).ranks };
+    if root >= ranks {
+        return fail(format!("the group has {ranks} ranks, and the root is no. {root}"));
+    }
+    // SAFETY: as promised.
+    unsafe { with_group(group, near, |group| call(group, root as usize)) }
+}
+
+/// `struct causeway_comm_runs`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct RunsOfC {
+    id: u64,
+    count: u64,
+    runs: *const Run,
+    extent: i64,
+}
+
+/// Copies elements with gaps to or from a place where their bytes lie one behind the other. 0, or -1.
+///
+/// # Safety
+/// The list is as `causeway_comm.h` describes it, and both places are valid for what it says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_copy_runs(
+    list: *const RunsOfC,
+    typed: *mut c_void,
+    packed: *mut c_void,
+    bytes: u64,
+    is_pack: c_int,
+) -> c_int {
+    // SAFETY: as promised.
+    let list = unsafe { *list };
+    if list.count == 0 {
+        return 0;
+    }
+    // SAFETY: as promised.
+    let runs = unsafe { core::slice::from_raw_parts(list.runs, list.count as usize) };
+    let what = Elements {
+        id: list.id,
+        runs,
+        extent: list.extent,
+        typed: typed as u64,
+        packed: packed as u64,
+        bytes,
+        is_pack: is_pack != 0,
+    };
+    // SAFETY: as promised.
+    unsafe { runs::copy(&what) }.map_or_else(fail, |()| 0)
+}
+
+/// A list of runs that will not be used any more.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_forget_runs(id: u64) {
+    runs::forget(id);
+}
+
+/// Memory on the GPU where other memory lies, for a while; null where there is none. Writes what gives it back.
+///
+/// # Safety
+/// There is room for the pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_take(
+    near: *const c_void,
+    bytes: u64,
+    holder: *mut *mut c_void,
+) -> *mut c_void {
+    let taken = memory_at(near as u64).ok_or(CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
+        let _scope = Scope::of(driver, &memory)?;
+        Temporary::new(driver, memory.device, bytes)
+    });
+    match taken {
+        Ok(temporary) => {
+            let address = temporary.address();
+            // SAFETY: as promised.
+            unsafe { *holder = Box::into_raw(Box::new(temporary)).cast() };
+            address as *mut c_void
+        }
+        Err(error) => {
+            fail(error);
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// Gives such memory back.
+///
+/// # Safety
+/// The holder is one of [`causeway_comm_take`], and is not given back twice.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_give_back(holder: *mut c_void) {
+    if !holder.is_null() {
+        // SAFETY: as promised.
+        drop(unsafe { Box::from_raw(holder.cast::<Temporary>()) });
+    }
+}

@@ -1,0 +1,64 @@
+//! Which memory on a GPU is there for a while? It comes from a store, since making it takes tens of
+//! microseconds, and peers keep it open.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::cuda::{Bounce, CudaError, Driver};
+
+/// Bytes that are kept for the next call.
+const MOST_KEPT: usize = 256 << 20;
+
+#[derive(Debug)]
+struct Kept {
+    device: i32,
+    memory: Bounce,
+}
+
+static STORE: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+fn store() -> MutexGuard<'static, Vec<Kept>> {
+    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory on a GPU that peers can import.
+#[derive(Debug)]
+pub struct Temporary {
+    kept: Option<Kept>,
+}
+
+impl Temporary {
+    /// At least so many bytes on a device. Needs a scope of it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(driver: &'static Driver, device: i32, bytes: u64) -> Result<Self, CudaError> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
+        let mut store = store();
+        let fits = |kept: &Kept| {
+            kept.device == device && kept.memory.bytes >= bytes && kept.memory.bytes / 4 <= bytes.max(1 << 20)
+        };
+        if let Some(at) = store.iter().position(fits) {
+            return Ok(Self { kept: Some(store.swap_remove(at)) });
+        }
+        drop(store);
+        let memory = Bounce::new(driver, device, bytes)?;
+        Ok(Self { kept: Some(Kept { device, memory }) })
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> u64 {
+        self.kept.as_ref().map_or(0, |kept| kept.memory.mapping.address)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let Some(kept) = self.kept.take() else { return };
+        let mut store = store();
+        store.push(kept);
+        // The oldest ones go first.
+        while store.iter().map(|kept| kept.memory.bytes).sum::<usize>() > MOST_KEPT {
+            store.remove(0);
+        }
+    }
+}

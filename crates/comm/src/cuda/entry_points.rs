@@ -1,0 +1,54 @@
+//! How are the driver's functions found, in the library that the program has loaded?
+
+use core::ffi::{CStr, c_void};
+use core::ptr::NonNull;
+
+/// The `libcuda.so.1` that the program has loaded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoadedDriver(NonNull<c_void>);
+
+impl LoadedDriver {
+    /// The library, if the program has it. Nothing is loaded; the reference that this takes is kept for good,
+    /// since the functions are.
+    pub(crate) fn find() -> Option<Self> {
+        // SAFETY: the name ends with a zero, and a library that is not there is not loaded.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+        NonNull::new(library).map(Self)
+    }
+
+    /// The address of a function, if the library has it.
+    pub(crate) fn function(self, name: &CStr) -> Option<NonNull<c_void>> {
+        // SAFETY: the library stays open, and the name ends with a zero.
+        NonNull::new(unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) })
+    }
+}
+
+/// A table of functions of the driver: `table { field: c"symbol" (arguments); ... }`. Its `load` gives none
+/// where the library or one of the functions is missing. Who writes a line promises that the function of that
+/// name takes these arguments and returns a status in every driver that has it.
+macro_rules! entry_points {
+    (
+        $(#[$attribute:meta])*
+        $visible:vis struct $table:ident { $($name:ident: $symbol:literal ($($argument:ty),*);)* }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug)]
+        $visible struct $table {
+            $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> core::ffi::c_int,)*
+        }
+
+        impl $table {
+            fn load() -> Option<Self> {
+                let driver = $crate::cuda::LoadedDriver::find()?;
+                $(let $name = driver.function($symbol)?;)*
+                // SAFETY: functions of these names in a library of the driver's name are the driver's, and
+                // have the types that the table says.
+                Some(unsafe { Self { $($name: core::mem::transmute::<
+                    core::ptr::NonNull<core::ffi::c_void>,
+                    unsafe extern "C" fn($($argument),*) -> core::ffi::c_int,
+                >($name),)* } })
+            }
+        }
+    };
+}
+pub(crate) use entry_points;

@@ -1,0 +1,47 @@
+//! Events by which the end of a copy is seen. They are used again and again.
+
+use core::ffi::c_void;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::error::CudaError;
+use super::functions::{Driver, check};
+
+/// `CU_EVENT_DISABLE_TIMING`.
+const WITHOUT_TIMING: u32 = 2;
+
+/// Events that wait for the next copies, of each context.
+const MOST: usize = 256;
+
+/// One of the calling thread's context, which has that number.
+pub(super) fn take(driver: &Driver, context: u64) -> Result<u64, CudaError> {
+    if let Some(event) = events().get_or_insert_default().get_mut(&context).and_then(Vec::pop) {
+        return Ok(event);
+    }
+    let mut event: *mut c_void = core::ptr::null_mut();
+    // SAFETY: there is room for the event.
+    check("cuEventCreate", unsafe { (driver.create_event)(&raw mut event, WITHOUT_TIMING) })?;
+    Ok(event as u64)
+}
+
+/// Takes one back that nobody looks at any more.
+pub(super) fn give_back(driver: &Driver, context: u64, event: u64) {
+    let mut events = events();
+    let of_context = events.get_or_insert_default().entry(context).or_default();
+    if of_context.len() < MOST {
+        of_context.push(event);
+        return;
+    }
+    // SAFETY: the event is nobody's; the driver lets one that was recorded end first.
+    unsafe { (driver.destroy_event)(event as *mut c_void) };
+}
+
+/// Those of a context that is destroyed are useless, and another may get its number.
+pub(super) fn forget(context: u64) {
+    events().get_or_insert_default().remove(&context);
+}
+
+fn events() -> MutexGuard<'static, Option<HashMap<u64, Vec<u64>>>> {
+    static EVENTS: Mutex<Option<HashMap<u64, Vec<u64>>>> = Mutex::new(None);
+    EVENTS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,80 @@
+//! Kernels: their text is loaded into a context, and they run in the stream in which copies are made.
+
+use core::ffi::{CStr, c_void};
+use std::ffi::CString;
+
+use super::error::CudaError;
+use super::functions::check;
+use super::scope::Scope;
+
+/// A kernel that a context has loaded, for as long as the context lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Function(u64);
+
+impl Scope<'_> {
+    /// Loads PTX text, and finds its entry of a name.
+    ///
+    /// # Errors
+    /// What the driver says: where it cannot compile the text, or there is no such entry.
+    pub fn load(&self, text: &str, entry: &CStr) -> Result<Function, CudaError> {
+        let wrong = |_| CudaError { call: "cuModuleLoadData", code: 1 };
+        let text = CString::new(text).map_err(wrong)?;
+        let mut module: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the handle, and the text ends with a zero.
+        let status = unsafe { (self.functions().load_module)(&raw mut module, text.as_ptr().cast()) };
+        check("cuModuleLoadData", status)?;
+        let mut function: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the handle, the module is loaded, and the name ends with a zero.
+        let status = unsafe { (self.functions().find_function)(&raw mut function, module, entry.as_ptr()) };
+        check("cuModuleGetFunction", status)?;
+        Ok(Function(function as u64))
+    }
+
+    /// Runs a kernel whose parameters are all of 8 bytes, and waits for its end.
+    ///
+    /// # Safety
+    /// The function has been loaded in this context, takes so many parameters, and stays within memory that is
+    /// there and nobody else's.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub unsafe fn launch(
+        &self,
+        function: Function,
+        blocks: u32,
+        threads: u32,
+        parameters: &[u64],
+    ) -> Result<(), CudaError> {
+        let mut addresses: Vec<*mut c_void> =
+            parameters.iter().map(|value| core::ptr::from_ref(value).cast_mut().cast()).collect();
+        let driver = self.functions();
+        self.in_stream(|stream| {
+            // SAFETY: as promised by the caller; the driver copies the parameters before it returns.
+            check("cuLaunchKernel", unsafe {
+                (driver.launch)(
+                    function.0 as *mut c_void,
+                    blocks,
+                    1,
+                    1,
+                    threads,
+                    1,
+                    1,
+                    0,
+                    stream,
+                    addresses.as_mut_ptr(),
+                    core::ptr::null_mut(),
+                )
+            })
+        })
+    }
+
+    /// Waits until what a stream of the context has got so far is done.
+    ///
+    /// # Errors
+    /// What the driver says, also of the work itself.
+    pub fn wait_for(&self, stream: u64) -> Result<(), CudaError> {
+        // SAFETY: the driver checks the handle.
+        let status = unsafe { (self.functions().synchronize_stream)(stream as *mut c_void) };
+        check("cuStreamSynchronize", status)
+    }
+}

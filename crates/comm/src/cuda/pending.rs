@@ -1,0 +1,87 @@
+//! Copies that are under way: when are they done?
+//!
+//! Those of one context go one behind the other in its stream, so that the oldest is done first.
+
+use core::ffi::{c_int, c_void};
+
+use super::error::CudaError;
+use super::events;
+use super::functions::{Driver, check};
+use super::scope::Scope;
+
+/// `CUDA_ERROR_NOT_READY`.
+const NOT_READY: c_int = 600;
+
+/// A copy that was begun. One that is dropped goes on, and nobody hears of its end.
+#[derive(Debug)]
+pub struct PendingCopy {
+    driver: &'static Driver,
+    context: u64,
+    event: u64,
+}
+
+impl PendingCopy {
+    /// Begins a copy between any two places, as [`Scope::copy`] makes one, behind those that were begun
+    /// before.
+    ///
+    /// # Safety
+    /// Both addresses are valid for so many bytes, or addresses of a GPU, until the copy is done.
+    ///
+    /// # Errors
+    /// What the driver says. The bytes may have been copied all the same.
+    pub unsafe fn begin(scope: &Scope<'static>, to: u64, from: u64, bytes: usize) -> Result<Self, CudaError> {
+        let stream = scope.stream()?;
+        // SAFETY: as promised by the caller; the stream is this context's.
+        let status = unsafe { (scope.driver.copy_async)(to, from, bytes, stream as *mut c_void) };
+        check("cuMemcpyAsync", status).and_then(|()| Self::behind(scope, stream)).inspect_err(|_| {
+            // What was begun must not go on behind the caller's back.
+            // SAFETY: the stream is this context's, or the driver says that it is not.
+            unsafe { (scope.driver.synchronize_stream)(stream as *mut c_void) };
+            scope.forget_context();
+        })
+    }
+
+    /// A mark behind what the scope's stream has been given so far.
+    fn behind(scope: &Scope<'static>, stream: u64) -> Result<Self, CudaError> {
+        let (driver, context) = (scope.driver, scope.context);
+        let pending = Self { driver, context, event: events::take(driver, context)? };
+        // SAFETY: both are of the scope's context; the driver checks them.
+        let status = unsafe { (driver.record_event)(pending.event as *mut c_void, stream as *mut c_void) };
+        check("cuEventRecord", status).map(|()| pending)
+    }
+
+    /// The context in whose stream it goes.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Whether the copy is done.
+    ///
+    /// # Errors
+    /// When the copy, or work of the program before it, has failed, or the context is gone.
+    pub fn is_done(&self) -> Result<bool, CudaError> {
+        // A thread that captures may not ask otherwise.
+        let _scope = Scope::of_context(self.driver, self.context)?;
+        // SAFETY: the event is this copy's until it is given back.
+        match unsafe { (self.driver.query_event)(self.event as *mut c_void) } {
+            NOT_READY => Ok(false),
+            status => check("cuEventQuery", status).map(|()| true),
+        }
+    }
+
+    /// Waits until it is done.
+    ///
+    /// # Errors
+    /// As of [`is_done`](Self::is_done).
+    pub fn wait(self) -> Result<(), CudaError> {
+        let _scope = Scope::of_context(self.driver, self.context)?;
+        // SAFETY: the event is this copy's until it is given back.
+        check("cuEventSynchronize", unsafe { (self.driver.synchronize_event)(self.event as *mut c_void) })
+    }
+}
+
+impl Drop for PendingCopy {
+    fn drop(&mut self) {
+        events::give_back(self.driver, self.context, self.event);
+    }
+}

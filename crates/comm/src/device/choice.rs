@@ -1,0 +1,293 @@
+//! Which initiator takes a message? A pure model of what each costs, and the table that kernels look it up
+//! in.
+//!
+//! There is no best initiator: public measurements have one small message faster through a proxy (5.4 us
+//! against 9 to 14 us by the GPU's own work requests), many small ones faster when the GPU posts them (87
+//! against 3 million a second), many tiny ones faster when a proxy packs them, and large ones equal. So each
+//! message is looked up by its size, by who calls together, and by how many requests are in flight.
+
+use core::fmt;
+use core::str::FromStr;
+
+use thiserror::Error;
+
+use super::layout::{CLASSES, FLIGHTS, SCOPES};
+
+/// Who moves a message's bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Initiator {
+    /// The kernel's threads, by loads and stores.
+    Direct,
+    /// A thread of the host.
+    Proxy,
+    /// The network card, which the kernel asks itself. Not built yet.
+    Verbs,
+}
+
+impl Initiator {
+    /// Its number in tables and counts.
+    pub fn code(self) -> usize {
+        match self {
+            Self::Direct => 1,
+            Self::Proxy => 2,
+            Self::Verbs => 3,
+        }
+    }
+}
+
+impl fmt::Display for Initiator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "direct",
+            Self::Proxy => "proxy",
+            Self::Verbs => "verbs",
+        })
+    }
+}
+
+/// What the user lets be chosen: `CAUSEWAY_DEVICE_INITIATOR`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Wish {
+    /// The cheaper one, for each message.
+    #[default]
+    Auto,
+    /// `direct` wherever the memory is mapped.
+    Direct,
+    /// `proxy` alone: nobody's memory is mapped.
+    Proxy,
+}
+
+/// No such wish.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("`{0}` is no initiator: give auto, direct or proxy")]
+pub struct UnknownInitiator(String);
+
+impl FromStr for Wish {
+    type Err = UnknownInitiator;
+
+    fn from_str(text: &str) -> Result<Self, UnknownInitiator> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "direct" => Ok(Self::Direct),
+            "proxy" => Ok(Self::Proxy),
+            other => Err(UnknownInitiator(other.to_owned())),
+        }
+    }
+}
+
+/// What messages of one initiator cost, in nanoseconds and bytes a nanosecond (GB/s).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Curve {
+    /// From the call to the bytes being there, for a message of no length and nothing else to do.
+    pub latency: f64,
+    /// How long a message keeps whoever moves it from the next one.
+    pub post: f64,
+    /// How fast bytes go.
+    pub bandwidth: f64,
+    /// Messages that become one at most, where that many are in flight.
+    pub packs: f64,
+    /// Bytes up to which they do.
+    pub packs_below: f64,
+}
+
+impl Curve {
+    /// Nanoseconds a message, where so many others are in flight. A message is never faster than its bytes;
+    /// it shares its latency with those in flight, and takes its turn at whoever moves it.
+    pub fn cost(&self, bytes: f64, in_flight: f64) -> f64 {
+        let together = in_flight + 1.0;
+        let packs = if bytes <= self.packs_below { self.packs.min(together).max(1.0) } else { 1.0 };
+        let moving = bytes / self.bandwidth;
+        (self.post / packs).max(moving).max((self.latency + moving) / together)
+    }
+}
+
+/// The curves of the initiators that there are, for one scope.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Curves(pub Vec<(Initiator, Curve)>);
+
+/// A choice, and by how much it is the better one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Choice {
+    /// The cheapest.
+    pub initiator: Initiator,
+    /// What it costs, in nanoseconds a message.
+    pub cost: f64,
+    /// The next best and its cost.
+    pub instead_of: Option<(Initiator, f64)>,
+}
+
+/// How much cheaper an initiator must be than one in front of it. What is equal stays with `direct`, which
+/// needs no thread of the host.
+const ADVANTAGE: f64 = 0.95;
+
+impl Curves {
+    /// The initiator for a message of so many bytes, with so many in flight. None where there is none.
+    pub fn choose(&self, bytes: f64, in_flight: f64) -> Option<Choice> {
+        let mut costs: Vec<(Initiator, f64)> =
+            self.0.iter().map(|(initiator, curve)| (*initiator, curve.cost(bytes, in_flight))).collect();
+        costs.sort_by_key(|(initiator, _)| *initiator);
+        let mut best = *costs.first()?;
+        for candidate in &costs[1..] {
+            if candidate.1 < best.1 * ADVANTAGE {
+                best = *candidate;
+            }
+        }
+        let others = costs.into_iter().filter(|(initiator, _)| *initiator != best.0);
+        let instead_of = others.min_by(|(_, a), (_, b)| a.total_cmp(b));
+        Some(Choice { initiator: best.0, cost: best.1, instead_of })
+    }
+}
+
+/// The messages in flight that a column of the table stands for.
+pub fn in_flight(column: usize) -> f64 {
+    if column == 0 { 0.0 } else { f64::from(1_u32 << (column - 1)) }
+}
+
+/// The size that a class stands for: its largest.
+pub fn bytes_of(class: usize) -> f64 {
+    (1_u64 << class) as f64
+}
+
+/// The table that kernels read: by scope and class of size a byte for each number in flight.
+pub fn table(curves: &[Curves; SCOPES], wish: Wish) -> [[u64; CLASSES]; SCOPES] {
+    core::array::from_fn(|scope| {
+        core::array::from_fn(|class| {
+            (0..FLIGHTS).fold(0, |row, column| {
+                let chosen = match wish {
+                    Wish::Direct => Initiator::Direct,
+                    Wish::Proxy => Initiator::Proxy,
+                    Wish::Auto => curves[scope]
+                        .choose(bytes_of(class), in_flight(column))
+                        .map_or(Initiator::Direct, |choice| choice.initiator),
+                };
+                row | (chosen.code() as u64) << (8 * column)
+            })
+        })
+    })
+}
+
+/// The classes of size, by scope a byte, below which the table says direct in every case: kernels find it in
+/// the team's handle.
+pub fn direct_below(table: &[[u64; CLASSES]; SCOPES]) -> u32 {
+    let always = u64::from_le_bytes([Initiator::Direct.code() as u8; FLIGHTS]);
+    let below = |rows: &[u64; CLASSES]| rows.iter().take_while(|row| **row == always).count() as u32;
+    table.iter().rev().fold(0, |word, rows| word << 8 | below(rows))
+}
+
+/// The sizes at which the choice changes, as sentences for the end of a program.
+pub fn explain(curves: &[Curves; SCOPES]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (scope, curves) in ["a thread", "a warp", "a block"].iter().zip(curves) {
+        for (column, when) in [(0, "alone"), (FLIGHTS - 1, "with 64 and more in flight")] {
+            let chosen = |class: usize| curves.choose(bytes_of(class), in_flight(column));
+            let mut last = None;
+            for class in 0..CLASSES {
+                let Some(choice) = chosen(class) else { continue };
+                if last != Some(choice.initiator) {
+                    let why = choice.instead_of.map_or("there is no other".to_owned(), |(other, cost)| {
+                        format!("{:.0} ns a message, {other} {cost:.0} ns", choice.cost)
+                    });
+                    let from = if class == 0 { 0 } else { (1_u64 << (class - 1)) + 1 };
+                    lines.push(format!("{scope}, {when}: from {from} bytes by {}: {why}", choice.initiator));
+                }
+                last = Some(choice.initiator);
+            }
+        }
+    }
+    lines
+}
+
+/// Costs before anything has been measured: estimates. The proxy's time of a post is half of what a request
+/// took on an H200 (0.61 us, 2026-11-21), its latency that of a copy through the GPU's copy engine.
+pub fn usual() -> [Curves; SCOPES] {
+    let direct = |bandwidth| Curve { latency: 800.0, post: 50.0, bandwidth, packs: 1.0, packs_below: 0.0 };
+    let proxy = Curve { latency: 8_000.0, post: 300.0, bandwidth: 1_000.0, packs: 64.0, packs_below: 4096.0 };
+    [1.0, 8.0, 40.0]
+        .map(|bandwidth| Curves(vec![(Initiator::Direct, direct(bandwidth)), (Initiator::Proxy, proxy)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALONE: f64 = 0.0;
+    const MANY: f64 = 1000.0;
+
+    /// Invented curves with the figures that were published: of the GPU's own work requests 9 us and 87
+    /// million a second, of the proxy 5.4 us and 3 million a second, the same wire, and neighbours up to 256
+    /// bytes packed.
+    fn published() -> Curves {
+        let wire = 25.0;
+        let verbs =
+            Curve { latency: 9_000.0, post: 1e3 / 87.0, bandwidth: wire, packs: 1.0, packs_below: 0.0 };
+        let proxy =
+            Curve { latency: 5_400.0, post: 1e3 / 3.0, bandwidth: wire, packs: 64.0, packs_below: 64.0 };
+        Curves(vec![(Initiator::Proxy, proxy), (Initiator::Verbs, verbs)])
+    }
+
+    #[test]
+    fn the_published_crossings_come_out() {
+        let chosen = |bytes, in_flight| published().choose(bytes, in_flight).unwrap().initiator;
+        assert_eq!(chosen(8.0, ALONE), Initiator::Proxy, "one small message");
+        assert_eq!(chosen(256.0, MANY), Initiator::Verbs, "many small ones");
+        assert_eq!(chosen(8.0, MANY), Initiator::Proxy, "many tiny ones, packed");
+        let large = published().choose(64e6, MANY).unwrap();
+        let other = large.instead_of.unwrap().1;
+        assert!((large.cost - other).abs() < 0.01 * large.cost, "large ones are equal");
+        // Without packing the tiny ones are posted by the GPU as well.
+        let mut unpacked = published();
+        unpacked.0[0].1.packs = 1.0;
+        assert_eq!(unpacked.choose(8.0, MANY).unwrap().initiator, Initiator::Verbs);
+    }
+
+    #[test]
+    fn who_has_more_threads_goes_direct_for_longer() {
+        let crossing = |scope: usize| {
+            let curves = &usual()[scope];
+            (0..CLASSES)
+                .find(|class| curves.choose(bytes_of(*class), ALONE).unwrap().initiator == Initiator::Proxy)
+        };
+        let [thread, warp, block] = [0, 1, 2].map(|scope| crossing(scope).unwrap());
+        assert!(thread < warp && warp < block, "{thread} {warp} {block}");
+        assert!(
+            usual().iter().all(|curves| curves.choose(8.0, ALONE).unwrap().initiator == Initiator::Direct)
+        );
+    }
+
+    #[test]
+    fn the_table_says_what_the_model_does_and_wishes_go_before() {
+        let (curves, automatic) = (usual(), table(&usual(), Wish::Auto));
+        for (of_scope, rows) in curves.iter().zip(&automatic) {
+            for (class, row) in rows.iter().enumerate() {
+                for column in 0..FLIGHTS {
+                    let chosen = of_scope.choose(bytes_of(class), in_flight(column)).unwrap();
+                    assert_eq!(row >> (8 * column) & 0xff, chosen.initiator.code() as u64);
+                }
+            }
+        }
+        assert!(table(&curves, Wish::Proxy).iter().flatten().all(|row| *row == 0x0202_0202_0202_0202));
+        assert!(table(&curves, Wish::Direct).iter().flatten().all(|row| *row == 0x0101_0101_0101_0101));
+        assert_eq!("gpu".parse::<Wish>(), Err(UnknownInitiator("gpu".to_owned())));
+    }
+
+    #[test]
+    fn the_handle_says_of_short_messages_what_the_table_does() {
+        let table = table(&usual(), Wish::Auto);
+        let word = direct_below(&table);
+        for (scope, rows) in table.iter().enumerate() {
+            let below = (word >> (8 * scope) & 0xff) as usize;
+            assert!(below > 3 && below < CLASSES, "{below}");
+            assert!(rows[..below].iter().all(|row| *row == 0x0101_0101_0101_0101));
+            assert_ne!(rows[below], 0x0101_0101_0101_0101);
+        }
+        assert_eq!(direct_below(&super::table(&usual(), Wish::Proxy)), 0);
+        assert_eq!(direct_below(&super::table(&usual(), Wish::Direct)), 0x0028_2828);
+    }
+
+    #[test]
+    fn crossings_are_explained() {
+        let lines = explain(&usual());
+        assert!(lines[0].starts_with("a thread, alone: from 0 bytes by direct: "), "{lines:?}");
+        assert!(lines.iter().any(|line| line.contains("by proxy") && line.contains("direct")), "{lines:?}");
+    }
+}

@@ -1,0 +1,391 @@
+//! A rank's GPU by the CUDA driver: memory that peers can map, pinned memory, and lanes of copies.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::calibration::{Copies, LONG};
+use super::calls::{Calls, check};
+use super::gpu::{Block, Gpu, GpuError, Lane};
+use super::measuring;
+use super::residency::Residency;
+use crate::cuda::{Bounce, Driver, Mapping, gpu_number};
+
+/// `CU_STREAM_NON_BLOCKING`: nothing of the legacy default stream holds it up.
+const NON_BLOCKING: u32 = 1;
+
+/// `CU_MEMHOSTALLOC_PORTABLE` and `_DEVICEMAP`.
+const FOR_ALL_DEVICES: u32 = 3;
+
+/// `CU_DEVICE_ATTRIBUTE_MPS_ENABLED`.
+const MPS_ENABLED: c_int = 133;
+
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `_COOPERATIVE_LAUNCH`.
+const MULTIPROCESSORS: c_int = 16;
+const COOPERATIVE_LAUNCH: c_int = 95;
+
+/// How long a word that a stream writes may take to be seen here, where both have the same memory.
+const SEEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// A GPU of this process.
+#[derive(Debug, Clone)]
+pub struct CudaGpu {
+    driver: &'static Driver,
+    calls: &'static Calls,
+    context: u64,
+    device: i32,
+    number: u64,
+    /// Other devices of this process whose kernels use its memory.
+    beside: Vec<i32>,
+    /// For set-up alone.
+    stream: Arc<Stream>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    calls: &'static Calls,
+    handle: u64,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: the stream was made by `new_stream` and nobody has it any more.
+        unsafe { (self.calls.destroy_stream)(self.handle as *mut c_void) };
+    }
+}
+
+/// Makes a context the calling thread's, for as long as this lives.
+struct Entered(&'static Calls);
+
+impl Entered {
+    fn new(calls: &'static Calls, context: u64) -> Result<Self, GpuError> {
+        // SAFETY: the context was current once, or is a device's primary one that was retained.
+        check("a context", unsafe { (calls.push_context)(context as *mut c_void) })?;
+        Ok(Self(calls))
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let mut context: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the context, which this has pushed.
+        unsafe { (self.0.pop_context)(&raw mut context) };
+    }
+}
+
+fn no_driver() -> GpuError {
+    GpuError {
+        what: "a team".to_owned(),
+        cause: "the program has loaded no CUDA driver, or one older than 11.7: make a context first"
+            .to_owned(),
+    }
+}
+
+impl CudaGpu {
+    /// The GPU of the calling thread's context.
+    ///
+    /// # Errors
+    /// When there is none, or it shares no memory with this process.
+    pub fn current() -> Result<Self, GpuError> {
+        let calls = Calls::loaded().ok_or_else(no_driver)?;
+        let mut context: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the context.
+        check("a context", unsafe { (calls.current_context)(&raw mut context) })?;
+        if context.is_null() {
+            return Err(GpuError {
+                what: "a team".to_owned(),
+                cause: "the calling thread has no CUDA context: use the GPU first (cudaFree(0))".to_owned(),
+            });
+        }
+        Self::of_context(calls, context as u64)
+    }
+
+    /// A GPU by its number in this process, with its primary context, which the runtime uses.
+    ///
+    /// # Errors
+    /// When there is none, or it shares no memory with this process.
+    pub fn of_device(device: i32) -> Result<Self, GpuError> {
+        let calls = Calls::loaded().ok_or_else(no_driver)?;
+        let mut context: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the context, which is kept for good.
+        check("a device's context", unsafe { (calls.retain_primary)(&raw mut context, device) })?;
+        Self::of_context(calls, context as u64)
+    }
+
+    fn of_context(calls: &'static Calls, context: u64) -> Result<Self, GpuError> {
+        let driver = Driver::loaded().ok_or_else(no_driver)?;
+        let _entered = Entered::new(calls, context)?;
+        let mut device = 0;
+        // SAFETY: there is room for the number.
+        check("a context's device", unsafe { (calls.context_device)(&raw mut device) })?;
+        let number = gpu_number(driver, device).ok_or_else(no_driver)?;
+        let stream = Arc::new(new_stream(calls)?);
+        let gpu = Self { driver, calls, context, device, number, stream, beside: Vec::new() };
+        gpu.must_share_memory()?;
+        Ok(gpu)
+    }
+
+    /// The same GPU, whose memory the kernels of all these devices use: of ranks of the same process.
+    pub fn with_devices(self, devices: &[i32]) -> Self {
+        let mut beside: Vec<i32> = devices.iter().copied().filter(|other| *other != self.device).collect();
+        beside.sort_unstable();
+        beside.dedup();
+        Self { beside, ..self }
+    }
+
+    /// Queues and signals lie in memory that kernels and this process both really have. Behind a network each
+    /// has a copy, which is told here and not by kernels that wait in vain.
+    fn must_share_memory(&self) -> Result<(), GpuError> {
+        let word = self.host_memory(8)?;
+        let refused = |cause: String| GpuError {
+            what: "a team".to_owned(),
+            cause: format!(
+                "kernels and this process don't follow each other's writes in pinned memory, which proxies \
+                 and the end of a team need: {cause}. Run the program on the GPU's own host, where Causeway \
+                 shares memory (--via shm)"
+            ),
+        };
+        // SAFETY: the memory has a word, and is this function's.
+        let seen = unsafe { &*(word.address as *const AtomicU64) };
+        write_value(self.calls, self.stream.handle, word.address, 1).map_err(|error| refused(error.cause))?;
+        let until = Instant::now() + SEEN_WITHIN;
+        while seen.load(Ordering::Acquire) != 1 {
+            if Instant::now() > until {
+                return Err(refused("what a stream wrote has not come".to_owned()));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// An attribute of the device, 0 where the driver does not know it.
+    fn attribute(&self, attribute: c_int) -> c_int {
+        let mut value = 0;
+        // SAFETY: there is room for the value.
+        let status = unsafe { (self.calls.device_attribute)(&raw mut value, attribute, self.device) };
+        if status == 0 { value } else { 0 }
+    }
+
+    /// Whether this process shares its GPU by NVIDIA's MPS, without which processes on it take turns.
+    pub fn is_under_mps(&self) -> bool {
+        self.attribute(MPS_ENABLED) != 0
+    }
+
+    /// What of a kernel the GPU runs at the same time.
+    ///
+    /// # Safety
+    /// `function` is a `CUfunction` of the GPU's context.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub unsafe fn residency(
+        &self,
+        function: *mut c_void,
+        threads: u32,
+        shared: usize,
+    ) -> Result<Residency, GpuError> {
+        if self.attribute(COOPERATIVE_LAUNCH) == 0 {
+            return Ok(Residency::OneBlockOfEachGrid);
+        }
+        let _entered = Entered::new(self.calls, self.context)?;
+        let mut blocks = 0;
+        // SAFETY: there is room for the number; the function is as promised.
+        let status = unsafe { (self.calls.occupancy)(&raw mut blocks, function, threads as c_int, shared) };
+        check("the occupancy of a kernel", status)?;
+        let blocks = u32::try_from(blocks * self.attribute(MULTIPROCESSORS)).unwrap_or(0);
+        Ok(Residency::Blocks(blocks))
+    }
+
+    fn wait(&self, what: &str) -> Result<(), GpuError> {
+        // SAFETY: the stream lives as long as this.
+        check(what, unsafe { (self.calls.synchronize)(self.stream.handle as *mut c_void) })
+    }
+
+    fn copy(&self, what: &str, to: u64, from: u64, bytes: usize) -> Result<(), GpuError> {
+        let _entered = Entered::new(self.calls, self.context)?;
+        let stream = self.stream.handle as *mut c_void;
+        // SAFETY: the callers pass a range of their own, and memory of the GPU, which the driver checks.
+        check(what, unsafe { (self.calls.copy)(to, from, bytes, stream) })?;
+        self.wait(what)
+    }
+}
+
+/// A stream in front of others: the device has few queues for streams of one priority, and a copy must not
+/// stand behind a kernel that waits for it.
+fn new_stream(calls: &'static Calls) -> Result<Stream, GpuError> {
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: there is room for both.
+    check("the priorities of streams", unsafe { (calls.priorities)(&raw mut least, &raw mut greatest) })?;
+    let mut stream: *mut c_void = core::ptr::null_mut();
+    // SAFETY: there is room for the stream.
+    let status = unsafe { (calls.create_stream)(&raw mut stream, NON_BLOCKING, greatest) };
+    check("a stream", status)?;
+    Ok(Stream { calls, handle: stream as u64 })
+}
+
+fn write_value(calls: &Calls, stream: u64, to: u64, value: u64) -> Result<(), GpuError> {
+    // SAFETY: the stream is alive; the driver checks the address.
+    check("a word", unsafe { (calls.write_value)(stream as *mut c_void, to, value, 0) })
+}
+
+struct Pinned(&'static Calls, u64);
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `host_memory`, and nobody uses it any more.
+        unsafe { (self.0.free_host)(self.1 as *mut c_void) };
+    }
+}
+
+impl Gpu for CudaGpu {
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn device_memory(&self, bytes: u64) -> Result<Block, GpuError> {
+        let _entered = Entered::new(self.calls, self.context)?;
+        let failed = |cause: crate::cuda::CudaError| GpuError {
+            what: format!("{bytes} bytes of memory of the GPU"),
+            cause: cause.to_string(),
+        };
+        let memory = Bounce::new(self.driver, self.device, bytes as usize).map_err(failed)?;
+        for other in &self.beside {
+            memory.mapping.let_use(*other).map_err(|cause| GpuError {
+                what: format!("memory of device {} that kernels of device {other} use", self.device),
+                cause: format!(
+                    "{cause}. Make a team of devices that reach each other (nvidia-smi topo -p2p rw)"
+                ),
+            })?;
+        }
+        let (address, length) = (memory.mapping.address, memory.bytes);
+        let stream = self.stream.handle as *mut c_void;
+        // SAFETY: the memory is new and that long.
+        check("a fill", unsafe { (self.calls.fill)(address, 0, length, stream) })?;
+        self.wait("a fill")?;
+        let Bounce { mapping, descriptor, .. } = memory;
+        let owner = Box::new(mapping);
+        Ok(Block { address, bytes: length as u64, descriptor: Some(descriptor), owner })
+    }
+
+    fn host_memory(&self, bytes: u64) -> Result<Block, GpuError> {
+        let _entered = Entered::new(self.calls, self.context)?;
+        let mut memory: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the address.
+        let status = unsafe { (self.calls.allocate_host)(&raw mut memory, bytes as usize, FOR_ALL_DEVICES) };
+        check("pinned memory of the host", status)?;
+        let owner = Box::new(Pinned(self.calls, memory as u64));
+        let mut device = 0;
+        // SAFETY: there is room for the address, and the memory was mapped for devices.
+        check("its address on the GPU", unsafe { (self.calls.device_pointer)(&raw mut device, memory, 0) })?;
+        if device != memory as u64 {
+            return Err(GpuError {
+                what: "pinned memory of the host".to_owned(),
+                cause: "the GPU has another address for it than this process".to_owned(),
+            });
+        }
+        // SAFETY: new memory of so many bytes.
+        unsafe { memory.cast::<u8>().write_bytes(0, bytes as usize) };
+        Ok(Block { address: device, bytes, descriptor: None, owner })
+    }
+
+    fn import(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
+        let _entered = Entered::new(self.calls, self.context)?;
+        let mapping = Mapping::import(self.driver, descriptor, bytes as usize, self.device);
+        let mapping = mapping.map_err(|cause| GpuError {
+            what: format!("{bytes} bytes of a peer's memory"),
+            cause: cause.to_string(),
+        })?;
+        Ok(Block { address: mapping.address, bytes, descriptor: None, owner: Box::new(mapping) })
+    }
+
+    fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {
+        self.copy("a copy to the GPU", to, bytes.as_ptr() as u64, bytes.len())
+    }
+
+    fn read(&self, from: u64, bytes: &mut [u8]) -> Result<(), GpuError> {
+        self.copy("a copy from the GPU", bytes.as_mut_ptr() as u64, from, bytes.len())
+    }
+
+    fn lane(&self) -> Result<Box<dyn Lane>, GpuError> {
+        Ok(Box::new(self.new_lane()?))
+    }
+
+    fn copies(&self) -> Result<Option<Copies>, GpuError> {
+        measuring::once(self.number, || {
+            let mut lane = self.new_lane()?;
+            let memory = self.device_memory(2 * LONG)?;
+            let _entered = Entered::new(self.calls, self.context)?;
+            let found = measuring::measure(&mut lane, memory.address, memory.address + LONG);
+            // Behind the last copy, since the memory is freed then.
+            // SAFETY: the stream is the lane's.
+            check("a copy", unsafe { (self.calls.synchronize)(lane.stream.handle as *mut c_void) })?;
+            found
+        })
+    }
+}
+
+impl CudaGpu {
+    /// A lane that is ready: what the driver makes or loads at the first copies it makes and loads now, while
+    /// no kernel waits.
+    fn new_lane(&self) -> Result<CudaLane, GpuError> {
+        /// The longest copy that is tried.
+        const MOST: u64 = 1 << 20;
+        let mut lane = {
+            let _entered = Entered::new(self.calls, self.context)?;
+            let done = self.host_memory(8)?;
+            CudaLane { gpu: self.clone(), stream: new_stream(self.calls)?, done, marks: 0 }
+        };
+        let memory = self.device_memory(2 * MOST)?;
+        let _entered = Entered::new(self.calls, self.context)?;
+        for bytes in [8, MOST] {
+            lane.copy(memory.address, memory.address + MOST, bytes)?;
+            lane.copy(lane.done.address, memory.address, 8)?;
+        }
+        lane.set(memory.address, 0)?;
+        lane.mark()?;
+        // SAFETY: the stream is the lane's.
+        check("a copy", unsafe { (self.calls.synchronize)(lane.stream.handle as *mut c_void) })?;
+        Ok(lane)
+    }
+}
+
+struct CudaLane {
+    gpu: CudaGpu,
+    stream: Stream,
+    /// The last mark, as the stream has written it.
+    done: Block,
+    marks: u64,
+}
+
+impl Lane for CudaLane {
+    fn enter(&mut self) {
+        // The lane's calls would tell of an error.
+        // SAFETY: the context lives as long as the program uses the team.
+        unsafe { (self.gpu.calls.set_context)(self.gpu.context as *mut c_void) };
+    }
+
+    fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
+        let stream = self.stream.handle as *mut c_void;
+        // SAFETY: the proxy has found both ranges in windows, or in memory of its queue.
+        check("a copy", unsafe { (self.gpu.calls.copy)(to, from, bytes as usize, stream) })
+    }
+
+    fn set(&mut self, to: u64, value: u64) -> Result<(), GpuError> {
+        write_value(self.gpu.calls, self.stream.handle, to, value)
+    }
+
+    fn mark(&mut self) -> Result<u64, GpuError> {
+        self.marks += 1;
+        write_value(self.gpu.calls, self.stream.handle, self.done.address, self.marks)?;
+        Ok(self.marks)
+    }
+
+    fn done(&self) -> u64 {
+        // SAFETY: a word of memory that the lane has.
+        let done = unsafe { &*(self.done.address as *const AtomicU64) };
+        // Acquired: what the stream copied before is there.
+        done.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,235 @@
+//! Why has a team come to its end? What kernels have written, and what the host has found, as sentences.
+
+use core::sync::atomic::Ordering;
+
+use thiserror::Error;
+
+use super::gpu::GpuError;
+use super::layout::ErrorRecord;
+use super::request::RequestError;
+
+/// What a kernel has found wrong: `Status` of the header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// The bytes do not lie in the window.
+    OutOfBounds,
+    /// The window belongs to another team.
+    OtherTeam,
+    /// The team has no such rank.
+    NoSuchRank,
+    /// A word that is not at a multiple of 8.
+    Misaligned,
+    /// No initiator can do it with this window.
+    Unsupported,
+    /// It has not come within the team's limit.
+    TimedOut,
+    /// The host has ended the team.
+    Aborted,
+    /// A message is longer than the room for it.
+    Truncated,
+    /// The proxy has taken nothing within the team's limit.
+    QueueFull,
+    /// A number that no header has.
+    Unknown(u32),
+}
+
+impl Status {
+    /// The status of a number, none for 0.
+    pub fn of(code: u32) -> Option<Self> {
+        Some(match code {
+            0 => return None,
+            1 => Self::OutOfBounds,
+            2 => Self::OtherTeam,
+            3 => Self::NoSuchRank,
+            4 => Self::Misaligned,
+            5 => Self::Unsupported,
+            6 => Self::TimedOut,
+            7 => Self::Aborted,
+            8 => Self::Truncated,
+            9 => Self::QueueFull,
+            other => Self::Unknown(other),
+        })
+    }
+
+    /// Its number.
+    pub fn code(self) -> u32 {
+        match self {
+            Self::OutOfBounds => 1,
+            Self::OtherTeam => 2,
+            Self::NoSuchRank => 3,
+            Self::Misaligned => 4,
+            Self::Unsupported => 5,
+            Self::TimedOut => 6,
+            Self::Aborted => 7,
+            Self::Truncated => 8,
+            Self::QueueFull => 9,
+            Self::Unknown(code) => code,
+        }
+    }
+}
+
+/// An operation that was refused or has not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub status: Status,
+    /// `Verb` of the header.
+    pub verb: u32,
+    /// The rank that it named.
+    pub peer: u32,
+    /// The window.
+    pub window: u32,
+    /// Bytes from the window's start.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
+    /// The block and the thread, where it was a kernel that noticed.
+    pub thread: Option<(u32, u32)>,
+}
+
+/// Why a team has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum Failure {
+    /// A kernel's operation, or one that the proxy was asked for.
+    #[error("{}", sentence(*.rank, .refused))]
+    Refused {
+        /// The rank whose it was.
+        rank: u32,
+        /// What.
+        refused: Refused,
+    },
+    /// Bytes in a queue that are no request.
+    #[error(
+        "rank {rank}: {cause}; the kernel was built with other headers than this library, or writes where \
+         it must not"
+    )]
+    Request {
+        /// The rank.
+        rank: u32,
+        /// What they were.
+        cause: RequestError,
+    },
+    /// The proxy's copies.
+    #[error("rank {rank}: the proxy could not copy: {cause}")]
+    Gpu {
+        /// The rank.
+        rank: u32,
+        /// What the driver said.
+        cause: GpuError,
+    },
+    /// The proxy's thread has ended.
+    #[error("rank {0}: the proxy has ended, and requests stay undone")]
+    Proxy(u32),
+    /// Another process of the team has ended.
+    #[error("rank {0} has ended, or its part of the team has")]
+    Peer(u32),
+    /// The program has asked for it.
+    #[error("the program has ended the team")]
+    Program,
+}
+
+impl Refused {
+    /// What a kernel has written, if it has.
+    pub fn read(record: &ErrorRecord) -> Option<Self> {
+        // Acquired: it is written last.
+        let status = Status::of(record.code.load(Ordering::Acquire))?;
+        let word = |word: &core::sync::atomic::AtomicU32| word.load(Ordering::Relaxed);
+        Some(Self {
+            status,
+            verb: word(&record.verb),
+            peer: word(&record.peer),
+            window: word(&record.window),
+            offset: record.offset.load(Ordering::Relaxed),
+            bytes: record.bytes.load(Ordering::Relaxed),
+            thread: Some((word(&record.block), word(&record.thread))),
+        })
+    }
+}
+
+fn verb(number: u32) -> &'static str {
+    match number {
+        1 => "a put",
+        2 => "a get",
+        3 => "a store",
+        4 => "a signal",
+        5 => "a signal that adds",
+        6 => "an atomic addition",
+        7 => "an atomic compare-and-swap",
+        8 => "a fetch",
+        10 => "a wait",
+        11 => "a barrier",
+        12 => "a send",
+        13 => "a receive",
+        _ => "an unknown operation",
+    }
+}
+
+fn sentence(rank: u32, refused: &Refused) -> String {
+    let Refused { status, verb: number, peer, window, offset, bytes, thread } = *refused;
+    let what = verb(number);
+    let place = format!("{bytes} bytes at offset {offset} of window {window} of rank {peer}");
+    let why = match status {
+        Status::OutOfBounds => format!("{place} was refused: they do not lie in the window"),
+        Status::OtherTeam => format!("{place} was refused: the window belongs to another team"),
+        Status::NoSuchRank => format!("{place} was refused: the team has no such rank"),
+        Status::Misaligned => format!("{place} was refused: the offset of a word is a multiple of 8"),
+        Status::Unsupported => format!(
+            "{place} was refused: this rank's threads don't reach the window, and the proxy cannot do this \
+             with it; give the window memory of the host, or ranks that can map each other's memory"
+        ),
+        Status::TimedOut => format!("{place} has not come to its end within the team's limit"),
+        Status::Aborted => format!("{place} was given up, because the team has ended"),
+        Status::Truncated => {
+            format!("{bytes} bytes from rank {peer} was refused: the receiver's room is shorter")
+        }
+        Status::QueueFull => {
+            format!("{place} found the queue full, and the proxy has taken nothing within the team's limit")
+        }
+        Status::Unknown(code) => format!("{place} ended with the unknown status {code}"),
+    };
+    let thread = thread.map_or(String::new(), |(block, thread)| format!(" (block {block}, thread {thread})"));
+    format!("rank {rank}: {what} of {why}{thread}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_header() {
+        let header = include_str!("../../../../device/include/causeway/layout.h");
+        let names = [
+            ("out_of_bounds", Status::OutOfBounds),
+            ("other_team", Status::OtherTeam),
+            ("no_such_rank", Status::NoSuchRank),
+            ("misaligned", Status::Misaligned),
+            ("unsupported", Status::Unsupported),
+            ("timed_out", Status::TimedOut),
+            ("aborted", Status::Aborted),
+            ("truncated", Status::Truncated),
+            ("queue_full", Status::QueueFull),
+        ];
+        for (name, status) in names {
+            assert!(header.contains(&format!("    {name} = {},", status.code())), "{name}");
+            assert_eq!(Status::of(status.code()), Some(status));
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_was_asked_and_what_was_found() {
+        let refused = Refused {
+            status: Status::OutOfBounds,
+            verb: 1,
+            peer: 3,
+            window: 2,
+            offset: 4090,
+            bytes: 64,
+            thread: Some((0, 5)),
+        };
+        assert_eq!(
+            Failure::Refused { rank: 1, refused }.to_string(),
+            "rank 1: a put of 64 bytes at offset 4090 of window 2 of rank 3 was refused: they do not lie in \
+             the window (block 0, thread 5)"
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! What does a team ask of a GPU? Memory, and copies that no waiting kernel can hold up.
+
+use core::any::Any;
+use core::fmt;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use thiserror::Error;
+
+use super::calibration::Copies;
+
+/// What a GPU, or its driver, has refused.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{what}: {cause}")]
+pub struct GpuError {
+    /// What was asked for.
+    pub what: String,
+    /// What was said.
+    pub cause: String,
+}
+
+/// Memory that lives as long as this.
+pub struct Block {
+    /// Where kernels find it; of memory of the host also where this process does.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// By which other processes and devices map it, where they can.
+    pub descriptor: Option<OwnedFd>,
+    /// What frees it.
+    pub owner: Box<dyn Any + Send + Sync>,
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Block").field("address", &self.address).field("bytes", &self.bytes).finish()
+    }
+}
+
+/// The GPU of a rank.
+pub trait Gpu: Send + Sync {
+    /// The same for two ranks on one GPU.
+    fn number(&self) -> u64;
+
+    /// Memory of the GPU, zeroed.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn device_memory(&self, bytes: u64) -> Result<Block, GpuError>;
+
+    /// Memory of the host that kernels and this process follow each other's writes in, at one address,
+    /// zeroed.
+    ///
+    /// # Errors
+    /// When there is none: over a network for instance.
+    fn host_memory(&self, bytes: u64) -> Result<Block, GpuError>;
+
+    /// Maps memory of another process's or another device's GPU, for kernels of this one.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn import(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError>;
+
+    /// Writes memory of the GPU, while no kernel of the team runs.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError>;
+
+    /// Reads memory of the GPU, while no kernel of the team runs.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn read(&self, from: u64, bytes: &mut [u8]) -> Result<(), GpuError>;
+
+    /// A lane of copies of its own.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn lane(&self) -> Result<Box<dyn Lane>, GpuError>;
+
+    /// What copies of a lane cost, where that is known: it is found out once.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn copies(&self) -> Result<Option<Copies>, GpuError> {
+        Ok(None)
+    }
+}
+
+/// Copies in order, none of which is waited for. No call waits for a kernel.
+pub trait Lane: Send {
+    /// To be called first by the thread that has the lane.
+    fn enter(&mut self) {}
+
+    /// Copies between memory of GPUs, or of a GPU and the host.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError>;
+
+    /// Writes a word of a GPU's memory after the copies before it.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn set(&mut self, to: u64, value: u64) -> Result<(), GpuError>;
+
+    /// A mark behind all so far. Marks count up from 1.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn mark(&mut self) -> Result<u64, GpuError>;
+
+    /// The last mark that everything before is done of.
+    fn done(&self) -> u64;
+}

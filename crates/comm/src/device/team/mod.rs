@@ -1,0 +1,271 @@
+//! How is a team made of this process's ranks, and what is known of it until its end?
+//!
+//! | Module      | Question it answers                                                  |
+//! |-------------|----------------------------------------------------------------------|
+//! | `options`   | How may a team be made, and why is there no such team or window?     |
+//! | `member`    | What does a rank have, and what lies where in it?                    |
+//! | `windows`   | How does a team come to its windows?                                 |
+//! | `serving`   | Who keeps a team going, and when does it end?                        |
+
+mod member;
+mod options;
+mod serving;
+mod windows;
+
+use core::mem::size_of;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use super::choice::{self, Initiator, Wish};
+use super::failure::Failure;
+use super::gpu::{Gpu, GpuError};
+use super::layout::{self, Changing, INBOX_AT, INITIATORS, MOST_QUEUES, MOST_RANKS, Queue, TeamState};
+use super::peers::Peers;
+use super::proxy::Proxy;
+use super::queue::Consumer;
+use super::windows::KnownWindows;
+use member::{HostPlan, Member, Members, bytes_of};
+pub use options::{Kind, Options, TeamError};
+use serving::{Core, lock, serve};
+use windows::{CONTROL, TeamWindows};
+
+/// Ranks of this process in a team.
+pub struct Team {
+    core: Arc<Core>,
+    id: u32,
+    ranks: u32,
+    options: Options,
+    members: Arc<Members>,
+    windows: TeamWindows,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Team {
+    /// A team whose ranks are all in this process, one for each GPU that is given, which may be the same one.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn of_process(gpus: &[Arc<dyn Gpu>], options: Options) -> Result<Self, TeamError> {
+        Self::new(gpus, None, gpus.len() as u32, options)
+    }
+
+    /// This process's rank in a team whose ranks are in processes of their own, all on this host.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn of_processes(
+        gpu: Arc<dyn Gpu>,
+        peers: Peers,
+        ranks: u32,
+        options: Options,
+    ) -> Result<Self, TeamError> {
+        Self::new(&[gpu], Some(peers), ranks, options)
+    }
+
+    fn new(
+        gpus: &[Arc<dyn Gpu>],
+        peers: Option<Peers>,
+        ranks: u32,
+        mut options: Options,
+    ) -> Result<Self, TeamError> {
+        static TEAMS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1);
+        if !(1..=MOST_RANKS).contains(&(ranks as usize)) {
+            return Err(TeamError::Ranks(ranks as usize));
+        }
+        let Options { queues, capacity, threads, .. } = options;
+        let are_queues = (1..=MOST_QUEUES).contains(&queues)
+            && capacity.is_power_of_two()
+            && (2..=1 << 16).contains(&capacity)
+            && (1..=queues).contains(&threads);
+        if !are_queues {
+            return Err(TeamError::Queues { queues, capacity, threads });
+        }
+        // A wish leaves nothing to choose.
+        if let (Wish::Auto, Some(gpu)) = (options.wish, gpus.first())
+            && let Some(copies) = gpu.copies()?
+        {
+            options.curves = copies.correct(&options.curves);
+        }
+        let members = gpus
+            .iter()
+            .map(|gpu| Member::new(gpu, queues, capacity))
+            .collect::<Result<Vec<Member>, GpuError>>()?;
+        let words = members.iter().map(|member| member.host.address).collect();
+        let first = peers.as_ref().map_or(0, Peers::rank);
+        let members = Arc::new(Members { first, all: members });
+        let (stop, ended) = (AtomicBool::new(false), Mutex::new(None));
+        let core = Arc::new(Core { stop, first, words, peers, ended });
+        let id = TEAMS.fetch_add(1, Ordering::Relaxed);
+        let windows = TeamWindows::new(id, ranks, options.wish, Arc::clone(&core), Arc::clone(&members));
+        let mut team = Self { core, id, ranks, options, members, windows, threads: Vec::new() };
+        let kind = if team.options.wish == Wish::Proxy { Kind::Host } else { Kind::Device };
+        let inboxes = layout::CONTROL_BYTES_OF_RANK * u64::from(ranks);
+        let control = team.window(kind, INBOX_AT + inboxes)?;
+        debug_assert_eq!(control, CONTROL, "it is the first");
+        for rank in team.members.ranks() {
+            team.write_state(rank)?;
+        }
+        team.start_proxies()?;
+        Ok(team)
+    }
+
+    fn write_state(&self, rank: u32) -> Result<(), TeamError> {
+        let member = self.members.get(rank)?;
+        let plan = HostPlan::new(self.options.queues, self.options.capacity);
+        let mut state = TeamState::empty();
+        (state.id, state.rank, state.ranks) = (self.id, rank, self.ranks);
+        state.queues = self.options.queues as u32;
+        state.host = member.host.address;
+        state.limit = self.options.limit.as_nanos().min(u128::from(u64::MAX)) as u64;
+        state.control = self.window_handle(rank, CONTROL)?;
+        let by = if self.options.wish == Wish::Proxy { Initiator::Proxy } else { Initiator::Direct };
+        state.control_by = by.code() as u32;
+        state.choice = choice::table(&self.options.curves, self.options.wish);
+        for (at, queue) in state.queues_of.iter_mut().take(self.options.queues).enumerate() {
+            let (counters, slots) = plan.queue(member.host.address, at);
+            let capacity = self.options.capacity;
+            *queue = Queue { slots, counters, capacity, changing: Changing::default() };
+        }
+        Ok(member.gpu.write(member.device.address, bytes_of(&state))?)
+    }
+
+    fn start_proxies(&mut self) -> Result<(), TeamError> {
+        let plan = HostPlan::new(self.options.queues, self.options.capacity);
+        // Who polls on a machine with fewer cores than that takes from others what they wait for.
+        let polling = self.members.all.len() * self.options.threads;
+        let is_crowded = std::thread::available_parallelism().map_or(1, usize::from) <= polling + 1;
+        for (rank, member) in self.members.ranks().zip(&self.members.all) {
+            let mut of_thread: Vec<Vec<Proxy>> = (0..self.options.threads).map(|_| Vec::new()).collect();
+            for at in 0..self.options.queues {
+                let (counters, slots) = plan.queue(member.host.address, at);
+                // SAFETY: the plan has so many bytes for it; the memory is freed behind the threads.
+                let queue = unsafe { Consumer::new(slots, counters, self.options.capacity) };
+                let windows = KnownWindows::new(Arc::clone(&member.windows));
+                let proxy = Proxy::new(rank, queue, member.gpu.lane()?, windows);
+                of_thread[at % self.options.threads].push(proxy);
+            }
+            for proxies in of_thread {
+                let core = Arc::clone(&self.core);
+                let name = format!("causeway-proxy-{rank}");
+                let thread = std::thread::Builder::new().name(name).spawn(move || {
+                    serve(&core, proxies, rank, is_crowded);
+                });
+                self.threads.push(thread.map_err(TeamError::Thread)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
+    /// What a rank's kernels are given.
+    ///
+    /// # Errors
+    /// When the rank is not this process's.
+    pub fn handle(&self, rank: u32) -> Result<layout::Team, TeamError> {
+        let state = self.members.get(rank)?.device.address;
+        let direct_below = choice::direct_below(&choice::table(&self.options.curves, self.options.wish));
+        Ok(layout::Team { state, rank, ranks: self.ranks(), id: self.id, direct_below })
+    }
+
+    /// Makes a window: so many bytes of new memory for each rank, zeroed. Its number.
+    ///
+    /// # Errors
+    /// When there is no memory, or there are windows enough.
+    pub fn window(&self, kind: Kind, bytes: u64) -> Result<u32, TeamError> {
+        self.windows.make(kind, bytes)
+    }
+
+    /// Makes a window of memory that the program has: an address for each rank of this process.
+    ///
+    /// # Safety
+    /// At each address there are so many bytes of memory of the rank's GPU (or, for [`Kind::Host`], of pinned
+    /// memory that all GPUs reach at this address), until the window is freed.
+    ///
+    /// # Errors
+    /// When there are windows enough, or it is not as described.
+    pub unsafe fn register(&self, kind: Kind, addresses: &[u64], bytes: u64) -> Result<u32, TeamError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.windows.register(kind, addresses, bytes) }
+    }
+
+    /// Frees a window. No kernel uses it any more.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn free(&self, id: u32) -> Result<(), TeamError> {
+        self.windows.free(id)
+    }
+
+    /// What a rank's kernels are given of a window.
+    ///
+    /// # Errors
+    /// When there is none of this number, or the rank is not this process's.
+    pub fn window_handle(&self, rank: u32, id: u32) -> Result<layout::Window, TeamError> {
+        self.windows.handle(rank, id)
+    }
+
+    /// Whether a window is memory of the host.
+    pub fn is_in_host(&self, id: u32) -> bool {
+        self.windows.is_in_host(id)
+    }
+
+    /// Why the team has ended, if it has. Kernels' waits end soon after; a new team is needed.
+    pub fn failure(&self) -> Option<Failure> {
+        self.core.look();
+        lock(&self.core.ended).clone()
+    }
+
+    /// Ends all waits of the team's kernels.
+    pub fn abort(&self) {
+        self.core.end(Failure::Program);
+    }
+
+    /// Messages and bytes that each initiator has moved, of one rank; no kernel of it runs.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn counts(&self, rank: u32) -> Result<[[u64; 2]; INITIATORS], TeamError> {
+        let member = self.members.get(rank)?;
+        let mut bytes = [0; size_of::<[[u64; 2]; INITIATORS]>()];
+        let at = core::mem::offset_of!(TeamState, counts) as u64;
+        member.gpu.read(member.device.address + at, &mut bytes)?;
+        let number = |at: usize| bytes[8 * at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+        Ok(core::array::from_fn(|initiator| [number(2 * initiator), number(2 * initiator + 1)]))
+    }
+
+    /// What there is to tell at the end: who moved what, and why.
+    pub fn report(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for rank in self.members.ranks() {
+            let Ok(counts) = self.counts(rank) else { continue };
+            for initiator in [Initiator::Direct, Initiator::Proxy] {
+                let [messages, bytes] = counts[initiator.code()];
+                if messages > 0 {
+                    lines.push(format!("rank {rank}: {messages} messages, {bytes} bytes by {initiator}"));
+                }
+            }
+        }
+        match self.options.wish {
+            Wish::Auto => lines.extend(choice::explain(&self.options.curves)),
+            Wish::Direct => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for direct".to_owned()),
+            Wish::Proxy => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for proxy".to_owned()),
+        }
+        lines
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.core.peers.iter().for_each(Peers::say_goodbye);
+        self.core.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            // One that has panicked has ended the team.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Who keeps a team going, and when does it end? The threads of its proxies, and what they share.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::device::failure::{Failure, Refused};
+use crate::device::layout::HostWords;
+use crate::device::peers::Peers;
+use crate::device::proxy::Proxy;
+
+/// What the proxies' threads share.
+pub struct Core {
+    /// Whether the proxies' threads are to end.
+    pub stop: AtomicBool,
+    /// The first rank of this process, and the words of it and those after it: addresses of [`HostWords`].
+    pub first: u32,
+    pub words: Vec<u64>,
+    /// Ranks of other processes.
+    pub peers: Option<Peers>,
+    /// Why it has ended.
+    pub ended: Mutex<Option<Failure>>,
+}
+
+/// What a mutex holds; a panic of another thread leaves nothing half done here.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    fn words(&self, member: usize) -> &HostWords {
+        // SAFETY: the memory is freed when all threads have ended, and holds the words from its start.
+        unsafe { &*(self.words[member] as *const HostWords) }
+    }
+
+    /// Ends all waits; the first reason counts.
+    pub fn end(&self, failure: Failure) {
+        let mut ended = lock(&self.ended);
+        if ended.is_none() {
+            *ended = Some(failure);
+            // Kernels of other processes end their waits as well.
+            self.peers.iter().for_each(Peers::shut);
+        }
+        drop(ended);
+        for member in 0..self.words.len() {
+            self.words(member).abort.store(1, Ordering::Release);
+        }
+    }
+
+    /// Whether the team has ended.
+    pub fn has_ended(&self) -> bool {
+        lock(&self.ended).is_some()
+    }
+
+    /// Looks whether a kernel has found something wrong.
+    pub fn look(&self) {
+        for member in 0..self.words.len() {
+            if let Some(refused) = Refused::read(&self.words(member).error) {
+                return self.end(Failure::Refused { rank: self.first + member as u32, refused });
+            }
+        }
+    }
+
+    /// Looks whether another process has ended, which takes a call of the system for each.
+    fn look_at_peers(&self) {
+        if let Some(rank) = self.peers.as_ref().and_then(Peers::ended)
+            && !self.stop.load(Ordering::Acquire)
+        {
+            self.end(Failure::Peer(rank));
+        }
+    }
+}
+
+/// Ends the team where a proxy's thread ends for any other reason than that it shall.
+struct Guard<'a> {
+    core: &'a Core,
+    rank: u32,
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        if !self.core.stop.load(Ordering::Acquire) && !self.core.has_ended() {
+            self.core.end(Failure::Proxy(self.rank));
+        }
+    }
+}
+
+/// How long a proxy polls before it takes naps.
+const AWAKE: Duration = Duration::from_millis(50);
+
+/// How long a nap is: what the first message after a pause waits at most.
+const NAP: Duration = Duration::from_micros(50);
+
+/// A proxy's thread.
+pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool) {
+    let _guard = Guard { core, rank };
+    proxies.iter_mut().for_each(Proxy::enter);
+    let (mut round, mut busy) = (0_u32, Instant::now());
+    loop {
+        let mut did = false;
+        for proxy in &mut proxies {
+            // A panic ends the team, not the program.
+            match catch_unwind(AssertUnwindSafe(|| proxy.step())) {
+                Ok(Ok(work)) => did |= work,
+                Ok(Err(failure)) => return core.end(failure),
+                Err(_) => return,
+            }
+        }
+        round = round.wrapping_add(1);
+        if round % 64 == 0 {
+            core.look();
+        }
+        if round % 4096 == 0 {
+            core.look_at_peers();
+        }
+        if did {
+            busy = Instant::now();
+            continue;
+        }
+        let is_idle = proxies.iter().all(Proxy::is_idle);
+        if core.stop.load(Ordering::Acquire) && (is_idle || core.has_ended()) {
+            return;
+        }
+        if is_idle && busy.elapsed() > AWAKE {
+            core.look();
+            std::thread::sleep(NAP);
+            if round % 256 == 0 {
+                core.look_at_peers();
+            }
+        } else if is_crowded {
+            std::thread::yield_now();
+        } else {
+            core::hint::spin_loop();
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! How does a team come to its windows? New memory of each rank, the program's own, and that of ranks in other
+//! processes; told to kernels and proxies.
+
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex};
+
+use super::member::{Members, bytes_of};
+use super::options::{Kind, TeamError};
+use super::serving::{Core, lock};
+use crate::device::choice::Wish;
+use crate::device::gpu::{Block, GpuError};
+use crate::device::layout::{self, MOST_RANKS, MOST_WINDOW_BYTES, MOST_WINDOWS, WindowState};
+use crate::device::peers::{Announcement, Peers};
+use crate::device::windows::Reached;
+
+/// The window of barriers and messages.
+pub const CONTROL: u32 = 0;
+
+/// A window's memory.
+struct WindowOf {
+    bytes: u64,
+    in_host: bool,
+    /// Where each rank's part lies, by the rank that looks.
+    parts: Vec<Vec<u64>>,
+    /// What frees it.
+    _blocks: Vec<Block>,
+}
+
+/// The windows of a team.
+pub struct TeamWindows {
+    /// The team's number and how many ranks it has.
+    team: u32,
+    ranks: u32,
+    wish: Wish,
+    core: Arc<Core>,
+    members: Arc<Members>,
+    /// Windows that were made so far, which ranks of other processes make as well.
+    made: Mutex<u32>,
+    list: Mutex<Vec<Option<WindowOf>>>,
+}
+
+impl TeamWindows {
+    /// None yet, of a team of so many ranks.
+    pub fn new(team: u32, ranks: u32, wish: Wish, core: Arc<Core>, members: Arc<Members>) -> Self {
+        Self { team, ranks, wish, core, members, made: Mutex::new(0), list: Mutex::default() }
+    }
+
+    /// Makes a window: so many bytes of new memory for each rank, zeroed. Its number.
+    ///
+    /// # Errors
+    /// When there is no memory, or there are windows enough.
+    pub fn make(&self, kind: Kind, bytes: u64) -> Result<u32, TeamError> {
+        if !(1..MOST_WINDOW_BYTES).contains(&bytes) {
+            return Err(TeamError::WindowSize(bytes));
+        }
+        let blocks = self
+            .members
+            .all
+            .iter()
+            .map(|member| match kind {
+                Kind::Device => member.gpu.device_memory(bytes),
+                Kind::Host => member.gpu.host_memory(bytes),
+            })
+            .collect::<Result<Vec<Block>, GpuError>>();
+        match &self.core.peers {
+            None => self.add(kind, bytes, blocks?),
+            Some(_) if kind == Kind::Host => Err(TeamError::NotHandedOver),
+            Some(peers) => self.add_with_peers(peers, bytes, blocks),
+        }
+    }
+
+    /// Hands this rank's part over, and maps those of the others.
+    fn add_with_peers(
+        &self,
+        peers: &Peers,
+        bytes: u64,
+        blocks: Result<Vec<Block>, GpuError>,
+    ) -> Result<u32, TeamError> {
+        let mut made = lock(&self.made);
+        let announcement = Announcement { number: *made, in_host: false, bytes };
+        *made += 1;
+        let own = blocks.as_ref().ok().and_then(|blocks| blocks.first());
+        let parts = peers.exchange(announcement, own.and_then(|block| block.descriptor.as_ref()));
+        // Why this rank has none counts before what the others say.
+        let own = blocks?.pop().ok_or(TeamError::NotHandedOver)?;
+        let mut own = Some(own);
+        let blocks = (0..self.ranks)
+            .zip(parts?)
+            .map(|(rank, descriptor)| match descriptor {
+                Some(descriptor) => {
+                    // As long as this rank's: made by the same granularity.
+                    let length = own.as_ref().map_or(bytes, |own| own.bytes);
+                    self.members.all[0].gpu.import(descriptor.as_fd(), length)
+                }
+                None => Ok(Block { address: 0, bytes, descriptor: None, owner: Box::new(rank) }),
+            })
+            .collect::<Result<Vec<Block>, GpuError>>()?;
+        let mut blocks = blocks;
+        if let Some(own) = own.take() {
+            blocks[self.members.first as usize] = own;
+        }
+        let parts = vec![blocks.iter().map(|block| block.address).collect()];
+        self.keep(Kind::Device, bytes, parts, blocks)
+    }
+
+    /// Makes a window of memory that the program has: an address for each rank of this process.
+    ///
+    /// # Safety
+    /// At each address there are so many bytes of memory of the rank's GPU (or, for [`Kind::Host`], of pinned
+    /// memory that all GPUs reach at this address), until the window is freed.
+    ///
+    /// # Errors
+    /// When there are windows enough, or it is not as described.
+    pub unsafe fn register(&self, kind: Kind, addresses: &[u64], bytes: u64) -> Result<u32, TeamError> {
+        if self.core.peers.is_some() {
+            return Err(TeamError::NotHandedOver);
+        }
+        if addresses.len() != self.members.all.len() {
+            return Err(TeamError::Parts { found: addresses.len(), ranks: self.members.all.len() });
+        }
+        let is_aligned = addresses.iter().all(|address| *address != 0 && address.is_multiple_of(16));
+        if !(1..MOST_WINDOW_BYTES).contains(&bytes) || !is_aligned {
+            return Err(TeamError::WindowSize(bytes));
+        }
+        let block = |address: &u64| Block { address: *address, bytes, descriptor: None, owner: Box::new(()) };
+        self.add(kind, bytes, addresses.iter().map(block).collect())
+    }
+
+    fn add(&self, kind: Kind, bytes: u64, mut blocks: Vec<Block>) -> Result<u32, TeamError> {
+        let in_host = kind == Kind::Host;
+        let (mut parts, mut imported) = (Vec::new(), Vec::new());
+        for looking in &self.members.all {
+            let mut seen = Vec::with_capacity(blocks.len());
+            for (owner, block) in self.members.all.iter().zip(&blocks) {
+                let is_here = in_host || looking.gpu.number() == owner.gpu.number();
+                seen.push(match &block.descriptor {
+                    _ if is_here => block.address,
+                    Some(descriptor) => {
+                        let mapped = looking.gpu.import(descriptor.as_fd(), block.bytes)?;
+                        let address = mapped.address;
+                        imported.push(mapped);
+                        address
+                    }
+                    // The program's memory on another GPU: the program has to have opened it for this one.
+                    None => block.address,
+                });
+            }
+            parts.push(seen);
+        }
+        blocks.append(&mut imported);
+        self.keep(kind, bytes, parts, blocks)
+    }
+
+    /// Tells kernels and proxies of a window: where each rank's part lies, by the rank that looks.
+    fn keep(
+        &self,
+        kind: Kind,
+        bytes: u64,
+        parts: Vec<Vec<u64>>,
+        blocks: Vec<Block>,
+    ) -> Result<u32, TeamError> {
+        let mut windows = lock(&self.list);
+        let id = windows.iter().position(Option::is_none).unwrap_or(windows.len());
+        if id >= MOST_WINDOWS {
+            return Err(TeamError::Windows);
+        }
+        let in_host = kind == Kind::Host;
+        for (rank, (member, parts)) in self.members.ranks().zip(self.members.all.iter().zip(&parts)) {
+            let mut peers = [0; MOST_RANKS];
+            for (peer, part) in parts.iter().enumerate() {
+                // Kernels reach their own part in any case.
+                let is_mapped = peer == rank as usize || self.wish != Wish::Proxy;
+                peers[peer] = if is_mapped { *part } else { 0 };
+            }
+            let in_host = u32::from(in_host);
+            let state = WindowState { team: self.team, id: id as u32, bytes, in_host, peers };
+            member.gpu.write(member.window_at(id as u32), bytes_of(&state))?;
+        }
+        for (member, parts) in self.members.all.iter().zip(&parts) {
+            member.windows.set(id, Some(Reached { bytes, in_host, parts: parts.clone() }));
+        }
+        if windows.len() == id {
+            windows.push(None);
+        }
+        windows[id] = Some(WindowOf { bytes, in_host, parts, _blocks: blocks });
+        Ok(id as u32)
+    }
+
+    /// Frees a window. No kernel uses it any more.
+    ///
+    /// # Errors
+    /// When there is none of this number.
+    pub fn free(&self, id: u32) -> Result<(), TeamError> {
+        let mut windows = lock(&self.list);
+        let window = windows.get_mut(id as usize).filter(|_| id != CONTROL).and_then(Option::take);
+        let window = window.ok_or(TeamError::NoSuchWindow(id))?;
+        for member in &self.members.all {
+            member.windows.set(id as usize, None);
+        }
+        drop(window);
+        Ok(())
+    }
+
+    /// What a rank's kernels are given of a window.
+    ///
+    /// # Errors
+    /// When there is none of this number, or the rank is not this process's.
+    pub fn handle(&self, rank: u32, id: u32) -> Result<layout::Window, TeamError> {
+        let member = self.members.get(rank)?;
+        let windows = lock(&self.list);
+        let window = windows.get(id as usize).and_then(Option::as_ref).ok_or(TeamError::NoSuchWindow(id))?;
+        let base = window.parts[(rank - self.members.first) as usize][rank as usize];
+        let state = member.window_at(id);
+        Ok(layout::Window { base, bytes: window.bytes, state, id, team: self.team })
+    }
+
+    /// Whether a window is memory of the host.
+    pub fn is_in_host(&self, id: u32) -> bool {
+        let windows = lock(&self.list);
+        windows.get(id as usize).and_then(Option::as_ref).is_some_and(|window| window.in_host)
+    }
+}

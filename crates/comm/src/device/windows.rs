@@ -1,0 +1,117 @@
+//! Where do the windows of a team lie, and does a range lie in one? The proxy's own check: kernels may have
+//! written anything into a queue.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::failure::Status;
+use super::request::Place;
+
+/// A window as one rank's proxy reaches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// Bytes of each rank's part.
+    pub bytes: u64,
+    /// Whether the window is memory of the host, which threads of the host read and write.
+    pub in_host: bool,
+    /// Where each rank's part lies for this rank's GPU (and for this process, in the host); 0 where nothing
+    /// reaches it.
+    pub parts: Vec<u64>,
+}
+
+/// The windows of a rank, by number. They come and go while the proxy runs.
+#[derive(Debug, Default)]
+pub struct Windows {
+    list: RwLock<Arc<Vec<Option<Reached>>>>,
+    changes: AtomicU64,
+}
+
+impl Windows {
+    /// Adds or takes away a window.
+    pub fn set(&self, id: usize, window: Option<Reached>) {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        let list = Arc::make_mut(&mut list);
+        if list.len() <= id {
+            list.resize(id + 1, None);
+        }
+        list[id] = window;
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    fn list(&self) -> Arc<Vec<Option<Reached>>> {
+        Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What a proxy knows of them: it looks at a number, and takes no lock, for each request.
+#[derive(Debug)]
+pub struct KnownWindows {
+    windows: Arc<Windows>,
+    seen: u64,
+    list: Arc<Vec<Option<Reached>>>,
+}
+
+impl KnownWindows {
+    /// Those of a rank.
+    pub fn new(windows: Arc<Windows>) -> Self {
+        let seen = windows.changes.load(Ordering::Acquire);
+        let list = windows.list();
+        Self { windows, seen, list }
+    }
+
+    /// The address of a range, and whether it is memory of the host.
+    ///
+    /// # Errors
+    /// When there is no such range.
+    pub fn find(&mut self, place: &Place, bytes: u64) -> Result<(u64, bool), Status> {
+        let changes = self.windows.changes.load(Ordering::Acquire);
+        if changes != self.seen {
+            self.list = self.windows.list();
+            self.seen = changes;
+        }
+        let window = self.list.get(place.window as usize).and_then(Option::as_ref);
+        let window = window.ok_or(Status::OtherTeam)?;
+        let part = *window.parts.get(place.peer as usize).ok_or(Status::NoSuchRank)?;
+        if place.offset > window.bytes || bytes > window.bytes - place.offset {
+            return Err(Status::OutOfBounds);
+        }
+        if part == 0 {
+            return Err(Status::Unsupported);
+        }
+        Ok((part + place.offset, window.in_host))
+    }
+
+    /// The same for a word.
+    ///
+    /// # Errors
+    /// Also when it does not lie at a multiple of 8.
+    pub fn find_word(&mut self, place: &Place) -> Result<(u64, bool), Status> {
+        if !place.offset.is_multiple_of(8) {
+            return Err(Status::Misaligned);
+        }
+        self.find(place, 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_found_or_refused() {
+        let windows = Arc::new(Windows::default());
+        let mut known = KnownWindows::new(Arc::clone(&windows));
+        let place = |peer, window, offset| Place { peer, window, offset };
+        assert_eq!(known.find(&place(0, 2, 0), 1), Err(Status::OtherTeam));
+        windows.set(2, Some(Reached { bytes: 64, in_host: true, parts: vec![4096, 0] }));
+        assert_eq!(known.find(&place(0, 2, 8), 56), Ok((4104, true)));
+        assert_eq!(known.find(&place(0, 2, 64), 0), Ok((4160, true)));
+        assert_eq!(known.find(&place(0, 2, 8), 57), Err(Status::OutOfBounds));
+        assert_eq!(known.find(&place(0, 2, u64::MAX >> 28), u64::MAX), Err(Status::OutOfBounds));
+        assert_eq!(known.find(&place(1, 2, 0), 1), Err(Status::Unsupported));
+        assert_eq!(known.find(&place(2, 2, 0), 1), Err(Status::NoSuchRank));
+        assert_eq!(known.find_word(&place(0, 2, 4)), Err(Status::Misaligned));
+        windows.set(2, None);
+        assert_eq!(known.find(&place(0, 2, 0), 1), Err(Status::OtherTeam));
+    }
+}

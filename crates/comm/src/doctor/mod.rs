@@ -1,0 +1,18 @@
+//! Which channels have two processes, and how would they get the better ones?
+//!
+//! The same command runs in both of them at the same time. They look for each other as the ranks of a job do,
+//! so that what is found is what such ranks would have, and not what somebody has thought of containers.
+//!
+//! | Module   | Question it answers                                       |
+//! |----------|-----------------------------------------------------------|
+//! | `meet`   | How do two processes come together that agreed on a word? |
+//! | `facts`  | What does a process tell the other of its GPU and cards?  |
+//! | `advice` | What helps against a reason? Pure.                        |
+
+mod advice;
+mod facts;
+mod meet;
+
+pub use advice::advice;
+pub use facts::Facts;
+pub use meet::{DoctorError, Found, meet};

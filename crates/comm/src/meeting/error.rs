@@ -1,0 +1,56 @@
+//! Why do two ranks not meet?
+
+use std::io;
+
+use thiserror::Error;
+
+use super::hello::HelloError;
+use super::place::SocketPlace;
+
+/// Why two ranks do not meet.
+#[derive(Debug, Error)]
+pub enum MeetingError {
+    /// No socket could be reached.
+    #[error("{place} of rank {rank} cannot be reached: {cause}")]
+    Unreachable {
+        /// Whose it is.
+        rank: u32,
+        /// Which one.
+        place: SocketPlace,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// Whoever is there is not the rank.
+    #[error("whoever answers at {place} of rank {rank} is not that rank: {cause}")]
+    Imposter {
+        /// Whose it should be.
+        rank: u32,
+        /// Which one.
+        place: SocketPlace,
+        /// What was wrong.
+        cause: HelloError,
+    },
+    /// No such host.
+    #[error("the address of {host}, which CAUSEWAY_COMM_HOSTS names, cannot be found: {cause}")]
+    Host {
+        /// Its name.
+        host: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// No hosts were named.
+    #[error("rank {rank} is on no board, and CAUSEWAY_COMM_HOSTS names no hosts where it could be")]
+    NoHosts {
+        /// Whose it would be.
+        rank: u32,
+    },
+    /// There is nothing to try.
+    #[error(
+        "rank {rank} has no socket that could be reached: the boards on which it was met are in \
+         no folder, and its network namespace is another one"
+    )]
+    NoSocket {
+        /// Whose it would be.
+        rank: u32,
+    },
+}

@@ -1,0 +1,103 @@
+//! How do ranks meet that share nothing of a host? Over TCP, at hosts that the user names.
+//!
+//! A rank listens at one of a few ports that follow from the job's nonce and its number. Whoever looks for it
+//! tries these ports at each of the hosts, and knows it by its proof. Bytes travel as they are, like the
+//! MPI's own: the network between the hosts has to be one that nobody else reads.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::time::Duration;
+
+use super::error::MeetingError;
+use super::hello::{self, Expected};
+use super::place::SocketPlace;
+use super::socket::Connection;
+use super::stream::Stream;
+use crate::board::Slot;
+use crate::job::Job;
+
+/// Ports of a rank: others may have some of them.
+const PORTS: u8 = 8;
+
+/// How long a host may take to answer. One that does not is not asked for the other ports.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Listens for ranks of other hosts.
+///
+/// # Errors
+/// When none of the rank's ports is free.
+pub(super) fn listen(job: &Job, rank: u32) -> io::Result<(SocketPlace, TcpListener)> {
+    let mut failure = io::Error::from(io::ErrorKind::AddrInUse);
+    let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+    for port in (0..PORTS).map(|attempt| job.port(rank, attempt)) {
+        // One for both versions where the host has both.
+        for address in any {
+            match TcpListener::bind(SocketAddr::new(address, port)) {
+                Ok(listener) => {
+                    listener.set_nonblocking(true)?;
+                    return Ok((SocketPlace::Network(listener.local_addr()?), listener));
+                }
+                Err(error) => failure = error,
+            }
+        }
+    }
+    Err(failure)
+}
+
+/// Looks for a rank at these hosts, and proves to be this one.
+///
+/// # Errors
+/// Why it was found at none of them.
+pub fn reach_over_network(
+    job: &Job,
+    own: &Slot,
+    rank: u32,
+    hosts: &[String],
+) -> Result<Connection, Vec<MeetingError>> {
+    let mut failures = Vec::new();
+    for host in hosts {
+        let addresses = match (host.as_str(), 0).to_socket_addrs() {
+            Ok(addresses) => addresses,
+            Err(cause) => {
+                failures.push(MeetingError::Host { host: host.clone(), cause });
+                continue;
+            }
+        };
+        for address in addresses {
+            for port in (0..PORTS).map(|attempt| job.port(rank, attempt)) {
+                let address = SocketAddr::new(address.ip(), port);
+                match meet(address, job, own, rank) {
+                    Ok(connection) => return Ok(connection),
+                    Err(failure) => {
+                        let is_silent = matches!(
+                            &failure,
+                            MeetingError::Unreachable { cause, .. }
+                                if cause.kind() != io::ErrorKind::ConnectionRefused
+                        );
+                        failures.push(failure);
+                        if is_silent {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    if failures.is_empty() {
+        failures.push(MeetingError::NoHosts { rank });
+    }
+    Err(failures)
+}
+
+fn meet(address: SocketAddr, job: &Job, own: &Slot, rank: u32) -> Result<Connection, MeetingError> {
+    let place = SocketPlace::Network(address);
+    let unreachable = |cause| MeetingError::Unreachable { rank, place: place.clone(), cause };
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(unreachable)?;
+    let stream = Stream::over_network(stream).map_err(unreachable)?;
+    let expected = Expected { rank, process: None };
+    hello::introduce(stream, place.clone(), job, own, expected).map_err(|cause| MeetingError::Imposter {
+        rank,
+        place,
+        cause,
+    })
+}

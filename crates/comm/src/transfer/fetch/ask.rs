@@ -1,0 +1,165 @@
+//! How does a payload come that the sender is asked for?
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+use super::super::error::TransferError;
+use super::super::message::Message;
+use super::super::network;
+use super::super::slots::{HOST_SLOTS, HostSlots, Ring};
+use super::fetcher::{Destination, Fetcher};
+use super::order::Order;
+use crate::channels::Channel;
+use crate::cuda::{CudaError, IPC_HANDLE_BYTES, Mapping, Opened, Scope};
+use crate::meeting::MESSAGE_BYTES;
+
+impl Fetcher {
+    pub(super) fn fetch_by(
+        &mut self,
+        channel: Channel,
+        order: &Order,
+        destination: &Destination,
+    ) -> Result<(), TransferError> {
+        if channel == Channel::Tcp {
+            return self.fetch_over_network(order, destination);
+        }
+        if channel == Channel::Staged && self.slots.is_none() {
+            let slots = HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?;
+            let Ring { count, bytes } = slots.ring;
+            self.connection.say_with(Message::Slots { count, bytes }, Some(slots.descriptor()))?;
+            self.slots = Some(slots);
+            self.openings.open();
+        }
+        self.connection.say(Message::Fetch { channel, operation: order.operation })?;
+        let scope = destination.scope();
+        if let (Channel::Staged, Ok(Some(scope)), Some(slots)) = (channel, &scope, &mut self.slots) {
+            slots.pin(scope);
+        }
+        let (message, descriptor) = self.hear(channel)?;
+        match message {
+            Message::Piece { .. } if channel == Channel::Staged => {
+                let slots = self.slots.as_ref().ok_or_else(|| self.connection.wrong("slots"))?;
+                self.pass(Some(message), order, scope, slots.ring, channel, |slot| slots.address(slot))
+            }
+            Message::Bounce { count, bytes, total, is_new } if channel == Channel::Vmm => {
+                let ring = Ring::checked(count, bytes).filter(|ring| ring.total() <= total);
+                let ring = ring.ok_or_else(|| self.connection.wrong("a bounce buffer of such a size"))?;
+                let mapped = self.map_bounce(is_new, descriptor, total, destination);
+                self.connection.say(Message::Need { needed: mapped.is_ok() })?;
+                let start = mapped?;
+                self.pass(None, order, scope, ring, channel, |slot| start + ring.offset(slot))
+            }
+            Message::Region { buffer } if matches!(channel, Channel::Ipc | Channel::Vmm) => {
+                let Message::Offset { offset } = self.hear(channel)?.0 else {
+                    return Err(self.connection.wrong("a region without an offset"));
+                };
+                let start = self.region(channel, buffer, destination, scope.as_ref())?;
+                match scope? {
+                    // SAFETY: the receive's memory is this function's until the receive ends, and the
+                    // sender's stays as it is until it hears of the end.
+                    Some(scope) => Ok(unsafe {
+                        scope.copy(order.to, start.saturating_add(offset), order.bytes as usize)
+                    }?),
+                    None => Err(self.connection.wrong("a region for a rank without a GPU")),
+                }
+            }
+            _ => Err(self.connection.wrong("another answer than the channel has")),
+        }
+    }
+
+    fn fetch_over_network(&mut self, order: &Order, destination: &Destination) -> Result<(), TransferError> {
+        // Memory of the host is received into as it is.
+        let scope = destination.memory.and_then(|_| destination.scope().transpose()).transpose()?;
+        let slots = match self.slots.take() {
+            Some(slots) => slots,
+            None => {
+                self.openings.open();
+                HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?
+            }
+        };
+        let slots = self.slots.insert(slots);
+        if let Some(scope) = &scope {
+            slots.pin(scope);
+        }
+        self.connection.say(Message::Fetch { channel: Channel::Tcp, operation: order.operation })?;
+        let (slots, scope) =
+            (self.slots.as_ref().ok_or_else(|| self.connection.wrong("slots"))?, scope.as_ref());
+        let hear = || self.hear(Channel::Tcp).map(|(message, _)| message);
+        // SAFETY: the receive's memory is this function's until the receive ends.
+        unsafe { network::receive(&self.connection, slots, order.bytes, order.to, scope, hear) }
+    }
+
+    /// Opens the peer's buffer, unless it is open. Says where it begins here.
+    fn region(
+        &mut self,
+        channel: Channel,
+        buffer: u64,
+        destination: &Destination,
+        scope: Result<&Option<Scope<'static>>, &CudaError>,
+    ) -> Result<u64, TransferError> {
+        let known = self.source(channel, buffer).map(|source| source.start());
+        self.connection.say(Message::Need { needed: known.is_none() })?;
+        if let Some(start) = known {
+            return Ok(start);
+        }
+        self.openings.open();
+        let (message, descriptor) = self.hear(channel)?;
+        let handle = match message {
+            Message::Handle => Some(self.hear_handle()?),
+            _ => None,
+        };
+        // What was to be heard has been; what fails from here on leaves the connection in order.
+        scope.map_err(|error| *error)?;
+        let (driver, device) =
+            destination.device.ok_or_else(|| self.connection.wrong("a region for no GPU"))?;
+        match (message, handle, descriptor) {
+            (Message::Handle, Some(handle), _) => {
+                let opened = self.opened.open(|| Opened::new(driver, &handle).map(Arc::new))?;
+                let start = opened.address;
+                self.opened.insert(buffer, opened);
+                Ok(start)
+            }
+            (Message::Export { bytes }, _, Some(descriptor)) => {
+                let bytes =
+                    usize::try_from(bytes).map_err(|_| self.connection.wrong("memory of such a size"))?;
+                let import = || Mapping::import(driver, descriptor.as_fd(), bytes, device).map(Arc::new);
+                let mapping = self.mapped.open(import)?;
+                let start = mapping.address;
+                self.mapped.insert(buffer, mapping);
+                Ok(start)
+            }
+            _ => Err(self.connection.wrong("a region without a way to it")),
+        }
+    }
+
+    fn hear_handle(&self) -> Result<[u8; IPC_HANDLE_BYTES], TransferError> {
+        let mut handle = [0; IPC_HANDLE_BYTES];
+        for part in handle.as_chunks_mut::<MESSAGE_BYTES>().0 {
+            *part = self.connection.hear_bytes()?.0;
+        }
+        Ok(handle)
+    }
+
+    fn map_bounce(
+        &mut self,
+        is_new: bool,
+        descriptor: Option<OwnedFd>,
+        total: u64,
+        destination: &Destination,
+    ) -> Result<u64, TransferError> {
+        if is_new {
+            self.openings.open();
+            self.bounce = None;
+            let (driver, device) =
+                destination.device.ok_or_else(|| self.connection.wrong("a bounce buffer for no GPU"))?;
+            let descriptor =
+                descriptor.ok_or_else(|| self.connection.wrong("a bounce buffer without a descriptor"))?;
+            let bytes = usize::try_from(total)
+                .map_err(|_| self.connection.wrong("a bounce buffer of such a size"))?;
+            self.bounce = Some(Mapping::import(driver, descriptor.as_fd(), bytes, device)?);
+        }
+        let mapping =
+            self.bounce.as_ref().ok_or_else(|| self.connection.wrong("a bounce buffer that is not there"))?;
+        Ok(mapping.address)
+    }
+}

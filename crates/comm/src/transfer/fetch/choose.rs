@@ -1,0 +1,110 @@
+//! By which channel is a payload fetched, and by which where that one fails?
+
+use std::time::{Duration, Instant};
+
+use super::super::choosing::Kind;
+use super::super::error::TransferError;
+use super::super::message::Message;
+use super::fetcher::{Destination, Fetcher};
+use super::open::Open;
+use super::order::{Fetched, Order, Outcome, Underway, Wait};
+use crate::channels::{Ends, Gpu, Joined};
+use crate::cuda::{self, CudaError};
+use crate::matching;
+
+impl Fetcher {
+    /// Fetches a payload by the channel that is best, and by others where that one fails.
+    pub(crate) fn fetch(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
+        self.hear_words().inspect_err(|_| self.connection.shut())?;
+        let destination = Destination::at(order.to);
+        if order.to_gpu && destination.memory.is_none() {
+            self.connection.say(Message::Abandoned { operation: order.operation })?;
+            return Err(CudaError::UNKNOWN_MEMORY.into());
+        }
+        let ends = ends(&destination, order.source);
+        let mut kind = Kind {
+            channels: self.chooser.channels(&ends),
+            joined: ends.joined,
+            is_direct: order.source.direct,
+            device: destination.memory.map(|memory| memory.device),
+        };
+        let mut failed = Vec::new();
+        let traffic = self.chooser.count(order.by);
+        while let Some(choice) = self.chooser.choose(&kind, order.bytes, traffic) {
+            let fetched = Fetched { channel: choice.channel, reason: choice.reason };
+            let start = Instant::now();
+            match self.fetch_open(fetched.channel, order, &destination, wait) {
+                Open::Begun(copy, _source, words, word) => {
+                    let (operation, bytes) = (order.operation, order.bytes);
+                    let underway =
+                        Underway { copy, _source, words, word, operation, fetched, kind, bytes, traffic };
+                    return Ok(Outcome::UnderWay(Box::new(underway)));
+                }
+                Open::There => {
+                    self.chooser.took(&kind, fetched.channel, order.bytes, traffic, start.elapsed());
+                    return Ok(Outcome::There(fetched));
+                }
+                Open::No => {}
+            }
+            self.openings.begin();
+            match self.fetch_by(fetched.channel, order, &destination) {
+                Ok(()) => {
+                    self.connection.say(Message::Done { operation: order.operation })?;
+                    if self.openings.end(fetched.channel) {
+                        self.chooser.took(&kind, fetched.channel, order.bytes, traffic, start.elapsed());
+                    }
+                    return Ok(Outcome::There(fetched));
+                }
+                Err(error) if error.ends_connection() => {
+                    self.connection.shut();
+                    return Err(error);
+                }
+                Err(error) => {
+                    self.chooser.failed(fetched.channel, &error);
+                    failed.push(format!("{}: {error}", fetched.channel));
+                    kind.channels.retain(|other| *other != fetched.channel);
+                }
+            }
+        }
+        self.connection.say(Message::Abandoned { operation: order.operation })?;
+        let why = [self.chooser.why_not(&ends), failed].concat().join("; ");
+        Err(TransferError::NoChannel { peer: self.connection.peer, why })
+    }
+
+    /// A payload that was under way is there after so long, or is not.
+    pub(crate) fn end(
+        &mut self,
+        ended: &Underway,
+        took: Result<Duration, CudaError>,
+    ) -> Result<(), TransferError> {
+        match took {
+            Ok(time) => {
+                ended.words.finish(ended.word, ended.operation);
+                self.chooser.took(&ended.kind, ended.fetched.channel, ended.bytes, ended.traffic, time);
+                Ok(())
+            }
+            Err(error) => {
+                self.connection.say(Message::Abandoned { operation: ended.operation })?;
+                Err(error.into())
+            }
+        }
+    }
+}
+
+/// What the two places have, as channels ask for it.
+fn ends(destination: &Destination, source: matching::Source) -> Ends {
+    let unbuilt = || Err("this build does not have that channel".to_owned());
+    let own_number = destination.device.and_then(|(driver, device)| cuda::gpu_number(driver, device));
+    let joined = match (destination.device, own_number) {
+        (_, Some(number)) if number == source.gpu => Joined::SameGpu,
+        (Some((driver, device)), _) if cuda::reaches(driver, device, source.gpu) => Joined::Peers,
+        _ => Joined::Apart,
+    };
+    Ends {
+        own: destination.device.map(|_| Gpu { ipc: true, export: true, gpudirect: false }),
+        peer: Some(Gpu { ipc: source.ipc, export: source.export, gpudirect: false }),
+        joined,
+        bar: unbuilt(),
+        cards: unbuilt(),
+    }
+}

@@ -1,0 +1,118 @@
+//! What does a receiver have of a peer, and where do bytes go?
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::super::cache::Cache;
+use super::super::choosing::Chooser;
+use super::super::error::TransferError;
+use super::super::message::Message;
+use super::super::slots::HostSlots;
+use super::super::words::Words;
+use super::openings::Openings;
+use crate::channels::Channel;
+use crate::cuda::{self, CudaError, DeviceMemory, Driver, Mapping, Opened, Scope};
+use crate::meeting::Connection;
+use crate::pair::Pair;
+use crate::profile::Profile;
+
+/// Buffers of a peer that stay open, of each kind.
+const MOST_OPEN: usize = 32;
+
+/// What a receiver has of a peer.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    pub(super) connection: Connection,
+    pub(super) chooser: Chooser,
+    /// The peer's words of its offers, when it has sent them; none if it has none.
+    pub(super) words: Option<Option<Arc<Words>>>,
+    pub(super) slots: Option<HostSlots>,
+    pub(super) bounce: Option<Mapping>,
+    pub(super) opened: Cache<Arc<Opened>>,
+    pub(super) mapped: Cache<Arc<Mapping>>,
+    pub(super) openings: Openings,
+}
+
+/// Where the bytes go.
+pub(super) struct Destination {
+    /// The device whose engine copies, if there is one.
+    pub(super) device: Option<(&'static Driver, i32)>,
+    pub(super) memory: Option<DeviceMemory>,
+}
+
+impl Destination {
+    pub(super) fn at(address: u64) -> Self {
+        let Some(driver) = Driver::loaded() else { return Self { device: None, memory: None } };
+        let memory = DeviceMemory::at(driver, address);
+        let device = memory.map(|memory| memory.device).or_else(|| cuda::current_device(driver));
+        Self { device: device.map(|device| (driver, device)), memory }
+    }
+
+    /// The context in which copies are made; none where both ends are memory of the host.
+    pub(super) fn scope(&self) -> Result<Option<Scope<'static>>, CudaError> {
+        match (self.device, self.memory) {
+            (Some((driver, _)), Some(memory)) => Scope::of(driver, &memory).map(Some),
+            (Some((driver, device)), None) => Scope::of_device(driver, device).map(Some),
+            (None, _) => Ok(None),
+        }
+    }
+}
+
+impl Fetcher {
+    pub(crate) fn new(
+        connection: Connection,
+        pair: Pair,
+        allowed: Vec<Channel>,
+        threshold: u32,
+        profile: Profile,
+    ) -> Self {
+        let chooser = Chooser::new(pair, connection.is_network(), allowed, threshold, profile);
+        Self {
+            connection,
+            chooser,
+            words: None,
+            slots: None,
+            bounce: None,
+            opened: Cache::new(MOST_OPEN),
+            mapped: Cache::new(MOST_OPEN),
+            openings: Openings::default(),
+        }
+    }
+
+    /// The peer.
+    pub(crate) fn peer(&self) -> u32 {
+        self.connection.peer
+    }
+
+    /// Adds to a profile what has been found out of channels.
+    pub(crate) fn tell(&self, profile: &mut Profile) {
+        self.chooser.tell(profile);
+    }
+
+    /// Tells the sender that a message is not wanted: it is too long for the receive.
+    pub(crate) fn decline(&self, operation: u64) -> Result<(), TransferError> {
+        self.connection.say(Message::Done { operation })
+    }
+    /// Hears the words of the peer's offers, which it sends before all else.
+    pub(super) fn hear_words(&mut self) -> Result<(), TransferError> {
+        if self.words.is_none() {
+            let (Message::Words, descriptor) = self.connection.hear()? else {
+                return Err(self.connection.wrong("something else than the words of its offers"));
+            };
+            // Without them it is asked for every payload.
+            self.words =
+                Some(descriptor.and_then(|descriptor| Words::of_peer(descriptor).ok().map(Arc::new)));
+        }
+        Ok(())
+    }
+
+    /// The sender's next message. That it refuses is an error, which names the channel.
+    pub(super) fn hear(&self, channel: Channel) -> Result<(Message, Option<OwnedFd>), TransferError> {
+        match self.connection.hear()? {
+            (Message::Refused(refusal), _) => {
+                Err(TransferError::Refused { peer: self.connection.peer, channel, refusal })
+            }
+            heard => Ok(heard),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! How does the receiver get the bytes?
+//!
+//! | Module    | Question it answers                                                      |
+//! |-----------|--------------------------------------------------------------------------|
+//! | `order`   | What is to be fetched, and what has come of it?                          |
+//! | `fetcher` | What does a receiver have of a peer, and where do bytes go?              |
+//! | `choose`  | By which channel is a payload fetched, and by which where that one fails? |
+//! | `open`    | How does a payload come out of memory that is open here?                 |
+//! | `ask`     | How does a payload come that the sender is asked for?                    |
+//! | `pass`    | How does a payload come through slots?                                   |
+//! | `openings` | Is the time of a fetch what its channel costs?                          |
+
+mod ask;
+mod choose;
+mod fetcher;
+mod open;
+mod openings;
+mod order;
+mod pass;
+
+pub(crate) use fetcher::Fetcher;
+pub(crate) use order::{Order, Outcome, Underway, Wait};

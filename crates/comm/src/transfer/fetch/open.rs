@@ -1,0 +1,59 @@
+//! How does a payload come out of memory that is open here?
+
+use std::sync::Arc;
+
+use super::super::words::Words;
+use super::fetcher::{Destination, Fetcher};
+use super::order::{Order, Source, Wait};
+use crate::channels::Channel;
+use crate::cuda::PendingCopy;
+
+/// What came of the attempt to copy without asking the sender.
+pub(super) enum Open {
+    No,
+    There,
+    Begun(PendingCopy, Source, Arc<Words>, u16),
+}
+
+impl Fetcher {
+    /// Fetches a payload from memory that is open here already, without a message to the sender.
+    pub(super) fn fetch_open(
+        &mut self,
+        channel: Channel,
+        order: &Order,
+        destination: &Destination,
+        wait: Wait,
+    ) -> Open {
+        let words = self.words.as_ref().and_then(Option::as_ref).cloned();
+        let Some((words, word)) = words.zip(order.word) else { return Open::No };
+        let Some(source) = self.source(channel, order.source.buffer) else { return Open::No };
+        let Ok(Some(scope)) = destination.scope() else { return Open::No };
+        if !words.take(word, order.operation) {
+            // The sender has it back, and gives a copy.
+            return Open::No;
+        }
+        let (from, bytes) = (source.start().saturating_add(order.source.offset), order.bytes as usize);
+        if wait == Wait::ForNothing {
+            // SAFETY: the receive's memory is this function's until the receive ends, and the sender's stays
+            // as it is until its word says that this is done. The peer's buffer stays open with the copy.
+            let begun = unsafe { PendingCopy::begin(&scope, order.to, from, bytes) };
+            return begun.map_or(Open::No, |copy| Open::Begun(copy, source, words, word));
+        }
+        // SAFETY: as above.
+        if unsafe { scope.copy(order.to, from, bytes) }.is_err() {
+            // The sender is asked, and whatever is wrong is told then.
+            return Open::No;
+        }
+        words.finish(word, order.operation);
+        Open::There
+    }
+
+    /// A buffer of the peer's, if it is open.
+    pub(super) fn source(&mut self, channel: Channel, buffer: u64) -> Option<Source> {
+        match channel {
+            Channel::Ipc => self.opened.get(buffer).cloned().map(Source::Opened),
+            Channel::Vmm => self.mapped.get(buffer).cloned().map(Source::Mapped),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! What is to be fetched, and what has come of it?
+
+use std::sync::Arc;
+
+use super::super::choosing::Kind;
+use super::super::words::Words;
+use crate::channels::Channel;
+use crate::cuda::{CudaError, Mapping, Opened, PendingCopy};
+use crate::matching;
+use crate::scheduler::Reason;
+use crate::tracer::{Operation, Traffic};
+
+/// What is to be fetched, and where to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Order {
+    pub(crate) operation: u64,
+    pub(crate) bytes: u64,
+    pub(crate) source: matching::Source,
+    pub(crate) word: Option<u16>,
+    pub(crate) to: u64,
+    /// Whether that was memory on a GPU when the receive was posted.
+    pub(crate) to_gpu: bool,
+    pub(crate) by: Operation,
+}
+
+/// How it went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fetched {
+    pub(crate) channel: Channel,
+    pub(crate) reason: Reason,
+}
+
+/// Whether the payload is there when a call returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// It is.
+    UntilThere,
+    /// It may be under way: the program does something else meanwhile.
+    ForNothing,
+}
+
+/// What a fetch has come to.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The payload is there.
+    There(Fetched),
+    /// It is being copied.
+    UnderWay(Box<Underway>),
+}
+
+/// A payload that is being copied from memory that is open here.
+#[derive(Debug)]
+pub(crate) struct Underway {
+    pub(super) copy: PendingCopy,
+    /// What is copied from, which stays open until then.
+    pub(super) _source: Source,
+    pub(super) words: Arc<Words>,
+    pub(super) word: u16,
+    pub(super) operation: u64,
+    pub(crate) fetched: Fetched,
+    pub(super) kind: Kind,
+    pub(crate) bytes: u64,
+    pub(super) traffic: Traffic,
+}
+
+impl Underway {
+    /// The context in whose stream the copy goes.
+    pub(crate) fn context(&self) -> u64 {
+        self.copy.context()
+    }
+
+    /// Whether the copy is done.
+    pub(crate) fn is_done(&self) -> Result<bool, CudaError> {
+        self.copy.is_done()
+    }
+}
+
+/// A buffer of a peer's that is open here.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    Opened(Arc<Opened>),
+    Mapped(Arc<Mapping>),
+}
+
+impl Source {
+    /// Where it begins.
+    pub(super) fn start(&self) -> u64 {
+        match self {
+            Self::Opened(opened) => opened.address,
+            Self::Mapped(mapping) => mapping.address,
+        }
+    }
+}

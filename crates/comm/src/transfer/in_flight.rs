@@ -1,0 +1,128 @@
+//! Which copies of a receiver are under way, and which have ended? A receive that its program does not wait
+//! for begins its copy, so that those of several messages follow each other on the GPU without a pause.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::cuda::CudaError;
+
+/// Copies by their numbers, in queues: the copies of one queue end in the order in which they were begun.
+#[derive(Debug)]
+pub(crate) struct InFlight<T> {
+    last: u64,
+    queues: HashMap<u64, Queue<T>>,
+    /// The queue of each copy that is under way.
+    places: HashMap<u64, u64>,
+    ended: HashMap<u64, Ended<T>>,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    copies: VecDeque<(u64, T, Instant)>,
+    /// When the last one ended.
+    ended_at: Option<Instant>,
+}
+
+/// A copy that is over, and how long it took when it was its turn. Those that are seen to be over at the same
+/// time share the time since the one before them: each alone cannot be told.
+pub(crate) type Ended<T> = (T, Result<Duration, CudaError>);
+
+impl<T> Default for InFlight<T> {
+    fn default() -> Self {
+        Self { last: 0, queues: HashMap::new(), places: HashMap::new(), ended: HashMap::new() }
+    }
+}
+
+impl<T> InFlight<T> {
+    /// A copy was begun then. Its number is never 0.
+    pub(crate) fn add(&mut self, queue: u64, copy: T, start: Instant) -> u64 {
+        self.last += 1;
+        self.places.insert(self.last, queue);
+        let queue =
+            self.queues.entry(queue).or_insert_with(|| Queue { copies: VecDeque::new(), ended_at: None });
+        queue.copies.push_back((self.last, copy, start));
+        self.last
+    }
+
+    /// What has become of a copy; none while it is under way. One that is over is forgotten with the answer.
+    /// `is_done` is asked for the oldest of a queue alone, and only where that is the one in question: the
+    /// others cannot be done before it.
+    pub(crate) fn end(
+        &mut self,
+        number: u64,
+        now: Instant,
+        is_done: impl Fn(&T) -> Result<bool, CudaError>,
+    ) -> Option<Ended<T>> {
+        if let Some(ended) = self.ended.remove(&number) {
+            return Some(ended);
+        }
+        let queue = self.queues.get_mut(self.places.get(&number)?)?;
+        if queue.copies.front().is_none_or(|(oldest, ..)| *oldest != number) {
+            return None;
+        }
+        let mut over = Vec::new();
+        while let Some((_, copy, _)) = queue.copies.front() {
+            let done = match is_done(copy) {
+                Ok(false) => break,
+                done => done.map(drop),
+            };
+            let Some((oldest, copy, start)) = queue.copies.pop_front() else { break };
+            over.push((oldest, copy, start, done));
+        }
+        if let Some((_, _, first_start, _)) = over.first() {
+            let since = queue.ended_at.map_or(*first_start, |ended_at| ended_at.max(*first_start));
+            // At most as many as fit into a queue of the driver.
+            let each = now.saturating_duration_since(since) / over.len() as u32;
+            queue.ended_at = Some(now);
+            for (oldest, copy, _, done) in over {
+                self.places.remove(&oldest);
+                self.ended.insert(oldest, (copy, done.map(|()| each)));
+            }
+        }
+        self.ended.remove(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::Cell;
+
+    #[test]
+    fn copies_end_in_their_order_and_take_what_they_take_in_their_turn() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let asked = Cell::new(0);
+        let done_below = |limit: u32| {
+            let asked = &asked;
+            move |copy: &u32| {
+                asked.set(asked.get() + 1);
+                Ok(*copy < limit)
+            }
+        };
+        let mut copies = InFlight::default();
+        let [first, second, third] = [0, 1, 2].map(|copy| copies.add(7, copy, at(u64::from(copy))));
+        let other = copies.add(8, 9, at(0));
+        assert_eq!(copies.end(second, at(3), done_below(2)), None);
+        assert_eq!(asked.get(), 0, "the oldest is asked for alone");
+        assert_eq!(copies.end(first, at(3), done_below(0)), None);
+        assert_eq!(asked.get(), 1);
+        // The second was seen together with it.
+        assert_eq!(copies.end(first, at(10), done_below(2)), Some((0, Ok(Duration::from_millis(5)))));
+        assert_eq!(copies.end(second, at(11), done_below(0)), Some((1, Ok(Duration::from_millis(5)))));
+        assert_eq!(copies.end(third, at(14), done_below(3)), Some((2, Ok(Duration::from_millis(4)))));
+        assert_eq!(copies.end(third, at(15), done_below(3)), None, "it is forgotten");
+        assert_eq!(copies.end(other, at(5), done_below(10)), Some((9, Ok(Duration::from_millis(5)))));
+        assert_eq!((copies.places.len(), copies.ended.len()), (0, 0));
+    }
+
+    #[test]
+    fn one_that_fails_is_over() {
+        let error = CudaError { call: "cuEventQuery", code: 700 };
+        let mut copies = InFlight::default();
+        let now = Instant::now();
+        let [first, second] = [1, 2].map(|copy| copies.add(7, copy, now));
+        assert_eq!(copies.end(first, now, |_| Err(error)), Some((1, Err(error))));
+        assert_eq!(copies.end(second, now, |_| Ok(true)), Some((2, Err(error))));
+    }
+}

@@ -1,0 +1,157 @@
+//! How does a rank take part in its job, and what does it tell at the end?
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use causeway_config::ValueError;
+use causeway_sync::Monitor;
+use thiserror::Error;
+
+use super::state::{Outgoing, Shared, World, lock};
+use crate::board::{Board, BoardError, Places};
+use crate::channels::Channel;
+use crate::identity::Identity;
+use crate::job::{Job, JobError};
+use crate::meeting::Meeting;
+use crate::profile::{Profile, ProfileError};
+use crate::report::{Inline, Way};
+use crate::settings::Settings;
+use crate::transfer::offers::Offers;
+
+/// Why a process has no part in a job.
+#[derive(Debug, Error)]
+pub enum WorldError {
+    /// No such job or rank.
+    #[error(transparent)]
+    Job(#[from] JobError),
+    /// A setting.
+    #[error(transparent)]
+    Settings(#[from] ValueError),
+    /// No board.
+    #[error(transparent)]
+    Board(#[from] BoardError),
+    /// Something else of the system.
+    #[error("the socket by which other ranks reach this one cannot be opened: {0}")]
+    System(#[from] std::io::Error),
+}
+
+impl World {
+    /// Joins a job.
+    ///
+    /// # Errors
+    /// When the job has no such rank, or its ranks cannot meet this one.
+    pub fn join(nonce: [u8; 16], rank: u32, ranks: u32, settings: Settings) -> Result<Self, WorldError> {
+        let job = Job::new(nonce, ranks)?;
+        let identity = Identity::of_this_process(settings.place.as_ref())?;
+        let board = Board::join(&job, rank, 0, identity, &Places::usual(settings.folder.clone()))?;
+        let mut meeting = Meeting::open(&job, &board)?;
+        if settings.uses_network() {
+            meeting.open_to_hosts();
+        }
+        let stop = meeting.stopper();
+        let profile = settings.profile.as_deref().map_or(Ok(Profile::default()), Profile::load);
+        let (profile, profile_trouble) = match profile {
+            Ok(profile) => (profile, None),
+            Err(error) => (Profile::default(), Some(error)),
+        };
+        let shared = Arc::new(Shared {
+            job,
+            rank,
+            settings,
+            board: Mutex::new(board),
+            offers: Offers::default(),
+            incoming: Monitor::default(),
+            in_flight: Mutex::default(),
+            outgoing: Mutex::default(),
+            has_left: AtomicBool::new(false),
+            report: Mutex::default(),
+            profile: Mutex::new(profile),
+        });
+        let accepting = Arc::clone(&shared);
+        let acceptor = std::thread::Builder::new().name("causeway-comm".to_owned()).spawn(move || {
+            while let Some(arrival) = meeting.arrival() {
+                // Who cannot prove to be a rank of this job is nobody.
+                if let Ok(connection) = arrival {
+                    accepting.keep_incoming(connection);
+                }
+            }
+        })?;
+        Ok(Self { shared, stop, threads: Mutex::new(vec![acceptor]), profile_trouble })
+    }
+
+    /// This process's rank in the job.
+    pub fn rank(&self) -> u32 {
+        self.shared.rank
+    }
+
+    /// The job.
+    pub fn job(&self) -> &Job {
+        &self.shared.job
+    }
+
+    /// Collective calls of so many bytes and more go from GPU to GPU.
+    pub fn direct_bytes(&self) -> u64 {
+        self.shared.settings.direct_bytes
+    }
+
+    /// Whether ranks tell each other of collective calls before they make them.
+    pub fn checks(&self) -> bool {
+        self.shared.settings.check
+    }
+
+    /// Counts a message of a GPU's memory that travels with the MPI.
+    pub fn count_inline(&self, peer: u32, bytes: u64, why: Inline) {
+        lock(&self.shared.report).count(peer, Way::Inline(why), bytes);
+    }
+
+    /// Why the profile of earlier jobs is not used, if there is one and it is not.
+    pub fn profile_trouble(&self) -> Option<&ProfileError> {
+        self.profile_trouble.as_ref()
+    }
+
+    /// Keeps for later jobs what channels have cost, if they are to know it.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep_profile(&self) -> Result<(), ProfileError> {
+        let Some(path) = self.shared.settings.profile.as_deref() else { return Ok(()) };
+        let mut profile = lock(&self.shared.profile).clone();
+        let before = profile.clone();
+        for fetcher in self.shared.incoming.lock().values() {
+            lock(fetcher).tell(&mut profile);
+        }
+        if profile == before { Ok(()) } else { profile.save(path) }
+    }
+
+    /// How many messages were received by a channel so far, or sent with the MPI where there is none.
+    pub fn messages(&self, channel: Option<Channel>) -> u64 {
+        lock(&self.shared.report).messages(channel)
+    }
+
+    /// Leaves nothing behind in the folders of the boards. To be called when all ranks have joined.
+    pub fn forget_names(&self) {
+        // What cannot be removed is another rank's to remove.
+        let _ = lock(&self.shared.board).forget_names();
+    }
+
+    /// What there is to tell at the end, if the user wants to hear it.
+    pub fn report(&self) -> Option<Vec<String>> {
+        self.shared.settings.explain.then(|| lock(&self.shared.report).lines(self.shared.rank))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.shared.has_left.store(true, Ordering::Release);
+        for peer in lock(&self.shared.outgoing).values() {
+            if let Outgoing::Connected(connection) = peer {
+                connection.shut();
+            }
+        }
+        for thread in core::mem::take(&mut *lock(&self.threads)) {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}

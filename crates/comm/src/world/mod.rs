@@ -1,0 +1,19 @@
+//! What is this process's part in a job? Its place on the boards, its socket, what it offers, and what it has
+//! of each peer.
+//!
+//! | Module    | Question it answers                                                    |
+//! |-----------|------------------------------------------------------------------------|
+//! | `state`   | What does a rank keep of its job?                                      |
+//! | `join`    | How does a rank take part in its job, and what does it tell at the end? |
+//! | `reach`   | How does a rank come to the peers to which it hands messages over?     |
+//! | `send`    | What does a rank offer to others, and until when?                      |
+//! | `receive` | How does a rank get what others have sent it word of?                  |
+
+mod join;
+mod reach;
+mod receive;
+mod send;
+mod state;
+
+pub use join::WorldError;
+pub use state::World;

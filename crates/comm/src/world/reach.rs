@@ -1,0 +1,93 @@
+//! How does a rank come to the peers to which it hands messages over?
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::state::{Outgoing, PATIENCE, World, lock};
+use crate::channels::Channel;
+use crate::meeting::{self, Connection};
+use crate::transfer::message::Message;
+use crate::transfer::serve::serve;
+use crate::transfer::words::Words;
+
+/// Times after which a peer is looked for again that was not there: it may join later.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LAST_RETRY: Duration = Duration::from_secs(2);
+
+impl World {
+    /// Whether a peer knows what a descriptor is and fetches what is offered: its socket has answered.
+    pub fn reaches(&self, peer: u32) -> bool {
+        if peer == self.shared.rank {
+            return true;
+        }
+        let mut outgoing = lock(&self.shared.outgoing);
+        let pause = match outgoing.get(&peer) {
+            Some(Outgoing::Connected(_)) => return true,
+            Some(Outgoing::LookedFor) => return false,
+            Some(Outgoing::Missing { again, .. }) if *again > Instant::now() => return false,
+            Some(Outgoing::Missing { pause, .. }) => (*pause * 2).min(LAST_RETRY),
+            None => FIRST_RETRY,
+        };
+        let has_nearer = self.shared.settings.channels.iter().any(|channel| *channel != Channel::Tcp);
+        let connected = if has_nearer { self.connect(peer) } else { None };
+        let is_reached = connected.is_some();
+        let is_looked_for =
+            !is_reached && self.shared.settings.uses_network() && self.look_over_network(peer, pause);
+        let state = match connected {
+            Some(connection) => Outgoing::Connected(connection),
+            None if is_looked_for => Outgoing::LookedFor,
+            None => Outgoing::Missing { again: Instant::now() + pause, pause },
+        };
+        outgoing.insert(peer, state);
+        is_reached
+    }
+
+    /// Looks for a peer at the hosts that the user names, in a thread of its own, since a host may take long
+    /// to answer. That thread serves the peer when it is found.
+    fn look_over_network(&self, peer: u32, pause: Duration) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let look = move || {
+            let own = lock(&shared.board).slot().clone();
+            let found = meeting::reach_over_network(&shared.job, &own, peer, &shared.settings.hosts);
+            let connection = found.ok().filter(|connection| {
+                connection.set_patience(Some(PATIENCE)).is_ok()
+                    && connection.say_with(Message::Words, None).is_ok()
+            });
+            let mut outgoing = lock(&shared.outgoing);
+            let Some(connection) = connection.filter(|_| !shared.has_left.load(Ordering::Acquire)) else {
+                outgoing.insert(peer, Outgoing::Missing { again: Instant::now() + pause, pause });
+                return;
+            };
+            let connection = Arc::new(connection);
+            outgoing.insert(peer, Outgoing::Connected(Arc::clone(&connection)));
+            drop(outgoing);
+            serve(&connection, &shared.offers);
+            lock(&shared.outgoing).remove(&peer);
+        };
+        std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(look).is_ok()
+    }
+
+    fn connect(&self, peer: u32) -> Option<Arc<Connection>> {
+        let connection = {
+            let board = lock(&self.shared.board);
+            let scan = board.scan();
+            meeting::reach(&self.shared.job, board.slot(), scan.get(peer)?).ok()?
+        };
+        connection.set_patience(Some(PATIENCE)).ok()?;
+        let words = Words::new().ok();
+        let descriptor = words.as_ref().map(Words::descriptor);
+        connection.say_with(Message::Words, descriptor).ok()?;
+        if let Some(words) = words {
+            self.shared.offers.open(peer, Arc::new(words));
+        }
+        let connection = Arc::new(connection);
+        let (serving, shared) = (Arc::clone(&connection), Arc::clone(&self.shared));
+        let thread = std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(move || {
+            serve(&serving, &shared.offers);
+            lock(&shared.outgoing).remove(&serving.peer);
+        });
+        lock(&self.threads).push(thread.ok()?);
+        Some(connection)
+    }
+}

@@ -1,0 +1,164 @@
+//! How does a rank get what others have sent it word of?
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::state::{Copying, PATIENCE, Shared, World, lock};
+use crate::channels::Channel;
+use crate::cuda::{self, DeviceMemory, Driver};
+use crate::matching::Descriptor;
+use crate::meeting::Connection;
+use crate::pair::{Met, Pair};
+use crate::report::Way;
+use crate::tracer::Operation;
+use crate::transfer::TransferError;
+use crate::transfer::fetch::{Fetcher, Order, Outcome, Wait};
+use crate::transfer::offers::OfferState;
+
+/// How long a receiver waits for the connection of a peer that has sent word of a message.
+const ARRIVAL: Duration = Duration::from_secs(10);
+
+impl World {
+    /// Fetches what a descriptor tells of, and waits until it is there. Where it is longer than the room for
+    /// it, nothing is fetched, and the sender hears that it is done.
+    ///
+    /// # Safety
+    /// `to` is valid for `room` bytes, on the host or on a GPU, and nobody else uses it.
+    ///
+    /// # Errors
+    /// When the sender has gone, or no channel brings it.
+    pub unsafe fn fetch(
+        &self,
+        descriptor: &Descriptor,
+        to: u64,
+        to_gpu: bool,
+        room: u64,
+        by: Operation,
+    ) -> Result<(), TransferError> {
+        // SAFETY: as promised by the caller.
+        unsafe { self.fetch_and(descriptor, to, to_gpu, room, by, Wait::UntilThere) }.map(drop)
+    }
+
+    /// The same for a program that does not wait. The number of the fetch, where it is not over at once: then
+    /// [`fetch_end`](Self::fetch_end) is to be asked.
+    ///
+    /// # Safety
+    /// As for [`fetch`](Self::fetch), until the fetch is over.
+    ///
+    /// # Errors
+    /// As of `fetch`.
+    pub unsafe fn start_fetch(
+        &self,
+        descriptor: &Descriptor,
+        to: u64,
+        to_gpu: bool,
+        room: u64,
+    ) -> Result<Option<u64>, TransferError> {
+        // SAFETY: as promised by the caller.
+        unsafe { self.fetch_and(descriptor, to, to_gpu, room, Operation::NonBlocking, Wait::ForNothing) }
+    }
+
+    /// # Safety
+    /// As of the two above.
+    unsafe fn fetch_and(
+        &self,
+        descriptor: &Descriptor,
+        to: u64,
+        to_gpu: bool,
+        room: u64,
+        by: Operation,
+        wait: Wait,
+    ) -> Result<Option<u64>, TransferError> {
+        let Descriptor { from, operation, bytes, memory, word, .. } = *descriptor;
+        if from == self.shared.rank {
+            // SAFETY: as promised by the caller.
+            return unsafe { self.fetch_from_self(operation, to, room.min(bytes)) }.map(|()| None);
+        }
+        let fetcher = self.fetcher(from)?;
+        let mut locked = lock(&fetcher);
+        if bytes > room {
+            return locked.decline(operation).map(|()| None);
+        }
+        let start = Instant::now();
+        let order = Order { operation, bytes, source: memory, word, to, to_gpu, by };
+        match locked.fetch(&order, wait)? {
+            Outcome::There(fetched) => {
+                lock(&self.shared.report).count(from, Way::Fetched(fetched.channel, fetched.reason), bytes);
+                Ok(None)
+            }
+            Outcome::UnderWay(underway) => {
+                drop(locked);
+                let context = underway.context();
+                let copying = Copying { fetcher, underway };
+                Ok(Some(lock(&self.shared.in_flight).add(context, copying, start)))
+            }
+        }
+    }
+
+    /// What has become of a fetch that was not over at once; none while it is under way. It is forgotten with
+    /// the answer.
+    ///
+    /// # Errors
+    /// When the copy has failed.
+    pub fn fetch_end(&self, number: u64) -> Option<Result<(), TransferError>> {
+        let is_done = |copying: &Copying| copying.underway.is_done();
+        let ended = lock(&self.shared.in_flight).end(number, Instant::now(), is_done);
+        let (Copying { fetcher, underway: ended }, took) = ended?;
+        let mut fetcher = lock(&fetcher);
+        let outcome = fetcher.end(&ended, took);
+        if outcome.is_ok() {
+            let way = Way::Fetched(ended.fetched.channel, ended.fetched.reason);
+            lock(&self.shared.report).count(fetcher.peer(), way, ended.bytes);
+        }
+        Some(outcome)
+    }
+
+    /// # Safety
+    /// As [`fetch`](Self::fetch).
+    unsafe fn fetch_from_self(&self, operation: u64, to: u64, bytes: u64) -> Result<(), TransferError> {
+        let rank = self.shared.rank;
+        let offer = self.shared.offers.begin(operation, rank).ok_or(TransferError::NoConnection(rank))?;
+        let copied = match &offer.copy {
+            _ if bytes < offer.bytes => Ok(()),
+            Some(copy) if !Driver::loaded().is_some_and(|driver| DeviceMemory::is_at(driver, to)) => {
+                // SAFETY: as promised by the caller.
+                unsafe { core::ptr::copy_nonoverlapping(copy.as_ptr(), to as *mut u8, copy.len()) };
+                Ok(())
+            }
+            copy => {
+                let from = copy.as_ref().map_or(offer.address, |copy| copy.as_ptr() as u64);
+                // SAFETY: as promised by the caller; the offer's memory stays as it is until the offer ends.
+                unsafe { cuda::copy(to, from, bytes as usize) }
+            }
+        };
+        let state = if copied.is_ok() { OfferState::Done } else { OfferState::Failed };
+        self.shared.offers.end(operation, rank, state);
+        Ok(copied?)
+    }
+
+    /// What this rank has of a peer that has sent word of a message: its connection may come in a moment.
+    fn fetcher(&self, peer: u32) -> Result<Arc<Mutex<Fetcher>>, TransferError> {
+        let come = self.shared.incoming.wait_for(ARRIVAL, |incoming| incoming.get(&peer).cloned());
+        come.ok_or(TransferError::NoConnection(peer))
+    }
+}
+
+impl Shared {
+    pub(super) fn keep_incoming(&self, connection: Connection) {
+        let peer = connection.peer;
+        if connection.set_patience(Some(PATIENCE)).is_err() {
+            return;
+        }
+        let board = lock(&self.board);
+        let pair = if connection.is_network() {
+            Pair::far()
+        } else {
+            Pair::of(board.slot(), board.scan().get(peer), Ok(Met::by(&connection)))
+        };
+        drop(board);
+        let allowed: Vec<Channel> = self.settings.channels.clone();
+        let profile = lock(&self.profile).clone();
+        let fetcher = Fetcher::new(connection, pair, allowed, self.settings.trace_operations, profile);
+        self.incoming.change(|incoming| incoming.insert(peer, Arc::new(Mutex::new(fetcher))));
+    }
+}

@@ -1,0 +1,116 @@
+//! What does a rank offer to others, and until when?
+
+use std::time::{Duration, Instant};
+
+use super::state::{PATIENCE, World, lock};
+use crate::channels::Channel;
+use crate::cuda::{self, DeviceMemory, Driver};
+use crate::matching::{Descriptor, Source};
+use crate::report::{Inline, Way};
+use crate::transfer::choosing::BUILT;
+use crate::transfer::offers::{Offer, OfferState};
+
+impl World {
+    /// Whether a message of so many bytes is to be offered to a peer, or why it goes with the MPI. Without an
+    /// address, whether one from memory that nothing is known of is.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn offers(&self, peer: u32, address: Option<u64>, bytes: u64) -> Result<(), Inline> {
+        if !self.is_short(bytes) {
+            return if self.reaches(peer) { Ok(()) } else { Err(Inline::Unreachable) };
+        }
+        // The user has said so, or there is nothing to be copied.
+        if self.shared.settings.is_threshold_set || bytes == 0 {
+            return Err(Inline::Short);
+        }
+        let memory = || DeviceMemory::at(Driver::loaded()?, address?);
+        let can_open = |memory: &DeviceMemory| {
+            let channels = &self.shared.settings.channels;
+            memory.ipc && channels.contains(&Channel::Ipc)
+                || memory.exportable && channels.contains(&Channel::Vmm)
+        };
+        let buffer = memory().filter(can_open).ok_or(Inline::Short)?.buffer;
+        let is_offered = self.shared.offers.is_short_offered(peer, buffer) && self.reaches(peer);
+        if is_offered { Ok(()) } else { Err(Inline::Short) }
+    }
+
+    /// Whether a message of so many bytes is shorter than what is worth being fetched from memory that is not
+    /// open at the receiver.
+    pub fn is_short(&self, bytes: u64) -> bool {
+        bytes < self.shared.settings.fetch_bytes
+    }
+
+    /// Offers memory on a GPU to a peer, which must be reached. Gives the offer's number and what is sent to
+    /// tell of it; none where the memory is not on a GPU, or no channel is allowed that takes its kind.
+    pub fn offer(&self, peer: u32, address: u64, bytes: u64) -> Option<(u64, Descriptor)> {
+        let driver = Driver::loaded()?;
+        let memory = DeviceMemory::at(driver, address)?;
+        cuda::settle(driver, &memory);
+        let source = Source {
+            ipc: memory.ipc,
+            export: memory.exportable || memory.device_exports,
+            direct: memory.exportable,
+            gpu: cuda::gpu_number(driver, memory.device)?,
+            buffer: memory.buffer,
+            offset: address - memory.start,
+        };
+        let fits = |channel: &Channel| match channel {
+            Channel::Ipc => source.ipc,
+            Channel::Vmm => source.export,
+            other => BUILT.contains(other),
+        };
+        if !self.shared.settings.channels.iter().any(fits) {
+            return None;
+        }
+        let (operation, word) = self.shared.offers.add(Offer {
+            peer,
+            address,
+            bytes,
+            buffer: memory.buffer,
+            is_short: self.is_short(bytes),
+            copy: None,
+        });
+        lock(&self.shared.report).count(peer, Way::Offered, bytes);
+        let from = self.shared.rank;
+        Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word }))
+    }
+
+    /// What has become of an offer. One that has come to its end is forgotten with the answer.
+    pub fn offer_state(&self, operation: u64) -> OfferState {
+        self.shared.offers.state(operation)
+    }
+
+    /// Gives the program back what it has offered, before the peer has begun to fetch it, and keeps a copy
+    /// for the peer. Says whether it has. A program that waits for its send may be what the receiver waits
+    /// for.
+    pub fn detach(&self, operation: u64) -> bool {
+        let carries_copies = |channel: &Channel| matches!(channel, Channel::Staged | Channel::Tcp);
+        if !self.shared.settings.channels.iter().any(carries_copies) {
+            return false;
+        }
+        self.shared.offers.detach(operation, |offer| {
+            let length = usize::try_from(offer.bytes).ok()?;
+            let mut copy: Vec<u8> = Vec::new();
+            copy.try_reserve_exact(length).ok()?;
+            // SAFETY: the vector has room for so many bytes, all of which the copy writes.
+            unsafe {
+                cuda::copy(copy.as_mut_ptr() as u64, offer.address, length).ok()?;
+                copy.set_len(length);
+            }
+            Some(copy)
+        })
+    }
+
+    /// Waits until all peers have fetched what they were offered, but not for ever. Says whether they have.
+    pub fn drain(&self) -> bool {
+        let until = Instant::now() + PATIENCE;
+        while self.shared.offers.are_under_way() {
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        true
+    }
+}

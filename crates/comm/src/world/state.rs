@@ -1,0 +1,74 @@
+//! What does a rank keep of its job?
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use causeway_sync::Monitor;
+
+use crate::board::Board;
+use crate::job::Job;
+use crate::meeting::{Connection, Stop};
+use crate::profile::{Profile, ProfileError};
+use crate::report::Report;
+use crate::settings::Settings;
+use crate::transfer::fetch::{Fetcher, Underway};
+use crate::transfer::in_flight::InFlight;
+use crate::transfer::offers::Offers;
+
+/// How long a peer may say nothing in the middle of a transfer. One that ends is noticed at once.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A rank's part in its job.
+#[derive(Debug)]
+pub struct World {
+    pub(super) shared: Arc<Shared>,
+    pub(super) stop: Stop,
+    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) profile_trouble: Option<ProfileError>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) job: Job,
+    pub(super) rank: u32,
+    pub(super) settings: Settings,
+    pub(super) board: Mutex<Board>,
+    pub(super) offers: Offers,
+    /// Peers that have come to hand messages over.
+    pub(super) incoming: Monitor<HashMap<u32, Arc<Mutex<Fetcher>>>>,
+    /// Payloads that are being copied.
+    pub(super) in_flight: Mutex<InFlight<Copying>>,
+    /// Peers to which this rank hands messages over.
+    pub(super) outgoing: Mutex<HashMap<u32, Outgoing>>,
+    /// The rank has ended its part.
+    pub(super) has_left: AtomicBool,
+    pub(super) report: Mutex<Report>,
+    /// What was known of channels when this rank joined, and what it has found out since.
+    pub(super) profile: Mutex<Profile>,
+}
+
+/// A payload that is being copied, and what has begun that.
+#[derive(Debug)]
+pub(super) struct Copying {
+    pub(super) fetcher: Arc<Mutex<Fetcher>>,
+    pub(super) underway: Box<Underway>,
+}
+
+#[derive(Debug)]
+pub(super) enum Outgoing {
+    Connected(Arc<Connection>),
+    /// It is looked for at other hosts.
+    LookedFor,
+    /// It could not be reached, and is looked for again then.
+    Missing {
+        again: Instant,
+        pause: Duration,
+    },
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

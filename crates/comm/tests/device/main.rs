@@ -1,0 +1,146 @@
+//! Do kernels of several ranks communicate as they must? The headers of `device/include`, compiled by nvcc,
+//! run on the software GPU with the proxies of this crate: random programs against a model, litmus tests,
+//! mistakes.
+//!
+//! `make programs` compiles the kernels.
+
+mod cuda;
+mod litmus;
+mod machine;
+mod mistakes;
+mod programs;
+mod software;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_comm::device::choice::Wish;
+use causeway_comm::device::gpu::Gpu;
+use causeway_comm::device::team::{Kind, Options, Team};
+
+use machine::{Lanes, Params, Ranks};
+use programs::{Abilities, DATA, Program, Random, WORDS};
+
+/// A team of so many ranks on one GPU. Waits take long where the machine is busy.
+fn team(gpu: &Ranks, ranks: usize, options: Options) -> Team {
+    let gpus: Vec<Arc<dyn Gpu>> = (0..ranks).map(|_| Arc::clone(&gpu.gpu)).collect();
+    Team::of_process(&gpus, options).unwrap()
+}
+
+fn patient() -> Options {
+    Options { limit: Duration::from_secs(100), ..Options::default() }
+}
+
+/// Draws a team and a program, runs it, and compares everything.
+fn run_program(seed: u64) {
+    let mut random = Random(seed);
+    let ranks = 2 + random.below(7) as usize;
+    let wish = [Wish::Auto, Wish::Auto, Wish::Direct, Wish::Proxy][random.below(4) as usize];
+    let mut kind = || if random.below(2) == 0 { Kind::Device } else { Kind::Host };
+    let kinds = [kind(), kind(), kind()];
+    let queues = 1 + random.below(3) as usize;
+    let capacity = [4, 16, 1024][random.below(3) as usize];
+    let abilities = Abilities {
+        is_mapped: wish != Wish::Proxy,
+        has_atomics: wish != Wish::Proxy || kinds[2] == Kind::Host,
+    };
+    let program = Program::draw(seed, ranks, 4, abilities);
+    let what =
+        format!("seed {seed}: {ranks} ranks, {wish:?}, windows {kinds:?}, {queues} queues of {capacity}");
+    let gpu = Ranks::new(Lanes::Delayed(seed));
+    let team = team(&gpu, ranks, Options { wish, queues, capacity, ..patient() });
+    let windows = [(kinds[0], DATA), (kinds[1], DATA), (kinds[2], WORDS)];
+    let windows = windows.map(|(kind, bytes)| team.window(kind, bytes).unwrap());
+    let base = |rank: u32, window: usize| team.window_handle(rank, windows[window]).unwrap().base;
+    let mut buffers = Vec::new();
+    for (rank, start) in program.start.iter().enumerate() {
+        for (window, bytes) in start.iter().enumerate() {
+            gpu.write(base(rank as u32, window), bytes);
+        }
+        let steps = gpu.filled(programs::bytes_of(&program.steps[rank]));
+        buffers.push((steps, gpu.filled(&vec![0xff; 16 * program.steps[rank].len()])));
+    }
+    gpu.launch_all(&team, "random_program", 64, |rank| {
+        let (steps, answers) = &buffers[rank as usize];
+        let params = windows
+            .iter()
+            .fold(Params::default().team(&team, rank), |params, window| params.window(&team, rank, *window));
+        params.long(steps.address).long(program.steps[rank as usize].len() as u64).long(answers.address)
+    });
+    if let Some(failure) = team.failure() {
+        panic!("{what}: {failure}");
+    }
+    for (rank, (_, answers)) in buffers.iter().enumerate() {
+        let words = gpu.bytes(answers.address, 16 * program.steps[rank].len() as u64);
+        let word = |at: usize| u64::from_le_bytes(words[8 * at..][..8].try_into().unwrap());
+        for at in 0..program.steps[rank].len() {
+            assert_eq!(word(2 * at), 0, "{what}: rank {rank}, step {at}: {:?}", program.steps[rank][at]);
+        }
+        for (at, answer) in &program.answers[rank] {
+            assert_eq!(
+                word(2 * at + 1),
+                *answer,
+                "{what}: rank {rank}, step {at}: {:?}",
+                program.steps[rank][*at]
+            );
+        }
+        for window in 0..2 {
+            let found = gpu.bytes(base(rank as u32, window), DATA);
+            let differs = found.iter().zip(&program.data[rank][window]).position(|(a, b)| a != b);
+            assert_eq!(differs, None, "{what}: rank {rank}, window {window} differs from this byte on");
+        }
+        let found = gpu.bytes(base(rank as u32, 2), WORDS);
+        let found: Vec<u64> =
+            found.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+        assert_eq!(found, program.words[rank], "{what}: rank {rank}");
+    }
+}
+
+/// `CAUSEWAY_DEVICE_SEED` and `CAUSEWAY_DEVICE_PROGRAMS` try others, and more.
+#[test]
+fn random_programs_leave_behind_what_the_model_does() {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let first = number("CAUSEWAY_DEVICE_SEED").unwrap_or_else(|| u64::from(std::process::id()));
+    for seed in first..first + number("CAUSEWAY_DEVICE_PROGRAMS").unwrap_or(12) {
+        run_program(seed);
+    }
+}
+
+#[test]
+fn a_full_queue_makes_producers_wait_and_loses_nothing() {
+    for (capacity, queues) in [(2, 1), (4, 2), (64, 1)] {
+        let gpu = Ranks::new(Lanes::Well);
+        let team = team(&gpu, 2, Options { capacity, queues, ..patient() });
+        let words = team.window(Kind::Host, 64).unwrap();
+        gpu.launch_all(&team, "count_up", 96, |rank| {
+            Params::default().team(&team, rank).window(&team, rank, words).word(20)
+        });
+        assert_eq!(team.failure(), None);
+        for rank in 0..2 {
+            let found = gpu.bytes(team.window_handle(rank, words).unwrap().base, 32);
+            let counts: Vec<u64> =
+                found.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
+            assert_eq!(counts, [24 * 20; 4], "{capacity} {queues}");
+        }
+    }
+}
+
+#[test]
+fn who_moved_what_is_told_at_the_end() {
+    let gpu = Ranks::new(Lanes::Well);
+    for (wish, by, told) in [(0, 1, "by direct"), (2, 2, "by proxy")] {
+        let team = team(&gpu, 2, patient());
+        let (data, words) =
+            (team.window(Kind::Device, 4096).unwrap(), team.window(Kind::Device, 64).unwrap());
+        gpu.launch_all(&team, "ping_pong", 32, |rank| {
+            let params =
+                Params::default().team(&team, rank).window(&team, rank, data).window(&team, rank, words);
+            params.long(100).word(10).word(wish)
+        });
+        assert_eq!(team.failure(), None);
+        assert_eq!(team.counts(1).unwrap()[by], [10, 1000]);
+        let report = team.report();
+        assert!(report[0].contains("10 messages, 1000 bytes") && report[0].ends_with(told), "{report:?}");
+        assert!(report.iter().any(|line| line.starts_with("a thread, alone: ")), "{report:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! What a receiver hears whose sender, on another host, is gone in the middle of a message, or says what makes no
+//! sense there.
+
+use std::ffi::OsString;
+
+use causeway_comm::board::Places;
+use causeway_comm::matching::{Descriptor, Source};
+use causeway_comm::meeting::{self, Connection};
+use causeway_comm::settings::Settings;
+use causeway_comm::tracer::Operation;
+use causeway_comm::{Board, Identity, Job, World};
+use causeway_config::Environment;
+
+/// Bytes of a message, and of the first piece in which it comes.
+const BYTES: usize = 3 << 20;
+const PIECE: u32 = 512 << 10;
+
+/// A rank that has nothing but `tcp`.
+fn receiver(nonce: [u8; 16]) -> World {
+    let set = |asked: &str| match asked {
+        "CAUSEWAY_COMM_CHANNELS" => Some(OsString::from("tcp")),
+        "CAUSEWAY_COMM_HOSTS" => Some(OsString::from("127.0.0.1")),
+        "CAUSEWAY_CACHE_DIR" => Some(OsString::new()),
+        _ => None,
+    };
+    World::join(nonce, 1, 2, Settings::read(Environment::of(&set)).unwrap()).unwrap()
+}
+
+fn message(kind: u8, slot: u16, bytes: u32) -> [u8; 16] {
+    let mut message = [0; 16];
+    message[0] = kind;
+    message[2..4].copy_from_slice(&slot.to_le_bytes());
+    message[4..8].copy_from_slice(&bytes.to_le_bytes());
+    message
+}
+
+/// The words of a failed receive, to which a sender has said what it says and then has gone.
+fn said_when(says: impl FnOnce(&Connection) + Send) -> String {
+    let nonce = Job::random_nonce().unwrap();
+    let world = receiver(nonce);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let job = Job::new(nonce, 2).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let places = Places { folders: vec![folder.path().to_owned()], system_v: false };
+            let identity = Identity::of_this_process(None).unwrap();
+            let board = Board::join(&job, 0, 0, identity, &places).unwrap();
+            let hosts = ["127.0.0.1".to_owned()];
+            let sender = meeting::reach_over_network(&job, board.slot(), 1, &hosts).unwrap();
+            // It has no words of offers in memory that both share.
+            sender.send(&message(14, 0, 0), None).unwrap();
+            assert_eq!(sender.receive().unwrap().unwrap().0[0], 2, "the payload is asked for");
+            says(&sender);
+        });
+        let memory = Source { ipc: false, export: false, direct: false, gpu: 0, buffer: 1, offset: 0 };
+        let word = Descriptor { from: 0, to: 1, operation: 1, bytes: BYTES as u64, memory, word: None };
+        let mut into = vec![0_u8; BYTES];
+        // SAFETY: so many bytes are this function's until the call returns.
+        let came =
+            unsafe { world.fetch(&word, into.as_mut_ptr() as u64, false, BYTES as u64, Operation::Blocking) };
+        came.unwrap_err().to_string()
+    })
+}
+
+#[test]
+fn a_sender_that_ends_within_a_piece_is_an_error_that_names_it() {
+    let said = said_when(|sender| {
+        sender.send(&message(4, 0, PIECE), None).unwrap();
+        sender.send_bytes(&[7; 100_000]).unwrap();
+    });
+    assert!(said.contains("the connection to rank 0 failed, which has ended"), "{said}");
+}
+
+#[test]
+fn a_sender_that_ends_between_pieces_is_an_error_that_names_it() {
+    let said = said_when(|sender| {
+        for slot in 0..2 {
+            sender.send(&message(4, slot, PIECE), None).unwrap();
+            sender.send_bytes(&vec![7; PIECE as usize]).unwrap();
+        }
+    });
+    assert!(said.contains("the connection to rank 0 failed, which has ended"), "{said}");
+}
+
+#[test]
+fn a_piece_that_is_not_the_next_one_is_not_taken() {
+    let said = said_when(|sender| {
+        sender.send(&message(4, 1, PIECE), None).unwrap();
+        // It waits for the receiver to give up.
+        let _ = sender.receive();
+    });
+    assert!(said.contains("another piece than the next"), "{said}");
+}

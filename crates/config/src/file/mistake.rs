@@ -1,0 +1,57 @@
+//! What is wrong in a configuration file, and where?
+
+use core::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::section::Section;
+
+/// Where something stands: a file, and a line of it where it has one. Lines count from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: Arc<PathBuf>,
+    /// The line; none for the file as a whole.
+    pub line: Option<usize>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        self.line.map_or(Ok(()), |line| write!(f, ":{line}"))
+    }
+}
+
+/// Something in a file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{place}: {text}")]
+pub struct Mistake {
+    /// Where.
+    pub place: Place,
+    /// Whom it concerns; nobody in particular where the whole file cannot be used.
+    pub section: Option<Section>,
+    /// What is wrong, and what to do.
+    pub text: String,
+}
+
+/// Configuration files that cannot be used: at least one mistake.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}{}", first(mistakes), others(mistakes.len().saturating_sub(1)))]
+pub struct FilesError {
+    /// What is wrong, in the order of the files.
+    pub mistakes: Vec<Mistake>,
+}
+
+fn first(mistakes: &[Mistake]) -> String {
+    mistakes.first().map(Mistake::to_string).unwrap_or_default()
+}
+
+fn others(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => " (and one more mistake: `causeway config check` lists them)".to_owned(),
+        _ => format!(" (and {count} more mistakes: `causeway config check` lists them)"),
+    }
+}

@@ -1,0 +1,175 @@
+//! Which configuration files are read, which of them counts first, and whose are they?
+
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::keys::ADDRESS;
+use super::mistake::{Mistake, Place};
+use super::section::Section;
+use super::text::{Entry, Value};
+use crate::table::{CONFIG, ON};
+
+/// The folder of the machine's files: all that end in `.toml` are read.
+pub const OF_SYSTEM: &str = "/etc/causeway";
+
+/// The most bytes of a file that are read.
+const LONGEST: u64 = 1 << 20;
+
+/// The folder of this user's configuration: `causeway` in `$XDG_CONFIG_HOME` or `~/.config`; none without a
+/// home directory.
+pub fn of_user() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
+    Some(folder.or_else(|| variable("HOME").map(|home| home.join(".config")))?.join("causeway"))
+}
+
+/// The files of this process, the one that counts first in front: that of the user, then those of the
+/// machine, the last by name first. `CAUSEWAY_CONFIG` names one file instead of them all, or none.
+pub fn of_process() -> Vec<Candidate> {
+    match std::env::var_os(CONFIG.name) {
+        Some(named) if named.is_empty() => Vec::new(),
+        Some(named) => vec![Candidate { path: named.into(), must_be_there: true }],
+        None => usual(of_user(), Path::new(OF_SYSTEM)),
+    }
+}
+
+/// A file that may be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whether somebody has named it.
+    pub must_be_there: bool,
+}
+
+/// The files of a user's folder and of the machine's.
+fn usual(user: Option<PathBuf>, system: &Path) -> Vec<Candidate> {
+    let entries = fs::read_dir(system).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut of_system: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    of_system.sort_unstable_by(|one, other| other.cmp(one));
+    let of_user = user.map(|folder| folder.join("config.toml"));
+    let candidate = |path| Candidate { path, must_be_there: false };
+    of_user.into_iter().chain(of_system).map(candidate).collect()
+}
+
+/// A file that is there.
+pub struct Found {
+    /// Where it is.
+    pub file: Arc<PathBuf>,
+    /// What is in it.
+    pub text: String,
+    data: Metadata,
+}
+
+/// Reads a file; nothing where there is none and none must be.
+pub fn read(candidate: &Candidate) -> Result<Option<Found>, Mistake> {
+    let file = Arc::new(std::path::absolute(&candidate.path).unwrap_or_else(|_| candidate.path.clone()));
+    let mistake =
+        |text: String| Mistake { place: Place { file: Arc::clone(&file), line: None }, section: None, text };
+    let failed = |cause: io::Error| mistake(format!("the configuration file cannot be read: {cause}"));
+    let open = match File::open(&*file) {
+        Ok(open) => open,
+        Err(cause) if is_absent(&cause) && !candidate.must_be_there => return Ok(None),
+        Err(cause) => return Err(failed(cause)),
+    };
+    let data = open.metadata().map_err(failed)?;
+    if data.is_dir() {
+        return Err(mistake("the configuration file is a folder".to_owned()));
+    }
+    if data.mode() & 0o002 != 0 {
+        // It says where the data of programs go.
+        let path = file.display();
+        return Err(mistake(format!(
+            "everybody can write to the configuration file: run `chmod o-w {path}`"
+        )));
+    }
+    let mut text = String::new();
+    let read = open.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
+    if read as u64 > LONGEST {
+        return Err(mistake(format!("the configuration file has more than {LONGEST} bytes")));
+    }
+    Ok(Some(Found { file, text, data }))
+}
+
+/// Whether a failure says that there is no such file for this user.
+fn is_absent(cause: &io::Error) -> bool {
+    matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+impl Found {
+    /// What is wrong with an entry that holds a server's key: others must not be able to read it.
+    pub fn exposed_key(&self, entry: &Entry) -> Option<Mistake> {
+        let is_address = match entry.section {
+            Section::Server(_) => entry.key == ADDRESS,
+            Section::Client => ON.key().is_some_and(|on| on == entry.key),
+            Section::Serve => false,
+        };
+        let mode = self.data.mode() & 0o777;
+        if !is_address || !entry.values.iter().any(has_key) || mode & 0o077 == 0 {
+            return None;
+        }
+        let text = format!(
+            "{} {} has a key in it, and the file can be read by others (mode {mode:03o}): run `chmod 600 {}`, or \
+             keep the key with `causeway key add` and write the address without it; if others may have read it, delete \
+             the key file on the server, which makes a new key",
+            entry.section,
+            entry.key,
+            self.file.display()
+        );
+        Some(Mistake { place: entry.place.clone(), section: Some(entry.section.clone()), text })
+    }
+}
+
+/// Whether one of these addresses is a connect string with a key in front of its host.
+fn has_key(addresses: &Value) -> bool {
+    let Value::Text(addresses) = addresses else { return false };
+    addresses.split(',').map(str::trim).any(|address| !address.starts_with("unix:") && address.contains('@'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn the_users_file_is_first_and_then_the_last_of_the_machines() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["10-site.toml", "20-lab.toml", "notes.txt", "20-lab.toml.bak"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        let found = usual(Some("/home/u/.config/causeway".into()), folder.path());
+        let names: Vec<_> = found.iter().map(|candidate| candidate.path.display().to_string()).collect();
+        let system = folder.path().display();
+        let expected = [
+            "/home/u/.config/causeway/config.toml".to_owned(),
+            format!("{system}/20-lab.toml"),
+            format!("{system}/10-site.toml"),
+        ];
+        assert_eq!(names, expected);
+        assert_eq!(usual(None, Path::new("/nowhere")), []);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_and_what_is_not_there_only_if_it_was_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let read_at = |path: PathBuf, must_be_there| read(&Candidate { path, must_be_there });
+        let missing = folder.path().join("missing.toml");
+        assert!(read_at(missing.clone(), false).is_ok_and(|found| found.is_none()));
+        let text =
+            |found: Result<Option<Found>, Mistake>| found.err().expect("it cannot be read").to_string();
+        assert!(text(read_at(missing, true)).contains("missing.toml: the configuration file cannot be read"));
+        assert!(text(read_at(folder.path().into(), false)).ends_with("is a folder"));
+        let path = folder.path().join("c.toml");
+        fs::write(&path, vec![b'#'; LONGEST as usize + 1]).unwrap();
+        assert!(text(read_at(path.clone(), false)).contains("more than 1048576 bytes"));
+        fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(text(read_at(path.clone(), false)).contains("cannot be read"));
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o646)).unwrap();
+        assert!(text(read_at(path, false)).contains("everybody can write"));
+    }
+}

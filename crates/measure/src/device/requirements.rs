@@ -1,0 +1,197 @@
+//! What must hold, and does it? The limits are those for two ranks on one data-centre GPU of 2022 and later.
+
+use serde::Serialize;
+
+use super::case::What;
+use super::results::Run;
+use crate::table::significant;
+
+/// The way by which the host's thread moves bytes itself.
+const PROXY: &str = "proxy, host memory";
+
+/// What must hold, and what was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// The target's number.
+    pub target: usize,
+    /// Of what.
+    pub what: String,
+    /// What is wanted.
+    pub wanted: String,
+    /// What was found.
+    pub found: String,
+    /// Whether what was found is what is wanted.
+    pub is_met: bool,
+}
+
+/// The verdicts on all targets, of what was measured.
+pub fn verdicts(run: &Run) -> Vec<Verdict> {
+    (0..run.targets.len()).flat_map(|target| Judge { run, target }.all()).collect()
+}
+
+struct Judge<'a> {
+    run: &'a Run,
+    target: usize,
+}
+
+impl Judge<'_> {
+    fn all(&self) -> Vec<Verdict> {
+        let mut all = Vec::new();
+        let limits = [
+            (What::Latency, PROXY, 8, 1, 3.5, "from a GPU by the proxy to a GPU, 8 B"),
+            (What::Latency, "direct", 8, 1, 2.0, "direct put of 8 B with signal, one way"),
+            (What::Barrier, "direct", 8, 2, 4.0, "barrier of two"),
+        ];
+        for (what, way, bytes, count, limit, name) in limits {
+            all.extend(self.run.median(self.target, what, way, bytes, count).map(|found| {
+                let wanted = format!("at most {} us", significant(limit));
+                self.verdict(name, wanted, format!("{} us", significant(found)), found <= limit)
+            }));
+        }
+        all.extend(self.rate());
+        all.extend(self.bulk());
+        all.extend(self.stencils());
+        all.extend(self.choice());
+        all
+    }
+
+    fn verdict(&self, what: impl Into<String>, wanted: String, found: String, is_met: bool) -> Verdict {
+        Verdict { target: self.target, what: what.into(), wanted, found, is_met }
+    }
+
+    /// The greatest median of some kinds by one way.
+    fn best(&self, kinds: &[What], way: &str) -> Option<f64> {
+        let meant = |what: &What| {
+            self.run.of(*what).filter(move |record| record.target == self.target && record.case.way == way)
+        };
+        kinds.iter().flat_map(meant).map(|record| record.summary.median).max_by(f64::total_cmp)
+    }
+
+    fn rate(&self) -> Option<Verdict> {
+        let found = self.best(&[What::RateByThreads, What::RateByBlocks], "proxy, eight queues")?;
+        let (name, wanted) = ("requests accepted and completed, eight queues", "at least 10 M/s".to_owned());
+        Some(self.verdict(name, wanted, format!("{} M/s", significant(found)), found >= 10.0))
+    }
+
+    fn bulk(&self) -> Option<Verdict> {
+        let share =
+            self.best(&[What::Bandwidth], "direct")? / self.best(&[What::Bandwidth], "device copy")?;
+        let wanted = "at least 0.9 of a device copy".to_owned();
+        Some(self.verdict("bulk put, direct", wanted, format!("{share:.2}"), share >= 0.9))
+    }
+
+    fn stencils(&self) -> Vec<Verdict> {
+        let mut all = Vec::new();
+        let own = self.run.of(What::Stencil).filter(|record| record.target == self.target);
+        for by_kernel in own.filter(|record| record.case.way == "by the kernel") {
+            let (found, case) = (by_kernel.summary.median, &by_kernel.case);
+            let other = |way| self.run.median(self.target, What::Stencil, way, case.bytes, case.count);
+            let name = format!("stencil of {} points", case.count);
+            if let Some(alone) = other("compute alone") {
+                let (ratio, wanted) = (found / alone, "at most 1.05 x compute alone".to_owned());
+                all.push(self.verdict(name.clone(), wanted, format!("{ratio:.3}"), ratio <= 1.05));
+            }
+            for way in ["kernel, synchronise, send", "two kernels by turns"] {
+                if let Some(baseline) = other(way) {
+                    let ratio = found / baseline;
+                    let wanted = format!("ahead of {way}");
+                    all.push(self.verdict(name.clone(), wanted, format!("{ratio:.3} of it"), ratio < 1.0));
+                }
+            }
+        }
+        all
+    }
+
+    /// The chosen initiator beside the best fixed one, over sizes and messages in flight.
+    fn choice(&self) -> Option<Verdict> {
+        let (mut cases, mut behind) = (0, Vec::new());
+        let own = self.run.of(What::Flight).filter(|record| record.target == self.target);
+        for chosen in own.filter(|record| record.case.way == "chosen") {
+            let (found, case) = (chosen.summary.median, &chosen.case);
+            let fixed = |way| self.run.median(self.target, What::Flight, way, case.bytes, case.count);
+            let Some(best) = ["direct", "proxy"].into_iter().filter_map(fixed).min_by(f64::total_cmp) else {
+                continue;
+            };
+            cases += 1;
+            if found > (best * 1.05).max(best + 0.3) {
+                let [found, best] = [found, best].map(significant);
+                behind.push(format!("{} B, {} in flight: {found} us, best {best}", case.bytes, case.count));
+            }
+        }
+        let found = match behind.as_slice() {
+            [] => format!("all {cases}"),
+            some => format!("{} of {cases}; {}", cases - some.len(), some.join("; ")),
+        };
+        let wanted = "within 5 % or 0.3 us of the best fixed initiator".to_owned();
+        (cases > 0).then(|| self.verdict("chosen initiator", wanted, found, behind.is_empty()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::case::Case;
+    use crate::device::results::tests::{figure, run_of};
+    use crate::jobs::Line;
+
+    /// What is met of figures, by what it is about.
+    fn met(lines: Vec<Line<Case>>) -> Vec<(String, bool)> {
+        verdicts(&run_of(lines)).into_iter().map(|verdict| (verdict.what, verdict.is_met)).collect()
+    }
+
+    #[test]
+    fn each_limit_is_met_on_one_side_and_missed_on_the_other() {
+        let at = |scale: f64| {
+            met(vec![
+                figure(What::Latency, PROXY, 8, 1, 3.5 * scale),
+                figure(What::Latency, "direct", 8, 1, 2.0 * scale),
+                figure(What::Barrier, "direct", 8, 2, 4.0 * scale),
+                figure(What::RateByThreads, "proxy, eight queues", 8, 32, 1.0),
+                figure(What::RateByBlocks, "proxy, eight queues", 8, 8, 10.0 / scale),
+                figure(What::Bandwidth, "direct", 1 << 28, 1, 10.0),
+                figure(What::Bandwidth, "direct", 1 << 28, 132, 900.0 / scale),
+                figure(What::Bandwidth, "device copy", 1 << 28, 1, 1000.0),
+            ])
+        };
+        assert_eq!((at(0.99).len(), at(1.01).len()), (5, 5));
+        assert!(at(0.99).iter().all(|(_, is_met)| *is_met), "{:?}", at(0.99));
+        assert!(at(1.01).iter().all(|(_, is_met)| !*is_met), "{:?}", at(1.01));
+        assert!(met(Vec::new()).is_empty(), "what was not measured is not judged");
+    }
+
+    #[test]
+    fn a_stencil_is_compared_with_what_is_measured_beside_it() {
+        let step = |way, time| figure(What::Stencil, way, 4096, 1 << 20, time);
+        let of = |time| {
+            met(vec![
+                step("by the kernel", time),
+                step("compute alone", 100.0),
+                step("kernel, synchronise, send", 104.0),
+                step("two kernels by turns", 110.0),
+            ])
+        };
+        let are_met = |time| of(time).into_iter().map(|(_, is_met)| is_met).collect::<Vec<_>>();
+        assert_eq!(are_met(103.0), [true, true, true]);
+        assert_eq!(are_met(104.5), [true, false, true]);
+        assert_eq!(are_met(111.0), [false, false, false]);
+    }
+
+    #[test]
+    fn the_choice_may_be_behind_by_a_twentieth_or_three_tenths_of_a_microsecond() {
+        let of = |bytes, direct, proxy, chosen| {
+            ["direct", "proxy", "chosen"]
+                .into_iter()
+                .zip([direct, proxy, chosen])
+                .map(|(way, time)| figure(What::Flight, way, bytes, 8, time))
+                .collect::<Vec<_>>()
+        };
+        let judged = |cases: &[Vec<Line<Case>>]| {
+            let verdict = verdicts(&run_of(cases.concat())).remove(0);
+            (verdict.is_met, verdict.found)
+        };
+        let (small, large) = (of(8, 1.0, 3.0, 1.29), of(1 << 20, 200.0, 100.0, 104.9));
+        assert_eq!(judged(&[small.clone(), large.clone()]), (true, "all 2".to_owned()));
+        let (is_met, found) = judged(&[small, of(1 << 20, 200.0, 100.0, 105.1)]);
+        assert!(!is_met && found.starts_with("1 of 2; 1048576 B, 8 in flight"), "{found}");
+    }
+}

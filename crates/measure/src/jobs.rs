@@ -1,0 +1,194 @@
+//! What have programs found that measure by themselves, on every target in turn?
+
+use core::convert::Infallible;
+use core::hash::Hash;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::job::Outcome;
+use crate::machine::{self, Machine};
+use crate::plan::in_turns;
+use crate::statistics::Summary;
+
+/// A line of such a program; `C` is what a figure is of.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line<C> {
+    /// A figure, and by which ways the messages went, where that was counted.
+    Figure(C, f64, String),
+    /// What was not measured, and why.
+    Skipped(String),
+}
+
+/// One way to start the program; `T` says which.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Target<T> {
+    /// What tables and plots call it.
+    pub name: String,
+    /// Which way it is.
+    #[serde(flatten)]
+    pub way: T,
+    /// What the program did not measure there, and why.
+    pub skipped: Vec<String>,
+    /// Why there are no figures, or not of all runs.
+    pub trouble: Option<String>,
+}
+
+impl<T> Target<T> {
+    /// One of which nothing is known yet.
+    pub fn new(name: String, way: T) -> Self {
+        Self { name, way, skipped: Vec::new(), trouble: None }
+    }
+}
+
+/// The figures of a case on a target.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Record<C> {
+    /// What of.
+    #[serde(flatten)]
+    pub case: C,
+    /// The target's number.
+    pub target: usize,
+    /// One of each run, in the case's unit.
+    pub samples: Vec<f64>,
+    /// Their middle and spread.
+    pub summary: Summary,
+    /// By which ways the messages of the last run went; empty where that is not counted.
+    pub ways: String,
+}
+
+/// Everything that has been measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Run<C, T> {
+    /// Causeway's version.
+    pub version: String,
+    /// When it began.
+    pub date: String,
+    /// The command line.
+    pub command: String,
+    /// Where.
+    pub machine: Machine,
+    /// As they were ordered.
+    pub targets: Vec<Target<T>>,
+    /// In the order in which they were first measured.
+    pub records: Vec<Record<C>>,
+}
+
+/// What is to be measured.
+#[derive(Debug)]
+pub struct Order<T> {
+    /// Causeway's version.
+    pub version: String,
+    /// The command line.
+    pub command: String,
+    /// On what.
+    pub targets: Vec<Target<T>>,
+    /// How often each of them.
+    pub runs: u32,
+    /// After this time no job begins, the first one of each target excepted.
+    pub time: Option<Duration>,
+}
+
+/// Measures every target once in each run. `job` starts the program on the target of a number; what it has
+/// printed counts even where it fails, and then it is not started there again. `keep` is given what there is
+/// after each job, so that a long run leaves something when it is interrupted.
+pub fn measure<C: Clone + Eq + Hash, T>(
+    order: Order<T>,
+    mut job: impl FnMut(usize) -> Outcome<Line<C>>,
+    mut keep: impl FnMut(&Run<C, T>),
+) -> Run<C, T> {
+    let Order { version, command, targets, runs, time } = order;
+    let (date, start, machine) = (machine::now(), Instant::now(), Machine::this());
+    let mut run = Run { version, date, command, machine, targets, records: Vec::new() };
+    let mut places = HashMap::new();
+    let Ok(()) = in_turns(runs, run.targets.len(), |round, number| {
+        if round > 0 && time.is_some_and(|time| start.elapsed() > time) {
+            return Ok::<_, Infallible>(true);
+        }
+        let Outcome { rows, trouble } = job(number);
+        for line in rows {
+            run.add(number, line, &mut places);
+        }
+        let is_well = trouble.is_none();
+        run.targets[number].trouble = trouble.map(|error| error.to_string());
+        keep(&run);
+        Ok(is_well)
+    });
+    run
+}
+
+impl<C: Clone + Eq + Hash, T> Run<C, T> {
+    /// Takes what the program has said of a target; `places` are those of records.
+    fn add(&mut self, target: usize, line: Line<C>, places: &mut HashMap<(C, usize), usize>) {
+        match line {
+            Line::Figure(case, figure, ways) => {
+                let next = self.records.len();
+                let place = *places.entry((case.clone(), target)).or_insert(next);
+                if place == next {
+                    let Some(summary) = Summary::of(&[figure]) else { return };
+                    let (samples, ways) = (Vec::new(), String::new());
+                    self.records.push(Record { case, target, samples, summary, ways });
+                }
+                let record = &mut self.records[place];
+                record.samples.push(figure);
+                record.summary = Summary::of(&record.samples).unwrap_or(record.summary);
+                record.ways = ways;
+            }
+            Line::Skipped(what) => {
+                let skipped = &mut self.targets[target].skipped;
+                if !skipped.contains(&what) {
+                    skipped.push(what);
+                }
+            }
+        }
+    }
+
+    /// What was measured of a case on a target.
+    pub fn record(&self, case: &C, target: usize) -> Option<&Record<C>> {
+        self.records.iter().find(|record| record.target == target && record.case == *case)
+    }
+
+    /// What went wrong, one sentence for each target.
+    pub fn troubles(&self) -> Vec<String> {
+        let told = |target: &Target<T>| Some(format!("{}: {}", target.name, target.trouble.as_ref()?));
+        self.targets.iter().filter_map(told).collect()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::job::JobError;
+
+    /// An order of so many runs on targets of these names.
+    pub(crate) fn order<T: Clone>(names: &[&str], way: &T, runs: u32) -> Order<T> {
+        let targets = names.iter().map(|name| Target::new((*name).to_owned(), way.clone())).collect();
+        Order { version: "1".into(), command: "bench".into(), targets, runs, time: None }
+    }
+
+    #[test]
+    fn targets_are_measured_in_turn_and_what_a_failing_one_has_said_counts() {
+        let (mut turn, mut kept) = (0.0, Vec::new());
+        let run = measure(
+            order(&["a", "b", "c"], &(), 3),
+            |number| {
+                turn += 1.0;
+                let figure = |case| Line::Figure(case, turn, format!("by {turn}"));
+                let rows = vec![figure('x'), figure('y'), Line::Skipped("energy: none".to_owned())];
+                Outcome { rows, trouble: (number == 2).then_some(JobError::Nothing) }
+            },
+            |run| kept.push(run.records.len()),
+        );
+        // The third is not tried again; each run begins with another target.
+        let samples: Vec<_> =
+            (0..3).map(|target| run.record(&'y', target).unwrap().samples.clone()).collect();
+        assert_eq!(samples, [vec![1.0, 5.0, 6.0], vec![2.0, 4.0, 7.0], vec![3.0]]);
+        assert_eq!(run.record(&'x', 0).unwrap().ways, "by 6");
+        assert_eq!(run.record(&'x', 1).unwrap().summary.median, 4.0);
+        assert_eq!(run.records.iter().map(|record| record.case).collect::<String>(), "xyxyxy");
+        assert_eq!(run.targets[0].skipped, ["energy: none"]);
+        assert_eq!(run.troubles(), ["c: the job ended well and printed no row"]);
+        assert_eq!(kept, [2, 4, 6, 6, 6, 6, 6]);
+    }
+}

@@ -1,0 +1,139 @@
+//! What a kernel's code and memory are made of: the functions that it reaches, shared and local memory.
+
+use std::collections::HashMap;
+
+use crate::compile_error::CompileError;
+use crate::link::{FunctionId, Image, Reachable, VariableId};
+use crate::lower::frame_layout;
+use crate::parse::syntax::Space;
+
+/// Local memory that calls may use when their depth cannot be told in advance (recursion, calls through
+/// pointers).
+const LOCAL_FOR_RECURSION: u64 = 32 << 10;
+
+/// The functions of a kernel, and where its memory lies.
+#[derive(Debug)]
+pub(crate) struct KernelLayout {
+    pub(crate) function: FunctionId,
+    /// The kernel and all it can call.
+    pub(crate) functions: Vec<FunctionId>,
+    /// For each of the functions, where its own shared variables start.
+    pub(crate) own_shared: HashMap<FunctionId, u64>,
+    /// Offsets of the shared variables that sources declare.
+    pub(crate) shared_variables: Vec<(VariableId, u64)>,
+    pub(crate) static_shared: u64,
+    /// Bytes of local memory a thread gets.
+    pub(crate) local: u64,
+    pub(crate) waits: bool,
+    pub(crate) calls_indirectly: bool,
+}
+
+/// Lays out the memory of a kernel and of all that it can call.
+pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout, CompileError> {
+    let reach = image.reach(function);
+    let shared = SharedLayout::new(image, &reach);
+    let name = &image.functions[function].function.name;
+    let limit = u64::from(crate::limits::MAX_SHARED_PER_BLOCK);
+    if shared.bytes > limit {
+        let reason =
+            format!("needs {} bytes of shared memory, and a block has at most {limit}", shared.bytes);
+        return Err(CompileError::TooLarge { kernel: name.clone(), reason });
+    }
+    let (depth, bounded) = local_depth(image, function, &mut vec![None; image.functions.len()]);
+    let recursion = if bounded && !reach.calls_indirectly { 0 } else { LOCAL_FOR_RECURSION };
+    Ok(KernelLayout {
+        function,
+        functions: reach.functions,
+        own_shared: shared.own,
+        shared_variables: shared.variables,
+        static_shared: shared.bytes,
+        local: aligned(depth.saturating_add(recursion), 16),
+        waits: reach.waits,
+        calls_indirectly: reach.calls_indirectly,
+    })
+}
+
+/// Where the static shared variables of a kernel, and of all that it can call, lie in a block's shared
+/// memory.
+struct SharedLayout {
+    /// For each function, where its own variables start.
+    own: HashMap<FunctionId, u64>,
+    /// Offsets of the variables that sources declare; those without bounds begin where the others end.
+    variables: Vec<(VariableId, u64)>,
+    bytes: u64,
+}
+
+impl SharedLayout {
+    fn new(image: &Image, reach: &Reachable) -> Self {
+        let mut own = HashMap::new();
+        let mut end = 0_u64;
+        for &id in &reach.functions {
+            let Some(body) = &image.functions[id].function.body else { continue };
+            let align = body
+                .variables
+                .iter()
+                .filter(|variable| variable.space == Space::Shared)
+                .map(|variable| u64::from(variable.align))
+                .max()
+                .unwrap_or(1)
+                .max(16);
+            end = aligned(end, align);
+            own.insert(id, end);
+            end = end.saturating_add(frame_layout(body).shared);
+        }
+        let mut variables = Vec::new();
+        let mut dynamic = Vec::new();
+        for &id in &reach.variables {
+            let variable = &image.variables[id];
+            if variable.space != Space::Shared {
+                continue;
+            }
+            if variable.size == 0 {
+                dynamic.push(id);
+                continue;
+            }
+            end = aligned(end, u64::from(variable.align));
+            variables.push((id, end));
+            end = end.saturating_add(variable.size);
+        }
+        let dynamic_align = dynamic.iter().map(|&id| u64::from(image.variables[id].align)).max().unwrap_or(1);
+        let bytes = aligned(end, dynamic_align);
+        variables.extend(dynamic.into_iter().map(|id| (id, bytes)));
+        Self { own, variables, bytes }
+    }
+}
+
+/// The first multiple of `align` from `end` on; the sizes in a text may add up to anything.
+fn aligned(end: u64, align: u64) -> u64 {
+    end.checked_next_multiple_of(align.max(1)).unwrap_or(u64::MAX)
+}
+
+/// Bytes of local memory on the deepest chain of calls from a function, and whether there is a deepest one.
+fn local_depth(image: &Image, root: FunctionId, known: &mut [Option<u64>]) -> (u64, bool) {
+    // Depth first with a stack of its own, since chains of calls in hostile text may be long.
+    let own =
+        |id: FunctionId| image.functions[id].function.body.as_ref().map_or(0, |body| frame_layout(body).size);
+    let mut bounded = true;
+    let mut on_path = vec![false; image.functions.len()];
+    let mut path = vec![(root, 0_usize)];
+    on_path[root] = true;
+    while let Some((id, next)) = path.last_mut() {
+        let references = &image.functions[*id].references;
+        if let Some(&callee) = references.get(*next) {
+            *next += 1;
+            if on_path[callee] {
+                bounded = false;
+            } else if known[callee].is_none() {
+                on_path[callee] = true;
+                path.push((callee, 0));
+            }
+        } else {
+            let id = *id;
+            let deepest = references.iter().filter_map(|&callee| known[callee]).max().unwrap_or(0);
+            known[id] = Some(own(id).saturating_add(deepest));
+            on_path[id] = false;
+            path.pop();
+        }
+    }
+    (known[root].unwrap_or(0), bounded)
+}

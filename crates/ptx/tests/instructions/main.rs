@@ -1,0 +1,8 @@
+//! The corners of single instructions, on hand-written PTX.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod evaluate;
+mod threads;
+mod values;

@@ -1,0 +1,265 @@
+//! Where does a thread go on, and how do threads meet? Branches, calls, atomics, barriers.
+
+use crate::common::{Device, Params};
+use crate::evaluate::{check, d, f, i};
+
+#[test]
+fn control_flow() {
+    check(&[
+        (
+            "mov.u32 %r9, 0; loop: add.u32 %r9, %r9, %r1; sub.u32 %r2, %r2, 1; setp.ne.u32 %p3, %r2, 0; @%p3 bra loop;",
+            "%r9",
+            [3, 5, 0],
+            15,
+        ),
+        (
+            "table: .branchtargets zero, one, two; brx.idx %r1, table;\n\
+             zero: mov.u32 %r9, 10; bra.uni end; one: mov.u32 %r9, 11; bra end; two: mov.u32 %r9, 12; end:",
+            "%r9",
+            [1, 0, 0],
+            11,
+        ),
+        (
+            "{ .reg .b32 %r1; mov.u32 %r1, 77; { .reg .b32 %r1; mov.u32 %r1, 5; bra L; L: } mov.u32 %r9, %r1; }",
+            "%r9",
+            [1, 0, 0],
+            77,
+        ),
+        ("mov.u32 %r9, %laneid; add.u32 %r9, %r9, %ntid.x; add.u32 %r9, %r9, WARP_SZ;", "%r9", [0, 0, 0], 33),
+        ("mov.u32 %r9, %lanemask_le;", "%r9", [0, 0, 0], 1),
+        ("mov.u32 %r9, %lanemask_gt;", "%r9", [0, 0, 0], 0xffff_fffe),
+        (
+            "mov.u64 %rd8, %clock64; mov.u64 %rd9, %globaltimer; setp.gt.u64 %p9, %rd9, 0;",
+            "%p9",
+            [0, 0, 0],
+            1,
+        ),
+        ("isspacep.global %p9, %rd10;", "%p9", [0, 0, 0], 1),
+        (
+            ".shared .b8 s[16]; mov.u32 %r8, s; cvt.u64.u32 %rd8, %r8; cvta.shared.u64 %rd8, %rd8; isspacep.shared %p9, %rd8;",
+            "%p9",
+            [0, 0, 0],
+            1,
+        ),
+        (
+            ".shared .b8 s[16]; mov.u64 %rd8, s; cvta.shared.u64 %rd8, %rd8; st.u32 [%rd8+8], %r1; ld.shared.u32 %r9, [s+8];",
+            "%r9",
+            [99, 0, 0],
+            99,
+        ),
+        (
+            ".local .b8 l[16]; mov.u64 %rd8, l; cvta.local.u64 %rd8, %rd8; st.u32 [%rd8+8], %r1; ld.local.u32 %r9, [l+8];",
+            "%r9",
+            [98, 0, 0],
+            98,
+        ),
+        (
+            "fence.acq_rel.gpu; membar.cta; prefetch.global.L2 [%rd10]; nanosleep.u32 10; mov.u32 %r9, 1;",
+            "%r9",
+            [0, 0, 0],
+            1,
+        ),
+    ]);
+}
+
+#[test]
+fn atomics_return_the_old_value() {
+    // %rd10 is the output buffer, which serves as the memory here; `result` overwrites it at the end.
+    check(&[
+        (
+            "st.global.u32 [%rd10], %r1; atom.global.inc.u32 %r8, [%rd10], %r2; ld.global.u32 %r9, [%rd10];",
+            "%r9",
+            [5, 5, 0],
+            0,
+        ),
+        (
+            "st.global.u32 [%rd10], %r1; atom.global.dec.u32 %r8, [%rd10], %r2; ld.global.u32 %r9, [%rd10];",
+            "%r9",
+            [0, 5, 0],
+            5,
+        ),
+        ("st.global.u32 [%rd10], %r1; atom.global.cas.b32 %r9, [%rd10], %r1, %r2;", "%r9", [4, 5, 0], 4),
+        (
+            "st.global.u32 [%rd10], %r1; atom.global.min.s32 %r8, [%rd10], %r2; ld.global.u32 %r9, [%rd10];",
+            "%r9",
+            [1, i(-5), 0],
+            i(-5),
+        ),
+        (
+            "st.global.f32 [%rd10], %f1; atom.global.add.f32 %f9, [%rd10], %f2;",
+            "%f9",
+            [f(1.5), f(2.0), 0],
+            f(1.5),
+        ),
+        (
+            "st.global.f64 [%rd10], %fd1; red.global.add.f64 [%rd10], %fd2; ld.global.f64 %fd9, [%rd10];",
+            "%fd9",
+            [d(1.5), d(2.0), 0],
+            d(3.5),
+        ),
+        (
+            "st.global.u32 [%rd10], %r1; atom.global.add.noftz.f16x2 %r8, [%rd10], %r2; ld.global.u32 %r9, [%rd10];",
+            "%r9",
+            [0x3c00_4000, 0x3c00_3c00, 0],
+            0x4000_4200,
+        ),
+        (
+            "st.global.u64 [%rd10], %rd1; atom.global.max.u64 %rd8, [%rd10], %rd2; ld.global.u64 %rd9, [%rd10];",
+            "%rd9",
+            [1, 1 << 40, 0],
+            1 << 40,
+        ),
+        (
+            ".shared .align 4 .b32 s; st.shared.u32 [s], %r1; atom.shared.exch.b32 %r9, [s], %r2;",
+            "%r9",
+            [7, 8, 0],
+            7,
+        ),
+        (
+            ".shared .align 4 .b32 s; st.shared.u32 [s], %r1; atom.shared.cas.b32 %r8, [s], 7, %r2; ld.shared.u32 %r9, [s];",
+            "%r9",
+            [7, 8, 0],
+            8,
+        ),
+        (
+            ".shared .align 8 .b64 s; st.shared.u64 [s], %rd1; atom.acquire.cta.shared::cta.add.u64 %rd8, [s], %rd2; ld.shared.u64 %rd9, [s];",
+            "%rd9",
+            [7, 8, 0],
+            15,
+        ),
+    ]);
+}
+
+#[test]
+fn the_blocks_of_a_grid_find_a_barrier_unless_they_are_many() {
+    let device = Device::new(&[".version 9.0\n.target sm_90\n.address_size 64\n
+        .visible .entry k(.param .u64 p) {
+            .reg .b64 out, address, low; .reg .b32 high, word; .reg .pred none;
+            ld.param.u64 out, [p];
+            mov.u32 high, %envreg1; mov.u32 word, %envreg2;
+            cvt.u64.u32 address, high; shl.b64 address, address, 32; cvt.u64.u32 low, word; or.b64 address, address, low;
+            st.global.u64 [out], address;
+            setp.eq.u64 none, address, 0;
+            @none bra END;
+            atom.add.release.gpu.u32 word, [address+4], 0x80000000;
+            st.global.u32 [out+8], word;
+            ld.acquire.gpu.u32 word, [address+4];
+            st.global.u32 [out+12], word;
+            END: ret; }"]);
+    for blocks in [1, 2] {
+        let out = device.zeros::<u32>(4);
+        device.launch("k", blocks, 1, Params::default().with(out));
+        let words = device.download::<u32>(out, 4);
+        let found = (words[0] | words[1] != 0, words[2], words[3]);
+        assert_eq!(found, if blocks == 1 { (true, 0, 0x8000_0000) } else { (false, 0, 0) });
+    }
+}
+
+#[test]
+fn reserved_shared_memory_lies_outside_of_what_a_block_has() {
+    let device = Device::new(&[".version 9.0\n.target sm_90\n.address_size 64\n
+        .extern .shared .align 16 .b8 dynamic[];
+        .visible .entry k(.param .u64 p) {
+            .reg .b64 out, address; .reg .b32 begin, end, word; .reg .pred last;
+            ld.param.u64 out, [p];
+            mov.u32 begin, %reserved_smem_offset_begin; mov.u32 end, %reserved_smem_offset_end;
+            st.global.u32 [out], begin; st.global.u32 [out+4], end;
+            mov.u32 word, %reserved_smem_offset_cap; st.global.u32 [out+8], word;
+            mov.u32 word, %reserved_smem_offset_1; cvt.u64.u32 address, word; cvta.shared.u64 address, address;
+            st.u32 [address], 77;
+            mov.u32 word, dynamic; add.u32 word, word, 232444; st.shared.u32 [word], 5;
+            ld.shared.u32 word, [word]; st.global.u32 [out+12], word;
+            ld.u32 word, [address]; st.global.u32 [out+16], word;
+            ret; }"]);
+    let out = device.zeros::<u32>(5);
+    let shared = causeway_ptx::MAX_SHARED_PER_BLOCK;
+    device.try_launch("k", [1; 3], [1; 3], shared, &Params::default().with(out)).unwrap();
+    let words = device.download::<u32>(out, 5);
+    assert!(words[0] >= shared && words[1] > words[0], "{words:?}");
+    assert_eq!(words[2..], [words[1] - words[0], 5, 77]);
+}
+
+#[test]
+fn barrier_objects_count_arrivals_and_bytes() {
+    const OBJECT: &str =
+        ".shared .align 8 .b64 object; mov.u64 %rd4, object; mbarrier.init.shared.b64 [object], %r1;";
+    let rows: [(&str, &str, [u64; 3], u64); 14] = [
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.pending_count.b64 %r9, %rd5;", "%r9", [3, 0, 0], 3),
+        ("mbarrier.arrive.shared.b64 _, [%rd4]; mbarrier.arrive.release.cta.shared::cta.b64 %rd5, [object];
+          mbarrier.pending_count.b64 %r9, %rd5;", "%r9", [3, 0, 0], 2),
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.test_wait.shared.b64 %p9, [object], %rd5;", "%p9", [2, 0, 0], 0),
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.test_wait.shared.b64 %p9, [object], %rd5;", "%p9", [1, 0, 0], 1),
+        ("mbarrier.arrive.shared.b64 %rd5, [object], 2; mbarrier.try_wait.acquire.cta.shared::cta.b64 %p9, [object], %rd5, 99;",
+            "%p9", [2, 0, 0], 1),
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.test_wait.parity.shared.b64 %p9, [object], 0;", "%p9", [1, 0, 0], 1),
+        ("mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.try_wait.parity.shared.b64 %p9, [object], 1;", "%p9", [1, 0, 0], 0),
+        // The phase before the first counts as over.
+        ("mbarrier.test_wait.parity.shared.b64 %p9, [object], 1;", "%p9", [1, 0, 0], 1),
+        ("mbarrier.arrive.expect_tx.shared.b64 %rd5, [object], %r2; mbarrier.test_wait.shared.b64 %p9, [object], %rd5;",
+            "%p9", [1, 16, 0], 0),
+        ("mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [object], 16;
+          mbarrier.complete_tx.relaxed.cta.shared.b64 [object], %r2; mbarrier.test_wait.parity.shared.b64 %p9, [object], 0;",
+            "%p9", [1, 16, 0], 1),
+        ("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [object], 8; mbarrier.arrive.shared.b64 %rd5, [object];
+          mbarrier.test_wait.shared.b64 %p9, [object], %rd5;", "%p9", [1, 0, 0], 0),
+        ("mbarrier.arrive_drop.shared.b64 %rd5, [object]; mbarrier.arrive.noComplete.shared.b64 %rd5, [object], 1;
+          mbarrier.arrive.shared.b64 %rd5, [object]; mbarrier.arrive.shared.b64 %rd5, [object];
+          mbarrier.pending_count.b64 %r9, %rd5;", "%r9", [3, 0, 0], 2),
+        ("cp.async.mbarrier.arrive.noinc.shared.b64 [object]; mbarrier.test_wait.parity.shared.b64 %p9, [object], 0;",
+            "%p9", [1, 0, 0], 1),
+        ("cp.async.mbarrier.arrive.shared::cta.b64 [object]; fence.mbarrier_init.release.cluster; fence.proxy.async;
+          mbarrier.test_wait.parity.shared.b64 %p9, [object], 0; mbarrier.inval.shared.b64 [object];", "%p9", [1, 0, 0], 0),
+    ];
+    for (code, result, inputs, expected) in rows {
+        check(&[(&format!("{OBJECT}\n{code}"), result, inputs, expected)]);
+    }
+}
+
+#[test]
+fn threads_that_ask_a_barrier_object_let_others_arrive() {
+    // Each thread writes its number, waits for all, and reads its neighbour's; three phases.
+    let device = Device::new(&[".version 8.0\n.target sm_90
+        .visible .entry k(.param .u64 p) {
+            .shared .align 8 .b64 object; .shared .align 4 .b8 words[512];
+            .reg .b64 out, state; .reg .b32 t, n, at, next, word, round; .reg .pred first, done, more;
+            ld.param.u64 out, [p];
+            mov.u32 t, %tid.x; mov.u32 n, %ntid.x;
+            setp.eq.u32 first, t, 0;
+            @first mbarrier.init.shared.b64 [object], n;
+            barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
+            shl.b32 at, t, 2; add.u32 next, t, 1; rem.u32 next, next, n; shl.b32 next, next, 2;
+            mov.u32 word, words; add.u32 at, at, word; add.u32 next, next, word; mov.u32 round, 0;
+            ROUND: mad.lo.u32 word, round, 1000, t; st.shared.u32 [at], word;
+            mbarrier.arrive.shared.b64 state, [object];
+            WAIT: mbarrier.try_wait.shared.b64 done, [object], state;
+            @!done bra WAIT;
+            ld.shared.u32 word, [next];
+            mbarrier.arrive.shared.b64 state, [object];
+            AGAIN: mbarrier.test_wait.shared.b64 done, [object], state;
+            @!done bra AGAIN;
+            add.u32 round, round, 1; setp.lt.u32 more, round, 3;
+            @more bra ROUND;
+            mad.wide.u32 out, t, 4, out; st.global.u32 [out], word; ret; }"]);
+    const THREADS: u32 = 100;
+    let out = device.zeros::<u32>(THREADS as usize);
+    device.launch("k", 1, THREADS, Params::default().with(out));
+    let expected: Vec<u32> = (0..THREADS).map(|thread| 2000 + (thread + 1) % THREADS).collect();
+    assert_eq!(device.download::<u32>(out, THREADS as usize), expected);
+}
+
+#[test]
+fn a_call_may_name_its_targets() {
+    let device = Device::new(&[".version 8.0\n.target sm_75\n.address_size 64
+        .func (.param .b32 r) one(.param .b32 a) { .reg .b32 x; ld.param.b32 x, [a]; add.u32 x, x, 1; st.param.b32 [r], x; ret; }
+        .func (.param .b32 r) two(.param .b32 a) { .reg .b32 x; ld.param.b32 x, [a]; add.u32 x, x, 2; st.param.b32 [r], x; ret; }
+        .visible .global .u64 table[2] = {one, two};
+        .visible .entry k(.param .u64 p) {
+            .reg .b64 out, f; .reg .b32 x;
+            ld.param.u64 out, [p]; ld.global.u64 f, [table+8];
+            targets: .calltargets one, two;
+            { .param .b32 a; .param .b32 r; st.param.b32 [a], 40; call (r), f, (a), targets; ld.param.b32 x, [r]; }
+            st.global.u32 [out], x; ret; }"]);
+    let out = device.zeros::<u32>(1);
+    device.launch("k", 1, 1, Params::default().with(out));
+    assert_eq!(device.download::<u32>(out, 1), [42]);
+}

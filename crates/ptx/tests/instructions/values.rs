@@ -1,0 +1,253 @@
+//! What do instructions make of values? Arithmetic, bits, conversions, comparisons.
+
+use crate::evaluate::{check, d, f, i};
+
+#[test]
+fn integer_division_never_traps() {
+    check(&[
+        ("div.u32 %r9, %r1, %r2;", "%r9", [7, 0, 0], 0xffff_ffff),
+        ("rem.u32 %r9, %r1, %r2;", "%r9", [7, 0, 0], 0xffff_ffff),
+        ("div.s32 %r9, %r1, %r2;", "%r9", [i(-7), 0, 0], 0xffff_ffff),
+        ("div.s32 %r9, %r1, %r2;", "%r9", [i(i32::MIN), i(-1), 0], i(i32::MIN)),
+        ("rem.s32 %r9, %r1, %r2;", "%r9", [i(i32::MIN), i(-1), 0], 0),
+        ("div.s32 %r9, %r1, %r2;", "%r9", [i(-7), i(2), 0], i(-3)),
+        ("rem.s32 %r9, %r1, %r2;", "%r9", [i(-7), i(2), 0], i(-1)),
+        ("div.s64 %rd9, %rd1, %rd2;", "%rd9", [1 << 63, u64::MAX, 0], 1 << 63),
+        ("div.u64 %rd9, %rd1, %rd2;", "%rd9", [5, 0, 0], u64::MAX),
+        ("rem.s64 %rd9, %rd1, %rd2;", "%rd9", [5, 0, 0], u64::MAX),
+        ("div.s16 %rs9, %rs1, %rs2;", "%rs9", [0x8000, 0xffff, 0], 0x8000),
+        ("div.u16 %rs9, %rs1, %rs2;", "%rs9", [9, 0, 0], 0xffff),
+        ("div.u32 %r9, %r1, 0;", "%r9", [7, 0, 0], 0xffff_ffff),
+    ]);
+}
+
+#[test]
+fn shifts_clamp_or_wrap() {
+    check(&[
+        ("shl.b32 %r9, %r1, %r2;", "%r9", [1, 32, 0], 0),
+        ("shl.b32 %r9, %r1, %r2;", "%r9", [1, 0xffff_ffff, 0], 0),
+        ("shl.b32 %r9, %r1, 31;", "%r9", [1, 0, 0], 1 << 31),
+        ("shl.b32 %r9, %r1, 40;", "%r9", [1, 0, 0], 0),
+        ("shr.u32 %r9, %r1, %r2;", "%r9", [0x8000_0000, 33, 0], 0),
+        ("shr.s32 %r9, %r1, %r2;", "%r9", [0x8000_0000, 33, 0], 0xffff_ffff),
+        ("shr.s32 %r9, %r1, 99;", "%r9", [0x8000_0000, 0, 0], 0xffff_ffff),
+        ("shr.s64 %rd9, %rd1, %r2;", "%rd9", [1 << 63, 64, 0], u64::MAX),
+        ("shr.u64 %rd9, %rd1, %r2;", "%rd9", [1 << 63, 64, 0], 0),
+        ("shl.b64 %rd9, %rd1, %r2;", "%rd9", [1, 63, 0], 1 << 63),
+        ("shl.b16 %rs9, %rs1, %r2;", "%rs9", [1, 16, 0], 0),
+        ("shr.s16 %rs9, %rs1, %r2;", "%rs9", [0x8000, 20, 0], 0xffff),
+        ("shf.l.wrap.b32 %r9, %r1, %r2, %r3;", "%r9", [0x8000_0001, 2, 33], 5),
+        ("shf.l.clamp.b32 %r9, %r1, %r2, %r3;", "%r9", [0x1234, 2, 40], 0x1234),
+        ("shf.r.clamp.b32 %r9, %r1, %r2, %r3;", "%r9", [0x1234, 2, 40], 2),
+        ("shf.r.wrap.b32 %r9, %r1, %r2, %r3;", "%r9", [0x10, 3, 4], 0x3000_0001),
+    ]);
+}
+
+#[test]
+fn bit_fields_and_permutations() {
+    check(&[
+        ("bfe.u32 %r9, %r1, 4, 8;", "%r9", [0xabcd, 0, 0], 0xbc),
+        ("bfe.s32 %r9, %r1, 4, 8;", "%r9", [0xabcd, 0, 0], 0xffff_ffbc),
+        ("bfe.u32 %r9, %r1, 40, 8;", "%r9", [0xffff_ffff, 0, 0], 0),
+        ("bfe.s32 %r9, %r1, 40, 8;", "%r9", [0x8000_0000, 0, 0], 0xffff_ffff),
+        ("bfe.s32 %r9, %r1, 28, 8;", "%r9", [0x9000_0000, 0, 0], 0xffff_fff9),
+        ("bfe.u32 %r9, %r1, 0, 0;", "%r9", [0xffff_ffff, 0, 0], 0),
+        ("bfe.u64 %rd9, %rd1, 4, 60;", "%rd9", [u64::MAX, 0, 0], u64::MAX >> 4),
+        ("bfi.b32 %r9, %r1, %r2, 8, 4;", "%r9", [0xff, 0, 0], 0xf00),
+        ("bfi.b32 %r9, %r1, %r2, 28, 8;", "%r9", [0xff, 1, 0], 0xf000_0001),
+        ("bfi.b32 %r9, %r1, %r2, 32, 8;", "%r9", [0xff, 1, 0], 1),
+        ("bfi.b64 %rd9, %rd1, %rd2, 60, 8;", "%rd9", [0xff, 1, 0], 0xf000_0000_0000_0001),
+        ("bfind.u32 %r9, %r1;", "%r9", [0, 0, 0], 0xffff_ffff),
+        ("bfind.u32 %r9, %r1;", "%r9", [0x100, 0, 0], 8),
+        ("bfind.s32 %r9, %r1;", "%r9", [i(-5), 0, 0], 2),
+        ("bfind.shiftamt.u32 %r9, %r1;", "%r9", [0x100, 0, 0], 23),
+        ("bfind.u64 %r9, %rd1;", "%r9", [1 << 40, 0, 0], 40),
+        ("popc.b64 %r9, %rd1;", "%r9", [u64::MAX, 0, 0], 64),
+        ("clz.b32 %r9, %r1;", "%r9", [0, 0, 0], 32),
+        ("clz.b64 %r9, %rd1;", "%r9", [0, 0, 0], 64),
+        ("brev.b32 %r9, %r1;", "%r9", [1, 0, 0], 0x8000_0000),
+        ("cnot.b32 %r9, %r1;", "%r9", [0, 0, 0], 1),
+        ("cnot.b32 %r9, %r1;", "%r9", [5, 0, 0], 0),
+        ("prmt.b32 %r9, %r1, %r2, 0x7531;", "%r9", [0x4433_2211, 0x8877_6655, 0], 0x8866_4422),
+        ("prmt.b32 %r9, %r1, %r2, 0x9bf8;", "%r9", [0x8811_7780, 0x8000_0000, 0], 0x00ff_ffff),
+        ("prmt.b32 %r9, %r1, %r2, %r3;", "%r9", [0x4433_2211, 0x8877_6655, 0x4567], 0x5566_7788),
+        ("prmt.b32.f4e %r9, %r1, %r2, %r3;", "%r9", [0x4433_2211, 0x8877_6655, 2], 0x6655_4433),
+        ("prmt.b32.rc8 %r9, %r1, %r2, %r3;", "%r9", [0x4433_2211, 0, 2], 0x3333_3333),
+        ("prmt.b32.rc16 %r9, %r1, %r2, %r3;", "%r9", [0x4433_2211, 0, 1], 0x4433_4433),
+        ("prmt.b32.ecl %r9, %r1, %r2, %r3;", "%r9", [0x4433_2211, 0, 2], 0x4433_3333),
+        ("prmt.b32.ecr %r9, %r1, %r2, %r3;", "%r9", [0x4433_2211, 0, 1], 0x2222_2211),
+        ("bmsk.clamp.b32 %r9, %r1, %r2;", "%r9", [4, 8, 0], 0xff0),
+        ("szext.clamp.s32 %r9, %r1, %r2;", "%r9", [0xff, 8, 0], 0xffff_ffff),
+    ]);
+    for table in 0..=255_u64 {
+        let (a, b, c) = (0xf0_u64, 0xcc_u64, 0xaa_u64);
+        let code = format!("lop3.b32 %r9, %r1, %r2, %r3, {table}; and.b32 %r9, %r9, 255;");
+        check(&[(&code, "%r9", [a, b, c], table)]);
+    }
+}
+
+#[test]
+fn products_and_carries() {
+    check(&[
+        ("mul.hi.u32 %r9, %r1, %r2;", "%r9", [0xffff_ffff, 0xffff_ffff, 0], 0xffff_fffe),
+        ("mul.hi.s32 %r9, %r1, %r2;", "%r9", [i(-1), 2, 0], 0xffff_ffff),
+        ("mul.hi.u64 %rd9, %rd1, %rd2;", "%rd9", [u64::MAX, u64::MAX, 0], u64::MAX - 1),
+        ("mul.wide.s16 %r9, %rs1, %rs2;", "%r9", [0xffff, 3, 0], i(-3)),
+        ("mul.wide.u32 %rd9, %r1, %r2;", "%rd9", [0xffff_ffff, 2, 0], 0x1_ffff_fffe),
+        ("mad.wide.s32 %rd9, %r1, %r2, %rd3;", "%rd9", [i(-2), 3, 10], 4),
+        ("mad.hi.sat.s32 %r9, %r1, %r2, %r3;", "%r9", [0x7fff_ffff, 0x7fff_ffff, 0x7fff_ffff], 0x7fff_ffff),
+        ("mul24.lo.s32 %r9, %r1, %r2;", "%r9", [0xff_ffff, 3, 0], i(-3)),
+        ("mul24.hi.u32 %r9, %r1, %r2;", "%r9", [0xff_ffff, 0xff_ffff, 0], 0xffff_fe00),
+        ("mad24.lo.u32 %r9, %r1, %r2, %r3;", "%r9", [0xff00_0002, 3, 4], 10),
+        ("add.sat.s32 %r9, %r1, %r2;", "%r9", [0x7fff_ffff, 1, 0], 0x7fff_ffff),
+        ("sub.sat.s32 %r9, %r1, %r2;", "%r9", [0x8000_0000, 1, 0], 0x8000_0000),
+        ("add.cc.u32 %r4, %r1, %r2; addc.u32 %r9, 0, 0;", "%r9", [0xffff_ffff, 1, 0], 1),
+        (
+            "add.cc.u64 %rd4, %rd1, %rd2; addc.cc.u64 %rd5, -1, 0; addc.u64 %rd9, 0, 0;",
+            "%rd9",
+            [u64::MAX, 1, 0],
+            1,
+        ),
+        ("sub.cc.u32 %r4, %r1, %r2; subc.u32 %r9, %r3, 0;", "%r9", [0, 1, 10], 9),
+        (
+            "mad.lo.cc.u32 %r4, %r1, %r2, %r3; madc.hi.u32 %r9, %r1, %r2, 0;",
+            "%r9",
+            [0xffff_ffff, 0xffff_ffff, 0xffff_ffff],
+            0xffff_ffff,
+        ),
+        ("sad.s32 %r9, %r1, %r2, %r3;", "%r9", [i(-5), 5, 1], 11),
+        ("sad.u32 %r9, %r1, %r2, %r3;", "%r9", [0xffff_fffb, 5, 1], 0xffff_fff7),
+        ("dp4a.s32.s32 %r9, %r1, %r2, %r3;", "%r9", [0xff01_02fe, 0x0102_0304, 100], i(-1 + 2 + 6 - 8 + 100)),
+        ("dp4a.u32.u32 %r9, %r1, %r2, %r3;", "%r9", [0xff01_0203, 0x0101_0101, 0], 0xff + 1 + 2 + 3),
+        ("dp2a.lo.u32.u32 %r9, %r1, %r2, %r3;", "%r9", [0x0002_0003, 0x0403_0205, 1], 3 * 5 + 2 * 2 + 1),
+        ("dp2a.hi.u32.u32 %r9, %r1, %r2, %r3;", "%r9", [0x0002_0003, 0x0403_0205, 1], 3 * 3 + 2 * 4 + 1),
+        ("abs.s32 %r9, %r1;", "%r9", [0x8000_0000, 0, 0], 0x8000_0000),
+        ("neg.s64 %rd9, %rd1;", "%rd9", [1, 0, 0], u64::MAX),
+        ("min.s32 %r9, %r1, %r2;", "%r9", [i(-1), 1, 0], i(-1)),
+        ("min.u32 %r9, %r1, %r2;", "%r9", [i(-1), 1, 0], 1),
+        ("max.s16x2 %r9, %r1, %r2;", "%r9", [0xffff_0001, 0x0002_ffff, 0], 0x0002_0001),
+        ("add.u16x2 %r9, %r1, %r2;", "%r9", [0xffff_ffff, 0x0002_0001, 0], 0x0001_0000),
+        ("vabsdiff4.u32.u32.u32.add %r9, %r1, %r2, %r3;", "%r9", [0x01ff_0502, 0x0300_0502, 1], 2 + 255 + 1),
+    ]);
+}
+
+#[test]
+fn extremes_of_floating_point() {
+    let nan = f(f32::NAN);
+    check(&[
+        ("min.f32 %f9, %f1, %f2;", "%f9", [nan, f(1.0), 0], f(1.0)),
+        ("max.f32 %f9, %f1, %f2;", "%f9", [f(1.0), nan, 0], f(1.0)),
+        ("min.f32 %f9, %f1, %f2;", "%f9", [f(0.0), f(-0.0), 0], f(-0.0)),
+        ("max.f32 %f9, %f1, %f2;", "%f9", [f(-0.0), f(0.0), 0], f(0.0)),
+        ("min.f64 %fd9, %fd1, %fd2;", "%fd9", [d(f64::NAN), d(2.0), 0], d(2.0)),
+        ("max.NaN.f32 %f9, %f1, %f2; testp.notanumber.f32 %p9, %f9;", "%p9", [nan, f(1.0), 0], 1),
+        (
+            "fma.rn.f32 %f9, %f1, %f2, %f3;",
+            "%f9",
+            [f(1.0 + f32::EPSILON), f(1.0 - f32::EPSILON), f(-1.0)],
+            f(-f32::EPSILON * f32::EPSILON),
+        ),
+        ("fma.rm.f32 %f9, %f1, %f2, %f3;", "%f9", [f(1.0), f(1.0), f(-1e-30)], f(1_f32.next_down())),
+        ("add.rz.f32 %f9, %f1, %f2;", "%f9", [f(1.0), f(-1e-30), 0], f(1_f32.next_down())),
+        ("add.rp.f64 %fd9, %fd1, %fd2;", "%fd9", [d(1.0), d(1e-300), 0], d(1_f64.next_up())),
+        ("div.rm.f32 %f9, %f1, %f2;", "%f9", [f(1.0), f(3.0), 0], 0x3eaa_aaaa),
+        ("add.sat.f32 %f9, %f1, %f2;", "%f9", [f(0.7), f(0.7), 0], f(1.0)),
+        ("add.sat.f32 %f9, %f1, %f2;", "%f9", [nan, f(0.7), 0], f(0.0)),
+        ("add.ftz.f32 %f9, %f1, %f2;", "%f9", [1, 0x8000_0000, 0], 0),
+        ("add.f32 %f9, %f1, %f2;", "%f9", [1, 0x8000_0000, 0], 1),
+        ("mul.ftz.f32 %f9, %f1, %f2;", "%f9", [f(-f32::MIN_POSITIVE), f(0.5), 0], 0x8000_0000),
+        ("rcp.rn.f32 %f9, %f1;", "%f9", [f(-0.0), 0, 0], f(f32::NEG_INFINITY)),
+        ("rsqrt.approx.f32 %f9, %f1;", "%f9", [f(4.0), 0, 0], f(0.5)),
+        ("sqrt.rn.f64 %fd9, %fd1;", "%fd9", [d(2.0), 0, 0], d(2_f64.sqrt())),
+        ("ex2.approx.ftz.f32 %f9, %f1;", "%f9", [f(-3.0), 0, 0], f(0.125)),
+        ("lg2.approx.f32 %f9, %f1;", "%f9", [f(0.0), 0, 0], f(f32::NEG_INFINITY)),
+        ("copysign.f32 %f9, %f1, %f2;", "%f9", [f(-1.0), f(3.0), 0], f(-3.0)),
+        ("neg.f32 %f9, %f1;", "%f9", [f(0.0), 0, 0], f(-0.0)),
+        ("abs.ftz.f32 %f9, %f1;", "%f9", [0x8000_0001, 0, 0], 0),
+        ("testp.subnormal.f32 %p9, %f1;", "%p9", [1, 0, 0], 1),
+        ("testp.subnormal.f32 %p9, %f1;", "%p9", [0, 0, 0], 0),
+        ("testp.normal.f64 %p9, %fd1;", "%p9", [d(1.0), 0, 0], 1),
+        ("testp.infinite.f64 %p9, %fd1;", "%p9", [d(f64::NEG_INFINITY), 0, 0], 1),
+        ("testp.finite.f32 %p9, %f1;", "%p9", [nan, 0, 0], 0),
+        ("tanh.approx.f32 %f9, %f1;", "%f9", [f(0.0), 0, 0], f(0.0)),
+    ]);
+}
+
+#[test]
+fn conversions_saturate_and_round() {
+    check(&[
+        ("cvt.rzi.s32.f32 %r9, %f1;", "%r9", [f(1e10), 0, 0], 0x7fff_ffff),
+        ("cvt.rzi.s32.f32 %r9, %f1;", "%r9", [f(-1e10), 0, 0], 0x8000_0000),
+        ("cvt.rzi.s32.f32 %r9, %f1;", "%r9", [f(f32::NAN), 0, 0], 0),
+        ("cvt.rzi.u32.f32 %r9, %f1;", "%r9", [f(-1.0), 0, 0], 0),
+        ("cvt.rzi.u64.f64 %rd9, %fd1;", "%rd9", [d(1e30), 0, 0], u64::MAX),
+        ("cvt.rni.s32.f32 %r9, %f1;", "%r9", [f(2.5), 0, 0], 2),
+        ("cvt.rmi.s32.f32 %r9, %f1;", "%r9", [f(-2.5), 0, 0], i(-3)),
+        ("cvt.rpi.s32.f32 %r9, %f1;", "%r9", [f(-2.5), 0, 0], i(-2)),
+        ("cvt.rzi.s16.f32 %rs9, %f1;", "%rs9", [f(1e6), 0, 0], 0x7fff),
+        ("cvt.rzi.u8.f32 %rs9, %f1;", "%rs9", [f(300.0), 0, 0], 255),
+        ("cvt.rzi.f32.f32 %f9, %f1;", "%f9", [f(-2.7), 0, 0], f(-2.0)),
+        ("cvt.rn.f32.s32 %f9, %r1;", "%f9", [i(-16_777_217), 0, 0], f(-16_777_216.0)),
+        ("cvt.rp.f32.s32 %f9, %r1;", "%f9", [16_777_217, 0, 0], f(16_777_218.0)),
+        ("cvt.rn.f32.u64 %f9, %rd1;", "%f9", [u64::MAX, 0, 0], f(18_446_744_073_709_551_615.0)),
+        ("cvt.rn.f64.u32 %fd9, %r1;", "%fd9", [0xffff_ffff, 0, 0], d(4_294_967_295.0)),
+        ("cvt.rz.f32.f64 %f9, %fd1;", "%f9", [d(1.0 - 1e-12), 0, 0], f(1_f32.next_down())),
+        ("cvt.rn.f32.f64 %f9, %fd1;", "%f9", [d(1e300), 0, 0], f(f32::INFINITY)),
+        ("cvt.sat.f32.f32 %f9, %f1;", "%f9", [f(-3.0), 0, 0], f(0.0)),
+        ("cvt.s64.s32 %rd9, %r1;", "%rd9", [i(-1), 0, 0], u64::MAX),
+        ("cvt.u64.u32 %rd9, %r1;", "%rd9", [i(-1), 0, 0], 0xffff_ffff),
+        ("cvt.s32.s8 %r9, %r1;", "%r9", [0x180, 0, 0], 0xffff_ff80),
+        ("cvt.u32.u8 %r9, %r1;", "%r9", [0x180, 0, 0], 0x80),
+        ("cvt.sat.u8.s32 %r9, %r1;", "%r9", [i(-5), 0, 0], 0),
+        ("cvt.sat.s8.s32 %r9, %r1;", "%r9", [1000, 0, 0], 127),
+        ("cvt.sat.s32.u64 %r9, %rd1;", "%r9", [u64::MAX, 0, 0], 0x7fff_ffff),
+        ("cvt.rn.f16.f32 %rs9, %f1;", "%rs9", [f(1.0), 0, 0], 0x3c00),
+        ("cvt.rn.f16.f32 %rs9, %f1;", "%rs9", [f(65520.0), 0, 0], 0x7c00),
+        ("cvt.rz.f16.f32 %rs9, %f1;", "%rs9", [f(65519.9), 0, 0], 0x7bff),
+        ("cvt.rn.f16.f32 %rs9, %f1;", "%rs9", [f(5.960_464_5e-8), 0, 0], 1),
+        ("cvt.rn.f16.f64 %rs9, %fd1;", "%rs9", [d(1.000_488_281_25 + 1e-15), 0, 0], 0x3c01),
+        ("cvt.f32.f16 %f9, %rs1;", "%f9", [1, 0, 0], f(5.960_464_5e-8)),
+        ("cvt.f32.f16 %f9, %rs1;", "%f9", [0xfc00, 0, 0], f(f32::NEG_INFINITY)),
+        ("cvt.rn.bf16.f32 %rs9, %f1;", "%rs9", [f(1.003_906_3), 0, 0], 0x3f80),
+        ("cvt.rn.bf16x2.f32 %r9, %f1, %f2;", "%r9", [f(1.0), f(-2.0), 0], 0x3f80_c000),
+        ("cvt.rn.f16x2.f32 %r9, %f1, %f2;", "%r9", [f(1.0), f(-2.0), 0], 0x3c00_c000),
+    ]);
+    for half in (0..=0xffff_u16).step_by(37) {
+        let expected = half::f16::from_bits(half);
+        if !expected.is_nan() {
+            check(&[("cvt.f32.f16 %f9, %rs1;", "%f9", [u64::from(half), 0, 0], f(expected.to_f32()))]);
+        }
+    }
+}
+
+#[test]
+fn comparisons_and_selections() {
+    let nan = f(f32::NAN);
+    check(&[
+        ("setp.lt.s32 %p9, %r1, %r2;", "%p9", [i(-1), 1, 0], 1),
+        ("setp.lt.u32 %p9, %r1, %r2;", "%p9", [i(-1), 1, 0], 0),
+        ("setp.lo.u32 %p9, %r1, %r2;", "%p9", [1, i(-1), 0], 1),
+        ("setp.ne.f32 %p9, %f1, %f2;", "%p9", [nan, nan, 0], 0),
+        ("setp.neu.f32 %p9, %f1, %f2;", "%p9", [nan, nan, 0], 1),
+        ("setp.eq.f32 %p9, %f1, %f2;", "%p9", [f(0.0), f(-0.0), 0], 1),
+        ("setp.ltu.f32 %p9, %f1, %f2;", "%p9", [nan, f(1.0), 0], 1),
+        ("setp.nan.f32 %p9, %f1, %f2;", "%p9", [nan, f(1.0), 0], 1),
+        ("setp.num.f32 %p9, %f1, %f2;", "%p9", [nan, f(1.0), 0], 0),
+        ("setp.gt.and.s32 %p9, %r1, %r2, !%p1;", "%p9", [0, i(-1), 0], 1),
+        ("setp.eq.s32 %p8|%p9, %r1, %r2;", "%p9", [1, 2, 0], 1),
+        ("setp.gt.ftz.f32 %p9, %f1, 0f00000000;", "%p9", [1, 0, 0], 0),
+        ("set.gt.u32.f32 %r9, %f1, %f2;", "%r9", [f(2.0), f(1.0), 0], 0xffff_ffff),
+        ("set.lt.f32.s32 %f9, %r1, %r2;", "%f9", [i(-1), 1, 0], f(1.0)),
+        ("selp.b32 %r9, %r2, %r3, %p1;", "%r9", [1, 5, 6], 5),
+        ("selp.f64 %fd9, %fd2, %fd3, %p1;", "%fd9", [0, d(5.0), d(6.0)], d(6.0)),
+        ("slct.u32.s32 %r9, %r1, %r2, %r3;", "%r9", [5, 6, i(-1)], 6),
+        ("slct.u32.f32 %r9, %r1, %r2, %f3;", "%r9", [5, 6, f(-0.0)], 5),
+        ("not.pred %p9, %p1;", "%p9", [0, 0, 0], 1),
+        ("xor.pred %p9, %p1, %p2;", "%p9", [1, 0, 0], 1),
+        ("mov.u32 %r9, 1; @!%p1 mov.u32 %r9, 2;", "%r9", [0, 0, 0], 2),
+        ("mov.pred %p9, -1; xor.pred %p9, %p9, %p1;", "%p9", [1, 0, 0], 0),
+        ("mov.b64 {%r8, %r9}, %rd1;", "%r9", [0x0123_4567_89ab_cdef, 0, 0], 0x0123_4567),
+        ("mov.b64 %rd9, {%r2, %r1};", "%rd9", [1, 2, 0], 0x1_0000_0002),
+        ("mov.b32 {%rs8, %rs9}, %r1;", "%rs9", [0x1234_5678, 0, 0], 0x1234),
+    ]);
+}

@@ -1,0 +1,109 @@
+//! What does a server want of the sandbox, which parts does it have, and why is one missing?
+
+use core::fmt;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::mode::Mode;
+use crate::users::UserRange;
+
+/// What a server wants of the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// How much of it there must be.
+    pub mode: Mode,
+    /// The users of workers, where the server is root.
+    pub users: UserRange,
+    /// Whether each has one of its own, whatever NVIDIA's driver makes of that.
+    pub apart: bool,
+    /// The most bytes of memory that one process may use.
+    pub session_memory: u64,
+    /// The file that no worker may read.
+    pub key_file: Option<PathBuf>,
+    /// Whether workers use NVIDIA's driver, if there is one.
+    pub uses_driver: bool,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            users: UserRange::DEFAULT,
+            apart: false,
+            session_memory: default_session_memory(),
+            key_file: None,
+            uses_driver: false,
+        }
+    }
+}
+
+/// Three quarters of this machine's memory, in bytes: one session alone cannot use up all of it.
+pub fn default_session_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    kibibytes.map_or(i64::MAX as u64, |kibibytes| kibibytes * 1024 / 4 * 3)
+}
+
+/// A part of the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// A user of its own for every worker.
+    Users,
+    /// Workers reach no files but libraries and devices.
+    Files,
+    /// Workers make few system calls.
+    Calls,
+    /// Workers see no network.
+    Network,
+    /// The memory and threads of a worker are bounded.
+    Memory,
+    /// The server's memory is hidden from workers.
+    Broker,
+    /// The key cannot be read by workers.
+    Key,
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Users => "workers run as the server's user",
+            Self::Files => "workers reach every file that their user may open, and processes of their user",
+            Self::Calls => "workers may make any system call",
+            Self::Network => "workers see the server's network",
+            Self::Memory => "a worker's memory is not bounded",
+            Self::Broker => "workers of the server's user may read its memory",
+            Self::Key => "workers can read the key",
+        })
+    }
+}
+
+/// Why all workers have one user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shared {
+    /// NVIDIA's MPS serves one user at a time.
+    Mps,
+    /// NVIDIA's driver shares events between processes of one user only: another one's `cuIpcOpenEventHandle`
+    /// fails (`CUDA_ERROR_MAP_FAILED`; driver 580.159 on an H100, 2026-11-24).
+    Events,
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mps => "NVIDIA's MPS serves one user at a time",
+            Self::Events => "NVIDIA's driver shares events between processes of one user only",
+        })
+    }
+}
+
+/// A part that cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{part}: {why}")]
+pub struct Missing {
+    /// Which.
+    pub part: Part,
+    /// Why not.
+    pub why: String,
+}

@@ -1,0 +1,319 @@
+//! Where are the counts of a session, and who may read them?
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_link::TransportKind;
+use causeway_memory::SealedMemory;
+use memmap2::{MmapOptions, MmapRaw};
+
+use super::histogram::{BOUNDS, Histogram, bucket_of};
+
+/// The counts' places in the page.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Via,
+    Posted,
+    Called,
+    Failed,
+    Launches,
+    CopiesToDevice,
+    BytesToDevice,
+    CopiesFromDevice,
+    BytesFromDevice,
+    CallSum,
+    WaitSum,
+    CallBuckets = FIRST_BUCKET,
+    WaitBuckets = FIRST_BUCKET + BUCKETS,
+    End = FIRST_BUCKET + 2 * BUCKETS,
+}
+
+/// Where the buckets begin: behind the counts that stand alone.
+const FIRST_BUCKET: isize = 11;
+
+/// Buckets of a histogram.
+const BUCKETS: isize = BOUNDS.len() as isize + 1;
+
+const COUNTS: usize = Place::End as usize;
+const BYTES: usize = COUNTS * size_of::<u64>();
+
+/// What a session has done, as it was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// What carries its messages, once that is known.
+    pub via: Option<TransportKind>,
+    /// Commands without a reply.
+    pub posted: u64,
+    /// Commands with one.
+    pub called: u64,
+    /// Commands that failed.
+    pub failed: u64,
+    /// Launches of kernels and graphs.
+    pub launches: u64,
+    /// Copies to devices.
+    pub copies_to_device: u64,
+    /// Their bytes.
+    pub bytes_to_device: u64,
+    /// Copies from devices.
+    pub copies_from_device: u64,
+    /// Their bytes.
+    pub bytes_from_device: u64,
+    /// From the arrival of a command to its reply, where that does not wait for the GPU.
+    pub calls: Histogram,
+    /// The same where it does.
+    pub waits: Histogram,
+}
+
+impl Counts {
+    /// Adds what another session has done.
+    pub fn merge(&mut self, other: &Self) {
+        for (own, other) in [
+            (&mut self.posted, other.posted),
+            (&mut self.called, other.called),
+            (&mut self.failed, other.failed),
+            (&mut self.launches, other.launches),
+            (&mut self.copies_to_device, other.copies_to_device),
+            (&mut self.bytes_to_device, other.bytes_to_device),
+            (&mut self.copies_from_device, other.copies_from_device),
+            (&mut self.bytes_from_device, other.bytes_from_device),
+        ] {
+            *own = own.wrapping_add(other);
+        }
+        self.calls.merge(&other.calls);
+        self.waits.merge(&other.waits);
+    }
+
+    /// Reads what a page has.
+    fn of(words: &[u64; COUNTS]) -> Self {
+        let at = |place: Place| words[place as usize];
+        let histogram = |buckets: Place, sum: Place| {
+            let mut histogram = Histogram { sum: at(sum), ..Histogram::default() };
+            let first = buckets as usize;
+            let count = histogram.buckets.len();
+            histogram.buckets.copy_from_slice(&words[first..first + count]);
+            histogram
+        };
+        Self {
+            via: via_of(at(Place::Via)),
+            posted: at(Place::Posted),
+            called: at(Place::Called),
+            failed: at(Place::Failed),
+            launches: at(Place::Launches),
+            copies_to_device: at(Place::CopiesToDevice),
+            bytes_to_device: at(Place::BytesToDevice),
+            copies_from_device: at(Place::CopiesFromDevice),
+            bytes_from_device: at(Place::BytesFromDevice),
+            calls: histogram(Place::CallBuckets, Place::CallSum),
+            waits: histogram(Place::WaitBuckets, Place::WaitSum),
+        }
+    }
+}
+
+fn number_of(via: TransportKind) -> u64 {
+    match via {
+        TransportKind::Tcp => 1,
+        TransportKind::Shm => 2,
+        TransportKind::Verbs => 3,
+        TransportKind::Other(_) => 0,
+    }
+}
+
+fn via_of(number: u64) -> Option<TransportKind> {
+    [TransportKind::Tcp, TransportKind::Shm, TransportKind::Verbs]
+        .into_iter()
+        .find(|via| number_of(*via) == number)
+}
+
+/// The counts of a worker's session, in memory that its broker can read.
+#[derive(Debug)]
+pub struct Activity {
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Shared(MmapRaw),
+    /// Where the system gives no memory to share: the session is served all the same.
+    Own(Box<[AtomicU64; COUNTS]>),
+}
+
+impl Activity {
+    /// Counts that nobody else reads.
+    pub fn alone() -> Self {
+        Self { memory: Memory::Own(Box::new([const { AtomicU64::new(0) }; COUNTS])) }
+    }
+
+    /// Counts in memory that another process can read by the descriptor, where the system gives such memory.
+    pub fn shared() -> (Self, Option<OwnedFd>) {
+        let mapped = SealedMemory::new("causeway-activity", BYTES as u64).map(|memory| {
+            let mapped = MmapOptions::new().len(BYTES).map_raw(&memory.descriptor());
+            mapped.map(|mapped| (Self { memory: Memory::Shared(mapped) }, Some(OwnedFd::from(memory))))
+        });
+        match mapped {
+            Ok(Ok(shared)) => shared,
+            _ => {
+                tracing::warn!(
+                    "the broker cannot see what this session does: the system gives no memory to share"
+                );
+                (Self::alone(), None)
+            }
+        }
+    }
+
+    fn words(&self) -> &[AtomicU64; COUNTS] {
+        match &self.memory {
+            Memory::Own(words) => words,
+            // SAFETY: the mapping is as long as the array, begins at a page and lives as long as `self`;
+            // nobody changes it but by atomics, and its size is sealed.
+            Memory::Shared(mapped) => unsafe { &*mapped.as_ptr().cast() },
+        }
+    }
+
+    fn add(&self, place: Place, value: u64) {
+        self.words()[place as usize].fetch_add(value, Ordering::Relaxed);
+    }
+
+    /// A load and a store, for counts of which one thread alone keeps track.
+    fn add_alone(&self, place: Place, value: u64) {
+        let word = &self.words()[place as usize];
+        word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
+    }
+
+    /// The session goes over this transport.
+    pub fn goes_via(&self, via: TransportKind) {
+        self.words()[Place::Via as usize].store(number_of(via), Ordering::Relaxed);
+    }
+
+    /// A command has come. To be called by one thread.
+    pub fn command(&self, is_called: bool) {
+        self.add_alone(if is_called { Place::Called } else { Place::Posted }, 1);
+    }
+
+    /// A kernel or a graph is launched. To be called by one thread.
+    pub fn launch(&self) {
+        self.add_alone(Place::Launches, 1);
+    }
+
+    /// A copy to a device has come. To be called by one thread.
+    pub fn copy_to_device(&self, bytes: u64) {
+        self.add_alone(Place::CopiesToDevice, 1);
+        self.add_alone(Place::BytesToDevice, bytes);
+    }
+
+    /// A copy from a device has come. To be called by one thread.
+    pub fn copy_from_device(&self, bytes: u64) {
+        self.add_alone(Place::CopiesFromDevice, 1);
+        self.add_alone(Place::BytesFromDevice, bytes);
+    }
+
+    /// A command has failed.
+    pub fn failure(&self) {
+        self.add(Place::Failed, 1);
+    }
+
+    /// A command that came at `since` is answered; `waits` if for the GPU.
+    pub fn reply(&self, since: Instant, waits: bool) {
+        self.reply_after(since.elapsed(), waits);
+    }
+
+    fn reply_after(&self, time: Duration, waits: bool) {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (buckets, sum) =
+            if waits { (Place::WaitBuckets, Place::WaitSum) } else { (Place::CallBuckets, Place::CallSum) };
+        self.words()[buckets as usize + bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
+        self.add(sum, nanoseconds);
+    }
+}
+
+/// The counts of a worker, as its broker has them.
+#[derive(Debug)]
+pub struct ActivityPage {
+    descriptor: OwnedFd,
+}
+
+impl ActivityPage {
+    /// What a worker has sent. It is never mapped, so that nothing can be taken away under the reader.
+    pub fn new(descriptor: OwnedFd) -> Self {
+        Self { descriptor }
+    }
+
+    /// What the session has done so far; nothing where that cannot be read.
+    pub fn read(&self) -> Counts {
+        let mut bytes = [0; BYTES];
+        match rustix::io::pread(self.descriptor(), &mut bytes, 0) {
+            Ok(BYTES) => {
+                let mut words = [0; COUNTS];
+                for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+                    *word = u64::from_ne_bytes(*bytes);
+                }
+                Counts::of(&words)
+            }
+            _ => Counts::default(),
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_counts_its_broker_reads() {
+        let (activity, descriptor) = Activity::shared();
+        let page = ActivityPage::new(descriptor.unwrap());
+        assert_eq!(page.read(), Counts::default());
+        activity.goes_via(TransportKind::Shm);
+        (0..3).for_each(|_| activity.command(false));
+        activity.command(true);
+        activity.launch();
+        activity.copy_to_device(70);
+        activity.copy_from_device(7);
+        activity.copy_from_device(8);
+        activity.failure();
+        activity.reply_after(Duration::from_nanos(500), false);
+        activity.reply_after(Duration::from_secs(100), true);
+        let counts = page.read();
+        assert_eq!((counts.via, counts.posted, counts.called), (Some(TransportKind::Shm), 3, 1));
+        assert_eq!((counts.launches, counts.failed), (1, 1));
+        assert_eq!((counts.copies_to_device, counts.bytes_to_device), (1, 70));
+        assert_eq!((counts.copies_from_device, counts.bytes_from_device), (2, 15));
+        assert_eq!((counts.calls.buckets[0], counts.calls.sum, counts.calls.count()), (1, 500, 1));
+        assert_eq!((counts.waits.buckets[14], counts.waits.sum), (1, 100_000_000_000));
+    }
+
+    #[test]
+    fn what_is_no_page_says_nothing() {
+        let file = |bytes: &[u8]| {
+            use std::io::Write as _;
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(bytes).unwrap();
+            ActivityPage::new(file.into()).read()
+        };
+        assert_eq!(file(&[1; BYTES - 1]), Counts::default());
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert_eq!(ActivityPage::new(pipe).read(), Counts::default());
+        let counts = file(&[0xff; BYTES]);
+        assert_eq!((counts.via, counts.posted), (None, u64::MAX));
+        let mut sum = counts;
+        sum.merge(&counts);
+        assert_eq!(sum.posted, u64::MAX - 1, "sums of what a worker says may wrap around");
+    }
+
+    #[test]
+    fn threads_may_answer_at_the_same_time() {
+        let activity = Activity::alone();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..1000).for_each(|_| activity.reply_after(Duration::from_nanos(3), false)));
+            }
+        });
+        let words: Vec<u64> = activity.words().iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        let counts = Counts::of(words.as_slice().try_into().unwrap());
+        assert_eq!((counts.calls.buckets[0], counts.calls.sum), (4000, 12_000));
+    }
+}

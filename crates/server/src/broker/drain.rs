@@ -1,0 +1,78 @@
+//! Is the server being drained, and who is told when it is done?
+//!
+//! A server that is drained takes no new sessions, goes on with those that it has, lanes and all, and ends
+//! when the last has ended or the time for that is over.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use parking_lot::Mutex;
+
+/// Whether the server is being drained.
+#[derive(Debug)]
+pub struct Drain {
+    begun: AtomicBool,
+    deadline: Mutex<Option<Instant>>,
+    drained: (Sender<()>, Receiver<()>),
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self { begun: AtomicBool::new(false), deadline: Mutex::new(None), drained: bounded(1) }
+    }
+}
+
+impl Drain {
+    /// Begins, or changes by when it is to be done; `limit` is how long sessions may go on. True if it had
+    /// begun before.
+    pub fn begin(&self, limit: Option<Duration>) -> bool {
+        *self.deadline.lock() = limit.map(|limit| Instant::now() + limit);
+        self.begun.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether draining has begun. Whoever has taken a seat before this says no is waited for.
+    pub fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// Whether the time of the sessions is over.
+    pub fn is_late(&self) -> bool {
+        self.deadline.lock().is_some_and(|deadline| Instant::now() >= deadline)
+    }
+
+    /// It is done.
+    pub fn tell(&self) {
+        // Nobody need be told twice.
+        let _ = self.drained.0.try_send(());
+    }
+
+    /// Is told when it is done.
+    pub fn drained(&self) -> Receiver<()> {
+        self.drained.1.clone()
+    }
+
+    /// What a client is told that wants a session meanwhile.
+    pub fn refusal(sessions: usize) -> String {
+        format!(
+            "it is being drained: it takes no new sessions and ends with the {sessions} that it has; use another \
+             server, or try again when it has been started anew"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_limit_counts_and_the_first_wish_begins() {
+        let drain = Drain::default();
+        assert!(!drain.has_begun() && !drain.begin(None) && drain.has_begun() && !drain.is_late());
+        assert!(drain.begin(Some(Duration::ZERO)) && drain.is_late());
+        assert!(drain.begin(Some(Duration::from_secs(600))) && !drain.is_late());
+        drain.tell();
+        drain.tell();
+        assert!(drain.drained().try_recv().is_ok() && drain.drained().try_recv().is_err());
+    }
+}

@@ -1,0 +1,37 @@
+//! How does a server wait for the end of its sessions?
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use causeway_sync::threads;
+
+use super::shared::Shared;
+
+/// How often is looked whether sessions are left that are not in the table of sessions yet.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Begins to drain the server, or changes by when it is to be done; `limit` is how long sessions may go on.
+/// True if it had begun before.
+pub fn drain(shared: &Arc<Shared>, limit: Option<Duration>) -> bool {
+    if shared.drain.begin(limit) {
+        return true;
+    }
+    tracing::info!(sessions = shared.admission.sessions(), ?limit, "draining: no new sessions are taken");
+    let watched = Arc::downgrade(shared);
+    if let Err(error) = threads::spawn("drain", move || wait(&watched)) {
+        tracing::error!("the end of the sessions cannot be waited for, so the server ends now: {error}");
+        shared.drain.tell();
+    }
+    false
+}
+
+/// Waits until no session is left, or their time is over.
+fn wait(shared: &Weak<Shared>) {
+    // The broker may have been stopped meanwhile.
+    while let Some(shared) = shared.upgrade() {
+        if shared.drain.is_late() || shared.admission.sessions() == 0 {
+            return shared.drain.tell();
+        }
+        shared.sessions.wait_for_end(LOOK);
+    }
+}

@@ -1,0 +1,16 @@
+//! How do monitoring systems read what happens here?
+//!
+//! Over HTTP at an address of its own, in Prometheus' text format. Whoever reaches the address may read:
+//! there is nothing of a client's in it, no names, no addresses, no content.
+//!
+//! | Module     | Question it answers                                    |
+//! |------------|--------------------------------------------------------|
+//! | `families` | What is told?                                          |
+//! | `http`     | Who may ask for how long, and what is a request?       |
+//! | `text`     | How are numbers written so that Prometheus reads them? |
+
+mod families;
+mod http;
+mod text;
+
+pub use http::{bind, serve};

@@ -1,0 +1,123 @@
+//! Who asks how the server is, and what are they told?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_connection::channel::Connection;
+use causeway_connection::exchange::Exchange;
+use causeway_wire::codec::{Decoder, Encode as _};
+use causeway_wire::handshake::{Answer, ClientHello};
+use causeway_wire::status::{Question, Reply, ServerStatus};
+
+use super::ending::drain;
+use super::refusal::refuse;
+use super::shared::Shared;
+use super::totals::Refusal;
+use crate::admission::{Full, HandshakeSlot, Origin, Source};
+
+/// Clients that may ask at the same time.
+pub const MOST_CLIENTS: usize = 64;
+/// Those of one peer.
+pub const MOST_CLIENTS_OF_A_PEER: usize = 16;
+
+/// How long a client may say nothing.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Answers a client until it goes.
+pub fn answer(
+    shared: &Arc<Shared>,
+    peer: Origin,
+    hello: &ClientHello,
+    mut connection: Connection,
+    slot: HandshakeSlot,
+) {
+    let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
+    let source = Source::of(peer);
+    match shared.askers.lock().take(source) {
+        Ok(()) => {}
+        Err(Full::InAll) => return refuse(&mut connection, "too many programs ask how it is already"),
+        Err(Full::OfSource) => {
+            return refuse(&mut connection, "too many programs of this peer ask how it is already");
+        }
+    }
+    if slot.finish() {
+        drop(slot);
+        tracing::debug!(%peer, "{client} asks how the server is");
+        if let Err(error) = converse(shared, peer, connection) {
+            tracing::debug!(%peer, "{client} asks no more: {error}");
+        }
+    }
+    shared.askers.lock().give_back(source);
+}
+
+fn converse(
+    shared: &Arc<Shared>,
+    peer: Origin,
+    mut connection: Connection,
+) -> Result<(), Box<dyn core::error::Error>> {
+    connection.send_handshake(|out| Answer::StatusReady.encode(out))?;
+    let mut exchange = Exchange::new(connection);
+    while let Some(question) = exchange.receive(Some(PATIENCE))? {
+        let reply = match Decoder::new(&question).value() {
+            Ok(Question::Status) => Reply::Status(Box::new(status(shared))),
+            Ok(Question::Drain { seconds }) => begin_to_drain(shared, peer, seconds),
+            Err(error) => Reply::Refused {
+                text: format!("this server, Causeway {}, does not know the question: {error}", release())
+                    .into(),
+            },
+        };
+        exchange.send(|out| reply.encode(out))?;
+    }
+    Ok(())
+}
+
+fn release() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// Whether somebody may end the server: its own user and root, of whom the kernel tells.
+fn may_drain(peer: Origin, own: u32) -> bool {
+    matches!(peer, Origin::Host { user, .. } if user == own || user == 0)
+}
+
+fn begin_to_drain(shared: &Arc<Shared>, peer: Origin, seconds: u32) -> Reply {
+    if !may_drain(peer, rustix::process::geteuid().as_raw()) {
+        tracing::warn!(%peer, "somebody who may not asks to drain the server");
+        let text = "only the server's own user and root may drain it, on its own host";
+        return Reply::Refused { text: text.into() };
+    }
+    tracing::info!(%peer, seconds, "somebody asks to drain the server");
+    let limit = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
+    let already = drain(shared, limit);
+    Reply::Draining { sessions: shared.admission.sessions() as u32, already }
+}
+
+/// How the server is now.
+pub fn status(shared: &Shared) -> ServerStatus {
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    ServerStatus {
+        release: release().into(),
+        process: std::process::id(),
+        running: milliseconds(shared.totals.running()),
+        is_draining: shared.drain.has_begun(),
+        most_sessions: shared.admission.most_sessions() as u32,
+        begun: shared.totals.begun(),
+        refused: Refusal::ALL.iter().map(|why| shared.totals.refusals(*why)).sum(),
+        sockets: shared.local.locality().sockets,
+        sessions: shared.sessions.list(),
+        devices: shared.gpus.now(&shared.monitor),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_owner_and_root_end_a_server() {
+        let host = |user| Origin::Host { process: 1, user, group: 0 };
+        assert!(may_drain(host(1000), 1000) && may_drain(host(0), 1000));
+        assert!(!may_drain(host(1001), 1000) && !may_drain(host(u32::MAX), 1000));
+        assert!(!may_drain(Origin::Network("127.0.0.1:1".parse().unwrap()), 0));
+    }
+}

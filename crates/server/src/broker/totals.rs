@@ -1,0 +1,249 @@
+//! What has happened since the server started?
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_link::accept::AcceptError;
+use parking_lot::Mutex;
+
+use crate::activity::{Counts, Histogram};
+use crate::admission::SessionRefused;
+
+/// Why somebody is turned away. The list is short and fixed: it becomes a label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// There are as many sessions as there may be.
+    Full,
+    /// The peer has as many as one may have.
+    FullOfPeer,
+    /// The server is being drained.
+    Draining,
+    /// No key, another key, or another user.
+    NotProved,
+    /// Another version.
+    Version,
+    /// The handshake took too long.
+    TooSlow,
+    /// What was sent makes no sense.
+    Damaged,
+    /// No worker could be started.
+    NoWorker,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Full,
+        Self::FullOfPeer,
+        Self::Draining,
+        Self::NotProved,
+        Self::Version,
+        Self::TooSlow,
+        Self::Damaged,
+        Self::NoWorker,
+    ];
+
+    /// The label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Full => "full",
+            Self::FullOfPeer => "full_of_peer",
+            Self::Draining => "draining",
+            Self::NotProved => "not_proved",
+            Self::Version => "version",
+            Self::TooSlow => "too_slow",
+            Self::Damaged => "damaged",
+            Self::NoWorker => "no_worker",
+        }
+    }
+
+    /// Why a caller that shook hands is turned away; nothing for one that has gone.
+    pub fn of_handshake(error: &AcceptError) -> Option<Self> {
+        Some(match error {
+            AcceptError::Io(_) | AcceptError::Ended => return None,
+            AcceptError::TooSlow => Self::TooSlow,
+            AcceptError::NoKey
+            | AcceptError::Clear
+            | AcceptError::NotAllowed
+            | AcceptError::NeedlessKey
+            | AcceptError::WrongKey(_)
+            | AcceptError::NotForTickets => Self::NotProved,
+            AcceptError::Version(_) => Self::Version,
+            AcceptError::NotCauseway(_) | AcceptError::Damaged(_) => Self::Damaged,
+        })
+    }
+}
+
+impl From<&SessionRefused> for Refusal {
+    fn from(refused: &SessionRefused) -> Self {
+        match refused {
+            SessionRefused::InAll { .. } => Self::Full,
+            SessionRefused::OfPeer { .. } => Self::FullOfPeer,
+        }
+    }
+}
+
+/// How a session has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The client has gone, and the worker with it.
+    Ended,
+    /// The worker failed.
+    Failed,
+    /// The broker killed the worker.
+    Killed,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ended, Self::Failed, Self::Killed];
+
+    /// The label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Failed => "failed",
+            Self::Killed => "killed",
+        }
+    }
+}
+
+/// The counts of one broker.
+#[derive(Debug)]
+pub struct Totals {
+    started: Instant,
+    refused: [AtomicU64; Refusal::ALL.len()],
+    begun: AtomicU64,
+    ended: [AtomicU64; Outcome::ALL.len()],
+    worker_starts: AtomicU64,
+    worker_failures: AtomicU64,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// From a session's request to its worker's first answer.
+    starts: Histogram,
+    /// What the sessions have done that have ended, by what carried them.
+    activity: BTreeMap<&'static str, Counts>,
+}
+
+/// The label for what carries a session.
+pub fn via_label(counts: &Counts) -> &'static str {
+    use causeway_link::TransportKind;
+    match counts.via {
+        Some(TransportKind::Shm) => "shm",
+        Some(TransportKind::Verbs) => "verbs",
+        Some(TransportKind::Tcp) => "tcp",
+        Some(TransportKind::Other(_)) | None => "none",
+    }
+}
+
+impl Totals {
+    /// Nothing has happened yet.
+    pub fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            refused: Default::default(),
+            begun: AtomicU64::new(0),
+            ended: Default::default(),
+            worker_starts: AtomicU64::new(0),
+            worker_failures: AtomicU64::new(0),
+            inner: Mutex::default(),
+        }
+    }
+
+    /// For how long the server has been running.
+    pub fn running(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Somebody was turned away.
+    pub fn refused(&self, why: Refusal) {
+        self.refused[why as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many were turned away for this.
+    pub fn refusals(&self, why: Refusal) -> u64 {
+        self.refused[why as usize].load(Ordering::Relaxed)
+    }
+
+    /// A session begins.
+    pub fn session_begins(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sessions that have begun.
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// A session has ended, with what it has done.
+    pub fn session_ends(&self, outcome: Outcome, done: &Counts) {
+        self.inner.lock().activity.entry(via_label(done)).or_default().merge(done);
+        self.ended[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Sessions that have ended so.
+    pub fn ended(&self, outcome: Outcome) -> u64 {
+        self.ended[outcome as usize].load(Ordering::Relaxed)
+    }
+
+    /// A process was started for clients, or could not be.
+    pub fn worker_starts(&self, is_started: bool) {
+        let count = if is_started { &self.worker_starts } else { &self.worker_failures };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Processes that were started for clients, and those that could not be.
+    pub fn workers(&self) -> (u64, u64) {
+        (self.worker_starts.load(Ordering::Relaxed), self.worker_failures.load(Ordering::Relaxed))
+    }
+
+    /// A worker answers its client, so long after that asked.
+    pub fn worker_answers(&self, after: Duration) {
+        self.inner.lock().starts.add(after);
+    }
+
+    /// How long workers took to answer.
+    pub fn starts(&self) -> Histogram {
+        self.inner.lock().starts
+    }
+
+    /// What the sessions have done that have ended, by what carried them.
+    pub fn activity(&self) -> BTreeMap<&'static str, Counts> {
+        self.inner.lock().activity.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ended_sessions_have_done_stays_counted() {
+        let totals = Totals::new();
+        let done =
+            |posted| Counts { posted, via: Some(causeway_link::TransportKind::Shm), ..Counts::default() };
+        totals.session_ends(Outcome::Ended, &done(3));
+        totals.session_ends(Outcome::Killed, &done(4));
+        totals.session_ends(Outcome::Failed, &Counts { posted: 1, ..Counts::default() });
+        assert_eq!(totals.activity()["shm"].posted, 7);
+        assert_eq!(totals.activity()["none"].posted, 1);
+        assert_eq!(Outcome::ALL.map(|outcome| totals.ended(outcome)), [1, 1, 1]);
+    }
+
+    #[test]
+    fn every_refusal_has_its_own_count_and_label() {
+        let totals = Totals::new();
+        Refusal::ALL.iter().for_each(|why| (0..=*why as usize).for_each(|_| totals.refused(*why)));
+        for why in Refusal::ALL {
+            assert_eq!(totals.refusals(why), why as u64 + 1);
+        }
+        let labels: std::collections::BTreeSet<_> = Refusal::ALL.iter().map(|why| why.label()).collect();
+        assert_eq!(labels.len(), Refusal::ALL.len());
+        assert_eq!(Refusal::of_handshake(&AcceptError::Ended), None);
+        assert_eq!(Refusal::of_handshake(&AcceptError::NoKey), Some(Refusal::NotProved));
+    }
+}

@@ -1,0 +1,247 @@
+//! What has come, and does it keep the rules?
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use causeway_ibverbs::{Completion, Outcome, Receive};
+use causeway_wire::chunk::{ChunkError, ChunkHeader};
+
+use super::endpoint::{RECEIVE_MARK, ReceiveLayout};
+use super::failure::{Failure, Violation};
+use super::message::{
+    ANNOUNCEMENT, Announcement, CONTROL, HEADER, Header, InSlots, Kind, Offer, Released, parse_returns,
+};
+use super::operation::Operation;
+use super::pieces::slots_for;
+use super::poll_state::Was;
+use super::received::{Filled, FrameLocation};
+use super::state::State;
+use super::stripes::PartialPieces;
+use causeway_transport::slots::{LARGEST_PIECE, SLOT};
+use causeway_transport::staging::Lease;
+use causeway_transport::{BufferGuard, LinkError};
+
+/// What a poll has found that is dealt with under no lock.
+#[derive(Default)]
+pub struct Found {
+    pub pieces: Vec<(ChunkHeader, Lease)>,
+    pub offers: Vec<(Offer, Lease)>,
+    /// Transfers that lie where they belong, and whether they came straight from a GPU.
+    pub placed: Vec<(ChunkHeader, bool)>,
+    pub operations: Vec<Arc<Operation>>,
+    /// What kept memory that is given back.
+    pub guards: Vec<BufferGuard>,
+    /// Bytes of it that went straight to a GPU.
+    pub direct_bytes: u64,
+}
+
+impl State {
+    /// Takes in what a completion says, and what came with it. `partial` are those of pieces in slots, and of
+    /// such that lie where they belong; receives to be posted go to `again`, by path.
+    pub(super) fn deal_with(
+        &self,
+        completion: &Completion,
+        [partial, placed]: [&mut PartialPieces; 2],
+        again: &mut [Vec<(Receive, Was)>],
+        found: &mut Found,
+    ) -> Result<(), LinkError> {
+        if !completion.status().is_success() {
+            return Err(Failure::Request(completion.status()).into());
+        }
+        let number = completion.queue_pair();
+        let index = self.paths.iter().position(|path| path.pair().number() == number);
+        let index = index.ok_or(Failure::Violation(Violation::Completion))?;
+        let path = &self.paths[index];
+        if completion.id() & RECEIVE_MARK == 0 {
+            found.operations.extend(path.complete(completion.id())?);
+            return Ok(());
+        }
+        let receive = (completion.id() & !RECEIVE_MARK) as usize;
+        let in_slots;
+        let start = ReceiveLayout::new(self.depth).offset(index, receive);
+        let length = (completion.length() as usize).min(ReceiveLayout::size(index));
+        let (bytes, lies) = match completion.outcome() {
+            // SAFETY: the receive lies in the buffer, and its bytes are ours from its completion until it is
+            // posted again.
+            Outcome::Received => unsafe {
+                (core::slice::from_raw_parts(self.receives.as_ptr().add(start), length), None)
+            },
+            // It takes up a receive, too.
+            Outcome::ReceivedWrite => {
+                let number = completion.immediate().unwrap_or_default();
+                let (lies, message) = self.read_from_slots(number).map_err(Failure::from)?;
+                in_slots = message;
+                (&in_slots[..lies.length], Some(lies))
+            }
+            _ => return Err(Failure::Violation(Violation::Message).into()),
+        };
+        let (header, content) = Header::parse(bytes).map_err(Failure::from)?;
+        path.accept(&header)?;
+        let was = match header.kind {
+            kind if lies.is_some() && kind != Kind::FrameInSlots => {
+                return Err(Failure::Violation(Violation::Message).into());
+            }
+            Kind::Frame if index == 0 => {
+                let filled = Filled {
+                    lies: FrameLocation::InReceive(receive),
+                    at: start + HEADER,
+                    end: start + length,
+                };
+                self.incoming.lock().push_back(filled);
+                return Ok(());
+            }
+            Kind::FrameInSlots if index == 0 => {
+                let (content, returns) = content
+                    .split_at_checked(ANNOUNCEMENT - HEADER)
+                    .ok_or(Failure::Violation(Violation::Message))?;
+                let announcement = Announcement::parse(content).map_err(Failure::from)?;
+                let Announcement { first, chunk, .. } = announcement;
+                let before = if lies.is_some() { CONTROL } else { 0 };
+                self.check_range(&announcement, before)?;
+                if lies.is_some_and(|lies| lies.first != first) {
+                    return Err(Failure::Violation(Violation::Message).into());
+                }
+                self.count_lease()?;
+                let at = first as usize * SLOT + before;
+                let filled =
+                    Filled { lies: FrameLocation::InSlots(first), at, end: at + chunk.length as usize };
+                self.incoming.lock().push_back(filled);
+                if !returns.is_empty() {
+                    self.take_back(returns, found)?;
+                }
+                Was::Control
+            }
+            Kind::Frame | Kind::FrameInSlots => return Err(Failure::Violation(Violation::Message).into()),
+            Kind::Announcement => {
+                let announcement = Announcement::parse(content).map_err(Failure::from)?;
+                self.check_piece(&announcement)?;
+                let come = partial.came(announcement.first.into(), announcement).map_err(Failure::from)?;
+                if let Some(chunk) = come {
+                    found.pieces.push((chunk, self.lease(announcement.first, chunk.length)?));
+                }
+                Was::Control
+            }
+            Kind::Eager => {
+                let mut content = content;
+                while !content.is_empty() {
+                    content = self.take_eager(content, partial, found)?;
+                }
+                Was::Control
+            }
+            Kind::Offer => {
+                let offer = Offer::parse(content).map_err(Failure::from)?;
+                let Announcement { first, chunk, .. } = offer.announcement;
+                self.check_piece(&offer.announcement)?;
+                found.offers.push((offer, self.lease(first, chunk.length)?));
+                Was::Control
+            }
+            Kind::Placed => {
+                let announcement = Announcement::parse(content).map_err(Failure::from)?;
+                check_chunk(&announcement.chunk)?;
+                let transfer = announcement.chunk.transfer;
+                let come = placed.came(transfer, announcement).map_err(Failure::from)?;
+                found.placed.extend(come.map(|chunk| (chunk, announcement.is_direct)));
+                Was::Control
+            }
+            Kind::Returns => {
+                self.take_back(content, found)?;
+                Was::Control
+            }
+            Kind::Credits => Was::CreditUpdate,
+            Kind::Hello => {
+                self.hellos.fetch_add(1, Ordering::Relaxed);
+                Was::Hello
+            }
+        };
+        again[index].push((self.receive(index, receive), was));
+        Ok(())
+    }
+
+    /// Takes in what a message gives back.
+    fn take_back(&self, returns: &[u8], found: &mut Found) -> Result<(), LinkError> {
+        for back in parse_returns(returns).map_err(Failure::from)? {
+            match back {
+                Released::Slots(first) => {
+                    let taken = self.slots.lock().take_back(first.into());
+                    taken.map_err(|_| Failure::Violation(Violation::NotLeased(first)))?;
+                }
+                Released::Region { number, is_direct } => {
+                    let kept = self.exposed_regions.lock().end(number);
+                    let (bytes, guard) = kept.ok_or(Failure::Violation(Violation::NotLeased(number)))?;
+                    found.direct_bytes += if is_direct { bytes } else { 0 };
+                    found.guards.push(guard);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the first piece of a message that brings pieces into its slots; what follows it.
+    fn take_eager<'a>(
+        &self,
+        content: &'a [u8],
+        partial: &mut PartialPieces,
+        found: &mut Found,
+    ) -> Result<&'a [u8], LinkError> {
+        const SENSELESS: Failure = Failure::Violation(Violation::Message);
+        let (announcement, rest) = content.split_at_checked(ANNOUNCEMENT - HEADER).ok_or(SENSELESS)?;
+        let announcement = Announcement::parse(announcement).map_err(Failure::from)?;
+        let Announcement { chunk, first, stripes, .. } = announcement;
+        self.check_piece(&announcement)?;
+        let (bytes, rest) = rest.split_at_checked(chunk.length as usize).ok_or(SENSELESS)?;
+        if stripes != 1 {
+            return Err(SENSELESS.into());
+        }
+        if let Some(chunk) = partial.came(first.into(), announcement).map_err(Failure::from)? {
+            let lease = self.lease(first, chunk.length)?;
+            // SAFETY: the slots lie in the arena, where the peer, which has leased them, could write as
+            // well.
+            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), lease.as_ptr(), bytes.len()) };
+            found.pieces.push((chunk, lease));
+        }
+        Ok(rest)
+    }
+
+    /// Takes a message out of slots, to which the peer can write all the while: where it lies, and its bytes.
+    fn read_from_slots(&self, number: u32) -> Result<(InSlots, [u8; CONTROL]), Violation> {
+        let lies @ InSlots { first, length } = InSlots::from_number(number)?;
+        if first >= self.arena_slots {
+            return Err(Violation::Message);
+        }
+        let at = first as usize * SLOT + CONTROL - length;
+        let mut message = [0; CONTROL];
+        // SAFETY: the bytes lie in a slot of the arena. What a peer makes of them that breaks the rules is
+        // some bytes all the same.
+        unsafe { core::ptr::copy_nonoverlapping(self.arena.as_ptr().add(at), message.as_mut_ptr(), length) };
+        Ok((lies, message))
+    }
+
+    /// Whether an announced piece lies in the arena and in its transfer.
+    fn check_piece(&self, announcement: &Announcement) -> Result<(), LinkError> {
+        self.check_range(announcement, 0)
+    }
+
+    /// The same of a range that has so many bytes before the piece.
+    fn check_range(&self, announcement: &Announcement, before: usize) -> Result<(), LinkError> {
+        let Announcement { chunk: chunk @ ChunkHeader { length, .. }, first, .. } = *announcement;
+        let slots = slots_for(before + length as usize);
+        let is_inside =
+            first < self.arena_slots && slots <= self.arena_slots - first && length as usize <= LARGEST_PIECE;
+        if !is_inside {
+            return Err(Failure::Violation(Violation::Piece { slot: first, length }).into());
+        }
+        check_chunk(&chunk)
+    }
+}
+
+/// Whether a chunk lies in its transfer.
+fn check_chunk(chunk: &ChunkHeader) -> Result<(), LinkError> {
+    let ChunkHeader { transfer, offset, total, length } = *chunk;
+    if offset.checked_add(length.into()).is_none_or(|end| end > total) {
+        return Err(ChunkError::BeyondEnd { offset, length, total }.into());
+    }
+    if length == 0 && total > 0 {
+        return Err(ChunkError::Empty(transfer).into());
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! Which memory of the link's owner do cards reach? A table by address; pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Ranges of memory that are registered, none of which overlap.
+#[derive(Debug)]
+pub struct RegistrationCache<R> {
+    /// By first address: bytes, whether the peer may write there, and the registration.
+    ranges: BTreeMap<usize, (usize, bool, Arc<R>)>,
+}
+
+impl<R> Default for RegistrationCache<R> {
+    fn default() -> Self {
+        Self { ranges: BTreeMap::new() }
+    }
+}
+
+impl<R> RegistrationCache<R> {
+    /// Enters memory; false when it overlaps with some that is known.
+    pub fn enter(&mut self, start: usize, length: usize, is_writable: bool, region: Arc<R>) -> bool {
+        let end = start.saturating_add(length);
+        let before = self.ranges.range(..end).next_back();
+        let overlaps = before.is_some_and(|(other, (length, ..))| other + length > start);
+        if length > 0 && !overlaps {
+            self.ranges.insert(start, (length, is_writable, region));
+        }
+        length > 0 && !overlaps
+    }
+
+    /// Takes out the memory that begins here.
+    pub fn remove(&mut self, start: usize) -> Option<Arc<R>> {
+        self.ranges.remove(&start).map(|(.., region)| region)
+    }
+
+    /// The registration in which all of these bytes lie; with `writes`, if the peer may write there.
+    pub fn find(&self, start: usize, length: usize, writes: bool) -> Option<Arc<R>> {
+        let (base, (bytes, is_writable, region)) = self.ranges.range(..=start).next_back()?;
+        let offset = start - base;
+        let is_inside = offset < *bytes && length <= bytes - offset && length > 0;
+        (is_inside && (*is_writable || !writes)).then(|| Arc::clone(region))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_found_by_any_range_inside_and_never_beyond() {
+        let mut cache = RegistrationCache::default();
+        assert!(cache.enter(100, 50, true, Arc::new(1)) && cache.enter(150, 50, false, Arc::new(2)));
+        for (start, length) in [(149, 1), (90, 20), (199, 5), (120, 0)] {
+            assert!(!cache.enter(start, length, true, Arc::new(3)), "{start} {length}");
+        }
+        let find = |start, length, writes| cache.find(start, length, writes).map(|region| *region);
+        assert_eq!(
+            (find(100, 50, true), find(149, 1, true), find(150, 50, false)),
+            (Some(1), Some(1), Some(2))
+        );
+        assert_eq!(find(150, 50, true), None, "it may only be read");
+        for (start, length) in [(99, 2), (149, 2), (200, 1), (100, 0), (120, usize::MAX)] {
+            assert_eq!(find(start, length, false), None, "{start} {length}");
+        }
+        assert!(cache.remove(101).is_none() && cache.remove(100).is_some());
+        assert!(cache.find(100, 1, false).is_none());
+    }
+}

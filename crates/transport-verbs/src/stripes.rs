@@ -1,0 +1,149 @@
+//! How is a piece of a transfer split over the queue pairs, and when has all of it come?
+//!
+//! Each stripe is written by a queue pair of its own and announced behind it; what the announcements of the
+//! other queue pairs say is the same, so the one that comes last completes the piece, whichever it is. Pure.
+
+use std::collections::HashMap;
+
+use causeway_wire::chunk::ChunkHeader;
+
+use super::failure::Violation;
+use super::message::Announcement;
+
+/// No stripe is shorter than this, but for the last of a piece: less is not worth a request of its own.
+const LEAST_STRIPE: usize = 64 << 10;
+
+/// The boundaries of stripes, so that none begins within a page.
+const STRIPE_UNIT: usize = 4096;
+
+/// The most bytes of one request: less than any device's longest message, and short enough that a frame
+/// behind it does not wait long.
+pub const LONGEST_REQUEST: usize = 1 << 20;
+
+/// The most pieces of which some stripes are missing.
+const MOST_PARTIAL: usize = 1 << 14;
+
+/// The most stripes of a piece.
+pub const MOST_STRIPES: usize = super::settings::MOST_QUEUE_PAIRS as usize;
+
+/// Offset and length of each stripe of a piece of `length` bytes, for so many queue pairs. An empty piece has
+/// one empty stripe.
+pub fn split(length: usize, queue_pairs: usize) -> impl ExactSizeIterator<Item = (usize, usize)> {
+    let count = (length / LEAST_STRIPE).clamp(1, queue_pairs.clamp(1, MOST_STRIPES));
+    let step = length.div_ceil(count).next_multiple_of(STRIPE_UNIT).max(1);
+    let count = length.div_ceil(step).max(1);
+    (0..count).map(move |stripe| (stripe * step, step.min(length - (stripe * step).min(length))))
+}
+
+/// Offset and length of each request for a stripe of `length` bytes at `offset`, and whether it is the last
+/// one.
+pub fn requests(offset: usize, length: usize) -> impl ExactSizeIterator<Item = (usize, usize, bool)> {
+    let count = length.div_ceil(LONGEST_REQUEST).max(1);
+    (0..count).map(move |request| {
+        let before = request * LONGEST_REQUEST;
+        (offset + before, LONGEST_REQUEST.min(length - before), request + 1 == count)
+    })
+}
+
+/// The queue pairs in the order in which they are to get the stripes of a piece: those with the fewest bytes
+/// ahead first, of equals the one whose turn it is.
+pub fn order(backlogs: &[usize], turn: usize) -> Vec<usize> {
+    let count = backlogs.len();
+    let mut order: Vec<usize> = (0..count).map(|place| (place + turn) % count).collect();
+    order.sort_by_key(|index| backlogs[*index]);
+    order
+}
+
+/// Pieces of which some stripes have come.
+#[derive(Debug, Default)]
+pub struct PartialPieces {
+    /// By first slot, or by transfer: what was announced, and how many stripes have come.
+    partial: HashMap<u64, (Announcement, u32)>,
+}
+
+impl PartialPieces {
+    /// Takes in the announcement of a stripe of the piece called `name`; the piece, if all of it has come.
+    pub fn came(&mut self, name: u64, announcement: Announcement) -> Result<Option<ChunkHeader>, Violation> {
+        let stripes = announcement.stripes;
+        if stripes == 0 || stripes as usize > MOST_STRIPES {
+            return Err(Violation::Stripes(stripes));
+        }
+        if stripes == 1 {
+            let is_new = !self.partial.contains_key(&name);
+            return if is_new { Ok(Some(announcement.chunk)) } else { Err(Violation::Stripes(stripes)) };
+        }
+        if self.partial.len() >= MOST_PARTIAL && !self.partial.contains_key(&name) {
+            return Err(Violation::TooManyPieces);
+        }
+        let (known, come) = self.partial.entry(name).or_insert((announcement, 0));
+        if *known != announcement {
+            return Err(Violation::Stripes(stripes));
+        }
+        *come += 1;
+        if *come < stripes {
+            return Ok(None);
+        }
+        self.partial.remove(&name);
+        Ok(Some(announcement.chunk))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parts_cover_a_piece_exactly(length in 0_usize..40 << 20, queue_pairs in 1_usize..20) {
+            let mut at = 0;
+            let stripes = split(length, queue_pairs);
+            prop_assert!(stripes.len() >= 1 && stripes.len() <= queue_pairs.min(MOST_STRIPES));
+            for (offset, stripe) in stripes {
+                prop_assert_eq!(offset, at);
+                prop_assert!(stripe > 0 || length == 0);
+                at += stripe;
+            }
+            prop_assert_eq!(at, length);
+        }
+    }
+
+    #[test]
+    fn short_pieces_stay_whole_and_long_ones_are_shared() {
+        assert_eq!(split(100_000, 4).collect::<Vec<_>>(), [(0, 100_000)]);
+        let lengths: Vec<_> = split(4 << 20, 4).map(|(_, length)| length).collect();
+        assert_eq!(lengths, [1 << 20; 4]);
+    }
+
+    #[test]
+    fn no_request_is_longer_than_devices_take() {
+        let of = |offset, length| requests(offset, length).collect::<Vec<_>>();
+        assert_eq!(of(5, 0), [(5, 0, true)]);
+        assert_eq!(of(5, LONGEST_REQUEST), [(5, LONGEST_REQUEST, true)]);
+        let two = [(0, LONGEST_REQUEST, false), (LONGEST_REQUEST, 1, true)];
+        assert_eq!(of(0, LONGEST_REQUEST + 1), two);
+    }
+
+    #[test]
+    fn the_least_loaded_queue_pair_is_first_and_equals_take_turns() {
+        assert_eq!(order(&[5, 0, 9], 0), [1, 0, 2]);
+        assert_eq!(order(&[0, 0, 0], 2), [2, 0, 1]);
+    }
+
+    #[test]
+    fn a_piece_is_complete_with_its_last_part_in_any_order() {
+        let chunk = ChunkHeader { transfer: 7, offset: 0, total: 300, length: 300 };
+        let stripe = |first, stripes| Announcement { chunk, first, stripes, is_direct: false };
+        let mut partial = PartialPieces::default();
+        assert_eq!(partial.came(3, stripe(3, 1)), Ok(Some(chunk)));
+        assert_eq!(partial.came(0, stripe(0, 2)), Ok(None));
+        assert_eq!(partial.came(9, stripe(9, 2)), Ok(None));
+        assert_eq!(partial.came(0, stripe(0, 2)), Ok(Some(chunk)));
+        let other = Announcement { chunk: ChunkHeader { transfer: 8, ..chunk }, ..stripe(9, 2) };
+        assert!(partial.came(9, other).is_err());
+        assert!(PartialPieces::default().came(0, stripe(0, 0)).is_err());
+        assert!(PartialPieces::default().came(0, stripe(0, 1000)).is_err());
+        let begun = (0..).find_map(|name| partial.came(name + 100, stripe(0, 2)).err().map(|_| name));
+        assert!(begun.is_some_and(|begun| begun < MOST_PARTIAL as u64), "a peer that only begins is stopped");
+    }
+}

@@ -1,0 +1,162 @@
+//! What have two ends in common that speak the same version of the protocol?
+//!
+//! A command keeps its number and its arguments for as long as the protocol's version is spoken, and new ones
+//! are appended. So what an end knows of them is a count, and a fingerprint of that many shows that both ends
+//! mean the same ones.
+
+use crate::codec::{Decode, DecodeError, Decoder, Encode};
+
+/// The commands that this end knows: those whose numbers are below a count.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandTable {
+    /// The fingerprint of the first `n` commands is at `n`.
+    fingerprints: &'static [u64],
+}
+
+/// The commands that some end knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownCommands {
+    /// How many, from number 0 on.
+    pub count: u16,
+    /// The fingerprint of that many.
+    pub fingerprint: u64,
+}
+
+/// Two ends give the same number to different commands, which happens between builds of development only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherCommands;
+
+impl CommandTable {
+    /// A table of `fingerprints.len() - 1` commands; the fingerprint of the first `n` is at `n`.
+    ///
+    /// # Panics
+    /// When there is no fingerprint, or there are more commands than numbers.
+    pub const fn new(fingerprints: &'static [u64]) -> Self {
+        assert!(!fingerprints.is_empty() && fingerprints.len() <= u16::MAX as usize);
+        Self { fingerprints }
+    }
+
+    /// What the other end is told.
+    pub fn known(&self) -> KnownCommands {
+        let count = self.fingerprints.len() - 1;
+        KnownCommands { count: count as u16, fingerprint: self.fingerprints[count] }
+    }
+
+    /// How many commands both ends know.
+    ///
+    /// # Errors
+    /// When the ends mean different commands by one number, as far as that can be told here: whoever knows
+    /// more commands can tell.
+    pub fn common(&self, peer: KnownCommands) -> Result<u16, OtherCommands> {
+        match self.fingerprints.get(usize::from(peer.count)) {
+            Some(fingerprint) if *fingerprint == peer.fingerprint => Ok(peer.count),
+            Some(_) => Err(OtherCommands),
+            None => Ok(self.known().count),
+        }
+    }
+}
+
+/// What an end can do beside commands that not every end of its protocol version can, one bit each. Bits that
+/// an end does not know mean nothing to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Features(pub u64);
+
+crate::record!(Features { 0 });
+
+impl Features {
+    /// Those that this build has. None has been needed beside commands so far.
+    pub const OURS: Self = Self(0);
+
+    /// What both ends can do.
+    #[must_use]
+    pub fn common(self, peer: Self) -> Self {
+        Self(self.0 & peer.0)
+    }
+
+    /// Whether all of `wanted` are among them.
+    pub fn contain(self, wanted: Self) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+}
+
+/// What an end tells of itself once the versions agree. It travels behind its length, so that a later release
+/// can append to it and an earlier one reads what it knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abilities {
+    /// The commands that it knows.
+    pub commands: KnownCommands,
+    /// What it can do besides.
+    pub features: Features,
+}
+
+impl Abilities {
+    /// Those of this build, with the commands of `table`.
+    pub fn ours(table: &CommandTable) -> Self {
+        Self { commands: table.known(), features: Features::OURS }
+    }
+}
+
+impl Encode for Abilities {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let mut bytes = Vec::with_capacity(18);
+        self.commands.count.encode(&mut bytes);
+        self.commands.fingerprint.encode(&mut bytes);
+        self.features.encode(&mut bytes);
+        bytes.as_slice().encode(out);
+    }
+}
+
+impl<'a> Decode<'a> for Abilities {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        // What is left over is a later release's.
+        let mut input = Decoder::new(input.value()?);
+        let commands = KnownCommands { count: input.value()?, fingerprint: input.value()? };
+        Ok(Self { commands, features: input.value()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static OLD: CommandTable = CommandTable::new(&[1, 20, 300]);
+    static NEW: CommandTable = CommandTable::new(&[1, 20, 300, 4000]);
+    static OTHER: CommandTable = CommandTable::new(&[1, 20, 301, 4001]);
+
+    #[test]
+    fn ends_of_different_age_have_the_older_ones_commands_in_common() {
+        assert_eq!(OLD.common(NEW.known()), Ok(2));
+        assert_eq!(NEW.common(OLD.known()), Ok(2));
+        assert_eq!(NEW.common(NEW.known()), Ok(3));
+    }
+
+    #[test]
+    fn whoever_knows_more_notices_that_a_number_means_something_else() {
+        assert_eq!(OTHER.common(OLD.known()), Err(OtherCommands));
+        assert_eq!(NEW.common(OTHER.known()), Err(OtherCommands));
+        assert_eq!(OLD.common(OTHER.known()), Ok(2), "the other end is the one that can tell");
+    }
+
+    #[test]
+    fn what_a_later_release_appends_is_passed_over() {
+        let ours = Abilities { commands: NEW.known(), features: Features(5) };
+        let mut bytes = Vec::new();
+        ours.encode(&mut bytes);
+        let length = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        bytes[..8].copy_from_slice(&(length + 3).to_le_bytes());
+        bytes.extend([7, 8, 9, 42]);
+        let mut input = Decoder::new(&bytes);
+        assert_eq!(input.value::<Abilities>(), Ok(ours));
+        assert_eq!(input.value::<u8>(), Ok(42), "what follows is found behind what was appended");
+        let mut short = Vec::new();
+        [1_u8; 9].as_slice().encode(&mut short);
+        assert!(matches!(Decoder::new(&short).value::<Abilities>(), Err(DecodeError::Truncated { .. })));
+    }
+
+    #[test]
+    fn features_are_used_that_both_ends_have() {
+        let common = Features(0b110).common(Features(0b011 | 1 << 63));
+        assert_eq!(common, Features(0b010));
+        assert!(common.contain(Features(0b010)) && !common.contain(Features(0b110)));
+    }
+}

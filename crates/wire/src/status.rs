@@ -1,0 +1,206 @@
+//! What does a client learn of a server's sessions and devices, and what may it ask of the server?
+//!
+//! A client that was granted a status session asks one question at a time. What a later release adds to an
+//! answer goes behind what is there, and is passed over by an earlier client.
+
+use crate::codec::{Decode, DecodeError, Decoder, Encode};
+use crate::handshake::SessionId;
+use crate::record;
+use crate::text::Printable;
+
+/// What a client asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question {
+    /// How is the server?
+    Status,
+    /// Take no new sessions, and end when those that are open have ended. Granted to the server's own user
+    /// and to root, at a socket of its host.
+    Drain {
+        /// After so many seconds the sessions that are left are ended; 0 waits for all of them.
+        seconds: u32,
+    },
+}
+
+/// What the server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// How the server is.
+    Status(Box<ServerStatus>),
+    /// The server is drained from now on, or was already.
+    Draining {
+        /// Sessions that it waits for.
+        sessions: u32,
+        /// Whether somebody had asked for it before.
+        already: bool,
+    },
+    /// The question is not answered.
+    Refused {
+        /// Why, as a sentence for the user.
+        text: Printable,
+    },
+}
+
+/// How a server is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerStatus {
+    /// Its release.
+    pub release: Printable,
+    /// Its process.
+    pub process: u32,
+    /// For how long it has been running, in ms.
+    pub running: u64,
+    /// Whether the server takes no new sessions, since it ends with those that it has.
+    pub is_draining: bool,
+    /// How many sessions it has at most.
+    pub most_sessions: u32,
+    /// Sessions that have begun, those that are open included.
+    pub begun: u64,
+    /// Sessions that were refused.
+    pub refused: u64,
+    /// Unix sockets at which it is reached from its own host.
+    pub sockets: Vec<String>,
+    /// The open sessions.
+    pub sessions: Vec<SessionStatus>,
+    /// Its devices, as far as its monitor tells.
+    pub devices: Vec<DeviceStatus>,
+}
+
+record!(ServerStatus {
+    release,
+    process,
+    running,
+    is_draining,
+    most_sessions,
+    begun,
+    refused,
+    sockets,
+    sessions,
+    devices
+});
+
+/// One open session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// Its number.
+    pub session: SessionId,
+    /// The client's program.
+    pub program: Printable,
+    /// The client's host, as it says.
+    pub host: Printable,
+    /// The client's process there.
+    pub process: u32,
+    /// Where it comes from, as the kernel says.
+    pub peer: Printable,
+    /// The worker's process.
+    pub worker: u32,
+    /// What carries its messages; empty until that is known.
+    pub via: Printable,
+    /// For how long it has been open, in ms.
+    pub open: u64,
+    /// What it has done.
+    pub activity: Activity,
+}
+
+record!(SessionStatus { session, program, host, process, peer, worker, via, open, activity });
+
+/// What sessions have done, since they began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Activity {
+    /// Commands without a reply.
+    pub posted: u64,
+    /// Commands with one.
+    pub called: u64,
+    /// Commands that failed.
+    pub failed: u64,
+    /// Launches of kernels and graphs.
+    pub launches: u64,
+    /// Replies that waited for the GPU.
+    pub waits: u64,
+    /// How long those took, in ns.
+    pub wait_time: u64,
+    /// Bytes of copies to devices.
+    pub bytes_to_device: u64,
+    /// Bytes of copies from devices.
+    pub bytes_from_device: u64,
+}
+
+record!(Activity { posted, called, failed, launches, waits, wait_time, bytes_to_device, bytes_from_device });
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// Its place among the server's.
+    pub index: u32,
+    /// Its name.
+    pub name: Printable,
+    /// Its UUID.
+    pub uuid: Printable,
+    /// Its memory in bytes.
+    pub memory_total: u64,
+    /// How much of it is in use.
+    pub memory_used: u64,
+    /// For how many percent of the last moments something ran on it, where that is known.
+    pub utilisation: Option<u32>,
+}
+
+record!(DeviceStatus { index, name, uuid, memory_total, memory_used, utilisation });
+
+const STATUS: u8 = 1;
+const DRAIN: u8 = 2;
+
+impl Encode for Question {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Status => STATUS.encode(out),
+            Self::Drain { seconds } => {
+                DRAIN.encode(out);
+                seconds.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Question {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            STATUS => Ok(Self::Status),
+            DRAIN => Ok(Self::Drain { seconds: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "question to a server", value: u64::from(other) }),
+        }
+    }
+}
+
+const TOLD: u8 = 1;
+const DRAINING: u8 = 2;
+const REFUSED: u8 = 3;
+
+impl Encode for Reply {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Status(status) => {
+                TOLD.encode(out);
+                status.encode(out);
+            }
+            Self::Draining { sessions, already } => {
+                DRAINING.encode(out);
+                sessions.encode(out);
+                already.encode(out);
+            }
+            Self::Refused { text } => {
+                REFUSED.encode(out);
+                text.encode(out);
+            }
+        }
+    }
+}
+
+impl<'a> Decode<'a> for Reply {
+    fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+        match input.value()? {
+            TOLD => Ok(Self::Status(Box::new(input.value()?))),
+            DRAINING => Ok(Self::Draining { sessions: input.value()?, already: input.value()? }),
+            REFUSED => Ok(Self::Refused { text: input.value()? }),
+            other => Err(DecodeError::UnknownTag { what: "answer of a server", value: u64::from(other) }),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+// What goes wrong, and how a wait comes to an end.
+//
+// An error ends the team: it is written to the host's memory, where the host reads it while kernels run, and
+// the host aborts the other ranks' waits. Nothing is written to any window.
+#pragma once
+
+#include "order.cuh"
+
+namespace causeway::detail {
+
+// Keeps the first error of this rank. Later ones are mostly its consequences.
+__device__ inline Status fail(const Team &team, Status status, Verb verb, u32 peer, u32 window, u64 offset,
+                              u64 bytes) {
+    TeamState *state = team.state;
+    if (atomicCAS(&state->failure, 0u, static_cast<u32>(status)) != 0) return status;
+    ErrorRecord *record = &state->host->error;
+    record->verb = static_cast<u32>(verb);
+    record->peer = peer;
+    record->window = window;
+    record->offset = offset;
+    record->bytes = bytes;
+    record->block = blockIdx.x;
+    record->thread = threadIdx.x;
+    // Released, for the host reads the rest once it finds the code.
+    order::store_release(&record->code, static_cast<u32>(status));
+    return status;
+}
+
+// Whether a wait is to go on. The clock is looked at every 64 polls, and the words of the host, which lie
+// across the bus, every 512, and at the first of these.
+class Patience {
+  public:
+    __device__ explicit Patience(const Team &team) : team_(team) {}
+
+    // `ok` to poll again; `timed_out` or `aborted` to give up.
+    __device__ Status poll() {
+        if (++polls_ % 64 != 0) return Status::ok;
+        u64 time = order::now();
+        if (start_ == 0) start_ = time;
+        if (polls_ % 512 == 64) {
+            if (order::load_relaxed(&team_.state->host->abort) != 0) return Status::aborted;
+            if (order::load_relaxed(&team_.state->failure) != 0) return Status::aborted;
+        }
+        return time - start_ > team_.state->limit ? Status::timed_out : Status::ok;
+    }
+
+  private:
+    const Team &team_;
+    u64 start_ = 0;
+    u32 polls_ = 0;
+};
+
+// Where a range of a peer's window is to lie, or why it is refused. All threads of a scope come to the same
+// answer.
+__device__ inline Status check(const Team &team, Verb verb, u32 peer, const Window &window, u64 offset,
+                               u64 bytes) {
+    if (window.team != team.id) return fail(team, Status::other_team, verb, peer, window.id, offset, bytes);
+    if (peer >= team.ranks) return fail(team, Status::no_such_rank, verb, peer, window.id, offset, bytes);
+    if (offset > window.bytes || bytes > window.bytes - offset)
+        return fail(team, Status::out_of_bounds, verb, peer, window.id, offset, bytes);
+    return Status::ok;
+}
+
+// The same for a word.
+__device__ inline Status check_word(const Team &team, Verb verb, u32 peer, const Window &window, u64 offset) {
+    Status status = check(team, verb, peer, window, offset, 8);
+    if (status == Status::ok && offset % 8 != 0)
+        status = fail(team, Status::misaligned, verb, peer, window.id, offset, 8);
+    return status;
+}
+
+// A peer's part of a window as this rank reaches it, 0 where it does not.
+__device__ inline u64 mapped(const Window &window, u32 peer) { return window.state->peers[peer]; }
+
+// The same, and whether it is memory of the host.
+struct Reach {
+    u64 base;
+    bool in_host;
+};
+
+__device__ inline Reach reach_of(const Window &window, u32 peer) {
+    return {mapped(window, peer), window.state->in_host != 0};
+}
+
+} // namespace causeway::detail

@@ -1,0 +1,255 @@
+// Bytes from this rank's window to a peer's and back, signals, and the completion of both.
+#pragma once
+
+#include "choice.cuh"
+#include "direct.cuh"
+
+namespace causeway {
+
+enum class SignalKind : u32 { set = 0, add = 1 };
+
+// What a signal is waited for to be.
+enum class Compare : u32 { equal = 0, not_equal = 1, at_least = 2 };
+
+namespace detail {
+
+// Posts from the first thread, and tells all of the scope.
+template <class Scope>
+__device__ inline Status post_together(const Team &team, Verb verb, u32 peer, const Window &window,
+                                       u64 offset, u64 bytes, const Request *requests, u32 count,
+                                       u64 *number = nullptr) {
+    u64 last = 0;
+    Status status = Status::ok;
+    if (Scope::rank() == 0) {
+        status = post(team, requests, count, &last);
+        if (status != Status::ok) fail(team, status, verb, peer, window.id, offset, bytes);
+    }
+    if (number != nullptr) *number = last;
+    return from_first<Scope>(status);
+}
+
+// A transfer of any length, in requests of what one may ask for.
+template <class Scope>
+__device__ inline Status post_transfer(const Team &team, Verb verb, u32 peer, const Window &window,
+                                       u64 offset, const Window &local, u64 local_offset, u64 bytes) {
+    for (u64 at = 0; at < bytes; at += MOST_REQUEST_BYTES) {
+        u64 piece = bytes - at < MOST_REQUEST_BYTES ? bytes - at : MOST_REQUEST_BYTES;
+        Request request = transfer(verb, peer, window.id, offset + at, local.id, local_offset + at, piece);
+        Status status = post_together<Scope>(team, verb, peer, window, offset, bytes, &request, 1);
+        if (status != Status::ok) return status;
+    }
+    return Status::ok;
+}
+
+// Whether a signal can be sent by an initiator: counting up in a GPU's memory is not for copy engines, and in
+// the host's not for GPUs, whose atomic operations the host's processors do not take part in.
+__device__ inline bool can_signal(const Reach &reach, SignalKind kind, Initiator initiator) {
+    if (initiator == Initiator::direct) return reach.base != 0 && (kind == SignalKind::set || !reach.in_host);
+    return kind == SignalKind::set || reach.in_host;
+}
+
+// Sends a signal; what the scope has written comes before it. `base` is the peer's part of the window.
+template <class Scope>
+__device__ inline Status send_signal(const Team &team, u32 peer, const Window &window, u64 base, u64 offset,
+                                     u64 value, SignalKind kind, Initiator initiator) {
+    if (initiator != Initiator::direct) {
+        Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
+        Request request = word(verb, peer, window.id, offset, value);
+        return post_together<Scope>(team, verb, peer, window, offset, 8, &request, 1);
+    }
+    if (Scope::rank() == 0) {
+        u64 *cell = reinterpret_cast<u64 *>(base + offset);
+        if (kind == SignalKind::set) order::store_release(cell, value);
+        else order::add_release(cell, value);
+    }
+    return Status::ok;
+}
+
+__device__ inline bool holds(Compare compare, u64 found, u64 value) {
+    switch (compare) {
+    case Compare::equal: return found == value;
+    case Compare::not_equal: return found != value;
+    default: return found >= value;
+    }
+}
+
+// Polls a word of this rank's own memory.
+template <class Scope>
+__device__ inline Status wait_until(const Team &team, const Window &window, u64 offset, Compare compare,
+                                    u64 value) {
+    Status status = Status::ok;
+    if (Scope::rank() == 0) {
+        const u64 *cell = reinterpret_cast<const u64 *>(window.base + offset);
+        Patience patience(team);
+        while (!holds(compare, order::load_acquire(cell), value)) {
+            status = patience.poll();
+            if (status == Status::ok) continue;
+            fail(team, status, Verb::wait, team.rank, window.id, offset, 8);
+            break;
+        }
+    }
+    return from_first<Scope>(status);
+}
+
+// Whether the initiator that the program insists on reaches the peer.
+__device__ inline Status check_wish(const Team &team, Verb verb, u32 peer, const Window &window, u64 offset,
+                                    u64 bytes, const Reach &reach, Initiator wish) {
+    bool is_there = wish == Initiator::automatic || wish == Initiator::proxy ||
+                    (wish == Initiator::direct && reach.base != 0);
+    return is_there ? Status::ok : fail(team, Status::unsupported, verb, peer, window.id, offset, bytes);
+}
+
+template <class Scope>
+__device__ inline Status transfer_by(const Team &team, Verb verb, u32 peer, const Window &window, u64 offset,
+                                     const Window &local, u64 local_offset, u64 bytes, Initiator wish) {
+    Status status = check(team, verb, peer, window, offset, bytes);
+    if (status == Status::ok) status = check(team, verb, team.rank, local, local_offset, bytes);
+    if (status != Status::ok) return status;
+    Reach reach = reach_of(window, peer);
+    u64 row = row_of<Scope>(team, bytes);
+    status = check_wish(team, verb, peer, window, offset, bytes, reach, wish);
+    if (status != Status::ok || bytes == 0) return status;
+    // Another thread of the scope may have written what this one copies.
+    Scope::sync();
+    Initiator initiator = choose<Scope>(team, row, reach.base != 0, wish);
+    if (Scope::rank() == 0) count(team, initiator, bytes);
+    if (initiator != Initiator::direct)
+        return post_transfer<Scope>(team, verb, peer, window, offset, local, local_offset, bytes);
+    u64 there = reach.base + offset, here = local.base + local_offset;
+    if (verb == Verb::put) copy<Scope>(there, here, bytes);
+    else copy<Scope>(here, there, bytes);
+    return Status::ok;
+}
+
+// Who sends a signal: whoever was chosen, or who can. `automatic` where nobody can.
+__device__ inline Initiator signaller(const Reach &reach, SignalKind kind, Initiator chosen, Initiator wish) {
+    if (can_signal(reach, kind, chosen)) return chosen;
+    Initiator other = chosen == Initiator::direct ? Initiator::proxy : Initiator::direct;
+    bool may_change = wish == Initiator::automatic && can_signal(reach, kind, other);
+    return may_change ? other : Initiator::automatic;
+}
+
+} // namespace detail
+
+// Copies from this rank's part of `from` to the peer's part of `to`. Returns when the copy is under way:
+// `quiet` waits for it, and only `put_signal` tells the peer. The source must stay as it is until then.
+template <class Scope = Thread>
+__device__ inline Status put(const Team &team, u32 peer, const Window &to, u64 to_offset, const Window &from,
+                             u64 from_offset, u64 bytes, Initiator wish = Initiator::automatic) {
+    return detail::transfer_by<Scope>(team, Verb::put, peer, to, to_offset, from, from_offset, bytes, wish);
+}
+
+// Copies from the peer's part of `from` to this rank's part of `to`. The bytes are there after `quiet`.
+template <class Scope = Thread>
+__device__ inline Status get(const Team &team, u32 peer, const Window &to, u64 to_offset, const Window &from,
+                             u64 from_offset, u64 bytes, Initiator wish = Initiator::automatic) {
+    return detail::transfer_by<Scope>(team, Verb::get, peer, from, from_offset, to, to_offset, bytes, wish);
+}
+
+// Sets or counts up a word of the peer's window. What the scope has written to memory, and what it has put by
+// `direct`, is there before; of puts that the proxy has, those that were posted before to the same queue.
+template <class Scope = Thread>
+__device__ inline Status signal(const Team &team, u32 peer, const Window &window, u64 offset, u64 value,
+                                SignalKind kind = SignalKind::set, Initiator wish = Initiator::automatic) {
+    Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
+    Status status = detail::check_word(team, verb, peer, window, offset);
+    if (status != Status::ok) return status;
+    detail::Reach reach = detail::reach_of(window, peer);
+    u64 row = detail::row_of<Scope>(team, 8);
+    Scope::sync();
+    Initiator chosen = detail::choose<Scope>(team, row, reach.base != 0, wish);
+    Initiator initiator = detail::signaller(reach, kind, chosen, wish);
+    if (initiator == Initiator::automatic)
+        return detail::fail(team, Status::unsupported, verb, peer, window.id, offset, 8);
+    return detail::send_signal<Scope>(team, peer, window, reach.base, offset, value, kind, initiator);
+}
+
+// A put, and behind it a signal: whoever sees the signal finds the bytes. Both go the same way, so that
+// nobody waits for the put in between.
+template <class Scope = Thread>
+__device__ inline Status put_signal(const Team &team, u32 peer, const Window &to, u64 to_offset,
+                                    const Window &from, u64 from_offset, u64 bytes, const Window &signals,
+                                    u64 signal_offset, u64 value, SignalKind kind = SignalKind::set,
+                                    Initiator wish = Initiator::automatic) {
+    Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
+    Status status = detail::check(team, Verb::put, peer, to, to_offset, bytes);
+    if (status == Status::ok) status = detail::check(team, Verb::put, team.rank, from, from_offset, bytes);
+    if (status == Status::ok) status = detail::check_word(team, verb, peer, signals, signal_offset);
+    if (status != Status::ok) return status;
+    // All at once, before anything depends on one of them.
+    detail::Reach reach = detail::reach_of(to, peer), cell = detail::reach_of(signals, peer);
+    u64 row = detail::row_of<Scope>(team, bytes);
+    status = detail::check_wish(team, Verb::put, peer, to, to_offset, bytes, reach, wish);
+    if (status != Status::ok) return status;
+    Scope::sync();
+    Initiator chosen = detail::choose<Scope>(team, row, reach.base != 0, wish);
+    Initiator initiator = detail::signaller(cell, kind, chosen, wish);
+    // What the threads cannot put they cannot signal behind either.
+    bool is_possible = initiator == Initiator::proxy || (initiator == Initiator::direct && reach.base != 0);
+    if (!is_possible)
+        return detail::fail(team, Status::unsupported, verb, peer, signals.id, signal_offset, 8);
+    if (Scope::rank() == 0) detail::count(team, initiator, bytes);
+    if (initiator == Initiator::direct) {
+        detail::copy<Scope>(reach.base + to_offset, from.base + from_offset, bytes);
+    } else if (bytes != 0 && bytes <= MOST_REQUEST_BYTES) {
+        // Both with one fence and one number of the queue.
+        Request both[2] = {
+            detail::transfer(Verb::put, peer, to.id, to_offset, from.id, from_offset, bytes),
+            detail::word(verb, peer, signals.id, signal_offset, value),
+        };
+        return detail::post_together<Scope>(team, Verb::put, peer, to, to_offset, bytes, both, 2);
+    } else {
+        status = detail::post_transfer<Scope>(team, Verb::put, peer, to, to_offset, from, from_offset, bytes);
+    }
+    // Everybody's bytes come before the first thread's signal.
+    Scope::sync();
+    if (status != Status::ok) return status;
+    return detail::send_signal<Scope>(team, peer, signals, cell.base, signal_offset, value, kind, initiator);
+}
+
+// Waits until a word of this rank's own part of a window is as wanted. What its sender had written before is
+// then there.
+template <class Scope = Thread>
+__device__ inline Status signal_wait(const Team &team, const Window &window, u64 offset, Compare compare,
+                                     u64 value) {
+    Status status = detail::check_word(team, Verb::wait, team.rank, window, offset);
+    return status != Status::ok ? status : detail::wait_until<Scope>(team, window, offset, compare, value);
+}
+
+// Whether the signal compares so now. Does not wait.
+template <class Scope = Thread>
+__device__ inline bool signal_test(const Team &team, const Window &window, u64 offset, Compare compare,
+                                   u64 value) {
+    if (detail::check_word(team, Verb::wait, team.rank, window, offset) != Status::ok) return false;
+    u64 found = 0;
+    if (Scope::rank() == 0) found = order::load_acquire(reinterpret_cast<const u64 *>(window.base + offset));
+    return detail::holds(compare, Scope::from_first(found), value);
+}
+
+// Waits until all that the scope has asked for before is done: puts are at the peers, and gets are here. Of
+// the proxy it waits for all that the calling block has posted.
+template <class Scope = Thread> __device__ inline Status quiet(const Team &team) {
+    Scope::sync();
+    Status status = Status::ok;
+    if (Scope::rank() == 0) {
+        status = detail::drain(team);
+        if (status != Status::ok) detail::fail(team, status, Verb::wait, team.rank, 0, 0, 0);
+        order::fence_sequential();
+    }
+    return from_first<Scope>(status);
+}
+
+// Orders what the scope has asked for before with what it asks for after, at each peer. By `direct` that is a
+// fence; what the proxy has is waited for, since what follows may go another way.
+template <class Scope = Thread> __device__ inline Status fence(const Team &team) {
+    Scope::sync();
+    Status status = Status::ok;
+    if (Scope::rank() == 0) {
+        status = detail::drain(team);
+        if (status != Status::ok) detail::fail(team, status, Verb::wait, team.rank, 0, 0, 0);
+        order::fence();
+    }
+    return from_first<Scope>(status);
+}
+
+} // namespace causeway

@@ -1,0 +1,71 @@
+"""Numba's form of the headers in `device/include`: the operations of kernels that communicate, to be called from
+kernels that `numba.cuda.jit` compiles with `lto=True`.
+
+    ops = causeway_numba.operations("build/cuda/causeway_device.ltoir")
+    put_signal, signal_wait = ops.put_signal["block"], ops.signal_wait["block"]
+
+    @cuda.jit(lto=True)
+    def shift(team, peer, data, cells, nbytes):
+        put_signal(team, peer, data, nbytes, data, 0, nbytes, cells, 0, 1, causeway_numba.SET)
+        signal_wait(team, cells, 0, causeway_numba.EQUAL, 1)
+
+    handles = causeway_numba.Handles()
+    shift[1, 128, stream](handles.put(team.handle(rank)), numpy.uint32(peer), handles.put(data.handle(rank)), ...)
+
+A team or a window is the address of its handle in memory of the GPU, which `Handles` puts there. Each operation
+returns 0 or a number of `causeway::Status`; all threads of its scope call it with the same arguments. Ranks,
+kinds and statuses are 32 bits wide, all else 64. `make programs` compiles what is linked, NVIDIA's intermediate
+code, from `device/numba`. Kernels that wait for each other are specialized first, so that none is compiled while
+another one waits."""
+
+from types import SimpleNamespace
+
+import numpy
+from numba import cuda, types
+
+# Kinds of a signal, and what a signal is waited for to be.
+SET, ADD = numpy.uint32(0), numpy.uint32(1)
+EQUAL, NOT_EQUAL, AT_LEAST = (numpy.uint32(value) for value in range(3))
+
+SCOPES = ("thread", "warp", "block")
+
+SHORT, LONG = types.uint32, types.uint64
+
+# The parameters behind the team, of what there is for each scope.
+PARAMETERS = {
+    "put": (SHORT, LONG, LONG, LONG, LONG, LONG),
+    "get": (SHORT, LONG, LONG, LONG, LONG, LONG),
+    "put_signal": (SHORT, LONG, LONG, LONG, LONG, LONG, LONG, LONG, LONG, SHORT),
+    "signal": (SHORT, LONG, LONG, LONG, SHORT),
+    "signal_wait": (LONG, LONG, SHORT, LONG),
+    "barrier": (SHORT,),
+    "quiet": (),
+    "fence": (),
+}
+
+
+def operations(code):
+    """The operations, by name and scope: `put["block"]`; `atomic_add` is each thread's own. `code` is the file
+    causeway_device.ltoir, which is linked to each kernel that calls one."""
+
+    def declare(name, parameters):
+        return cuda.declare_device(f"causeway_{name}", SHORT(LONG, *parameters), link=str(code), abi="c")
+
+    found = {
+        name: {scope: declare(f"{name}_{scope}", parameters) for scope in SCOPES}
+        for name, parameters in PARAMETERS.items()
+    }
+    return SimpleNamespace(**found, atomic_add=declare("atomic_add", (SHORT, LONG, LONG, LONG, LONG)))
+
+
+class Handles:
+    """Handles in memory of the GPU, for as long as kernels use them."""
+
+    def __init__(self):
+        self._arrays = []
+
+    def put(self, handle):
+        """The address of a copy of a handle, such as `team.handle(rank)`."""
+        array = cuda.to_device(numpy.frombuffer(handle, dtype=numpy.uint64).copy())
+        self._arrays.append(array)
+        return numpy.uint64(array.device_ctypes_pointer.value)

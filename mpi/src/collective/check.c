@@ -1,0 +1,133 @@
+// With CAUSEWAY_COMM_CHECK=1: do all ranks of a communicator make the same collective call?
+//
+// Before each call a rank tells the others what it is about to do, on a communicator that the program does
+// not have. Where they differ, or a rank does not come, the call is an error that says so; without the check
+// the MPI would hang, or take bytes for others.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "collective.h"
+
+enum { PATIENCE_S = 8, NAME = 40 };
+
+// What a rank is about to do. -1 for what does not matter, or need not be the same.
+struct intent {
+    char name[NAME];
+    int64_t bytes;
+    int64_t root;
+};
+
+static MPI_Comm own_world = MPI_COMM_NULL;
+
+void start_checking(void) {
+    if (causeway_comm_checks()) PMPI_Comm_dup(MPI_COMM_WORLD, &own_world);
+}
+
+void stop_checking(void) {
+    if (own_world != MPI_COMM_NULL) PMPI_Comm_free(&own_world);
+}
+
+static long now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+// Writes the ranks that have not said anything.
+static void name_missing(const struct members *members, const MPI_Request *requests, char *words,
+                         size_t room) {
+    size_t length =
+        (size_t)snprintf(words, room, "no call on this communicator has come for %d s from rank", PATIENCE_S);
+    for (uint32_t at = 0; at < members->count && length < room; at++)
+        if (requests[at] != MPI_REQUEST_NULL)
+            length += (size_t)snprintf(words + length, room - length, " %u", at);
+}
+
+static bool differ(const struct intent *own, const struct intent *other, uint32_t rank, char *words,
+                   size_t room) {
+    if (strncmp(own->name, other->name, NAME) != 0)
+        snprintf(words, room, "rank %u of the communicator calls %.*s", rank, NAME, other->name);
+    else if (own->root != other->root)
+        snprintf(words, room, "rank %u of the communicator gives the root %ld, and this rank %ld", rank,
+                 (long)other->root, (long)own->root);
+    else if (own->bytes != other->bytes)
+        snprintf(words, room, "rank %u of the communicator gives %ld bytes, and this rank %ld", rank,
+                 (long)other->bytes, (long)own->bytes);
+    else
+        return false;
+    return true;
+}
+
+static int compare(MPI_Comm comm, const struct members *members, const struct intent *own) {
+    // What is under way when a rank gives up stays: it is the program's end.
+    struct intent *others = calloc(members->count + 1, sizeof *others);
+    MPI_Request *requests = calloc(2 * (size_t)members->count + 1, sizeof *requests);
+    MPI_Status *statuses = calloc(2 * (size_t)members->count + 1, sizeof *statuses);
+    if (others == NULL || requests == NULL || statuses == NULL) abort();
+    int count = (int)members->count, length = (int)sizeof *own, done = 0;
+    others[count] = *own;
+    for (int at = 0; at < count; at++) {
+        int rank = (int)members->ranks[at];
+        PMPI_Irecv(&others[at], length, MPI_BYTE, rank, 0, own_world, &requests[at]);
+        PMPI_Isend(&others[count], length, MPI_BYTE, rank, 0, own_world, &requests[count + at]);
+    }
+    long until = now_s() + PATIENCE_S;
+    for (int turn = 0; !done; turn++) {
+        int index, flag;
+        progress();
+        PMPI_Testall(2 * count, requests, &done, statuses);
+        if (done || now_s() <= until) {
+            pause_for(done ? 0 : turn);
+            continue;
+        }
+        // Those that have come are taken out, so that the others can be named.
+        do PMPI_Testany(2 * count, requests, &index, &flag, MPI_STATUS_IGNORE);
+        while (flag && index != MPI_UNDEFINED);
+        char words[256];
+        name_missing(members, requests, words, sizeof words);
+        return raise_error(comm, own->name, words);
+    }
+    int error = MPI_SUCCESS;
+    for (int at = 0; at < count && error == MPI_SUCCESS; at++) {
+        char words[256];
+        if (differ(own, &others[at], (uint32_t)at, words, sizeof words))
+            error = raise_error(comm, own->name, words);
+    }
+    free(others);
+    free(requests);
+    free(statuses);
+    return error;
+}
+
+static int check_intent(MPI_Comm comm, const struct intent *intent) {
+    const struct members *members = members_of(comm);
+    return members->can ? compare(comm, members, intent) : MPI_SUCCESS;
+}
+
+int check(const struct call *call, enum form form) {
+    if (own_world == MPI_COMM_NULL || call->what == COLLECTIVE_Reduce_local) return MPI_SUCCESS;
+    const char *how = form == BLOCKING ? "" : form == NON_BLOCKING ? " (non-blocking)" : " (persistent)";
+    struct intent intent = {.bytes = -1, .root = -1};
+    snprintf(intent.name, NAME, "%s%s", name_of(call), how);
+    const struct members *members = members_of(call->comm);
+    // Between two groups lists of counts have other lengths.
+    uint64_t bytes = members->can ? bytes_known_to_all(call, members) : 0;
+    if (bytes > 0 || call->what <= COLLECTIVE_Exscan) intent.bytes = (int64_t)bytes;
+    if (has_root(call)) intent.root = call->root;
+    return check_intent(call->comm, &intent);
+}
+
+EXPORT int MPI_Barrier(MPI_Comm comm) {
+    struct intent intent = {"MPI_Barrier", -1, -1};
+    int error = own_world == MPI_COMM_NULL ? MPI_SUCCESS : check_intent(comm, &intent);
+    return error == MPI_SUCCESS ? PMPI_Barrier(comm) : error;
+}
+
+EXPORT int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {
+    struct intent intent = {"MPI_Barrier (non-blocking)", -1, -1};
+    int error = own_world == MPI_COMM_NULL ? MPI_SUCCESS : check_intent(comm, &intent);
+    return error == MPI_SUCCESS ? PMPI_Ibarrier(comm, request) : error;
+}

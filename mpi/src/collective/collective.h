@@ -1,0 +1,136 @@
+// What the files about collective calls share.
+#ifndef CAUSEWAY_COLLECTIVE_H
+#define CAUSEWAY_COLLECTIVE_H
+
+#include "../shim.h"
+#include "calls.h"
+
+#define COLLECTIVE_NAME(name, lower, parameters) COLLECTIVE_##name,
+enum collective {
+    COLLECTIVE_CALLS(COLLECTIVE_NAME) COLLECTIVE_Neighbor_alltoallw,
+    COLLECTIVE_Reduce_local,
+};
+#undef COLLECTIVE_NAME
+
+// What a call sends, or what it receives: one count and type, or one for each rank.
+struct side {
+    void *address;
+    MPI_Count count;
+    MPI_Datatype type;
+    // `int`, or MPI_Count where the call is large.
+    const void *counts;
+    // `int`, or MPI_Aint where the call is large.
+    const void *displacements;
+    const MPI_Datatype *types;
+};
+
+// A call, with its arguments.
+struct call {
+    enum collective what;
+    // It is a form for large counts (_c).
+    bool is_large;
+    struct side out, in;
+    int root;
+    MPI_Op op;
+    MPI_Comm comm;
+};
+
+enum form { BLOCKING, NON_BLOCKING, PERSISTENT };
+
+// invoke.c: the MPI's own call.
+
+const char *name_of(const struct call *call);
+// The request is ignored by the blocking form.
+int invoke(const struct call *call, enum form form, MPI_Info info, MPI_Request *request);
+
+// layout.c: where a call's data lie. Pure, but for questions about communicators and types.
+
+// Elements that lie one behind the other, from so many bytes behind a side's address on.
+struct block {
+    MPI_Aint offset;
+    MPI_Count count;
+    MPI_Datatype type;
+};
+// A side's blocks at this rank. None where the call does not look at the side here.
+struct layout {
+    // The MPI reads them, writes them, and may leave some as they are.
+    bool is_read, is_written, may_stay;
+    int count;
+    struct block *blocks;
+};
+// Gives MPI_SUCCESS, or why there is none. The blocks are the caller's, to be freed.
+int lay_out(const struct call *call, struct layout *out, struct layout *in);
+// Whether a call has a root.
+bool has_root(const struct call *call);
+// A side's count for a rank, and where its block begins, in elements (bytes, for a list of types).
+MPI_Count count_at(const struct call *call, const struct side *side, int at);
+MPI_Aint displacement_at(const struct call *call, const struct side *side, int at);
+
+// image.c: memory of the host that has what a side has on a GPU.
+
+struct image;
+// Makes one, or gives null: the side is not on a GPU, or there is no memory, which is an error.
+struct image *make_image(const struct side *side, const struct layout *layout, int *error);
+// Where the side begins that the image stands for.
+void *address_of(const struct image *image);
+// Copies what is read into it, and what was written out of it. They give the words of an error, or null.
+const char *fill_image(const struct image *image);
+const char *empty_image(const struct image *image);
+void drop_image(struct image *image);
+
+// stage.c: calls whose memory on GPUs is staged in the host's.
+
+// Whether a call that has been laid out has memory on a GPU here.
+int collect(const struct call *call);
+int collect_later(const struct call *call, MPI_Request *request);
+int collect_often(const struct call *call, MPI_Info info, MPI_Request *request);
+
+// elements.c: predefined types and operations, as libcauseway_comm knows them.
+
+// 0 where it does not.
+int element_of(MPI_Datatype type);
+int operation_of(MPI_Op op);
+
+// members.c: a communicator's ranks in the job.
+
+struct members {
+    // All of them are of the job, and there is one group.
+    bool can;
+    // Calls so far of which no rank knows how long they are for the others, and whether a rank had memory on a
+    // GPU in one of those that were asked about: the same at all ranks.
+    uint64_t uneven_calls;
+    bool has_gpus;
+    uint32_t rank, count;
+    uint32_t ranks[];
+};
+// They are kept with the communicator.
+struct members *members_of(MPI_Comm comm);
+
+// check.c
+
+// Whether all ranks make this call, where that is looked at: else an error, which has been raised.
+int check(const struct call *call, enum form form);
+
+// moves.c: what a call that only moves gives each rank, and takes from each.
+
+struct moves {
+    // One for each rank.
+    struct causeway_comm_range *gives, *takes;
+};
+void lay_out_moves(const struct call *call, uint32_t me, uint32_t ranks, struct moves *moves);
+// Where all that lies, and how much it is.
+struct places_of_moves {
+    bool on_gpu, in_host;
+    uint64_t bytes;
+};
+struct places_of_moves look_at(const struct moves *moves, uint32_t ranks);
+
+// direct.c: calls from GPU to GPU.
+
+// The bytes of a call, as far as all ranks know them; 0 for calls of which they do not.
+uint64_t bytes_known_to_all(const struct call *call, const struct members *members);
+
+// Whether the call was made so. All ranks of the communicator decide the same.
+bool collect_directly(const struct call *call, int *error);
+
+#endif

@@ -1,0 +1,145 @@
+// Collective calls that go from GPU to GPU, past the MPI: long ones, where all ranks of a communicator are on
+// one host and have their memory on GPUs.
+//
+// Whether most calls are long is known to all ranks: the length is in the arguments that must be the same at
+// all. Then all of them ask each other whether they can. Which ranks of a communicator take part in the job is
+// known to all ranks of the job, and a rank of another one (a spawned process) asks nobody.
+//
+// Of calls such as MPI_Alltoallv no rank knows what they are for the others. They are asked about as well: now
+// and then, as long as no rank has had memory on a GPU in one, so that programs without GPUs hardly pay for
+// it, and then each time.
+
+#include "collective.h"
+
+// How the ranks exchange words: on the user's communicator, where all of them call in the same order. What is
+// under way moves on in the meantime.
+static int exchange(void *context, const void *out, void *in, uint64_t bytes) {
+    MPI_Comm comm = *(MPI_Comm *)context;
+    if (under_way == 0) return PMPI_Alltoall(out, (int)bytes, MPI_BYTE, in, (int)bytes, MPI_BYTE, comm);
+    MPI_Request request;
+    int error = PMPI_Ialltoall(out, (int)bytes, MPI_BYTE, in, (int)bytes, MPI_BYTE, comm, &request);
+    return error == MPI_SUCCESS ? wait_for(&request, MPI_STATUS_IGNORE) : error;
+}
+
+// The bytes of all counts of a side together; 0 where one makes no sense, which the MPI tells.
+static uint64_t bytes_of_all(const struct call *call, const struct side *side, uint32_t ranks) {
+    MPI_Count count = 0;
+    for (uint32_t at = 0; at < ranks; at++) {
+        MPI_Count more = count_at(call, side, (int)at);
+        if (more < 0) return 0;
+        count += more;
+    }
+    return bytes_of(count, side->type);
+}
+
+uint64_t bytes_known_to_all(const struct call *call, const struct members *members) {
+    const struct side *in = &call->in, *out = &call->out;
+    bool is_root = call->root == (int)members->rank;
+    switch (call->what) {
+    case COLLECTIVE_Bcast:
+    case COLLECTIVE_Reduce:
+    case COLLECTIVE_Scan:
+    case COLLECTIVE_Exscan:
+    case COLLECTIVE_Allreduce: return bytes_of(in->count, in->type);
+    case COLLECTIVE_Reduce_scatter: return bytes_of_all(call, in, members->count);
+    case COLLECTIVE_Reduce_scatter_block: return bytes_of(in->count * (MPI_Count)members->count, in->type);
+    // The root may work in place, and the others need not say what the root does.
+    case COLLECTIVE_Gather: return is_root ? bytes_of(in->count, in->type) : bytes_of(out->count, out->type);
+    case COLLECTIVE_Scatter: return is_root ? bytes_of(out->count, out->type) : bytes_of(in->count, in->type);
+    case COLLECTIVE_Allgatherv: return bytes_of_all(call, in, members->count);
+    case COLLECTIVE_Allgather:
+    case COLLECTIVE_Alltoall: return bytes_of(in->count, in->type);
+    default: return 0;
+    }
+}
+
+// Whether no rank knows how long a call is for the others.
+static bool is_uneven(const struct call *call) {
+    switch (call->what) {
+    case COLLECTIVE_Gatherv:
+    case COLLECTIVE_Scatterv:
+    case COLLECTIVE_Alltoallv:
+    case COLLECTIVE_Alltoallw: return true;
+    default: return false;
+    }
+}
+
+// Whether such calls go from GPU to GPU at all, and whether they reduce.
+static bool is_built(const struct call *call, bool *is_reduction) {
+    *is_reduction = false;
+    switch (call->what) {
+    case COLLECTIVE_Reduce:
+    case COLLECTIVE_Allreduce:
+    case COLLECTIVE_Reduce_scatter:
+    case COLLECTIVE_Reduce_scatter_block: *is_reduction = true; return true;
+    case COLLECTIVE_Bcast:
+    case COLLECTIVE_Gather:
+    case COLLECTIVE_Scatter:
+    case COLLECTIVE_Allgather:
+    case COLLECTIVE_Allgatherv:
+    case COLLECTIVE_Alltoall: return true;
+    default: return is_uneven(call);
+    }
+}
+
+// Kernels know the gaps of pairs.
+static int reduce(const struct call *call, const struct causeway_comm_group *group) {
+    const void *from = call->out.address == MPI_IN_PLACE ? call->in.address : call->out.address;
+    void *to = call->in.address;
+    int element = element_of(call->in.type), operation = operation_of(call->op);
+    uint64_t count = (uint64_t)call->in.count, counts[group->ranks];
+    if (call->what == COLLECTIVE_Allreduce)
+        return causeway_comm_allreduce(group, from, to, count, element, operation);
+    if (call->what == COLLECTIVE_Reduce)
+        return causeway_comm_reduce(group, from, to, count, element, operation, (uint32_t)call->root);
+    bool is_list = call->what == COLLECTIVE_Reduce_scatter;
+    for (uint32_t at = 0; at < group->ranks; at++)
+        counts[at] = is_list ? (uint64_t)count_at(call, &call->in, (int)at) : count;
+    return causeway_comm_reduce_scatter(group, from, to, counts, element, operation);
+}
+
+// Whether all ranks can make an uneven call, and it is long for one of them: they ask each other.
+static int ask(const struct call *call, struct members *members, const struct moves *moves, bool *all_can) {
+    *all_can = false;
+    members->uneven_calls++;
+    // Of a program without GPUs calls 1, 2, 4, 8 ... are asked about.
+    bool is_asked = members->has_gpus || (members->uneven_calls & (members->uneven_calls - 1)) == 0;
+    if (!is_asked) return MPI_SUCCESS;
+    struct places_of_moves places = look_at(moves, members->count);
+    // The most that a rank says counts for all.
+    long words[] = {places.in_host, places.on_gpu, (long)(places.bytes >> 1)};
+    int error = PMPI_Allreduce(MPI_IN_PLACE, words, 3, MPI_LONG, MPI_MAX, call->comm);
+    members->has_gpus |= words[1] != 0;
+    *all_can = !words[0] && words[1] && (uint64_t)words[2] >= causeway_comm_direct_bytes() >> 1;
+    return error;
+}
+
+static int move(const struct call *call, const struct causeway_comm_group *group, struct members *members,
+                uint64_t bytes, int *error) {
+    struct causeway_comm_range gives[group->ranks], takes[group->ranks];
+    struct moves moves = {gives, takes};
+    bool all_can = true;
+    lay_out_moves(call, group->rank, group->ranks, &moves);
+    if (is_uneven(call)) *error = ask(call, members, &moves, &all_can);
+    if (*error != MPI_SUCCESS) return 0;
+    return all_can ? causeway_comm_exchange(group, gives, takes, bytes) : 1;
+}
+
+bool collect_directly(const struct call *call, int *error) {
+    bool is_reduction;
+    if (!in_job || !is_built(call, &is_reduction)) return false;
+    struct members *members = members_of(call->comm);
+    if (!members->can) return false;
+    if (has_root(call) && (call->root < 0 || call->root >= (int)members->count)) return false;
+    uint64_t bytes = bytes_known_to_all(call, members);
+    if (!is_uneven(call) && (bytes == 0 || bytes < causeway_comm_direct_bytes())) return false;
+    // The operation and the type are the same at all ranks.
+    if (is_reduction && !causeway_comm_reduces(element_of(call->in.type), operation_of(call->op)))
+        return false;
+    MPI_Comm comm = call->comm;
+    struct causeway_comm_group group = {members->rank, members->count, members->ranks, exchange, &comm, NULL};
+    *error = MPI_SUCCESS;
+    int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, error);
+    if (made < 0) *error = raise_error(call->comm, name_of(call), causeway_comm_error());
+    return made <= 0;
+}

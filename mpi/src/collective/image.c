@@ -1,0 +1,163 @@
+// Memory of the host that stands for a side's memory on a GPU: a byte of the side has the same distance from
+// the image's address as from the side's.
+
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "collective.h"
+
+// Bytes of the side, from so many behind its address on.
+struct range {
+    MPI_Aint low, high;
+    bool on_gpu;
+    // Where there are gaps, which belong to others: what of the elements are the side's, where they begin,
+    // and how many bytes that are.
+    struct runs *runs;
+    MPI_Aint start;
+    uint64_t bytes;
+};
+
+struct image {
+    struct side side;
+    bool is_read, is_written;
+    // What there is of the side: everything from `low` on.
+    MPI_Aint low;
+    unsigned char *memory;
+    uint64_t bytes;
+    int count;
+    struct range ranges[];
+};
+
+// From the first byte of a block to its last one.
+static int range_of(const struct block *block, struct range *range) {
+    MPI_Count lower, extent, true_lower, true_extent;
+    int error = PMPI_Type_get_extent_x(block->type, &lower, &extent);
+    if (error == MPI_SUCCESS) error = PMPI_Type_get_true_extent_x(block->type, &true_lower, &true_extent);
+    if (error != MPI_SUCCESS) return error;
+    MPI_Count last = (block->count - 1) * extent;
+    range->low = (MPI_Aint)(block->offset + true_lower + (last < 0 ? last : 0));
+    range->high = (MPI_Aint)(block->offset + true_lower + true_extent + (last > 0 ? last : 0));
+    if (is_contiguous(block->type)) return MPI_SUCCESS;
+    range->start = block->offset;
+    range->bytes = bytes_of(block->count, block->type);
+    range->runs = hold_runs(block->type);
+    return range->runs == NULL ? MPI_ERR_TYPE : MPI_SUCCESS;
+}
+
+static const char *place(const struct side *side, MPI_Aint offset) {
+    return (const char *)((uintptr_t)side->address + (uintptr_t)offset);
+}
+
+// The ranges of a layout. Says by `on_gpu` whether any of them is on a GPU.
+static int find_ranges(const struct side *side, const struct layout *layout, struct range *ranges,
+                       bool *on_gpu) {
+    // Where displacements are addresses, each block may lie elsewhere.
+    bool is_one_place = side->address != MPI_BOTTOM;
+    *on_gpu = is_one_place && layout->count > 0 && causeway_comm_on_gpu(side->address);
+    if (is_one_place && !*on_gpu) return MPI_SUCCESS;
+    for (int at = 0; at < layout->count; at++) {
+        int error = range_of(&layout->blocks[at], &ranges[at]);
+        if (error != MPI_SUCCESS) return error;
+        ranges[at].on_gpu = is_one_place || causeway_comm_on_gpu(place(side, ranges[at].low));
+        *on_gpu |= ranges[at].on_gpu;
+    }
+    return MPI_SUCCESS;
+}
+
+static void forget(struct image *image) {
+    for (int at = 0; image != NULL && at < image->count; at++)
+        if (image->ranges[at].runs != NULL) drop_runs(image->ranges[at].runs);
+    free(image);
+}
+
+struct image *make_image(const struct side *side, const struct layout *layout, int *error) {
+    struct image *image = calloc(1, sizeof *image + (size_t)layout->count * sizeof *image->ranges);
+    bool on_gpu = false;
+    *error = image == NULL ? MPI_ERR_NO_MEM : find_ranges(side, layout, image->ranges, &on_gpu);
+    if (image != NULL) image->count = layout->count;
+    if (*error != MPI_SUCCESS || !on_gpu) {
+        forget(image);
+        return NULL;
+    }
+    image->side = *side;
+    image->is_read = layout->is_read || layout->may_stay;
+    image->is_written = layout->is_written;
+    MPI_Aint low = image->ranges[0].low, high = image->ranges[0].high;
+    for (int at = 1; at < layout->count; at++) {
+        if (image->ranges[at].low < low) low = image->ranges[at].low;
+        if (image->ranges[at].high > high) high = image->ranges[at].high;
+    }
+    image->low = low;
+    image->bytes = (uint64_t)(high - low) + 1;
+    // What is not touched costs nothing: blocks may lie far from each other.
+    image->memory =
+        mmap(NULL, image->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (image->memory == MAP_FAILED) {
+        forget(image);
+        *error = MPI_ERR_NO_MEM;
+        return NULL;
+    }
+    return image;
+}
+
+void *address_of(const struct image *image) {
+    return (void *)((uintptr_t)image->memory - (uintptr_t)image->low);
+}
+
+// Elements with gaps, by way of memory in which they lie one behind the other. Gives the words of an error.
+static const char *copy_elements(const struct range *range, unsigned char *here, unsigned char *there,
+                                 bool into_image) {
+    unsigned char *packed = malloc(range->bytes);
+    const char *words = packed == NULL ? "memory to pack in cannot be had" : NULL;
+    if (words == NULL && !into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, true);
+    if (words == NULL && range->on_gpu)
+        words = copy_runs(range->runs, there, packed, range->bytes, into_image);
+    else if (words == NULL)
+        copy_runs_on_host(range->runs, there, packed, range->bytes, into_image);
+    if (words == NULL && into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, false);
+    free(packed);
+    return words;
+}
+
+static const char *copy(const struct image *image, const struct range *range, bool into_image) {
+    MPI_Aint first = range->runs != NULL ? range->start : range->low;
+    unsigned char *here = image->memory + (first - image->low);
+    unsigned char *there = (unsigned char *)place(&image->side, first);
+    if (range->runs != NULL) return copy_elements(range, here, there, into_image);
+    unsigned char *to = into_image ? here : there, *from = into_image ? there : here;
+    uint64_t bytes = (uint64_t)(range->high - range->low);
+    if (range->on_gpu) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
+    memcpy(to, from, bytes);
+    return NULL;
+}
+
+static const char *copy_all(const struct image *image, bool into_image) {
+    const char *words = NULL;
+    for (int at = 0; at < image->count && words == NULL;) {
+        // Ranges that follow each other are one copy.
+        struct range range = image->ranges[at++];
+        for (; at < image->count && range.runs == NULL; at++) {
+            const struct range *next = &image->ranges[at];
+            if (next->low != range.high || next->on_gpu != range.on_gpu || next->runs != NULL) break;
+            range.high = next->high;
+        }
+        words = copy(image, &range, into_image);
+    }
+    return words;
+}
+
+const char *fill_image(const struct image *image) {
+    return image->is_read ? copy_all(image, true) : NULL;
+}
+
+const char *empty_image(const struct image *image) {
+    return image->is_written ? copy_all(image, false) : NULL;
+}
+
+void drop_image(struct image *image) {
+    if (image == NULL) return;
+    munmap(image->memory, image->bytes);
+    forget(image);
+}

@@ -1,0 +1,70 @@
+// MPI_Pack and MPI_Unpack of memory on GPUs. What they make is the same as of memory of the host: the bytes
+// of the elements, one behind the other.
+
+#include <stdlib.h>
+
+#include "datatype.h"
+
+// Copies between elements and packed bytes, of which one at least is on a GPU.
+static const char *copy_packed(void *typed, MPI_Datatype type, void *packed, uint64_t bytes, bool is_pack) {
+    bool on_gpu = is_on_gpu(typed, type);
+    if (on_gpu && is_contiguous(type)) {
+        void *to = is_pack ? packed : typed, *from = is_pack ? typed : packed;
+        return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
+    }
+    struct runs *runs = hold_runs(type);
+    if (runs == NULL) return NO_RUNS;
+    const char *words = NULL;
+    void *memory = on_gpu ? NULL : malloc(bytes + 1);
+    if (on_gpu) {
+        words = copy_runs(runs, typed, packed, bytes, is_pack);
+    } else if (memory == NULL) {
+        words = "memory to pack in cannot be had";
+    } else {
+        if (!is_pack && causeway_comm_copy(memory, packed, bytes) != 0) words = causeway_comm_error();
+        if (words == NULL) copy_runs_on_host(runs, typed, memory, bytes, is_pack);
+        if (is_pack && causeway_comm_copy(packed, memory, bytes) != 0) words = causeway_comm_error();
+    }
+    free(memory);
+    drop_runs(runs);
+    return words;
+}
+
+// Packs into `packed`, or unpacks from it, at a position that moves on.
+static int pack(const char *call, void *typed, MPI_Count count, MPI_Datatype type, void *packed,
+                MPI_Count room, MPI_Count *position, MPI_Comm comm, bool is_pack) {
+    uint64_t bytes = bytes_of(count, type);
+    if (count < 0 || *position < 0 || (uint64_t)room < (uint64_t)*position + bytes) {
+        PMPI_Comm_call_errhandler(comm, MPI_ERR_TRUNCATE);
+        return MPI_ERR_TRUNCATE;
+    }
+    const char *words = copy_packed(typed, type, (char *)packed + *position, bytes, is_pack);
+    if (words != NULL) return raise_error(comm, call, words);
+    *position += (MPI_Count)bytes;
+    return MPI_SUCCESS;
+}
+
+#define PACK_CALLS(suffix, number)                                                                        \
+    EXPORT int MPI_Pack##suffix(const void *in, number count, MPI_Datatype type, void *out, number room,  \
+                                number *position, MPI_Comm comm) {                                        \
+        if (!is_on_gpu(in, type) && !causeway_comm_on_gpu(out))                                           \
+            return PMPI_Pack##suffix(in, count, type, out, room, position, comm);                         \
+        MPI_Count at = *position;                                                                         \
+        int error = pack("MPI_Pack", (void *)in, count, type, out, room, &at, comm, true);                \
+        *position = (number)at;                                                                           \
+        return error;                                                                                     \
+    }                                                                                                     \
+    EXPORT int MPI_Unpack##suffix(const void *in, number room, number *position, void *out, number count, \
+                                  MPI_Datatype type, MPI_Comm comm) {                                     \
+        if (!is_on_gpu(out, type) && !causeway_comm_on_gpu(in))                                           \
+            return PMPI_Unpack##suffix(in, room, position, out, count, type, comm);                       \
+        MPI_Count at = *position;                                                                         \
+        int error = pack("MPI_Unpack", out, count, type, (void *)in, room, &at, comm, false);             \
+        *position = (number)at;                                                                           \
+        return error;                                                                                     \
+    }
+
+PACK_CALLS(, int)
+#if MPI_VERSION >= 4
+PACK_CALLS(_c, MPI_Count)
+#endif

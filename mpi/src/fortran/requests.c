@@ -1,0 +1,157 @@
+// Requests from Fortran.
+
+#include <stdlib.h>
+
+#include "fortran.h"
+
+#if HAS_FORTRAN
+
+static MPI_Request *requests_of(int count, const MPI_Fint *numbers) {
+    MPI_Request *requests = malloc(sizeof *requests * (size_t)(count > 0 ? count : 1));
+    if (requests == NULL) abort();
+    for (int at = 0; at < count; at++) requests[at] = PMPI_Request_f2c(numbers[at]);
+    return requests;
+}
+
+static MPI_Status *statuses_for(int count, const MPI_Fint *told) {
+    if (are_ignored(told)) return MPI_STATUSES_IGNORE;
+    MPI_Status *statuses = calloc((size_t)(count > 0 ? count : 1), sizeof *statuses);
+    if (statuses == NULL) abort();
+    return statuses;
+}
+
+// Tells what has become of an array of requests, of which so many statuses have been set.
+static void give_all(int count, MPI_Request *requests, MPI_Fint *numbers, int ended, MPI_Status *statuses,
+                     MPI_Fint *told) {
+    for (int at = 0; at < count; at++) numbers[at] = PMPI_Request_c2f(requests[at]);
+    free(requests);
+    if (statuses == MPI_STATUSES_IGNORE) return;
+    for (int at = 0; at < ended; at++)
+        PMPI_Status_c2f(&statuses[at], told + at * (int)(sizeof(MPI_Status) / sizeof(MPI_Fint)));
+    free(statuses);
+}
+
+static int wait_one(MPI_Fint *number, MPI_Fint *told) {
+    MPI_Request request = PMPI_Request_f2c(*number);
+    MPI_Status status = {0};
+    int error = MPI_Wait(&request, &status);
+    *number = PMPI_Request_c2f(request);
+    give_status(&status, told);
+    return error;
+}
+FORTRAN(wait, (MPI_Fint * q, MPI_Fint *status, MPI_Fint *error), wait_one(q, status))
+
+static int test_one(MPI_Fint *number, MPI_Fint *flag, MPI_Fint *told) {
+    MPI_Request request = PMPI_Request_f2c(*number);
+    MPI_Status status = {0};
+    int has_ended = 0, error = MPI_Test(&request, &has_ended, &status);
+    *flag = has_ended != 0;
+    *number = PMPI_Request_c2f(request);
+    if (has_ended) give_status(&status, told);
+    return error;
+}
+FORTRAN(test, (MPI_Fint * q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error), test_one(q, flag, status))
+
+static int wait_all(int count, MPI_Fint *numbers, MPI_Fint *told) {
+    MPI_Request *requests = requests_of(count, numbers);
+    MPI_Status *statuses = statuses_for(count, told);
+    int error = MPI_Waitall(count, requests, statuses);
+    give_all(count, requests, numbers, count, statuses, told);
+    return error;
+}
+FORTRAN(waitall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *statuses, MPI_Fint *error), wait_all(*n, q, statuses))
+
+static int test_all(int count, MPI_Fint *numbers, MPI_Fint *flag, MPI_Fint *told) {
+    MPI_Request *requests = requests_of(count, numbers);
+    MPI_Status *statuses = statuses_for(count, told);
+    int have_ended = 0, error = MPI_Testall(count, requests, &have_ended, statuses);
+    *flag = have_ended != 0;
+    give_all(count, requests, numbers, have_ended ? count : 0, statuses, told);
+    return error;
+}
+FORTRAN(testall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *flag, MPI_Fint *statuses, MPI_Fint *error),
+        test_all(*n, q, flag, statuses))
+
+// Fortran counts from 1.
+static void give_index(int from, MPI_Fint *to) {
+    *to = from == MPI_UNDEFINED ? MPI_UNDEFINED : from + 1;
+}
+
+static int wait_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *told) {
+    MPI_Request *requests = requests_of(count, numbers);
+    MPI_Status status = {0};
+    int found = MPI_UNDEFINED, error = MPI_Waitany(count, requests, &found, &status);
+    give_index(found, index);
+    give_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
+    give_status(&status, told);
+    return error;
+}
+FORTRAN(waitany, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *status, MPI_Fint *error),
+        wait_any(*n, q, index, status))
+
+static int test_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *told) {
+    MPI_Request *requests = requests_of(count, numbers);
+    MPI_Status status = {0};
+    int found = MPI_UNDEFINED, has_ended = 0;
+    int error = MPI_Testany(count, requests, &found, &has_ended, &status);
+    *flag = has_ended != 0;
+    give_index(found, index);
+    give_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
+    if (has_ended) give_status(&status, told);
+    return error;
+}
+FORTRAN(testany,
+        (MPI_Fint * n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
+        test_any(*n, q, index, flag, status))
+
+static int some(int count, MPI_Fint *numbers, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *told,
+                bool waits) {
+    MPI_Request *requests = requests_of(count, numbers);
+    MPI_Status *statuses = statuses_for(count, told);
+    int many = 0;
+    int error = waits ? MPI_Waitsome(count, requests, &many, indices, statuses)
+                      : MPI_Testsome(count, requests, &many, indices, statuses);
+    *ended = many;
+    if (many == MPI_UNDEFINED) many = 0;
+    for (int at = 0; at < many; at++) indices[at]++;
+    give_all(count, requests, numbers, many, statuses, told);
+    return error;
+}
+FORTRAN(waitsome,
+        (MPI_Fint * n, MPI_Fint *q, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *error),
+        some(*n, q, ended, indices, statuses, true))
+FORTRAN(testsome,
+        (MPI_Fint * n, MPI_Fint *q, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *error),
+        some(*n, q, ended, indices, statuses, false))
+
+static int look_at(MPI_Fint number, MPI_Fint *flag, MPI_Fint *told) {
+    MPI_Status status = {0};
+    int has_ended = 0, error = MPI_Request_get_status(PMPI_Request_f2c(number), &has_ended, &status);
+    *flag = has_ended != 0;
+    if (has_ended) give_status(&status, told);
+    return error;
+}
+FORTRAN(request_get_status, (MPI_Fint * q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
+        look_at(*q, flag, status))
+
+typedef int on_request(MPI_Request *);
+
+static int on_one(on_request *call, MPI_Fint *number) {
+    MPI_Request request = PMPI_Request_f2c(*number);
+    int error = call(&request);
+    *number = PMPI_Request_c2f(request);
+    return error;
+}
+FORTRAN(request_free, (MPI_Fint * q, MPI_Fint *error), on_one(MPI_Request_free, q))
+FORTRAN(cancel, (MPI_Fint * q, MPI_Fint *error), on_one(MPI_Cancel, q))
+FORTRAN(start, (MPI_Fint * q, MPI_Fint *error), on_one(MPI_Start, q))
+
+static int start_all(int count, MPI_Fint *numbers) {
+    MPI_Request *requests = requests_of(count, numbers);
+    int error = MPI_Startall(count, requests);
+    give_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
+    return error;
+}
+FORTRAN(startall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *error), start_all(*n, q))
+
+#endif

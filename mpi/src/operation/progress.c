@@ -1,0 +1,169 @@
+// What moves operations on, and how their ends are waited for.
+
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "operation.h"
+
+int under_way;
+static struct operation *first;
+
+long now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+// When a receiver has last fetched something short.
+static long fetched_at;
+long copied_in;
+
+void add_operation(struct operation *operation) {
+    lock();
+    operation->previous = NULL;
+    operation->next = first;
+    if (first != NULL) first->previous = operation;
+    first = operation;
+    __atomic_add_fetch(&under_way, 1, __ATOMIC_RELAXED);
+    unlock();
+}
+
+static void take_out(struct operation *operation) {
+    if (operation->next != NULL) operation->next->previous = operation->previous;
+    if (operation->previous != NULL) operation->previous->next = operation->next;
+    if (first == operation) first = operation->next;
+    __atomic_sub_fetch(&under_way, 1, __ATOMIC_RELAXED);
+}
+
+struct operation *operation_with(MPI_Request request) {
+    struct operation *operation = first;
+    while (operation != NULL && operation->handle != request) operation = operation->next;
+    return operation;
+}
+
+static void end(struct operation *operation) {
+    take_out(operation);
+    put_gaps_in(operation);
+    give_back(operation);
+    operation->done = true;
+    if (operation->persistent != NULL) {
+        end_persistent(operation->persistent, operation);
+        free(operation);
+        return;
+    }
+    MPI_Request handle = operation->handle;
+    if (handle == MPI_REQUEST_NULL) return;
+    if (operation->error != MPI_SUCCESS)
+        keep_error(handle, operation->comm, operation->error, operation->is_raised);
+    bool is_freed = operation->is_freed;
+    // The operation may go with its request.
+    PMPI_Grequest_complete(handle);
+    if (is_freed) PMPI_Request_free(&handle);
+}
+
+// Whether the receiver, which has been told of a message, does not fetch it. It may sit in a call of the MPI
+// that knows nothing of this (MPI_Barrier), and wait there for what this rank does after its send. A short
+// message is waited for as long as some copies would take; in that time the receiver may fetch others.
+static bool is_late(struct operation *operation) {
+    enum { PATIENCE_NS = 20000000, OF_SHORT_NS = 50000, COPIES = 3 };
+    long at = now();
+    if (operation->told_at == 0) operation->told_at = at;
+    if (!operation->is_short) return at - operation->told_at > PATIENCE_NS;
+    long since = operation->told_at > fetched_at ? operation->told_at : fetched_at;
+    return at - since > OF_SHORT_NS && at - since > COPIES * copied_in;
+}
+
+static void advance(struct operation *operation) {
+    if (!operation->inner_done) {
+        if (operation->is_watched) return;
+        int flag = 0;
+        int error = PMPI_Test(&operation->inner, &flag, &operation->status);
+        if (error == MPI_SUCCESS && !flag) return;
+        end_inner(operation, error);
+    }
+    if (operation->kind == SEND && operation->offer != 0 && operation->error == MPI_SUCCESS) {
+        int state = causeway_comm_offer_state(operation->offer);
+        if (state == 0 && is_late(operation)) {
+            causeway_comm_detach(operation->offer);
+            state = causeway_comm_offer_state(operation->offer);
+        }
+        if (state == 0) return;
+        if (state < 0) operation->error = error_code("a send from a GPU", causeway_comm_error());
+        if (operation->is_short) fetched_at = now();
+    }
+    if (operation->fetching != 0) {
+        int state = causeway_comm_fetch_state(operation->fetching);
+        if (state == 1) return;
+        operation->fetching = 0;
+        if (state < 0) operation->error = error_code("a receive from a GPU", causeway_comm_error());
+    }
+    end(operation);
+}
+
+void progress(void) {
+    if (under_way == 0) return;
+    lock();
+    for (struct operation *operation = first, *next; operation != NULL; operation = next) {
+        next = operation->next;
+        advance(operation);
+    }
+    unlock();
+}
+
+void pause_for(int turn) {
+    if (turn < 100) return;
+    if (turn < 400) {
+        sched_yield();
+        return;
+    }
+    struct timespec some = {0, turn < 4000 ? 20000 : 200000};
+    nanosleep(&some, NULL);
+}
+
+int wait_for(MPI_Request *request, MPI_Status *status) {
+    int flag = 0, error = MPI_SUCCESS;
+    for (int turn = 0; error == MPI_SUCCESS && !flag; turn++) {
+        if (turn > 0) pause_for(turn);
+        progress();
+        error = PMPI_Test(request, &flag, status);
+    }
+    return error;
+}
+
+// Where nothing else is under way the MPI waits in its own way. Says whether it has.
+static bool leave_it_to_the_mpi(struct operation *operation) {
+    lock();
+    bool is_alone = first == operation && operation->next == NULL && !operation->inner_done;
+    operation->is_watched = is_alone;
+    unlock();
+    if (!is_alone) return false;
+    int error = PMPI_Wait(&operation->inner, &operation->status);
+    lock();
+    operation->is_watched = false;
+    end_inner(operation, error);
+    unlock();
+    return true;
+}
+
+int finish(struct operation *operation, MPI_Status *status) {
+    operation->is_blocking = true;
+    for (int turn = 0; !operation->done; turn++) {
+        if (!leave_it_to_the_mpi(operation)) pause_for(turn);
+        progress();
+    }
+    tell(operation, status);
+    if (operation->error != MPI_SUCCESS && !operation->is_raised)
+        PMPI_Comm_call_errhandler(operation->comm, operation->error);
+    return operation->error;
+}
+
+void tell(const struct operation *operation, MPI_Status *status) {
+    if (status == MPI_STATUS_IGNORE) return;
+    int error = status->MPI_ERROR;
+    *status = operation->status;
+    status->MPI_ERROR = error;
+    PMPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)operation->bytes);
+    PMPI_Status_set_cancelled(status, operation->cancelled);
+}

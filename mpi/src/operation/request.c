@@ -1,0 +1,52 @@
+// The request that a user has of an operation: a generalised one, which the MPI waits for and frees as any
+// other.
+
+#include <stdlib.h>
+
+#include "operation.h"
+
+static int query_request(void *operation, MPI_Status *status) {
+    tell(operation, status);
+    return MPI_SUCCESS;
+}
+
+static int free_request(void *operation) {
+    free(operation);
+    return MPI_SUCCESS;
+}
+
+// A send is not cancelled: the receiver may have word of it.
+void cancel(struct operation *operation) {
+    lock();
+    if (operation->kind == RECEIVE && !operation->inner_done) PMPI_Cancel(&operation->inner);
+    unlock();
+}
+
+static int cancel_request(void *operation, int is_complete) {
+    if (!is_complete) cancel(operation);
+    return MPI_SUCCESS;
+}
+
+int start_request(struct operation **operation, MPI_Request *request) {
+    *operation = calloc(1, sizeof **operation);
+    if (*operation == NULL) return MPI_ERR_NO_MEM;
+    int error = PMPI_Grequest_start(query_request, free_request, cancel_request, *operation, request);
+    if (error != MPI_SUCCESS)
+        free(*operation);
+    else
+        (*operation)->handle = *request;
+    return error;
+}
+
+void drop_request(MPI_Request *request) {
+    PMPI_Grequest_complete(*request);
+    PMPI_Request_free(request);
+}
+
+bool free_later(MPI_Request request) {
+    lock();
+    struct operation *operation = operation_with(request);
+    if (operation != NULL) operation->is_freed = true;
+    unlock();
+    return operation != NULL;
+}

@@ -1,0 +1,134 @@
+"""What programs and notebooks ask for by themselves: a server, its GPUs, what has been counted."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+
+from . import startup
+from .program import PROGRAM
+
+
+class CausewayError(RuntimeError):
+    """Causeway cannot do what was asked; the text says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU that this process can use."""
+
+    index: int
+    name: str
+    memory: int
+    """Bytes."""
+    uuid: str
+
+    def __str__(self) -> str:
+        return f"{self.index}: {self.name}, {self.memory / (1 << 30):.0f} GiB"
+
+
+def connect(on: str) -> list[Device]:
+    """Makes this process, and those that it starts, use the GPUs of a server, and returns them.
+
+    `on` is what `causeway run --on` takes: `gpu-box`, `HOST:PORT`, a connect string, or several with commas between them. The
+    server is asked at once. Raises `CausewayError` if it does not answer, or if it is too late: a process
+    has one CUDA driver, and keeps the one that it has begun with."""
+    if not on.strip():
+        raise CausewayError("connect() needs the name of a server, for example connect('gpu-box')")
+    if foreign := foreign_driver():
+        raise CausewayError(
+            f"this process has loaded another CUDA driver, {foreign}: call connect() before anything that uses CUDA, or set"
+            " CAUSEWAY_ON and start Python (or the kernel of the notebook) again"
+        )
+    if stats() and os.environ.get("CAUSEWAY_ON") != on:
+        raise CausewayError(
+            f"this process uses the GPUs of {os.environ.get('CAUSEWAY_ON')} already: start Python (or the kernel of the notebook)"
+            f" again to use those of {on}"
+        )
+    answer = subprocess.run(
+        [PROGRAM, "devices", "--on", on], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    if answer.returncode != 0:
+        raise CausewayError(answer.stderr.strip().removeprefix("causeway: "))
+    os.environ["CAUSEWAY_ON"] = on
+    startup.activate()
+    return devices()
+
+
+def foreign_driver() -> str | None:
+    """The path of a CUDA driver that this process has loaded and that is not Causeway's."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in maps if "/libcuda.so" in line}
+    ours = os.path.realpath(startup.FOLDER)
+    return next((path for path in sorted(paths) if os.path.dirname(os.path.realpath(path)) != ours), None)
+
+
+def library(name: str) -> ctypes.CDLL:
+    """One of Causeway's libraries, which this process has loaded or loads now."""
+    return ctypes.CDLL(os.path.join(startup.FOLDER, name))
+
+
+class Memory(ctypes.Structure):
+    """`nvmlMemory_t`."""
+
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+def devices() -> list[Device]:
+    """The GPUs of the servers that this process is to use, in CUDA's order before CUDA_VISIBLE_DEVICES.
+    Opens no session."""
+    if not startup.is_configured():
+        raise CausewayError("no server is configured: call connect('gpu-box') first, or set CAUSEWAY_ON")
+    nvml = library("libnvidia-ml.so.1")
+    nvml.nvmlErrorString.restype = ctypes.c_char_p
+
+    def ask(function: str, *arguments) -> None:
+        if status := getattr(nvml, function)(*arguments):
+            raise CausewayError(
+                f"the GPUs cannot be listed: {function}: {nvml.nvmlErrorString(status).decode()}"
+            )
+
+    ask("nvmlInit_v2")
+    try:
+        count = ctypes.c_uint()
+        ask("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        found = []
+        for index in range(count.value):
+            handle, memory = ctypes.c_void_p(), Memory()
+            name, uuid = ctypes.create_string_buffer(96), ctypes.create_string_buffer(96)
+            ask("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+            ask("nvmlDeviceGetName", handle, name, len(name))
+            ask("nvmlDeviceGetUUID", handle, uuid, len(uuid))
+            ask("nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory))
+            found.append(Device(index, name.value.decode(), memory.total, uuid.value.decode()))
+        return found
+    finally:
+        nvml.nvmlShutdown()
+
+
+def stats() -> dict:
+    """What this process has done on its servers so far, as `causeway run --stats` reports it at the end:
+    calls, waits, bytes, how copies travelled. Empty before the first CUDA call."""
+    if not is_loaded():
+        return {}
+    driver = library("libcuda.so.1")
+    driver.causeway_statistics.restype = ctypes.c_size_t
+    driver.causeway_statistics.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+    room = 1 << 16
+    while True:
+        text = ctypes.create_string_buffer(room)
+        length = driver.causeway_statistics(text, room)
+        if length <= room:
+            return json.loads(text.raw[:length]) if length else {}
+        # More has been counted than there was room for, and more may come meanwhile.
+        room = 2 * length
+
+
+def is_loaded() -> bool:
+    """Whether this process has Causeway's driver."""
+    path = os.path.realpath(os.path.join(startup.FOLDER, "libcuda.so.1"))
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        return any(line.rstrip("\n").endswith(path) for line in maps)

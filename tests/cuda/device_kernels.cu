@@ -1,0 +1,148 @@
+// Kernels of ranks that communicate, for the tests of the headers in device/include. Compiled to PTX, which
+// crates/comm/tests/device runs on the software GPU, each rank as a thread of one process.
+#include <causeway/device.cuh>
+
+#include "device_litmus.cuh"
+
+using namespace causeway;
+
+// A step of a random program. The test's side is `Step` in crates/comm/tests/device/programs.rs.
+struct Step {
+    u32 what, scope, peer, wish;
+    u32 to, from; // which of the two data windows
+    u64 to_offset, from_offset, bytes, value, cell;
+};
+
+enum { PUT, GET, PUT_SIGNAL, SIGNAL_ADD, WAIT, ADD, CAS, FETCH, SEND, RECEIVE, BARRIER, DELAY, QUIET, TEST };
+
+__device__ static void delay(u64 turns) {
+    for (u64 turn = 0; turn < turns; turn++) asm volatile("" ::: "memory");
+}
+
+// The words that a program answers: status, and what it has read.
+template <class Scope>
+__device__ static Status run(const Team &team, const Step &step, const Window *data, const Window &words,
+                             u64 *answer) {
+    const Window &to = data[step.to], &from = data[step.from];
+    Initiator wish = static_cast<Initiator>(step.wish);
+    switch (step.what) {
+    case PUT:
+        return put<Scope>(team, step.peer, to, step.to_offset, from, step.from_offset, step.bytes, wish);
+    case GET:
+        return get<Scope>(team, step.peer, to, step.to_offset, from, step.from_offset, step.bytes, wish);
+    case PUT_SIGNAL:
+        return put_signal<Scope>(team, step.peer, to, step.to_offset, from, step.from_offset, step.bytes,
+                                 words, step.cell, step.value, SignalKind::set, wish);
+    case SIGNAL_ADD: return signal<Scope>(team, step.peer, words, step.cell, step.value, SignalKind::add);
+    case WAIT: return signal_wait<Scope>(team, words, step.cell, Compare::at_least, step.value);
+    case TEST:
+        while (!signal_test<Scope>(team, words, step.cell, Compare::at_least, step.value)) {
+        }
+        return Status::ok;
+    case ADD: return atomic_add<Scope>(team, step.peer, words, step.cell, step.value);
+    case CAS: { // an addition in another way
+        u64 before = 0, expected;
+        Status status = fetch<Scope>(team, step.peer, words, step.cell, &before);
+        do {
+            expected = before;
+            if (status != Status::ok) return status;
+            status = atomic_cas<Scope>(team, step.peer, words, step.cell, expected, expected + step.value,
+                                       &before);
+        } while (before != expected);
+        return status;
+    }
+    case FETCH: return fetch<Scope>(team, step.peer, words, step.cell, answer);
+    case SEND: return send<Scope>(team, step.peer, from, step.from_offset, step.bytes);
+    case RECEIVE: return receive<Scope>(team, step.peer, to, step.to_offset, step.bytes, answer);
+    case BARRIER: return barrier<Scope>(team, static_cast<u32>(step.value));
+    case QUIET: return step.value == 0 ? quiet<Scope>(team) : fence<Scope>(team);
+    default: delay(step.value); return Status::ok;
+    }
+}
+
+// One block. A step of one thread or warp is the first one's; the others come to the next step with it.
+extern "C" __global__ void random_program(Team team, Window first, Window second, Window words,
+                                          const Step *steps, u64 count, u64 *answers) {
+    Window data[2] = {first, second};
+    for (u64 at = 0; at < count; at++) {
+        const Step &step = steps[at];
+        Status status = Status::ok;
+        u64 answer = 0;
+        if (step.scope == 2) status = run<Block>(team, step, data, words, &answer);
+        else if (step.scope == 1 && threadIdx.x < 32) status = run<Warp>(team, step, data, words, &answer);
+        else if (step.scope == 0 && threadIdx.x == 0) status = run<Thread>(team, step, data, words, &answer);
+        if (threadIdx.x == 0) {
+            answers[2 * at] = static_cast<u64>(status);
+            answers[2 * at + 1] = answer;
+        }
+        if (__syncthreads_or(status != Status::ok)) return;
+    }
+}
+
+// What must be refused. Every thread of the block makes the same mistake.
+enum {
+    PUT_BEYOND,
+    PUT_FAR_BEYOND,
+    GET_BEYOND,
+    SIGNAL_BEYOND,
+    MISALIGNED,
+    OTHER_TEAM,
+    NO_SUCH_RANK,
+    LONG_MESSAGE,
+    NO_SIGNAL,
+    NO_BARRIER,
+    FROM_BEYOND,
+    UNSUPPORTED_ADD
+};
+
+extern "C" __global__ void mistake(Team team, Window window, Window others, u32 which, u64 *answer) {
+    u64 bytes = window.bytes;
+    u32 peer = (team.rank + 1) % team.ranks;
+    Status status = Status::ok;
+    switch (which) {
+    case PUT_BEYOND: status = put<Block>(team, peer, window, bytes - 8, window, 0, 16); break;
+    case PUT_FAR_BEYOND: status = put<Block>(team, peer, window, ~0ull - 7, window, 0, 16); break;
+    case FROM_BEYOND: status = put<Block>(team, peer, window, 0, window, bytes - 8, 16); break;
+    case GET_BEYOND: status = get<Block>(team, peer, window, 0, window, bytes, 1); break;
+    case SIGNAL_BEYOND: status = signal<Block>(team, peer, window, bytes, 1); break;
+    case MISALIGNED: status = atomic_add<Block>(team, peer, window, 4, 1); break;
+    case OTHER_TEAM: status = put<Block>(team, peer, others, 0, window, 0, 8); break;
+    case NO_SUCH_RANK: status = put<Block>(team, team.ranks, window, 0, window, 0, 8); break;
+    case LONG_MESSAGE:
+        if (team.rank == 0) status = send<Block>(team, peer, window, 0, 100);
+        if (team.rank == 1) status = receive<Block>(team, 0, window, 0, 99);
+        break;
+    case NO_SIGNAL: status = signal_wait<Block>(team, window, 0, Compare::equal, 77); break;
+    case NO_BARRIER: status = team.rank == 0 ? barrier<Block>(team) : Status::ok; break;
+    case UNSUPPORTED_ADD:
+        status = signal<Block>(team, peer, window, 0, 1, SignalKind::add, Initiator::proxy);
+        break;
+    }
+    if (threadIdx.x == 0) *answer = static_cast<u64>(status);
+}
+
+// Every thread counts up a word of the next rank so many times, all by the proxy: more requests than a queue
+// holds.
+extern "C" __global__ void count_up(Team team, Window words, u32 times) {
+    u32 peer = (team.rank + 1) % team.ranks;
+    for (u32 time = 0; time < times; time++)
+        if (signal(team, peer, words, 8ull * (threadIdx.x % 4), 1, SignalKind::add) != Status::ok) return;
+    quiet(team);
+}
+
+// Ping-pong: `rounds` times there and back, for the first two ranks.
+extern "C" __global__ void ping_pong(Team team, Window data, Window signals, u64 bytes, u32 rounds,
+                                     u32 wish) {
+    if (team.rank > 1) return;
+    u32 peer = 1 - team.rank;
+    Initiator by = static_cast<Initiator>(wish);
+    for (u32 round = 1; round <= rounds; round++) {
+        if (team.rank == 0) {
+            put_signal<Block>(team, peer, data, 0, data, 0, bytes, signals, 0, round, SignalKind::set, by);
+            if (signal_wait<Block>(team, signals, 0, Compare::at_least, round) != Status::ok) return;
+        } else {
+            if (signal_wait<Block>(team, signals, 0, Compare::at_least, round) != Status::ok) return;
+            put_signal<Block>(team, peer, data, 0, data, 0, bytes, signals, 0, round, SignalKind::set, by);
+        }
+    }
+}

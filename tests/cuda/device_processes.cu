@@ -1,0 +1,96 @@
+// One rank of a team whose ranks are in processes of their own: device_processes NONCE RANK RANKS [MISTAKE].
+//
+// Every round each rank puts numbers that differ each time to the next one with a signal, adds to a counter
+// of every rank, meets all others at a barrier, and compares. MISTAKE `end`: the last rank ends in the
+// middle, and the others' kernels must end with an error; `size`: it makes a window of another size.
+#include <cstdlib>
+#include <string>
+
+#include <causeway/device.cuh>
+#include <causeway/team.h>
+#include <cuda_runtime.h>
+
+#include "check.h"
+
+using namespace causeway;
+
+enum { ROUNDS = 20, NUMBERS = 4096 };
+
+__global__ void exchange(Team team, Window data, Window words, unsigned long long *wrong) {
+    u64 *own = reinterpret_cast<u64 *>(data.base), *received = own + NUMBERS;
+    u32 next = (team.rank + 1) % team.ranks, before = (team.rank + team.ranks - 1) % team.ranks;
+    for (u32 round = 1; round <= ROUNDS; round++) {
+        for (u32 at = threadIdx.x; at < NUMBERS; at += blockDim.x)
+            own[at] = round * 1000003ull + team.rank * 7919ull + at;
+        u64 bytes = 8ull * NUMBERS;
+        Status status =
+            put_signal<Block>(team, next, data, bytes, data, 0, bytes, words, 8 * team.rank, round);
+        if (status != Status::ok) return;
+        if (signal_wait<Block>(team, words, 8ull * before, Compare::at_least, round) != Status::ok) return;
+        for (u32 at = threadIdx.x; at < NUMBERS; at += blockDim.x)
+            if (received[at] != round * 1000003ull + before * 7919ull + at) atomicAdd(wrong, 1ull);
+        if (threadIdx.x < team.ranks)
+            if (atomic_add(team, threadIdx.x, words, 8ull * team.ranks, round) != Status::ok) return;
+        if (barrier<Block>(team) != Status::ok) return;
+        u64 sum = order::load_relaxed(reinterpret_cast<u64 *>(words.base + 8ull * team.ranks));
+        if (threadIdx.x == 0 && sum != static_cast<u64>(team.ranks) * round * (round + 1) / 2)
+            atomicAdd(wrong, 1ull);
+        // Nobody adds again before all have looked.
+        if (barrier<Block>(team, 1) != Status::ok) return;
+    }
+}
+
+__global__ void wait_for_ever(Team team, Window words) {
+    signal_wait<Block>(team, words, 0, Compare::equal, ~0ull);
+}
+
+int main(int count, char **arguments) {
+    REQUIRE(count >= 4, "device_processes NONCE RANK RANKS [MISTAKE]");
+    u32 rank = static_cast<u32>(atoi(arguments[2])), ranks = static_cast<u32>(atoi(arguments[3]));
+    std::string mistake = count > 4 ? arguments[4] : "";
+    bool errs = rank == ranks - 1;
+    CHECK_CUDA(cudaFree(nullptr));
+    // A machine that is busy is no peer that has ended.
+    causeway_team_options options = {0, 0, 0, 100000};
+    causeway_team *team = causeway_team_join(arguments[1], rank, ranks, &options);
+    REQUIRE(team != nullptr, "%s", causeway_comm_error());
+    u64 bytes = 16ull * NUMBERS + (mistake == "size" && errs ? 16 : 0);
+    int data = causeway_window_create(team, CAUSEWAY_ON_DEVICE, bytes);
+    if (mistake == "size") {
+        REQUIRE(data < 0 && strstr(causeway_comm_error(), "makes another window"),
+                "a window of another size was made");
+        printf("%s\n", causeway_comm_error());
+        causeway_team_destroy(team);
+        return pass();
+    }
+    REQUIRE(data >= 0, "%s", causeway_comm_error());
+    int words = causeway_window_create(team, CAUSEWAY_ON_DEVICE, 8 * (ranks + 1));
+    REQUIRE(words >= 0, "%s", causeway_comm_error());
+    REQUIRE(causeway_window_create(team, CAUSEWAY_IN_HOST, 64) < 0, "a window in the host was made");
+    Team ours;
+    Window numbers, cells;
+    REQUIRE(causeway_team_handle(team, rank, &ours) == 0, "%s", causeway_comm_error());
+    REQUIRE(causeway_team_handle(team, (rank + 1) % ranks, &numbers) < 0,
+            "another process's rank has a handle");
+    REQUIRE(causeway_window_handle(team, data, rank, &numbers) == 0, "%s", causeway_comm_error());
+    REQUIRE(causeway_window_handle(team, words, rank, &cells) == 0, "%s", causeway_comm_error());
+    unsigned long long *wrong, found = 0;
+    CHECK_CUDA(cudaMalloc(&wrong, sizeof found));
+    CHECK_CUDA(cudaMemset(wrong, 0, sizeof found));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    exchange<<<1, 128>>>(ours, numbers, cells, wrong);
+    CHECK_CUDA(cudaDeviceSynchronize());
+    REQUIRE(causeway_team_check(team) == 0, "%s", causeway_comm_error());
+    CHECK_CUDA(cudaMemcpy(&found, wrong, sizeof found, cudaMemcpyDeviceToHost));
+    REQUIRE(found == 0, "%llu numbers are wrong", found);
+    if (mistake == "end") {
+        // Ends without a word.
+        if (errs) _exit(0);
+        wait_for_ever<<<1, 32>>>(ours, cells);
+        CHECK_CUDA(cudaDeviceSynchronize());
+        REQUIRE(causeway_team_check(team) != 0, "the end of a rank was not noticed");
+        printf("%s\n", causeway_comm_error());
+    }
+    causeway_team_destroy(team);
+    return pass();
+}

@@ -1,0 +1,174 @@
+//! Do programs whose kernels communicate run through Causeway? Teams come from `libcauseway_comm.so`, the
+//! kernels run in a worker, and the proxies in the program's own process.
+
+use causeway_tests::built::{causeway, cuda_program, programs_folder, source_tree};
+use causeway_tests::client::through_run;
+use causeway_tests::process::{Outcome, Running, run};
+use causeway_tests::server::{Server, forget_environment};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn command(server: Option<&str>, name: &str) -> Command {
+    with_library(through_run(server, &cuda_program(name)))
+}
+
+fn with_library(command: Command) -> Command {
+    with_libraries(command, None)
+}
+
+fn with_libraries(mut command: Command, more: Option<PathBuf>) -> Command {
+    // The library lies beside the program `causeway`.
+    let folders = [causeway().parent().unwrap().to_owned(), programs_folder().join("lib")];
+    let folders = folders.into_iter().chain(more);
+    command.env("LD_LIBRARY_PATH", std::env::join_paths(folders).unwrap());
+    command
+}
+
+fn program(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Outcome {
+    run(command(None, name).args(arguments).envs(environment.iter().copied()), LIMIT)
+}
+
+/// Ranks in processes of their own, on one server.
+fn processes(ranks: u32, mistake: Option<&str>) -> Vec<Outcome> {
+    static TEAMS: AtomicU32 = AtomicU32::new(0);
+    let server = Server::start();
+    let team = TEAMS.fetch_add(1, Ordering::Relaxed);
+    let nonce = format!("{:032x}", u128::from(std::process::id()) << 64 | u128::from(team));
+    let start = |rank: u32| {
+        let mut command = command(Some(&server.connect_string()), "device_processes");
+        command.args([&nonce, &rank.to_string(), &ranks.to_string()]).args(mistake);
+        Running::start(&mut command)
+    };
+    let mut running: Vec<Running> = (0..ranks).map(start).collect();
+    let outcomes = running.iter_mut().map(|rank| rank.finish(LIMIT)).collect();
+    server.must_be_well();
+    outcomes
+}
+
+#[test]
+fn ranks_in_processes_of_their_own_reach_each_others_memory() {
+    for ranks in [2, 5] {
+        for outcome in processes(ranks, None) {
+            let outcome = outcome.must_succeed();
+            assert!(outcome.stderr.contains("without NVIDIA's MPS"), "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_rank_ends_the_kernels_that_wait_and_windows_must_be_the_same() {
+    let outcomes = processes(3, Some("end"));
+    for outcome in outcomes.into_iter().take(2) {
+        let outcome = outcome.must_succeed();
+        assert!(outcome.stdout.contains("has ended, or its part of the team has"), "{outcome}");
+    }
+    for outcome in processes(3, Some("size")) {
+        let outcome = outcome.must_succeed();
+        assert!(outcome.stdout.contains("makes another window"), "{outcome}");
+    }
+}
+
+#[test]
+fn the_examples_do_what_they_say() {
+    let outcome = program("put_signal", &[], &[("CAUSEWAY_COMM_EXPLAIN", "1")]).must_succeed();
+    assert_eq!(outcome.stdout, "rank 0 received 999000, rank 1 received 499500\n");
+    assert!(outcome.stderr.contains("causeway: rank 1: 1 messages, 4000 bytes by direct\n"), "{outcome}");
+    let outcome = program("moe_dispatch", &[], &[]).must_succeed();
+    assert_eq!(outcome.stdout, "96 tokens of 4 ranks came back, 0 numbers are wrong\n");
+}
+
+#[test]
+fn a_team_is_made_in_python_and_nvrtc_compiles_the_headers() {
+    let mut command = with_library(through_run(None, Path::new("python3")));
+    command.arg("-B").arg(source_tree().join("tests/mpi/python_team.py"));
+    assert_eq!(run(&mut command, LIMIT).must_succeed().stdout, "ok\n");
+}
+
+#[test]
+fn kernels_of_numba_are_linked_with_the_operations() {
+    // `make test` has installed them; else this takes a while.
+    let mut packages = Command::new("scripts/python-packages.sh");
+    let packages = run(packages.current_dir(source_tree()), Duration::from_secs(600)).must_succeed();
+    let runtime =
+        std::fs::canonicalize(programs_folder().join("lib/libnvrtc.so.13")).expect("NVRTC is there");
+    let cuda = runtime.ancestors().nth(2).expect("it lies in a folder of the toolkit").to_owned();
+    let mut command = with_libraries(through_run(None, Path::new("python3")), Some(cuda.join("lib")));
+    command.arg("-B").arg(source_tree().join("tests/mpi/numba_team.py"));
+    command.arg(programs_folder().join("causeway_device.ltoir"));
+    command.arg(packages.stdout.trim()).arg(cuda.ancestors().nth(2).expect("and that in one of packages"));
+    command.env("CUDA_HOME", &cuda).env("CUDA_PATH", &cuda);
+    assert_eq!(run(&mut command, LIMIT).must_succeed().stdout, "ok\n");
+}
+
+#[test]
+fn the_initiator_can_be_forced() {
+    let environment = [("CAUSEWAY_COMM_EXPLAIN", "1"), ("CAUSEWAY_DEVICE_INITIATOR", "proxy")];
+    let outcome = program("put_signal", &[], &environment).must_succeed();
+    assert_eq!(outcome.stdout, "rank 0 received 999000, rank 1 received 499500\n");
+    assert!(outcome.stderr.contains("causeway: rank 0: 1 messages, 4000 bytes by proxy\n"), "{outcome}");
+    let outcome = program("put_signal", &[], &[("CAUSEWAY_DEVICE_INITIATOR", "gpu")]);
+    assert!(
+        outcome.code() == Some(1) && outcome.stdout.contains("CAUSEWAY_DEVICE_INITIATOR=gpu"),
+        "{outcome}"
+    );
+}
+
+#[test]
+fn without_common_memory_no_team_is_made() {
+    let outcome = program("put_signal", &[], &[("CAUSEWAY_VIA", "tcp")]);
+    let told = outcome.stdout.contains("don't follow each other's writes in pinned memory");
+    assert!(outcome.code() == Some(1) && told, "{outcome}");
+}
+
+/// What `causeway bench device` has told and written.
+fn bench(words: &[&str], out: &Path) -> (Outcome, serde_json::Value) {
+    let mut command = Command::new(causeway());
+    forget_environment(&mut command);
+    command.args(["bench", "device", "--quick", "--runs", "1", "--program"]);
+    command.arg(cuda_program("causeway_device_bench")).arg("--out").arg(out).args(words);
+    let outcome = run(&mut command, LIMIT);
+    let text = std::fs::read_to_string(out.join("device.json")).unwrap_or("null".to_owned());
+    (outcome, serde_json::from_str(&text).expect("the results are JSON"))
+}
+
+#[test]
+fn all_kinds_are_measured_and_what_must_hold_is_judged() {
+    let out = tempfile::tempdir().expect("a temporary folder can be made");
+    let (outcome, results) = bench(&[], out.path());
+    let outcome = outcome.must_succeed();
+    let records = results["records"].as_array().expect("there are records");
+    let ways = |what: &str| -> BTreeSet<&str> {
+        let of = records.iter().filter(|record| record["what"] == what);
+        of.filter_map(|record| record["way"].as_str()).collect()
+    };
+    let latency = ["chosen", "direct", "host transfer", "hybrid", "proxy", "proxy, host memory"];
+    assert_eq!(ways("latency"), latency.into());
+    let stencil = ["by the kernel", "compute alone", "kernel, synchronise, send", "two kernels by turns"];
+    assert_eq!(ways("stencil"), stencil.into());
+    for (what, count) in [("flight", 3), ("queue", 3), ("rate_by_threads", 3), ("atomic_cas", 2)] {
+        assert_eq!(ways(what).len(), count, "{what}: {results:#}");
+    }
+    assert!(
+        outcome.stdout.contains("what must hold") && outcome.stdout.contains("barrier of two"),
+        "{outcome}"
+    );
+    // The software GPU has no counter of energy, which is said.
+    assert!(outcome.stdout.contains("not measured, causeway auto: energy"), "{outcome}");
+    let picture = std::fs::read_to_string(out.path().join("device-flight.svg")).expect("there is a picture");
+    assert!(picture.contains("8 messages in flight"), "{picture}");
+}
+
+#[test]
+fn a_target_without_common_memory_is_told_and_others_are_measured() {
+    let out = tempfile::tempdir().expect("a temporary folder can be made");
+    let (outcome, results) = bench(&["--via", "tcp,shm", "--kind", "barrier"], out.path());
+    let told = outcome.stderr.contains("don't follow each other's writes in pinned memory");
+    assert!(outcome.code() == Some(1) && told, "{outcome}");
+    assert_eq!(results["records"].as_array().map(Vec::len), Some(3), "{results:#}");
+    assert!(outcome.stdout.contains("causeway shm direct"), "{outcome}");
+}

@@ -1,0 +1,115 @@
+//! Collective calls on memory of GPUs in unmodified MPI programs, under both MPIs, on the software GPU.
+
+use causeway_tests::mpi::{Mpi, new_nonce};
+use causeway_tests::process::run;
+use causeway_tests::server::Server;
+use std::time::Duration;
+
+/// The most elements that a call has for each rank.
+const LONGEST: &str = "3000";
+
+/// From how many bytes on calls go from GPU to GPU: all that can, or none of those that the tests make.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Direct,
+    Staged,
+}
+
+/// Every so many of all combinations of a reduction, a type and an operation are tried. Gives what the ranks
+/// report of the ways that messages took.
+fn must_agree(server: &Server, mpi: Mpi, ranks: usize, stride: usize, way: Way) -> String {
+    let nonce = new_nonce();
+    let mut command = mpi.command(server, ranks, Some(&nonce));
+    let seed = format!("0x{}", &nonce[..15]);
+    let threshold = if matches!(way, Way::Direct) { "1" } else { "1G" };
+    command.env("CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", threshold).env("CAUSEWAY_COMM_EXPLAIN", "1");
+    command.arg(mpi.folder().join("collectives")).args([&seed, &stride.to_string(), LONGEST]);
+    let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
+    assert!(
+        outcome.stdout.contains("\n0 of ") || outcome.stdout.starts_with("0 of "),
+        "seed {seed}: {outcome}"
+    );
+    outcome.stderr
+}
+
+#[test]
+fn collective_calls_do_what_the_mpi_does_between_hosts() {
+    let server = Server::start();
+    for (ranks, stride) in [(2, 4), (3, 12), (4, 16), (5, 24), (8, 48)] {
+        for mpi in Mpi::ALL {
+            let report = must_agree(&server, mpi, ranks, stride, Way::Staged);
+            assert!(!report.contains("received by"), "{report}");
+        }
+    }
+    server.must_be_well();
+}
+
+#[test]
+fn calls_that_go_from_gpu_to_gpu_do_the_same() {
+    let server = Server::start();
+    for (ranks, stride) in [(2, 4), (3, 12), (4, 16), (5, 24), (8, 48)] {
+        for mpi in Mpi::ALL {
+            let report = must_agree(&server, mpi, ranks, stride, Way::Direct);
+            assert!(report.contains("received by"), "{report}");
+        }
+    }
+    server.must_be_well();
+}
+
+#[test]
+fn datatypes_with_gaps_are_those_that_the_mpi_moves_between_hosts() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        for ranks in [2, 3] {
+            let nonce = new_nonce();
+            let mut command = mpi.command(&server, ranks, Some(&nonce));
+            let seed = format!("0x{}", &nonce[..15]);
+            command.arg(mpi.folder().join("datatypes")).args([&seed, "100"]);
+            let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
+            assert!(outcome.stdout.contains("0 of 100 rounds"), "seed {seed}: {outcome}");
+        }
+    }
+    server.must_be_well();
+}
+
+#[test]
+fn fortran_has_the_same_calls() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        for interface in ["mpif", "f08"] {
+            let mut command = mpi.command(&server, 3, Some(&new_nonce()));
+            command.arg(mpi.folder().join(format!("fortran_{interface}")));
+            let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+            assert_eq!(outcome.stdout.matches("fortran: ok").count(), 3, "{interface}: {outcome}");
+        }
+    }
+}
+
+/// Minutes long: `cargo test -p causeway-tests --test mpi_collectives -- --ignored`.
+#[test]
+#[ignore = "minutes long"]
+fn all_combinations_agree_with_up_to_sixteen_ranks() {
+    let server = Server::start();
+    for ranks in [2, 3, 4, 5, 8, 16] {
+        for mpi in Mpi::ALL {
+            let stride = if ranks > 8 { 8 } else { 1 };
+            must_agree(&server, mpi, ranks, stride, Way::Staged);
+            must_agree(&server, mpi, ranks, stride, Way::Direct);
+        }
+    }
+}
+
+#[test]
+fn ranks_that_call_differently_are_told() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        mpi.must_play(&server, 3, "lengths");
+        for (scene, ranks, well) in [("checked", 2, 2), ("death_in_call", 2, 1)] {
+            let mut command = mpi.command(&server, ranks, Some(&new_nonce()));
+            command.env("CAUSEWAY_COMM_CHECK", "1").arg(mpi.folder().join("scenes")).arg(scene);
+            let outcome = run(&mut command, Duration::from_secs(120));
+            // What the launcher makes of ranks that end like this is its own affair.
+            assert_eq!(outcome.stdout.matches(&format!("{scene}: ok")).count(), well, "{outcome}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+"""Collective calls of 2, 4 and 8 ranks on one GPU: that they give what the MPI gives on memory of the host,
+and what they cost beside the same MPI where the program itself copies to pinned memory of the host.
+
+Ranks run natively, with NVIDIA's MPS where it runs. The whole takes about three minutes."""
+
+import contextlib
+import secrets
+
+from gpu_test.commands import run
+from gpu_test.mps import started
+from gpu_test.parts.mpi import Mpi, first
+
+RANKS = (2, 4, 8)
+
+# What a job may take: one that hangs costs itself alone.
+RIGHT_S, MEASURE_S = 60, 90
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+CALLS = ["allreduce", "bcast", "allgather", "alltoall", "reduce"]
+
+# Where memory of all ranks together would not fit beside each other's: a block of each rank for each rank.
+LONGEST_BLOCK = 16 * MIB
+
+# How many times as fast MPI_Allreduce of 64 MiB is to be.
+LARGE_FACTOR = 5
+
+
+def command(mpi, ranks, program):
+    """So many ranks of a program with the interposer."""
+    words = mpi.command(program, False)
+    words[words.index("-n") + 1] = str(ranks)
+    return words
+
+
+def try_calls(session, mpi, extra, ranks):
+    """Random calls and datatypes with all kinds of memory, from GPU to GPU and staged."""
+    report = session.report
+    for threshold, way in (("1", "from GPU to GPU"), ("1G", "staged")):
+        for program, word in (
+            (["collectives", f"0x{secrets.token_hex(7)}", str(4 * ranks), "3000"], "0 of "),
+            (["datatypes", f"0x{secrets.token_hex(7)}", "60"], "0 of 60 rounds"),
+        ):
+            environment = {**mpi.environment, **extra, "CAUSEWAY_COMM_COLLECTIVE_THRESHOLD": threshold}
+            outcome = run(command(mpi, ranks, program), RIGHT_S, environment)
+            lines = outcome.output.splitlines()
+            is_well = outcome.status == 0 and any(line.startswith(word) for line in lines)
+            name = f"{program[0]}, {ranks} ranks, {way}"
+            problem = None if is_well else f"{' '.join(program)}: {outcome.reason()}; {first(outcome.errors)}"
+            report.judge(name, problem, outcome.seconds)
+            report.row(name, f"ok {outcome.seconds:.1f} s" if is_well else f"FAIL {problem}")
+
+
+def figures_of(output):
+    """Microseconds by call and bytes, of the rows that the measuring program prints."""
+    figures = {}
+    for line in output.splitlines():
+        words = line.split("\t")
+        if len(words) == 7 and words[0] == "row":
+            figures[words[1], int(words[3])] = float(words[4])
+    return figures
+
+
+def measure(session, mpi, extra, ranks):
+    """The figures of so many ranks."""
+    figures = {}
+    for call in CALLS:
+        longest = LONGEST_BLOCK if call in ("allgather", "alltoall") else SIZES[-1]
+        sizes = ",".join(str(size) for size in SIZES if size <= (MIB if session.quick else longest))
+        program = ["causeway_mpi_bench", call, "gpu", sizes, "1000", "1", "0.3"]
+        outcome = run(command(mpi, ranks, program), MEASURE_S, {**mpi.environment, **extra})
+        problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
+        session.report.judge(f"{call} of {ranks} ranks is measured", problem, outcome.seconds)
+        figures.update(figures_of(outcome.output))
+    return figures
+
+
+def judge(report, ranks, figures):
+    """What must hold: never slower above 4 KiB, and Allreduce of 64 MiB five times as fast."""
+    for (call, size), own in sorted(figures.items()):
+        by_host = figures.get((f"{call}_by_host", size))
+        if by_host is None:
+            continue
+        wanted = LARGE_FACTOR if (call, size) == ("allreduce", SIZES[-1]) else 1
+        name = f"{call} of {ranks} ranks, {size} B: at least {wanted} x"
+        is_met = size <= 4 * KIB or by_host >= wanted * own
+        report.judge(name, None if is_met else f"{own:.4g} us, and {by_host:.4g} by way of the host")
+        report.row(f"{call}, {ranks} ranks, {size} B", f"{own:.4g}", f"{by_host:.4g}", f"{by_host / own:.2f}")
+
+
+def run_collectives(session):
+    """Calls that give the right bytes and requirements that are met have passed."""
+    report = session.report
+    mpi = Mpi()
+    with started() if session.native else contextlib.nullcontext(({}, None)) as (mps, why_not):
+        if why_not:
+            report.skipped("MPS", why_not)
+        report.table(calls=52, outcome=60)
+        for ranks in RANKS:
+            try_calls(session, mpi, mps, ranks)
+        report.line()
+        report.line("Microseconds of a call: ours, and by way of pinned memory of the host.")
+        report.table(call=40, ours=12, by_host=12, times=8)
+        for ranks in RANKS:
+            judge(report, ranks, measure(session, mpi, mps, ranks))

@@ -1,0 +1,217 @@
+"""Two GPUs of one machine: messages, collective calls, copies and kernels between them, beside UCX and NCCL.
+
+Words behind the part choose pieces, which come in this order: messages, one-server, kernels, calls,
+two-servers, copies, nccl. Each takes at most eight minutes and writes its results at once. On a machine
+with one GPU, or with none (`--gpu cpu`, and CAUSEWAY_SOFTWARE_GPU_DEVICES=2), pieces that are named can be
+tried."""
+
+import os
+import sys
+
+from gpu_test.bundle import BUNDLE, CAUSEWAY, RUNTIME
+from gpu_test.commands import run
+from gpu_test.mps import started
+from gpu_test.parts import collectives, device
+from gpu_test.parts.model import run_model
+from gpu_test.parts.mpi import (
+    KIB,
+    LARGE,
+    MIB,
+    SIZES,
+    Figures,
+    Mpi,
+    at_least,
+    at_most,
+    close,
+    first,
+    judge_all,
+    judge_choice,
+    judge_ratio,
+    keep,
+    measure,
+    try_messages,
+)
+
+NATIVE = "native"
+MESSAGES_S, SERVER_S, NCCL_S, COPIES_S = 240, 90, 120, 60
+
+# What messages must reach of a copy between the GPUs: from 16 MiB on, and from 256 KiB on for memory that
+# cannot be exported, which isolated ranks move by way of memory that can.
+SHARE_LARGE, SHARE_BOUNCED = 0.95, 0.75
+# Of NCCL's rate from 16 MiB on; up to 8 KiB calls must be faster than its.
+SHARE_OF_NCCL = 0.9
+SHORT = 8 * KIB
+
+
+def requirements(figures):
+    """What must hold of messages: sentences, how many sizes were compared, and where it does not hold."""
+    for memory in ("gpu", "exportable"):
+        copies = (NATIVE, "same", "auto", "copy_bandwidth", memory)
+        for place in ("same", "isolated"):
+            for quantity in ("latency", "bandwidth", "bidirectional"):
+                text = f"{place}, {memory}, {quantity}: chosen within 5 % or 0.3 us of the best"
+                yield text, *judge_choice(figures, NATIVE, place, memory, quantity)
+            rate = (NATIVE, place, "auto", "bandwidth", memory)
+            large = [size for size in SIZES if size >= LARGE]
+            text = f"{place}, {memory}, from 16 MiB: at least {SHARE_LARGE} of a copy from GPU to GPU"
+            yield text, *judge_ratio(figures, "a copy", rate, copies, large, at_least(SHARE_LARGE))
+            ours, theirs = ((NATIVE, place, way, "latency", memory) for way in ("auto", "none"))
+            text = f"{place}, {memory}: latency below UCX's"
+            yield text, *judge_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
+    near, apart = ((NATIVE, place, "auto", "bandwidth", "exportable") for place in ("same", "isolated"))
+    text = "exportable, bandwidth: isolated within 5 % of one place"
+    yield text, *judge_ratio(figures, "in one place", apart, near, SIZES, close("bandwidth"))
+    near, apart = ((NATIVE, place, "auto", "latency", "exportable") for place in ("same", "isolated"))
+    text = "exportable, latency: isolated within 5 % of one place"
+    yield text, *judge_ratio(figures, "in one place", apart, near, SIZES, close("latency"))
+    bounced = [size for size in SIZES if size >= 256 * KIB]
+    rate, copies = (
+        (NATIVE, place, "auto", quantity, "gpu")
+        for place, quantity in (("isolated", "bandwidth"), ("same", "copy_bandwidth"))
+    )
+    text = f"isolated, gpu, from 256 KiB: at least {SHARE_BOUNCED} of a copy from GPU to GPU"
+    yield text, *judge_ratio(figures, "a copy", rate, copies, bounced, at_least(SHARE_BOUNCED))
+
+
+def run_messages(session, mpi):
+    """Two ranks with a GPU each, by every channel and by choice, in one place and isolated."""
+    figures = Figures()
+    try_messages(session, mpi, None)
+    kinds = "latency,bandwidth,bidirectional,copy"
+    words = ["--native", "--channel", "auto,ipc,vmm,staged,none"]
+    if session.native:
+        seconds = int(min(MESSAGES_S, session.limit_s))
+        keep(session, figures, NATIVE, measure(session, mpi, NATIVE, words, {}, seconds, kinds))
+        pairs = ["--native", "--channel", "auto,none", "--pairs", "2"]
+        with started() as (mps, why_not):
+            if why_not:
+                session.report.skipped("two pairs", why_not)
+            else:
+                name = "two pairs"
+                keep(session, Figures(), name, measure(session, mpi, name, pairs, mps, SERVER_S, "bandwidth"))
+    judge_all(session.report, requirements(figures))
+
+
+def run_on(session, mpi, name, addresses):
+    """Messages between ranks whose GPUs are those of servers."""
+    words = ["--on", ",".join(addresses), "--via", ",".join(session.modules), "--channel", "auto,vmm,staged"]
+    keep(session, Figures(), name, measure(session, mpi, name, words, {}, SERVER_S))
+
+
+def nccl_rates(session):
+    """Microseconds of NCCL's calls by name and bytes; nothing where there are no two GPUs or no NCCL."""
+    report = session.report
+    if session.gpus() < 2:
+        report.skipped("NCCL", "there are no two GPUs")
+        return {}
+    sizes = collectives.SIZES if not session.quick else [size for size in collectives.SIZES if size <= MIB]
+    program = [sys.executable, BUNDLE / "gpu_test" / "nccl_rates.py", ",".join(map(str, [8, *sizes]))]
+    outcome = run(program, NCCL_S)
+    problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
+    report.judge("NCCL is measured", problem, outcome.seconds)
+    rows = [line.split("\t") for line in outcome.output.splitlines() if line.startswith("row\t")]
+    return {(name, int(size)): float(found) for _, name, size, found in rows}
+
+
+def run_collectives(session, mpi):
+    """Collective calls of two ranks with a GPU each, beside NCCL's."""
+    report = session.report
+    report.table(calls=52, outcome=60)
+    collectives.try_calls(session, mpi, {}, 2)
+    ours, theirs = collectives.measure(session, mpi, {}, 2), nccl_rates(session)
+    report.data["two-gpus collectives"] = {
+        name: [[*key, value] for key, value in found.items()]
+        for name, found in (("ours", ours), ("NCCL", theirs))
+    }
+    report.line()
+    report.line("Microseconds of a call: ours, NCCL's, and ours by way of pinned memory of the host.")
+    report.table(call=30, ours=12, nccl=12, by_host=12, nccl_over_ours=16)
+    for call, size in sorted(ours):
+        own, beside = ours[call, size], theirs.get((call, size))
+        by_host = ours.get((f"{call}_by_host", size))
+        if by_host is None:
+            continue
+        ratio = f"{beside / own:.2f}" if beside else "-"
+        nccl = f"{beside:.4g}" if beside else "-"
+        report.row(f"{call}, {size} B", f"{own:.4g}", nccl, f"{by_host:.4g}", ratio)
+        if not beside or SHORT < size < LARGE:
+            continue
+        wanted = 1 if size <= SHORT else SHARE_OF_NCCL
+        problem = None if beside >= wanted * own else f"{own:.4g} us, and NCCL {beside:.4g}"
+        report.judge(f"{call} of two GPUs, {size} B: at least {wanted} x NCCL", problem)
+
+
+def run_nccl_through(session, addresses, name):
+    """What NCCL does through Causeway: what it says of itself goes into the report."""
+    program = [sys.executable, BUNDLE / "python" / "nccl_two_gpus.py"]
+    command = [CAUSEWAY, "run", "--on", ",".join(addresses), "--", *program] if addresses else program
+    outcome = run(command, COPIES_S * 2, {"NCCL_DEBUG": "WARN"})
+    problem = None if outcome.status == 0 else outcome.reason()
+    session.report.judge(f"NCCL, {name}", problem, outcome.seconds)
+    lines = (outcome.output + outcome.errors).splitlines()
+    for line in ("", f"NCCL, {name}, {outcome.seconds:.0f} s", "", "```", *lines[-40:], "```"):
+        session.report.line(line)
+
+
+def run_copies(session, addresses):
+    """Programs that copy between devices, and random ones, on one server and on two."""
+    report = session.report
+    for name in ("peer_copies", "peer_copies.shared", "peers"):
+        program = BUNDLE / "programs" / name
+        if program.exists():
+            command = [CAUSEWAY, "run", "--on", session.server.address, "--", program]
+            outcome = run(command, COPIES_S, RUNTIME)
+            problem = None if outcome.status == 0 else outcome.reason()
+            report.judge(f"{name} on one server", problem, outcome.seconds)
+    run_model(session)
+    model = [BUNDLE / "programs" / "causeway-model", "--seeds", "0..1000000", "--jobs", "4"]
+    model += ["--seconds", "10" if session.quick else str(COPIES_S), "--without", "host-sources"]
+    command = [CAUSEWAY, "run", "--on", ",".join(addresses), "--", *model]
+    outcome = run(command, COPIES_S * 5)
+    lines = outcome.output.splitlines()
+    report.line(f"two servers: {lines[-1] if lines else outcome.reason()}")
+    report.judge("model on two servers", None if outcome.status == 0 else outcome.reason(), outcome.seconds)
+
+
+def run_kernels(session):
+    """Kernels that communicate, of ranks that have the GPUs in turn."""
+    for kind in ("latency", "bandwidth", "barrier", "flight", "rate", "calls"):
+        device.measure(session, kind, ["--devices", "2", *device.measuring()])
+
+
+def run_two_gpus(session):
+    """Requirements that are met and programs that are right have passed."""
+    report = session.report
+    if session.native and session.gpus() < 2 and not session.chosen:
+        report.skipped("two GPUs", "this machine has one")
+        return
+    mpi = Mpi()
+    # NCCL's multicast can put the GPUs of a host out of service where it is off, as it then is set.
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    if session.wants("messages"):
+        run_messages(session, mpi)
+        report.save()
+    if session.wants("one-server"):
+        session.server.revive()
+        run_on(session, mpi, "one server", [session.server.address])
+        report.save()
+    if session.wants("kernels"):
+        run_kernels(session)
+        report.save()
+    if session.wants("calls"):
+        run_collectives(session, mpi)
+        report.save()
+    with session.two_servers() as addresses:
+        if session.wants("two-servers"):
+            run_on(session, mpi, "two servers", addresses)
+            report.save()
+        if session.wants("copies"):
+            run_copies(session, addresses)
+            report.save()
+        if session.wants("nccl"):
+            if session.native:
+                run_nccl_through(session, [], "natively")
+            run_nccl_through(session, [session.server.address], "through one server")
+            run_nccl_through(session, addresses, "through two servers")
+    report.list_failures("- ")
+    session.report_deaths()

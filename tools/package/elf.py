@@ -1,0 +1,66 @@
+"""What a program or a library needs of the machine that it runs on, as `readelf` prints it."""
+
+import re
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# The libraries that every glibc system has, be it RHEL 8 or Debian. libgcc_s is part of none of our files'
+# needs: what unwinds is linked in.
+OF_GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2",
+            "ld-linux-aarch64.so.1"}  # fmt: skip
+
+VERSION = re.compile(r"Name: (GLIBC_[0-9.]+)\s")
+NEEDED = re.compile(r"\(NEEDED\)\s+Shared library: \[(.+)\]")
+SONAME = re.compile(r"\(SONAME\)\s+Library soname: \[(.+)\]")
+SECTION = re.compile(r"^\s*\[ *\d+\] (\.\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an ELF file needs, and what is in it."""
+
+    glibc: tuple[int, ...]
+    libraries: frozenset[str]
+    soname: str = ""
+    sections: frozenset[str] = field(default_factory=frozenset)
+
+
+def number(version: str) -> tuple[int, ...]:
+    """`GLIBC_2.28` or `2.28` as numbers, which compare as versions do."""
+    return tuple(int(part) for part in version.removeprefix("GLIBC_").split("."))
+
+
+def parse(text: str) -> Needs:
+    """What `readelf --wide --dynamic --version-info --section-headers` prints of a file."""
+    versions = [number(version) for version in VERSION.findall(text)]
+    soname = SONAME.search(text)
+    return Needs(
+        max(versions, default=(0,)),
+        frozenset(NEEDED.findall(text)),
+        soname[1] if soname else "",
+        frozenset(SECTION.findall(text)),
+    )
+
+
+def needs(file: Path) -> Needs:
+    """What a file needs."""
+    command = ["readelf", "--wide", "--dynamic", "--version-info", "--section-headers", str(file)]
+    return parse(
+        subprocess.run(command, check=True, capture_output=True, text=True, env={"LC_ALL": "C"}).stdout
+    )
+
+
+def wrong(name: str, found: Needs, most_glibc: str) -> list[str]:
+    """What keeps a file from running on a machine with that glibc, or should not be handed out."""
+    sentences = []
+    if found.glibc > number(most_glibc):
+        is_needed = ".".join(map(str, found.glibc))
+        sentences.append(f"{name} needs glibc {is_needed}, and may need {most_glibc} at most")
+    if others := found.libraries - OF_GLIBC - {"libcuda.so.1", "libnvidia-ml.so.1"}:
+        sentences.append(f"{name} needs {', '.join(sorted(others))}, which not every system has")
+    if left := found.sections & {".symtab", ".debug_info", ".debug_line"}:
+        sentences.append(f"{name} is not stripped: it has {', '.join(sorted(left))}")
+    if ".so" in name and found.soname not in ("", name):
+        sentences.append(f"{name} says that it is called {found.soname}")
+    return sentences
