@@ -74,6 +74,7 @@ def call_together(comm, gpu, rank, pipe):
             must_hold([*both[0][: counts[0]], *both[1][: counts[1]]], "exchange")
         group.broadcast(source, 4 * count, 1)
         must_hold(both[1], "broadcast", source)
+    reduce_in_place(group, gpu, rank)
     # A rank that has nothing to move waits for no stream, and holds up nobody.
     nothing = [(None, 0)] * 2
     gives, takes = ([(None, 0), (address, 8)] if rank == 1 else nothing for address in (source, target))
@@ -88,6 +89,18 @@ def call_together(comm, gpu, rank, pipe):
     must_raise(ValueError, group.exchange, offered[:1], offered)
     must_raise(KeyError, comm.group([0, 1], lambda words: {}[words[0]]).broadcast, source, 64, 0)
     must_raise(ValueError, comm.group([0, 1], lambda words: words[1:]).broadcast, source, 64, 0)
+
+
+def reduce_in_place(group, gpu, rank):
+    """A result that is put over the rank's own elements. A kernel's first block takes elements 0 and 262144
+    before its second one reads element 262144 as a source."""
+    counts = [262_144 - 256, 300_000]
+    both = [numbers(0, sum(counts)), numbers(1, sum(counts))]
+    place = gpu.take(both[rank].tobytes())
+    group.reduce_scatter(place, place, counts, causeway_comm.INT32, causeway_comm.SUM)
+    own = slice(0, counts[0]) if rank == 0 else slice(counts[0], None)
+    sums = array.array("i", (one + other for one, other in zip(both[0][own], both[1][own], strict=True)))
+    assert gpu.read(place, 4 * counts[rank]) == sums.tobytes(), "reduce_scatter in place is wrong"
 
 
 def run(rank, nonce, pipe):

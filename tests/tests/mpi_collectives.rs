@@ -47,7 +47,7 @@ fn collective_calls_do_what_the_mpi_does_between_hosts() {
 #[test]
 fn calls_that_go_from_gpu_to_gpu_do_the_same() {
     let server = Server::start();
-    for (ranks, stride) in [(2, 4), (3, 12), (4, 16), (5, 24), (8, 48)] {
+    for (ranks, stride) in [(2, 4), (3, 12), (4, 16), (5, 24), (8, 48), (10, 60)] {
         for mpi in Mpi::ALL {
             let report = must_agree(&server, mpi, ranks, stride, Way::Direct);
             assert!(report.contains("received by"), "{report}");

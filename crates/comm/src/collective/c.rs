@@ -110,7 +110,7 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
             cuda::settle(driver, &other);
             let scope = Scope::of(driver, &memory)?;
             // SAFETY: as promised.
-            unsafe { launch::reduce(&scope, what.element, what.operation, to, count, &[from, to]) }
+            unsafe { launch::reduce(&scope, what.element, what.operation, (to, to), count, &[from, to]) }
         },
     );
     reduced.map_or_else(fail, |()| 0)

@@ -10,7 +10,7 @@ use super::element::{Element, Operation};
 use super::group::{CollectiveError, Group, Range};
 use super::launch::{self, memory_at};
 use super::temporary::Temporary;
-use crate::cuda::{DeviceMemory, Driver, Scope};
+use crate::cuda::{self, DeviceMemory, Driver, Scope};
 
 /// Chunks begin at multiples of so many elements.
 const CHUNK_ELEMENTS: u64 = 64;
@@ -102,9 +102,13 @@ unsafe fn reduce_own(
     let reduced =
         memory_at(target).ok_or(crate::cuda::CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
             let scope = Scope::of(driver, &memory)?;
+            // In place the target is one of the sources, maybe a late one: what is not complete goes over
+            // another rank's chunk, which has been read by then.
+            let partial = takes.iter().find(|taken| taken.bytes > 0).map_or(target, |taken| taken.address);
+            let ends = (target, partial);
             // SAFETY: the sources have been taken, and the target is this rank's.
             unsafe {
-                launch::reduce(&scope, what.element, what.operation, target, chunks.elements(me), &sources)
+                launch::reduce(&scope, what.element, what.operation, ends, chunks.elements(me), &sources)
             }
         });
     Ok(reduced?)
@@ -187,7 +191,7 @@ pub unsafe fn reduce(
 /// Each rank gets its part of the elements of all ranks put together: `counts` says how many each.
 ///
 /// # Safety
-/// `from` is valid for all elements, `to` for this rank's.
+/// `from` is valid for all elements, `to` for this rank's. They may overlap.
 ///
 /// # Errors
 /// As [`allreduce`].
@@ -202,13 +206,28 @@ pub unsafe fn reduce_scatter(
     let chunks = Chunks { bounds: follow(counts), bytes: what.element.bytes() };
     let own = chunks.of(me, 0).bytes;
     let fits = what.element.takes(what.operation) && is_on_gpu(from) && is_on_gpu(to);
-    let spare = if fits { temporary(to, own * (ranks as u64 - 1)) } else { None };
+    // The blocks of a kernel run in any order. In place, one could write a result over elements of this rank's
+    // chunk that another one has still to read.
+    let is_apart = to == chunks.of(me, from).address || !overlap(to, chunks.of(me, from).address, own);
+    let slots = ranks as u64 - u64::from(is_apart);
+    let spare = if fits { temporary(to, own * slots) } else { None };
     if !group.agree(spare.is_some(), chunks.bounds[ranks] * chunks.bytes)? {
         return Ok(false);
     }
     let spare_start = spare.as_ref().map_or(0, Temporary::address);
+    let result = if is_apart { to } else { spare_start + own * (ranks as u64 - 1) };
     // SAFETY: as promised by the caller.
-    unsafe { reduce_own(group, what, &chunks, from, spare_start, to) }.map(|()| true)
+    unsafe { reduce_own(group, what, &chunks, from, spare_start, result) }?;
+    if !is_apart {
+        // SAFETY: the result has so many bytes, and nobody reads the caller's elements any more.
+        unsafe { cuda::copy(to, result, own as usize) }?;
+    }
+    Ok(true)
+}
+
+/// Whether two ranges of so many bytes share some.
+fn overlap(one: u64, other: u64, bytes: u64) -> bool {
+    one.abs_diff(other) < bytes
 }
 
 /// Each rank gives each one a range, and takes one from each; a range of no bytes where there is nothing. All

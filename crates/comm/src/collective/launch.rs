@@ -47,10 +47,13 @@ pub unsafe fn run(
     unsafe { scope.launch(function, blocks, THREADS, parameters) }
 }
 
-/// Puts elements of several sources together, in their order. All of them may be the target, too.
+/// Puts elements of several sources together, in their order. Each of them may be the target, too. What the first
+/// kernel of several makes goes to `partial`, which is one of the first two sources, or the target.
 ///
 /// # Safety
-/// All addresses are of memory on the GPU of the scope with so many elements, and the target is nobody else's.
+/// All addresses are of memory on the GPU of the scope with so many elements; the target and `partial` are nobody
+/// else's. No source overlaps the target in part. With more than [`MOST_SOURCES`] of them, `partial` is the target
+/// only where no source is.
 ///
 /// # Errors
 /// What the driver says.
@@ -58,34 +61,35 @@ pub unsafe fn reduce(
     scope: &Scope<'_>,
     element: Element,
     operation: Operation,
-    target: u64,
+    (target, partial): (u64, u64),
     count: u64,
     sources: &[u64],
 ) -> Result<(), CudaError> {
     if !element.takes(operation) {
         return Err(CudaError { call: "a reduction that is not defined", code: 1 });
     }
+    if let [only] = sources {
+        let bytes = (count * element.bytes()) as usize;
+        // SAFETY: as promised by the caller.
+        return if *only == target { Ok(()) } else { unsafe { scope.copy(target, *only, bytes) } };
+    }
     let mut left = sources;
     let mut begun = false;
-    while !left.is_empty() && (left.len() > 1 || begun) {
+    while !left.is_empty() {
         // What there is already is the first source of the next kernel.
         let taken = left.len().min(MOST_SOURCES - usize::from(begun));
-        let mut these: Vec<u64> = if begun { vec![target] } else { Vec::new() };
+        let mut these: Vec<u64> = if begun { vec![partial] } else { Vec::new() };
         these.extend_from_slice(&left[..taken]);
+        left = &left[taken..];
+        begun = true;
         let name = format!("{element:?} {operation:?} {}", these.len());
         let text = || ptx::reduction(element, operation, these.len()).unwrap_or_default();
-        let mut parameters = vec![target, count];
+        let mut parameters = vec![if left.is_empty() { target } else { partial }, count];
         parameters.extend_from_slice(&these);
         // SAFETY: as promised by the caller.
         unsafe { run(scope, &name, text, count, &parameters) }?;
-        left = &left[taken..];
-        begun = true;
     }
-    match left {
-        // SAFETY: as promised by the caller.
-        [only] if *only != target => unsafe { scope.copy(target, *only, (count * element.bytes()) as usize) },
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// The memory at an address, if it is on a GPU.
