@@ -13,6 +13,8 @@ OF_GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so
 VERSION = re.compile(r"Name: (GLIBC_[0-9.]+)\s")
 NEEDED = re.compile(r"\(NEEDED\)\s+Shared library: \[(.+)\]")
 SONAME = re.compile(r"\(SONAME\)\s+Library soname: \[(.+)\]")
+# An undefined symbol that has to be found, without the version that each symbol of glibc's has.
+WITHOUT_VERSION = re.compile(r"\sGLOBAL\s+\S+\s+UND\s+([^\s@]+)$", re.MULTILINE)
 SECTION = re.compile(r"^\s*\[ *\d+\] (\.\S+)", re.MULTILINE)
 
 
@@ -24,6 +26,7 @@ class Needs:
     libraries: frozenset[str]
     soname: str = ""
     sections: frozenset[str] = field(default_factory=frozenset)
+    without_version: frozenset[str] = field(default_factory=frozenset)
 
 
 def number(version: str) -> tuple[int, ...]:
@@ -32,7 +35,7 @@ def number(version: str) -> tuple[int, ...]:
 
 
 def parse(text: str) -> Needs:
-    """What `readelf --wide --dynamic --version-info --section-headers` prints of a file."""
+    """What `readelf --wide --dynamic --dyn-syms --version-info --section-headers` prints of a file."""
     versions = [number(version) for version in VERSION.findall(text)]
     soname = SONAME.search(text)
     return Needs(
@@ -40,12 +43,13 @@ def parse(text: str) -> Needs:
         frozenset(NEEDED.findall(text)),
         soname[1] if soname else "",
         frozenset(SECTION.findall(text)),
+        frozenset(WITHOUT_VERSION.findall(text)),
     )
 
 
 def needs(file: Path) -> Needs:
     """What a file needs."""
-    command = ["readelf", "--wide", "--dynamic", "--version-info", "--section-headers", str(file)]
+    command = ["readelf", "--wide", "--dynamic", "--dyn-syms", "--version-info", "--section-headers", str(file)]
     return parse(
         subprocess.run(command, check=True, capture_output=True, text=True, env={"LC_ALL": "C"}).stdout
     )
@@ -57,6 +61,10 @@ def wrong(name: str, found: Needs, most_glibc: str) -> list[str]:
     if found.glibc > number(most_glibc):
         is_needed = ".".join(map(str, found.glibc))
         sentences.append(f"{name} needs glibc {is_needed}, and may need {most_glibc} at most")
+    if found.without_version:
+        # The linker takes a library that has them for granted: that of the build is too old, or there is none.
+        names = ", ".join(sorted(found.without_version))
+        sentences.append(f"{name} needs {names}, which no library that it names had when it was linked")
     if others := found.libraries - OF_GLIBC - {"libcuda.so.1", "libnvidia-ml.so.1"}:
         sentences.append(f"{name} needs {', '.join(sorted(others))}, which not every system has")
     if left := found.sections & {".symtab", ".debug_info", ".debug_line"}:

@@ -60,6 +60,16 @@ class Elf(unittest.TestCase):
         self.assertIn("not stripped", elf.wrong("libcuda.so.1", needs(sections=sections), "2.28")[0])
         self.assertIn("called libcuda.so.1", elf.wrong("libnvidia-ml.so.1", needs(), "2.28")[0])
 
+    def test_symbols_that_glibc_of_the_build_has_not_are_told(self):
+        symbols = (
+            "    13: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND gettid\n"
+            "    14: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND memcpy@GLIBC_2.14 (4)\n"
+            "    15: 0000000000000000     0 NOTYPE  WEAK   DEFAULT  UND __gmon_start__\n"
+            "    16: 0000000000001000    80 FUNC    GLOBAL DEFAULT   12 cuInit\n"
+        )
+        [sentence] = elf.wrong("libcuda.so.1", needs(sections=symbols), "2.28")
+        self.assertIn("needs gettid, which", sentence)
+
     def test_a_file_of_this_machine_is_read(self):
         found = elf.needs(Path(sys.executable).resolve())
         self.assertIn("libc.so.6", found.libraries)
