@@ -42,6 +42,10 @@ SHARE_LARGE, SHARE_BOUNCED = 0.95, 0.75
 SHARE_OF_NCCL = 0.9
 SHORT = 8 * KIB
 
+# What NCCL does without: memory of the host that its processes share by virtual memory management, and any
+# memory that they do.
+NCCL_WITHOUT = ("NCCL_CUMEM_HOST_ENABLE", "NCCL_CUMEM_ENABLE")
+
 
 def requirements(figures):
     """What must hold of messages: sentences, how many sizes were compared, and where it does not hold."""
@@ -141,11 +145,11 @@ def run_collectives(session, mpi):
         report.judge(f"{call} of two GPUs, {size} B: at least {wanted} x NCCL", problem)
 
 
-def run_nccl_through(session, addresses, name):
+def run_nccl_through(session, addresses, name, settings=None):
     """What NCCL does through Causeway: what it says of itself goes into the report."""
     program = [sys.executable, BUNDLE / "python" / "nccl_two_gpus.py"]
     command = [CAUSEWAY, "run", "--on", ",".join(addresses), "--", *program] if addresses else program
-    outcome = run(command, COPIES_S * 2, {"NCCL_DEBUG": "WARN"})
+    outcome = run(command, COPIES_S * 2, {"NCCL_DEBUG": "INFO", **(settings or {})})
     problem = None if outcome.status == 0 else outcome.reason()
     session.report.judge(f"NCCL, {name}", problem, outcome.seconds)
     lines = (outcome.output + outcome.errors).splitlines()
@@ -212,6 +216,9 @@ def run_two_gpus(session):
             if session.native:
                 run_nccl_through(session, [], "natively")
             run_nccl_through(session, [session.server.address], "through one server")
+            for setting in NCCL_WITHOUT:
+                name = f"through one server, {setting}=0"
+                run_nccl_through(session, [session.server.address], name, {setting: "0"})
             run_nccl_through(session, addresses, "through two servers")
     report.list_failures("- ")
     session.report_deaths()
