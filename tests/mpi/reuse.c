@@ -3,7 +3,8 @@
 // what is wrong.
 //
 // windows: many messages under way at once, long and short. turns: short ones back and forth. crossed: both
-// ranks send first and receive then. late: receivers that come late.
+// ranks send first and receive then. late: receivers that come late. devices: a receiver with memory on two GPUs,
+// for whom the sender's memory is opened once.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,6 +115,22 @@ static void late(char *out, char *in) {
     }
 }
 
+static void devices(char *out, char *in) {
+    gpu_start_on(rank + 1);
+    char *other = gpu_take(EXPORTABLE, SLOT);
+    for (int round = 0; round < rounds; round++) {
+        size_t bytes = (size_t)(SLOT - round * 7);
+        char *to = round % 4 < 2 ? in : other;
+        fill(out, bytes, round, 0);
+        if (rank % 2 == 0) MPI_Ssend(out, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
+        MPI_Recv(to, SLOT, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank % 2 == 1) MPI_Ssend(out, (int)bytes, MPI_BYTE, peer, 0, MPI_COMM_WORLD);
+        check(to, bytes, round, 0);
+    }
+    gpu_give_back(EXPORTABLE, other, SLOT);
+    gpu_start_on(rank);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -126,7 +143,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*play)(char *, char *);
-    } scenes[] = {{"windows", windows}, {"turns", turns}, {"crossed", crossed}, {"late", late}};
+    } scenes[] = {{"windows", windows}, {"turns", turns}, {"crossed", crossed}, {"late", late}, {"devices", devices}};
     int played = 0;
     for (size_t at = 0; at < sizeof scenes / sizeof *scenes; at++) {
         if (strcmp(scene, scenes[at].name) != 0) continue;

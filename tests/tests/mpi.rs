@@ -3,7 +3,7 @@
 use causeway_tests::built::{causeway, client_library_folder, source_tree};
 use causeway_tests::mpi::{Mpi, new_nonce};
 use causeway_tests::process::run;
-use causeway_tests::server::{Server, forget_environment};
+use causeway_tests::server::{OPEN, Server, forget_environment};
 use std::path::Path;
 use std::time::Duration;
 
@@ -171,6 +171,33 @@ fn memory_that_is_used_again_stays_open() {
     let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
     assert!(!outcome.stderr.contains("received by"), "{outcome}");
     server.must_be_well();
+}
+
+#[test]
+fn memory_that_is_open_for_one_gpu_is_opened_for_another() {
+    let mut command = Server::command(&OPEN);
+    command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", "2");
+    let server = Server::start_command(command);
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command(&server, 2, Some(&new_nonce()));
+        command.envs([("CAUSEWAY_COMM_EXPLAIN", "1"), ("CAUSEWAY_COMM_CHANNELS", "vmm")]);
+        command.arg(mpi.folder().join("reuse")).args(["devices", "40"]);
+        let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+        assert_eq!(outcome.stdout.matches("devices: ok").count(), 2, "{outcome}");
+        assert!(outcome.stderr.contains("received by vmm"), "{outcome}");
+    }
+    server.must_be_well();
+}
+
+#[test]
+fn ranks_have_the_gpus_of_two_servers() {
+    let (first, second) = (Server::start(), Server::start());
+    let both = format!("{},{}", first.connect_string(), second.connect_string());
+    let report = Mpi::OpenMpi.must_exchange(&first, 2, 4, &[("CAUSEWAY_ON", &both)], &[]);
+    assert!(report.contains("received by"), "{report}");
+    for server in [first, second] {
+        server.must_be_well();
+    }
 }
 
 #[test]

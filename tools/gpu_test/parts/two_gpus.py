@@ -174,7 +174,8 @@ def run_copies(session, addresses):
     outcome = run(command, COPIES_S * 5)
     lines = outcome.output.splitlines()
     report.line(f"two servers: {lines[-1] if lines else outcome.reason()}")
-    report.judge("model on two servers", None if outcome.status == 0 else outcome.reason(), outcome.seconds)
+    said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n```"
+    report.judge("model on two servers", None if outcome.status == 0 else said, outcome.seconds)
 
 
 def run_kernels(session):

@@ -18,9 +18,6 @@ pub enum TargetError {
     /// There is no server as it is named.
     #[error(transparent)]
     Server(#[from] ServerError),
-    /// One server is measured at a time.
-    #[error("{0} servers are named, and this is measured on the GPUs of one")]
-    Several(usize),
     /// A process that measures would not find the server's key.
     #[error(transparent)]
     Keys(#[from] HandOverError),

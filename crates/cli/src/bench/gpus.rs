@@ -13,16 +13,16 @@ use crate::keys::{HandOverError, hand_over};
 use crate::launch;
 use crate::server::OnArguments;
 
-/// One GPU, and the way to it.
+/// A process's GPUs, and the way to them.
 #[derive(Clone)]
 pub enum Gpu {
     /// This machine's own, with NVIDIA's driver.
     Native,
-    /// That of a server.
+    /// Those of servers: the process has the devices of the first one, then those of the next.
     Server {
-        /// The server.
-        server: causeway_access::Target,
-        /// The file of its key.
+        /// The servers.
+        servers: Vec<causeway_access::Target>,
+        /// The file of their keys.
         key_file: Option<PathBuf>,
         /// What carries calls and copies.
         via: TransportChoice,
@@ -34,16 +34,19 @@ impl Gpu {
     pub fn name(&self) -> String {
         match self {
             Self::Native => "native".to_owned(),
-            Self::Server { via, .. } => format!("causeway {via}"),
+            Self::Server { servers, via, .. } => match servers.len() {
+                1 => format!("causeway {via}"),
+                several => format!("causeway {via}, {several} servers"),
+            },
         }
     }
 
     /// Starts a program that uses it; `client` is the folder with our client library, where a server is used.
     pub fn command(&self, words: &[OsString], client: Option<&Path>) -> Result<Command, HandOverError> {
         match (self, client) {
-            (Self::Server { server, key_file, via }, Some(client)) => {
+            (Self::Server { servers, key_file, via }, Some(client)) => {
                 let mut command = launch::command(words, client);
-                hand_over(&mut command, core::slice::from_ref(server), key_file.as_deref())?;
+                hand_over(&mut command, servers, key_file.as_deref())?;
                 command.env(table::VIA.name, via.to_string());
                 Ok(command)
             }
@@ -65,28 +68,27 @@ pub struct Gpus {
 }
 
 impl Gpus {
-    /// This machine's own GPU if it is asked for, and one server by each transport; a private server with the
-    /// software GPU where neither is named.
+    /// This machine's own GPU if it is asked for, and the servers together by each transport; a private server
+    /// with the software GPU where neither is named.
     pub fn new(on: &OnArguments, is_native: bool, via: &[TransportChoice]) -> Result<Self, TargetError> {
         let named = match on.list() {
             Some(list) => on.keys().servers(&list)?,
             None => Vec::new(),
         };
-        let (server, key_file, private) = match (named.as_slice(), is_native) {
-            ([], true) => (None, None, None),
+        let (servers, key_file, private) = match (named.as_slice(), is_native) {
+            ([], true) => (Vec::new(), None, None),
             ([], false) => {
                 let private = Embedded::start(via, false)?;
-                (Some(private.target().clone()), private.key_file().map(Path::to_owned), Some(private))
+                (vec![private.target().clone()], private.key_file().map(Path::to_owned), Some(private))
             }
-            ([server], _) => (Some(server.clone()), on.keys().file().map(Path::to_owned), None),
-            (several, _) => return Err(TargetError::Several(several.len())),
+            _ => (named, on.keys().file().map(Path::to_owned), None),
         };
         let native = is_native.then_some(Gpu::Native);
-        let servers = server.into_iter().flat_map(|server| {
-            via.iter().map({
-                let key_file = key_file.clone();
-                move |via| Gpu::Server { server: server.clone(), key_file: key_file.clone(), via: *via }
-            })
+        let via = if servers.is_empty() { &[] } else { via };
+        let servers = via.iter().map(|via| Gpu::Server {
+            servers: servers.clone(),
+            key_file: key_file.clone(),
+            via: *via,
         });
         Ok(Self { each: native.into_iter().chain(servers).collect(), private })
     }

@@ -100,7 +100,7 @@ unsafe fn reduce_own(
         return Ok(());
     }
     let reduced =
-        memory_at(target).ok_or(crate::cuda::CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
+        memory_at(target).ok_or(cuda::CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
             let scope = Scope::of(driver, &memory)?;
             // In place the target is one of the sources, maybe a late one: what is not complete goes over
             // another rank's chunk, which has been read by then.

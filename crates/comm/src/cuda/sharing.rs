@@ -1,6 +1,7 @@
 //! Memory that two processes map: by handles of cudaIPC, and by descriptors of virtual memory management.
 
 use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use super::error::CudaError;
@@ -90,6 +91,8 @@ pub struct Mapping {
     /// Where it begins here.
     pub address: u64,
     bytes: usize,
+    /// The devices that may use it, a bit each.
+    users: AtomicU64,
 }
 
 impl Mapping {
@@ -124,23 +127,30 @@ impl Mapping {
         }
         // From here on it is undone where it is dropped; to unmap what is not mapped is an error of no
         // effect.
-        let mapping = Self { driver, allocation, address, bytes };
+        let mapping = Self { driver, allocation, address, bytes, users: AtomicU64::new(0) };
         // SAFETY: addresses that were reserved above, and an allocation; the driver checks its size.
         check("cuMemMap", unsafe { (driver.map_memory)(address, bytes, 0, allocation, 0) })?;
         mapping.let_use(device)?;
         Ok(mapping)
     }
 
-    /// Lets a device's kernels read and write the memory.
+    /// Lets a device read and write the memory, unless it may already.
     ///
     /// # Errors
     /// What the driver says: when that device does not reach the one where the memory lies.
     pub fn let_use(&self, device: i32) -> Result<(), CudaError> {
+        let user = 1_u64.checked_shl(device.unsigned_abs()).unwrap_or(0);
+        // Two threads that let the same device use it do no harm.
+        if self.users.load(Ordering::Relaxed) & user != 0 {
+            return Ok(());
+        }
         // A device, which reads and writes.
         let access = AccessDescriptor { location_type: 1, location_id: device, flags: 3 };
         // SAFETY: one descriptor of access is passed, for addresses that are mapped.
         let status = unsafe { (self.driver.set_access)(self.address, self.bytes, &raw const access, 1) };
-        check("cuMemSetAccess", status)
+        check("cuMemSetAccess", status)?;
+        self.users.fetch_or(user, Ordering::Relaxed);
+        Ok(())
     }
 }
 

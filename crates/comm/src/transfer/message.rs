@@ -10,6 +10,7 @@
 //!   Fetch channel, operation ───────►
 //! either, through slots:
 //!                         ◄──────────  Bounce (+ descriptor)    by `vmm` only
+//!   Need, or nothing      ──────────►            where the descriptor is new
 //!                         ◄──────────  Piece slot, bytes        as many as there are free slots
 //!   Free slot             ──────────►
 //! or, from where the bytes lie:

@@ -200,19 +200,20 @@ impl Server<'_> {
         let Ring { count, bytes } = ring;
         let message = Message::Bounce { count, bytes, total: bounce.bytes as u64, is_new };
         self.connection.say_with(message, is_new.then(|| bounce.descriptor.as_fd()))?;
-        let start = bounce.mapping.address;
-        // The peer may not be able to map it, and says so.
-        let passed = match self.connection.hear()?.0 {
-            Message::Need { needed: true } => {
-                self.pass(offer.bytes, ring, |slot, at, bytes| {
-                    // SAFETY: as for slots of the host; the buffer is mapped.
-                    unsafe { PendingCopy::begin(scope, start + ring.offset(slot), offer.address + at, bytes) }
-                        .map(Some)
-                })
+        if is_new {
+            // The peer may not be able to map it, and says so.
+            match self.connection.hear()?.0 {
+                Message::Need { needed: true } => {}
+                Message::Need { needed: false } => return Ok(()),
+                _ => return Err(self.connection.wrong("an answer to a bounce buffer")),
             }
-            Message::Need { needed: false } => return Ok(()),
-            _ => Err(self.connection.wrong("an answer to a bounce buffer")),
-        };
+        }
+        let start = bounce.mapping.address;
+        let passed = self.pass(offer.bytes, ring, |slot, at, bytes| {
+            // SAFETY: as for slots of the host; the buffer is mapped.
+            unsafe { PendingCopy::begin(scope, start + ring.offset(slot), offer.address + at, bytes) }
+                .map(Some)
+        });
         self.bounce = Some((memory.device, ring, bounce));
         passed
     }

@@ -230,6 +230,12 @@ fn copy(
         buffer.kind.is_device() && buffer.device != device
     };
     if is_of_other(&to) || is_of_other(&from) {
+        // Memory of a pool is within reach of its own device alone, until a program gives others access
+        // (cuMemPoolSetAccess): their streams refuse it, also where peers reach each other.
+        let is_of_pool = |region: &Region| program.buffers[region.buffer].kind == BufferKind::Pool;
+        if [&to, &from].into_iter().any(|region| is_of_other(region) && is_of_pool(region)) {
+            return None;
+        }
         form = CopyForm::Directed;
     }
     if matches!(form, CopyForm::Rows | CopyForm::Slices) && width >= 64 {

@@ -45,7 +45,9 @@ impl Fetcher {
                 let ring = Ring::checked(count, bytes).filter(|ring| ring.total() <= total);
                 let ring = ring.ok_or_else(|| self.connection.wrong("a bounce buffer of such a size"))?;
                 let mapped = self.map_bounce(is_new, descriptor, total, destination);
-                self.connection.say(Message::Need { needed: mapped.is_ok() })?;
+                if is_new {
+                    self.connection.say(Message::Need { needed: mapped.is_ok() })?;
+                }
                 let start = mapped?;
                 self.pass(None, order, scope, ring, channel, |slot| start + ring.offset(slot))
             }
@@ -97,7 +99,7 @@ impl Fetcher {
         destination: &Destination,
         scope: Result<&Option<Scope<'static>>, &CudaError>,
     ) -> Result<u64, TransferError> {
-        let known = self.source(channel, buffer).map(|source| source.start());
+        let known = self.source(channel, buffer, destination).map(|source| source.start());
         self.connection.say(Message::Need { needed: known.is_none() })?;
         if let Some(start) = known {
             return Ok(start);
@@ -160,6 +162,7 @@ impl Fetcher {
         }
         let mapping =
             self.bounce.as_ref().ok_or_else(|| self.connection.wrong("a bounce buffer that is not there"))?;
+        destination.let_use(mapping)?;
         Ok(mapping.address)
     }
 }

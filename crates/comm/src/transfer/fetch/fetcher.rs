@@ -48,6 +48,11 @@ impl Destination {
         Self { device: device.map(|device| (driver, device)), memory }
     }
 
+    /// Lets the device that copies use memory that may have been mapped for another one of this rank's.
+    pub(super) fn let_use(&self, mapping: &Mapping) -> Result<(), CudaError> {
+        self.device.map_or(Ok(()), |(_, device)| mapping.let_use(device))
+    }
+
     /// The context in which copies are made; none where both ends are memory of the host.
     pub(super) fn scope(&self) -> Result<Option<Scope<'static>>, CudaError> {
         match (self.device, self.memory) {

@@ -26,7 +26,7 @@ impl Fetcher {
     ) -> Open {
         let words = self.words.as_ref().and_then(Option::as_ref).cloned();
         let Some((words, word)) = words.zip(order.word) else { return Open::No };
-        let Some(source) = self.source(channel, order.source.buffer) else { return Open::No };
+        let Some(source) = self.source(channel, order.source.buffer, destination) else { return Open::No };
         let Ok(Some(scope)) = destination.scope() else { return Open::No };
         if !words.take(word, order.operation) {
             // The sender has it back, and gives a copy.
@@ -48,11 +48,20 @@ impl Fetcher {
         Open::There
     }
 
-    /// A buffer of the peer's, if it is open.
-    pub(super) fn source(&mut self, channel: Channel, buffer: u64) -> Option<Source> {
+    /// A buffer of the peer's, if it is open for the GPU that copies.
+    pub(super) fn source(
+        &mut self,
+        channel: Channel,
+        buffer: u64,
+        destination: &Destination,
+    ) -> Option<Source> {
         match channel {
             Channel::Ipc => self.opened.get(buffer).cloned().map(Source::Opened),
-            Channel::Vmm => self.mapped.get(buffer).cloned().map(Source::Mapped),
+            Channel::Vmm => {
+                let mapping = self.mapped.get(buffer)?;
+                destination.let_use(mapping).ok()?;
+                Some(Source::Mapped(Arc::clone(mapping)))
+            }
             _ => None,
         }
     }
