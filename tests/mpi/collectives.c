@@ -523,6 +523,24 @@ static int try(enum what what, const struct type *type, const struct operation *
     return !right;
 }
 
+// A sum in place on the GPUs of all ranks, however many: whose numbers are a kernel's late source, too.
+static int add_in_place(void) {
+    enum { COUNT = 10000 };
+    static int numbers[COUNT];
+    int offset = common(1 << 16), wrong = 0;
+    for (int at = 0; at < COUNT; at++) numbers[at] = (at + offset) * (rank + 1);
+    void *place = gpu_take(DEVICE, sizeof numbers);
+    gpu_copy(place, numbers, sizeof numbers);
+    MPI_Allreduce(MPI_IN_PLACE, place, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    gpu_copy(numbers, place, sizeof numbers);
+    for (int at = 0; at < COUNT; at++) wrong += numbers[at] != (at + offset) * (ranks * (ranks + 1) / 2);
+    if (wrong) fprintf(stderr, "rank %d: %d numbers of MPI_Allreduce in place are wrong\n", rank, wrong);
+    // Nobody frees what another one reads.
+    PMPI_Barrier(MPI_COMM_WORLD);
+    gpu_give_back(DEVICE, place, sizeof numbers);
+    return wrong != 0;
+}
+
 static void make_comms(void) {
     int grid[2] = {0, 0}, next[2], previous[2];
     MPI_Comm_split(MPI_COMM_WORLD, 0, ranks - rank, &reversed);
@@ -573,6 +591,8 @@ int main(int argc, char **argv) {
         wrong += try(what, type, &operations[0]);
         tried++;
     }
+    wrong += add_in_place();
+    tried++;
     int all = 0;
     PMPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     free_elements();
