@@ -142,6 +142,11 @@ int causeway_comm_reduce(const struct causeway_comm_group *group, const void *fr
 // Counts are of elements, one for each rank.
 int causeway_comm_reduce_scatter(const struct causeway_comm_group *group, const void *from, void *to,
                                  const uint64_t *counts, int element, int operation);
+// Each rank gets the elements of the ranks up to it put together: with its own, or without them where the
+// call is exclusive (then the first one gets nothing). Where memory cannot be opened at all ranks it gives 1,
+// too.
+int causeway_comm_scan(const struct causeway_comm_group *group, const void *from, void *to, uint64_t count,
+                       int element, int operation, int is_exclusive);
 // Gives each rank a range and takes one from each, in the order of ranks; a range of no bytes is none. No range
 // that is taken overlaps another one; in place, a rank's own two are the same. `bytes` is a number that must be
 // the same at all ranks, for they compare it: 0, where the caller has none.
@@ -186,6 +191,10 @@ void causeway_comm_forget_runs(uint64_t id);
 // Memory for a while, on the GPU on which other memory is, or null. The holder gives it back.
 void *causeway_comm_take(const void *near, uint64_t bytes, void **holder);
 void causeway_comm_give_back(void *holder);
+// The same in the host, for copies to and from that GPU: pinned where it can be. Null where so many bytes are
+// not to be had so. What it holds is not said.
+void *causeway_comm_take_host(const void *near, uint64_t bytes, void **holder);
+void causeway_comm_give_back_host(void *holder);
 
 #ifdef __cplusplus
 }

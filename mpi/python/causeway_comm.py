@@ -138,6 +138,10 @@ class Group:
         array = (ctypes.c_uint64 * self.ranks)(*counts)
         self._make("reduce_scatter", stream, source, target, array, element, operation)
 
+    def scan(self, source, target, count, element, operation, exclusive=False, stream=None):
+        """Each rank gets the elements of the ranks up to it put together: with its own, or without them."""
+        self._make("scan", stream, source, target, count, element, operation, int(exclusive))
+
     def exchange(self, gives, takes, nbytes=0, stream=None):
         """Gives each rank a range and takes one from each: lists of pairs of address and bytes, in the group's
         order, with 0 bytes where there is nothing. `nbytes` is a number that must be the same at all ranks."""
@@ -260,6 +264,7 @@ def load(path):
         "allreduce": (code, group, address, address, number, code, code),
         "reduce": (code, group, address, address, number, code, code, rank),
         "reduce_scatter": (code, group, address, address, ctypes.POINTER(number), code, code),
+        "scan": (code, group, address, address, number, code, code, code),
         "exchange": (code, group, ctypes.POINTER(_Range), ctypes.POINTER(_Range), number),
         "broadcast": (code, group, address, number, rank),
         "allgather": (code, group, address, address, number),

@@ -70,7 +70,8 @@ enum form { HOST_FORM, BLOCKING, LATER, OFTEN, LARGE, LARGE_LATER, LARGE_OFTEN, 
 // A memory region with bytes behind it that must stay.
 struct region {
     enum memory kind;
-    size_t bytes;
+    // Bytes in front of it, so that it does not begin where its allocation does.
+    size_t bytes, shift;
     unsigned char *before, *expected, *address;
 };
 
@@ -81,6 +82,9 @@ struct lists {
     MPI_Datatype types[MOST_RANKS];
 };
 
+// Any mix; on GPUs, as calls that go from GPU to GPU need it; there, and of kinds that others can open.
+enum place { ANYWHERE, ON_GPUS, FOR_ALL_KERNELS };
+
 struct plan {
     enum what what;
     enum form form;
@@ -89,8 +93,8 @@ struct plan {
     MPI_Comm comm;
     const char *comm_name;
     int count, root, in_place;
-    // All ranks have their memory on GPUs, as calls that go from GPU to GPU need it; else any mix.
-    int on_gpus;
+    // Where all ranks have their memory.
+    enum place place;
     // This rank's.
     struct lists out, in;
     struct region sent, received;
@@ -133,13 +137,15 @@ static void fill_region(struct region *region, size_t elements, const struct pla
     memcpy(region->expected, region->before, region->bytes);
     region->kind = (enum memory)(own() % MEMORIES);
     if (own() % 3 == 0) region->kind = DEVICE;
-    if (plan->on_gpus) region->kind = (enum memory[]){DEVICE, POOL, EXPORTABLE}[own() % 3];
-    region->address = gpu_take(region->kind, region->bytes);
+    if (plan->place == ON_GPUS) region->kind = (enum memory[]){DEVICE, POOL, EXPORTABLE}[own() % 3];
+    if (plan->place == FOR_ALL_KERNELS) region->kind = (enum memory[]){DEVICE, EXPORTABLE}[own() % 2];
+    region->shift = own() % 3 * (size_t)extent_of(plan->type);
+    region->address = (unsigned char *)gpu_take(region->kind, region->shift + region->bytes) + region->shift;
     gpu_copy(region->address, region->before, region->bytes);
 }
 
 static void drop_region(struct region *region) {
-    gpu_give_back(region->kind, region->address, region->bytes);
+    gpu_give_back(region->kind, region->address - region->shift, region->shift + region->bytes);
     free(region->before);
     free(region->expected);
 }
@@ -491,8 +497,8 @@ static void leave_out_what_the_mpi_cannot(struct plan *plan) {
 static int try(enum what what, const struct type *type, const struct operation *operation) {
     struct plan plan = {.what = what, .type = type, .operation = operation};
     plan.form = (enum form)(1 + common(FORMS - 1));
-    plan.on_gpus = common(3) == 0;
-    if (plan.on_gpus && common(2) == 0) plan.form = BLOCKING;
+    plan.place = (enum place[]){ANYWHERE, ANYWHERE, ON_GPUS, FOR_ALL_KERNELS}[common(4)];
+    if (plan.place != ANYWHERE && common(3) != 0) plan.form = BLOCKING;
     plan.count = some_count();
     choose_comm(&plan);
     choose_data(&plan);

@@ -61,6 +61,10 @@ def call_together(comm, gpu, rank, pipe):
         counts = [count // 3, count - count // 3]
         group.reduce_scatter(source, target, counts, causeway_comm.INT32, causeway_comm.SUM)
         must_hold(sums[: counts[0]] if rank == 0 else sums[counts[0] :], "reduce_scatter")
+        group.scan(source, target, count, causeway_comm.INT32, causeway_comm.SUM)
+        must_hold(both[0] if rank == 0 else sums, "scan")
+        group.scan(source, target, count, causeway_comm.INT32, causeway_comm.SUM, exclusive=True)
+        must_hold(both[0], "exclusive scan")
         group.allgather(source, target, 4 * count)
         must_hold([*both[0], *both[1]], "allgather")
         group.alltoall(source, target, 4 * (count // 2))

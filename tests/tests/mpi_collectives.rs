@@ -51,6 +51,7 @@ fn calls_that_go_from_gpu_to_gpu_do_the_same() {
         for mpi in Mpi::ALL {
             let report = must_agree(&server, mpi, ranks, stride, Way::Direct);
             assert!(report.contains("received by"), "{report}");
+            assert!(report.contains("by a kernel where they lie"), "{report}");
         }
     }
     server.must_be_well();

@@ -24,6 +24,8 @@ pub enum Inline {
 pub enum Way {
     /// Fetched by a channel.
     Fetched(Channel, Reason),
+    /// Used by a kernel where it lies, which the channel has opened here.
+    Reached(Channel),
     /// Offered, and fetched by the peer.
     Offered,
     /// With the MPI.
@@ -34,6 +36,9 @@ impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fetched(channel, reason) => write!(f, "received by {channel}: {reason}"),
+            Self::Reached(channel) => {
+                write!(f, "read or written by a kernel where they lie, opened by {channel}")
+            }
             Self::Offered => f.write_str("sent, for the receiver to fetch (its report says how)"),
             Self::Inline(Inline::Short) => {
                 f.write_str("sent with the MPI: short, and not open at the receiver")
@@ -75,7 +80,7 @@ impl Report {
     /// How many messages were received by a channel, or sent with the MPI where there is none.
     pub fn messages(&self, channel: Option<Channel>) -> u64 {
         let is_meant = |way: &Way| match (way, channel) {
-            (Way::Fetched(by, _), Some(channel)) => *by == channel,
+            (Way::Fetched(by, _) | Way::Reached(by), Some(channel)) => *by == channel,
             (Way::Inline(_), None) => true,
             _ => false,
         };

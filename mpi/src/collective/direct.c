@@ -70,6 +70,8 @@ static bool is_built(const struct call *call, bool *is_reduction) {
     switch (call->what) {
     case COLLECTIVE_Reduce:
     case COLLECTIVE_Allreduce:
+    case COLLECTIVE_Scan:
+    case COLLECTIVE_Exscan:
     case COLLECTIVE_Reduce_scatter:
     case COLLECTIVE_Reduce_scatter_block: *is_reduction = true; return true;
     case COLLECTIVE_Bcast:
@@ -92,6 +94,9 @@ static int reduce(const struct call *call, const struct causeway_comm_group *gro
         return causeway_comm_allreduce(group, from, to, count, element, operation);
     if (call->what == COLLECTIVE_Reduce)
         return causeway_comm_reduce(group, from, to, count, element, operation, (uint32_t)call->root);
+    if (call->what == COLLECTIVE_Scan || call->what == COLLECTIVE_Exscan)
+        return causeway_comm_scan(group, from, to, count, element, operation,
+                                  call->what == COLLECTIVE_Exscan);
     bool is_list = call->what == COLLECTIVE_Reduce_scatter;
     for (uint32_t at = 0; at < group->ranks; at++)
         counts[at] = is_list ? (uint64_t)count_at(call, &call->in, (int)at) : count;

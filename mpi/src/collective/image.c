@@ -26,6 +26,8 @@ struct image {
     MPI_Aint low;
     unsigned char *memory;
     uint64_t bytes;
+    // What gives the memory back; null where it is this image's alone.
+    void *holder;
     int count;
     struct range ranges[];
 };
@@ -72,6 +74,24 @@ static void forget(struct image *image) {
     free(image);
 }
 
+// Where an image's side lies on a GPU.
+static const void *on_its_gpu(const struct image *image) {
+    int at = 0;
+    while (!image->ranges[at].on_gpu) at++;
+    return place(&image->side, image->ranges[at].low);
+}
+
+// Says whether there is memory.
+static bool take_image_memory(struct image *image) {
+    image->memory = causeway_comm_take_host(on_its_gpu(image), image->bytes, &image->holder);
+    if (image->memory != NULL) return true;
+    // What is not touched costs nothing: blocks may lie far from each other.
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *memory = mmap(NULL, image->bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    image->memory = memory;
+    return memory != MAP_FAILED;
+}
+
 struct image *make_image(const struct side *side, const struct layout *layout, int *error) {
     struct image *image = calloc(1, sizeof *image + (size_t)layout->count * sizeof *image->ranges);
     bool on_gpu = false;
@@ -91,10 +111,7 @@ struct image *make_image(const struct side *side, const struct layout *layout, i
     }
     image->low = low;
     image->bytes = (uint64_t)(high - low) + 1;
-    // What is not touched costs nothing: blocks may lie far from each other.
-    image->memory =
-        mmap(NULL, image->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (image->memory == MAP_FAILED) {
+    if (!take_image_memory(image)) {
         forget(image);
         *error = MPI_ERR_NO_MEM;
         return NULL;
@@ -158,6 +175,9 @@ const char *empty_image(const struct image *image) {
 
 void drop_image(struct image *image) {
     if (image == NULL) return;
-    munmap(image->memory, image->bytes);
+    if (image->holder != NULL)
+        causeway_comm_give_back_host(image->holder);
+    else
+        munmap(image->memory, image->bytes);
     forget(image);
 }

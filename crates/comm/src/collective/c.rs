@@ -3,12 +3,12 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::calls::{self, Reduction};
+use super::calls;
+use super::chunks::Reduction;
 use super::element::{Element, Operation};
 use super::group::{CollectiveError, Group, Range};
 use super::launch::{self, memory_at};
-use super::runs::{self, Elements, Run};
-use super::temporary::Temporary;
+use super::reductions;
 use crate::c::{fail, world};
 use crate::cuda::{self, CudaError, Scope};
 
@@ -121,7 +121,7 @@ const NO_REDUCTION: &str = "no kernel reduces such elements by that operation";
 /// As `MPI_Allreduce`.
 ///
 /// # Safety
-/// As [`calls::allreduce`], for a group of `causeway_comm.h`.
+/// As [`reductions::allreduce`], for a group of `causeway_comm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_allreduce(
     group: *const GroupOfC,
@@ -134,13 +134,13 @@ pub unsafe extern "C" fn causeway_comm_allreduce(
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let (from, to) = (from as u64, to as u64);
     // SAFETY: as promised.
-    unsafe { with_group(group, to, |group| calls::allreduce(group, what, from, to, count)) }
+    unsafe { with_group(group, to, |group| reductions::allreduce(group, what, from, to, count)) }
 }
 
 /// As `MPI_Reduce`.
 ///
 /// # Safety
-/// As [`calls::reduce`], for a group of `causeway_comm.h`.
+/// As [`reductions::reduce`], for a group of `causeway_comm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_reduce(
     group: *const GroupOfC,
@@ -154,13 +154,37 @@ pub unsafe extern "C" fn causeway_comm_reduce(
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let (from, to) = (from as u64, to as u64);
     // SAFETY: as promised.
-    unsafe { with_root(group, from, root, |group, root| calls::reduce(group, what, from, to, count, root)) }
+    unsafe {
+        with_root(group, from, root, |group, root| reductions::reduce(group, what, from, to, count, root))
+    }
+}
+
+/// As `MPI_Scan`, or as `MPI_Exscan` where it is exclusive.
+///
+/// # Safety
+/// As [`reductions::scan`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_scan(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    count: u64,
+    element: c_int,
+    operation: c_int,
+    is_exclusive: c_int,
+) -> c_int {
+    let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
+    let (from, to) = (from as u64, to as u64);
+    // SAFETY: as promised.
+    unsafe {
+        with_group(group, to, |group| reductions::scan(group, what, from, to, count, is_exclusive == 0))
+    }
 }
 
 /// As `MPI_Reduce_scatter`.
 ///
 /// # Safety
-/// As [`calls::reduce_scatter`], for a group of `causeway_comm.h`; there is a count for each rank.
+/// As [`reductions::reduce_scatter`], for a group of `causeway_comm.h`; there is a count for each rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_reduce_scatter(
     group: *const GroupOfC,
@@ -176,7 +200,7 @@ pub unsafe extern "C" fn causeway_comm_reduce_scatter(
     unsafe {
         with_group(group, from, |group| {
             let counts = core::slice::from_raw_parts(counts, group.ranks());
-            calls::reduce_scatter(group, what, from, to, counts)
+            reductions::reduce_scatter(group, what, from, to, counts)
         })
     }
 }
@@ -268,92 +292,4 @@ unsafe fn with_root(
     }
     // SAFETY: as promised.
     unsafe { with_group(group, near, |group| call(group, root as usize)) }
-}
-
-/// `struct causeway_comm_runs`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct RunsOfC {
-    id: u64,
-    count: u64,
-    runs: *const Run,
-    extent: i64,
-}
-
-/// Copies elements with gaps to or from a place where their bytes lie one behind the other. 0, or -1.
-///
-/// # Safety
-/// The list is as `causeway_comm.h` describes it, and both places are valid for what it says.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_copy_runs(
-    list: *const RunsOfC,
-    typed: *mut c_void,
-    packed: *mut c_void,
-    bytes: u64,
-    is_pack: c_int,
-) -> c_int {
-    // SAFETY: as promised.
-    let list = unsafe { *list };
-    if list.count == 0 {
-        return 0;
-    }
-    // SAFETY: as promised.
-    let runs = unsafe { core::slice::from_raw_parts(list.runs, list.count as usize) };
-    let what = Elements {
-        id: list.id,
-        runs,
-        extent: list.extent,
-        typed: typed as u64,
-        packed: packed as u64,
-        bytes,
-        is_pack: is_pack != 0,
-    };
-    // SAFETY: as promised.
-    unsafe { runs::copy(&what) }.map_or_else(fail, |()| 0)
-}
-
-/// A list of runs that will not be used any more.
-#[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_forget_runs(id: u64) {
-    runs::forget(id);
-}
-
-/// Memory on the GPU where other memory lies, for a while; null where there is none. Writes what gives it back.
-///
-/// # Safety
-/// There is room for the pointer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_take(
-    near: *const c_void,
-    bytes: u64,
-    holder: *mut *mut c_void,
-) -> *mut c_void {
-    let taken = memory_at(near as u64).ok_or(CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
-        let _scope = Scope::of(driver, &memory)?;
-        Temporary::new(driver, memory.device, bytes)
-    });
-    match taken {
-        Ok(temporary) => {
-            let address = temporary.address();
-            // SAFETY: as promised.
-            unsafe { *holder = Box::into_raw(Box::new(temporary)).cast() };
-            address as *mut c_void
-        }
-        Err(error) => {
-            fail(error);
-            core::ptr::null_mut()
-        }
-    }
-}
-
-/// Gives such memory back.
-///
-/// # Safety
-/// The holder is one of [`causeway_comm_take`], and is not given back twice.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_give_back(holder: *mut c_void) {
-    if !holder.is_null() {
-        // SAFETY: as promised.
-        drop(unsafe { Box::from_raw(holder.cast::<Temporary>()) });
-    }
 }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const WORD_BYTES: usize = 1 + DESCRIPTOR_BYTES;
 
 /// Bytes of what a rank tells all others before: whether it can, and of which call it tells.
-const TERMS_BYTES: usize = 16;
+pub(super) const TERMS_BYTES: usize = 16;
 
 /// What a rank says of the memory that it gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,17 +89,27 @@ pub struct Range {
     pub bytes: u64,
 }
 
+impl Range {
+    /// Whether they share a byte.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let starts_in = |one: &Self, other: &Self| {
+            one.address.checked_sub(other.address).is_some_and(|before| before < other.bytes)
+        };
+        self.bytes > 0 && other.bytes > 0 && (starts_in(self, other) || starts_in(other, self))
+    }
+}
+
 /// Exchanges words: gives so many bytes to each rank, and gets as many from each, in the order of ranks. 0, or an
 /// error's code.
 pub type Exchange<'a> = dyn FnMut(&[u8], &mut [u8], usize) -> i32 + 'a;
 
 /// A group in the middle of a call.
 pub struct Group<'a> {
-    world: &'a World,
+    pub(super) world: &'a World,
     /// This rank's number in the group.
     pub me: usize,
     /// The job's ranks.
-    members: &'a [u32],
+    pub(super) members: &'a [u32],
     exchange: &'a mut Exchange<'a>,
     has_failed: bool,
 }
@@ -132,15 +142,9 @@ impl<'a> Group<'a> {
         own[0] = u8::from(can);
         own[8..].copy_from_slice(&bytes.to_le_bytes());
         let heard = self.tell(&own.repeat(self.ranks()), TERMS_BYTES)?;
-        let mut all_can = true;
-        for (rank, terms) in heard.as_chunks::<TERMS_BYTES>().0.iter().enumerate() {
-            let theirs = terms.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            if theirs != bytes {
-                return Err(CollectiveError::Counts { rank, theirs, ours: bytes });
-            }
-            all_can &= terms[0] == 1;
-        }
-        Ok(all_can)
+        let heard = heard.as_chunks::<TERMS_BYTES>().0;
+        must_be_of_one_call(heard.iter(), bytes)?;
+        Ok(heard.iter().all(|terms| terms[0] == 1))
     }
 
     /// This rank has failed between two exchanges, if it has: the others hear it in the next one.
@@ -148,7 +152,8 @@ impl<'a> Group<'a> {
         self.has_failed |= has;
     }
 
-    fn tell(&mut self, words: &[u8], bytes: usize) -> Result<Vec<u8>, CollectiveError> {
+    /// Gives each rank so many bytes, and hears as many of each.
+    pub(super) fn tell(&mut self, words: &[u8], bytes: usize) -> Result<Vec<u8>, CollectiveError> {
         let mut heard = vec![0; words.len()];
         match (self.exchange)(words, &mut heard, bytes) {
             0 => Ok(heard),
@@ -264,6 +269,20 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Whether all ranks' terms are of a call for so many bytes, or which is not.
+pub(super) fn must_be_of_one_call<'a>(
+    terms: impl Iterator<Item = &'a [u8; TERMS_BYTES]>,
+    ours: u64,
+) -> Result<(), CollectiveError> {
+    for (rank, terms) in terms.enumerate() {
+        let theirs = terms.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        if theirs != ours {
+            return Err(CollectiveError::Counts { rank, theirs, ours });
+        }
+    }
+    Ok(())
+}
+
 /// Lets others run, the longer the more.
 fn pause(turn: u32) {
     match turn {
@@ -278,5 +297,25 @@ fn settle(address: u64) {
         && let Some(memory) = DeviceMemory::at(driver, address)
     {
         cuda::settle(driver, &memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_overlap_that_share_a_byte() {
+        let range = |address, bytes| Range { address, bytes };
+        for (one, other, overlap) in [
+            (range(8, 8), range(8, 8), true),
+            (range(8, 8), range(15, 1), true),
+            (range(8, 8), range(0, 100), true),
+            (range(8, 8), range(16, 8), false),
+            (range(8, 0), range(0, 100), false),
+            (range(8, u64::MAX), range(0, 9), true),
+        ] {
+            assert_eq!((one.overlaps(&other), other.overlaps(&one)), (overlap, overlap), "{one:?} {other:?}");
+        }
     }
 }

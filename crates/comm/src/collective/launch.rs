@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::element::{Element, Operation};
-use super::ptx::{self, MOST_SOURCES};
+use super::kernels::{self, Kernel, Makes};
 use crate::cuda::{CudaError, DeviceMemory, Driver, Function, Scope};
 
 /// Threads of a block.
@@ -13,9 +13,26 @@ const THREADS: u32 = 256;
 /// Blocks of a kernel at most: each thread then takes several elements.
 const MOST_BLOCKS: u64 = 1024;
 
+/// The most sources of a reduction by one kernel; more are reduced by several, one after another.
+const MOST_AT_ONCE: usize = 8;
+
+/// A kernel of this room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Name {
+    /// It puts elements together.
+    Elements(Kernel),
+    /// It copies runs of bytes, in units of so many, to or from where they lie one behind the other.
+    Runs {
+        /// Bytes of a unit.
+        unit: u64,
+        /// Whether they go there.
+        is_pack: bool,
+    },
+}
+
 /// Kernels that are loaded, by context and name. Modules go with their context, whose address another one may
 /// get: a launch that fails is tried again with a module that is loaded anew.
-static LOADED: Mutex<Option<HashMap<(u64, String), Function>>> = Mutex::new(None);
+static LOADED: Mutex<Option<HashMap<(u64, Name), Function>>> = Mutex::new(None);
 
 /// Runs a kernel with one thread for each of `work` items, as far as there are so many, and waits for its end.
 ///
@@ -26,13 +43,13 @@ static LOADED: Mutex<Option<HashMap<(u64, String), Function>>> = Mutex::new(None
 /// What the driver says.
 pub unsafe fn run(
     scope: &Scope<'_>,
-    name: &str,
+    name: Name,
     text: impl Fn() -> String,
     work: u64,
     parameters: &[u64],
 ) -> Result<(), CudaError> {
     let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, MOST_BLOCKS) as u32;
-    let key = (scope.context(), name.to_owned());
+    let key = (scope.context(), name);
     let lock = || LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = lock().get_or_insert_default().get(&key).copied();
     if let Some(function) = known {
@@ -41,19 +58,45 @@ pub unsafe fn run(
             return Ok(());
         }
     }
-    let function = scope.load(&text(), ptx::ENTRY)?;
+    let function = scope.load(&text(), kernels::ENTRY)?;
     lock().get_or_insert_default().insert(key, function);
     // SAFETY: as promised by the caller.
     unsafe { scope.launch(function, blocks, THREADS, parameters) }
+}
+
+/// Runs a kernel on so many elements of all its sources, and waits for its end.
+///
+/// # Safety
+/// All addresses are of memory that the GPU of the scope reaches, with so many elements, as many as the
+/// kernel has of each. Targets are nobody else's; each of them may be a source, and overlaps none in part.
+///
+/// # Errors
+/// What the driver says, or that there is no such kernel.
+pub unsafe fn put_together(
+    scope: &Scope<'_>,
+    kernel: &Kernel,
+    targets: &[u64],
+    sources: &[u64],
+    count: u64,
+) -> Result<(), CudaError> {
+    if kernel.sources != sources.len() || kernel.targets() != targets.len() || !kernel.is_one() {
+        return Err(CudaError { call: "a reduction that is not defined", code: 1 });
+    }
+    let addresses = [targets, sources].concat();
+    let (work, vectors) = kernel.work(count, &addresses);
+    let text = || kernel.text().unwrap_or_default();
+    let parameters = [&[count, vectors], addresses.as_slice()].concat();
+    // SAFETY: as promised by the caller; these are the kernel's parameters.
+    unsafe { run(scope, Name::Elements(*kernel), text, work, &parameters) }
 }
 
 /// Puts elements of several sources together, in their order. Each of them may be the target, too. What the first
 /// kernel of several makes goes to `partial`, which is one of the first two sources, or the target.
 ///
 /// # Safety
-/// All addresses are of memory on the GPU of the scope with so many elements; the target and `partial` are nobody
-/// else's. No source overlaps the target in part. With more than [`MOST_SOURCES`] of them, `partial` is the target
-/// only where no source is.
+/// All addresses are of memory on the GPU of the scope with so many elements; the target and `partial` are
+/// nobody else's. No source overlaps the target in part. With more than [`MOST_AT_ONCE`] of them, `partial`
+/// is the target only where no source is.
 ///
 /// # Errors
 /// What the driver says.
@@ -65,9 +108,6 @@ pub unsafe fn reduce(
     count: u64,
     sources: &[u64],
 ) -> Result<(), CudaError> {
-    if !element.takes(operation) {
-        return Err(CudaError { call: "a reduction that is not defined", code: 1 });
-    }
     if let [only] = sources {
         let bytes = (count * element.bytes()) as usize;
         // SAFETY: as promised by the caller.
@@ -77,17 +117,15 @@ pub unsafe fn reduce(
     let mut begun = false;
     while !left.is_empty() {
         // What there is already is the first source of the next kernel.
-        let taken = left.len().min(MOST_SOURCES - usize::from(begun));
+        let taken = left.len().min(MOST_AT_ONCE - usize::from(begun));
         let mut these: Vec<u64> = if begun { vec![partial] } else { Vec::new() };
         these.extend_from_slice(&left[..taken]);
         left = &left[taken..];
         begun = true;
-        let name = format!("{element:?} {operation:?} {}", these.len());
-        let text = || ptx::reduction(element, operation, these.len()).unwrap_or_default();
-        let mut parameters = vec![if left.is_empty() { target } else { partial }, count];
-        parameters.extend_from_slice(&these);
+        let kernel = Kernel { element, operation, sources: these.len(), makes: Makes::Whole(1) };
+        let to = if left.is_empty() { target } else { partial };
         // SAFETY: as promised by the caller.
-        unsafe { run(scope, &name, text, count, &parameters) }?;
+        unsafe { put_together(scope, &kernel, &[to], &these, count) }?;
     }
     Ok(())
 }
@@ -96,4 +134,9 @@ pub unsafe fn reduce(
 pub fn memory_at(address: u64) -> Option<(&'static Driver, DeviceMemory)> {
     let driver = Driver::loaded()?;
     Some((driver, DeviceMemory::at(driver, address)?))
+}
+
+/// Whether an address is on a GPU.
+pub fn is_on_gpu(address: u64) -> bool {
+    Driver::loaded().is_some_and(|driver| DeviceMemory::is_at(driver, address))
 }

@@ -7,19 +7,33 @@
 //! | Module        | Question it answers                                                             |
 //! |---------------|---------------------------------------------------------------------------------|
 //! | [`element`]   | What can a GPU reduce: types and operations? Pure.                               |
-//! | [`ptx`]       | How does a kernel read that reduces? Pure.                                       |
+//! | [`ptx`]       | How does a kernel load, put together and store elements? Pure.                   |
+//! | [`kernels`]   | Which kernels put elements together, and how do they go over them? Pure.         |
 //! | [`runs`]      | How do bytes with gaps between them come to lie one behind the other, and back?  |
 //! | [`launch`]    | How does a kernel come to run where memory lies?                                 |
 //! | [`temporary`] | Which memory on a GPU is there for a while?                                      |
 //! | [`group`]     | How do the ranks of a group agree, and exchange memory?                          |
-//! | [`calls`]     | Of which exchanges and kernels is each collective call made?                     |
-//! | [`c`]         | The functions of `libcauseway_comm.so` for all this.                             |
+//! | [`host`]      | Which memory of the host stands for memory on a GPU for a while?                 |
+//! | [`shared`]    | Which memory of all ranks do kernels use where it lies?                          |
+//! | [`calls`]     | Of which exchanges is each collective call made that only moves?                 |
+//! | [`chunks`]    | How is a reduction cut into a chunk for each rank? Pure.                         |
+//! | [`reductions`] | Of which exchanges and kernels is each call made that puts numbers together?    |
+//! | [`fetched`]   | How are numbers put together that a rank has to fetch first?                     |
+//! | [`c`]         | The functions of `libcauseway_comm.so` for calls.                                |
+//! | [`c_memory`]  | Those for elements with gaps, and for memory that a call needs for a while.      |
 
 pub mod c;
+pub mod c_memory;
 pub mod calls;
+pub mod chunks;
 pub mod element;
+pub mod fetched;
 pub mod group;
+pub mod host;
+pub mod kernels;
 pub mod launch;
 pub mod ptx;
+pub mod reductions;
 pub mod runs;
+pub mod shared;
 pub mod temporary;

@@ -1,19 +1,12 @@
-//! How does a kernel read that reduces elements? PTX text for a type, an operation and a number of sources.
+//! How does a kernel load, put together and store elements? Instructions of PTX for a type and an operation.
 //! Pure.
 //!
 //! Small whole numbers are widened to 32 bits, and halves to single precision: all sources are put together
-//! there, and rounded once.
+//! there, and rounded when they are stored.
 
-use core::ffi::CStr;
 use core::fmt::Write as _;
 
 use super::element::{Element, Number, Operation};
-
-/// The most sources of one kernel.
-pub const MOST_SOURCES: usize = 8;
-
-/// The name of a kernel's entry.
-pub const ENTRY: &CStr = c"kernel";
 
 /// What a number is calculated in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +55,7 @@ impl Class {
 
 /// A number in a register.
 #[derive(Debug, Clone)]
-struct Value {
+pub(super) struct Value {
     register: String,
     number: Number,
 }
@@ -79,19 +72,20 @@ impl Value {
 
 /// A kernel that is being written.
 #[derive(Debug, Default)]
-struct Writer {
-    body: String,
-    registers: usize,
+pub(super) struct Writer {
+    pub(super) body: String,
+    /// How many registers there are, of all kinds together.
+    pub(super) registers: usize,
 }
 
 impl Writer {
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         // Writing into a string does not fail.
         let _ = writeln!(self.body, "    {text}");
     }
 
     /// A new register. All kinds are numbered together.
-    fn register(&mut self, kind: &str) -> String {
+    pub(super) fn register(&mut self, kind: &str) -> String {
         self.registers += 1;
         format!("%{kind}{}", self.registers)
     }
@@ -100,53 +94,52 @@ impl Writer {
         Value { register: self.register(Class::of(number).register()), number }
     }
 
-    fn load(&mut self, number: Number, address: &str, offset: u64) -> Value {
-        let value = self.value(number);
-        let to = &value.register.clone();
-        match number {
-            Number::Signed(bytes) => {
-                self.line(&format!("ld.global.s{} {to}, [{address}+{offset}];", 8 * bytes))
+    /// Loads as many numbers as lie one behind the other from an address on: 1, 2 or 4.
+    pub(super) fn load(&mut self, number: Number, address: &str, offset: u64, lanes: usize) -> Vec<Value> {
+        let values: Vec<Value> = (0..lanes).map(|_| self.value(number)).collect();
+        // What is not calculated in as it is stored goes through other registers.
+        let raw: Vec<String> = match number {
+            Number::Half => (0..lanes).map(|_| self.register("h")).collect(),
+            Number::Bfloat16 => (0..lanes).map(|_| self.register("r")).collect(),
+            _ => values.iter().map(|value| value.register.clone()).collect(),
+        };
+        let (vector, list) = vector(&raw);
+        self.line(&format!("ld.global{vector}.{} {list}, [{address}+{offset}];", stored_as(number)));
+        for (value, raw) in values.iter().zip(&raw) {
+            let to = &value.register;
+            match number {
+                Number::Half => self.line(&format!("cvt.f32.f16 {to}, {raw};")),
+                Number::Bfloat16 => {
+                    self.line(&format!("shl.b32 {raw}, {raw}, 16;"));
+                    self.line(&format!("mov.b32 {to}, {raw};"));
+                }
+                _ => {}
             }
-            Number::Unsigned(bytes) => {
-                self.line(&format!("ld.global.u{} {to}, [{address}+{offset}];", 8 * bytes))
-            }
-            Number::Half => {
-                let half = self.register("h");
-                self.line(&format!("ld.global.b16 {half}, [{address}+{offset}];"));
-                self.line(&format!("cvt.f32.f16 {to}, {half};"));
-            }
-            Number::Bfloat16 => {
-                let word = self.register("r");
-                self.line(&format!("ld.global.u16 {word}, [{address}+{offset}];"));
-                self.line(&format!("shl.b32 {word}, {word}, 16;"));
-                self.line(&format!("mov.b32 {to}, {word};"));
-            }
-            Number::Single => self.line(&format!("ld.global.f32 {to}, [{address}+{offset}];")),
-            Number::Double => self.line(&format!("ld.global.f64 {to}, [{address}+{offset}];")),
         }
-        value
+        values
     }
 
-    fn store(&mut self, value: &Value, address: &str, offset: u64) {
+    /// Brings numbers into the form in which they are stored: registers for [`Self::store`].
+    pub(super) fn finish(&mut self, values: &[Value]) -> Vec<String> {
+        values.iter().map(|value| self.finish_one(value)).collect()
+    }
+
+    fn finish_one(&mut self, value: &Value) -> String {
         let from = &value.register;
         match value.number {
-            Number::Signed(bytes) | Number::Unsigned(bytes) => {
-                self.line(&format!("st.global.u{} [{address}+{offset}], {from};", 8 * bytes));
-            }
             Number::Half => {
                 let half = self.register("h");
                 self.line(&format!("cvt.rn.f16.f32 {half}, {from};"));
-                self.line(&format!("st.global.b16 [{address}+{offset}], {half};"));
+                half
             }
-            Number::Bfloat16 => self.store_bfloat16(from, address, offset),
-            Number::Single => self.line(&format!("st.global.f32 [{address}+{offset}], {from};")),
-            Number::Double => self.line(&format!("st.global.f64 [{address}+{offset}], {from};")),
+            Number::Bfloat16 => self.finish_bfloat16(from),
+            _ => from.clone(),
         }
     }
 
     /// Rounds to the nearest, and to even ones in the middle; what is no number stays none. Devices before
     /// 8.0 have no instruction for it.
-    fn store_bfloat16(&mut self, from: &str, address: &str, offset: u64) {
+    fn finish_bfloat16(&mut self, from: &str) -> String {
         let (word, odd, is_none) = (self.register("r"), self.register("r"), self.register("p"));
         self.line(&format!("mov.b32 {word}, {from};"));
         self.line(&format!("shr.u32 {odd}, {word}, 16;"));
@@ -156,7 +149,17 @@ impl Writer {
         self.line(&format!("shr.u32 {word}, {word}, 16;"));
         self.line(&format!("setp.nan.f32 {is_none}, {from}, {from};"));
         self.line(&format!("selp.b32 {word}, 32704, {word}, {is_none};"));
-        self.line(&format!("st.global.u16 [{address}+{offset}], {word};"));
+        word
+    }
+
+    /// Stores numbers of a kind one behind the other: 1, 2 or 4.
+    pub(super) fn store(&mut self, number: Number, registers: &[String], address: &str, offset: u64) {
+        let (vector, list) = vector(registers);
+        let kind = match number {
+            Number::Signed(bytes) => stored_as(Number::Unsigned(bytes)),
+            other => stored_as(other),
+        };
+        self.line(&format!("st.global{vector}.{kind} [{address}+{offset}], {list};"));
     }
 
     /// An instruction with two sources and a result of their kind.
@@ -189,6 +192,21 @@ impl Writer {
     fn multiply(&mut self, a: &Value, b: &Value) -> Value {
         let mode = if matches!(a.class(), Class::Single | Class::Double) { "rn" } else { "lo" };
         self.apply(&format!("mul.{mode}.{}", a.name()), a, b)
+    }
+
+    /// Puts two elements together, whose numbers these are.
+    pub(super) fn put_together(
+        &mut self,
+        element: Element,
+        operation: Operation,
+        a: &[Value],
+        b: &[Value],
+    ) -> Vec<Value> {
+        match element {
+            Element::One(_) => vec![self.number(operation, &a[0], &b[0])],
+            Element::Complex(_) => self.complex(operation, a, b),
+            Element::Placed { .. } => self.placed(operation, a, b),
+        }
     }
 
     fn number(&mut self, operation: Operation, a: &Value, b: &Value) -> Value {
@@ -234,6 +252,26 @@ impl Writer {
     }
 }
 
+/// How instructions that load and store name a number.
+fn stored_as(number: Number) -> String {
+    match number {
+        Number::Signed(bytes) => format!("s{}", 8 * bytes),
+        Number::Unsigned(bytes) => format!("u{}", 8 * bytes),
+        Number::Half => "b16".to_owned(),
+        Number::Bfloat16 => "u16".to_owned(),
+        Number::Single => "f32".to_owned(),
+        Number::Double => "f64".to_owned(),
+    }
+}
+
+/// What says that so many registers are meant, and their list.
+fn vector(registers: &[String]) -> (String, String) {
+    match registers {
+        [only] => (String::new(), only.clone()),
+        several => (format!(".v{}", several.len()), format!("{{{}}}", several.join(", "))),
+    }
+}
+
 /// `selp` takes floating-point registers by their own types.
 fn select_name(value: &Value) -> &'static str {
     match value.class() {
@@ -241,97 +279,4 @@ fn select_name(value: &Value) -> &'static str {
         Class::Double => "f64",
         class => class.bits(),
     }
-}
-
-/// The numbers of an element, and where they lie in it.
-fn parts(element: Element) -> Vec<(Number, u64)> {
-    match element {
-        Element::One(number) => vec![(number, 0)],
-        Element::Complex(number) => vec![(number, 0), (number, number.bytes())],
-        Element::Placed { number, place_at, .. } => {
-            vec![(number, 0), (Number::Signed(4), u64::from(place_at))]
-        }
-    }
-}
-
-/// A kernel whose parameters are where the results go, the count of elements, and the sources, all of 8
-/// bytes. Each thread takes every so-manieth element. The sources are put together in their order. None where
-/// the operation is not defined for the element, or there are too many sources or less than two.
-pub fn reduction(element: Element, operation: Operation, sources: usize) -> Option<String> {
-    if !element.takes(operation) || !(2..=MOST_SOURCES).contains(&sources) {
-        return None;
-    }
-    let parts = parts(element);
-    let mut writer = Writer::default();
-    let mut whole: Vec<Value> = Vec::new();
-    for source in 0..sources {
-        let address = writer.register("rd");
-        writer.line(&format!("add.s64 {address}, %source{source}, %offset;"));
-        let loaded: Vec<Value> =
-            parts.iter().map(|(number, offset)| writer.load(*number, &address, *offset)).collect();
-        whole = match element {
-            _ if source == 0 => loaded,
-            Element::One(_) => vec![writer.number(operation, &whole[0], &loaded[0])],
-            Element::Complex(_) => writer.complex(operation, &whole, &loaded),
-            Element::Placed { .. } => writer.placed(operation, &whole, &loaded),
-        };
-    }
-    for (value, (_, offset)) in whole.iter().zip(&parts) {
-        writer.store(value, "%target", *offset);
-    }
-    Some(around(&writer, sources, element.bytes()))
-}
-
-/// The loop over the elements, with what is done with each of them.
-fn around(writer: &Writer, sources: usize, bytes: u64) -> String {
-    let Writer { body, registers } = writer;
-    let parameters: String = (0..sources).map(|at| format!(", .param .u64 source{at}")).collect();
-    let loads: String = (0..sources)
-        .map(|at| {
-            format!(
-                "    ld.param.u64 %source{at}, [source{at}];\n    cvta.to.global.u64 %source{at}, %source{at};\n"
-            )
-        })
-        .collect();
-    let most = registers + 1;
-    format!(
-        "\
-.version 6.0
-.target sm_52
-.address_size 64
-.visible .entry kernel(.param .u64 to, .param .u64 count{parameters})
-{{
-    .reg .pred %p<{most}>;
-    .reg .b16 %h<{most}>;
-    .reg .b32 %r<{most}>;
-    .reg .b64 %rd<{most}>;
-    .reg .f32 %f<{most}>;
-    .reg .f64 %d<{most}>;
-    .reg .b64 %source<{sources}>;
-    .reg .b64 %to, %target, %count, %at, %step, %offset, %thread;
-    .reg .b32 %block, %blocks, %threads, %own;
-    .reg .pred %ends;
-    ld.param.u64 %to, [to];
-    cvta.to.global.u64 %to, %to;
-    ld.param.u64 %count, [count];
-{loads}    mov.u32 %block, %ctaid.x;
-    mov.u32 %blocks, %nctaid.x;
-    mov.u32 %threads, %ntid.x;
-    mov.u32 %own, %tid.x;
-    mul.wide.u32 %at, %block, %threads;
-    cvt.u64.u32 %thread, %own;
-    add.s64 %at, %at, %thread;
-    mul.wide.u32 %step, %blocks, %threads;
-next:
-    setp.ge.u64 %ends, %at, %count;
-    @%ends bra end;
-    mul.lo.s64 %offset, %at, {bytes};
-    add.s64 %target, %to, %offset;
-{body}    add.s64 %at, %at, %step;
-    bra next;
-end:
-    ret;
-}}
-"
-    )
 }

@@ -7,7 +7,7 @@ use core::fmt::Write as _;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::launch::{self, memory_at};
+use super::launch::{self, Name, memory_at};
 use super::temporary::Temporary;
 use crate::cuda::{self, CudaError, Scope};
 
@@ -271,10 +271,10 @@ unsafe fn copy_on_gpu(scope: &Scope<'static>, device: i32, what: &Elements<'_>) 
         what.bytes,
         u64::from(lanes.trailing_zeros()),
     ];
-    let name = format!("runs {unit} {}", what.is_pack);
+    let name = Name::Runs { unit, is_pack: what.is_pack };
     let work = elements.saturating_mul(table.pieces).saturating_mul(lanes);
     // SAFETY: as promised by the caller; the table lives until the kernel has ended.
-    unsafe { launch::run(scope, &name, || text(unit, what.is_pack), work, &parameters) }
+    unsafe { launch::run(scope, name, || text(unit, what.is_pack), work, &parameters) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::cuda::{Bounce, CudaError, Driver};
+use super::launch::memory_at;
+use crate::cuda::{Bounce, CudaError, Driver, Scope};
 
 /// Bytes that are kept for the next call.
 const MOST_KEPT: usize = 256 << 20;
@@ -43,6 +44,13 @@ impl Temporary {
         drop(store);
         let memory = Bounce::new(driver, device, bytes)?;
         Ok(Self { kept: Some(Kept { device, memory }) })
+    }
+
+    /// The same where other memory is. None where it cannot be had.
+    pub fn near(address: u64, bytes: u64) -> Option<Self> {
+        let (driver, memory) = memory_at(address)?;
+        let _scope = Scope::of(driver, &memory).ok()?;
+        Self::new(driver, memory.device, bytes).ok()
     }
 
     /// Where it begins.

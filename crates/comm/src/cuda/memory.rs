@@ -94,6 +94,24 @@ impl DeviceMemory {
         })
     }
 
+    /// Whether so many bytes from an address on lie in it.
+    pub fn has(&self, address: u64, bytes: u64) -> bool {
+        let before = address.checked_sub(self.start);
+        before.is_some_and(|before| bytes <= self.bytes && before <= self.bytes - bytes)
+    }
+
+    /// Of two allocations that kernels of one context use both, the one whose context that is; none where
+    /// there is no such context.
+    pub fn together(self, other: Self) -> Option<Self> {
+        // What belongs to no context can be used in all of its device.
+        match (self.context, other.context) {
+            _ if self.device != other.device => None,
+            (_, 0) => Some(self),
+            (0, _) => Some(other),
+            (own, others) => (own == others).then_some(self),
+        }
+    }
+
     /// Whether an address is that of memory on a GPU: one call of the driver.
     pub fn is_at(driver: &Driver, address: u64) -> bool {
         read::<c_int>(driver, attribute::MEMORY_TYPE, address) == Some(ON_DEVICE)
@@ -277,6 +295,32 @@ mod tests {
             device_exports: true,
             is_ordered: false,
         }
+    }
+
+    #[test]
+    fn ranges_lie_in_an_allocation_or_not() {
+        let memory = memory(7, 4096);
+        for (address, bytes, has) in [
+            (4096, 16, true),
+            (4097, 16, false),
+            (4112, 0, true),
+            (4095, 1, false),
+            (4097, 15, true),
+            (4097, u64::MAX, false),
+            (u64::MAX, 16, false),
+        ] {
+            assert_eq!(memory.has(address, bytes), has, "{address} {bytes}");
+        }
+    }
+
+    #[test]
+    fn memory_is_used_together_in_one_context_of_a_device() {
+        let of = |context, device| DeviceMemory { context, device, ..memory(7, 4096) };
+        assert_eq!(of(5, 0).together(of(5, 0)), Some(of(5, 0)));
+        assert_eq!(of(0, 0).together(of(5, 0)), Some(of(5, 0)));
+        assert_eq!(of(5, 0).together(of(0, 0)), Some(of(5, 0)));
+        assert_eq!(of(5, 0).together(of(6, 0)), None);
+        assert_eq!(of(0, 0).together(of(0, 1)), None);
     }
 
     #[test]

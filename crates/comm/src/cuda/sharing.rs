@@ -8,6 +8,7 @@ use super::error::CudaError;
 use super::functions::{AccessDescriptor, AllocationProperties, Driver, IpcHandle, check};
 use super::memory::DeviceMemory;
 use super::order::settle;
+use super::scope::Scope;
 
 /// Bytes of a handle of cudaIPC.
 pub const IPC_HANDLE_BYTES: usize = 64;
@@ -58,21 +59,29 @@ pub struct Opened {
     driver: &'static Driver,
     /// Where it begins here.
     pub address: u64,
+    /// The context in which it was opened.
+    pub context: u64,
+    /// Its bytes from the address on, as far as the driver knows.
+    pub bytes: u64,
 }
 
 impl Opened {
-    /// Opens it. Needs a scope.
+    /// Opens it in a context.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn new(driver: &'static Driver, handle: &[u8; IPC_HANDLE_BYTES]) -> Result<Self, CudaError> {
+    pub fn new(scope: &Scope<'static>, handle: &[u8; IPC_HANDLE_BYTES]) -> Result<Self, CudaError> {
+        let driver = scope.driver();
         /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`.
         const LAZY: u32 = 1;
         let mut address = 0;
         let handle = IpcHandle(handle.map(|byte| byte as _));
         // SAFETY: there is room for the address; the driver checks the handle.
         check("cuIpcOpenMemHandle", unsafe { (driver.open_ipc_handle)(&raw mut address, handle, LAZY) })?;
-        Ok(Self { driver, address })
+        let memory = DeviceMemory::at(driver, address);
+        let bytes =
+            memory.map_or(0, |memory| memory.start.saturating_add(memory.bytes).saturating_sub(address));
+        Ok(Self { driver, address, context: scope.context(), bytes })
     }
 }
 
@@ -90,7 +99,10 @@ pub struct Mapping {
     allocation: u64,
     /// Where it begins here.
     pub address: u64,
-    bytes: usize,
+    /// Its bytes.
+    pub bytes: usize,
+    /// The device for which it was mapped.
+    pub device: i32,
     /// The devices that may use it, a bit each.
     users: AtomicU64,
 }
@@ -127,7 +139,7 @@ impl Mapping {
         }
         // From here on it is undone where it is dropped; to unmap what is not mapped is an error of no
         // effect.
-        let mapping = Self { driver, allocation, address, bytes, users: AtomicU64::new(0) };
+        let mapping = Self { driver, allocation, address, bytes, device, users: AtomicU64::new(0) };
         // SAFETY: addresses that were reserved above, and an allocation; the driver checks its size.
         check("cuMemMap", unsafe { (driver.map_memory)(address, bytes, 0, allocation, 0) })?;
         mapping.let_use(device)?;

@@ -121,6 +121,21 @@ impl Offers {
         (number, slot)
     }
 
+    /// Offers memory that the peer is to open, and of which no word tells. The number is never 0.
+    pub(crate) fn show(&self, offer: Offer) -> u64 {
+        let mut table = self.lock();
+        table.last += 1;
+        let number = table.last;
+        let state = OfferState::UnderWay;
+        table.offers.insert(number, Entry { offer, state, word: None, is_served: false, is_told: false });
+        number
+    }
+
+    /// An offer is not to be fetched any more, whatever has become of it.
+    pub(crate) fn hide(&self, number: u64) {
+        self.lock().remove(number);
+    }
+
     /// An offer that is under way, for the peer that it was made to, which begins to fetch it.
     pub(crate) fn begin(&self, number: u64, peer: u32) -> Option<Offer> {
         let mut table = self.lock();
@@ -314,6 +329,18 @@ mod tests {
         offers.end_all(3);
         assert_eq!((offers.state(first.0), offers.state(second.0)), (OfferState::Done, OfferState::Failed));
         assert_eq!(offers.add(offer()).1, None);
+    }
+
+    #[test]
+    fn what_is_shown_has_no_word_and_is_hidden_again() {
+        let (offers, _peer) = with_words();
+        let number = offers.show(offer());
+        assert_eq!(offers.begin(number, 3), Some(offer()));
+        offers.hide(number);
+        assert_eq!(offers.begin(number, 3), None);
+        // What a peer says of it later changes nothing.
+        offers.end(number, 3, OfferState::Done);
+        assert!(!offers.are_under_way() && offers.add(offer()).1.is_some());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::pair::{Met, Pair};
 use crate::report::Way;
 use crate::tracer::Operation;
 use crate::transfer::TransferError;
-use crate::transfer::fetch::{Fetcher, Order, Outcome, Wait};
+use crate::transfer::fetch::{Fetcher, Order, Outcome, Reached, Wait};
 use crate::transfer::offers::OfferState;
 
 /// How long a receiver waits for the connection of a peer that has sent word of a message.
@@ -111,6 +111,26 @@ impl World {
             lock(&self.shared.report).count(fetcher.peer(), way, ended.bytes);
         }
         Some(outcome)
+    }
+
+    /// Opens the memory of another rank that a descriptor tells of, for kernels that use this rank's own
+    /// memory, too; none where no channel opens it there.
+    ///
+    /// # Errors
+    /// When the other rank has gone.
+    pub fn reach(
+        &self,
+        descriptor: &Descriptor,
+        driver: &'static Driver,
+        own: DeviceMemory,
+    ) -> Result<Option<Reached>, TransferError> {
+        let fetcher = self.fetcher(descriptor.from)?;
+        lock(&fetcher).reach(descriptor, driver, own)
+    }
+
+    /// Counts memory of a peer that a kernel has used where it lies.
+    pub fn count_reached(&self, peer: u32, channel: Channel, bytes: u64) {
+        lock(&self.shared.report).count(peer, Way::Reached(channel), bytes);
     }
 
     /// # Safety

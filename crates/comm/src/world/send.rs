@@ -47,14 +47,7 @@ impl World {
         let driver = Driver::loaded()?;
         let memory = DeviceMemory::at(driver, address)?;
         cuda::settle(driver, &memory);
-        let source = Source {
-            ipc: memory.ipc,
-            export: memory.exportable || memory.device_exports,
-            direct: memory.exportable,
-            gpu: cuda::gpu_number(driver, memory.device)?,
-            buffer: memory.buffer,
-            offset: address - memory.start,
-        };
+        let source = source(driver, &memory, address)?;
         let fits = |channel: &Channel| match channel {
             Channel::Ipc => source.ipc,
             Channel::Vmm => source.export,
@@ -74,6 +67,36 @@ impl World {
         lock(&self.shared.report).count(peer, Way::Offered, bytes);
         let from = self.shared.rank;
         Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word }))
+    }
+
+    /// Lets a peer, which must be reached, open memory in which a range lies, so that its kernels use that
+    /// where it is, until this rank [hides](Self::hide) it. Gives a number and what is sent to tell of it;
+    /// none where no channel is allowed by which such memory is opened, or the range is not in it.
+    pub fn show(
+        &self,
+        peer: u32,
+        driver: &Driver,
+        memory: &DeviceMemory,
+        address: u64,
+        bytes: u64,
+    ) -> Option<(u64, Descriptor)> {
+        let channels = &self.shared.settings.channels;
+        let opens = memory.ipc && channels.contains(&Channel::Ipc)
+            || memory.exportable && channels.contains(&Channel::Vmm);
+        if !opens || !memory.has(address, bytes) {
+            return None;
+        }
+        let source = source(driver, memory, address)?;
+        let buffer = memory.buffer;
+        let operation =
+            self.shared.offers.show(Offer { peer, address, bytes, buffer, is_short: false, copy: None });
+        let from = self.shared.rank;
+        Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word: None }))
+    }
+
+    /// No peer opens memory any more that was shown under this number.
+    pub fn hide(&self, operation: u64) {
+        self.shared.offers.hide(operation);
     }
 
     /// What has become of an offer. One that has come to its end is forgotten with the answer.
@@ -113,4 +136,16 @@ impl World {
         }
         true
     }
+}
+
+/// What a peer is told of memory.
+fn source(driver: &Driver, memory: &DeviceMemory, address: u64) -> Option<Source> {
+    Some(Source {
+        ipc: memory.ipc,
+        export: memory.exportable || memory.device_exports,
+        direct: memory.exportable,
+        gpu: cuda::gpu_number(driver, memory.device)?,
+        buffer: memory.buffer,
+        offset: address - memory.start,
+    })
 }

@@ -92,7 +92,7 @@ impl Fetcher {
     }
 
     /// Opens the peer's buffer, unless it is open. Says where it begins here.
-    fn region(
+    pub(super) fn region(
         &mut self,
         channel: Channel,
         buffer: u64,
@@ -111,12 +111,14 @@ impl Fetcher {
             _ => None,
         };
         // What was to be heard has been; what fails from here on leaves the connection in order.
-        scope.map_err(|error| *error)?;
+        let scope = scope.map_err(|error| *error)?.as_ref();
         let (driver, device) =
             destination.device.ok_or_else(|| self.connection.wrong("a region for no GPU"))?;
         match (message, handle, descriptor) {
             (Message::Handle, Some(handle), _) => {
-                let opened = self.opened.open(|| Opened::new(driver, &handle).map(Arc::new))?;
+                let scope =
+                    scope.ok_or_else(|| self.connection.wrong("a region for a rank without a GPU"))?;
+                let opened = self.opened.open(|| Opened::new(scope, &handle).map(Arc::new))?;
                 let start = opened.address;
                 self.opened.insert(buffer, opened);
                 Ok(start)

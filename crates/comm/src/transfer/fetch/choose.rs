@@ -92,7 +92,7 @@ impl Fetcher {
 }
 
 /// What the two places have, as channels ask for it.
-fn ends(destination: &Destination, source: matching::Source) -> Ends {
+pub(super) fn ends(destination: &Destination, source: matching::Source) -> Ends {
     let unbuilt = || Err("this build does not have that channel".to_owned());
     let own_number = destination.device.and_then(|(driver, device)| cuda::gpu_number(driver, device));
     let joined = match (destination.device, own_number) {

@@ -53,6 +53,11 @@ impl Destination {
         self.device.map_or(Ok(()), |(_, device)| mapping.let_use(device))
     }
 
+    /// Memory on a GPU that has been looked at.
+    pub(super) fn of(driver: &'static Driver, memory: DeviceMemory) -> Self {
+        Self { device: Some((driver, memory.device)), memory: Some(memory) }
+    }
+
     /// The context in which copies are made; none where both ends are memory of the host.
     pub(super) fn scope(&self) -> Result<Option<Scope<'static>>, CudaError> {
         match (self.device, self.memory) {

@@ -6,6 +6,7 @@
 //! | `fetcher` | What does a receiver have of a peer, and where do bytes go?              |
 //! | `choose`  | By which channel is a payload fetched, and by which where that one fails? |
 //! | `open`    | How does a payload come out of memory that is open here?                 |
+//! | `reach`   | How do kernels here come to memory where it lies?                        |
 //! | `ask`     | How does a payload come that the sender is asked for?                    |
 //! | `pass`    | How does a payload come through slots?                                   |
 //! | `openings` | Is the time of a fetch what its channel costs?                          |
@@ -17,6 +18,8 @@ mod open;
 mod openings;
 mod order;
 mod pass;
+mod reach;
 
 pub(crate) use fetcher::Fetcher;
 pub(crate) use order::{Order, Outcome, Underway, Wait};
+pub use reach::Reached;

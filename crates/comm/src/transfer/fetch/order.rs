@@ -83,6 +83,25 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// Whether kernels of a context on a device reach it.
+    pub(super) fn is_for(&self, context: Option<u64>, device: i32) -> bool {
+        match self {
+            Self::Opened(opened) => Some(opened.context) == context,
+            Self::Mapped(mapping) => mapping.device == device,
+        }
+    }
+
+    /// Where so many bytes lie from an offset on; none where they do not all lie in it. A peer names the
+    /// offset, and a kernel that leaves memory ends its context.
+    pub(super) fn at(&self, offset: u64, bytes: u64) -> Option<u64> {
+        let all = match self {
+            Self::Opened(opened) => opened.bytes,
+            Self::Mapped(mapping) => mapping.bytes as u64,
+        };
+        let is_inside = offset <= all && bytes <= all - offset;
+        is_inside.then(|| self.start().saturating_add(offset))
+    }
+
     /// Where it begins.
     pub(super) fn start(&self) -> u64 {
         match self {

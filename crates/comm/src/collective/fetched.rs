@@ -1,0 +1,165 @@
+//! How are numbers put together that a rank has to fetch first, since it cannot open all memory of the
+//! others?
+//!
+//! Each rank takes its chunk from all others, puts them together, and gives the result to who needs it.
+
+use super::chunks::{Chunks, Reduction};
+use super::group::{CollectiveError, Group, Range};
+use super::launch::{self, is_on_gpu, memory_at};
+use super::temporary::Temporary;
+use crate::cuda::{self, Scope};
+
+/// Takes this rank's chunk from all ranks, and puts it together at `target`.
+///
+/// # Safety
+/// As the calls.
+unsafe fn reduce_own(
+    group: &mut Group<'_>,
+    what: Reduction,
+    chunks: &Chunks,
+    from: u64,
+    spare: u64,
+    target: u64,
+) -> Result<(), CollectiveError> {
+    let me = group.me;
+    let own = chunks.of(me, 0).bytes;
+    let mut slots = 0;
+    let mut gives = vec![Range::default(); group.ranks()];
+    let mut takes = gives.clone();
+    let mut sources = Vec::new();
+    for rank in 0..group.ranks() {
+        if rank == me {
+            sources.push(chunks.of(me, from).address);
+            continue;
+        }
+        gives[rank] = chunks.of(rank, from);
+        takes[rank] = Range { address: spare + slots * own, bytes: own };
+        sources.push(takes[rank].address);
+        slots += 1;
+    }
+    // SAFETY: as promised by the caller.
+    unsafe { group.round(&gives, &takes) }?;
+    if own == 0 {
+        return Ok(());
+    }
+    let reduced = memory_at(target).ok_or(cuda::CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
+        let scope = Scope::of(driver, &memory)?;
+        // In place the target is one of the sources, maybe a late one: what is not complete goes over
+        // another rank's chunk, which has been read by then.
+        let partial = takes.iter().find(|taken| taken.bytes > 0).map_or(target, |taken| taken.address);
+        let ends = (target, partial);
+        // SAFETY: the sources have been taken, and the target is this rank's.
+        unsafe { launch::reduce(&scope, what.element, what.operation, ends, chunks.elements(me), &sources) }
+    });
+    Ok(reduced?)
+}
+
+/// [`reductions::allreduce`](super::reductions::allreduce), of elements that are cut so.
+///
+/// # Safety
+/// As there.
+///
+/// # Errors
+/// As there.
+pub(super) unsafe fn allreduce(
+    group: &mut Group<'_>,
+    what: Reduction,
+    chunks: &Chunks,
+    from: u64,
+    to: u64,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let own = chunks.of(me, to);
+    let fits = what.is_defined() && is_on_gpu(from) && is_on_gpu(to);
+    let spare = if fits { Temporary::near(to, own.bytes * (ranks as u64 - 1)) } else { None };
+    if !group.agree(spare.is_some(), chunks.all())? {
+        return Ok(false);
+    }
+    let spare_start = spare.as_ref().map_or(0, Temporary::address);
+    // SAFETY: as promised by the caller.
+    let reduced = unsafe { reduce_own(group, what, chunks, from, spare_start, own.address) };
+    group.has_failed(reduced.is_err());
+    let gives = vec![own; ranks];
+    let mut takes: Vec<Range> = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
+    takes[me] = Range::default();
+    // SAFETY: as promised by the caller; nobody reads the other chunks any more, since all have been fetched.
+    let spread = unsafe { group.round(&gives, &takes) };
+    reduced.and(spread).map(|()| true)
+}
+
+/// [`reductions::reduce`](super::reductions::reduce), of elements that are cut so.
+///
+/// # Safety
+/// As there.
+///
+/// # Errors
+/// As there.
+pub(super) unsafe fn reduce(
+    group: &mut Group<'_>,
+    what: Reduction,
+    chunks: &Chunks,
+    from: u64,
+    to: u64,
+    root: usize,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let own = chunks.of(me, 0).bytes;
+    let fits = what.is_defined() && is_on_gpu(from) && (me != root || is_on_gpu(to));
+    let spare = if fits { Temporary::near(from, own * ranks as u64) } else { None };
+    if !group.agree(spare.is_some(), chunks.all())? {
+        return Ok(false);
+    }
+    let spare_start = spare.as_ref().map_or(0, Temporary::address);
+    let result = if me == root { chunks.of(me, to).address } else { spare_start + own * (ranks as u64 - 1) };
+    // SAFETY: as promised by the caller.
+    let reduced = unsafe { reduce_own(group, what, chunks, from, spare_start, result) };
+    group.has_failed(reduced.is_err());
+    let (mut gives, mut takes) = (vec![Range::default(); ranks], vec![Range::default(); ranks]);
+    if me == root {
+        takes = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
+        takes[me] = Range::default();
+    } else {
+        gives[root] = Range { address: result, bytes: own };
+    }
+    // SAFETY: as promised by the caller.
+    let gathered = unsafe { group.round(&gives, &takes) };
+    reduced.and(gathered).map(|()| true)
+}
+
+/// [`reductions::reduce_scatter`](super::reductions::reduce_scatter), of elements that are cut so.
+///
+/// # Safety
+/// As there.
+///
+/// # Errors
+/// As there.
+pub(super) unsafe fn reduce_scatter(
+    group: &mut Group<'_>,
+    what: Reduction,
+    chunks: &Chunks,
+    from: u64,
+    to: u64,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let own = chunks.of(me, 0).bytes;
+    let fits = what.is_defined() && is_on_gpu(from) && is_on_gpu(to);
+    // The blocks of a kernel run in any order. In place, one could write a result over elements of this
+    // rank's chunk that another one has still to read.
+    let own_chunk = chunks.of(me, from);
+    let is_apart =
+        to == own_chunk.address || !own_chunk.overlaps(&Range { address: to, bytes: own_chunk.bytes });
+    let slots = ranks as u64 - u64::from(is_apart);
+    let spare = if fits { Temporary::near(to, own * slots) } else { None };
+    if !group.agree(spare.is_some(), chunks.all())? {
+        return Ok(false);
+    }
+    let spare_start = spare.as_ref().map_or(0, Temporary::address);
+    let result = if is_apart { to } else { spare_start + own * (ranks as u64 - 1) };
+    // SAFETY: as promised by the caller.
+    unsafe { reduce_own(group, what, chunks, from, spare_start, result) }?;
+    if !is_apart {
+        // SAFETY: the result has so many bytes, and nobody reads the caller's elements any more.
+        unsafe { cuda::copy(to, result, own as usize) }?;
+    }
+    Ok(true)
+}

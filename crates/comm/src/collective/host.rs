@@ -1,0 +1,80 @@
+//! Which memory of the host stands for memory on a GPU for a while? Pinned memory from a store: to pin it
+//! takes tens of microseconds, and more the longer it is, and copies to and from it take a half or less of
+//! what others take.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use memmap2::{MmapMut, MmapOptions};
+
+use super::launch::memory_at;
+use crate::cuda::{Driver, Pinned, Scope};
+
+/// Bytes that are kept for the next call, and that one has at most.
+const MOST_KEPT: usize = 64 << 20;
+const LONGEST: usize = 16 << 20;
+
+/// Bytes that one has at least.
+const SHORTEST: usize = 64 << 10;
+
+#[derive(Debug)]
+struct Kept {
+    /// In front of the memory, so that it goes first. None where the driver refuses.
+    _pinned: Option<Pinned>,
+    memory: MmapMut,
+}
+
+static STORE: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+fn store() -> MutexGuard<'static, Vec<Kept>> {
+    STORE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of the host. What it holds is what its last user has left.
+#[derive(Debug)]
+pub struct HostMemory {
+    kept: Option<Kept>,
+}
+
+impl HostMemory {
+    /// At least so many bytes, for copies to and from the GPU where other memory lies. None where they are
+    /// too many to be kept, or there is no such GPU or no memory.
+    pub fn new(near: u64, bytes: usize) -> Option<Self> {
+        if bytes > LONGEST {
+            return None;
+        }
+        let length = bytes.next_power_of_two().max(SHORTEST);
+        let mut store = store();
+        if let Some(at) = store.iter().position(|kept| kept.memory.len() == length) {
+            return Some(Self { kept: Some(store.swap_remove(at)) });
+        }
+        drop(store);
+        let (driver, other) = memory_at(near)?;
+        let mut memory = MmapOptions::new().len(length).map_anon().ok()?;
+        // For GPUs elsewhere every copy passes through Causeway's own staging.
+        let pinned = if Driver::is_remote() {
+            None
+        } else {
+            let scope = Scope::of(driver, &other).ok()?;
+            // SAFETY: the memory goes after what is registered.
+            unsafe { Pinned::new(&scope, memory.as_mut_ptr() as u64, length) }.ok()
+        };
+        Some(Self { kept: Some(Kept { _pinned: pinned, memory }) })
+    }
+
+    /// Where it begins.
+    pub fn address(&mut self) -> u64 {
+        self.kept.as_mut().map_or(0, |kept| kept.memory.as_mut_ptr() as u64)
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        let Some(kept) = self.kept.take() else { return };
+        let mut store = store();
+        store.push(kept);
+        // The oldest ones go first.
+        while store.iter().map(|kept| kept.memory.len()).sum::<usize>() > MOST_KEPT {
+            store.remove(0);
+        }
+    }
+}

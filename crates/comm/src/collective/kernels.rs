@@ -1,0 +1,257 @@
+//! Which kernels put elements of several sources together, and how do they go over them? PTX text. Pure.
+//!
+//! A kernel is for a type, an operation and a number of sources. Its threads take elements in vectors of up
+//! to 16 bytes, since that takes fewest instructions and has most bytes under way, which memory of another
+//! GPU needs; what is left behind the last vector they take one by one. Everything that is read of an
+//! element, or of a vector, is read before anything of it is written: a source may be a target, too.
+
+use core::ffi::CStr;
+
+use super::element::{Element, Number, Operation};
+use super::ptx::{Value, Writer};
+
+/// The most sources of one kernel.
+pub const MOST_SOURCES: usize = 16;
+
+/// The name of a kernel's entry.
+pub const ENTRY: &CStr = c"kernel";
+
+/// Bytes of the longest vector.
+const VECTOR_BYTES: u64 = 16;
+
+/// The most 32-bit registers for what is loaded of all sources at once.
+const MOST_WORDS: u64 = 96;
+
+/// What a kernel makes of its sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Makes {
+    /// All of them put together, which goes to so many targets.
+    Whole(usize),
+    /// For each source a target, which gets all sources up to it. With or without the source itself; without
+    /// it the first target gets nothing.
+    Prefixes {
+        /// Whether the source itself belongs to it.
+        with_own: bool,
+    },
+}
+
+/// A kernel that puts elements together, in the order of their sources.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// The elements.
+    pub element: Element,
+    /// What is done with them.
+    pub operation: Operation,
+    /// How many sources there are.
+    pub sources: usize,
+    /// What it makes of them.
+    pub makes: Makes,
+}
+
+impl Kernel {
+    /// How many targets it has.
+    pub fn targets(&self) -> usize {
+        match self.makes {
+            Makes::Whole(targets) => targets,
+            Makes::Prefixes { .. } => self.sources,
+        }
+    }
+
+    /// How many elements a vector has; 1 where there are none.
+    fn lanes(&self) -> u64 {
+        if matches!(self.element, Element::Placed { .. }) {
+            return 1;
+        }
+        let mut lanes = (VECTOR_BYTES / self.element.bytes()).max(1);
+        let words = |lanes: u64| lanes * self.sources as u64 * (self.parts().len() as u64) * self.words();
+        while lanes > 1 && words(lanes) > MOST_WORDS {
+            lanes /= 2;
+        }
+        lanes
+    }
+
+    /// 32-bit registers of a number.
+    fn words(&self) -> u64 {
+        self.parts().iter().map(|(number, _)| number.bytes().div_ceil(4)).max().unwrap_or(1)
+    }
+
+    /// The numbers of an element, and where they lie in it.
+    fn parts(&self) -> Vec<(Number, u64)> {
+        match self.element {
+            Element::One(number) => vec![(number, 0)],
+            Element::Complex(number) => vec![(number, 0), (number, number.bytes())],
+            Element::Placed { number, place_at, .. } => {
+                vec![(number, 0), (Number::Signed(4), u64::from(place_at))]
+            }
+        }
+    }
+
+    /// How many items of work there are for so many elements, and how many of them are vectors: none where an
+    /// address is not a multiple of a vector's bytes.
+    pub fn work(&self, count: u64, addresses: &[u64]) -> (u64, u64) {
+        let lanes = self.lanes();
+        let bytes = lanes * self.element.bytes();
+        if lanes == 1 || addresses.iter().any(|address| address % bytes != 0) {
+            return (count, 0);
+        }
+        let vectors = count / lanes;
+        (vectors.max(count % lanes), vectors)
+    }
+
+    /// Whether there is such a kernel: not where the operation is not defined for the element, or there are
+    /// too many sources or targets, no target, or less than two sources.
+    pub fn is_one(&self) -> bool {
+        self.element.takes(self.operation)
+            && (2..=MOST_SOURCES).contains(&self.sources)
+            && (1..=MOST_SOURCES).contains(&self.targets())
+    }
+
+    /// Its text, if there is such a kernel. The parameters, all of 8 bytes: the count of elements, that of
+    /// vectors, the targets and the sources.
+    pub fn text(&self) -> Option<String> {
+        if !self.is_one() {
+            return None;
+        }
+        let mut vectors = Writer::default();
+        if self.lanes() > 1 {
+            self.write(&mut vectors, self.lanes());
+        }
+        let mut singles = Writer { registers: vectors.registers, ..Writer::default() };
+        self.write(&mut singles, 1);
+        Some(self.around(&vectors.body, &singles))
+    }
+
+    /// What a thread does with so many elements at an offset.
+    fn write(&self, writer: &mut Writer, lanes: u64) {
+        let loaded: Vec<Vec<Value>> = (0..self.sources).map(|at| self.load(writer, at, lanes)).collect();
+        let mut whole: Option<Vec<Value>> = None;
+        for (at, values) in loaded.into_iter().enumerate() {
+            if let (Makes::Prefixes { with_own: false }, Some(whole)) = (self.makes, &whole) {
+                self.store(writer, whole, &[at], lanes);
+            }
+            let together = match &whole {
+                None => values,
+                Some(whole) => {
+                    let each = self.parts().len();
+                    let elements = whole.chunks(each).zip(values.chunks(each));
+                    elements
+                        .flat_map(|(a, b)| writer.put_together(self.element, self.operation, a, b))
+                        .collect()
+                }
+            };
+            if self.makes == (Makes::Prefixes { with_own: true }) {
+                self.store(writer, &together, &[at], lanes);
+            }
+            whole = Some(together);
+        }
+        if let (Makes::Whole(targets), Some(whole)) = (self.makes, &whole) {
+            let all: Vec<usize> = (0..targets).collect();
+            self.store(writer, whole, &all, lanes);
+        }
+    }
+
+    /// The numbers of so many elements of a source, in their order.
+    fn load(&self, writer: &mut Writer, source: usize, lanes: u64) -> Vec<Value> {
+        let address = writer.register("rd");
+        writer.line(&format!("add.s64 {address}, %source{source}, %offset;"));
+        let mut values = Vec::new();
+        for (number, offset, many) in self.accesses(lanes) {
+            values.extend(writer.load(number, &address, offset, many));
+        }
+        values
+    }
+
+    fn store(&self, writer: &mut Writer, values: &[Value], targets: &[usize], lanes: u64) {
+        let registers = writer.finish(values);
+        for target in targets {
+            let address = writer.register("rd");
+            writer.line(&format!("add.s64 {address}, %target{target}, %offset;"));
+            let mut left = registers.as_slice();
+            for (number, offset, many) in self.accesses(lanes) {
+                let (these, others) = left.split_at(many);
+                writer.store(number, these, &address, offset);
+                left = others;
+            }
+        }
+    }
+
+    /// The loads or stores of so many elements: of which number, where, and how many of them at once.
+    fn accesses(&self, lanes: u64) -> Vec<(Number, u64, usize)> {
+        if lanes == 1 {
+            return self.parts().into_iter().map(|(number, offset)| (number, offset, 1)).collect();
+        }
+        // All numbers are of one kind.
+        let (number, _) = self.parts()[0];
+        let all = lanes * self.parts().len() as u64;
+        let many = all.min(4).min(VECTOR_BYTES / number.bytes());
+        (0..all / many).map(|at| (number, at * many * number.bytes(), many as usize)).collect()
+    }
+
+    /// The loops over vectors, and over the elements behind them.
+    fn around(&self, vectors: &str, singles: &Writer) -> String {
+        let Writer { body: singles, registers } = singles;
+        let (sources, targets, most) = (self.sources, self.targets(), registers + 1);
+        let names = || {
+            let targets = (0..targets).map(|at| format!("target{at}"));
+            targets.chain((0..sources).map(|at| format!("source{at}")))
+        };
+        let parameters: String = names().map(|name| format!(", .param .u64 {name}")).collect();
+        let loads: String = names()
+            .map(|name| {
+                format!("    ld.param.u64 %{name}, [{name}];\n    cvta.to.global.u64 %{name}, %{name};\n")
+            })
+            .collect();
+        let bytes = self.element.bytes();
+        let lanes = self.lanes();
+        let vector_bytes = lanes * bytes;
+        format!(
+            "\
+.version 6.0
+.target sm_52
+.address_size 64
+.visible .entry kernel(.param .u64 count, .param .u64 vectors{parameters})
+{{
+    .reg .pred %p<{most}>;
+    .reg .b16 %h<{most}>;
+    .reg .b32 %r<{most}>;
+    .reg .b64 %rd<{most}>;
+    .reg .f32 %f<{most}>;
+    .reg .f64 %d<{most}>;
+    .reg .b64 %source<{sources}>;
+    .reg .b64 %target<{targets}>;
+    .reg .b64 %count, %vectors, %first, %at, %step, %offset, %thread;
+    .reg .b32 %block, %blocks, %threads, %own;
+    .reg .pred %ends;
+    ld.param.u64 %count, [count];
+    ld.param.u64 %vectors, [vectors];
+{loads}    mov.u32 %block, %ctaid.x;
+    mov.u32 %blocks, %nctaid.x;
+    mov.u32 %threads, %ntid.x;
+    mov.u32 %own, %tid.x;
+    mul.wide.u32 %first, %block, %threads;
+    cvt.u64.u32 %thread, %own;
+    add.s64 %first, %first, %thread;
+    mul.wide.u32 %step, %blocks, %threads;
+    mov.u64 %at, %first;
+next_vector:
+    setp.ge.u64 %ends, %at, %vectors;
+    @%ends bra singles;
+    mul.lo.s64 %offset, %at, {vector_bytes};
+{vectors}    add.s64 %at, %at, %step;
+    bra next_vector;
+singles:
+    mul.lo.s64 %at, %vectors, {lanes};
+    add.s64 %at, %at, %first;
+next_single:
+    setp.ge.u64 %ends, %at, %count;
+    @%ends bra end;
+    mul.lo.s64 %offset, %at, {bytes};
+{singles}    add.s64 %at, %at, %step;
+    bra next_single;
+end:
+    ret;
+}}
+"
+        )
+    }
+}

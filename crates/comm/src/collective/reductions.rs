@@ -1,0 +1,159 @@
+//! Of which exchanges and kernels is each collective call made that puts numbers together?
+//!
+//! A reduction is cut into as many chunks as there are ranks. Each rank puts its chunk of all ranks together,
+//! in the order of ranks, and gives the result to who needs it. Where all memory can be opened at all ranks,
+//! a kernel reads it where it lies and writes the results where they belong (`shared`); else ranks fetch
+//! (`fetched`).
+//!
+//! Each call gives `false` at all ranks, and has done nothing, where not all of them can: where memory is not
+//! on a GPU, peers are not reached, or there is no memory for chunks.
+
+use super::chunks::{Chunks, Reduction};
+use super::fetched;
+use super::group::{CollectiveError, Group, Range};
+use super::kernels::{Kernel, Makes};
+use super::shared::{Own, Shared, Written};
+use super::temporary::Temporary;
+use crate::cuda::{self, CudaError};
+
+/// Puts this rank's chunk of all ranks together at each of these targets, where its elements begin.
+///
+/// # Safety
+/// The targets have room for the chunk and are nobody else's.
+unsafe fn put_together(
+    shared: &Shared,
+    what: Reduction,
+    chunks: &Chunks,
+    me: usize,
+    targets: &[u64],
+) -> Result<(), CudaError> {
+    let sources: Vec<u64> = shared.from.iter().map(|from| chunks.of(me, *from).address).collect();
+    let makes = Makes::Whole(targets.len());
+    let kernel = Kernel { element: what.element, operation: what.operation, sources: sources.len(), makes };
+    // SAFETY: no other rank's kernel touches anybody's elements of this chunk.
+    unsafe { shared.run(&kernel, targets, &sources, chunks.elements(me)) }
+}
+
+/// Everybody gets the elements of all ranks put together. `from` and `to` may be the same.
+///
+/// # Safety
+/// Both are valid for so many elements, and nobody else uses `to`.
+///
+/// # Errors
+/// What goes wrong at this rank, or has at another one.
+pub unsafe fn allreduce(
+    group: &mut Group<'_>,
+    what: Reduction,
+    from: u64,
+    to: u64,
+    count: u64,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let chunks = Chunks::cut(what, count, ranks);
+    let own = Own { from, to: Some(to), bytes: chunks.all() };
+    let Some(shared) = group.share(&own, Written::All, ranks > 1 && what.is_defined())? else {
+        // SAFETY: as promised by the caller.
+        return unsafe { fetched::allreduce(group, what, &chunks, from, to) };
+    };
+    let targets: Vec<u64> = shared.to.iter().map(|to| chunks.of(me, *to).address).collect();
+    // SAFETY: as promised by the caller of each rank, who waits in this call.
+    let made = unsafe { put_together(&shared, what, &chunks, me, &targets) };
+    group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
+}
+
+/// The root gets the elements of all ranks put together. Others give no `to`.
+///
+/// # Safety
+/// As [`allreduce`].
+///
+/// # Errors
+/// As [`allreduce`].
+pub unsafe fn reduce(
+    group: &mut Group<'_>,
+    what: Reduction,
+    from: u64,
+    to: u64,
+    count: u64,
+    root: usize,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let chunks = Chunks::cut(what, count, ranks);
+    let own = Own { from, to: (me == root).then_some(to), bytes: chunks.all() };
+    let Some(shared) = group.share(&own, Written::Of(root), ranks > 1 && what.is_defined())? else {
+        // SAFETY: as promised by the caller.
+        return unsafe { fetched::reduce(group, what, &chunks, from, to, root) };
+    };
+    let target = chunks.of(me, shared.to[root]).address;
+    // SAFETY: as for all ranks.
+    let made = unsafe { put_together(&shared, what, &chunks, me, &[target]) };
+    group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
+}
+
+/// Each rank gets its part of the elements of all ranks put together: `counts` says how many each.
+///
+/// # Safety
+/// `from` is valid for all elements, `to` for this rank's. They may overlap.
+///
+/// # Errors
+/// As [`allreduce`].
+pub unsafe fn reduce_scatter(
+    group: &mut Group<'_>,
+    what: Reduction,
+    from: u64,
+    to: u64,
+    counts: &[u64],
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let chunks = Chunks::follow(what, counts);
+    let own = chunks.of(me, from);
+    // In place a result may go over elements that others have still to read: then it is copied at the end.
+    // Over this rank's own chunk each element goes where it has been read.
+    let result = Range { address: to, bytes: own.bytes };
+    let is_apart = to == own.address || !result.overlaps(&Range { address: from, bytes: chunks.all() });
+    let spare = if is_apart { None } else { Temporary::near(to, own.bytes) };
+    let target = spare.as_ref().map_or(to, Temporary::address);
+    let can = ranks > 1 && what.is_defined() && (is_apart || spare.is_some());
+    let mine = Own { from, to: Some(target), bytes: chunks.all() };
+    let Some(shared) = group.share(&mine, Written::Nobody, can)? else {
+        // SAFETY: as promised by the caller.
+        return unsafe { fetched::reduce_scatter(group, what, &chunks, from, to) };
+    };
+    // SAFETY: as for all ranks.
+    let made = unsafe { put_together(&shared, what, &chunks, me, &[target]) };
+    group.end_sharing(shared, own.bytes, made)?;
+    if target != to {
+        // SAFETY: the result has so many bytes, and nobody reads the caller's elements any more.
+        unsafe { cuda::copy(to, target, own.bytes as usize) }?;
+    }
+    Ok(true)
+}
+
+/// Each rank gets the elements of all ranks up to it put together: with its own, or without them. Without,
+/// the first one gets nothing. `from` and `to` may be the same.
+///
+/// # Safety
+/// As [`allreduce`].
+///
+/// # Errors
+/// As [`allreduce`].
+pub unsafe fn scan(
+    group: &mut Group<'_>,
+    what: Reduction,
+    from: u64,
+    to: u64,
+    count: u64,
+    with_own: bool,
+) -> Result<bool, CollectiveError> {
+    let (me, ranks) = (group.me, group.ranks());
+    let chunks = Chunks::cut(what, count, ranks);
+    let own = Own { from, to: Some(to), bytes: chunks.all() };
+    let Some(shared) = group.share(&own, Written::All, ranks > 1 && what.is_defined())? else {
+        return Ok(false);
+    };
+    let of = |starts: &[u64]| starts.iter().map(|start| chunks.of(me, *start).address).collect::<Vec<u64>>();
+    let makes = Makes::Prefixes { with_own };
+    let kernel = Kernel { element: what.element, operation: what.operation, sources: ranks, makes };
+    // SAFETY: as for all ranks.
+    let made = unsafe { shared.run(&kernel, &of(&shared.to), &of(&shared.from), chunks.elements(me)) };
+    group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
+}

@@ -1,0 +1,84 @@
+//! How do kernels here come to memory where it lies? A peer offers it, and this rank opens it as it does to
+//! copy from it; but what happens there, and when it ends, is between the two ranks.
+
+use super::super::error::TransferError;
+use super::super::message::Message;
+use super::choose::ends;
+use super::fetcher::{Destination, Fetcher};
+use super::order::Source;
+use crate::channels::Channel;
+use crate::cuda::{DeviceMemory, Driver};
+use crate::matching::Descriptor;
+
+/// Memory of a peer that kernels here reach, while this lives.
+#[derive(Debug)]
+pub struct Reached {
+    /// Where it begins here.
+    pub address: u64,
+    /// By which channel it was opened.
+    pub channel: Channel,
+    _source: Source,
+}
+
+impl Fetcher {
+    /// Opens the memory that a descriptor tells of for kernels that use this rank's own memory, too; none
+    /// where no channel opens it there.
+    pub(crate) fn reach(
+        &mut self,
+        descriptor: &Descriptor,
+        driver: &'static Driver,
+        own: DeviceMemory,
+    ) -> Result<Option<Reached>, TransferError> {
+        self.hear_words().inspect_err(|_| self.connection.shut())?;
+        let destination = Destination::of(driver, own);
+        let memory = descriptor.memory;
+        for channel in self.chooser.channels(&ends(&destination, memory)) {
+            let opens = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.direct;
+            if !opens {
+                continue;
+            }
+            if self.source(channel, memory.buffer).is_none() {
+                match self.open_by(channel, descriptor, &destination) {
+                    Ok(()) => self.connection.say(Message::Done { operation: descriptor.operation })?,
+                    Err(error) if error.ends_connection() => {
+                        self.connection.shut();
+                        return Err(error);
+                    }
+                    Err(error) => {
+                        self.chooser.failed(channel, &error);
+                        continue;
+                    }
+                }
+            }
+            let context = destination.scope()?.map(|scope| scope.context());
+            let found = self.source(channel, memory.buffer).and_then(|source| {
+                let is_usable = source.is_for(context, own.device);
+                let address = source.at(memory.offset, descriptor.bytes).filter(|_| is_usable)?;
+                Some(Reached { address, channel, _source: source })
+            });
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Asks the peer for the buffer that a descriptor tells of, so that it stays open.
+    fn open_by(
+        &mut self,
+        channel: Channel,
+        descriptor: &Descriptor,
+        destination: &Destination,
+    ) -> Result<(), TransferError> {
+        self.connection.say(Message::Fetch { channel, operation: descriptor.operation })?;
+        let (message, _) = self.hear(channel)?;
+        if message != (Message::Region { buffer: descriptor.memory.buffer }) {
+            return Err(self.connection.wrong("another buffer than it has offered"));
+        }
+        let Message::Offset { .. } = self.hear(channel)?.0 else {
+            return Err(self.connection.wrong("a region without an offset"));
+        };
+        let scope = destination.scope();
+        self.region(channel, descriptor.memory.buffer, destination, scope.as_ref()).map(drop)
+    }
+}
