@@ -84,7 +84,8 @@ struct causeway_comm_group {
     const uint32_t *members;
     int (*exchange)(void *context, const void *out, void *in, uint64_t bytes);
     void *context;
-    // A CUDA stream whose work until now comes first, or null. What a call has done is done when it returns.
+    // A CUDA stream whose work until now comes first, or null. What a call has done is done when it returns. A
+    // stream that is being captured is an error: no graph waits for other ranks.
     void *stream;
 };
 

@@ -3,6 +3,8 @@
 
 use core::ffi::{c_int, c_void};
 
+use thiserror::Error;
+
 use super::calls;
 use super::chunks::Reduction;
 use super::element::{Element, Operation};
@@ -62,9 +64,28 @@ unsafe fn with_group(
     }
 }
 
-fn wait_for_stream(near: u64, stream: u64) -> Result<(), CudaError> {
+/// Waits for a stream's work. To wait for one that is being captured would end the capture.
+fn wait_for_stream(near: u64, stream: u64) -> Result<(), StreamError> {
     let (driver, memory) = memory_at(near).ok_or(CudaError::UNKNOWN_MEMORY)?;
-    Scope::of(driver, &memory)?.wait_for(stream)
+    let scope = Scope::of(driver, &memory)?;
+    if scope.is_captured(stream)? {
+        return Err(StreamError::Captured);
+    }
+    Ok(scope.wait_for(stream)?)
+}
+
+/// Why a call does not come after the work of its stream.
+#[derive(Debug, Error)]
+enum StreamError {
+    /// A graph has no other processes in it.
+    #[error(
+        "the stream of this call is being captured: a collective call waits for other ranks, which no graph \
+         can; make it between the launches of graphs"
+    )]
+    Captured,
+    /// The driver.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
 }
 
 fn reduction(element: c_int, operation: c_int) -> Option<Reduction> {

@@ -5,7 +5,7 @@
 
 use super::chunks::{Chunks, Reduction};
 use super::group::{CollectiveError, Group, Range};
-use super::launch::{self, is_on_gpu, memory_at};
+use super::launch::{self, are_together, memory_at};
 use super::temporary::Temporary;
 use crate::cuda::{self, Scope};
 
@@ -70,7 +70,7 @@ pub(super) unsafe fn allreduce(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let own = chunks.of(me, to);
-    let fits = what.is_defined() && is_on_gpu(from) && is_on_gpu(to);
+    let fits = what.is_defined() && are_together(from, to);
     let spare = if fits { Temporary::near(to, own.bytes * (ranks as u64 - 1)) } else { None };
     if !group.agree(spare.is_some(), chunks.all())? {
         return Ok(false);
@@ -104,7 +104,7 @@ pub(super) unsafe fn reduce(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let own = chunks.of(me, 0).bytes;
-    let fits = what.is_defined() && is_on_gpu(from) && (me != root || is_on_gpu(to));
+    let fits = what.is_defined() && are_together(from, if me == root { to } else { from });
     let spare = if fits { Temporary::near(from, own * ranks as u64) } else { None };
     if !group.agree(spare.is_some(), chunks.all())? {
         return Ok(false);
@@ -142,7 +142,7 @@ pub(super) unsafe fn reduce_scatter(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let own = chunks.of(me, 0).bytes;
-    let fits = what.is_defined() && is_on_gpu(from) && is_on_gpu(to);
+    let fits = what.is_defined() && are_together(from, to);
     // The blocks of a kernel run in any order. In place, one could write a result over elements of this
     // rank's chunk that another one has still to read.
     let own_chunk = chunks.of(me, from);

@@ -65,6 +65,9 @@ pub enum CollectiveError {
     /// A rank has failed before.
     #[error("rank {0} of the group has failed in this call")]
     Peer(usize),
+    /// Memory that cannot be opened any more.
+    #[error("memory of another rank of the group that was open before cannot be opened again")]
+    Reopened,
     /// A rank has offered something else than was agreed on.
     #[error("rank {0} of the group has offered other memory than this call is about")]
     Offer(usize),

@@ -140,3 +140,8 @@ pub fn memory_at(address: u64) -> Option<(&'static Driver, DeviceMemory)> {
 pub fn is_on_gpu(address: u64) -> bool {
     Driver::loaded().is_some_and(|driver| DeviceMemory::is_at(driver, address))
 }
+
+/// Whether two addresses are on a GPU, and kernels of one context use both.
+pub fn are_together(one: u64, other: u64) -> bool {
+    memory_at(one).zip(memory_at(other)).is_some_and(|((_, one), (_, other))| one.together(other).is_some())
+}

@@ -12,7 +12,7 @@ use super::chunks::{Chunks, Reduction};
 use super::fetched;
 use super::group::{CollectiveError, Group, Range};
 use super::kernels::{Kernel, Makes};
-use super::shared::{Own, Shared, Written};
+use super::shared::{Own, Shared, Sharing, Written};
 use super::temporary::Temporary;
 use crate::cuda::{self, CudaError};
 
@@ -21,13 +21,13 @@ use crate::cuda::{self, CudaError};
 /// # Safety
 /// The targets have room for the chunk and are nobody else's.
 unsafe fn put_together(
-    shared: &Shared,
+    shared: &Shared<'_>,
     what: Reduction,
     chunks: &Chunks,
     me: usize,
     targets: &[u64],
 ) -> Result<(), CudaError> {
-    let sources: Vec<u64> = shared.from.iter().map(|from| chunks.of(me, *from).address).collect();
+    let sources: Vec<u64> = shared.opened.from.iter().map(|from| chunks.of(me, *from).address).collect();
     let makes = Makes::Whole(targets.len());
     let kernel = Kernel { element: what.element, operation: what.operation, sources: sources.len(), makes };
     // SAFETY: no other rank's kernel touches anybody's elements of this chunk.
@@ -51,11 +51,13 @@ pub unsafe fn allreduce(
     let (me, ranks) = (group.me, group.ranks());
     let chunks = Chunks::cut(what, count, ranks);
     let own = Own { from, to: Some(to), bytes: chunks.all() };
-    let Some(shared) = group.share(&own, Written::All, ranks > 1 && what.is_defined())? else {
+    let shared = match group.share(&own, Written::All, what.is_defined(), true)? {
+        Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
-        return unsafe { fetched::allreduce(group, what, &chunks, from, to) };
+        Sharing::OnGpus => return unsafe { fetched::allreduce(group, what, &chunks, from, to) },
+        Sharing::Elsewhere => return Ok(false),
     };
-    let targets: Vec<u64> = shared.to.iter().map(|to| chunks.of(me, *to).address).collect();
+    let targets: Vec<u64> = shared.opened.to.iter().map(|to| chunks.of(me, *to).address).collect();
     // SAFETY: as promised by the caller of each rank, who waits in this call.
     let made = unsafe { put_together(&shared, what, &chunks, me, &targets) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
@@ -79,11 +81,13 @@ pub unsafe fn reduce(
     let (me, ranks) = (group.me, group.ranks());
     let chunks = Chunks::cut(what, count, ranks);
     let own = Own { from, to: (me == root).then_some(to), bytes: chunks.all() };
-    let Some(shared) = group.share(&own, Written::Of(root), ranks > 1 && what.is_defined())? else {
+    let shared = match group.share(&own, Written::Of(root), what.is_defined(), true)? {
+        Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
-        return unsafe { fetched::reduce(group, what, &chunks, from, to, root) };
+        Sharing::OnGpus => return unsafe { fetched::reduce(group, what, &chunks, from, to, root) },
+        Sharing::Elsewhere => return Ok(false),
     };
-    let target = chunks.of(me, shared.to[root]).address;
+    let target = chunks.of(me, shared.opened.to[root]).address;
     // SAFETY: as for all ranks.
     let made = unsafe { put_together(&shared, what, &chunks, me, &[target]) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
@@ -103,7 +107,7 @@ pub unsafe fn reduce_scatter(
     to: u64,
     counts: &[u64],
 ) -> Result<bool, CollectiveError> {
-    let (me, ranks) = (group.me, group.ranks());
+    let me = group.me;
     let chunks = Chunks::follow(what, counts);
     let own = chunks.of(me, from);
     // In place a result may go over elements that others have still to read: then it is copied at the end.
@@ -112,11 +116,13 @@ pub unsafe fn reduce_scatter(
     let is_apart = to == own.address || !result.overlaps(&Range { address: from, bytes: chunks.all() });
     let spare = if is_apart { None } else { Temporary::near(to, own.bytes) };
     let target = spare.as_ref().map_or(to, Temporary::address);
-    let can = ranks > 1 && what.is_defined() && (is_apart || spare.is_some());
+    let has_room = is_apart || spare.is_some();
     let mine = Own { from, to: Some(target), bytes: chunks.all() };
-    let Some(shared) = group.share(&mine, Written::Nobody, can)? else {
+    let shared = match group.share(&mine, Written::Nobody, what.is_defined(), has_room)? {
+        Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
-        return unsafe { fetched::reduce_scatter(group, what, &chunks, from, to) };
+        Sharing::OnGpus => return unsafe { fetched::reduce_scatter(group, what, &chunks, from, to) },
+        Sharing::Elsewhere => return Ok(false),
     };
     // SAFETY: as for all ranks.
     let made = unsafe { put_together(&shared, what, &chunks, me, &[target]) };
@@ -147,13 +153,14 @@ pub unsafe fn scan(
     let (me, ranks) = (group.me, group.ranks());
     let chunks = Chunks::cut(what, count, ranks);
     let own = Own { from, to: Some(to), bytes: chunks.all() };
-    let Some(shared) = group.share(&own, Written::All, ranks > 1 && what.is_defined())? else {
+    let Sharing::Made(shared) = group.share(&own, Written::All, what.is_defined(), true)? else {
         return Ok(false);
     };
     let of = |starts: &[u64]| starts.iter().map(|start| chunks.of(me, *start).address).collect::<Vec<u64>>();
     let makes = Makes::Prefixes { with_own };
     let kernel = Kernel { element: what.element, operation: what.operation, sources: ranks, makes };
     // SAFETY: as for all ranks.
-    let made = unsafe { shared.run(&kernel, &of(&shared.to), &of(&shared.from), chunks.elements(me)) };
+    let made =
+        unsafe { shared.run(&kernel, &of(&shared.opened.to), &of(&shared.opened.from), chunks.elements(me)) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
 }

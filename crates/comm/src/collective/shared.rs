@@ -2,7 +2,8 @@
 //! a reduction is one kernel at each of them, and nothing is copied.
 //!
 //! Three exchanges: the ranks show each other their memory, they say whether they have opened it, and at last
-//! that their kernels have ended. Until then all of it stays as it is, since its ranks are in the call.
+//! that their kernels have ended. Until then all of it stays as it is, since its ranks are in the call. The
+//! one in the middle is left out where all ranks have had all of it open before.
 
 use super::group::{CollectiveError, Group, TERMS_BYTES, must_be_of_one_call};
 use super::kernels::{Kernel, MOST_SOURCES};
@@ -50,7 +51,7 @@ impl Written {
 
 /// The memory of all ranks, as kernels of this one see it.
 #[derive(Debug)]
-pub struct Shared {
+pub struct Opened {
     driver: &'static Driver,
     /// Memory of the context in which kernels run.
     own: DeviceMemory,
@@ -62,7 +63,34 @@ pub struct Shared {
     open: Vec<(u32, Reached)>,
 }
 
+impl Opened {
+    fn with(self, shown: Shown<'_>) -> Shared<'_> {
+        Shared { opened: self, _shown: shown }
+    }
+}
+
+/// That, while this rank's memory is open to the others.
+#[derive(Debug)]
+pub struct Shared<'a> {
+    /// What this rank has open.
+    pub opened: Opened,
+    /// A peer may have closed what it had open before, and open it again.
+    _shown: Shown<'a>,
+}
+
+/// Whether the ranks have each other's memory.
+#[derive(Debug)]
+pub enum Sharing<'a> {
+    /// All have that of all.
+    Made(Shared<'a>),
+    /// It is on GPUs, and not all can open it.
+    OnGpus,
+    /// Some of it is not on a GPU, or not where kernels of one context use all of a rank's.
+    Elsewhere,
+}
+
 /// What this rank shows, until it hides it.
+#[derive(Debug)]
 struct Shown<'a> {
     world: &'a World,
     numbers: Vec<u64>,
@@ -116,6 +144,11 @@ struct Seen {
 }
 
 impl Seen {
+    /// The allocations.
+    fn all(&self) -> impl Iterator<Item = &DeviceMemory> {
+        core::iter::once(&self.from).chain(&self.to)
+    }
+
     fn of(own: &Own) -> Option<Self> {
         let driver = Driver::loaded()?;
         let from = DeviceMemory::at(driver, own.from)?;
@@ -129,37 +162,75 @@ impl Seen {
     }
 }
 
-impl Group<'_> {
-    /// Opens the memory of all ranks at all of them. None, at all ranks, where not all can.
+impl<'a> Group<'a> {
+    /// Opens the memory of all ranks at all of them, where all can, which `can` says of this one. Where that
+    /// is not so all ranks hear whether the memory of all of them is on GPUs, which `is_defined` leaves out.
     ///
     /// # Errors
-    /// When ranks have called with different `bytes`, or the words cannot be exchanged.
+    /// When ranks have called with different `bytes`, the words cannot be exchanged, or memory that was open
+    /// before cannot be opened any more.
     pub fn share(
         &mut self,
         own: &Own,
         written: Written,
+        is_defined: bool,
         can: bool,
-    ) -> Result<Option<Shared>, CollectiveError> {
-        let seen = if can && self.ranks() <= MOST_SOURCES { Seen::of(own) } else { None };
+    ) -> Result<Sharing<'a>, CollectiveError> {
+        let seen = if is_defined { Seen::of(own) } else { None };
+        let can = can && (2..=MOST_SOURCES).contains(&self.ranks());
         let mut shown = Shown { world: self.world, numbers: Vec::new() };
-        let words = seen.as_ref().and_then(|seen| self.show(seen, own, written, &mut shown));
+        let words = seen.as_ref().filter(|_| can);
+        let words = words.and_then(|seen| self.show(seen, own, written, &mut shown));
         let can = words.is_some();
+        let is_open = can && seen.as_ref().is_some_and(|seen| self.is_open_at_all(seen));
         let mut words = words.unwrap_or_else(|| vec![0; WORD_BYTES * self.ranks()]);
         for word in words.as_chunks_mut::<WORD_BYTES>().0 {
-            word[0] = u8::from(can);
+            word[..3].copy_from_slice(&[seen.is_some(), can, is_open].map(u8::from));
             word[8..TERMS_BYTES].copy_from_slice(&own.bytes.to_le_bytes());
         }
         let heard = self.tell(&words, WORD_BYTES)?;
         let heard = heard.as_chunks::<WORD_BYTES>().0;
         must_be_of_one_call(heard.iter().filter_map(|word| word.first_chunk()), own.bytes)?;
-        let Some(seen) = seen.filter(|_| heard.iter().all(|word| word[0] == 1)) else { return Ok(None) };
-        let shared = self.open(&seen, own, written, heard);
-        let opened = self.tell(&vec![u8::from(shared.is_some()); self.ranks()], 1)?;
-        Ok(shared.filter(|_| opened.iter().all(|opened| *opened == 1)))
+        let all = |at: usize| heard.iter().all(|word| word[at] == 1);
+        let Some(seen) = seen.filter(|_| all(0)) else { return Ok(Sharing::Elsewhere) };
+        if !all(1) {
+            return Ok(Sharing::OnGpus);
+        }
+        let opened = self.open(&seen, own, written, heard);
+        if all(2) {
+            let Some(opened) = opened else {
+                self.world.forget_open();
+                // The others wait for the end of this rank's kernel.
+                self.tell(&vec![1; self.ranks()], 1)?;
+                return Err(CollectiveError::Reopened);
+            };
+            return Ok(Sharing::Made(opened.with(shown)));
+        }
+        let told = self.tell(&vec![u8::from(opened.is_some()); self.ranks()], 1)?;
+        let Some(opened) = opened.filter(|_| told.iter().all(|opened| *opened == 1)) else {
+            return Ok(Sharing::OnGpus);
+        };
+        for peer in self.peers() {
+            for memory in seen.all() {
+                self.world.note_open(peer, memory.buffer);
+            }
+        }
+        Ok(Sharing::Made(opened.with(shown)))
+    }
+
+    /// The other ranks, in the job.
+    fn peers(&self) -> impl Iterator<Item = u32> {
+        let others = self.members.iter().enumerate().filter(|(rank, _)| *rank != self.me);
+        others.map(|(_, peer)| *peer)
+    }
+
+    /// Whether all others have opened this rank's memory before.
+    fn is_open_at_all(&self, seen: &Seen) -> bool {
+        self.peers().all(|peer| seen.all().all(|memory| self.world.is_open_at(peer, memory.buffer)))
     }
 
     /// The words for all ranks; none where this one cannot show its memory to all others.
-    fn show(&self, seen: &Seen, own: &Own, written: Written, shown: &mut Shown<'_>) -> Option<Vec<u8>> {
+    fn show(&self, seen: &Seen, own: &Own, written: Written, shown: &mut Shown<'a>) -> Option<Vec<u8>> {
         cuda::settle(seen.driver, &seen.from);
         if let Some(to) = seen.to.filter(|to| to.start != seen.from.start) {
             cuda::settle(seen.driver, &to);
@@ -182,8 +253,8 @@ impl Group<'_> {
 
     /// Opens what the others have shown; none where something cannot be opened, or is not what the call is
     /// about.
-    fn open(&self, seen: &Seen, own: &Own, written: Written, heard: &[[u8; WORD_BYTES]]) -> Option<Shared> {
-        let mut shared = Shared {
+    fn open(&self, seen: &Seen, own: &Own, written: Written, heard: &[[u8; WORD_BYTES]]) -> Option<Opened> {
+        let mut shared = Opened {
             driver: seen.driver,
             own: seen.together,
             from: vec![own.from; self.ranks()],
@@ -221,7 +292,7 @@ impl Group<'_> {
     }
 }
 
-impl Shared {
+impl Shared<'_> {
     /// Runs this rank's kernel on its chunk, whose elements begin at each of these addresses.
     ///
     /// # Safety
@@ -239,7 +310,7 @@ impl Shared {
         if count == 0 {
             return Ok(());
         }
-        let scope = Scope::of(self.driver, &self.own)?;
+        let scope = Scope::of(self.opened.driver, &self.opened.own)?;
         // SAFETY: as promised by the caller; what is another rank's is open.
         unsafe { launch::put_together(&scope, kernel, targets, sources, count) }
     }
@@ -253,13 +324,16 @@ impl Group<'_> {
     /// What has gone wrong here, or that something has at another rank.
     pub fn end_sharing(
         &mut self,
-        shared: Shared,
+        shared: Shared<'_>,
         bytes: u64,
         outcome: Result<(), CudaError>,
     ) -> Result<(), CollectiveError> {
         let heard = self.tell(&vec![u8::from(outcome.is_err()); self.ranks()], 1)?;
+        if heard.iter().any(|failed| *failed != 0) {
+            self.world.forget_open();
+        }
         outcome?;
-        for (peer, reached) in &shared.open {
+        for (peer, reached) in &shared.opened.open {
             self.world.count_reached(*peer, reached.channel, bytes);
         }
         match heard.iter().position(|failed| *failed != 0) {

@@ -1,6 +1,6 @@
 //! Kernels: their text is loaded into a context, and they run in the stream in which copies are made.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use std::ffi::CString;
 
 use super::error::CudaError;
@@ -66,6 +66,18 @@ impl Scope<'_> {
                 )
             })
         })
+    }
+
+    /// Whether what a stream of the context gets becomes a graph, and does not run now.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn is_captured(&self, stream: u64) -> Result<bool, CudaError> {
+        let mut is_captured: c_int = 0;
+        // SAFETY: the driver checks the handle, and there is room for the answer.
+        let status =
+            unsafe { (self.functions().stream_is_capturing)(stream as *mut c_void, &raw mut is_captured) };
+        check("cuStreamIsCapturing", status).map(|()| is_captured != 0)
     }
 
     /// Waits until what a stream of the context has got so far is done.

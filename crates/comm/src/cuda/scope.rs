@@ -30,9 +30,17 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// When the context is gone.
     pub fn of(driver: &'a Driver, memory: &DeviceMemory) -> Result<Self, CudaError> {
+        Self::of_context(driver, Self::context_of(driver, memory)?)
+    }
+
+    /// The context of an allocation, which does not become the calling thread's.
+    ///
+    /// # Errors
+    /// As of [`of_device`](Self::of_device).
+    pub fn context_of(driver: &Driver, memory: &DeviceMemory) -> Result<u64, CudaError> {
         match memory.context {
-            0 => Self::of_device(driver, memory.device),
-            context => Self::of_context(driver, context),
+            0 => primary(driver, memory.device),
+            context => Ok(context),
         }
     }
 
@@ -42,20 +50,7 @@ impl<'a> Scope<'a> {
     /// # Errors
     /// When it cannot be had.
     pub fn of_device(driver: &'a Driver, device: i32) -> Result<Self, CudaError> {
-        static PRIMARY: Mutex<Option<HashMap<i32, u64>>> = Mutex::new(None);
-        let mut known = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
-        let context = match known.get_or_insert_default().entry(device) {
-            Entry::Occupied(context) => *context.get(),
-            Entry::Vacant(place) => {
-                let mut context: *mut c_void = core::ptr::null_mut();
-                // SAFETY: there is room for the context.
-                let status = unsafe { (driver.retain_primary)(&raw mut context, device) };
-                check("cuDevicePrimaryCtxRetain", status)?;
-                *place.insert(context as u64)
-            }
-        };
-        drop(known);
-        Self::of_context(driver, context)
+        Self::of_context(driver, primary(driver, device)?)
     }
 
     /// With a context.
@@ -127,6 +122,23 @@ impl<'a> Scope<'a> {
         streams().get_or_insert_default().remove(&self.context);
         events::forget(self.context);
     }
+}
+
+/// The primary context of a device.
+fn primary(driver: &Driver, device: i32) -> Result<u64, CudaError> {
+    static PRIMARY: Mutex<Option<HashMap<i32, u64>>> = Mutex::new(None);
+    let mut known = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
+    let context = match known.get_or_insert_default().entry(device) {
+        Entry::Occupied(context) => *context.get(),
+        Entry::Vacant(place) => {
+            let mut context: *mut c_void = core::ptr::null_mut();
+            // SAFETY: there is room for the context.
+            let status = unsafe { (driver.retain_primary)(&raw mut context, device) };
+            check("cuDevicePrimaryCtxRetain", status)?;
+            *place.insert(context as u64)
+        }
+    };
+    Ok(context)
 }
 
 impl Scope<'static> {

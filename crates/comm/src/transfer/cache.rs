@@ -31,6 +31,11 @@ impl<V> Cache<V> {
         self.entries.push((buffer, value));
     }
 
+    /// Lets a value go that is of no use any more.
+    pub(crate) fn remove(&mut self, buffer: u64) {
+        self.entries.retain(|(key, _)| *key != buffer);
+    }
+
     /// Opens what is not here yet. Where that fails, all that is here goes and it is tried once more: memory may
     /// be short, or the peer has freed what is open and has made this in its place, which the driver does not
     /// open beside it.
@@ -58,6 +63,10 @@ mod tests {
         assert_eq!(cache.get(1), Some(&'a'));
         cache.insert(3, 'c');
         assert_eq!([1, 2, 3].map(|buffer| cache.get(buffer).copied()), [Some('a'), None, Some('c')]);
+        cache.insert(2, 'e');
+        cache.remove(2);
+        assert_eq!(cache.get(2), None);
+        cache.insert(1, 'a');
         cache.insert(3, 'd');
         assert_eq!([1, 3].map(|buffer| cache.get(buffer).copied()), [Some('a'), Some('d')]);
     }

@@ -63,6 +63,7 @@ impl World {
             incoming: Monitor::default(),
             in_flight: Mutex::default(),
             outgoing: Mutex::default(),
+            open_at: Mutex::default(),
             has_left: AtomicBool::new(false),
             report: Mutex::default(),
             profile: Mutex::new(profile),

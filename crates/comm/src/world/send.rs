@@ -10,6 +10,9 @@ use crate::report::{Inline, Way};
 use crate::transfer::choosing::BUILT;
 use crate::transfer::offers::{Offer, OfferState};
 
+/// How many buffers are known to be open at peers.
+const MOST_NOTED: usize = 4096;
+
 impl World {
     /// Whether a message of so many bytes is to be offered to a peer, or why it goes with the MPI. Without an
     /// address, whether one from memory that nothing is known of is.
@@ -92,6 +95,27 @@ impl World {
             self.shared.offers.show(Offer { peer, address, bytes, buffer, is_short: false, copy: None });
         let from = self.shared.rank;
         Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word: None }))
+    }
+
+    /// Whether a peer has opened a buffer of this rank before. It may have closed it since, and opens it
+    /// again.
+    pub fn is_open_at(&self, peer: u32, buffer: u64) -> bool {
+        lock(&self.shared.open_at).contains(&(peer, buffer))
+    }
+
+    /// A peer has opened a buffer.
+    pub fn note_open(&self, peer: u32, buffer: u64) {
+        let mut open = lock(&self.shared.open_at);
+        // Those of memory that has been freed stay.
+        if open.len() > MOST_NOTED {
+            open.clear();
+        }
+        open.insert((peer, buffer));
+    }
+
+    /// Something went wrong with what was open.
+    pub fn forget_open(&self) {
+        lock(&self.shared.open_at).clear();
     }
 
     /// No peer opens memory any more that was shown under this number.

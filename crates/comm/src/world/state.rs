@@ -1,6 +1,6 @@
 //! What does a rank keep of its job?
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     pub(super) in_flight: Mutex<InFlight<Copying>>,
     /// Peers to which this rank hands messages over.
     pub(super) outgoing: Mutex<HashMap<u32, Outgoing>>,
+    /// Buffers of this rank that peers have open, as far as it knows.
+    pub(super) open_at: Mutex<HashSet<(u32, u64)>>,
     /// The rank has ended its part.
     pub(super) has_left: AtomicBool,
     pub(super) report: Mutex<Report>,

@@ -84,9 +84,9 @@ pub(super) enum Source {
 
 impl Source {
     /// Whether kernels of a context on a device reach it.
-    pub(super) fn is_for(&self, context: Option<u64>, device: i32) -> bool {
+    pub(super) fn is_for(&self, context: u64, device: i32) -> bool {
         match self {
-            Self::Opened(opened) => Some(opened.context) == context,
+            Self::Opened(opened) => opened.context == context,
             Self::Mapped(mapping) => mapping.device == device,
         }
     }

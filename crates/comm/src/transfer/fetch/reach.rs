@@ -7,7 +7,7 @@ use super::choose::ends;
 use super::fetcher::{Destination, Fetcher};
 use super::order::Source;
 use crate::channels::Channel;
-use crate::cuda::{DeviceMemory, Driver};
+use crate::cuda::{DeviceMemory, Driver, Scope};
 use crate::matching::Descriptor;
 
 /// Memory of a peer that kernels here reach, while this lives.
@@ -32,12 +32,16 @@ impl Fetcher {
         self.hear_words().inspect_err(|_| self.connection.shut())?;
         let destination = Destination::of(driver, own);
         let memory = descriptor.memory;
+        let context = Scope::context_of(driver, &own)?;
         for channel in self.chooser.channels(&ends(&destination, memory)) {
             let opens = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.direct;
             if !opens {
                 continue;
             }
-            if self.source(channel, memory.buffer).is_none() {
+            let is_for_own = |source: &Source| source.is_for(context, own.device);
+            // What is open in another context, or for another device, is of no use here.
+            if !self.source(channel, memory.buffer).as_ref().is_some_and(is_for_own) {
+                self.forget(channel, memory.buffer);
                 match self.open_by(channel, descriptor, &destination) {
                     Ok(()) => self.connection.say(Message::Done { operation: descriptor.operation })?,
                     Err(error) if error.ends_connection() => {
@@ -50,10 +54,8 @@ impl Fetcher {
                     }
                 }
             }
-            let context = destination.scope()?.map(|scope| scope.context());
-            let found = self.source(channel, memory.buffer).and_then(|source| {
-                let is_usable = source.is_for(context, own.device);
-                let address = source.at(memory.offset, descriptor.bytes).filter(|_| is_usable)?;
+            let found = self.source(channel, memory.buffer).filter(is_for_own).and_then(|source| {
+                let address = source.at(memory.offset, descriptor.bytes)?;
                 Some(Reached { address, channel, _source: source })
             });
             if found.is_some() {
@@ -61,6 +63,14 @@ impl Fetcher {
             }
         }
         Ok(None)
+    }
+
+    fn forget(&mut self, channel: Channel, buffer: u64) {
+        match channel {
+            Channel::Ipc => self.opened.remove(buffer),
+            Channel::Vmm => self.mapped.remove(buffer),
+            _ => {}
+        }
     }
 
     /// Asks the peer for the buffer that a descriptor tells of, so that it stays open.
