@@ -23,11 +23,14 @@ Grid::Grid(const Ranks &ranks, Box box, u32 blocks, u32 steps)
       buffer(box.numbers() * sizeof(float)), plane(box.plane() * sizeof(float)),
       data(ranks.window(CAUSEWAY_ON_DEVICE, 2 * buffer)), cells(ranks.window(CAUSEWAY_ON_DEVICE, 64)),
       beside(2) {
-    CHECK(cudaMalloc(&counters, 4 * sizeof *counters));
     CHECK(cudaMalloc(&differences, sizeof *differences));
     CHECK(cudaMalloc(&right, 2 * box.nz * plane));
-    for (cudaStream_t &stream : beside)
-        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    for (u32 rank = 0; rank < 2; rank++) {
+        ranks.use(rank);
+        CHECK(cudaMalloc(&counters[rank], 2 * sizeof *counters[rank]));
+        CHECK(cudaStreamCreateWithFlags(&beside[rank], cudaStreamNonBlocking));
+    }
+    ranks.use(0);
     int fit = causeway_team_fits(ranks.team, relaxing_kernel(), blocks, threads, 0);
     REQUIRE(fit == 0, "%s", causeway_comm_error());
 }
@@ -37,17 +40,21 @@ float *Grid::numbers(u32 rank, u32 step) const {
 }
 
 void Grid::start() {
-    CHECK(cudaMemset(counters, 0, 4 * sizeof *counters));
     clear(cells);
-    for (u32 rank = 0; rank < 2; rank++)
+    for (u32 rank = 0; rank < 2; rank++) {
+        ranks.use(rank);
+        CHECK(cudaMemset(counters[rank], 0, 2 * sizeof *counters[rank]));
         for (u32 step = 0; step < 2; step++)
             first_numbers<<<256, 256>>>(numbers(rank, step), box, rank);
-    CHECK(cudaDeviceSynchronize());
+        CHECK(cudaDeviceSynchronize());
+    }
+    ranks.use(0);
 }
 
 void Grid::compare(const char *what) {
     u64 count = box.nz * box.plane();
     CHECK(cudaMemset(differences, 0, sizeof *differences));
+    // By the first rank's GPU, which reads the other one's memory, too.
     for (u32 rank = 0; rank < 2; rank++) {
         const float *found = numbers(rank, steps) + box.plane();
         if (!is_right_known)
@@ -64,6 +71,7 @@ void Grid::compare(const char *what) {
 void Grid::exchange(u32 step, cudaStream_t of_first, cudaStream_t of_second) const {
     cudaStream_t streams[2] = {of_first, of_second};
     for (u32 rank = 0; rank < 2; rank++) {
+        ranks.use(rank);
         const float *from = numbers(rank, step + 1) + box.cut(rank) * box.plane();
         float *to = numbers(1 - rank, step + 1) + box.copied_to(rank) * box.plane();
         CHECK(cudaMemcpyAsync(to, from, plane, cudaMemcpyDeviceToDevice, streams[rank]));
@@ -74,9 +82,11 @@ double Grid::by_host() {
     start();
     double seconds = ranks.time(1, [&](u32) {
         for (u32 step = 0; step < steps; step++) {
-            for (u32 rank = 0; rank < 2; rank++)
+            for (u32 rank = 0; rank < 2; rank++) {
+                ranks.use(rank);
                 relax(ranks.streams[rank], blocks, threads, numbers(rank, step), numbers(rank, step + 1), box,
                       1, box.nz);
+            }
             for (cudaStream_t stream : ranks.streams)
                 CHECK(cudaStreamSynchronize(stream));
             exchange(step, ranks.streams[0], ranks.streams[1]);
@@ -96,6 +106,7 @@ double Grid::by_two_kernels() {
                 u32 cut = box.cut(rank), first = rank == 0 ? 1 : 2;
                 const float *in = numbers(rank, step);
                 float *out = numbers(rank, step + 1);
+                ranks.use(rank);
                 relax(beside[rank], blocks, threads, in, out, box, cut, cut);
                 relax(ranks.streams[rank], blocks, threads, in, out, box, first, first + box.nz - 2);
             }
@@ -116,17 +127,13 @@ double Grid::by_kernel(bool sends) {
     start();
     double seconds = ranks.time(2, [&](u32 rank) {
         relax_and_send(ranks.streams[rank], blocks, threads, ranks.teams[rank], data[rank], cells[rank], box,
-                       steps, counters + 2 * rank, sends);
+                       steps, counters[rank], sends);
     });
     if (sends) compare("by the kernel");
     return seconds;
 }
 
 void measure_stencils(const Settings &settings) {
-    if (settings.devices > 1) {
-        skip("stencil", "its kernels and baselines are those of one GPU");
-        return;
-    }
     Ranks ranks(2, ONE_QUEUE, settings);
     std::vector<Box> boxes = {{128, 128, 64}, {512, 512, 128}};
     if (settings.is_quick) boxes = {{16, 8, 4}};

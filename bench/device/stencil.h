@@ -53,7 +53,7 @@ class Grid {
     const u64 buffer, plane; // bytes
     std::vector<Window> data, cells;
     std::vector<cudaStream_t> beside;
-    u32 *counters, *differences;
+    u32 *counters[2], *differences;
     float *right; // what the first way has found
     bool is_right_known = false;
 };

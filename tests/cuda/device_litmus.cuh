@@ -17,8 +17,8 @@ using namespace causeway;
 
 enum { MESSAGE_PASSING, STORE_BUFFERING, INDEPENDENT_READS };
 
-// Where the words lie in the first rank's window, in words of 8 bytes: the round's counter, x and y of each
-// instance, the lines under stress.
+// Where the words lie in a rank's part of the window, in words of 8 bytes: the round's counter, the lines under
+// stress, x and y of each instance.
 constexpr u64 LINE = 16, COUNTER_AT = 0, HOT_AT = LINE, HOT_LINES = 1024, X_AT = HOT_AT + LINE * HOT_LINES;
 
 __device__ inline u32 hash(u32 value) {
@@ -72,18 +72,21 @@ __device__ inline void crowd(const Team &team, u64 *words, u64 last) {
 // 0 says whether the first load has found the round's value, bit 1 the second one. `fenced` uses the orders
 // that the operations use; without it all accesses are relaxed. Without `permutes` the ranks take instances
 // in the same order: on the software GPU, where a block's threads run one after the other, partners would
-// never meet otherwise.
+// never meet otherwise. `home_of_x` and `home_of_y` say in whose parts of the window the words lie: with
+// ranks on two GPUs some of the accesses cross between them, or all, or none of one rank's.
 extern "C" __global__ void litmus_in_a_crowd(causeway::Team team, causeway::Window window, causeway::u32 kind,
                                              causeway::u32 fenced, causeway::u32 permutes,
                                              causeway::u32 rounds, causeway::u32 testers, causeway::u32 seed,
+                                             causeway::u32 home_of_x, causeway::u32 home_of_y,
                                              causeway::u8 *outcomes) {
     using namespace causeway;
     using namespace litmus;
-    u64 *words = reinterpret_cast<u64 *>(window.state->peers[0]), *counter = words + COUNTER_AT;
+    u64 *words = reinterpret_cast<u64 *>(detail::mapped(window, home_of_x)), *counter = words + COUNTER_AT;
+    u64 *others = reinterpret_cast<u64 *>(detail::mapped(window, home_of_y));
     u64 of_round = static_cast<u64>(testers) * team.ranks;
     if (blockIdx.x >= testers) return crowd(team, words, of_round * rounds);
     u32 instances = testers * blockDim.x, id = blockIdx.x * blockDim.x + threadIdx.x, rank = team.rank;
-    u64 *x = words + X_AT, *y = x + LINE * instances;
+    u64 *x = words + X_AT, *y = others + X_AT + LINE * instances;
     for (u32 round = 1; round <= rounds; round++) {
         u32 drawn = hash(seed ^ round * 0x9e3779b9u);
         // Ranks permute in ways of their own, so that partners differ; where y lies does not depend on the
@@ -99,7 +102,7 @@ extern "C" __global__ void litmus_in_a_crowd(causeway::Team team, causeway::Wind
         if (kind == MESSAGE_PASSING) {
             if (rank == 0) {
                 order::store_relaxed(first, round);
-                if (fenced) order::store_release(second, round);
+                if (fenced) detail::tell(second, round, SignalKind::set, detail::is_near(team, false));
                 else order::store_relaxed(second, round);
             } else {
                 one = fenced ? order::load_acquire(second) : order::load_relaxed(second);

@@ -1,8 +1,9 @@
 //! What do jobs remember of the costs of channels? A text file in the user's cache.
 //!
 //! Each line tells of one kind of pair (the GPU's model, how the driver is reached, what lies between the
-//! ranks), a channel, a kind of traffic and a class of sizes: what such messages have cost. A file that makes
-//! no sense is not used, and the next job that has something to tell writes a new one.
+//! ranks), a channel, a kind of traffic and a class of sizes: what such messages have cost. Others tell of a kind of
+//! GPU what its copies cost the proxies of kernels. A file that makes no sense is not used, and the next job that has
+//! something to tell writes a new one.
 
 use core::fmt::Write as _;
 use std::collections::BTreeMap;
@@ -22,8 +23,11 @@ const HEAD: &str = "causeway comm profile 1";
 /// The longest file that is read. A kind of pair has 7 KiB at most.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The kinds of pairs that are kept; others are not added.
+/// The kinds of pairs, and of GPUs, that are kept; others are not added.
 const MOST_KINDS: usize = 100;
+
+/// What stands in place of a channel where a line tells of a GPU's copies.
+const COPIES: &str = "copies";
 
 /// Why a profile is not used, or not kept.
 #[derive(Debug, Error)]
@@ -46,10 +50,32 @@ pub enum ProfileError {
     },
 }
 
-/// What is known of each kind of pair.
+/// What copies within a GPU cost a thread of the host that asks for them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CopyCosts {
+    /// Nanoseconds from asking for a short one to its end being seen.
+    pub latency: f64,
+    /// Nanoseconds that a short one keeps the next one waiting.
+    pub post: f64,
+    /// Bytes a nanosecond (GB/s) of a long one.
+    pub bandwidth: f64,
+}
+
+impl CopyCosts {
+    /// None where no machine is like that.
+    fn sound(latency: f64, post: f64, bandwidth: f64) -> Option<Self> {
+        let is_sound = (1.0..=1e9).contains(&latency)
+            && (0.0..=1e9).contains(&post)
+            && (1e-6..=1e6).contains(&bandwidth);
+        is_sound.then_some(Self { latency, post, bandwidth })
+    }
+}
+
+/// What is known of each kind of pair, and of each kind of GPU.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Profile {
     kinds: BTreeMap<String, Known>,
+    copies: BTreeMap<String, CopyCosts>,
 }
 
 impl Profile {
@@ -71,6 +97,20 @@ impl Profile {
         }
     }
 
+    /// What copies of a kind of GPU cost, if that is known.
+    pub fn copies(&self, gpu: &str) -> Option<CopyCosts> {
+        self.copies.get(gpu).copied()
+    }
+
+    /// Adds what copies of a kind of GPU cost; what was known before counts no more.
+    pub fn learn_copies(&mut self, gpu: &str, costs: CopyCosts) {
+        let is_room = self.copies.len() < MOST_KINDS || self.copies.contains_key(gpu);
+        let CopyCosts { latency, post, bandwidth } = costs;
+        if is_room && !gpu.contains(['\t', '\n']) && CopyCosts::sound(latency, post, bandwidth).is_some() {
+            self.copies.insert(gpu.to_owned(), costs);
+        }
+    }
+
     fn text(&self) -> String {
         let mut text = format!("{HEAD}\n");
         for (kind, known) in &self.kinds {
@@ -79,6 +119,9 @@ impl Profile {
                 // Writing to a text does not fail.
                 let _ = writeln!(text, "{kind}\t{channel}\t{traffic}\t{class}\t{cost}");
             }
+        }
+        for (gpu, CopyCosts { latency, post, bandwidth }) in &self.copies {
+            let _ = writeln!(text, "{gpu}\t{COPIES}\t{latency}\t{post}\t{bandwidth}");
         }
         text
     }
@@ -91,10 +134,21 @@ impl Profile {
         }
         let mut profile = Self::default();
         for (number, line) in (2_usize..).zip(lines) {
+            if let Some((gpu, costs)) = Self::line_of_copies(line) {
+                profile.learn_copies(gpu, costs);
+                continue;
+            }
             let (kind, known) = Self::line(line).ok_or(number)?;
             profile.learn(kind, &known);
         }
         Ok(profile)
+    }
+
+    fn line_of_copies(line: &str) -> Option<(&str, CopyCosts)> {
+        let words: Vec<_> = line.split('\t').collect();
+        let &[gpu, COPIES, latency, post, bandwidth] = words.as_slice() else { return None };
+        let number = |word: &str| word.parse::<f64>().ok();
+        Some((gpu, CopyCosts::sound(number(latency)?, number(post)?, number(bandwidth)?)?))
     }
 
     fn line(line: &str) -> Option<(&str, Known)> {
@@ -137,6 +191,9 @@ impl Profile {
         let mut all = Self::load(path).unwrap_or_default();
         for (kind, known) in &self.kinds {
             all.learn(kind, known);
+        }
+        for (gpu, costs) in &self.copies {
+            all.learn_copies(gpu, *costs);
         }
         let write = || -> io::Result<()> {
             let folder = path.parent().unwrap_or(Path::new("."));
@@ -191,6 +248,36 @@ mod tests {
         assert_eq!(both.of("H200, peers"), known(&[(Channel::Staged, 64, 3.0)]));
         assert_eq!(both.of("K80"), Known::default());
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "nothing lies beside it");
+    }
+
+    #[test]
+    fn copies_of_gpus_are_remembered_beside_channels() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile");
+        let drawn = f64::from(std::process::id());
+        let costs = |factor| CopyCosts { latency: drawn * factor, post: 0.0, bandwidth: 1500.25 };
+        let mut first = Profile::default();
+        first.learn_copies("H100", costs(1.5));
+        first.learn_copies("H200", costs(2.0));
+        first.learn_copies("a\tname", costs(1.0));
+        first.learn_copies("K80", CopyCosts { latency: f64::NAN, ..costs(1.0) });
+        first.save(&path).unwrap();
+        let mut second = Profile::default();
+        second.learn("H100, same GPU", &known(&[(Channel::Ipc, 13, 0.25)]));
+        second.learn_copies("H200", costs(3.0));
+        second.save(&path).unwrap();
+        let both = Profile::load(&path).unwrap();
+        assert_eq!((both.copies("H100"), both.copies("H200")), (Some(costs(1.5)), Some(costs(3.0))));
+        assert_eq!((both.copies("K80"), both.copies.len()), (None, 2));
+        assert_eq!(both.of("H100, same GPU"), known(&[(Channel::Ipc, 13, 0.25)]));
+        for line in [
+            "H100\tcopies\t0\t1\t1",
+            "H100\tcopies\t1\t-1\t1",
+            "H100\tcopies\tinf\t1\t1",
+            "H100\tcopies\t1\t1",
+        ] {
+            assert_eq!(Profile::parse(&format!("{HEAD}\n{line}\n")), Err(2), "{line}");
+        }
     }
 
     #[test]

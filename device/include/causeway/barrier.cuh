@@ -13,36 +13,44 @@ template <class Scope = Thread> __device__ inline Status barrier(const Team &tea
     Window control = state->control;
     if (number >= BARRIERS)
         return detail::fail(team, Status::out_of_bounds, Verb::barrier, team.rank, control.id, number, 0);
-    Status status = quiet<Scope>(team);
-    if (status != Status::ok) return status;
-    u64 epoch = Scope::from_first(order::load_relaxed(&state->epochs[number])) + 1;
-    if (Scope::rank() == 0) order::store_relaxed(&state->epochs[number], epoch);
-    u64 row = 8ull * number * MOST_RANKS, cell = row + 8ull * team.rank;
+    // By all, and before they meet: behind that the first one writes it again.
+    u64 epoch = order::load_relaxed(&state->epochs[number]) + 1;
+    detail::Reach own = detail::reach_of(control, team.rank);
     Initiator initiator = static_cast<Initiator>(state->control_by);
-    if (initiator == Initiator::direct) {
-        // The thread whose fence `quiet` was tells all: behind that fence its stores are releases. Those of
-        // other threads would each need one more.
-        for (u32 peer = 0; peer < team.ranks && Scope::rank() == 0; peer++)
-            order::store_relaxed(reinterpret_cast<u64 *>(detail::mapped(control, peer) + cell), epoch);
-    } else {
+    Scope::sync();
+    Status status = Status::ok;
+    if (Scope::rank() == 0) {
+        order::store_relaxed(&state->epochs[number], epoch);
+        status = detail::drain(team);
+        if (status != Status::ok) detail::fail(team, status, Verb::barrier, team.rank, control.id, 0, 0);
+    }
+    u64 row = 8ull * number * MOST_RANKS, cell = row + 8ull * team.rank;
+    if (initiator != Initiator::direct) {
+        status = from_first<Scope>(status);
         for (u32 peer = 0; peer < team.ranks && status == Status::ok; peer++)
             status =
-                detail::send_signal<Scope>(team, peer, control, 0, cell, epoch, SignalKind::set, initiator);
-        if (status != Status::ok) return status;
+                detail::send_signal<Scope>(team, peer, control, own, cell, epoch, SignalKind::set, initiator);
+    } else if (Scope::rank() == 0 && status == Status::ok) {
+        // One fence for all: behind it this thread's stores are releases. Those of other threads would each
+        // need one more.
+        if (detail::is_near(team, own.in_host)) order::fence_near();
+        else order::fence();
+        for (u32 peer = 0; peer < team.ranks; peer++)
+            order::store_relaxed(reinterpret_cast<u64 *>(detail::mapped(control, peer) + cell), epoch);
     }
     for (u32 peer = Scope::rank(); peer < team.ranks && status == Status::ok; peer += Scope::size()) {
-        const u64 *own = reinterpret_cast<const u64 *>(control.base + row + 8ull * peer);
+        const u64 *arrived = reinterpret_cast<const u64 *>(control.base + row + 8ull * peer);
         detail::Patience patience(team);
-        // An acquire gives up the multiprocessor's cache: one is enough, once the cell has been seen to change.
+        // An acquire gives up the multiprocessor's cache: one is enough, once the cell has been seen to
+        // change.
         while (status == Status::ok &&
-               !(order::load_relaxed(own) >= epoch && order::load_acquire(own) >= epoch))
+               !(order::load_relaxed(arrived) >= epoch && order::load_acquire(arrived) >= epoch))
             status = patience.poll();
         if (status != Status::ok) detail::fail(team, status, Verb::barrier, peer, control.id, row, 8);
     }
     // All threads hear of the one that has given up.
-    Scope::sync();
-    u32 failure = order::load_relaxed(&state->failure);
-    return failure == 0 ? Status::ok : static_cast<Status>(failure);
+    if (!Scope::any(status != Status::ok)) return Status::ok;
+    return static_cast<Status>(order::load_relaxed(&state->failure));
 }
 
 } // namespace causeway

@@ -13,35 +13,54 @@ __device__ inline u32 class_of(u64 bytes) {
     return bits < 39 ? bits : 39;
 }
 
-// How many requests the proxy has and has not done, as the power of two: 0, 1, 2 to 3, ... 64 and more.
-__device__ inline u32 flight_of(const Team &team) {
-    Queue *queue = queue_of(team);
-    u64 head = order::load_relaxed(&queue->head), completed = order::load_relaxed(&queue->completed);
-    u32 bits = head > completed ? 64 - __clzll(static_cast<long long>(head - completed)) : 0;
-    return bits < 7 ? bits : 7;
-}
+// A byte for each number in flight.
+constexpr u64 ALWAYS = 0x0101010101010101ull;
 
-// The row of the table for a message of so many bytes. Short messages have theirs in the handle: a choice
-// that loaded it took 0.3 us of the 3 us that 8 bytes and a signal take (H100, 2026-11-26).
-template <class Scope> __device__ inline u64 row_of(const Team &team, u64 bytes) {
-    u32 size = class_of(bytes);
-    if (size < (team.direct_below >> 8 * Scope::INDEX & 0xff))
-        return static_cast<u64>(Initiator::direct) * 0x0101010101010101ull;
-    return team.state->choice[Scope::INDEX][size];
-}
+// What the choice for a message depends on: the table's row, and how many requests the calling block's queue
+// holds. Loaded before the choice is made, with what else the caller needs: a load after each acquire costs a
+// way to the L2, and together they cost one. A choice that took three of them was behind by 0.3 us of the 3
+// us that 8 bytes and a signal take (H100, 2026-11-26).
+template <class Scope> class Grounds {
+  public:
+    // Of a message of so many bytes. Short ones have their row in the handle, and wishes need none.
+    __device__ Grounds(const Team &team, u64 bytes, Initiator wish)
+        : row_(ALWAYS * static_cast<u64>(Initiator::direct)), wish_(wish) {
+        u32 size = class_of(bytes);
+        is_direct_ = wish == Initiator::direct ||
+                     (wish == Initiator::automatic && size < team.direct_below[Scope::INDEX]);
+        if (is_direct_ || wish != Initiator::automatic) return;
+        Queue *queue = queue_of(team);
+        if (Scope::rank() == 0) {
+            head_ = order::load_relaxed(&queue->head);
+            completed_ = order::load_relaxed(&queue->completed);
+        }
+        row_ = team.state->choice[Scope::INDEX][size];
+    }
 
-// The initiator for a message, the same for all threads of the scope. `wish` is the program's; `is_mapped`
-// says whether this rank's threads reach the memory at all. The row comes from the caller, who loads it with
-// what else it needs: a load after each acquire costs a way to the L2, and together they cost one.
-template <class Scope>
-__device__ inline Initiator choose(const Team &team, u64 row, bool is_mapped, Initiator wish) {
-    if (wish != Initiator::automatic) return wish;
-    if (!is_mapped) return Initiator::proxy;
-    // Where all eight agree the queue need not be asked.
-    if (row == (row & 0xff) * 0x0101010101010101ull) return static_cast<Initiator>(row & 0xff);
-    u64 flight = Scope::from_first(flight_of(team));
-    return static_cast<Initiator>(row >> 8 * flight & 0xff);
-}
+    // Whether it is `direct` wherever the memory is mapped, which is known before anything is loaded.
+    __device__ bool is_direct() const { return is_direct_; }
+
+    // The initiator, the same for all threads of the scope. `is_mapped` says whether this rank's threads reach
+    // the memory at all.
+    __device__ Initiator choose(bool is_mapped) const {
+        if (wish_ != Initiator::automatic) return wish_;
+        if (!is_mapped) return Initiator::proxy;
+        // Where all eight agree the queue does not count.
+        if (row_ == (row_ & 0xff) * ALWAYS) return static_cast<Initiator>(row_ & 0xff);
+        return static_cast<Initiator>(row_ >> 8 * Scope::from_first(flight()) & 0xff);
+    }
+
+  private:
+    // Requests that the proxy has and has not done, as the power of two: 0, 1, 2 to 3, ... 64 and more.
+    __device__ u64 flight() const {
+        u32 bits = head_ > completed_ ? 64 - __clzll(static_cast<long long>(head_ - completed_)) : 0;
+        return bits < 7 ? bits : 7;
+    }
+
+    u64 row_, head_ = 0, completed_ = 0;
+    Initiator wish_;
+    bool is_direct_;
+};
 
 __device__ inline void count(const Team &team, Initiator initiator, u64 bytes) {
     u64 *counts = team.state->counts[static_cast<u32>(initiator)];

@@ -158,8 +158,14 @@ struct Team {
     u32 rank;
     u32 ranks;
     u32 id;
-    u32 direct_below; // a byte a scope: messages of a smaller class go direct, whatever else is in flight
+    u8 direct_below[3]; // by scope: messages of a smaller class go direct, whatever else is in flight
+    u8 shape;           // how many queues, and ON_ONE_GPU
 };
+
+// In `Team::shape`: the number of queues, and whether kernels of all ranks are this process's on one GPU, so
+// that what they tell each other need not be ordered for anybody outside of it.
+constexpr u8 QUEUES_OF_SHAPE = 0x0f;
+constexpr u8 ON_ONE_GPU = 0x80;
 
 // The control window: an epoch for each barrier and rank; of messages how many pieces have come from each
 // rank, and how many each rank has taken of this one's; and room for eight pieces of each rank. A piece

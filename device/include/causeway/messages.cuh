@@ -50,7 +50,7 @@ __device__ inline Status send(const Team &team, u32 peer, const Window &from, u6
         if (status != Status::ok) return status;
         at += length;
         piece += 1;
-        status = detail::send_signal<Scope>(team, peer, control, detail::mapped(control, peer),
+        status = detail::send_signal<Scope>(team, peer, control, detail::reach_of(control, peer),
                                             ARRIVED_AT + 8ull * team.rank, piece, SignalKind::set, by);
     } while (at < bytes && status == Status::ok);
     if (Scope::rank() == 0) {
@@ -91,7 +91,7 @@ __device__ inline Status receive(const Team &team, u32 peer, const Window &to, u
         // Everybody has read, and the signal is a release: else the sender would write over what is still
         // being read.
         Scope::sync();
-        status = detail::send_signal<Scope>(team, peer, control, detail::mapped(control, peer),
+        status = detail::send_signal<Scope>(team, peer, control, detail::reach_of(control, peer),
                                             TAKEN_AT + 8ull * team.rank, piece, SignalKind::set, by);
     } while (at < total && status == Status::ok);
     if (Scope::rank() == 0) order::store_relaxed(&state->received[peer], piece);

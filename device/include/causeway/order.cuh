@@ -1,7 +1,11 @@
 // Loads, stores and fences that other ranks see, in the words of the PTX memory model.
 //
-// All are of system scope: the other end is another GPU, or a thread of the host. Each says what breaks
-// without its order.
+// All are of system scope but those whose names say `near`: the other end is another GPU, or a thread of the
+// host. Each says what breaks without its order.
+//
+// `near` is the scope of one GPU, for teams that are on one altogether (`ON_ONE_GPU`): a release waits until
+// what it orders has come to the L2, and not until all of the machine would see it. Seen by another GPU or by
+// the host such a signal would say nothing of the bytes before it.
 #pragma once
 
 #include "layout.h"
@@ -50,10 +54,18 @@ __device__ inline void store_release(u32 *to, u32 value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
+__device__ inline void store_release_near(u64 *to, u64 value) {
+    asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
 // As `store_release`, for a signal that several senders count up. `red` asks for no answer, so the sender
 // does not wait.
 __device__ inline void add_release(u64 *to, u64 value) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+
+__device__ inline void add_release_near(u64 *to, u64 value) {
+    asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
 // Atomic operations order both ways: whoever takes a lock by one reads after it, and whoever gives it back
@@ -87,6 +99,8 @@ __device__ inline void store_pair(u64 *to, u64 first, u64 second) {
 // proxy to read memory: without the fence a copy engine, or a thread of the host, may fetch bytes that are
 // still on their way there.
 __device__ inline void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+__device__ inline void fence_near() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Also orders a store with a load of another place that comes later (Dekker's pattern: I say that I want,
 // then look whether you do). No weaker fence does: with acquire and release both may find that the other has

@@ -28,7 +28,8 @@ __device__ inline Request word(Verb verb, u32 peer, u32 window, u64 offset, u64 
 // The queue of the calling thread's block. Blocks share queues evenly.
 __device__ inline Queue *queue_of(const Team &team) {
     u32 block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
-    return &team.state->queues_of[block % team.state->queues];
+    u32 queues = team.shape & QUEUES_OF_SHAPE;
+    return &team.state->queues_of[queues == 1 ? 0 : block % queues];
 }
 
 // Waits until the proxy has come to a number; what is seen is kept, since every look at the host's memory
@@ -51,10 +52,15 @@ __device__ inline Status wait_for(const Team &team, u64 *seen, const u64 *counte
 // Posts one request, or two that belong together. Gives the number of the last one.
 __device__ inline Status post(const Team &team, const Request *requests, u32 count, u64 *number) {
     Queue *queue = queue_of(team);
+    // All that is needed of the queue at once, and before the fence, behind which each would cost a way to the
+    // L2 of its own.
+    u64 accepted = order::load_relaxed(&queue->accepted), capacity = queue->capacity;
+    Request *slots = queue->slots;
+    const QueueCounters *counters = queue->counters;
     u64 first = atomicAdd(&queue->head, static_cast<u64>(count));
     u64 end = first + count;
-    if (end > queue->capacity) {
-        Status status = wait_for(team, &queue->accepted, &queue->counters->accepted, end - queue->capacity);
+    if (end > accepted + capacity) {
+        Status status = wait_for(team, &queue->accepted, &counters->accepted, end - capacity);
         // The slot stays empty, at which the proxy stops: the team is at its end anyway.
         if (status != Status::ok) return status == Status::timed_out ? Status::queue_full : status;
     }
@@ -62,8 +68,9 @@ __device__ inline Status post(const Team &team, const Request *requests, u32 cou
     order::fence();
     for (u32 at = 0; at < count; at++) {
         u64 place = first + at;
-        u64 phase = ~(place / queue->capacity) << 63;
-        Request *slot = &queue->slots[place & (queue->capacity - 1)];
+        // 1 in even rounds. The capacity is a power of two, and division would take long.
+        u64 phase = (place & capacity) == 0 ? 1ull << 63 : 0;
+        Request *slot = &slots[place & (capacity - 1)];
         order::store_pair(slot->words, requests[at].words[0] | phase, requests[at].words[1] | phase);
     }
     *number = end - 1;

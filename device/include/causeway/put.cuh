@@ -48,20 +48,33 @@ __device__ inline bool can_signal(const Reach &reach, SignalKind kind, Initiator
     return kind == SignalKind::set || reach.in_host;
 }
 
-// Sends a signal; what the scope has written comes before it. `base` is the peer's part of the window.
+// Whether nobody outside of this GPU follows a word: not so where a thread of the host might.
+__device__ inline bool is_near(const Team &team, bool in_host) {
+    return (team.shape & ON_ONE_GPU) != 0 && !in_host;
+}
+
+// Writes a signal, or counts it up: what this thread has written before is there when it is.
+__device__ inline void tell(u64 *cell, u64 value, SignalKind kind, bool is_near) {
+    if (kind == SignalKind::set) {
+        if (is_near) order::store_release_near(cell, value);
+        else order::store_release(cell, value);
+    } else {
+        if (is_near) order::add_release_near(cell, value);
+        else order::add_release(cell, value);
+    }
+}
+
+// Sends a signal; what the scope has written comes before it.
 template <class Scope>
-__device__ inline Status send_signal(const Team &team, u32 peer, const Window &window, u64 base, u64 offset,
-                                     u64 value, SignalKind kind, Initiator initiator) {
+__device__ inline Status send_signal(const Team &team, u32 peer, const Window &window, const Reach &reach,
+                                     u64 offset, u64 value, SignalKind kind, Initiator initiator) {
     if (initiator != Initiator::direct) {
         Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
         Request request = word(verb, peer, window.id, offset, value);
         return post_together<Scope>(team, verb, peer, window, offset, 8, &request, 1);
     }
-    if (Scope::rank() == 0) {
-        u64 *cell = reinterpret_cast<u64 *>(base + offset);
-        if (kind == SignalKind::set) order::store_release(cell, value);
-        else order::add_release(cell, value);
-    }
+    if (Scope::rank() == 0)
+        tell(reinterpret_cast<u64 *>(reach.base + offset), value, kind, is_near(team, reach.in_host));
     return Status::ok;
 }
 
@@ -106,19 +119,23 @@ __device__ inline Status transfer_by(const Team &team, Verb verb, u32 peer, cons
     if (status == Status::ok) status = check(team, verb, team.rank, local, local_offset, bytes);
     if (status != Status::ok) return status;
     Reach reach = reach_of(window, peer);
-    u64 row = row_of<Scope>(team, bytes);
+    Grounds<Scope> grounds(team, bytes, wish);
+    u64 here = local.base + local_offset;
+    Early<Scope> early(offset, here, bytes, verb == Verb::put && grounds.is_direct());
     status = check_wish(team, verb, peer, window, offset, bytes, reach, wish);
     if (status != Status::ok || bytes == 0) return status;
     // Another thread of the scope may have written what this one copies.
     Scope::sync();
-    Initiator initiator = choose<Scope>(team, row, reach.base != 0, wish);
-    if (Scope::rank() == 0) count(team, initiator, bytes);
-    if (initiator != Initiator::direct)
-        return post_transfer<Scope>(team, verb, peer, window, offset, local, local_offset, bytes);
-    u64 there = reach.base + offset, here = local.base + local_offset;
-    if (verb == Verb::put) copy<Scope>(there, here, bytes);
-    else copy<Scope>(here, there, bytes);
-    return Status::ok;
+    Initiator initiator = grounds.choose(reach.base != 0);
+    if (initiator != Initiator::direct) {
+        status = post_transfer<Scope>(team, verb, peer, window, offset, local, local_offset, bytes);
+    } else {
+        u64 there = reach.base + offset;
+        if (verb == Verb::put) early.copy_to(there, here, bytes);
+        else copy<Scope>(here, there, bytes);
+    }
+    if (Scope::rank() == 0 && status == Status::ok) count(team, initiator, bytes);
+    return status;
 }
 
 // Who sends a signal: whoever was chosen, or who can. `automatic` where nobody can.
@@ -155,13 +172,13 @@ __device__ inline Status signal(const Team &team, u32 peer, const Window &window
     Status status = detail::check_word(team, verb, peer, window, offset);
     if (status != Status::ok) return status;
     detail::Reach reach = detail::reach_of(window, peer);
-    u64 row = detail::row_of<Scope>(team, 8);
+    detail::Grounds<Scope> grounds(team, 8, wish);
     Scope::sync();
-    Initiator chosen = detail::choose<Scope>(team, row, reach.base != 0, wish);
+    Initiator chosen = grounds.choose(reach.base != 0);
     Initiator initiator = detail::signaller(reach, kind, chosen, wish);
     if (initiator == Initiator::automatic)
         return detail::fail(team, Status::unsupported, verb, peer, window.id, offset, 8);
-    return detail::send_signal<Scope>(team, peer, window, reach.base, offset, value, kind, initiator);
+    return detail::send_signal<Scope>(team, peer, window, reach, offset, value, kind, initiator);
 }
 
 // A put, and behind it a signal: whoever sees the signal finds the bytes. Both go the same way, so that
@@ -178,33 +195,39 @@ __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to
     if (status != Status::ok) return status;
     // All at once, before anything depends on one of them.
     detail::Reach reach = detail::reach_of(to, peer), cell = detail::reach_of(signals, peer);
-    u64 row = detail::row_of<Scope>(team, bytes);
+    detail::Grounds<Scope> grounds(team, bytes, wish);
+    u64 here = from.base + from_offset;
+    detail::Early<Scope> early(to_offset, here, bytes, grounds.is_direct());
     status = detail::check_wish(team, Verb::put, peer, to, to_offset, bytes, reach, wish);
     if (status != Status::ok) return status;
     Scope::sync();
-    Initiator chosen = detail::choose<Scope>(team, row, reach.base != 0, wish);
+    Initiator chosen = grounds.choose(reach.base != 0);
     Initiator initiator = detail::signaller(cell, kind, chosen, wish);
     // What the threads cannot put they cannot signal behind either.
     bool is_possible = initiator == Initiator::proxy || (initiator == Initiator::direct && reach.base != 0);
     if (!is_possible)
         return detail::fail(team, Status::unsupported, verb, peer, signals.id, signal_offset, 8);
-    if (Scope::rank() == 0) detail::count(team, initiator, bytes);
     if (initiator == Initiator::direct) {
-        detail::copy<Scope>(reach.base + to_offset, from.base + from_offset, bytes);
+        early.copy_to(reach.base + to_offset, here, bytes);
     } else if (bytes != 0 && bytes <= MOST_REQUEST_BYTES) {
         // Both with one fence and one number of the queue.
         Request both[2] = {
             detail::transfer(Verb::put, peer, to.id, to_offset, from.id, from_offset, bytes),
             detail::word(verb, peer, signals.id, signal_offset, value),
         };
-        return detail::post_together<Scope>(team, Verb::put, peer, to, to_offset, bytes, both, 2);
+        status = detail::post_together<Scope>(team, Verb::put, peer, to, to_offset, bytes, both, 2);
+        if (Scope::rank() == 0) detail::count(team, initiator, bytes);
+        return status;
     } else {
         status = detail::post_transfer<Scope>(team, Verb::put, peer, to, to_offset, from, from_offset, bytes);
     }
     // Everybody's bytes come before the first thread's signal.
     Scope::sync();
     if (status != Status::ok) return status;
-    return detail::send_signal<Scope>(team, peer, signals, cell.base, signal_offset, value, kind, initiator);
+    status = detail::send_signal<Scope>(team, peer, signals, cell, signal_offset, value, kind, initiator);
+    // Behind the signal, which would wait for it.
+    if (Scope::rank() == 0) detail::count(team, initiator, bytes);
+    return status;
 }
 
 // Waits until a word of this rank's own part of a window is as wanted. What its sender had written before is

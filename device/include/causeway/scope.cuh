@@ -2,7 +2,7 @@
 //
 // An operation is called by all threads of its scope with the same arguments, and returns to all of them. The
 // bytes of a copy are divided among them; the first sends the signal, after a barrier of the scope, so that
-// the signal comes after everybody's bytes and not the first thread's alone.
+// the signal comes after everybody's bytes and not the first thread's alone. `any` is a barrier, too.
 #pragma once
 
 #include "layout.h"
@@ -15,6 +15,7 @@ struct Thread {
     __device__ static u32 size() { return 1; }
     __device__ static void sync() {}
     __device__ static u64 from_first(u64 value) { return value; }
+    __device__ static bool any(bool is_so) { return is_so; }
 };
 
 struct Warp {
@@ -25,6 +26,7 @@ struct Warp {
     __device__ static u32 size() { return 32; }
     __device__ static void sync() { __syncwarp(); }
     __device__ static u64 from_first(u64 value) { return __shfl_sync(0xffffffffu, value, 0); }
+    __device__ static bool any(bool is_so) { return __any_sync(0xffffffffu, is_so) != 0; }
 };
 
 struct Block {
@@ -43,6 +45,7 @@ struct Block {
         __syncthreads();
         return seen;
     }
+    __device__ static bool any(bool is_so) { return __syncthreads_or(is_so) != 0; }
 };
 
 template <class Scope> __device__ inline Status from_first(Status status) {

@@ -2,6 +2,7 @@
 //! describes the functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::device::gpu::{Gpu, GpuError};
 use crate::device::layout;
 use crate::device::peers::Peers;
 use crate::device::team::{Kind, Options, Team};
+use crate::settings::Settings;
 
 /// A team as C has it.
 pub struct Handle {
@@ -48,10 +50,18 @@ fn options(wanted: Option<&Wanted>) -> Result<Options, String> {
     })
 }
 
+/// The file that keeps what is found out for later jobs.
+fn profile() -> Result<Option<PathBuf>, String> {
+    Settings::from_environment().map(|settings| settings.profile).map_err(|error| error.to_string())
+}
+
 fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&Wanted>) -> Result<Handle, String> {
     let options = options(wanted)?;
     let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
-    let gpu = |gpu: Result<CudaGpu, GpuError>| gpu.map(Arc::new).map_err(|error| error.to_string());
+    let profile = profile()?;
+    let gpu = |gpu: Result<CudaGpu, GpuError>| {
+        gpu.map(|gpu| Arc::new(gpu.with_profile(profile.clone()))).map_err(|error| error.to_string())
+    };
     let gpus = match devices {
         None => vec![gpu(CudaGpu::current())?; ranks as usize],
         Some(devices) => {
@@ -91,7 +101,8 @@ fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&Wanted>) -> Result<H
     let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
     let nonce = u128::from_str_radix(nonce, 16).ok().filter(|_| nonce.len() == 32);
     let nonce = nonce.ok_or("a team's nonce has 32 hexadecimal digits, new ones for each team")?;
-    let gpu = Arc::new(CudaGpu::current().map_err(|error| error.to_string())?);
+    let gpu = CudaGpu::current().map_err(|error| error.to_string())?;
+    let gpu = Arc::new(gpu.with_profile(profile()?));
     let folder = PROCESS.path(&SOCKET_DIR);
     let peers = Peers::join(nonce.to_be_bytes(), rank, ranks, folder).map_err(|error| error.to_string())?;
     let same = peers.on_the_same_gpu(gpu.number()).map_err(|error| error.to_string())?;

@@ -166,12 +166,11 @@ pub fn table(curves: &[Curves; SCOPES], wish: Wish) -> [[u64; CLASSES]; SCOPES] 
     })
 }
 
-/// The classes of size, by scope a byte, below which the table says direct in every case: kernels find it in
-/// the team's handle.
-pub fn direct_below(table: &[[u64; CLASSES]; SCOPES]) -> u32 {
+/// The classes of size, by scope, below which the table says direct in every case: kernels find it in the
+/// team's handle.
+pub fn direct_below(table: &[[u64; CLASSES]; SCOPES]) -> [u8; SCOPES] {
     let always = u64::from_le_bytes([Initiator::Direct.code() as u8; FLIGHTS]);
-    let below = |rows: &[u64; CLASSES]| rows.iter().take_while(|row| **row == always).count() as u32;
-    table.iter().rev().fold(0, |word, rows| word << 8 | below(rows))
+    table.each_ref().map(|rows| rows.iter().take_while(|row| **row == always).count() as u8)
 }
 
 /// The sizes at which the choice changes, as sentences for the end of a program.
@@ -273,15 +272,14 @@ mod tests {
     #[test]
     fn the_handle_says_of_short_messages_what_the_table_does() {
         let table = table(&usual(), Wish::Auto);
-        let word = direct_below(&table);
-        for (scope, rows) in table.iter().enumerate() {
-            let below = (word >> (8 * scope) & 0xff) as usize;
+        for (below, rows) in direct_below(&table).into_iter().zip(&table) {
+            let below = usize::from(below);
             assert!(below > 3 && below < CLASSES, "{below}");
             assert!(rows[..below].iter().all(|row| *row == 0x0101_0101_0101_0101));
             assert_ne!(rows[below], 0x0101_0101_0101_0101);
         }
-        assert_eq!(direct_below(&super::table(&usual(), Wish::Proxy)), 0);
-        assert_eq!(direct_below(&super::table(&usual(), Wish::Direct)), 0x0028_2828);
+        assert_eq!(direct_below(&super::table(&usual(), Wish::Proxy)), [0; SCOPES]);
+        assert_eq!(direct_below(&super::table(&usual(), Wish::Direct)), [CLASSES as u8; SCOPES]);
     }
 
     #[test]

@@ -3,15 +3,16 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::calibration::{Copies, LONG};
 use super::calls::{Calls, check};
 use super::gpu::{Block, Gpu, GpuError, Lane};
-use super::measuring;
+use super::measuring::{self, Kept};
 use super::residency::Residency;
-use crate::cuda::{Bounce, Driver, Mapping, gpu_number};
+use crate::cuda::{Bounce, Driver, Mapping, gpu_model, gpu_number};
 
 /// `CU_STREAM_NON_BLOCKING`: nothing of the legacy default stream holds it up.
 const NON_BLOCKING: u32 = 1;
@@ -39,6 +40,8 @@ pub struct CudaGpu {
     number: u64,
     /// Other devices of this process whose kernels use its memory.
     beside: Vec<i32>,
+    /// The file that keeps for later jobs what its copies cost, if one is to.
+    profile: Option<PathBuf>,
     /// For set-up alone.
     stream: Arc<Stream>,
 }
@@ -122,7 +125,7 @@ impl CudaGpu {
         check("a context's device", unsafe { (calls.context_device)(&raw mut device) })?;
         let number = gpu_number(driver, device).ok_or_else(no_driver)?;
         let stream = Arc::new(new_stream(calls)?);
-        let gpu = Self { driver, calls, context, device, number, stream, beside: Vec::new() };
+        let gpu = Self { driver, calls, context, device, number, stream, beside: Vec::new(), profile: None };
         gpu.must_share_memory()?;
         Ok(gpu)
     }
@@ -133,6 +136,11 @@ impl CudaGpu {
         beside.sort_unstable();
         beside.dedup();
         Self { beside, ..self }
+    }
+
+    /// The same GPU, of which a file keeps what its copies cost.
+    pub fn with_profile(self, profile: Option<PathBuf>) -> Self {
+        Self { profile, ..self }
     }
 
     /// Queues and signals lie in memory that kernels and this process both really have. Behind a network each
@@ -313,7 +321,8 @@ impl Gpu for CudaGpu {
     }
 
     fn copies(&self) -> Result<Option<Copies>, GpuError> {
-        measuring::once(self.number, || {
+        let kept = self.profile.clone().map(|path| Kept { path, kind: self.kind() });
+        measuring::once(self.number, kept.as_ref(), || {
             let mut lane = self.new_lane()?;
             let memory = self.device_memory(2 * LONG)?;
             let _entered = Entered::new(self.calls, self.context)?;
@@ -327,6 +336,12 @@ impl Gpu for CudaGpu {
 }
 
 impl CudaGpu {
+    /// What the profile calls such GPUs: a model, and who its driver is.
+    fn kind(&self) -> String {
+        let driver = if Driver::is_remote() { "Causeway" } else { "native" };
+        format!("{}, {driver}", gpu_model(self.driver, self.device))
+    }
+
     /// A lane that is ready: what the driver makes or loads at the first copies it makes and loads now, while
     /// no kernel waits.
     fn new_lane(&self) -> Result<CudaLane, GpuError> {

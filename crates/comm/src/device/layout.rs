@@ -28,6 +28,9 @@ pub const INBOX_AT: u64 = 16384;
 /// Bytes of one rank's ring.
 pub const CONTROL_BYTES_OF_RANK: u64 = 8 * 2048;
 
+/// In [`Team::shape`]: kernels of all ranks are this process's, on one GPU.
+pub const ON_ONE_GPU: u8 = 0x80;
+
 /// An answer of the proxy.
 #[derive(Debug)]
 #[repr(C, align(32))]
@@ -198,8 +201,10 @@ pub struct Team {
     pub ranks: u32,
     /// The team's number.
     pub id: u32,
-    /// By scope a byte: messages of a smaller class go direct, whatever else is in flight.
-    pub direct_below: u32,
+    /// By scope: messages of a smaller class go direct, whatever else is in flight.
+    pub direct_below: [u8; SCOPES],
+    /// How many queues, and [`ON_ONE_GPU`].
+    pub shape: u8,
 }
 
 impl TeamState {

@@ -1,11 +1,14 @@
-//! How long do copies of a lane take? Tried when a team is made, while no kernel of it runs.
+//! How long do copies of a lane take? Tried when a team is made, while no kernel of it runs, unless an earlier job
+//! has kept it in the profile of channels.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::calibration::Copies;
 use super::gpu::{GpuError, Lane};
+use crate::profile::{CopyCosts, Profile};
 
 /// How long copies are waited for. Whoever is as slow keeps the estimate.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -13,12 +16,37 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// What is known of GPUs, by their numbers.
 static KNOWN: Mutex<BTreeMap<u64, Option<Copies>>> = Mutex::new(BTreeMap::new());
 
-/// What is known of a GPU, which is found out the first time.
+/// Where what is found out of a kind of GPU is kept for later jobs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The profile's file.
+    pub path: PathBuf,
+    /// The GPU's model, and how it is reached.
+    pub kind: String,
+}
+
+impl Kept {
+    /// What earlier jobs have found. A profile that cannot be read is of no use, and is written anew.
+    fn found(&self) -> Option<Copies> {
+        let CopyCosts { latency, post, bandwidth } = Profile::load(&self.path).ok()?.copies(&self.kind)?;
+        Some(Copies { latency, post, bandwidth })
+    }
+
+    fn keep(&self, Copies { latency, post, bandwidth }: Copies) {
+        let mut profile = Profile::default();
+        profile.learn_copies(&self.kind, CopyCosts { latency, post, bandwidth });
+        // Who cannot keep it measures again next time.
+        let _ = profile.save(&self.path);
+    }
+}
+
+/// What is known of a GPU, by this process or by earlier ones, and else is found out.
 ///
 /// # Errors
 /// What `measure` says; it is asked again then.
 pub fn once(
     gpu: u64,
+    kept: Option<&Kept>,
     measure: impl FnOnce() -> Result<Option<Copies>, GpuError>,
 ) -> Result<Option<Copies>, GpuError> {
     // Held meanwhile: two that measure at the same time would find each other.
@@ -26,7 +54,16 @@ pub fn once(
     if let Some(found) = known.get(&gpu) {
         return Ok(*found);
     }
-    let found = measure()?;
+    let found = match kept.and_then(Kept::found) {
+        Some(found) => Some(found),
+        None => {
+            let found = measure()?;
+            if let (Some(kept), Some(found)) = (kept, found) {
+                kept.keep(found);
+            }
+            found
+        }
+    };
     known.insert(gpu, found);
     Ok(found)
 }
@@ -61,4 +98,27 @@ fn time(lane: &mut dyn Lane, to: u64, from: u64, count: u32, bytes: u64) -> Resu
         std::thread::yield_now();
     }
     Ok(Some(start.elapsed().as_nanos() as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_job_has_measured_the_next_one_knows() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = |kind: &str| Kept { path: folder.path().join("profile"), kind: kind.to_owned() };
+        let drawn = f64::from(std::process::id());
+        let found = Copies { latency: drawn + 0.5, post: 12.25, bandwidth: 1e3 };
+        // Other numbers stand for other processes, which have not heard of each other.
+        let first = once(u64::MAX, Some(&kept("H100")), || Ok(Some(found)));
+        let second = once(u64::MAX - 1, Some(&kept("H100")), || panic!("it is known"));
+        assert_eq!((first, second), (Ok(Some(found)), Ok(Some(found))));
+        let other = Copies { post: 1.0, ..found };
+        assert_eq!(once(u64::MAX - 2, Some(&kept("H200")), || Ok(Some(other))), Ok(Some(other)));
+        assert_eq!(once(u64::MAX - 3, None, || Ok(None)), Ok(None));
+        // Who finds nothing out keeps nothing.
+        assert_eq!(once(u64::MAX - 4, Some(&kept("K80")), || Ok(None)), Ok(None));
+        assert_eq!(kept("K80").found(), None);
+    }
 }

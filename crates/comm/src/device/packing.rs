@@ -5,15 +5,15 @@ use super::request::Request;
 
 /// Joins transfers that go the same way and whose bytes lie one behind the other at both ends. Requests that
 /// are under way together have no order among each other, so a transfer may join one that is not the last.
-pub fn pack(transfers: impl IntoIterator<Item = Request>) -> Vec<Request> {
-    let mut packed: Vec<Request> = Vec::new();
+/// What `packed` held before is gone; its room is used again.
+pub fn pack(transfers: impl IntoIterator<Item = Request>, packed: &mut Vec<Request>) {
+    packed.clear();
     for next in transfers {
         let joined = packed.last_mut().is_some_and(|last| join(last, &next));
         if !joined {
             packed.push(next);
         }
     }
-    packed
 }
 
 /// Makes `first` both, if they are neighbours.
@@ -44,6 +44,12 @@ mod tests {
     fn put(peer: u32, offset: u64, local_offset: u64, bytes: u64) -> Request {
         let there = Place { peer, window: 2, offset };
         Request::Transfer { is_get: false, there, local: 3, local_offset, bytes }
+    }
+
+    fn pack(transfers: impl IntoIterator<Item = Request>) -> Vec<Request> {
+        let mut packed = vec![put(9, 0, 0, 1)];
+        super::pack(transfers, &mut packed);
+        packed
     }
 
     #[test]

@@ -57,7 +57,10 @@ pub struct Proxy {
     /// The last mark that was made.
     mark: u64,
     operand: u64,
+    /// Room that is used again and again: memory that came new with each request would be most of what a
+    /// short one takes.
     batch: Vec<(u64, Request)>,
+    packed: Vec<Request>,
 }
 
 /// A word of memory that threads of the host share with kernels.
@@ -81,6 +84,7 @@ impl Proxy {
             mark: 0,
             operand: 0,
             batch: Vec::with_capacity(BATCH),
+            packed: Vec::with_capacity(BATCH),
         }
     }
 
@@ -128,10 +132,13 @@ impl Proxy {
 
     fn begin(&mut self, batch: &[(u64, Request)]) -> Result<(), Failure> {
         let mut uses_lane = false;
+        let mut packed = core::mem::take(&mut self.packed);
         let transfers = batch.iter().map(|(_, request)| *request);
-        for transfer in pack(transfers.filter(|request| matches!(request, Request::Transfer { .. }))) {
-            uses_lane |= self.transfer(&transfer)?;
+        pack(transfers.filter(|request| matches!(request, Request::Transfer { .. })), &mut packed);
+        for transfer in &packed {
+            uses_lane |= self.transfer(transfer)?;
         }
+        self.packed = packed;
         let start = self.states.len();
         for (number, request) in batch {
             let state = match *request {
@@ -263,7 +270,9 @@ impl Proxy {
         }
         let done = self.lane.done();
         let mut did = false;
-        for deferred in core::mem::take(&mut self.deferred) {
+        // Once round: what waits on comes to the back again.
+        for _ in 0..self.deferred.len() {
+            let Some(deferred) = self.deferred.pop_front() else { break };
             if deferred.after <= done && self.carry_out(&deferred) {
                 self.states[(deferred.number - self.first) as usize] = State::Done;
                 did = true;

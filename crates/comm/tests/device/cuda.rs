@@ -1,4 +1,5 @@
-//! Ranks as streams of one process, whose kernels run on the GPU that the CUDA driver has.
+//! Ranks as streams of one process, whose kernels run on the GPU that the CUDA driver has, or on several in turn:
+//! as many as `CAUSEWAY_DEVICE_GPUS` says.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ffi::CString;
@@ -9,9 +10,13 @@ use causeway_comm::device::gpu::Gpu;
 
 use super::machine::{Machine, Params, kernels};
 
-/// The driver's first device, with the kernels loaded.
+/// The driver's first devices, with the kernels loaded.
 pub struct CudaMachine {
     library: *mut c_void,
+    devices: Vec<Device>,
+}
+
+struct Device {
     context: *mut c_void,
     module: *mut c_void,
 }
@@ -44,21 +49,21 @@ impl CudaMachine {
             // SAFETY: the name ends with a zero.
             let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
             assert!(!library.is_null(), "there is no libcuda.so.1");
-            let null = core::ptr::null_mut();
-            let mut machine = Self { library, context: null, module: null };
+            let mut machine = Self { library, devices: Vec::new() };
             call!(machine, c"cuInit" (0): (c_uint));
-            let mut context: *mut c_void = null;
-            call!(machine, c"cuDevicePrimaryCtxRetain" (&raw mut context, 0): (*mut *mut c_void, c_int));
-            machine.context = context;
-            machine.enter();
             let text = CString::new(kernels()).unwrap();
-            let mut module: *mut c_void = null;
-            call!(machine, c"cuModuleLoadData" (&raw mut module, text.as_ptr()):
-                (*mut *mut c_void, *const c_char));
-            machine.module = module;
+            for device in 0..devices() {
+                let (mut context, mut module) = (core::ptr::null_mut(), core::ptr::null_mut());
+                call!(machine, c"cuDevicePrimaryCtxRetain" (&raw mut context, device):
+                    (*mut *mut c_void, c_int));
+                call!(machine, c"cuCtxSetCurrent" (context): (*mut c_void));
+                call!(machine, c"cuModuleLoadData" (&raw mut module, text.as_ptr()):
+                    (*mut *mut c_void, *const c_char));
+                machine.devices.push(Device { context, module });
+            }
             machine
         });
-        machine.enter();
+        machine.enter(0);
         machine
     }
 
@@ -69,40 +74,56 @@ impl CudaMachine {
         found
     }
 
-    fn enter(&self) {
-        call!(self, c"cuCtxSetCurrent" (self.context): (*mut c_void));
+    /// Makes a device's context the calling thread's.
+    fn enter(&self, device: usize) {
+        call!(self, c"cuCtxSetCurrent" (self.devices[device].context): (*mut c_void));
     }
 }
 
+/// How many devices there are for the ranks.
+fn devices() -> c_int {
+    let wanted = std::env::var("CAUSEWAY_DEVICE_GPUS").ok();
+    wanted.map_or(1, |count| count.parse().expect("CAUSEWAY_DEVICE_GPUS is a number"))
+}
+
 impl Machine for CudaMachine {
-    fn gpu(&self) -> Arc<dyn Gpu> {
-        Arc::new(CudaGpu::current().unwrap())
+    fn gpus(&self) -> Vec<Arc<dyn Gpu>> {
+        let numbers: Vec<i32> = (0..devices()).collect();
+        let gpu = |number: &i32| -> Arc<dyn Gpu> {
+            Arc::new(CudaGpu::of_device(*number).unwrap().with_devices(&numbers))
+        };
+        numbers.iter().map(gpu).collect()
     }
 
     fn launch(&self, kernel: &str, blocks: u32, threads: u32, parameters: &[Params]) {
-        self.enter();
         let null = core::ptr::null_mut::<c_void>();
-        let (mut function, name) = (null, CString::new(kernel).unwrap());
-        call!(self, c"cuModuleGetFunction" (&raw mut function, self.module, name.as_ptr()):
-            (*mut *mut c_void, *mut c_void, *const c_char));
+        let name = CString::new(kernel).unwrap();
         let mut streams = Vec::new();
-        for _ in parameters {
-            let mut stream = null;
+        for rank in 0..parameters.len() {
+            let (mut function, mut stream) = (null, null);
+            let device = rank % self.devices.len();
+            self.enter(device);
+            call!(self, c"cuModuleGetFunction"
+                (&raw mut function, self.devices[device].module, name.as_ptr()):
+                (*mut *mut c_void, *mut c_void, *const c_char));
             call!(self, c"cuStreamCreate" (&raw mut stream, 1): (*mut *mut c_void, c_uint));
-            streams.push(stream);
+            streams.push((device, function, stream));
         }
-        for (stream, Params(bytes)) in streams.iter().zip(parameters) {
+        for ((device, function, stream), Params(bytes)) in streams.iter().zip(parameters) {
+            self.enter(*device);
             let mut size = bytes.len();
             let mut extra =
                 [BUFFER_POINTER, bytes.as_ptr().cast_mut().cast(), BUFFER_SIZE, (&raw mut size).cast(), null];
             call!(self, c"cuLaunchKernel"
-                (function, blocks, 1, 1, threads, 1, 1, 0, *stream, core::ptr::null_mut(), extra.as_mut_ptr()):
+                (*function, blocks, 1, 1, threads, 1, 1, 0, *stream, core::ptr::null_mut(), extra.as_mut_ptr()):
                 (*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, *mut c_void,
                  *mut *mut c_void, *mut *mut c_void));
         }
-        for stream in streams {
+        for (device, _, stream) in streams {
+            self.enter(device);
             call!(self, c"cuStreamSynchronize" (stream): (*mut c_void));
             call!(self, c"cuStreamDestroy_v2" (stream): (*mut c_void));
         }
+        self.enter(0);
     }
 }

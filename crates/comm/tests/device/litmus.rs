@@ -65,13 +65,17 @@ fn count(ranks: usize, kind: u32, fenced: bool, is_forbidden: fn(&[u8]) -> bool)
     // Other delays and partners each time.
     let start = DRAWN.fetch_add(1 << 16, Ordering::Relaxed) ^ std::process::id();
     for launch in 0..crowd.launches() {
-        gpu.write(team.window_handle(0, window).unwrap().base, &zeros);
+        // Words in all parts of the window, so that ranks on two GPUs find them here and there.
+        let homes = [launch % ranks as u32, launch / ranks as u32 % ranks as u32];
+        for home in homes {
+            gpu.write(team.window_handle(home, window).unwrap().base, &zeros);
+        }
         let grid = [crowd.testers + crowd.crowding, crowd.threads];
         gpu.launch_blocks(&team, "litmus_in_a_crowd", grid, |rank| {
             let params = Params::default().team(&team, rank).window(&team, rank, window);
             let params = params.word(kind).word(u32::from(fenced)).word(u32::from(is_cuda()));
             let params = params.word(crowd.rounds).word(crowd.testers).word(start.wrapping_add(launch));
-            params.long(outcomes[rank as usize].address)
+            params.word(homes[0]).word(homes[1]).long(outcomes[rank as usize].address)
         });
         assert_eq!(team.failure(), None);
         let found: Vec<Vec<u8>> =

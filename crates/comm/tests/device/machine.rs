@@ -13,10 +13,11 @@ use super::software::SoftwareMachine;
 
 /// What runs kernels.
 pub trait Machine: Send + Sync {
-    /// A rank's GPU.
-    fn gpu(&self) -> Arc<dyn Gpu>;
+    /// The GPUs, which ranks have in turn.
+    fn gpus(&self) -> Vec<Arc<dyn Gpu>>;
 
-    /// Runs a kernel of so many blocks for each of these parameters, all at the same time, and waits for all.
+    /// Runs a kernel of so many blocks for each of these parameters, all at the same time, and waits for all. The
+    /// GPUs get them in turn.
     fn launch(&self, kernel: &str, blocks: u32, threads: u32, parameters: &[Params]);
 }
 
@@ -34,10 +35,10 @@ pub enum Lanes {
     Fail,
 }
 
-/// A machine, and a GPU of it whose lanes are so.
+/// A machine, and the GPUs of its ranks, whose lanes are so.
 pub struct Ranks {
     machine: &'static dyn Machine,
-    pub gpu: Arc<dyn Gpu>,
+    gpus: Vec<Arc<dyn Gpu>>,
 }
 
 /// Whether kernels run on what the CUDA driver has.
@@ -58,25 +59,45 @@ impl Ranks {
     pub fn new(lanes: Lanes) -> Self {
         let machine: &'static dyn Machine =
             if is_cuda() { CudaMachine::get() } else { SoftwareMachine::get() };
-        let gpu = machine.gpu();
-        let gpu = if lanes == Lanes::Well { gpu } else { Arc::new(Unwell { gpu, lanes }) };
-        Self { machine, gpu }
+        let with_lanes = |gpu: Arc<dyn Gpu>| -> Arc<dyn Gpu> {
+            if lanes == Lanes::Well { gpu } else { Arc::new(Unwell { gpu, lanes, number: None }) }
+        };
+        Self { machine, gpus: machine.gpus().into_iter().map(with_lanes).collect() }
+    }
+
+    /// The GPUs of so many ranks.
+    pub fn gpus(&self, ranks: usize) -> Vec<Arc<dyn Gpu>> {
+        self.gpus.iter().cycle().take(ranks).cloned().collect()
+    }
+
+    /// The same, where so many ranks seem to have a GPU each: what they tell each other is ordered for all of
+    /// the machine then.
+    pub fn apart(self, ranks: usize) -> Self {
+        let apart = |(gpu, number)| -> Arc<dyn Gpu> {
+            Arc::new(Unwell { gpu, lanes: Lanes::Well, number: Some(number) })
+        };
+        Self { gpus: self.gpus(ranks).into_iter().zip(1000..).map(apart).collect(), ..self }
+    }
+
+    /// The GPU that has what is no rank's.
+    fn first(&self) -> &dyn Gpu {
+        self.gpus[0].as_ref()
     }
 
     /// Memory of a test's own, filled.
     pub fn filled(&self, bytes: &[u8]) -> Block {
-        let block = self.gpu.device_memory(bytes.len().max(1) as u64).unwrap();
+        let block = self.first().device_memory(bytes.len().max(1) as u64).unwrap();
         self.write(block.address, bytes);
         block
     }
 
     pub fn write(&self, to: u64, bytes: &[u8]) {
-        self.gpu.write(to, bytes).unwrap();
+        self.first().write(to, bytes).unwrap();
     }
 
     pub fn bytes(&self, address: u64, length: u64) -> Vec<u8> {
         let mut bytes = vec![0; length as usize];
-        self.gpu.read(address, &mut bytes).unwrap();
+        self.first().read(address, &mut bytes).unwrap();
         bytes
     }
 
@@ -98,15 +119,16 @@ impl Ranks {
     }
 }
 
-/// A GPU with something wrong.
+/// A GPU with something wrong, or with another number.
 struct Unwell {
     gpu: Arc<dyn Gpu>,
     lanes: Lanes,
+    number: Option<u64>,
 }
 
 impl Gpu for Unwell {
     fn number(&self) -> u64 {
-        self.gpu.number()
+        self.number.unwrap_or_else(|| self.gpu.number())
     }
 
     fn device_memory(&self, bytes: u64) -> Result<Block, GpuError> {

@@ -11,20 +11,17 @@ mod mistakes;
 mod programs;
 mod software;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use causeway_comm::device::choice::Wish;
-use causeway_comm::device::gpu::Gpu;
 use causeway_comm::device::team::{Kind, Options, Team};
 
 use machine::{Lanes, Params, Ranks};
 use programs::{Abilities, DATA, Program, Random, WORDS};
 
-/// A team of so many ranks on one GPU. Waits take long where the machine is busy.
+/// A team of so many ranks. Waits take long where the machine is busy.
 fn team(gpu: &Ranks, ranks: usize, options: Options) -> Team {
-    let gpus: Vec<Arc<dyn Gpu>> = (0..ranks).map(|_| Arc::clone(&gpu.gpu)).collect();
-    Team::of_process(&gpus, options).unwrap()
+    Team::of_process(&gpu.gpus(ranks), options).unwrap()
 }
 
 fn patient() -> Options {
@@ -45,9 +42,12 @@ fn run_program(seed: u64) {
         has_atomics: wish != Wish::Proxy || kinds[2] == Kind::Host,
     };
     let program = Program::draw(seed, ranks, 4, abilities);
-    let what =
-        format!("seed {seed}: {ranks} ranks, {wish:?}, windows {kinds:?}, {queues} queues of {capacity}");
     let gpu = Ranks::new(Lanes::Delayed(seed));
+    let are_apart = random.below(2) == 1;
+    let gpu = if are_apart { gpu.apart(ranks) } else { gpu };
+    let what = format!(
+        "seed {seed}: {ranks} ranks, {wish:?}, windows {kinds:?}, {queues} queues of {capacity}, apart: {are_apart}"
+    );
     let team = team(&gpu, ranks, Options { wish, queues, capacity, ..patient() });
     let windows = [(kinds[0], DATA), (kinds[1], DATA), (kinds[2], WORDS)];
     let windows = windows.map(|(kind, bytes)| team.window(kind, bytes).unwrap());

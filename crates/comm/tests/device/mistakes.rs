@@ -115,10 +115,7 @@ fn the_program_can_end_a_wait() {
 #[test]
 fn teams_and_windows_that_cannot_be_are_refused() {
     let gpu = Ranks::new(Lanes::Well);
-    let make = |ranks: usize, options| {
-        let gpus: Vec<Arc<dyn Gpu>> = (0..ranks).map(|_| Arc::clone(&gpu.gpu)).collect();
-        Team::of_process(&gpus, options).map(drop)
-    };
+    let make = |ranks: usize, options| Team::of_process(&gpu.gpus(ranks), options).map(drop);
     assert!(matches!(make(0, patient()), Err(TeamError::Ranks(0))));
     assert!(matches!(make(65, patient()), Err(TeamError::Ranks(65))));
     for (queues, capacity, threads) in

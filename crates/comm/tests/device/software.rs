@@ -46,8 +46,8 @@ impl SoftwareMachine {
 }
 
 impl Machine for SoftwareMachine {
-    fn gpu(&self) -> Arc<dyn Gpu> {
-        Arc::new(SoftwareGpu(Arc::clone(&self.space)))
+    fn gpus(&self) -> Vec<Arc<dyn Gpu>> {
+        vec![Arc::new(SoftwareGpu(Arc::clone(&self.space)))]
     }
 
     fn launch(&self, kernel: &str, blocks: u32, threads: u32, parameters: &[Params]) {

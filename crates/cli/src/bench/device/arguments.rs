@@ -47,7 +47,7 @@ pub struct DeviceArguments {
     )]
     limit: u32,
     /// How many GPUs there are for the ranks, which get them in turn. Their memory must be within each other's
-    /// reach. The stencil is measured on one alone.
+    /// reach.
     #[arg(long, value_name = "COUNT", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=8))]
     pub devices: u32,

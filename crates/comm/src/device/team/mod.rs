@@ -20,7 +20,9 @@ use std::thread::JoinHandle;
 use super::choice::{self, Initiator, Wish};
 use super::failure::Failure;
 use super::gpu::{Gpu, GpuError};
-use super::layout::{self, Changing, INBOX_AT, INITIATORS, MOST_QUEUES, MOST_RANKS, Queue, TeamState};
+use super::layout::{
+    self, Changing, INBOX_AT, INITIATORS, MOST_QUEUES, MOST_RANKS, ON_ONE_GPU, Queue, TeamState,
+};
 use super::peers::Peers;
 use super::proxy::Proxy;
 use super::queue::Consumer;
@@ -169,7 +171,11 @@ impl Team {
     pub fn handle(&self, rank: u32) -> Result<layout::Team, TeamError> {
         let state = self.members.get(rank)?.device.address;
         let direct_below = choice::direct_below(&choice::table(&self.options.curves, self.options.wish));
-        Ok(layout::Team { state, rank, ranks: self.ranks(), id: self.id, direct_below })
+        let mut gpus = self.members.all.iter().map(|member| member.gpu.number());
+        let first = gpus.next();
+        let is_on_one_gpu = self.core.peers.is_none() && gpus.all(|other| Some(other) == first);
+        let shape = self.options.queues as u8 | if is_on_one_gpu { ON_ONE_GPU } else { 0 };
+        Ok(layout::Team { state, rank, ranks: self.ranks(), id: self.id, direct_below, shape })
     }
 
     /// Makes a window: so many bytes of new memory for each rank, zeroed. Its number.

@@ -92,11 +92,33 @@ const AWAKE: Duration = Duration::from_millis(50);
 /// How long a nap is: what the first message after a pause waits at most.
 const NAP: Duration = Duration::from_micros(50);
 
+/// How often in a row a proxy has found nothing to do, and since when.
+#[derive(Debug, Default)]
+struct Rest {
+    turns: u32,
+    since: Option<Instant>,
+    is_long: bool,
+}
+
+impl Rest {
+    /// Turns from one look at the clock to the next: a look takes as long as the turn itself.
+    const LOOK: u32 = 64;
+
+    /// One turn more; whether the proxy may take naps.
+    fn is_long(&mut self) -> bool {
+        self.turns = self.turns.wrapping_add(1);
+        if !self.is_long && self.turns % Self::LOOK == 0 {
+            self.is_long = self.since.get_or_insert_with(Instant::now).elapsed() > AWAKE;
+        }
+        self.is_long
+    }
+}
+
 /// A proxy's thread.
 pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool) {
     let _guard = Guard { core, rank };
     proxies.iter_mut().for_each(Proxy::enter);
-    let (mut round, mut busy) = (0_u32, Instant::now());
+    let (mut round, mut rest) = (0_u32, Rest::default());
     loop {
         let mut did = false;
         for proxy in &mut proxies {
@@ -115,14 +137,14 @@ pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool) 
             core.look_at_peers();
         }
         if did {
-            busy = Instant::now();
+            rest = Rest::default();
             continue;
         }
         let is_idle = proxies.iter().all(Proxy::is_idle);
         if core.stop.load(Ordering::Acquire) && (is_idle || core.has_ended()) {
             return;
         }
-        if is_idle && busy.elapsed() > AWAKE {
+        if is_idle && rest.is_long() {
             core.look();
             std::thread::sleep(NAP);
             if round % 256 == 0 {
