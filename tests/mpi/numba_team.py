@@ -2,8 +2,10 @@
 NVIDIA's intermediate code. Prints `ok` when both have what they were sent, and counted what they were to.
 
     python3 numba_team.py build/cuda/causeway_device.ltoir [FOLDER...]     FOLDERs hold Numba, if Python does not
-"""
 
+Ends with 77 where there is no Numba."""
+
+import importlib.util
 import pathlib
 import site
 import sys
@@ -11,6 +13,9 @@ import sys
 for folder in sys.argv[2:]:
     site.addsitedir(folder)
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "mpi" / "python"))
+if importlib.util.find_spec("numba") is None:
+    print("skipped: there is no Numba")
+    sys.exit(77)
 import numpy  # noqa: E402
 
 if not hasattr(numpy, "row_stack"):  # Numba's CUDA part still asks for a name that NumPy 2.5 has dropped

@@ -4,14 +4,20 @@ The examples, random programs, litmus tests and mistakes of crates/comm/tests/de
 and through Causeway. Then `causeway bench device` measures one kind of figure after the other, natively and
 through Causeway: each kind's table is written when it has been measured, and one that hangs costs itself
 alone. Words choose: `gpu-test.sh device examples tests litmus` takes less than four minutes, `gpu-test.sh
-device cost` as well, `gpu-test.sh device latency stencil` less than one."""
+device cost` as well, `gpu-test.sh device latency stencil` less than one, and `gpu-test.sh device sanitizer`,
+which runs some of the tests under compute-sanitizer, a few."""
 
 import json
+import sys
 
-from gpu_test.bundle import CAUSEWAY, RUNTIME, unpack
+from gpu_test.bundle import BUNDLE, CAUSEWAY, RUNTIME, unpack
 from gpu_test.commands import run
+from gpu_test.parts import beside
 
-TESTS_S, EXAMPLE_S = 110, 30
+TESTS_S, EXAMPLE_S, LANGUAGE_S = 110, 30, 60
+
+# How a program says that what it needs is not on this machine.
+NOT_HERE = 77
 
 # What makes teams of kernels.
 LIBRARY = "libcauseway_comm.so"
@@ -37,19 +43,27 @@ REMOTE_RUNS = 2
 
 def run_device(session):
     """Correctness first, each test a row of its own; then the figures."""
-    programs, mpi = unpack("programs"), unpack("mpi")
-    # Kernels that wait for each other: loaded before, and in queues of the device of their own.
-    environment = {
-        "LD_LIBRARY_PATH": ":".join([str(mpi), RUNTIME["LD_LIBRARY_PATH"]]),
-        "CUDA_MODULE_LOADING": "EAGER",
-        "CUDA_DEVICE_MAX_CONNECTIONS": "32",
-    }
-    try_examples(session, programs, environment)
-    try_tests(session, programs, environment)
+    folder, environment = programs()
+    try_examples(session, folder, environment)
+    try_tests(session, folder, environment)
+    try_languages(session, folder, environment)
+    if session.wants("sanitizer"):
+        beside.run_sanitizer(session, folder, environment)
     chosen = [kind for kind in KINDS if session.wants(f"cost {kind}")]
     for kind in chosen:
         measure(session, kind, measuring())
     session.report.list_failures("- ")
+
+
+def programs():
+    """The folder of the programs, and what they are told."""
+    folder, mpi = unpack("programs"), unpack("mpi")
+    # Kernels that wait for each other: loaded before, and in queues of the device of their own.
+    return folder, {
+        "LD_LIBRARY_PATH": ":".join([str(mpi), RUNTIME["LD_LIBRARY_PATH"]]),
+        "CUDA_MODULE_LOADING": "EAGER",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+    }
 
 
 def measuring():
@@ -67,18 +81,46 @@ def try_examples(session, programs, environment):
                 session.report.judge(f"{example} {way}", problem, outcome.seconds)
 
 
-def try_tests(session, programs, environment):
-    """The tests of crates/comm/tests/device, and the litmus tests by themselves."""
-    environment = {**environment, "CAUSEWAY_DEVICE_GPU": "cuda", "CAUSEWAY_PROGRAMS": str(programs)}
-    alone = [str(programs / "device_tests"), "--test-threads", "1"]
-    for name, words in (("tests", ["--skip", "litmus"]), ("litmus", ["litmus", "--nocapture"])):
+def try_languages(session, programs, environment):
+    """Kernels of Numba and of Triton that call the operations: both need their code in the bundle."""
+    library = {**environment, "PYTHONPATH": str(BUNDLE / "team")}
+    for language, code in (("numba", "causeway_device.ltoir"), ("triton", "causeway_device.bc")):
+        if not session.wants(f"languages {language}"):
+            continue
+        if not (programs / code).exists():
+            session.report.skipped(language, f"the bundle has no {code}")
+            continue
         for way, wrap in session.ways():
-            if not session.wants(name):
+            program = [sys.executable, "-B", BUNDLE / "team" / f"{language}_team.py", programs / code]
+            outcome = run(wrap([str(word) for word in program]), LANGUAGE_S, library)
+            if outcome.status == NOT_HERE:
+                session.report.skipped(f"{language} {way}", outcome.reason())
+                continue
+            is_well = outcome.status == 0 and outcome.output.strip().endswith("ok")
+            said = f"{outcome.reason()}\n\n```\n{outcome.errors[-3000:]}\n```"
+            session.report.judge(f"{language} {way}", None if is_well else said, outcome.seconds)
+
+
+def try_tests(session, programs, environment, gpus="1"):
+    """The tests of crates/comm/tests/device, and the litmus tests by themselves, of ranks that have so many
+    GPUs in turn."""
+    environment = {**environment, "CAUSEWAY_DEVICE_GPU": "cuda", "CAUSEWAY_PROGRAMS": str(programs)}
+    environment["CAUSEWAY_DEVICE_GPUS"] = gpus
+    alone = [str(programs / "device_tests"), "--test-threads", "1"]
+    # Tests of several GPUs are a piece, which has been chosen as a whole.
+    pieces = (("tests", ["--skip", "litmus"]), ("litmus", ["litmus", "--nocapture"]))
+    for name, words in pieces:
+        for way, wrap in session.ways():
+            if gpus == "1" and not session.wants(name):
                 continue
             outcome = run(wrap([*alone, *words]), TESTS_S, environment)
             is_well = outcome.status == 0 and "test result: ok" in outcome.output
             said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n{outcome.errors[-3000:]}\n```"
-            session.report.judge(f"{name} {way}", None if is_well else said, outcome.seconds)
+            title = f"{name} {way}" if gpus == "1" else f"{name} {way}, {gpus} GPUs"
+            session.report.judge(title, None if is_well else said, outcome.seconds)
+            for line in outcome.output.splitlines():
+                if name == "litmus" and " in order, " in line:
+                    session.report.line(f"- {title}: {line.strip()}")
 
 
 def measure(session, kind, program):

@@ -1,9 +1,9 @@
 """Two GPUs of one machine: messages, collective calls, copies and kernels between them, beside UCX and NCCL.
 
-Words behind the part choose pieces, which come in this order: messages, one-server, kernels, calls,
-two-servers, copies, nccl. Each takes at most eight minutes and writes its results at once. On a machine
-with one GPU, or with none (`--gpu cpu`, and CAUSEWAY_SOFTWARE_GPU_DEVICES=2), pieces that are named can be
-tried."""
+Words behind the part choose pieces, which come in this order: messages, one-server, kernels, litmus, jacobi,
+calls, two-servers, copies, nccl. Each takes at most eight minutes and writes its results at once. On a
+machine with one GPU, or with none (`--gpu cpu`, and CAUSEWAY_SOFTWARE_GPU_DEVICES=2), pieces that are named
+can be tried."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import sys
 from gpu_test.bundle import BUNDLE, CAUSEWAY, RUNTIME
 from gpu_test.commands import run
 from gpu_test.mps import started
-from gpu_test.parts import collectives, device
+from gpu_test.parts import beside, collectives, device
 from gpu_test.parts.model import run_model
 from gpu_test.parts.mpi import (
     KIB,
@@ -179,9 +179,11 @@ def run_copies(session, addresses):
 
 
 def run_kernels(session):
-    """Kernels that communicate, of ranks that have the GPUs in turn."""
-    for kind in ("latency", "bandwidth", "barrier", "flight", "rate", "calls"):
+    """Kernels that communicate, of ranks that have the GPUs in turn, beside NVSHMEM."""
+    for kind in ("latency", "barrier", "rate", "calls", "stencil", "bandwidth", "flight", "energy"):
         device.measure(session, kind, ["--devices", "2", *device.measuring()])
+        session.report.save()
+    beside.run_nvshmem(session, beside.direct_figures(session.report))
 
 
 def run_two_gpus(session):
@@ -202,6 +204,12 @@ def run_two_gpus(session):
         report.save()
     if session.wants("kernels"):
         run_kernels(session)
+        report.save()
+    if session.wants("litmus"):
+        device.try_tests(session, *device.programs(), "2")
+        report.save()
+    if session.wants("jacobi"):
+        beside.run_jacobi(session, mpi)
         report.save()
     if session.wants("calls"):
         run_collectives(session, mpi)
