@@ -130,6 +130,29 @@ extern "C" __global__ void count_up(Team team, Window words, u32 times) {
     quiet(team);
 }
 
+// Every round the last thread of the scope writes a word, which all put together: it has to be there when the
+// first thread loads it. Counts what else comes.
+template <class Scope> __device__ static void put_word_of_another(const Team &team, const Window &data,
+                                                                  const Window &signals, u32 rounds, u64 seed,
+                                                                  u64 *wrong) {
+    u32 peer = (team.rank + 1) % team.ranks, before = (team.rank + team.ranks - 1) % team.ranks;
+    u64 *own = reinterpret_cast<u64 *>(data.base);
+    for (u32 round = 1; round <= rounds; round++) {
+        if (Scope::rank() == Scope::size() - 1) own[0] = seed * round + team.rank;
+        Status status = put_signal<Scope>(team, peer, data, 8, data, 0, 8, signals, 0, round);
+        if (status == Status::ok) status = signal_wait<Scope>(team, signals, 0, Compare::at_least, round);
+        if (status != Status::ok) return;
+        if (Scope::rank() == 0 && order::load_relaxed(own + 1) != seed * round + before) *wrong += 1;
+        if (barrier<Scope>(team) != Status::ok) return;
+    }
+}
+
+extern "C" __global__ void words_of_others(Team team, Window data, Window signals, u32 rounds, u32 by_block,
+                                           u64 seed, u64 *wrong) {
+    if (by_block) put_word_of_another<Block>(team, data, signals, rounds, seed, wrong);
+    else if (threadIdx.x < 32) put_word_of_another<Warp>(team, data, signals, rounds, seed, wrong);
+}
+
 // Ping-pong: `rounds` times there and back, for the first two ranks.
 extern "C" __global__ void ping_pong(Team team, Window data, Window signals, u64 bytes, u32 rounds,
                                      u32 wish) {

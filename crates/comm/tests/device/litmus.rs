@@ -8,7 +8,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
-use crate::machine::is_cuda;
 
 /// From what the next run's numbers are drawn.
 static DRAWN: AtomicU32 = AtomicU32::new(0);
