@@ -107,7 +107,7 @@ impl Rest {
     /// One turn more; whether the proxy may take naps.
     fn is_long(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
-        if !self.is_long && self.turns % Self::LOOK == 0 {
+        if !self.is_long && self.turns.is_multiple_of(Self::LOOK) {
             self.is_long = self.since.get_or_insert_with(Instant::now).elapsed() > AWAKE;
         }
         self.is_long
