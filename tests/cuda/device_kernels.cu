@@ -153,6 +153,9 @@ extern "C" __global__ void words_of_others(Team team, Window data, Window signal
     else if (threadIdx.x < 32) put_word_of_another<Warp>(team, data, signals, rounds, seed, wrong);
 }
 
+// All ranks meet.
+extern "C" __global__ void meet(Team team) { barrier<Block>(team); }
+
 // Ping-pong: `rounds` times there and back, for the first two ranks.
 extern "C" __global__ void ping_pong(Team team, Window data, Window signals, u64 bytes, u32 rounds,
                                      u32 wish) {

@@ -1,4 +1,5 @@
-// One rank of a team whose ranks are in processes of their own: device_processes NONCE RANK RANKS [MISTAKE].
+// One rank of a team whose ranks are in processes of their own, with the devices in turn: device_processes NONCE
+// RANK RANKS [MISTAKE].
 //
 // Every round each rank puts numbers that differ each time to the next one with a signal, adds to a counter
 // of every rank, meets all others at a barrier, and compares. MISTAKE `end`: the last rank ends in the
@@ -49,6 +50,9 @@ int main(int count, char **arguments) {
     u32 rank = static_cast<u32>(atoi(arguments[2])), ranks = static_cast<u32>(atoi(arguments[3]));
     std::string mistake = count > 4 ? arguments[4] : "";
     bool errs = rank == ranks - 1;
+    int devices;
+    CHECK_CUDA(cudaGetDeviceCount(&devices));
+    CHECK_CUDA(cudaSetDevice(static_cast<int>(rank) % devices));
     CHECK_CUDA(cudaFree(nullptr));
     // A machine that is busy is no peer that has ended.
     causeway_team_options options = {0, 0, 0, 100000};
@@ -66,7 +70,9 @@ int main(int count, char **arguments) {
     REQUIRE(data >= 0, "%s", causeway_comm_error());
     int words = causeway_window_create(team, CAUSEWAY_ON_DEVICE, 8 * (ranks + 1));
     REQUIRE(words >= 0, "%s", causeway_comm_error());
-    REQUIRE(causeway_window_create(team, CAUSEWAY_IN_HOST, 64) < 0, "a window in the host was made");
+    // Through Causeway the GPU has another address for memory of the host that processes share.
+    int in_host = causeway_window_create(team, CAUSEWAY_IN_HOST, 8 * (ranks + 1));
+    REQUIRE(in_host >= 0 || strstr(causeway_comm_error(), "another address"), "%s", causeway_comm_error());
     Team ours;
     Window numbers, cells;
     REQUIRE(causeway_team_handle(team, rank, &ours) == 0, "%s", causeway_comm_error());
@@ -83,6 +89,17 @@ int main(int count, char **arguments) {
     REQUIRE(causeway_team_check(team) == 0, "%s", causeway_comm_error());
     CHECK_CUDA(cudaMemcpy(&found, wrong, sizeof found, cudaMemcpyDeviceToHost));
     REQUIRE(found == 0, "%llu numbers are wrong", found);
+    if (in_host >= 0) {
+        // Signals and additions are the proxies' there.
+        REQUIRE(causeway_window_handle(team, static_cast<u32>(in_host), rank, &cells) == 0, "%s",
+                causeway_comm_error());
+        exchange<<<1, 128>>>(ours, numbers, cells, wrong);
+        CHECK_CUDA(cudaDeviceSynchronize());
+        REQUIRE(causeway_team_check(team) == 0, "%s", causeway_comm_error());
+        CHECK_CUDA(cudaMemcpy(&found, wrong, sizeof found, cudaMemcpyDeviceToHost));
+        REQUIRE(found == 0, "%llu numbers are wrong with a window in the host", found);
+        printf("a window in the host was used\n");
+    }
     if (mistake == "end") {
         // Ends without a word.
         if (errs) _exit(0);

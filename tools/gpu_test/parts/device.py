@@ -8,10 +8,11 @@ device cost` as well, `gpu-test.sh device latency stencil` less than one, and `g
 which runs some of the tests under compute-sanitizer, a few."""
 
 import json
+import secrets
 import sys
 
 from gpu_test.bundle import BUNDLE, CAUSEWAY, RUNTIME, unpack
-from gpu_test.commands import run
+from gpu_test.commands import Running, run
 from gpu_test.parts import beside
 
 TESTS_S, EXAMPLE_S, LANGUAGE_S = 110, 30, 60
@@ -79,6 +80,19 @@ def try_examples(session, programs, environment):
                 outcome = run(wrap([str(programs / example)]), EXAMPLE_S, environment)
                 problem = None if outcome.status == 0 else outcome.reason()
                 session.report.judge(f"{example} {way}", problem, outcome.seconds)
+
+
+def try_processes(session, programs, environment):
+    """A team whose ranks are processes, with the GPUs in turn, which map each other's windows."""
+    for way, wrap in session.ways():
+        nonce = secrets.token_hex(16)
+        program = [str(programs / "device_processes"), nonce]
+        ranks = [Running(wrap([*program, str(rank), "2"]), environment) for rank in range(2)]
+        outcomes = [rank.wait(EXAMPLE_S) for rank in ranks]
+        wrong = [outcome.reason() for outcome in outcomes if outcome.status != 0]
+        name = f"two processes, {way}"
+        session.report.judge(name, "; ".join(wrong) or None, sum(outcome.seconds for outcome in outcomes))
+        session.report.line(f"- {name}: {' / '.join(outcomes[0].output.split(chr(10))).strip(' /')}")
 
 
 def try_languages(session, programs, environment):

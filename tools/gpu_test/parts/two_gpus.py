@@ -206,6 +206,7 @@ def run_two_gpus(session):
         run_kernels(session)
         report.save()
     if session.wants("litmus"):
+        device.try_processes(session, *device.programs())
         device.try_tests(session, *device.programs(), "2")
         report.save()
     if session.wants("jacobi"):

@@ -27,6 +27,8 @@ entry_points! {
         write_value: c"cuStreamWriteValue64_v2" (*mut c_void, u64, u64, c_uint);
         allocate_host: c"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
         free_host: c"cuMemFreeHost" (*mut c_void);
+        register_host: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+        unregister_host: c"cuMemHostUnregister" (*mut c_void);
         device_pointer: c"cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint);
     }
 }

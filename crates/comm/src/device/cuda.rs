@@ -12,6 +12,7 @@ use super::calls::{Calls, check};
 use super::gpu::{Block, Gpu, GpuError, Lane};
 use super::measuring::{self, Kept};
 use super::residency::Residency;
+use super::shared::{MappedFile, SharedFile};
 use crate::cuda::{Bounce, Driver, Mapping, gpu_model, gpu_number};
 
 /// `CU_STREAM_NON_BLOCKING`: nothing of the legacy default stream holds it up.
@@ -247,6 +248,23 @@ impl Drop for Pinned {
     }
 }
 
+/// A mapped file whose memory is pinned.
+struct Registered {
+    calls: &'static Calls,
+    mapped: MappedFile,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: registered by `pin`, and nobody uses it any more; it is unmapped behind this.
+        unsafe { (self.calls.unregister_host)(self.mapped.address as *mut c_void) };
+    }
+}
+
+fn shared_failed(bytes: u64, cause: &std::io::Error) -> GpuError {
+    GpuError { what: format!("{bytes} bytes of memory that processes share"), cause: cause.to_string() }
+}
+
 impl Gpu for CudaGpu {
     fn number(&self) -> u64 {
         self.number
@@ -284,15 +302,7 @@ impl Gpu for CudaGpu {
         let status = unsafe { (self.calls.allocate_host)(&raw mut memory, bytes as usize, FOR_ALL_DEVICES) };
         check("pinned memory of the host", status)?;
         let owner = Box::new(Pinned(self.calls, memory as u64));
-        let mut device = 0;
-        // SAFETY: there is room for the address, and the memory was mapped for devices.
-        check("its address on the GPU", unsafe { (self.calls.device_pointer)(&raw mut device, memory, 0) })?;
-        if device != memory as u64 {
-            return Err(GpuError {
-                what: "pinned memory of the host".to_owned(),
-                cause: "the GPU has another address for it than this process".to_owned(),
-            });
-        }
+        let device = self.must_have_one_address(memory)?;
         // SAFETY: new memory of so many bytes.
         unsafe { memory.cast::<u8>().write_bytes(0, bytes as usize) };
         Ok(Block { address: device, bytes, descriptor: None, owner })
@@ -306,6 +316,17 @@ impl Gpu for CudaGpu {
             cause: cause.to_string(),
         })?;
         Ok(Block { address: mapping.address, bytes, descriptor: None, owner: Box::new(mapping) })
+    }
+
+    fn shared_host_memory(&self, bytes: u64) -> Result<Block, GpuError> {
+        let file = SharedFile::new(bytes).map_err(|cause| shared_failed(bytes, &cause))?;
+        let mapped = self.pin(&file, bytes)?;
+        Ok(Block { descriptor: Some(file.into_descriptor()), ..mapped })
+    }
+
+    fn import_host(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
+        let file = SharedFile::of(descriptor, bytes).map_err(|cause| shared_failed(bytes, &cause))?;
+        self.pin(&file, bytes)
     }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {
@@ -340,6 +361,33 @@ impl CudaGpu {
     fn kind(&self) -> String {
         let driver = if Driver::is_remote() { "Causeway" } else { "native" };
         format!("{}, {driver}", gpu_model(self.driver, self.device))
+    }
+
+    /// Pinned memory's address on the GPU, which is that of this process.
+    fn must_have_one_address(&self, memory: *mut c_void) -> Result<u64, GpuError> {
+        let mut device = 0;
+        // SAFETY: there is room for the address, and the memory was mapped for devices.
+        check("its address on the GPU", unsafe { (self.calls.device_pointer)(&raw mut device, memory, 0) })?;
+        if device == memory as u64 {
+            return Ok(device);
+        }
+        Err(GpuError {
+            what: "pinned memory of the host".to_owned(),
+            cause: "the GPU has another address for it than this process".to_owned(),
+        })
+    }
+
+    /// Maps a file, and pins its memory for all devices.
+    fn pin(&self, file: &SharedFile, bytes: u64) -> Result<Block, GpuError> {
+        let _entered = Entered::new(self.calls, self.context)?;
+        let mapped = file.map().map_err(|cause| shared_failed(bytes, &cause))?;
+        let memory = mapped.address as *mut c_void;
+        // SAFETY: the range was mapped just now, and stays so until it is unregistered.
+        let status = unsafe { (self.calls.register_host)(memory, mapped.bytes, FOR_ALL_DEVICES) };
+        check("pinning memory that processes share", status)?;
+        let registered = Registered { calls: self.calls, mapped };
+        let address = self.must_have_one_address(memory)?;
+        Ok(Block { address, bytes, descriptor: None, owner: Box::new(registered) })
     }
 
     /// A lane that is ready: what the driver makes or loads at the first copies it makes and loads now, while

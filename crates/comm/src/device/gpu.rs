@@ -60,6 +60,18 @@ pub trait Gpu: Send + Sync {
     /// What the driver says.
     fn import(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError>;
 
+    /// The same as [`Gpu::host_memory`], with a descriptor by which other processes map it.
+    ///
+    /// # Errors
+    /// When there is none, or kernels have another address for it than this process.
+    fn shared_host_memory(&self, bytes: u64) -> Result<Block, GpuError>;
+
+    /// Maps memory of [`Gpu::shared_host_memory`] of another process, for this one and for kernels.
+    ///
+    /// # Errors
+    /// As there, and when it is not so long.
+    fn import_host(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError>;
+
     /// Writes memory of the GPU, while no kernel of the team runs.
     ///
     /// # Errors

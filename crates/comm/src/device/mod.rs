@@ -9,6 +9,7 @@
 //! | [`packing`] | Which transfers are neighbours, and become one? Pure.                             |
 //! | [`windows`] | Where do windows lie, and does a range lie in one?                                |
 //! | [`gpu`]     | What does a team ask of a GPU?                                                    |
+//! | [`shared`]  | Which memory of the host do processes share?                                        |
 //! | `calls`, [`cuda`] | How does the CUDA driver give it that?                                       |
 //! | [`proxy`]   | How does a thread of the host carry out what kernels post?                        |
 //! | [`residency`] | Do the blocks that wait for each other run at the same time? Pure.               |
@@ -33,5 +34,6 @@ pub mod proxy;
 pub mod queue;
 pub mod request;
 pub mod residency;
+pub mod shared;
 pub mod team;
 pub mod windows;

@@ -106,7 +106,12 @@ impl Ranks {
         self.launch_blocks(team, kernel, [1, threads], parameters);
     }
 
-    /// The same with so many blocks of so many threads.
+    /// Launches a kernel of one block for a rank alone, and waits for it.
+    pub fn launch_one(&self, kernel: &str, threads: u32, parameters: Params) {
+        self.machine.launch(kernel, 1, threads, &[parameters]);
+    }
+
+    /// The same as [`Ranks::launch_all`] with so many blocks of so many threads.
     pub fn launch_blocks(
         &self,
         team: &Team,
@@ -141,6 +146,14 @@ impl Gpu for Unwell {
 
     fn import(&self, descriptor: std::os::fd::BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
         self.gpu.import(descriptor, bytes)
+    }
+
+    fn shared_host_memory(&self, bytes: u64) -> Result<Block, GpuError> {
+        self.gpu.shared_host_memory(bytes)
+    }
+
+    fn import_host(&self, descriptor: std::os::fd::BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
+        self.gpu.import_host(descriptor, bytes)
     }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {

@@ -8,6 +8,7 @@ mod cuda;
 mod litmus;
 mod machine;
 mod mistakes;
+mod processes;
 mod programs;
 mod software;
 

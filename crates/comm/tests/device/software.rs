@@ -2,11 +2,14 @@
 //! device address is an address of the process, too.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use causeway_comm::device::gpu::{Block, Gpu, GpuError, Lane};
+use causeway_comm::device::shared::SharedFile;
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{CompileOptions, Host, LaunchConfig, Loaded, Pool, Program};
 
@@ -64,6 +67,14 @@ impl Machine for SoftwareMachine {
     }
 }
 
+/// All memory, by the file whose descriptor stands for it: ranks that play processes hand those to each other, and
+/// find the memory in their one address space.
+static MEMORY: Mutex<BTreeMap<u64, (u64, u64)>> = Mutex::new(BTreeMap::new());
+
+fn number_of(descriptor: BorrowedFd<'_>) -> u64 {
+    File::from(descriptor.try_clone_to_owned().unwrap()).metadata().unwrap().ino()
+}
+
 struct SoftwareGpu(Arc<AddressSpace>);
 
 struct Allocation(Arc<AddressSpace>, u64);
@@ -86,15 +97,29 @@ impl Gpu for SoftwareGpu {
     fn device_memory(&self, bytes: u64) -> Result<Block, GpuError> {
         let address = self.0.allocate(bytes, 4096).map_err(|cause| error("memory", cause))?;
         let owner = Box::new(Allocation(Arc::clone(&self.0), address));
-        Ok(Block { address, bytes, descriptor: None, owner })
+        let descriptor =
+            SharedFile::new(bytes).map_err(|cause| error("a descriptor", cause))?.into_descriptor();
+        MEMORY.lock().unwrap().insert(number_of(descriptor.as_fd()), (address, bytes));
+        Ok(Block { address, bytes, descriptor: Some(descriptor), owner })
     }
 
     fn host_memory(&self, bytes: u64) -> Result<Block, GpuError> {
         self.device_memory(bytes)
     }
 
-    fn import(&self, _: BorrowedFd<'_>, _: u64) -> Result<Block, GpuError> {
-        Err(error("another GPU's memory", "there is one"))
+    fn import(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
+        let known = MEMORY.lock().unwrap().get(&number_of(descriptor)).copied();
+        let (address, length) = known.ok_or_else(|| error("another rank's memory", "there is no such"))?;
+        assert_eq!(length, bytes, "ranks agree about their windows");
+        Ok(Block { address, bytes, descriptor: None, owner: Box::new(()) })
+    }
+
+    fn shared_host_memory(&self, bytes: u64) -> Result<Block, GpuError> {
+        self.device_memory(bytes)
+    }
+
+    fn import_host(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
+        self.import(descriptor, bytes)
     }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {

@@ -95,8 +95,8 @@ pub enum TeamError {
     Peer(#[from] PeerError),
     /// Memory that other processes cannot map.
     #[error(
-        "windows of a team of several processes are made by the team, on their GPUs: memory of the host, and \
-         of the program's own, cannot be handed over yet"
+        "windows of a team of several processes are made by the team: memory of the program's own cannot be \
+         handed over yet"
     )]
     NotHandedOver,
     /// A thread.

@@ -57,15 +57,15 @@ impl TeamWindows {
             .members
             .all
             .iter()
-            .map(|member| match kind {
-                Kind::Device => member.gpu.device_memory(bytes),
-                Kind::Host => member.gpu.host_memory(bytes),
+            .map(|member| match (kind, &self.core.peers) {
+                (Kind::Device, _) => member.gpu.device_memory(bytes),
+                (Kind::Host, None) => member.gpu.host_memory(bytes),
+                (Kind::Host, Some(_)) => member.gpu.shared_host_memory(bytes),
             })
             .collect::<Result<Vec<Block>, GpuError>>();
         match &self.core.peers {
             None => self.add(kind, bytes, blocks?),
-            Some(_) if kind == Kind::Host => Err(TeamError::NotHandedOver),
-            Some(peers) => self.add_with_peers(peers, bytes, blocks),
+            Some(peers) => self.add_with_peers(peers, kind, bytes, blocks),
         }
     }
 
@@ -73,11 +73,12 @@ impl TeamWindows {
     fn add_with_peers(
         &self,
         peers: &Peers,
+        kind: Kind,
         bytes: u64,
         blocks: Result<Vec<Block>, GpuError>,
     ) -> Result<u32, TeamError> {
         let mut made = lock(&self.made);
-        let announcement = Announcement { number: *made, in_host: false, bytes };
+        let announcement = Announcement { number: *made, in_host: kind == Kind::Host, bytes };
         *made += 1;
         let own = blocks.as_ref().ok().and_then(|blocks| blocks.first());
         let parts = peers.exchange(announcement, own.and_then(|block| block.descriptor.as_ref()));
@@ -90,7 +91,11 @@ impl TeamWindows {
                 Some(descriptor) => {
                     // As long as this rank's: made by the same granularity.
                     let length = own.as_ref().map_or(bytes, |own| own.bytes);
-                    self.members.all[0].gpu.import(descriptor.as_fd(), length)
+                    let gpu = &self.members.all[0].gpu;
+                    match kind {
+                        Kind::Device => gpu.import(descriptor.as_fd(), length),
+                        Kind::Host => gpu.import_host(descriptor.as_fd(), length),
+                    }
                 }
                 None => Ok(Block { address: 0, bytes, descriptor: None, owner: Box::new(rank) }),
             })
@@ -100,7 +105,7 @@ impl TeamWindows {
             blocks[self.members.first as usize] = own;
         }
         let parts = vec![blocks.iter().map(|block| block.address).collect()];
-        self.keep(Kind::Device, bytes, parts, blocks)
+        self.keep(kind, bytes, parts, blocks)
     }
 
     /// Makes a window of memory that the program has: an address for each rank of this process.
