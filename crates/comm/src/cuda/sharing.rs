@@ -101,8 +101,6 @@ pub struct Mapping {
     pub address: u64,
     /// Its bytes.
     pub bytes: usize,
-    /// The device for which it was mapped.
-    pub device: i32,
     /// The devices that may use it, a bit each.
     users: AtomicU64,
 }
@@ -139,7 +137,7 @@ impl Mapping {
         }
         // From here on it is undone where it is dropped; to unmap what is not mapped is an error of no
         // effect.
-        let mapping = Self { driver, allocation, address, bytes, device, users: AtomicU64::new(0) };
+        let mapping = Self { driver, allocation, address, bytes, users: AtomicU64::new(0) };
         // SAFETY: addresses that were reserved above, and an allocation; the driver checks its size.
         check("cuMemMap", unsafe { (driver.map_memory)(address, bytes, 0, allocation, 0) })?;
         mapping.let_use(device)?;

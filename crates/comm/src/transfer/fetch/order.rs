@@ -87,7 +87,7 @@ impl Source {
     pub(super) fn is_for(&self, context: u64, device: i32) -> bool {
         match self {
             Self::Opened(opened) => opened.context == context,
-            Self::Mapped(mapping) => mapping.device == device,
+            Self::Mapped(mapping) => mapping.let_use(device).is_ok(),
         }
     }
 

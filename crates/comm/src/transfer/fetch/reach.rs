@@ -40,7 +40,7 @@ impl Fetcher {
             }
             let is_for_own = |source: &Source| source.is_for(context, own.device);
             // What is open in another context, or for another device, is of no use here.
-            if !self.source(channel, memory.buffer).as_ref().is_some_and(is_for_own) {
+            if !self.source(channel, memory.buffer, &destination).as_ref().is_some_and(is_for_own) {
                 self.forget(channel, memory.buffer);
                 match self.open_by(channel, descriptor, &destination) {
                     Ok(()) => self.connection.say(Message::Done { operation: descriptor.operation })?,
@@ -54,10 +54,11 @@ impl Fetcher {
                     }
                 }
             }
-            let found = self.source(channel, memory.buffer).filter(is_for_own).and_then(|source| {
-                let address = source.at(memory.offset, descriptor.bytes)?;
-                Some(Reached { address, channel, _source: source })
-            });
+            let found =
+                self.source(channel, memory.buffer, &destination).filter(is_for_own).and_then(|source| {
+                    let address = source.at(memory.offset, descriptor.bytes)?;
+                    Some(Reached { address, channel, _source: source })
+                });
             if found.is_some() {
                 return Ok(found);
             }
