@@ -1,15 +1,25 @@
+#include <algorithm>
 #include <memory>
 
 #include "stencil.h"
 
 namespace bench {
 
+constexpr u32 COUNTERS = 3;
+
+// What the host calculates, too: in a second or so.
+constexpr u64 MOST_OF_HOST = 4 << 20;
+
 // Planes at the cut of both ranks are the same: what a plane holds depends on its place in both boxes
 // together.
+__host__ __device__ static float first_number(Box box, u32 rank, u64 at) {
+    return static_cast<float>((at + rank * box.nz * box.plane()) * 13 % 101);
+}
+
 __global__ void first_numbers(float *to, Box box, u32 rank) {
-    u64 step = static_cast<u64>(gridDim.x) * blockDim.x, before = rank * box.nz * box.plane();
+    u64 step = static_cast<u64>(gridDim.x) * blockDim.x;
     for (u64 at = blockIdx.x * blockDim.x + threadIdx.x; at < box.numbers(); at += step)
-        to[at] = static_cast<float>((at + before) * 13 % 101);
+        to[at] = first_number(box, rank, at);
 }
 
 __global__ void count_differences(const float *found, const float *right, u64 numbers, u32 *differences) {
@@ -27,12 +37,39 @@ Grid::Grid(const Ranks &ranks, Box box, u32 blocks, u32 steps)
     CHECK(cudaMalloc(&right, 2 * box.nz * plane));
     for (u32 rank = 0; rank < 2; rank++) {
         ranks.use(rank);
-        CHECK(cudaMalloc(&counters[rank], 2 * sizeof *counters[rank]));
+        CHECK(cudaMalloc(&counters[rank], COUNTERS * sizeof *counters[rank]));
         CHECK(cudaStreamCreateWithFlags(&beside[rank], cudaStreamNonBlocking));
     }
     ranks.use(0);
     int fit = causeway_team_fits(ranks.team, relaxing_kernel(), blocks, threads, 0);
     REQUIRE(fit == 0, "%s", causeway_comm_error());
+    if (box.numbers() <= MOST_OF_HOST) calculate_on_host();
+}
+
+void Grid::calculate_on_host() {
+    u64 count = box.nz * box.plane();
+    std::vector<float> numbers[2][2];
+    for (u32 rank = 0; rank < 2; rank++) {
+        for (std::vector<float> &those : numbers[rank]) {
+            those.resize(box.numbers());
+            for (u64 at = 0; at < box.numbers(); at++)
+                those[at] = first_number(box, rank, at);
+        }
+    }
+    for (u32 step = 0; step < steps; step++) {
+        for (u32 rank = 0; rank < 2; rank++)
+            relax_on_host(numbers[rank][step % 2].data(), numbers[rank][(step + 1) % 2].data(), box);
+        for (u32 rank = 0; rank < 2; rank++) {
+            const float *from = numbers[rank][(step + 1) % 2].data() + box.cut(rank) * box.plane();
+            float *to = numbers[1 - rank][(step + 1) % 2].data() + box.copied_to(rank) * box.plane();
+            std::copy(from, from + box.plane(), to);
+        }
+    }
+    for (u32 rank = 0; rank < 2; rank++) {
+        const float *found = numbers[rank][steps % 2].data() + box.plane();
+        CHECK(cudaMemcpy(right + rank * count, found, count * sizeof(float), cudaMemcpyHostToDevice));
+    }
+    is_right_known = true;
 }
 
 float *Grid::numbers(u32 rank, u32 step) const {
@@ -43,7 +80,7 @@ void Grid::start() {
     clear(cells);
     for (u32 rank = 0; rank < 2; rank++) {
         ranks.use(rank);
-        CHECK(cudaMemset(counters[rank], 0, 2 * sizeof *counters[rank]));
+        CHECK(cudaMemset(counters[rank], 0, COUNTERS * sizeof *counters[rank]));
         for (u32 step = 0; step < 2; step++)
             first_numbers<<<256, 256>>>(numbers(rank, step), box, rank);
         CHECK(cudaDeviceSynchronize());
@@ -64,7 +101,24 @@ void Grid::compare(const char *what) {
     is_right_known = true;
     u32 differ;
     CHECK(cudaMemcpy(&differ, differences, sizeof differ, cudaMemcpyDeviceToHost));
+    if (differ != 0) tell_first_difference(what);
     REQUIRE(differ == 0, "the stencil %s: %u numbers are wrong", what, differ);
+}
+
+void Grid::tell_first_difference(const char *what) {
+    u64 count = box.nz * box.plane();
+    std::vector<float> found(count), wanted(count);
+    for (u32 rank = 0; rank < 2; rank++) {
+        const float *from = numbers(rank, steps) + box.plane();
+        CHECK(cudaMemcpy(found.data(), from, count * sizeof(float), cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(wanted.data(), right + rank * count, count * sizeof(float), cudaMemcpyDeviceToHost));
+        for (u64 at = 0; at < count; at++) {
+            if (found[at] == wanted[at]) continue;
+            fprintf(stderr, "the stencil %s: rank %u, plane %llu, number %llu is %.9g and not %.9g\n", what, rank,
+                    at / box.plane() + 1, at % box.plane(), found[at], wanted[at]);
+            break;
+        }
+    }
 }
 
 // The planes at the cut to the other rank.
@@ -129,6 +183,11 @@ double Grid::by_kernel(bool sends) {
         relax_and_send(ranks.streams[rank], blocks, threads, ranks.teams[rank], data[rank], cells[rank], box,
                        steps, counters[rank], sends);
     });
+    for (u32 rank = 0; rank < 2; rank++) {
+        u32 all[COUNTERS];
+        CHECK(cudaMemcpy(all, counters[rank], sizeof all, cudaMemcpyDeviceToHost));
+        REQUIRE(all[2] == 0, "the stencil by the kernel: blocks of rank %u did not meet in step %u", rank, all[2]);
+    }
     if (sends) compare("by the kernel");
     return seconds;
 }

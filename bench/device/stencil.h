@@ -13,6 +13,9 @@ struct Box {
     u32 nx, ny, nz;
     __host__ __device__ u64 plane() const { return static_cast<u64>(nx) * ny; }
     __host__ __device__ u64 numbers() const { return plane() * (nz + 2); }
+    __host__ __device__ u64 place(u32 z, u32 y, u32 x) const {
+        return z * plane() + static_cast<u64>(y) * nx + x;
+    }
     // The plane next to the other rank, and where the other rank keeps a copy of it.
     __host__ __device__ u32 cut(u32 rank) const { return rank == 0 ? nz : 1; }
     __host__ __device__ u32 copied_to(u32 rank) const { return rank == 0 ? 0 : nz + 1; }
@@ -22,7 +25,11 @@ struct Box {
 void relax(cudaStream_t stream, u32 blocks, u32 threads, const float *in, float *out, Box box, u32 first,
            u32 last);
 
-// Starts all steps of a rank in one kernel, which sends where `sends` says so. `counters` are two zeros.
+// The same for all planes within, by the calling thread.
+void relax_on_host(const float *in, float *out, Box box);
+
+// Starts all steps of a rank in one kernel, which sends where `sends` says so. `counters` are three zeros; the
+// third one becomes the step, from 1 on, in which blocks did not meet within five seconds.
 void relax_and_send(cudaStream_t stream, u32 blocks, u32 threads, Team team, Window data, Window cells,
                     Box box, u32 steps, u32 *counters, bool sends);
 
@@ -44,6 +51,8 @@ class Grid {
   private:
     void start();
     void compare(const char *what);
+    void calculate_on_host();
+    void tell_first_difference(const char *what);
     float *numbers(u32 rank, u32 step) const;
     void exchange(u32 step, cudaStream_t of_first, cudaStream_t of_second) const;
 
@@ -54,7 +63,7 @@ class Grid {
     std::vector<Window> data, cells;
     std::vector<cudaStream_t> beside;
     u32 *counters[2], *differences;
-    float *right; // what the first way has found
+    float *right; // of short boxes by the host, of others what the first way has found
     bool is_right_known = false;
 };
 
