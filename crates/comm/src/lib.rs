@@ -21,8 +21,11 @@
 //! | [`profile`] | What do jobs remember of the costs of channels?                                   |
 //! | [`device`]  | How do kernels communicate?                                                       |
 //! | [`doctor`]  | Which channels have two processes, and how would they get the better ones?         |
+//! | `bar`       | How does the processor reach memory of a GPU by itself?                           |
+//! | `verbs`     | How does a rank use an RDMA device for messages?                                  |
 //! | [`moving`]  | When does a rank that moves to another place go on? Pure.                          |
 
+mod bar;
 pub mod board;
 pub mod c;
 pub mod channels;
@@ -43,6 +46,7 @@ pub mod scheduler;
 pub mod settings;
 pub mod tracer;
 pub mod transfer;
+mod verbs;
 pub mod world;
 
 pub use board::{Board, BoardError, Scan, Seen};

@@ -54,7 +54,7 @@ impl Settings {
 
     /// Whether ranks of other hosts are reached over a network.
     pub fn uses_network(&self) -> bool {
-        !self.hosts.is_empty() && self.channels.contains(&Channel::Tcp)
+        !self.hosts.is_empty() && self.channels.iter().any(|channel| channel.is_between_hosts())
     }
 
     /// Those of an environment.

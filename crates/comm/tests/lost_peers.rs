@@ -52,7 +52,7 @@ fn said_when(says: impl FnOnce(&Connection) + Send) -> String {
             assert_eq!(sender.receive().unwrap().unwrap().0[0], 2, "the payload is asked for");
             says(&sender);
         });
-        let memory = Source { ipc: false, export: false, direct: false, gpu: 0, buffer: 1, offset: 0 };
+        let memory = Source { buffer: 1, ..Source::default() };
         let word = Descriptor { from: 0, to: 1, operation: 1, bytes: BYTES as u64, memory, word: None };
         let mut into = vec![0_u8; BYTES];
         // SAFETY: so many bytes are this function's until the call returns.

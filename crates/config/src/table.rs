@@ -195,12 +195,12 @@ table! {
          the same for all. A lower one, such as 7.5, has programs that can do so go without instructions \
          that the software GPU does not have.";
 
-    VERBS_DEVICE: "CAUSEWAY_VERBS_DEVICE", [Client, Server], ANY,
+    VERBS_DEVICE: "CAUSEWAY_VERBS_DEVICE", [Client, Server, Rank], ANY,
         Default::Words("the one that has the address of the TCP connection, otherwise the fastest whose \
          port is active"),
         "the RDMA device, as `ibv_devices` lists it",
         "rdma_cm uses the one with the address and no other, and is refused where another is named.";
-    VERBS_GID: "CAUSEWAY_VERBS_GID", [Client, Server], Values::Number(0, 1023),
+    VERBS_GID: "CAUSEWAY_VERBS_GID", [Client, Server, Rank], Values::Number(0, 1023),
         Default::Words("on Ethernet one of RoCE v2, of an IPv4 address where there is one"),
         "the index of the GID in the port's table", "";
     VERBS_CONNECT: "CAUSEWAY_VERBS_CONNECT", [Client, Server], Values::Word(&["auto", "rdma_cm", "numbers"]),
@@ -240,7 +240,7 @@ table! {
         "the secret of an MPI job, by which its ranks know each other",
         "`causeway mpirun` makes one for each job.";
     COMM_CHANNELS: "CAUSEWAY_COMM_CHANNELS", [Rank],
-        Values::Text("`ipc`, `vmm`, `staged` and `tcp`, with commas between them"),
+        Values::Text("`ipc`, `vmm`, `staged`, `bar`, `rdma`, `loopback` and `tcp`, with commas between them"),
         Default::Words("all; each message takes the best"), "which channels messages may take", "";
     COMM_THRESHOLD: "CAUSEWAY_COMM_THRESHOLD", [Rank], Values::Size(79, u64::MAX),
         Default::Size(COMM_THRESHOLD_DEFAULT),
@@ -269,7 +269,7 @@ table! {
     COMM_HOSTS: "CAUSEWAY_COMM_HOSTS", [Rank],
         Values::Text("names or addresses, with commas between them"),
         Default::Words("none; messages to other hosts go with the MPI"),
-        "the job's hosts, whose ranks fetch messages of each other's GPUs over TCP",
+        "the job's hosts, whose ranks fetch messages of each other's GPUs by RDMA devices or over TCP",
         "Each rank then listens at a port. They prove that they belong to the job; the bytes are not \
          encrypted.";
     COMM_PLACE: "CAUSEWAY_COMM_PLACE", [Rank],

@@ -48,11 +48,7 @@ impl Told<'_> {
     fn verdict(&self, channel: Channel, outcome: &Result<(), Missing>) -> (bool, String) {
         match outcome {
             Err(missing) => (false, missing.to_string()),
-            Ok(()) if !Found::is_built(channel) => (
-                false,
-                "the two have what it takes, but this version does not move messages by it yet".to_owned(),
-            ),
-            Ok(()) if channel == Channel::Tcp && !self.names_hosts => (
+            Ok(()) if channel.is_between_hosts() && !self.names_hosts => (
                 false,
                 "ranks look for each other over a network where CAUSEWAY_COMM_HOSTS names hosts".to_owned(),
             ),

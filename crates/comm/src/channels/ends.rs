@@ -9,7 +9,7 @@ pub struct Gpu {
     pub ipc: bool,
     /// Whether the GPU's memory can be exported as a descriptor.
     pub export: bool,
-    /// Whether cards reach its memory (GPUDirect RDMA).
+    /// Whether cards reach its memory (GPUDirect RDMA); otherwise bytes pass through memory of the host.
     pub gpudirect: bool,
 }
 
@@ -35,7 +35,7 @@ pub struct Ends {
     pub joined: Joined,
     /// Whether the driver that maps a GPU's BAR is there at both ends, or why not.
     pub bar: Result<(), String>,
-    /// Whether both ends have an RDMA device, or why not.
+    /// Whether both ends have an RDMA device that can be used, or why not.
     pub cards: Result<(), String>,
 }
 
@@ -59,8 +59,8 @@ pub enum Missing {
     #[error("CAUSEWAY_COMM_CHANNELS leaves it out")]
     LeftOut,
     /// It does not work.
-    #[error("it has failed {0} times")]
-    Failed(u32),
+    #[error("it has failed, and is not tried again")]
+    Failed,
     /// It is for ranks of one host.
     #[error("the peer is on another host, or no board shows it")]
     OtherHost,
@@ -104,11 +104,8 @@ pub enum Missing {
     #[error("the GPU's BAR cannot be mapped: {0}")]
     NoBar(String),
     /// No card.
-    #[error("there is no RDMA device at both ends: {0}")]
+    #[error("there is no RDMA device at both ends that can be used: {0}")]
     NoCard(String),
-    /// Cards do not reach the GPU.
-    #[error("network cards do not reach a GPU's memory (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED is 0)")]
-    NoGpudirect,
     /// There is no need.
     #[error("the ranks meet at a Unix socket, where nearer channels are")]
     Nearer,

@@ -32,7 +32,7 @@ pub enum Channel {
     Staged,
     /// Through the GPU's BAR, written and read by the processor (GDRCOPY).
     Bar,
-    /// By network cards that reach the GPUs' memory.
+    /// By network cards, which read the peer's memory.
     Rdma,
     /// By the own card, which sends to itself.
     Loopback,
@@ -56,6 +56,16 @@ impl Channel {
             Self::Loopback => "loopback",
             Self::Tcp => "tcp",
         }
+    }
+
+    /// Whether it joins ranks that meet over a network, and no others.
+    pub fn is_between_hosts(self) -> bool {
+        matches!(self, Self::Rdma | Self::Tcp)
+    }
+
+    /// Whether it carries what a program's memory held, where the program has that back already.
+    pub fn carries_copies(self) -> bool {
+        matches!(self, Self::Staged | Self::Rdma | Self::Loopback | Self::Tcp)
     }
 
     /// Whether two ranks have this channel, or why not.

@@ -34,6 +34,12 @@ const EXPORT_SUPPORTED: i32 = 103;
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED`.
 const GPUDIRECT_SUPPORTED: c_int = 116;
 
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`.
+const WRITES_ORDERING: c_int = 118;
+
+/// `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
+const ORDERED_FOR_OWNER: c_int = 100;
+
 /// An allocation on a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemory {
@@ -53,6 +59,8 @@ pub struct DeviceMemory {
     pub exportable: bool,
     /// Whether the device makes memory that can be exported, such as a bounce buffer.
     pub device_exports: bool,
+    /// Whether its pages move between host and devices (`cuMemAllocManaged`).
+    pub is_managed: bool,
     /// Whether the driver waits at the end of each synchronous copy to or from it (see `order`).
     pub(super) is_ordered: bool,
 }
@@ -90,6 +98,7 @@ impl DeviceMemory {
             ipc: !managed && word(attribute::IS_IPC_CAPABLE).is_none_or(|flag| flag & 0xff != 0),
             exportable: !managed && handle_types & 0xffff_ffff & DESCRIPTOR_TYPE != 0,
             device_exports: device_attribute(driver, EXPORT_SUPPORTED, device) == Some(1),
+            is_managed: managed,
             is_ordered: glance.is_ordered,
         })
     }
@@ -217,6 +226,11 @@ pub fn abilities(driver: &Driver, device: i32) -> Abilities {
     }
 }
 
+/// Whether a device's kernels see what other devices have written to its memory without more ado.
+pub(super) fn writes_are_ordered(driver: &Driver, device: i32) -> bool {
+    device_attribute(driver, WRITES_ORDERING, device).is_none_or(|ordering| ordering >= ORDERED_FOR_OWNER)
+}
+
 /// The device of the calling thread's context.
 pub fn current_device(driver: &Driver) -> Option<i32> {
     let mut context: *mut c_void = core::ptr::null_mut();
@@ -293,6 +307,7 @@ mod tests {
             ipc: true,
             exportable: false,
             device_exports: true,
+            is_managed: false,
             is_ordered: false,
         }
     }

@@ -8,6 +8,7 @@ mod entry_points;
 mod error;
 mod events;
 mod functions;
+mod gpudirect;
 mod kernel;
 mod memory;
 mod order;
@@ -20,6 +21,7 @@ pub use copy::copy;
 pub(crate) use entry_points::{LoadedDriver, entry_points};
 pub use error::CudaError;
 pub use functions::Driver;
+pub use gpudirect::{dma_buf, flush_writes};
 pub use kernel::Function;
 pub use memory::{
     Abilities, DeviceMemory, GpuNumber, abilities, current_device, gpu_model, gpu_number, reaches,

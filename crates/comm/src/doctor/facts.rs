@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use crate::bar;
 use crate::channels::{Ends, Gpu, Joined};
 use crate::cuda::{self, Abilities, Driver, GpuNumber};
 use crate::meeting::MESSAGE_BYTES;
+use crate::verbs;
 
 /// What a process has. It fits into a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +27,7 @@ impl Facts {
 
     /// The same, of a file system below another root.
     fn read(root: &Path, gpu: Option<(Gpu, GpuNumber)>) -> Self {
-        let devices = std::fs::read_dir(root.join("sys/class/infiniband"));
-        Self {
-            gpu,
-            has_gdrdrv: root.join("dev/gdrdrv").exists(),
-            has_card: devices.is_ok_and(|mut devices| devices.next().is_some()),
-        }
+        Self { gpu, has_gdrdrv: bar::has_module(root), has_card: verbs::number_of_cards(root) > 0 }
     }
 
     pub(super) fn encode(&self) -> [u8; MESSAGE_BYTES] {
@@ -71,7 +68,7 @@ impl Facts {
             own: Some(own.map_or(able, |(gpu, _)| gpu)),
             peer: Some(other.map_or(able, |(gpu, _)| gpu)),
             joined,
-            bar: both(self.has_gdrdrv, peer.has_gdrdrv, "/dev/gdrdrv"),
+            bar: both(self.has_gdrdrv, peer.has_gdrdrv, "/dev/gdrdrv (the kernel module of GDRCOPY)"),
             cards: both(self.has_card, peer.has_card, "an RDMA device"),
         }
     }

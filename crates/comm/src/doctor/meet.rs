@@ -14,7 +14,6 @@ use crate::job::{self, Job, JobError};
 use crate::meeting::{self, Connection, Meeting, MeetingError};
 use crate::pair::{Met, Pair};
 use crate::settings::Settings;
-use crate::transfer::choosing::BUILT;
 
 /// Places for those who come with one word. Each takes one at random.
 const RANKS: u32 = 4096;
@@ -59,13 +58,6 @@ pub struct Found {
     pub peer: Option<Facts>,
     /// Which channels they have, and why not the others.
     pub channels: Vec<(Channel, Result<(), Missing>)>,
-}
-
-impl Found {
-    /// Whether a channel moves bytes in this version: of the others it is only told what they would need.
-    pub fn is_built(channel: Channel) -> bool {
-        BUILT.contains(&channel)
-    }
 }
 
 /// Waits for another process that comes with the same word, and finds out what lies between the two.

@@ -45,6 +45,12 @@ pub struct Source {
     pub export: bool,
     /// Whether the memory itself can be exported.
     pub direct: bool,
+    /// Whether the sender has an RDMA device, by which the receiver may read.
+    pub card: bool,
+    /// Whether that reaches the memory itself.
+    pub gpudirect: bool,
+    /// Whether the sender's processor reaches the memory through the GPU's BAR.
+    pub bar: bool,
     /// The first 8 bytes of the GPU's UUID.
     pub gpu: u64,
     /// The number of the sender's allocation, which it never gives again.
@@ -62,8 +68,9 @@ impl Descriptor {
         bytes[12..16].copy_from_slice(&self.to.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.operation.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
-        let Source { ipc, export, direct, .. } = self.memory;
-        bytes[32] = u8::from(ipc) | u8::from(export) << 1 | u8::from(direct) << 2;
+        let Source { ipc, export, direct, card, gpudirect, bar, .. } = self.memory;
+        let flags = [ipc, export, direct, card, gpudirect, bar];
+        bytes[32] = flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum();
         bytes[33..41].copy_from_slice(&self.memory.gpu.to_le_bytes());
         bytes[41..49].copy_from_slice(&self.memory.buffer.to_le_bytes());
         bytes[49..57].copy_from_slice(&self.memory.offset.to_le_bytes());
@@ -90,6 +97,9 @@ impl Descriptor {
                 ipc: flag(1),
                 export: flag(2),
                 direct: flag(4),
+                card: flag(8),
+                gpudirect: flag(16),
+                bar: flag(32),
                 gpu: long(33),
                 buffer: long(41),
                 offset: long(49),
@@ -106,8 +116,17 @@ mod tests {
     #[test]
     fn descriptors_are_those_of_this_job() {
         let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
-        let memory =
-            Source { ipc: false, export: true, direct: true, gpu: 1 << 63, buffer: 1 << 62, offset: 1 << 61 };
+        let memory = Source {
+            ipc: false,
+            export: true,
+            direct: true,
+            card: false,
+            gpudirect: true,
+            bar: false,
+            gpu: 1 << 63,
+            buffer: 1 << 62,
+            offset: 1 << 61,
+        };
         let word = Some(511);
         let descriptor = Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX, memory, word };
         let without = Descriptor { word: None, ..descriptor };

@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -110,6 +111,21 @@ impl Connection {
     /// Whether the connection goes over a network, which carries no descriptors.
     pub fn is_network(&self) -> bool {
         self.stream.is_network()
+    }
+
+    /// The address of this end, where the connection goes over a network.
+    pub(crate) fn local_address(&self) -> Option<IpAddr> {
+        self.stream.addresses().map(|[local, _]| local)
+    }
+
+    /// The address of the peer, where the connection goes over a network.
+    pub(crate) fn peer_address(&self) -> Option<IpAddr> {
+        self.stream.addresses().map(|[_, peer]| peer)
+    }
+
+    /// The socket, to be waited for together with something else.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 
     /// Sends bytes that belong to the message before them.

@@ -1,7 +1,7 @@
 //! What joins two ranks: a Unix socket, or a connection of TCP.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -35,6 +35,13 @@ impl Stream {
     /// Whether the stream goes over a network.
     pub(super) fn is_network(&self) -> bool {
         matches!(self, Self::Tcp(_))
+    }
+
+    /// The addresses of this end and the other one, of a network.
+    pub(super) fn addresses(&self) -> Option<[IpAddr; 2]> {
+        let Self::Tcp(stream) = self else { return None };
+        let ends = [stream.local_addr().ok()?, stream.peer_addr().ok()?];
+        Some(ends.map(|end| end.ip().to_canonical()))
     }
 
     pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {

@@ -36,6 +36,11 @@ impl<V> Cache<V> {
         self.entries.retain(|(key, _)| *key != buffer);
     }
 
+    /// Keeps those of which `keeps` says so, and lets the others go.
+    pub(crate) fn retain(&mut self, keeps: impl Fn(u64, &V) -> bool) {
+        self.entries.retain(|(buffer, value)| keeps(*buffer, value));
+    }
+
     /// Opens what is not here yet. Where that fails, all that is here goes and it is tried once more: memory may
     /// be short, or the peer has freed what is open and has made this in its place, which the driver does not
     /// open beside it.
@@ -69,6 +74,8 @@ mod tests {
         cache.insert(1, 'a');
         cache.insert(3, 'd');
         assert_eq!([1, 3].map(|buffer| cache.get(buffer).copied()), [Some('a'), Some('d')]);
+        cache.retain(|buffer, value| buffer != 1 && *value == 'd');
+        assert_eq!([1, 3].map(|buffer| cache.get(buffer).copied()), [None, Some('d')]);
     }
 
     #[test]

@@ -17,9 +17,6 @@ use crate::tracer::{Operation, Tracer, Traffic};
 /// How often a channel may fail before a peer is not asked for it any more.
 const MOST_FAILURES: u32 = 3;
 
-/// Channels that move bytes here, the others being unbuilt.
-pub(crate) const BUILT: [Channel; 4] = [Channel::Ipc, Channel::Vmm, Channel::Staged, Channel::Tcp];
-
 /// Messages that have the same channels, at the same cost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Kind {
@@ -27,6 +24,8 @@ pub(super) struct Kind {
     pub(super) joined: Joined,
     /// Whether the sender's memory can be exported itself.
     pub(super) is_direct: bool,
+    /// Whether cards reach the memory at both ends.
+    pub(super) is_gpudirect: bool,
     /// The device into whose memory they come; none for memory of the host.
     pub(super) device: Option<i32>,
 }
@@ -76,7 +75,8 @@ impl Chooser {
     /// A channel has failed.
     pub(super) fn failed(&mut self, channel: Channel, error: &TransferError) {
         if error.is_of_channel() {
-            *self.failures.entry(channel).or_default() += 1;
+            let count = if error.is_final() { MOST_FAILURES } else { 1 };
+            *self.failures.entry(channel).or_default() += count;
         }
     }
 
@@ -92,13 +92,13 @@ impl Chooser {
 
     /// The channels that this peer and these two places have.
     pub(super) fn channels(&self, ends: &Ends) -> Vec<Channel> {
-        BUILT.into_iter().filter(|channel| self.has(*channel, ends).is_ok()).collect()
+        Channel::ALL.into_iter().filter(|channel| self.has(*channel, ends).is_ok()).collect()
     }
 
     /// Why they do not have the others.
     pub(super) fn why_not(&self, ends: &Ends) -> Vec<String> {
         let why = |channel: Channel| Some(format!("{channel}: {}", self.has(channel, ends).err()?));
-        BUILT.into_iter().filter_map(why).collect()
+        Channel::ALL.into_iter().filter_map(why).collect()
     }
 
     fn has(&self, channel: Channel, ends: &Ends) -> Result<(), Missing> {
@@ -106,10 +106,10 @@ impl Chooser {
             return Err(Missing::LeftOut);
         }
         if self.failures.get(&channel).is_some_and(|count| *count >= MOST_FAILURES) {
-            return Err(Missing::Failed(MOST_FAILURES));
+            return Err(Missing::Failed);
         }
         channel.probe(&self.pair, ends)?;
-        if channel == Channel::Tcp && !self.is_network { Err(Missing::Nearer) } else { Ok(()) }
+        if channel.is_between_hosts() && !self.is_network { Err(Missing::Nearer) } else { Ok(()) }
     }
 
     /// Adds to a profile what has been found out.
@@ -136,5 +136,6 @@ fn name(pair: &Pair, kind: &Kind) -> String {
         false => "native".to_owned(),
     };
     let memory = if kind.is_direct { "exported" } else { "bounced" };
-    format!("{model}, {driver}, {}, {:?}, {memory}", pair.place, kind.joined)
+    let cards = if kind.is_gpudirect { ", GPUDirect" } else { "" };
+    format!("{model}, {driver}, {}, {:?}, {memory}{cards}", pair.place, kind.joined)
 }

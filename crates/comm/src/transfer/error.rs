@@ -6,7 +6,9 @@ use causeway_memory::SealedMemoryError;
 use thiserror::Error;
 
 use super::message::Refusal;
+use crate::bar::BarError;
 use crate::cuda::CudaError;
+use crate::verbs::CardError;
 
 /// Why a transfer failed.
 #[derive(Debug, Error)]
@@ -43,6 +45,17 @@ pub enum TransferError {
     /// Memory of the host could not be had.
     #[error("memory to pass the bytes through could not be had: {0}")]
     Memory(#[from] SealedMemoryError),
+    /// A card.
+    #[error("the message of rank {peer} does not come by an RDMA device: {cause}")]
+    Card {
+        /// The peer.
+        peer: u32,
+        /// Why not.
+        cause: CardError,
+    },
+    /// A BAR.
+    #[error("the message does not come through the GPU's BAR: {0}")]
+    Bar(#[source] BarError),
     /// No channel.
     #[error("no channel joins this rank and rank {peer}: {why}")]
     NoChannel {
@@ -61,6 +74,11 @@ impl TransferError {
     /// a program went on with a copy of its message says nothing of channels.
     pub(crate) fn is_of_channel(&self) -> bool {
         !matches!(self, Self::Refused { refusal: Refusal::Copied | Refusal::Unknown, .. })
+    }
+
+    /// Whether it is of no use to ask for the channel again: what joins two cards does not come back.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Card { .. } | Self::Refused { refusal: Refusal::Card, .. })
     }
 
     /// Whether nothing more can be said on the connection.

@@ -7,6 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use super::error::TransferError;
 use super::message::Message;
 use crate::meeting::{Connection, MESSAGE_BYTES};
+use crate::verbs::{CardError, END_BYTES, End};
 
 impl Connection {
     /// Sends a message.
@@ -45,6 +46,23 @@ impl Connection {
         received.ok_or_else(|| self.failed(io::ErrorKind::UnexpectedEof.into()))
     }
 
+    /// Sends an end of a path between cards, which the message before it has announced.
+    pub(super) fn say_end(&self, end: &End) -> Result<(), TransferError> {
+        for part in end.encode().as_chunks::<MESSAGE_BYTES>().0 {
+            self.say_bytes(part, None)?;
+        }
+        Ok(())
+    }
+
+    /// Receives such an end.
+    pub(super) fn hear_end(&self) -> Result<End, TransferError> {
+        let mut bytes = [0; END_BYTES];
+        for part in bytes.as_chunks_mut::<MESSAGE_BYTES>().0 {
+            *part = self.hear_bytes()?.0;
+        }
+        End::decode(&bytes).ok_or_else(|| self.wrong("an end of a path between RDMA devices that cannot be"))
+    }
+
     /// Sends bytes of a payload, which the message before them has announced.
     pub(super) fn say_payload(&self, bytes: &[u8]) -> Result<(), TransferError> {
         self.send_bytes(bytes).map_err(|cause| self.failed(cause))
@@ -58,6 +76,11 @@ impl Connection {
     /// The error for a peer that says what makes no sense here.
     pub(super) fn wrong(&self, what: &'static str) -> TransferError {
         TransferError::Protocol { peer: self.peer, what }
+    }
+
+    /// The error for a card that fails.
+    pub(super) fn card_failed(&self, cause: CardError) -> TransferError {
+        TransferError::Card { peer: self.peer, cause }
     }
 
     fn failed(&self, cause: io::Error) -> TransferError {

@@ -17,6 +17,12 @@
 //!                         ◄──────────  Region buffer, Offset offset
 //!   Need, or nothing      ──────────►
 //!                         ◄──────────  Handle (+ 64 bytes), or Export bytes (+ descriptor)
+//! or, by a card (`rdma`, `loopback`):
+//!   Join (+ 64 bytes)     ──────────►            once, before the first fetch by it
+//!                         ◄──────────  Joined (+ 64 bytes)
+//!                         ◄──────────  Lent key, address        where the card reaches the payload, else
+//!                         ◄──────────  Piece slot, bytes        which the receiver reads
+//!   Free slot             ──────────►
 //! at the end:
 //!   Done operation, or Abandoned     ►
 //! ```
@@ -54,6 +60,12 @@ pub(crate) enum Message {
     Handle,
     /// A descriptor of so many bytes of memory comes with this.
     Export { bytes: u64 },
+    /// The receiver's end of a path between cards follows, as four messages' bytes.
+    Join,
+    /// The sender's end follows in the same way: the two are joined.
+    Joined,
+    /// The payload lies where the receiver's card may read it.
+    Lent { key: u32, address: u64 },
     /// The receiver has all of it.
     Done { operation: u64 },
     /// The receiver gives up.
@@ -77,6 +89,9 @@ pub enum Refusal {
     /// The program has its memory back, and there is a copy in memory of the host.
     #[error("its program went on with a copy, which comes by `staged` alone")]
     Copied,
+    /// It has no card, or that cannot be joined with the receiver's.
+    #[error("it has no RDMA device that the one here can be joined with")]
+    Card,
 }
 
 impl Message {
@@ -98,7 +113,11 @@ impl Message {
             Self::Refused(Refusal::Cuda(code)) => (13, 1, 0, code, 0),
             Self::Refused(Refusal::Channel) => (13, 2, 0, 0, 0),
             Self::Refused(Refusal::Copied) => (13, 3, 0, 0, 0),
+            Self::Refused(Refusal::Card) => (13, 4, 0, 0, 0),
             Self::Words => (14, 0, 0, 0, 0),
+            Self::Join => (15, 0, 0, 0, 0),
+            Self::Joined => (16, 0, 0, 0, 0),
+            Self::Lent { key, address } => (17, 0, 0, key, address),
         };
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[0] = kind;
@@ -130,7 +149,11 @@ impl Message {
             (13, 1) => Self::Refused(Refusal::Cuda(length)),
             (13, 2) => Self::Refused(Refusal::Channel),
             (13, 3) => Self::Refused(Refusal::Copied),
+            (13, 4) => Self::Refused(Refusal::Card),
             (14, 0) => Self::Words,
+            (15, 0) => Self::Join,
+            (16, 0) => Self::Joined,
+            (17, 0) => Self::Lent { key: length, address: number },
             _ => return None,
         };
         // What has no meaning is zero, so that a message has one form.
@@ -172,7 +195,11 @@ mod tests {
             Message::Refused(Refusal::Cuda(700)),
             Message::Refused(Refusal::Channel),
             Message::Refused(Refusal::Copied),
+            Message::Refused(Refusal::Card),
             Message::Words,
+            Message::Join,
+            Message::Joined,
+            Message::Lent { key: u32::MAX, address: 1 << 60 },
         ];
         for message in all {
             assert_eq!(Message::decode(&message.encode()), Some(message));

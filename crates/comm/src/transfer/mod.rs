@@ -12,6 +12,9 @@
 //! | `words`     | How do both ends know what has become of an offer, without a message?  |
 //! | `slots`     | Through which memory do bytes pass that the receiver cannot map?       |
 //! | `network`   | How do they travel over a network?                                     |
+//! | `card_slots` | Through which memory do they pass that a card cannot reach where they lie? |
+//! | `regions`   | Which memory of GPUs here does a card reach?                           |
+//! | `lending`   | What does a sender have for a receiver that reads by a card?           |
 //! | `offers`    | What does this rank send, and what has become of it?                   |
 //! | `short`     | Which short messages are offered?                                      |
 //! | `serve`     | What does the sender's thread do for a peer?                           |
@@ -21,14 +24,17 @@
 //! | `cache`     | Which memory of a peer stays open?                                     |
 
 pub(crate) mod cache;
+mod card_slots;
 pub(crate) mod choosing;
 mod error;
 mod exchange;
 pub(crate) mod fetch;
 pub(crate) mod in_flight;
+mod lending;
 pub(crate) mod message;
 mod network;
 pub mod offers;
+mod regions;
 pub(crate) mod serve;
 pub(crate) mod short;
 pub(crate) mod slots;

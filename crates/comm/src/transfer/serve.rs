@@ -3,11 +3,16 @@
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use causeway_ibverbs::RemoteMemory;
+
+use super::card_slots::CardSlots;
 use super::error::TransferError;
+use super::lending::Lending;
 use super::message::{Message, Refusal};
 use super::network;
 use super::offers::{Offer, OfferState, Offers};
 use super::slots::{Begun, HOST_SLOTS, HostSlots, Ring};
+use crate::bar::Windows;
 use crate::channels::Channel;
 use crate::cuda::{self, Bounce, CudaError, DeviceMemory, Driver, PendingCopy, Scope};
 use crate::meeting::{Connection, MESSAGE_BYTES};
@@ -21,13 +26,25 @@ struct Server<'a> {
     slots: Option<HostSlots>,
     /// Memory on one of the GPUs here, with the GPU's number.
     bounce: Option<(i32, Ring, Bounce)>,
+    /// The path to the peer's card.
+    lending: Option<Lending>,
+    /// Memory of the GPUs here that is mapped.
+    windows: Windows,
     /// The operation that was served last, and whether the peer has copied by itself.
     last: Option<(u64, bool)>,
 }
 
 /// Serves a peer until it goes, or says what makes no sense. What it has been offered then has failed.
 pub(crate) fn serve(connection: &Connection, offers: &Offers) {
-    let mut server = Server { connection, offers, slots: None, bounce: None, last: None };
+    let mut server = Server {
+        connection,
+        offers,
+        slots: None,
+        bounce: None,
+        lending: None,
+        windows: Windows::default(),
+        last: None,
+    };
     loop {
         match connection.receive() {
             Ok(Some((bytes, descriptor))) => {
@@ -60,6 +77,12 @@ impl Server<'_> {
                 self.slots = Some(HostSlots::of_peer(descriptor, ring).map_err(TransferError::Memory)?);
                 Ok(())
             }
+            Some(Message::Join) => {
+                // One that is joined anew has lost its path.
+                self.lending = None;
+                self.lending = Lending::join(self.connection)?;
+                Ok(())
+            }
             Some(Message::Fetch { channel, operation }) => match self.give(channel, operation) {
                 Err(error) if !error.ends_connection() => {
                     self.connection.say(Message::Refused(refusal(&error)))
@@ -89,12 +112,19 @@ impl Server<'_> {
         let refused = |refusal| TransferError::Refused { peer: self.connection.peer, channel, refusal };
         let unknown = || refused(Refusal::Unknown);
         let offer = self.offers.begin(operation, self.connection.peer).ok_or_else(unknown)?;
-        if (channel == Channel::Tcp) != self.connection.is_network() {
+        if channel.is_between_hosts() != self.connection.is_network() {
             return Err(refused(Refusal::Channel));
         }
         if let Some(copy) = offer.copy.clone() {
             return match channel {
-                Channel::Staged => self.give_copy(&copy),
+                Channel::Staged => {
+                    let slots = self.slots()?;
+                    self.give_copy(&copy, slots.ring, |slot| slots.address(slot))
+                }
+                Channel::Rdma | Channel::Loopback => {
+                    let slots = self.card_slots(channel)?;
+                    self.give_copy(&copy, HOST_SLOTS, |slot| slots.address(slot))
+                }
                 Channel::Tcp => network::send_copy(self.connection, HOST_SLOTS, &copy),
                 _ => Err(refused(Refusal::Copied)),
             };
@@ -103,8 +133,7 @@ impl Server<'_> {
             Driver::loaded().and_then(|driver| Some((driver, DeviceMemory::at(driver, offer.address)?)));
         let (driver, memory) = found.ok_or_else(|| refused(Refusal::Channel))?;
         let scope = Scope::of(driver, &memory)?;
-        let is_inside = offer.address - memory.start <= memory.bytes.saturating_sub(offer.bytes)
-            && offer.bytes <= memory.bytes;
+        let is_inside = memory.has(offer.address, offer.bytes);
         let by_itself = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.exportable;
         self.last = Some((operation, by_itself && is_inside));
         match channel {
@@ -119,10 +148,13 @@ impl Server<'_> {
                 self.pass(offer.bytes, slots.ring, |slot, at, bytes| {
                     // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is
                     // mapped for as long as this runs, is nobody's now.
-                    unsafe { PendingCopy::begin(&scope, slots.address(slot), offer.address + at, bytes) }
-                        .map(Some)
+                    Ok(Some(unsafe {
+                        PendingCopy::begin(&scope, slots.address(slot), offer.address + at, bytes)
+                    }?))
                 })
             }
+            Channel::Bar => self.give_from_bar(&scope, &memory, &offer),
+            Channel::Rdma | Channel::Loopback => self.give_by_card(channel, &scope, &memory, &offer),
             Channel::Tcp => self.give_over_network(&scope, &offer),
             _ => Err(refused(Refusal::Channel)),
         }
@@ -211,22 +243,72 @@ impl Server<'_> {
         let start = bounce.mapping.address;
         let passed = self.pass(offer.bytes, ring, |slot, at, bytes| {
             // SAFETY: as for slots of the host; the buffer is mapped.
-            unsafe { PendingCopy::begin(scope, start + ring.offset(slot), offer.address + at, bytes) }
-                .map(Some)
+            Ok(Some(unsafe {
+                PendingCopy::begin(scope, start + ring.offset(slot), offer.address + at, bytes)
+            }?))
         });
         self.bounce = Some((memory.device, ring, bounce));
         passed
     }
 
-    /// Gives what the program's memory held.
-    fn give_copy(&self, copy: &[u8]) -> Result<(), TransferError> {
+    /// Has the processor fill the peer's slots out of the GPU's BAR.
+    fn give_from_bar(
+        &mut self,
+        scope: &Scope<'static>,
+        memory: &DeviceMemory,
+        offer: &Offer,
+    ) -> Result<(), TransferError> {
+        let mut windows = core::mem::take(&mut self.windows);
         let slots = self.slots()?;
-        self.pass(copy.len() as u64, slots.ring, |slot, at, bytes| {
+        let passed = self.pass(offer.bytes, slots.ring, |slot, at, bytes| {
+            // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped for as
+            // long as this runs, is nobody's now.
+            let read = unsafe { windows.read(scope, memory, offer.address + at, slots.address(slot), bytes) };
+            read.map(|()| None).map_err(TransferError::Bar)
+        });
+        self.windows = windows;
+        passed
+    }
+
+    /// Lets the peer's card read the payload where it lies, or else out of slots.
+    fn give_by_card(
+        &mut self,
+        channel: Channel,
+        scope: &Scope<'static>,
+        memory: &DeviceMemory,
+        offer: &Offer,
+    ) -> Result<(), TransferError> {
+        if let Some(lending) = &mut self.lending {
+            let is_inside = memory.has(offer.address, offer.bytes);
+            let lent = if is_inside { lending.lend(scope, memory, offer.address) } else { None };
+            if let Some(RemoteMemory { address, key }) = lent {
+                return self.connection.say(Message::Lent { key, address });
+            }
+            lending.slots.pin(scope);
+        }
+        let slots = self.card_slots(channel)?;
+        self.pass(offer.bytes, HOST_SLOTS, |slot, at, bytes| {
+            // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped for as
+            // long as this runs, is nobody's now.
+            Ok(Some(unsafe { PendingCopy::begin(scope, slots.address(slot), offer.address + at, bytes) }?))
+        })
+    }
+
+    /// Gives what the program's memory held.
+    fn give_copy(&self, copy: &[u8], ring: Ring, address: impl Fn(u16) -> u64) -> Result<(), TransferError> {
+        self.pass(copy.len() as u64, ring, |slot, at, bytes| {
             let from = &copy[at as usize..][..bytes];
             // SAFETY: the slot is mapped for as long as this runs, as long as that, and nobody's now.
-            unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), slots.address(slot) as *mut u8, bytes) };
+            unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), address(slot) as *mut u8, bytes) };
             Ok(None)
         })
+    }
+
+    /// The slots that the peer's card reads, which has been joined before it fetches anything by it.
+    fn card_slots(&self, channel: Channel) -> Result<&CardSlots, TransferError> {
+        let peer = self.connection.peer;
+        let refused = TransferError::Refused { peer, channel, refusal: Refusal::Card };
+        self.lending.as_ref().map(|lending| &lending.slots).ok_or(refused)
     }
 
     /// The peer's slots, which it hands over before it fetches anything through them.
@@ -240,7 +322,7 @@ impl Server<'_> {
         &self,
         payload: u64,
         ring: Ring,
-        begin: impl Fn(u16, u64, usize) -> Result<Option<PendingCopy>, CudaError>,
+        mut begin: impl FnMut(u16, u64, usize) -> Result<Option<PendingCopy>, TransferError>,
     ) -> Result<(), TransferError> {
         let mut begun = Begun::default();
         for (number, (slot, at, bytes)) in ring.pieces(payload).enumerate() {

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::state::{Outgoing, PATIENCE, World, lock};
-use crate::channels::Channel;
 use crate::meeting::{self, Connection};
 use crate::transfer::message::Message;
 use crate::transfer::serve::serve;
@@ -29,7 +28,7 @@ impl World {
             Some(Outgoing::Missing { pause, .. }) => (*pause * 2).min(LAST_RETRY),
             None => FIRST_RETRY,
         };
-        let has_nearer = self.shared.settings.channels.iter().any(|channel| *channel != Channel::Tcp);
+        let has_nearer = self.shared.settings.channels.iter().any(|channel| !channel.is_between_hosts());
         let connected = if has_nearer { self.connect(peer) } else { None };
         let is_reached = connected.is_some();
         let is_looked_for =

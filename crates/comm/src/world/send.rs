@@ -3,12 +3,13 @@
 use std::time::{Duration, Instant};
 
 use super::state::{PATIENCE, World, lock};
+use crate::bar;
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
 use crate::report::{Inline, Way};
-use crate::transfer::choosing::BUILT;
 use crate::transfer::offers::{Offer, OfferState};
+use crate::verbs;
 
 /// How many buffers are known to be open at peers.
 const MOST_NOTED: usize = 4096;
@@ -50,11 +51,20 @@ impl World {
         let driver = Driver::loaded()?;
         let memory = DeviceMemory::at(driver, address)?;
         cuda::settle(driver, &memory);
-        let source = source(driver, &memory, address)?;
+        let card = self.may_use_cards() && verbs::usable().is_ok();
+        let source = Source {
+            card,
+            gpudirect: card && verbs::is_gpudirect(driver, &memory),
+            bar: self.shared.settings.channels.contains(&Channel::Bar)
+                && bar::usable(driver, &memory).is_ok(),
+            ..source(driver, &memory, address)?
+        };
         let fits = |channel: &Channel| match channel {
             Channel::Ipc => source.ipc,
             Channel::Vmm => source.export,
-            other => BUILT.contains(other),
+            Channel::Rdma | Channel::Loopback => source.card,
+            Channel::Bar => source.bar,
+            Channel::Staged | Channel::Tcp => true,
         };
         if !self.shared.settings.channels.iter().any(fits) {
             return None;
@@ -123,6 +133,14 @@ impl World {
         self.shared.offers.hide(operation);
     }
 
+    fn may_use_cards(&self) -> bool {
+        self.shared
+            .settings
+            .channels
+            .iter()
+            .any(|channel| matches!(channel, Channel::Rdma | Channel::Loopback))
+    }
+
     /// What has become of an offer. One that has come to its end is forgotten with the answer.
     pub fn offer_state(&self, operation: u64) -> OfferState {
         self.shared.offers.state(operation)
@@ -132,8 +150,7 @@ impl World {
     /// for the peer. Says whether it has. A program that waits for its send may be what the receiver waits
     /// for.
     pub fn detach(&self, operation: u64) -> bool {
-        let carries_copies = |channel: &Channel| matches!(channel, Channel::Staged | Channel::Tcp);
-        if !self.shared.settings.channels.iter().any(carries_copies) {
+        if !self.shared.settings.channels.iter().any(|channel| channel.carries_copies()) {
             return false;
         }
         self.shared.offers.detach(operation, |offer| {
@@ -171,5 +188,6 @@ fn source(driver: &Driver, memory: &DeviceMemory, address: u64) -> Option<Source
         gpu: cuda::gpu_number(driver, memory.device)?,
         buffer: memory.buffer,
         offset: address - memory.start,
+        ..Source::default()
     })
 }

@@ -1,4 +1,4 @@
-//! By a card of this host, which reads one GPU's memory and writes the other's.
+//! By a card of this host, which reads one rank's memory and writes the other's.
 
 use super::ends::{Ends, Missing};
 use super::rdma;

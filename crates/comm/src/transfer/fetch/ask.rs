@@ -23,7 +23,10 @@ impl Fetcher {
         if channel == Channel::Tcp {
             return self.fetch_over_network(order, destination);
         }
-        if channel == Channel::Staged && self.slots.is_none() {
+        if matches!(channel, Channel::Rdma | Channel::Loopback) {
+            return self.fetch_by_card(channel, order, destination);
+        }
+        if matches!(channel, Channel::Staged | Channel::Bar) && self.slots.is_none() {
             let slots = HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?;
             let Ring { count, bytes } = slots.ring;
             self.connection.say_with(Message::Slots { count, bytes }, Some(slots.descriptor()))?;
@@ -41,6 +44,7 @@ impl Fetcher {
                 let slots = self.slots.as_ref().ok_or_else(|| self.connection.wrong("slots"))?;
                 self.pass(Some(message), order, scope, slots.ring, channel, |slot| slots.address(slot))
             }
+            Message::Piece { .. } if channel == Channel::Bar => self.pass_to_bar(message, order, destination),
             Message::Bounce { count, bytes, total, is_new } if channel == Channel::Vmm => {
                 let ring = Ring::checked(count, bytes).filter(|ring| ring.total() <= total);
                 let ring = ring.ok_or_else(|| self.connection.wrong("a bounce buffer of such a size"))?;

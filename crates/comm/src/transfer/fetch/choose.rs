@@ -8,9 +8,11 @@ use super::super::message::Message;
 use super::fetcher::{Destination, Fetcher};
 use super::open::Open;
 use super::order::{Fetched, Order, Outcome, Underway, Wait};
+use crate::bar;
 use crate::channels::{Ends, Gpu, Joined};
 use crate::cuda::{self, CudaError};
 use crate::matching;
+use crate::verbs;
 
 impl Fetcher {
     /// Fetches a payload by the channel that is best, and by others where that one fails.
@@ -26,6 +28,7 @@ impl Fetcher {
             channels: self.chooser.channels(&ends),
             joined: ends.joined,
             is_direct: order.source.direct,
+            is_gpudirect: ends.own.is_some_and(|gpu| gpu.gpudirect) && order.source.gpudirect,
             device: destination.memory.map(|memory| memory.device),
         };
         let mut failed = Vec::new();
@@ -93,18 +96,31 @@ impl Fetcher {
 
 /// What the two places have, as channels ask for it.
 pub(super) fn ends(destination: &Destination, source: matching::Source) -> Ends {
-    let unbuilt = || Err("this build does not have that channel".to_owned());
     let own_number = destination.device.and_then(|(driver, device)| cuda::gpu_number(driver, device));
     let joined = match (destination.device, own_number) {
         (_, Some(number)) if number == source.gpu => Joined::SameGpu,
         (Some((driver, device)), _) if cuda::reaches(driver, device, source.gpu) => Joined::Peers,
         _ => Joined::Apart,
     };
+    let cards = match (source.card, verbs::usable()) {
+        (true, Ok(())) => Ok(()),
+        (false, _) => Err("the sender has none".to_owned()),
+        (true, Err(why)) => Err(why.clone()),
+    };
+    let is_reached = |(driver, _), memory| cards.is_ok() && verbs::is_gpudirect(driver, &memory);
+    let gpudirect =
+        destination.device.zip(destination.memory).is_some_and(|(device, memory)| is_reached(device, memory));
+    let own_bar = || match (destination.device, &destination.memory) {
+        (Some((driver, _)), Some(memory)) => bar::usable(driver, memory),
+        // Memory of the host needs none.
+        _ => Ok(()),
+    };
+    let bar = source.bar.then(own_bar).unwrap_or_else(|| Err("the sender does not reach its own".to_owned()));
     Ends {
-        own: destination.device.map(|_| Gpu { ipc: true, export: true, gpudirect: false }),
-        peer: Some(Gpu { ipc: source.ipc, export: source.export, gpudirect: false }),
+        own: destination.device.map(|_| Gpu { ipc: true, export: true, gpudirect }),
+        peer: Some(Gpu { ipc: source.ipc, export: source.export, gpudirect: source.gpudirect }),
         joined,
-        bar: unbuilt(),
-        cards: unbuilt(),
+        bar,
+        cards,
     }
 }

@@ -10,6 +10,8 @@ use super::super::message::Message;
 use super::super::slots::HostSlots;
 use super::super::words::Words;
 use super::openings::Openings;
+use super::reading::Reading;
+use crate::bar::Windows;
 use crate::channels::Channel;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Mapping, Opened, Scope};
 use crate::meeting::Connection;
@@ -28,6 +30,8 @@ pub(crate) struct Fetcher {
     pub(super) words: Option<Option<Arc<Words>>>,
     pub(super) slots: Option<HostSlots>,
     pub(super) bounce: Option<Mapping>,
+    pub(super) reading: Option<Reading>,
+    pub(super) windows: Windows,
     pub(super) opened: Cache<Arc<Opened>>,
     pub(super) mapped: Cache<Arc<Mapping>>,
     pub(super) openings: Openings,
@@ -83,6 +87,8 @@ impl Fetcher {
             words: None,
             slots: None,
             bounce: None,
+            reading: None,
+            windows: Windows::default(),
             opened: Cache::new(MOST_OPEN),
             mapped: Cache::new(MOST_OPEN),
             openings: Openings::default(),

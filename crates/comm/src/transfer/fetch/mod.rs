@@ -8,10 +8,15 @@
 //! | `open`    | How does a payload come out of memory that is open here?                 |
 //! | `reach`   | How do kernels here come to memory where it lies?                        |
 //! | `ask`     | How does a payload come that the sender is asked for?                    |
+//! | `bar`     | How does a payload come that the processors of both ends copy?           |
+//! | `card`    | How does a payload come that this rank's card reads?                     |
+//! | `reading` | What does a receiver have of a peer that it reads by a card?             |
 //! | `pass`    | How does a payload come through slots?                                   |
 //! | `openings` | Is the time of a fetch what its channel costs?                          |
 
 mod ask;
+mod bar;
+mod card;
 mod choose;
 mod fetcher;
 mod open;
@@ -19,6 +24,7 @@ mod openings;
 mod order;
 mod pass;
 mod reach;
+mod reading;
 
 pub(crate) use fetcher::Fetcher;
 pub(crate) use order::{Order, Outcome, Underway, Wait};

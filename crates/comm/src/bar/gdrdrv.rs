@@ -1,0 +1,97 @@
+//! How is GDRCOPY's kernel module asked? By the numbers and structures of its header (`gdrdrv.h`, version 2).
+
+use core::ffi::{c_int, c_ulong, c_void};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use super::error::BarError;
+
+/// `GDRDRV_IOC_PIN_BUFFER`, `..._UNPIN_BUFFER` and `..._GET_VERSION`: both ways, the length of what is passed (of the
+/// last two, of a pointer to it), the letter 0xda and a number.
+const PIN: c_ulong = 0xc028_da01;
+const UNPIN: c_ulong = 0xc008_da02;
+const VERSION: c_ulong = 0xc008_daff;
+
+/// The number in front of the point that this speaks with.
+const MAJOR: u32 = 2;
+
+/// `GDRDRV_IOC_PIN_BUFFER_PARAMS`. The token and the space are of drivers before the first that this supports.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct PinBuffer {
+    address: u64,
+    bytes: u64,
+    token: u64,
+    space: u32,
+    handle: u64,
+}
+
+/// `GDRDRV_IOC_GET_VERSION_PARAMS`.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct GetVersion {
+    module: u32,
+    oldest_interface: u32,
+}
+
+const _: () = assert!(size_of::<PinBuffer>() == 40 && size_of::<GetVersion>() == 8);
+
+/// The module's device, opened by this process: what is pinned belongs to who has opened it.
+#[derive(Debug)]
+pub(super) struct Gdrdrv(OwnedFd);
+
+/// Memory that is pinned: its number.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handle(pub(super) u64);
+
+impl Gdrdrv {
+    pub(super) fn open() -> Result<Self, BarError> {
+        // SAFETY: the name ends with a zero.
+        let opened = unsafe { libc::open(c"/dev/gdrdrv".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
+        if opened < 0 {
+            let error = io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => BarError::NoModule,
+                _ => BarError::Open(error),
+            });
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let module = Self(unsafe { OwnedFd::from_raw_fd(opened) });
+        let mut version = GetVersion::default();
+        // SAFETY: the structure is that of the request.
+        unsafe { module.ask(VERSION, (&raw mut version).cast()) }.map_err(BarError::NoVersion)?;
+        let (major, minor) = (version.module >> 16, version.module & 0xffff);
+        if major == MAJOR { Ok(module) } else { Err(BarError::Version { major, minor }) }
+    }
+
+    /// # Safety
+    /// The structure is the request's.
+    unsafe fn ask(&self, request: c_ulong, argument: *mut c_void) -> io::Result<()> {
+        // SAFETY: as promised by the caller.
+        let status: c_int = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
+        if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Pins whole pages of a GPU's memory.
+    pub(super) fn pin(&self, address: u64, bytes: usize) -> Result<Handle, BarError> {
+        let mut asked = PinBuffer { address, bytes: bytes as u64, ..PinBuffer::default() };
+        // SAFETY: the structure is that of the request; the driver checks the address.
+        unsafe { self.ask(PIN, (&raw mut asked).cast()) }.map_err(|cause| BarError::Pin { bytes, cause })?;
+        Ok(Handle(asked.handle))
+    }
+
+    /// Gives it back.
+    pub(super) fn unpin(&self, handle: Handle) {
+        let mut number = handle.0;
+        // SAFETY: the structure of the request is one number. An error says that the memory was freed, which has
+        // given it back.
+        let _ = unsafe { self.ask(UNPIN, (&raw mut number).cast()) };
+    }
+
+    /// What is mapped, and where in it pinned memory begins.
+    pub(super) fn place(&self, handle: Handle) -> (c_int, i64) {
+        /// Handles stand for pages of 4 KiB.
+        const SHIFT: u32 = 12;
+        (self.0.as_raw_fd(), (handle.0 << SHIFT).cast_signed())
+    }
+}

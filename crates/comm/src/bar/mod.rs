@@ -1,0 +1,23 @@
+//! How does the processor reach memory of a GPU by itself? Through the GPU's BAR, which is mapped like memory.
+//!
+//! The kernel module of GDRCOPY maps it, or NVIDIA's driver itself, where it lets dma-bufs of a GPU's memory be
+//! mapped. Writes are fast, reads take a microsecond for a few bytes: it is for the shortest messages.
+//!
+//! | Module    | Question it answers                                             |
+//! |-----------|-----------------------------------------------------------------|
+//! | `usable`  | Does this process reach the BAR, and by what, or why not?       |
+//! | `gdrdrv`  | How is GDRCOPY's kernel module asked?                           |
+//! | `window`  | How is a part of a GPU's memory mapped, and until when?         |
+//! | `windows` | Which parts stay mapped, and how do bytes get to and from them? |
+//! | `words`   | How does a processor copy to and from memory of a device?       |
+
+mod error;
+mod gdrdrv;
+mod usable;
+mod window;
+mod windows;
+mod words;
+
+pub use error::BarError;
+pub(crate) use usable::{has_module, usable};
+pub(crate) use windows::Windows;

@@ -1,0 +1,46 @@
+//! Does this process reach the BAR, and by what, or why not?
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use super::error::BarError;
+use super::gdrdrv::Gdrdrv;
+use super::window::{Way, Window};
+use crate::cuda::{DeviceMemory, Driver, Scope};
+
+/// By what this process maps a GPU's BAR, or why it cannot. Found out once, with the first memory that is asked
+/// about.
+pub(crate) fn usable(driver: &'static Driver, memory: &DeviceMemory) -> Result<(), String> {
+    way(driver, memory).map(drop)
+}
+
+pub(super) fn way(driver: &'static Driver, memory: &DeviceMemory) -> Result<Way, String> {
+    static WAY: OnceLock<Result<Way, String>> = OnceLock::new();
+    if memory.is_managed {
+        return Err(BarError::Managed.to_string());
+    }
+    let way = WAY.get_or_init(|| find(driver, memory));
+    way.clone()
+}
+
+fn find(driver: &'static Driver, memory: &DeviceMemory) -> Result<Way, String> {
+    if Driver::is_remote() {
+        return Err(BarError::Remote.to_string());
+    }
+    let no_module = match Gdrdrv::open() {
+        // It is used until the process ends.
+        Ok(module) => return Ok(Way::Gdrdrv(Box::leak(Box::new(module)))),
+        Err(error) => error,
+    };
+    // Whether dma-bufs can be mapped is not told, but tried.
+    let mapped = match Scope::of(driver, memory) {
+        Ok(scope) => Window::new(Way::DmaBuf, &scope, memory, memory.start, memory.bytes).map(drop),
+        Err(error) => Err(BarError::NoDmaBuf(error)),
+    };
+    mapped.map(|()| Way::DmaBuf).map_err(|error| format!("{no_module}; and {error}"))
+}
+
+/// Whether GDRCOPY's module is there, by the files below a root.
+pub(crate) fn has_module(root: &Path) -> bool {
+    root.join("dev/gdrdrv").exists()
+}

@@ -1,0 +1,124 @@
+//! How is a part of a GPU's memory mapped, and until when?
+
+use core::ffi::{c_int, c_ulong, c_void};
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use super::error::BarError;
+use super::gdrdrv::{Gdrdrv, Handle};
+use crate::cuda::{self, DeviceMemory, Scope};
+
+/// Pages of a GPU: what gdrdrv pins begins and ends with one.
+pub(super) const GPU_PAGE: u64 = 64 << 10;
+
+/// By what a BAR is mapped.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way {
+    Gdrdrv(&'static Gdrdrv),
+    /// The driver itself, whose dma-bufs can be mapped.
+    DmaBuf,
+}
+
+/// A range of addresses of a GPU that is mapped here.
+#[derive(Debug)]
+pub(super) struct Window {
+    /// The GPU's address of its first byte.
+    pub(super) start: u64,
+    pub(super) bytes: usize,
+    mapped: *mut c_void,
+    kept: Kept,
+}
+
+#[derive(Debug)]
+enum Kept {
+    Pinned(&'static Gdrdrv, Handle),
+    DmaBuf(OwnedFd),
+}
+
+// SAFETY: a window gives out its address and no references.
+unsafe impl Send for Window {}
+
+impl Window {
+    /// Maps a range of an allocation, and the pages of the GPU that it touches; of a dma-buf all of it. Needs the
+    /// allocation's scope.
+    pub(super) fn new(
+        way: Way,
+        scope: &Scope<'static>,
+        memory: &DeviceMemory,
+        start: u64,
+        bytes: u64,
+    ) -> Result<Self, BarError> {
+        match way {
+            Way::Gdrdrv(module) => {
+                let first = start / GPU_PAGE * GPU_PAGE;
+                let end = start.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(GPU_PAGE));
+                let length = usize::try_from(end.ok_or(BarError::Outside)? - first);
+                let length = length.map_err(|_| BarError::Outside)?;
+                let handle = module.pin(first, length)?;
+                let (descriptor, offset) = module.place(handle);
+                match map(descriptor, length, offset) {
+                    Ok(mapped) => {
+                        let kept = Kept::Pinned(module, handle);
+                        Ok(Self { start: first, bytes: length, mapped, kept })
+                    }
+                    Err(error) => {
+                        module.unpin(handle);
+                        Err(error)
+                    }
+                }
+            }
+            Way::DmaBuf => {
+                let (descriptor, offset) = cuda::dma_buf(scope, memory).map_err(BarError::NoDmaBuf)?;
+                let length = usize::try_from(memory.bytes + offset).map_err(|_| BarError::Outside)?;
+                let mapped = map(descriptor.as_raw_fd(), length, 0)?;
+                let kept = Kept::DmaBuf(descriptor);
+                Ok(Self { start: memory.start - offset, bytes: length, mapped, kept })
+            }
+        }
+    }
+
+    /// Where an address of the GPU is mapped, if so many bytes are from there on.
+    pub(super) fn place(&self, address: u64, bytes: usize) -> Option<*mut u8> {
+        let offset = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        let is_inside = offset < self.bytes && bytes <= self.bytes - offset;
+        is_inside.then(|| self.mapped.cast::<u8>().wrapping_add(offset))
+    }
+
+    /// Makes what devices have written seen by the processor, or the other way round, where the kernel asks for that.
+    pub(super) fn synchronise(&self, writes: bool, ends: bool) {
+        /// `DMA_BUF_IOCTL_SYNC`, and the flags of what it is told.
+        const SYNC: c_ulong = 0x4008_6200;
+        const READ: u64 = 1;
+        const WRITE: u64 = 2;
+        const END: u64 = 4;
+        if let Kept::DmaBuf(descriptor) = &self.kept {
+            let flags: u64 = if writes { WRITE } else { READ } | if ends { END } else { 0 };
+            // SAFETY: the request's structure is one number. Where the exporter knows no such request there is nothing
+            // to be done.
+            unsafe { libc::ioctl(descriptor.as_raw_fd(), SYNC, &raw const flags) };
+        }
+    }
+}
+
+fn map(descriptor: c_int, bytes: usize, offset: i64) -> Result<*mut c_void, BarError> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let mapped =
+        unsafe { libc::mmap(core::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, descriptor, offset) };
+    if mapped == libc::MAP_FAILED {
+        return Err(BarError::Map { bytes, cause: io::Error::last_os_error() });
+    }
+    // SAFETY: the range was mapped above. A child has no use for it.
+    unsafe { libc::madvise(mapped, bytes, libc::MADV_DONTFORK) };
+    Ok(mapped)
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: mapped by this, and given out to nobody who still uses it.
+        unsafe { libc::munmap(self.mapped, self.bytes) };
+        if let Kept::Pinned(module, handle) = &self.kept {
+            module.unpin(*handle);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! How does a processor copy to and from memory of a device? By accesses that are neither left out nor put together
+//! by the compiler, of 8 bytes where they can be: each is a transaction of the bus, or a part of one.
+
+use core::sync::atomic::{Ordering, fence};
+
+/// Copies memory of a device to memory of the host.
+///
+/// # Safety
+/// Both are valid for so many bytes, do not overlap, and nobody writes them meanwhile.
+pub(super) unsafe fn read(device: *const u8, host: *mut u8, bytes: usize) {
+    // The GPU's work that has been waited for is seen.
+    fence(Ordering::SeqCst);
+    let head = device.align_offset(8).min(bytes);
+    let words = (bytes - head) / 8;
+    // SAFETY: as promised by the caller; whole words are aligned at the device.
+    unsafe {
+        for at in (0..head).chain(head + words * 8..bytes) {
+            host.add(at).write(device.add(at).read_volatile());
+        }
+        for word in 0..words {
+            let at = head + word * 8;
+            let value = device.add(at).cast::<u64>().read_volatile();
+            host.add(at).cast::<u64>().write_unaligned(value);
+        }
+    }
+}
+
+/// Copies memory of the host to memory of a device. What was written is on its way to the device when this returns,
+/// in front of whatever the processor writes to it from then on.
+///
+/// # Safety
+/// Both are valid for so many bytes, do not overlap, and nobody else uses the device's.
+pub(super) unsafe fn write(host: *const u8, device: *mut u8, bytes: usize) {
+    let head = device.align_offset(8).min(bytes);
+    let words = (bytes - head) / 8;
+    // SAFETY: as above.
+    unsafe {
+        for at in (0..head).chain(head + words * 8..bytes) {
+            device.add(at).write_volatile(host.add(at).read());
+        }
+        for word in 0..words {
+            let at = head + word * 8;
+            let value = host.add(at).cast::<u64>().read_unaligned();
+            device.add(at).cast::<u64>().write_volatile(value);
+        }
+    }
+    drain();
+}
+
+/// Lets writes that the processor gathers go out: the BAR is mapped so that it gathers them.
+fn drain() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this kind has the instruction.
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a barrier, which touches nothing.
+    unsafe {
+        core::arch::asm!("dsb st", options(nostack, preserves_flags));
+    }
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn all_bytes_and_no_others_are_copied(
+            content in proptest::collection::vec(any::<u8>(), 0..200),
+            device_at in 0_usize..16,
+            host_at in 0_usize..16,
+        ) {
+            let length = content.len();
+            let mut device = vec![0x5a_u8; length + 32];
+            let mut host = vec![0xa5_u8; length + 32];
+            host[host_at..host_at + length].copy_from_slice(&content);
+            // SAFETY: the ranges lie in the two vectors.
+            unsafe { write(host.as_ptr().add(host_at), device.as_mut_ptr().add(device_at), length) };
+            prop_assert_eq!(&device[device_at..device_at + length], &content[..]);
+            let others = device[..device_at].iter().chain(&device[device_at + length..]);
+            prop_assert!(others.clone().all(|byte| *byte == 0x5a));
+            let mut back = vec![0xa5_u8; length + 32];
+            // SAFETY: as above.
+            unsafe { read(device.as_ptr().add(device_at), back.as_mut_ptr().add(host_at), length) };
+            prop_assert_eq!(&back, &host);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! How does a payload come that this rank's card reads out of the sender's memory?
+
+use std::collections::VecDeque;
+
+use causeway_ibverbs::{RemoteMemory, Segment};
+
+use super::super::card_slots::CardSlots;
+use super::super::error::TransferError;
+use super::super::message::Message;
+use super::super::regions::Regions;
+use super::super::slots::{Begun, HOST_SLOTS, Ring};
+use super::fetcher::{Destination, Fetcher};
+use super::order::Order;
+use super::reading::Reading;
+use crate::channels::Channel;
+use crate::cuda::{self, CudaError, PendingCopy, Scope};
+use crate::verbs::{CardError, MOST_READS, Reader, Use};
+
+/// Reads under way of a payload that passes through slots: while one piece is read the sender fills the next.
+const READS_OF_SLOTS: usize = 2;
+
+/// What a read brings that goes straight into a GPU's memory.
+const STRAIGHT: Ring = Ring { count: MOST_READS as u16, bytes: 16 << 20 };
+
+/// Where the payload lies at the sender.
+#[derive(Debug, Clone, Copy)]
+enum From {
+    /// At an address that the card may read.
+    Lent(RemoteMemory),
+    /// It comes through the sender's slots.
+    Slots,
+}
+
+/// A read that is under way.
+#[derive(Debug)]
+struct Read {
+    number: u64,
+    /// The sender's slot.
+    slot: u16,
+    /// This end's slot.
+    place: u16,
+    at: u64,
+    bytes: u32,
+}
+
+/// A payload that is being read.
+struct Payload<'a> {
+    fetcher: &'a Fetcher,
+    reading: &'a mut Reading,
+    order: &'a Order,
+    scope: Option<&'a Scope<'static>>,
+    from: From,
+    /// The key of the memory that the bytes go straight into; none where they go through slots.
+    straight: Option<u32>,
+    pieces: u64,
+    reads: VecDeque<Read>,
+    begun: Begun<()>,
+    /// What has gone wrong: then the sender's pieces are heard all the same, so that both ends stay in step.
+    outcome: Result<(), CudaError>,
+    failure: Option<CardError>,
+}
+
+impl Fetcher {
+    pub(super) fn fetch_by_card(
+        &mut self,
+        channel: Channel,
+        order: &Order,
+        destination: &Destination,
+    ) -> Result<(), TransferError> {
+        let mut reading = match self.reading.take() {
+            Some(reading) => reading,
+            None => {
+                self.openings.open();
+                self.join_cards(channel)?
+            }
+        };
+        let outcome = self.read_payload(&mut reading, channel, order, destination);
+        if reading.path.is_idle() {
+            self.reading = Some(reading);
+        }
+        // Otherwise the path ends here, before anybody else uses the memory that it was to fill.
+        outcome
+    }
+
+    /// Joins this rank's card with the sender's.
+    fn join_cards(&self, channel: Channel) -> Result<Reading, TransferError> {
+        let connection = &self.connection;
+        let failed = |cause| connection.card_failed(cause);
+        let reader = Reader::new(connection.local_address()).map_err(failed)?;
+        connection.say(Message::Join)?;
+        connection.say_end(&reader.end())?;
+        let Message::Joined = self.hear(channel)?.0 else {
+            return Err(connection.wrong("another answer than to be joined"));
+        };
+        let end = connection.hear_end()?;
+        let ring = Ring::checked(end.slots.count, end.slots.bytes);
+        let ring = ring.filter(|ring| ring.bytes <= HOST_SLOTS.bytes);
+        let ring = ring.ok_or_else(|| connection.wrong("slots of such a size"))?;
+        let path = reader.join(&end, connection.peer_address()).map_err(failed)?;
+        let slots = CardSlots::new(path.domain(), Use::Filled).map_err(failed)?;
+        Ok(Reading { path, regions: Regions::new(), slots, peer: end.slots.memory, ring })
+    }
+
+    fn read_payload(
+        &self,
+        reading: &mut Reading,
+        channel: Channel,
+        order: &Order,
+        destination: &Destination,
+    ) -> Result<(), TransferError> {
+        let scope = destination.scope()?;
+        if let Some(scope) = &scope {
+            reading.slots.pin(scope);
+        }
+        let straight = match (&scope, &destination.memory) {
+            (Some(scope), Some(memory)) if memory.has(order.to, order.bytes) => {
+                reading.regions.of(reading.path.domain(), scope, memory, Use::Filled)
+            }
+            _ => None,
+        };
+        self.connection.say(Message::Fetch { channel, operation: order.operation })?;
+        let first = self.hear(channel)?.0;
+        let from = match first {
+            Message::Lent { key, address } => From::Lent(RemoteMemory { address, key }),
+            Message::Piece { .. } => From::Slots,
+            _ => return Err(self.connection.wrong("another answer than the channel has")),
+        };
+        let ring = match from {
+            From::Slots => reading.ring,
+            From::Lent(_) if straight.is_some() => STRAIGHT,
+            From::Lent(_) => HOST_SLOTS,
+        };
+        let payload = Payload {
+            fetcher: self,
+            reading,
+            order,
+            scope: scope.as_ref(),
+            from,
+            straight: straight.as_ref().map(|region| region.local_key()),
+            pieces: 0,
+            reads: VecDeque::new(),
+            begun: Begun::default(),
+            outcome: Ok(()),
+            failure: None,
+        };
+        payload.read(channel, first, ring)?;
+        if let (Some(_), Some(scope), Some(memory)) = (&straight, &scope, &destination.memory) {
+            cuda::flush_writes(scope, memory)?;
+        }
+        Ok(())
+    }
+}
+
+impl Payload<'_> {
+    fn read(mut self, channel: Channel, first: Message, ring: Ring) -> Result<(), TransferError> {
+        let mut first = Some(first);
+        for (slot, at, bytes) in ring.pieces(self.order.bytes) {
+            if let From::Slots = self.from {
+                let message = match first.take() {
+                    Some(message) => message,
+                    None => self.fetcher.hear(channel)?.0,
+                };
+                if message != (Message::Piece { slot, bytes }) {
+                    return Err(self.fetcher.connection.wrong("another piece than the next"));
+                }
+            } else if self.has_failed() {
+                break;
+            }
+            self.make_room()?;
+            if self.has_failed() {
+                self.free(slot)?;
+            } else {
+                self.begin(ring, slot, at, bytes)?;
+            }
+        }
+        while !self.reads.is_empty() {
+            self.end_first()?;
+        }
+        while self.begun.len() > 0 {
+            self.end_copy();
+        }
+        match self.failure {
+            Some(cause) => Err(self.fetcher.connection.card_failed(cause)),
+            None => Ok(self.outcome?),
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure.is_some() || self.outcome.is_err()
+    }
+
+    /// Waits until one more piece has a place.
+    fn make_room(&mut self) -> Result<(), TransferError> {
+        let most = match (self.from, self.straight) {
+            (From::Slots, _) => READS_OF_SLOTS,
+            (From::Lent(_), None) => usize::from(HOST_SLOTS.count) - 1,
+            (From::Lent(_), Some(_)) => MOST_READS,
+        };
+        while self.reads.len() >= most {
+            self.end_first()?;
+        }
+        while self.straight.is_none() && self.reads.len() + self.begun.len() >= usize::from(HOST_SLOTS.count)
+        {
+            if self.begun.len() > 0 {
+                self.end_copy();
+            } else {
+                self.end_first()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to read a piece.
+    fn begin(&mut self, ring: Ring, slot: u16, at: u64, bytes: u32) -> Result<(), TransferError> {
+        let place = (self.pieces % u64::from(HOST_SLOTS.count)) as u16;
+        let from = match self.from {
+            // What the sender says may be anything: the card refuses what lies outside.
+            From::Lent(lent) => RemoteMemory { address: lent.address.wrapping_add(at), ..lent },
+            From::Slots => {
+                let peer = self.reading.peer;
+                RemoteMemory { address: peer.address.wrapping_add(ring.offset(slot)), ..peer }
+            }
+        };
+        let into = match self.straight {
+            Some(key) => Segment { address: self.order.to + at, length: bytes, key },
+            None => self.reading.slots.segment(place, bytes),
+        };
+        // SAFETY: the receive's memory is this function's until the receive ends, and a slot is not copied from any
+        // more. Whoever called waits for the read, or ends the path.
+        match unsafe { self.reading.path.read(from, into) } {
+            Ok(number) => {
+                self.reads.push_back(Read { number, slot, place, at, bytes });
+                self.pieces += 1;
+            }
+            Err(cause) => {
+                self.failure = Some(cause);
+                self.free(slot)?;
+            }
+        }
+        // A sender whose slots are all in use waits until it hears of one.
+        while matches!(self.from, From::Slots) && self.reads.len() >= usize::from(ring.count) {
+            self.end_first()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the read that was begun first, and begins to copy what it has brought.
+    fn end_first(&mut self) -> Result<(), TransferError> {
+        let Some(Read { number, slot, place, at, bytes }) = self.reads.pop_front() else { return Ok(()) };
+        if self.failure.is_none()
+            && let Err(cause) = self.reading.path.wait(number, self.fetcher.connection.descriptor())
+        {
+            self.failure = Some(cause);
+        }
+        self.free(slot)?;
+        if self.has_failed() || self.straight.is_some() {
+            return Ok(());
+        }
+        let (to, from) = (self.order.to + at, self.reading.slots.address(place));
+        match self.scope {
+            // SAFETY: the receive's memory is this function's until the receive ends, the slot is mapped and holds
+            // these bytes, and the copy is waited for before this returns.
+            Some(scope) => match unsafe { PendingCopy::begin(scope, to, from, bytes as usize) } {
+                Ok(copy) => self.begun.push(Some(copy), ()),
+                Err(error) => self.outcome = Err(error),
+            },
+            None => {
+                // SAFETY: as above; both are memory of the host, which do not overlap.
+                unsafe {
+                    core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes as usize);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the copy that was begun first.
+    fn end_copy(&mut self) {
+        if let Err((error, ())) = self.begun.end_first()
+            && self.outcome.is_ok()
+        {
+            self.outcome = Err(error);
+        }
+    }
+
+    /// Tells the sender that a slot of its may be filled again.
+    fn free(&self, slot: u16) -> Result<(), TransferError> {
+        match self.from {
+            From::Slots => self.fetcher.connection.say(Message::Free { slot }),
+            From::Lent(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! What does a receiver have of a peer that it reads by a card?
+
+use causeway_ibverbs::RemoteMemory;
+
+use super::super::card_slots::CardSlots;
+use super::super::regions::Regions;
+use super::super::slots::Ring;
+use crate::verbs::Path;
+
+/// A path to the sender's card, and what bytes pass through.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// In front of the memory, so that nothing comes any more when it goes.
+    pub(super) path: Path,
+    pub(super) regions: Regions,
+    pub(super) slots: CardSlots,
+    /// The sender's slots.
+    pub(super) peer: RemoteMemory,
+    pub(super) ring: Ring,
+}

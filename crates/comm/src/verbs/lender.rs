@@ -1,0 +1,69 @@
+//! How does a sender let its memory be read?
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use causeway_ibverbs::{Listener, PathMtu, ProtectionDomain, QueuePair};
+
+use super::card::Card;
+use super::end::{End, Slots};
+use super::error::CardError;
+use super::parts::{CAPACITY, PATIENCE, Parts};
+use crate::job;
+
+/// A sender's end, before or after it is joined with the receiver's.
+#[derive(Debug)]
+pub(crate) struct Lender {
+    /// In front of all else, so that nobody reads any more when that goes.
+    pair: Option<QueuePair>,
+    listener: Option<Listener>,
+    parts: Parts,
+    own: End,
+}
+
+impl Lender {
+    /// An end for this peer, who has come over the address `local`, if over a network.
+    pub(crate) fn new(peer: &End, local: Option<IpAddr>) -> Result<Self, CardError> {
+        let card = Card::open(local)?;
+        if peer.by_manager || card.needs_manager() {
+            let listener = Listener::bind(card.device.libraries(), local.ok_or(CardError::NoAddress)?)?;
+            let parts = Parts::new(listener.device())?;
+            let (manager_port, secret) = (listener.port(), job::random()?);
+            let own = End { by_manager: true, manager_port, secret, ..parts.end(card.port.mtu) };
+            return Ok(Self { pair: None, listener: Some(listener), parts, own });
+        }
+        let parts = Parts::new(&card.device)?;
+        let (pair, own) = parts.queue_pair(&card)?;
+        parts.join(&card, &pair, &own, peer)?;
+        Ok(Self { pair: Some(pair), listener: None, parts, own })
+    }
+
+    /// Where memory is registered that the peer is to read.
+    pub(crate) fn domain(&self) -> &ProtectionDomain {
+        &self.parts.domain
+    }
+
+    /// What the peer is to be told, with the slots that it is to read.
+    pub(crate) fn end(&self, slots: Slots) -> End {
+        End { slots, ..self.own }
+    }
+
+    /// Waits until the peer, who has been told, has joined the two where rdma_cm does that.
+    pub(crate) fn finish(&mut self) -> Result<(), CardError> {
+        let Some(mut listener) = self.listener.take() else { return Ok(()) };
+        let deadline = Instant::now() + PATIENCE;
+        let request = loop {
+            let request = listener.next(deadline)?;
+            if request.private_data().starts_with(&self.own.secret) {
+                break request;
+            }
+            request.reject();
+        };
+        let pair = request.queue_pair(&self.parts.domain, &self.parts.completions, CAPACITY)?;
+        let settings = self.parts.settings(PathMtu::Mtu1024, self.own.reads);
+        // The queue pair keeps the connection.
+        listener.accept(request, &[], &settings, deadline)?;
+        self.pair = Some(pair);
+        Ok(())
+    }
+}

@@ -1,0 +1,33 @@
+//! How does a rank use an RDMA device ("card") for messages?
+//!
+//! The receiver of a message reads it: its queue pair is joined with one of the sender's, which only lets itself be
+//! read. Each pair of ranks has a protection domain of its own at both ends, so that a rank reaches no memory
+//! but what the peer has registered for it.
+//!
+//! | Module   | Question it answers                                                     |
+//! |----------|-------------------------------------------------------------------------|
+//! | `card`   | Which card is used, or why is there none?                               |
+//! | `end`    | What do two ends tell each other to be joined?                          |
+//! | `parts`  | What is an end made of?                                                 |
+//! | `lender` | How does a sender let its memory be read?                               |
+//! | `reader` | How does a receiver come to a queue pair by which it reads?             |
+//! | `path`   | How are bytes read over it, and when are they there?                    |
+//! | `memory` | How does a card come to reach memory of a GPU?                          |
+
+mod card;
+mod end;
+mod error;
+mod lender;
+mod memory;
+mod parts;
+mod path;
+mod reader;
+
+pub(crate) use card::{number_of_cards, usable};
+pub(crate) use end::{END_BYTES, End, Slots};
+pub use error::CardError;
+pub(crate) use lender::Lender;
+pub(crate) use memory::{Use, is_gpudirect, register};
+pub(crate) use parts::MOST_READS;
+pub(crate) use path::Path;
+pub(crate) use reader::Reader;

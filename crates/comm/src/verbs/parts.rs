@@ -1,0 +1,94 @@
+//! What is an end made of?
+
+use std::time::Duration;
+
+use causeway_ibverbs::{
+    Capacity, CompletionQueue, Device, Gid, Limits, PathMtu, ProtectionDomain, QueuePair, RemoteEnd,
+    RemoteMemory, Settings,
+};
+
+use super::card::Card;
+use super::end::{End, Slots};
+use super::error::CardError;
+use crate::job;
+
+/// Reads under way on a queue pair, at most: what cards of the last ten years allow.
+pub(crate) const MOST_READS: usize = 16;
+
+/// How long rdma_cm may take to join two queue pairs.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a queue pair has room for: the reads that are under way. Nothing is sent.
+pub(super) const CAPACITY: Capacity = Capacity { sends: MOST_READS as u32, receives: 1, inline: 0 };
+
+/// Slots of an end that has none.
+pub(super) const NO_SLOTS: Slots = Slots { memory: RemoteMemory { address: 0, key: 0 }, count: 0, bytes: 0 };
+
+/// Where a queue pair's completions and memory are.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) domain: ProtectionDomain,
+    pub(super) completions: CompletionQueue,
+    pub(super) limits: Limits,
+}
+
+impl Parts {
+    pub(super) fn new(device: &Device) -> Result<Self, CardError> {
+        Ok(Self {
+            domain: ProtectionDomain::new(device)?,
+            // Of requests that are flushed, too.
+            completions: CompletionQueue::new(device, 2 * MOST_READS as u32)?,
+            limits: device.limits()?,
+        })
+    }
+
+    /// A queue pair that is bound to the card's port, and what the peer is told of it.
+    pub(super) fn queue_pair(&self, card: &Card) -> Result<(QueuePair, End), CardError> {
+        let pair = QueuePair::new(&self.domain, &self.completions, CAPACITY)?;
+        pair.initialise(card.port.number)?;
+        let remote = RemoteEnd {
+            queue_pair: pair.number(),
+            packet: u32::from_le_bytes(job::random()?) & 0x00ff_ffff,
+            lid: card.port.lid,
+            gid: card.gid.gid,
+        };
+        Ok((pair, End { remote, ..self.end(card.port.mtu) }))
+    }
+
+    /// What is told of an end that rdma_cm joins, but for the port.
+    pub(super) fn end(&self, mtu: PathMtu) -> End {
+        End {
+            remote: RemoteEnd { queue_pair: 0, packet: 0, lid: 0, gid: Gid([0; 16]) },
+            mtu,
+            reads: answered(&self.limits),
+            by_manager: false,
+            manager_port: 0,
+            secret: [0; 8],
+            slots: NO_SLOTS,
+        }
+    }
+
+    /// Joins a queue pair with the peer's.
+    pub(super) fn join(&self, card: &Card, pair: &QueuePair, own: &End, peer: &End) -> Result<(), CardError> {
+        let settings = self.settings(own.mtu.min(peer.mtu), peer.reads);
+        pair.receive_from(&card.port, card.gid.index, &peer.remote, &settings)?;
+        Ok(pair.send_from(own.remote.packet, &settings)?)
+    }
+
+    /// How the path behaves to a peer that answers so many reads at a time.
+    pub(super) fn settings(&self, mtu: PathMtu, peer_reads: u8) -> Settings {
+        // At most MOST_READS.
+        let reads = self.limits.reads.clamp(1, MOST_READS as u32) as u8;
+        Settings {
+            reads: reads.min(peer_reads),
+            answered_reads: answered(&self.limits),
+            ..Settings::new(mtu)
+        }
+    }
+}
+
+/// Reads that a device answers at a time on a queue pair.
+fn answered(limits: &Limits) -> u8 {
+    // At most MOST_READS.
+    limits.answered_reads.clamp(1, MOST_READS as u32) as u8
+}

@@ -1,0 +1,277 @@
+//! What a rank of a job does: it says lines that the other one hears, and sends and receives what both know from a
+//! seed.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::io::BufRead as _;
+use std::time::{Duration, Instant};
+
+use causeway_comm::matching::Descriptor;
+use causeway_comm::settings::Settings;
+use causeway_comm::tracer::Operation;
+use causeway_comm::transfer::offers::OfferState;
+use causeway_comm::{Channel, World};
+
+/// The variable that tells a process its task: nonce, rank, seed, messages, and whether the sender dies.
+pub const TASK: &str = "CAUSEWAY_TEST_RANK";
+
+/// Bytes of an allocation, in which messages lie anywhere.
+const ALLOCATION: usize = (40 << 20) + 1234;
+
+/// The longest message is so many bits long.
+const LONGEST: u64 = 25;
+
+/// A task for one process.
+pub struct Task {
+    nonce: [u8; 16],
+    rank: u32,
+    seed: u64,
+    messages: u64,
+    sender_dies: bool,
+}
+
+/// What both ranks know of a message.
+struct Plan {
+    from: u32,
+    bytes: usize,
+    at: [usize; 2],
+    to_gpu: bool,
+    is_taken_back: bool,
+    has_new_memory: bool,
+    fetches: Operation,
+}
+
+/// Numbers that follow from a seed (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes: Vec<u8> = Vec::with_capacity(count + 8);
+        while bytes.len() < count {
+            bytes.extend_from_slice(&self.next().to_le_bytes());
+        }
+        bytes.truncate(count);
+        bytes
+    }
+}
+
+impl Plan {
+    fn of(random: &mut Random) -> Self {
+        let longest = 1 << random.below(LONGEST + 1);
+        let bytes = 1 + random.below(longest) as usize;
+        let mut place = || random.below((ALLOCATION - bytes) as u64 + 1) as usize;
+        let at = [place(), place()];
+        Self {
+            from: random.below(2) as u32,
+            bytes,
+            at,
+            to_gpu: random.below(4) > 0,
+            is_taken_back: random.below(4) == 0,
+            has_new_memory: random.below(6) == 0,
+            fetches: if random.below(2) == 0 { Operation::Blocking } else { Operation::NonBlocking },
+        }
+    }
+}
+
+type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
+type Free = unsafe extern "C" fn(u64) -> c_int;
+type ToDevice = unsafe extern "C" fn(u64, *const c_void, usize) -> c_int;
+type ToHost = unsafe extern "C" fn(*mut c_void, u64, usize) -> c_int;
+
+/// The GPU's driver, as a program uses it.
+struct Gpu {
+    allocate: Allocate,
+    free: Free,
+    to_device: ToDevice,
+    to_host: ToHost,
+}
+
+impl Gpu {
+    fn start() -> Self {
+        // SAFETY: a library of the driver's name, whose functions have the driver's types.
+        unsafe {
+            let library = libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW);
+            assert!(!library.is_null(), "there is a libcuda.so.1");
+            let find = |name: &CStr| {
+                let found = libc::dlsym(library, name.as_ptr());
+                assert!(!found.is_null(), "it has {name:?}");
+                found
+            };
+            let start: unsafe extern "C" fn(u32) -> c_int = core::mem::transmute(find(c"cuInit"));
+            assert_eq!(start(0), 0);
+            Self {
+                allocate: core::mem::transmute::<*mut c_void, Allocate>(find(c"cuMemAlloc_v2")),
+                free: core::mem::transmute::<*mut c_void, Free>(find(c"cuMemFree_v2")),
+                to_device: core::mem::transmute::<*mut c_void, ToDevice>(find(c"cuMemcpyHtoD_v2")),
+                to_host: core::mem::transmute::<*mut c_void, ToHost>(find(c"cuMemcpyDtoH_v2")),
+            }
+        }
+    }
+
+    fn allocate(&self) -> u64 {
+        let mut address = 0;
+        // SAFETY: there is room for the address.
+        assert_eq!(unsafe { (self.allocate)(&raw mut address, ALLOCATION) }, 0);
+        address
+    }
+
+    fn free(&self, address: u64) {
+        // SAFETY: nothing of the allocation is under way.
+        assert_eq!(unsafe { (self.free)(address) }, 0);
+    }
+
+    fn write(&self, to: u64, bytes: &[u8]) {
+        // SAFETY: so many bytes of an allocation.
+        assert_eq!(unsafe { (self.to_device)(to, bytes.as_ptr().cast(), bytes.len()) }, 0);
+    }
+
+    fn read(&self, from: u64, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0_u8; count];
+        // SAFETY: as above.
+        assert_eq!(unsafe { (self.to_host)(bytes.as_mut_ptr().cast(), from, count) }, 0);
+        bytes
+    }
+}
+
+fn say(line: &str) {
+    println!("> {line}");
+}
+
+fn hear() -> String {
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).unwrap();
+    line.trim().to_owned()
+}
+
+/// Both are there when this returns.
+fn meet(word: &str) {
+    say(word);
+    assert_eq!(hear(), word);
+}
+
+impl Task {
+    pub fn new(nonce: [u8; 16], rank: u32, seed: u64, messages: u64, sender_dies: bool) -> Self {
+        Self { nonce, rank, seed, messages, sender_dies }
+    }
+
+    /// As it stands in the environment.
+    pub fn text(&self) -> String {
+        let Self { nonce, rank, seed, messages, sender_dies } = self;
+        format!("{:032x} {rank} {seed} {messages} {sender_dies}", u128::from_le_bytes(*nonce))
+    }
+
+    pub fn from_environment() -> Option<Self> {
+        let text = std::env::var(TASK).ok()?;
+        let words: Vec<&str> = text.split(' ').collect();
+        let [nonce, rank, seed, messages, dies] = words[..] else { panic!("a task of five words") };
+        let nonce = u128::from_str_radix(nonce, 16).unwrap().to_le_bytes();
+        Some(Self::new(
+            nonce,
+            rank.parse().unwrap(),
+            seed.parse().unwrap(),
+            messages.parse().unwrap(),
+            dies.parse().unwrap(),
+        ))
+    }
+
+    pub fn carry_out(&self) {
+        // Where there is one processor, the name of the test stands in front of what it says first.
+        println!();
+        let gpu = Gpu::start();
+        let world = World::join(self.nonce, self.rank, 2, Settings::from_environment().unwrap()).unwrap();
+        meet("joined");
+        let until = Instant::now() + Duration::from_secs(30);
+        while !world.reaches(1 - self.rank) {
+            assert!(Instant::now() < until, "the other rank is reached");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        meet("reached");
+        let mut random = Random(self.seed);
+        let mut memory = gpu.allocate();
+        for message in 0..self.messages {
+            let plan = Plan::of(&mut random);
+            let content = Random(self.seed ^ message << 20).bytes(plan.bytes);
+            if plan.has_new_memory {
+                gpu.free(memory);
+                memory = gpu.allocate();
+            }
+            let goes_on = if plan.from == self.rank {
+                self.send(&world, &gpu, memory + plan.at[0] as u64, &content, plan.is_taken_back)
+            } else {
+                self.receive(&world, &gpu, memory + plan.at[1] as u64, &content, &plan)
+            };
+            if !goes_on {
+                return;
+            }
+        }
+        for channel in Channel::ALL {
+            println!("# {channel} {}", world.messages(Some(channel)));
+        }
+        meet("end");
+    }
+
+    /// Says whether there is more to do.
+    fn send(&self, world: &World, gpu: &Gpu, from: u64, content: &[u8], is_taken_back: bool) -> bool {
+        gpu.write(from, content);
+        let Some((operation, descriptor)) = world.offer(1 - self.rank, from, content.len() as u64) else {
+            println!("# error nothing is offered");
+            say("none");
+            return false;
+        };
+        let bytes: String = descriptor.encode(world.job()).iter().map(|byte| format!("{byte:02x}")).collect();
+        if is_taken_back {
+            world.detach(operation);
+        }
+        say(&bytes);
+        if self.sender_dies {
+            std::thread::sleep(Duration::from_millis(100));
+            std::process::abort();
+        }
+        loop {
+            match world.offer_state(operation) {
+                OfferState::Done => break,
+                OfferState::Failed => return false,
+                OfferState::UnderWay => std::thread::sleep(Duration::from_micros(200)),
+            }
+        }
+        // The memory is this rank's again.
+        gpu.write(from, &vec![0xee; content.len()]);
+        hear() == "got"
+    }
+
+    /// The same for one that is received.
+    fn receive(&self, world: &World, gpu: &Gpu, to: u64, content: &[u8], plan: &Plan) -> bool {
+        let text = hear();
+        if text == "none" {
+            return false;
+        }
+        let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+        let bytes: Vec<u8> = (0..text.len()).step_by(2).map(digit).collect();
+        let descriptor = Descriptor::decode(&bytes, world.job()).unwrap();
+        let length = content.len();
+        let mut host = vec![0x11_u8; length];
+        gpu.write(to, &host);
+        let place = if plan.to_gpu { to } else { host.as_mut_ptr() as u64 };
+        // SAFETY: so many bytes are this function's until the call returns.
+        let came = unsafe { world.fetch(&descriptor, place, plan.to_gpu, length as u64, plan.fetches) };
+        if let Err(error) = came {
+            println!("# error {error}");
+            return false;
+        }
+        let got = if plan.to_gpu { gpu.read(to, length) } else { host };
+        let first = got.iter().zip(content).position(|(is, should)| is != should);
+        assert_eq!(first, None, "the first wrong byte of {length}");
+        say("got");
+        true
+    }
+}
