@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include "gpu.h"
+#include "opencl.h"
 
 // The most messages of a window.
 enum { MOST_WINDOW = 1024 };
@@ -30,6 +31,9 @@ struct pair {
     // Where bare copies go: memory of the peer's GPU where that is another one, else `in`.
     char *copied;
     enum memory memory;
+    // What OpenCL's kernels may do with the memory, where that is OpenCL's: then its kind is HOST. 0
+    // elsewhere.
+    int opencl;
 };
 
 // loops.c
@@ -63,7 +67,7 @@ bool collective(const char *kind, enum memory memory, int rank, const struct pla
 
 // ways.c: by which ways this rank's messages have gone so far.
 
-enum { WAYS = 5 };
+enum { WAYS = 8 };
 extern const char *const WAY_NAMES[WAYS];
 void count_ways(double counts[WAYS]);
 

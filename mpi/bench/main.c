@@ -19,11 +19,20 @@
 
 #include "bench.h"
 
-static const struct {
+static const struct kind_of_memory {
     const char *name;
     enum memory memory;
-} MEMORY_NAMES[] = {{"gpu", DEVICE},      {"exportable", EXPORTABLE}, {"pool", POOL},
-                    {"managed", MANAGED}, {"pinned", PINNED},         {"pageable", HOST}};
+    // Of buffers of OpenCL.
+    int opencl;
+} MEMORY_NAMES[] = {{"gpu", DEVICE, 0},
+                    {"exportable", EXPORTABLE, 0},
+                    {"pool", POOL, 0},
+                    {"managed", MANAGED, 0},
+                    {"pinned", PINNED, 0},
+                    {"pageable", HOST, 0},
+                    {"opencl", HOST, READ_WRITE},
+                    {"opencl-write-only", HOST, WRITE_ONLY},
+                    {"opencl-read-only", HOST, READ_ONLY}};
 
 enum { MOST_WORDS = 64 };
 
@@ -72,7 +81,8 @@ static void measure_collective(const char *kind, const char *memory, size_t byte
     double before[WAYS], figures[2];
     char by_host[64];
     count_ways(before);
-    if (bytes < sizeof(float)) return;
+    // Memory of OpenCL is the host's, of which the call without a GPU has its own row.
+    if (bytes < sizeof(float) || pair.opencl != 0) return;
     if (!collective(kind, pair.memory, pair.rank, &plan, bytes, figures))
         give_up("bytes of a call are wrong, in memory of the kind", memory);
     print_row(kind, memory, bytes, figures[0], "us");
@@ -124,11 +134,42 @@ static void measure(const char *kind, const char *memory, size_t bytes) {
     }
 }
 
-static enum memory memory_of(const char *name) {
+static const struct kind_of_memory *memory_of(const char *name) {
     for (size_t at = 0; at < sizeof MEMORY_NAMES / sizeof *MEMORY_NAMES; at++)
-        if (strcmp(MEMORY_NAMES[at].name, name) == 0) return MEMORY_NAMES[at].memory;
+        if (strcmp(MEMORY_NAMES[at].name, name) == 0) return &MEMORY_NAMES[at];
     give_up("there is no kind of memory called", name);
-    return HOST;
+    return MEMORY_NAMES;
+}
+
+// The memory of a pair, `out` and `in`, for messages of so many bytes.
+static void take_memory(const char *name, size_t bytes, struct opencl_memory opencl[2]) {
+    const struct kind_of_memory *kind = memory_of(name);
+    pair.memory = kind->memory;
+    pair.opencl = kind->opencl;
+    char **places[] = {&pair.out, &pair.in};
+    for (int at = 0; at < 2; at++) {
+        if (pair.opencl == 0) {
+            *places[at] = gpu_take(pair.memory, bytes);
+        } else {
+            bool is_there = opencl_start() && opencl_take((enum opencl)pair.opencl, bytes, &opencl[at]);
+            *places[at] = is_there ? opencl[at].address : NULL;
+        }
+        if (*places[at] == NULL) {
+            // Each rank has said why: the first to come here ends the others.
+            fprintf(stderr, "causeway_mpi_bench: rank %d has no memory of the kind %s\n", pair.rank, name);
+            MPI_Abort(MPI_COMM_WORLD, 2);
+        }
+    }
+}
+
+static void give_back_memory(size_t bytes, struct opencl_memory opencl[2]) {
+    char *places[] = {pair.out, pair.in};
+    for (int at = 0; at < 2; at++) {
+        if (pair.opencl != 0)
+            opencl_give_back(&opencl[at]);
+        else
+            gpu_give_back(pair.memory, places[at], bytes);
+    }
 }
 
 static size_t size_of(const char *word) {
@@ -165,15 +206,13 @@ int main(int argc, char **argv) {
     }
     for (int at = 0; at < size_count; at++)
         if (size_of(sizes[at]) > largest) largest = size_of(sizes[at]);
-    for (int at = 0; at < memory_count; at++) needs_gpu |= memory_of(memories[at]) != HOST;
+    for (int at = 0; at < memory_count; at++) needs_gpu |= memory_of(memories[at])->memory != HOST;
     if (needs_gpu) gpu_start_on(pair.rank);
     copies &= needs_gpu;
     for (int memory = 0; memory < memory_count; memory++) {
-        pair.memory = memory_of(memories[memory]);
         // For all sizes the same, as in OSU's.
-        pair.out = gpu_take(pair.memory, largest);
-        pair.in = gpu_take(pair.memory, largest);
-        if (pair.out == NULL || pair.in == NULL) give_up("there is no memory of the kind", memories[memory]);
+        struct opencl_memory opencl[2];
+        take_memory(memories[memory], largest, opencl);
         char *beside = copies && pair.rank == 0 ? gpu_take_of(pair.peer, largest) : NULL;
         pair.copied = beside != NULL ? beside : pair.in;
         for (int kind = 0; kind < kind_count; kind++)
@@ -182,8 +221,7 @@ int main(int argc, char **argv) {
         // Nobody frees what a peer may still have open.
         MPI_Barrier(MPI_COMM_WORLD);
         if (beside != NULL) gpu_give_back(DEVICE, beside, largest);
-        gpu_give_back(pair.memory, pair.out, largest);
-        gpu_give_back(pair.memory, pair.in, largest);
+        give_back_memory(largest, opencl);
     }
     MPI_Finalize();
     return 0;

@@ -6,7 +6,7 @@
 
 #include "bench.h"
 
-const char *const WAY_NAMES[WAYS] = {"ipc", "vmm", "staged", "tcp", "mpi"};
+const char *const WAY_NAMES[WAYS] = {"ipc", "vmm", "staged", "bar", "rdma", "loopback", "tcp", "mpi"};
 
 void count_ways(double counts[WAYS]) {
     uint64_t (*messages)(const char *) =

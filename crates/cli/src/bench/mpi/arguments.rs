@@ -37,7 +37,9 @@ pub struct MpiArguments {
     )]
     pub kind: Vec<Kind>,
     /// Kinds of memory: gpu (cuMemAlloc), exportable (cuMemCreate, with a descriptor to be had), pool
-    /// (cuMemAllocAsync), managed, pinned, pageable.
+    /// (cuMemAllocAsync), managed, pinned, pageable, and memory of the host that OpenCL has allocated and
+    /// mapped (CL_MEM_ALLOC_HOST_PTR), for kernels that read and write it (opencl), write it alone
+    /// (opencl-write-only) or read it alone (opencl-read-only).
     #[arg(
         long,
         value_name = "KINDS",
@@ -47,10 +49,10 @@ pub struct MpiArguments {
         hide_possible_values = true
     )]
     pub memory: Vec<Memory>,
-    /// Channels, each measured by itself: auto (Causeway chooses), ipc, vmm, staged, tcp (as between hosts,
-    /// here through this host's own network), none (without the interposer: how the MPI itself does it, if it
-    /// takes memory on GPUs). With one channel by itself, messages of 79 bytes and more go by it; with auto,
-    /// those from CAUSEWAY_COMM_THRESHOLD on.
+    /// Channels, each measured by itself: auto (Causeway chooses), ipc, vmm, staged, bar, loopback, rdma and
+    /// tcp (as between hosts, here through this host's own network), none (without the interposer: how the
+    /// MPI itself does it, if it takes memory on GPUs). With one channel by itself, messages of 79 bytes and
+    /// more go by it; with auto, those from CAUSEWAY_COMM_THRESHOLD on.
     #[arg(
         long,
         value_name = "CHANNELS",
@@ -154,6 +156,9 @@ pub enum Memory {
     Managed,
     Pinned,
     Pageable,
+    Opencl,
+    OpenclWriteOnly,
+    OpenclReadOnly,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -162,6 +167,9 @@ pub enum Channel {
     Ipc,
     Vmm,
     Staged,
+    Bar,
+    Loopback,
+    Rdma,
     Tcp,
     None,
 }
@@ -255,6 +263,8 @@ pub mod tests {
         let arguments = parse(&["--window", "2", "--", "mpiexec", "--oversubscribe"]).unwrap();
         assert_eq!((arguments.plan()[4].as_str(), arguments.launcher.len()), ("2", 2));
         assert_eq!(arguments.sizes().len(), 23);
+        let arguments = parse(&["--memory", "opencl,opencl-write-only,opencl-read-only"]).unwrap();
+        assert_eq!(arguments.plan()[1], "opencl,opencl-write-only,opencl-read-only");
     }
 
     #[test]

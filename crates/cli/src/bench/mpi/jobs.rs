@@ -146,7 +146,7 @@ impl<'a> Starter<'a> {
         if channel != Channel::Auto {
             command.env(table::COMM_CHANNELS.name, name(&channel)).env(table::COMM_THRESHOLD.name, "79");
         }
-        if channel == Channel::Tcp {
+        if matches!(channel, Channel::Rdma | Channel::Tcp) {
             command.env(table::COMM_HOSTS.name, "localhost");
         }
         if place == Place::Isolated {
