@@ -1,5 +1,5 @@
-//! What a receiver hears whose sender, on another host, is gone in the middle of a message, or says what makes no
-//! sense there.
+//! What a receiver hears whose sender, on another host, is gone in the middle of a message, or says what
+//! makes no sense there.
 
 use std::ffi::OsString;
 

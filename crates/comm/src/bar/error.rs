@@ -14,17 +14,15 @@ const ENOTSUPP: i32 = 524;
 pub enum BarError {
     /// There is no module.
     #[error(
-        "there is no /dev/gdrdrv: the kernel module gdrdrv (GDRCOPY) is not loaded, or its device is not in this \
-         container"
+        "there is no /dev/gdrdrv: the kernel module gdrdrv (GDRCOPY) is not loaded, or its device is not in \
+         this container"
     )]
     NoModule,
     /// It may not be used.
     #[error("/dev/gdrdrv cannot be opened: {0}")]
     Open(#[source] io::Error),
     /// It is another version.
-    #[error(
-        "the kernel module gdrdrv has version {major}.{minor}, and 2.0 or a later one of that number is needed"
-    )]
+    #[error("the kernel module gdrdrv has version {major}.{minor}, and 2.0 or a later 2.x is needed")]
     Version {
         /// The part before the point.
         major: u32,
@@ -67,7 +65,8 @@ pub enum BarError {
 fn advice(cause: &io::Error) -> &'static str {
     match cause.raw_os_error() {
         Some(ENOTSUPP | libc::ENODEV | libc::EOPNOTSUPP) => {
-            ". NVIDIA's driver lets no dma-buf of a GPU's memory be mapped here (drivers of CUDA 13.3 and later do)"
+            ". NVIDIA's driver lets no dma-buf of a GPU's memory be mapped here (those of CUDA 13.3 and \
+             later do)"
         }
         Some(libc::ENOMEM) => ". The BAR may be full",
         _ => "",

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use super::error::BarError;
 
-/// `GDRDRV_IOC_PIN_BUFFER`, `..._UNPIN_BUFFER` and `..._GET_VERSION`: both ways, the length of what is passed (of the
-/// last two, of a pointer to it), the letter 0xda and a number.
+/// `GDRDRV_IOC_PIN_BUFFER`, `..._UNPIN_BUFFER` and `..._GET_VERSION`: both ways, the length of what is passed
+/// (of the last two, of a pointer to it), the letter 0xda and a number.
 const PIN: c_ulong = 0xc028_da01;
 const UNPIN: c_ulong = 0xc008_da02;
 const VERSION: c_ulong = 0xc008_daff;
@@ -15,7 +15,8 @@ const VERSION: c_ulong = 0xc008_daff;
 /// The number in front of the point that this speaks with.
 const MAJOR: u32 = 2;
 
-/// `GDRDRV_IOC_PIN_BUFFER_PARAMS`. The token and the space are of drivers before the first that this supports.
+/// `GDRDRV_IOC_PIN_BUFFER_PARAMS`. The token and the space are of drivers before the first that this
+/// supports.
 #[repr(C)]
 #[derive(Debug, Default)]
 struct PinBuffer {
@@ -83,8 +84,8 @@ impl Gdrdrv {
     /// Gives it back.
     pub(super) fn unpin(&self, handle: Handle) {
         let mut number = handle.0;
-        // SAFETY: the structure of the request is one number. An error says that the memory was freed, which has
-        // given it back.
+        // SAFETY: the structure of the request is one number. An error says that the memory was freed, which
+        // has given it back.
         let _ = unsafe { self.ask(UNPIN, (&raw mut number).cast()) };
     }
 

@@ -1,7 +1,8 @@
-//! How does the processor reach memory of a GPU by itself? Through the GPU's BAR, which is mapped like memory.
+//! How does the processor reach memory of a GPU by itself? Through the GPU's BAR, which is mapped like
+//! memory.
 //!
-//! The kernel module of GDRCOPY maps it, or NVIDIA's driver itself, where it lets dma-bufs of a GPU's memory be
-//! mapped. Writes are fast, reads take a microsecond for a few bytes: it is for the shortest messages.
+//! The kernel module of GDRCOPY maps it, or NVIDIA's driver itself, where it lets dma-bufs of a GPU's memory
+//! be mapped. Writes are fast, reads take a microsecond for a few bytes: it is for the shortest messages.
 //!
 //! | Module    | Question it answers                                             |
 //! |-----------|-----------------------------------------------------------------|

@@ -8,8 +8,8 @@ use super::gdrdrv::Gdrdrv;
 use super::window::{Way, Window};
 use crate::cuda::{DeviceMemory, Driver, Scope};
 
-/// By what this process maps a GPU's BAR, or why it cannot. Found out once, with the first memory that is asked
-/// about.
+/// By what this process maps a GPU's BAR, or why it cannot. Found out once, with the first memory that is
+/// asked about.
 pub(crate) fn usable(driver: &'static Driver, memory: &DeviceMemory) -> Result<(), String> {
     way(driver, memory).map(drop)
 }

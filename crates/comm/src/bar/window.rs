@@ -39,8 +39,8 @@ enum Kept {
 unsafe impl Send for Window {}
 
 impl Window {
-    /// Maps a range of an allocation, and the pages of the GPU that it touches; of a dma-buf all of it. Needs the
-    /// allocation's scope.
+    /// Maps a range of an allocation, and the pages of the GPU that it touches; of a dma-buf all of it. Needs
+    /// the allocation's scope.
     pub(super) fn new(
         way: Way,
         scope: &Scope<'static>,
@@ -84,7 +84,8 @@ impl Window {
         is_inside.then(|| self.mapped.cast::<u8>().wrapping_add(offset))
     }
 
-    /// Makes what devices have written seen by the processor, or the other way round, where the kernel asks for that.
+    /// Makes what devices have written seen by the processor, or the other way round, where the kernel asks
+    /// for that.
     pub(super) fn synchronise(&self, writes: bool, ends: bool) {
         /// `DMA_BUF_IOCTL_SYNC`, and the flags of what it is told.
         const SYNC: c_ulong = 0x4008_6200;
@@ -93,8 +94,8 @@ impl Window {
         const END: u64 = 4;
         if let Kept::DmaBuf(descriptor) = &self.kept {
             let flags: u64 = if writes { WRITE } else { READ } | if ends { END } else { 0 };
-            // SAFETY: the request's structure is one number. Where the exporter knows no such request there is nothing
-            // to be done.
+            // SAFETY: the request's structure is one number. Where the exporter knows no such request there
+            // is nothing to be done.
             unsafe { libc::ioctl(descriptor.as_raw_fd(), SYNC, &raw const flags) };
         }
     }

@@ -6,7 +6,8 @@ use super::window::Window;
 use super::words;
 use crate::cuda::{DeviceMemory, Scope};
 
-/// Parts of memory that stay mapped, at most. Their bytes take up room in the BAR, which is small on many GPUs.
+/// Parts of memory that stay mapped, at most. Their bytes take up room in the BAR, which is small on many
+/// GPUs.
 const MOST: usize = 16;
 
 /// Bytes of a part of an allocation, which are mapped together.
@@ -41,7 +42,8 @@ impl Windows {
     /// Copies memory of a GPU to memory of the host, with the processor.
     ///
     /// # Safety
-    /// `to` is valid for so many bytes of the host's memory, which nobody else uses, and nobody writes the others.
+    /// `to` is valid for so many bytes of the host's memory, which nobody else uses, and nobody writes the
+    /// others.
     pub(crate) unsafe fn read(
         &mut self,
         scope: &Scope<'static>,
@@ -57,7 +59,8 @@ impl Windows {
     /// Copies memory of the host to memory of a GPU, with the processor.
     ///
     /// # Safety
-    /// `from` is valid for so many bytes of the host's memory, which nobody writes, and nobody uses the others.
+    /// `from` is valid for so many bytes of the host's memory, which nobody writes, and nobody uses the
+    /// others.
     pub(crate) unsafe fn write(
         &mut self,
         scope: &Scope<'static>,
@@ -135,7 +138,8 @@ impl Windows {
         address: u64,
     ) -> Result<Window, BarError> {
         let driver = scope.driver();
-        // Memory that the program has freed goes before more is mapped, and then what was not used for longest.
+        // Memory that the program has freed goes before more is mapped, and then what was not used for
+        // longest.
         let lives = |known: &Known| {
             DeviceMemory::at(driver, known.start).is_some_and(|there| there.buffer == known.buffer)
         };

@@ -1,5 +1,6 @@
-//! How does a processor copy to and from memory of a device? By accesses that are neither left out nor put together
-//! by the compiler, of 8 bytes where they can be: each is a transaction of the bus, or a part of one.
+//! How does a processor copy to and from memory of a device? By accesses that are neither left out nor put
+//! together by the compiler, of 8 bytes where they can be: each is a transaction of the bus, or a part of
+//! one.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -25,8 +26,8 @@ pub(super) unsafe fn read(device: *const u8, host: *mut u8, bytes: usize) {
     }
 }
 
-/// Copies memory of the host to memory of a device. What was written is on its way to the device when this returns,
-/// in front of whatever the processor writes to it from then on.
+/// Copies memory of the host to memory of a device. What was written is on its way to the device when this
+/// returns, in front of whatever the processor writes to it from then on.
 ///
 /// # Safety
 /// Both are valid for so many bytes, do not overlap, and nobody else uses the device's.

@@ -34,7 +34,8 @@ fn newer(call: &'static str) -> Result<&'static Newer, CudaError> {
     FUNCTIONS.get_or_init(Newer::load).as_ref().ok_or(CudaError { call, code: 801 })
 }
 
-/// A dma-buf of the whole pages that an allocation lies in, and where in it the allocation begins. Needs a scope.
+/// A dma-buf of the whole pages that an allocation lies in, and where in it the allocation begins. Needs a
+/// scope.
 ///
 /// # Errors
 /// What the driver says: when it makes none of such memory, or the kernel lets it not.
@@ -56,8 +57,8 @@ pub fn dma_buf(_: &Scope<'static>, memory: &DeviceMemory) -> Result<(OwnedFd, u6
     Ok((unsafe { OwnedFd::from_raw_fd(descriptor) }, memory.start - start))
 }
 
-/// Makes what another device has written to memory of a GPU visible to kernels that begin from now on. Needs a
-/// scope of that memory.
+/// Makes what another device has written to memory of a GPU visible to kernels that begin from now on. Needs
+/// a scope of that memory.
 ///
 /// # Errors
 /// What the driver says.

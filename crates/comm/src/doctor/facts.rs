@@ -78,7 +78,8 @@ impl Facts {
 fn first_gpu() -> Option<(Gpu, GpuNumber)> {
     let driver = Driver::started()?;
     let Abilities { export, gpudirect } = cuda::abilities(driver, 0);
-    // No question about a device tells whether it opens handles of cudaIPC: memory is asked, when there is some.
+    // No question about a device tells whether it opens handles of cudaIPC: memory is asked, when there is
+    // some.
     Some((Gpu { ipc: true, export, gpudirect }, cuda::gpu_number(driver, 0)?))
 }
 

@@ -41,9 +41,9 @@ impl<V> Cache<V> {
         self.entries.retain(|(buffer, value)| keeps(*buffer, value));
     }
 
-    /// Opens what is not here yet. Where that fails, all that is here goes and it is tried once more: memory may
-    /// be short, or the peer has freed what is open and has made this in its place, which the driver does not
-    /// open beside it.
+    /// Opens what is not here yet. Where that fails, all that is here goes and it is tried once more: memory
+    /// may be short, or the peer has freed what is open and has made this in its place, which the driver does
+    /// not open beside it.
     pub(crate) fn open<E>(&mut self, open: impl Fn() -> Result<V, E>) -> Result<V, E> {
         open().or_else(|error| {
             if self.entries.is_empty() {

@@ -1,5 +1,5 @@
-//! Through which memory do bytes pass that a card cannot reach where they lie? Slots in memory of the host, which
-//! a GPU and a card reach.
+//! Through which memory do bytes pass that a card cannot reach where they lie? Slots in memory of the host,
+//! which a GPU and a card reach.
 
 use causeway_ibverbs::{MemoryRegion, ProtectionDomain, Segment};
 
@@ -19,8 +19,8 @@ impl CardSlots {
     pub(super) fn new(domain: &ProtectionDomain, usage: Use) -> Result<Self, CardError> {
         let slots = HostSlots::new(HOST_SLOTS).map_err(std::io::Error::other)?;
         let start = slots.address(0) as *mut u8;
-        // SAFETY: the slots are mapped until the region has gone. They are used by this end's copies and by the card
-        // in turn, as the two ranks tell each other.
+        // SAFETY: the slots are mapped until the region has gone. They are used by this end's copies and by
+        // the card in turn, as the two ranks tell each other.
         let region = unsafe {
             MemoryRegion::register(domain, start, HOST_SLOTS.total() as usize, usage.access(domain))
         }?;

@@ -20,8 +20,8 @@ pub(super) struct Lending {
 }
 
 impl Lending {
-    /// Joins the receiver's card with one here: the answer to `Join`. None where that cannot be, which the receiver
-    /// has been told then, or knows.
+    /// Joins the receiver's card with one here: the answer to `Join`. None where that cannot be, which the
+    /// receiver has been told then, or knows.
     pub(super) fn join(connection: &Connection) -> Result<Option<Self>, TransferError> {
         let peer = connection.hear_end()?;
         let Ok((mut lending, own)) = Self::prepare(connection, &peer) else {

@@ -8,8 +8,8 @@ use super::cache::Cache;
 use crate::cuda::{DeviceMemory, Scope};
 use crate::verbs::{self, Use};
 
-/// Allocations that stay registered for a peer, in each direction. What is registered stays in the GPU's memory,
-/// also where the program has freed it.
+/// Allocations that stay registered for a peer, in each direction. What is registered stays in the GPU's
+/// memory, also where the program has freed it.
 const MOST_REGISTERED: usize = 32;
 
 /// Allocations of which it is known that they cannot be registered.

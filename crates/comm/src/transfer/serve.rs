@@ -261,8 +261,8 @@ impl Server<'_> {
         let mut windows = core::mem::take(&mut self.windows);
         let slots = self.slots()?;
         let passed = self.pass(offer.bytes, slots.ring, |slot, at, bytes| {
-            // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped for as
-            // long as this runs, is nobody's now.
+            // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped
+            // for as long as this runs, is nobody's now.
             let read = unsafe { windows.read(scope, memory, offer.address + at, slots.address(slot), bytes) };
             read.map(|()| None).map_err(TransferError::Bar)
         });
@@ -288,8 +288,8 @@ impl Server<'_> {
         }
         let slots = self.card_slots(channel)?;
         self.pass(offer.bytes, HOST_SLOTS, |slot, at, bytes| {
-            // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped for as
-            // long as this runs, is nobody's now.
+            // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped
+            // for as long as this runs, is nobody's now.
             Ok(Some(unsafe { PendingCopy::begin(scope, slots.address(slot), offer.address + at, bytes) }?))
         })
     }

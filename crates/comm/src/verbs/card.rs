@@ -19,8 +19,8 @@ pub(super) struct Card {
 }
 
 impl Card {
-    /// The one for a peer to whom the address `local` leads, if the two are joined by a network. Opened once for
-    /// each address.
+    /// The one for a peer to whom the address `local` leads, if the two are joined by a network. Opened once
+    /// for each address.
     pub(super) fn open(local: Option<IpAddr>) -> Result<Self, CardError> {
         static OPEN: Mutex<Vec<(Option<IpAddr>, Card)>> = Mutex::new(Vec::new());
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -28,7 +28,8 @@ impl Use {
     }
 }
 
-/// Whether a card reaches an allocation, as far as the GPU's driver says. Not managed memory, whose pages move.
+/// Whether a card reaches an allocation, as far as the GPU's driver says. Not managed memory, whose pages
+/// move.
 pub(crate) fn is_gpudirect(driver: &Driver, memory: &DeviceMemory) -> bool {
     !Driver::is_remote() && !memory.is_managed && cuda::abilities(driver, memory.device).gpudirect
 }
@@ -50,8 +51,8 @@ pub(crate) fn register(
     let access = usage.access(domain);
     if let Ok((descriptor, offset)) = cuda::dma_buf(scope, memory) {
         let descriptor = descriptor.as_fd();
-        // SAFETY: the dma-buf keeps the memory until the region goes, also where the program frees it. Who reads and
-        // writes there is what the two ranks agree on for each message.
+        // SAFETY: the dma-buf keeps the memory until the region goes, also where the program frees it. Who
+        // reads and writes there is what the two ranks agree on for each message.
         let region = unsafe {
             MemoryRegion::register_dma_buf(domain, descriptor, offset, length, memory.start, access)
         };
@@ -59,7 +60,7 @@ pub(crate) fn register(
             return Ok(region);
         }
     }
-    // SAFETY: where the program frees the memory, the module that knows the addresses takes them from the card.
-    // Without such a module the kernel knows no memory there, and refuses.
+    // SAFETY: where the program frees the memory, the module that knows the addresses takes them from the
+    // card. Without such a module the kernel knows no memory there, and refuses.
     Ok(unsafe { MemoryRegion::register(domain, memory.start as *mut u8, length, access) }?)
 }

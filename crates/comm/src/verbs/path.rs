@@ -50,11 +50,12 @@ impl Path {
         &self.parts.domain
     }
 
-    /// Begins to read memory of the peer, and gives the read's number. At most [`MOST_READS`] may be under way.
+    /// Begins to read memory of the peer, and gives the read's number. At most [`MOST_READS`] may be under
+    /// way.
     ///
     /// # Safety
-    /// The segment's bytes stay mapped, and are nobody else's, until [`wait`](Self::wait) has said that the read
-    /// is done, or the path has been dropped.
+    /// The segment's bytes stay mapped, and are nobody else's, until [`wait`](Self::wait) has said that the
+    /// read is done, or the path has been dropped.
     pub(crate) unsafe fn read(&mut self, from: RemoteMemory, into: Segment) -> Result<u64, CardError> {
         self.last += 1;
         self.batch.push(&SendRequest::new(self.last, Operation::Read { from }, into));
@@ -64,8 +65,8 @@ impl Path {
         Ok(self.last)
     }
 
-    /// Waits until a read is done. `peer` is the socket that joins the two ranks: it tells when the peer ends.
-    /// After an error the path is of no use, and to be dropped: then nothing more is written.
+    /// Waits until a read is done. `peer` is the socket that joins the two ranks: it tells when the peer
+    /// ends. After an error the path is of no use, and to be dropped: then nothing more is written.
     pub(crate) fn wait(&mut self, read: u64, peer: BorrowedFd<'_>) -> Result<(), CardError> {
         self.wait_for(read, peer).inspect_err(|_| self.has_failed = true)
     }

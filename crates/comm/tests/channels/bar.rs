@@ -32,8 +32,8 @@ fn one_way_at_one_end_and_the_other_at_the_other_will_do() {
     all_come(&[rank(&[("FAKE_GPU_GDRDRV", "1")]), rank(&[("FAKE_GPU_DMA_BUF", "1")])], "bar", 40);
 }
 
-/// What is said where there is no way for a message; none where it came, since a receive into memory of the host needs
-/// no BAR.
+/// What is said where there is no way for a message; none where it came, since a receive into memory of the
+/// host needs no BAR.
 fn error_of(ranks: &[Rank; 2]) -> Option<String> {
     let ended: [Ended; 2] = run(ranks, "bar", 1, false);
     let said: Vec<_> =

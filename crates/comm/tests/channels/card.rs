@@ -1,7 +1,5 @@
 //! Channels by RDMA devices, in the guest of `tests/verbs`: between its two hosts, and within one.
 
-use std::time::{Duration, Instant};
-
 use crate::job::{Rank, all_come, run};
 
 /// Addresses of the guest's hosts.
@@ -64,12 +62,16 @@ fn iwarp_within_a_host_is_left_for_another_channel() {
 fn a_sender_that_dies_while_it_is_read_is_an_error() {
     let Some(_) = devices() else { return };
     for gpudirect in [false, true] {
-        let begun = Instant::now();
         let ended = run(&[rank("h1", gpudirect), rank("h2", gpudirect)], "rdma", 1, true);
-        let errors: Vec<_> =
-            ended.iter().flat_map(|one| &one.said).filter(|line| line.starts_with("error")).collect();
-        // A message that is short may have come before.
-        println!("note: {errors:?}");
-        assert!(begun.elapsed() < Duration::from_secs(60), "nobody hangs");
+        assert!(
+            ended.iter().any(|one| one.is_ok),
+            "the receiver goes on: {}{}",
+            ended[0].trouble,
+            ended[1].trouble
+        );
+        for error in ended.iter().flat_map(|one| &one.said).filter(|line| line.starts_with("error")) {
+            println!("note: {error}");
+            assert!(error.contains(" rank 0 ") || error.contains(" rank 1 "), "{error}");
+        }
     }
 }

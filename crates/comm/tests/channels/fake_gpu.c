@@ -1,9 +1,9 @@
-/* A GPU that is none: libcuda.so.1 with the calls that crates/comm makes, whose memory is memory of the host, and
- * the kernel module gdrdrv, put in front of open, ioctl and mmap. So an RDMA device reaches the "GPU's" memory, and
- * the processor does through the "BAR", as on machines that have the real ones.
+/* A GPU that is none: libcuda.so.1 with the calls that crates/comm makes, whose memory is memory of the host,
+ * and the kernel module gdrdrv, put in front of open, ioctl and mmap. So an RDMA device reaches the "GPU's"
+ * memory, and the processor does through the "BAR", as on machines that have the real ones.
  *
- * FAKE_GPU_GPUDIRECT=1: cards reach its memory. FAKE_GPU_GDRDRV=1: gdrdrv is there, =old in a version that is too
- * old. FAKE_GPU_DMA_BUF=1: dma-bufs can be made, and mapped. */
+ * FAKE_GPU_GPUDIRECT=1: cards reach its memory. FAKE_GPU_GDRDRV=1: gdrdrv is there, =old in a version that is
+ * too old. FAKE_GPU_DMA_BUF=1: dma-bufs can be made, and mapped. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,12 +31,15 @@ static uint64_t last_number;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int the_context, the_stream;
 
+static size_t whole(size_t bytes) { return (bytes + SLACK - 1) / SLACK * SLACK; }
+
 static int is_set(const char *name) { return getenv(name) != NULL; }
 
 /* The allocation that holds an address; needs the lock. */
 static struct allocation *at(uint64_t address) {
     for (int i = 0; i < MOST; i++)
-        if (allocations[i].bytes && address >= allocations[i].start && address - allocations[i].start < allocations[i].bytes)
+        if (allocations[i].bytes && address >= allocations[i].start &&
+            address - allocations[i].start < allocations[i].bytes)
             return &allocations[i];
     return NULL;
 }
@@ -44,13 +47,14 @@ static struct allocation *at(uint64_t address) {
 int cuInit(unsigned flags) { return flags ? INVALID : OK; }
 
 int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
-    size_t whole = (bytes + SLACK - 1) / SLACK * SLACK;
+    size_t all = whole(bytes);
     int file = memfd_create("fake-gpu", MFD_CLOEXEC);
-    if (file < 0 || ftruncate(file, (off_t)whole)) return INVALID;
+    if (file < 0 || ftruncate(file, (off_t)all)) return INVALID;
     /* At a multiple of 64 KiB, as GPUs' pages are. */
-    char *space = mmap(NULL, whole + SLACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *space = mmap(NULL, all + SLACK, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     char *start = (char *)(((uintptr_t)space + SLACK - 1) / SLACK * SLACK);
-    if (mmap(start, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) return INVALID;
+    void *mapped = mmap(start, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    if (mapped == MAP_FAILED) return INVALID;
     pthread_mutex_lock(&mutex);
     int status = INVALID;
     for (int i = 0; i < MOST && status; i++)
@@ -68,7 +72,7 @@ int cuMemFree_v2(uint64_t address) {
     struct allocation *found = at(address);
     int status = found && found->start == address ? OK : INVALID;
     if (!status) {
-        munmap((void *)found->start, (found->bytes + SLACK - 1) / SLACK * SLACK);
+        munmap((void *)found->start, whole(found->bytes));
         close(found->file);
         found->bytes = 0;
     }
@@ -123,7 +127,10 @@ int cuCtxPushCurrent_v2(void *context) { current = context; return OK; }
 int cuCtxPopCurrent_v2(void **context) { *context = current; return OK; }
 int cuCtxGetCurrent(void **context) { *context = &the_context; return OK; }
 int cuCtxGetDevice(int *device) { *device = 0; return OK; }
-int cuDevicePrimaryCtxRetain(void **context, int device) { *context = &the_context; return device ? INVALID : OK; }
+int cuDevicePrimaryCtxRetain(void **context, int device) {
+    *context = &the_context;
+    return device ? INVALID : OK;
+}
 int cuDeviceGetCount(int *count) { *count = 1; return OK; }
 int cuDeviceGetUuid(unsigned char *uuid, int device) {
     memset(uuid, 7, 16);
@@ -148,18 +155,27 @@ int cuEventRecord(void *event, void *stream) { (void)stream; return event ? OK :
 int cuEventQuery(void *event) { return event ? OK : INVALID; }
 int cuEventSynchronize(void *event) { return event ? OK : INVALID; }
 int cuEventDestroy_v2(void *event) { free(event); return OK; }
-int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) { return address && bytes && flags < 8 ? OK : INVALID; }
+int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) {
+    return address && bytes && flags < 8 ? OK : INVALID;
+}
 int cuMemHostUnregister(void *address) { return address ? OK : INVALID; }
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) {
     (void)stream;
     memcpy((void *)to, (const void *)from, bytes);
     return OK;
 }
-int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) { memcpy((void *)to, from, bytes); return OK; }
-int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { memcpy(to, (const void *)from, bytes); return OK; }
+int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
+    memcpy((void *)to, from, bytes);
+    return OK;
+}
+int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) {
+    memcpy(to, (const void *)from, bytes);
+    return OK;
+}
 int cuFlushGPUDirectRDMAWrites(int target, int scope) { return target == 0 && scope == 100 ? OK : INVALID; }
 
-int cuMemGetHandleForAddressRange(void *handle, uint64_t address, size_t bytes, int kind, unsigned long long flags) {
+int cuMemGetHandleForAddressRange(void *handle, uint64_t address, size_t bytes, int kind,
+                                  unsigned long long flags) {
     (void)flags;
     if (!is_set("FAKE_GPU_DMA_BUF") || kind != 1) return NOT_SUPPORTED;
     pthread_mutex_lock(&mutex);
@@ -242,7 +258,7 @@ int ioctl(int file, unsigned long request, ...) {
         struct pin_buffer *wanted = argument;
         struct allocation *found = at(wanted->address);
         int is_whole = wanted->address % SLACK == 0 && wanted->bytes % SLACK == 0 && wanted->bytes;
-        if (found && is_whole && wanted->address - found->start + wanted->bytes <= (found->bytes + SLACK - 1) / SLACK * SLACK)
+        if (found && is_whole && wanted->address - found->start + wanted->bytes <= whole(found->bytes))
             for (uint64_t i = 0; i < MOST && status; i++)
                 if (!pins[i].bytes) {
                     pins[i] = (struct pin){wanted->address, wanted->bytes};

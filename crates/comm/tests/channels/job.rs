@@ -146,7 +146,8 @@ pub fn run(ranks: &[Rank; 2], channels: &str, messages: u64, sender_dies: bool) 
     [ended.next().unwrap(), ended.next().unwrap()]
 }
 
-/// Runs two ranks all of whose messages must come by one channel. Gives what both have said on standard error.
+/// Runs two ranks all of whose messages must come by one channel. Gives what both have said on standard
+/// error.
 pub fn all_come(ranks: &[Rank; 2], channel: &str, messages: u64) -> String {
     let ended = run(ranks, channel, messages, false);
     let trouble = format!("-- rank 0\n{}\n-- rank 1\n{}", ended[0].trouble, ended[1].trouble);

@@ -1,8 +1,8 @@
 //! Do messages arrive by each channel alone, byte by byte?
 //!
-//! Two ranks, each a process of this program, send each other random messages of random sizes from a GPU that is
-//! none (`fake_gpu.c`): its memory is memory of the host, which RDMA devices and the "BAR" reach. Where there are
-//! RDMA devices (the guest of `tests/verbs`), `rdma` and `loopback` are tried over them.
+//! Two ranks, each a process of this program, send each other random messages of random sizes from a GPU that
+//! is none (`fake_gpu.c`): its memory is memory of the host, which RDMA devices and the "BAR" reach. Where
+//! there are RDMA devices (the guest of `tests/verbs`), `rdma` and `loopback` are tried over them.
 
 mod bar;
 mod card;

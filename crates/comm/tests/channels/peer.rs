@@ -14,8 +14,8 @@ const JOIN: u8 = 15;
 const FETCH: u8 = 2;
 const REFUSED: u8 = 13;
 
-/// A rank that connects to this test, which is rank 1 and says something. Gives the answers until it has nothing
-/// more to say.
+/// A rank that connects to this test, which is rank 1 and says something. Gives the answers until it has
+/// nothing more to say.
 fn answers(says: &[[u8; 16]]) -> Vec<[u8; 16]> {
     let nonce = Job::random_nonce().unwrap();
     let job = Job::new(nonce, 2).unwrap();

@@ -1,5 +1,5 @@
-//! What a rank of a job does: it says lines that the other one hears, and sends and receives what both know from a
-//! seed.
+//! What a rank of a job does: it says lines that the other one hears, and sends and receives what both know
+//! from a seed.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io::BufRead as _;
@@ -199,7 +199,11 @@ impl Task {
         let mut random = Random(self.seed);
         let mut memory = gpu.allocate();
         for message in 0..self.messages {
-            let plan = Plan::of(&mut random);
+            let mut plan = Plan::of(&mut random);
+            if self.sender_dies {
+                // Long enough to be under way then.
+                plan = Plan { bytes: 1 << LONGEST, at: [0, 0], is_taken_back: false, ..plan };
+            }
             let content = Random(self.seed ^ message << 20).bytes(plan.bytes);
             if plan.has_new_memory {
                 gpu.free(memory);
@@ -234,7 +238,8 @@ impl Task {
         }
         say(&bytes);
         if self.sender_dies {
-            std::thread::sleep(Duration::from_millis(100));
+            assert_eq!(hear(), "about to fetch");
+            std::thread::sleep(Duration::from_millis(40));
             std::process::abort();
         }
         loop {
@@ -261,6 +266,9 @@ impl Task {
         let length = content.len();
         let mut host = vec![0x11_u8; length];
         gpu.write(to, &host);
+        if self.sender_dies {
+            say("about to fetch");
+        }
         let place = if plan.to_gpu { to } else { host.as_mut_ptr() as u64 };
         // SAFETY: so many bytes are this function's until the call returns.
         let came = unsafe { world.fetch(&descriptor, place, plan.to_gpu, length as u64, plan.fetches) };

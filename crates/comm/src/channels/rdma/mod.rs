@@ -1,6 +1,6 @@
 //! By network cards, between two hosts: the receiver's card reads the sender's memory. A card reaches a GPU's
-//! memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at the end
-//! where it does not.
+//! memory where both drivers can (GPUDirect RDMA); otherwise bytes pass through memory of the host, at the
+//! end where it does not.
 
 use super::ends::{Ends, Missing};
 use crate::pair::{Pair, Place};

@@ -7,8 +7,8 @@ use super::order::Order;
 use crate::channels::Channel;
 
 impl Fetcher {
-    /// Receives a payload through the slots, which the sender has been told of. Where a copy fails the rest is heard
-    /// all the same, so that the peer and this end stay in step.
+    /// Receives a payload through the slots, which the sender has been told of. Where a copy fails the rest
+    /// is heard all the same, so that the peer and this end stay in step.
     pub(super) fn pass_to_bar(
         &mut self,
         first: Message,
@@ -30,8 +30,8 @@ impl Fetcher {
             let (to, from, bytes) = (order.to + at, slots.address(slot), bytes as usize);
             match (&outcome, &scope, &destination.memory) {
                 (Ok(()), Ok(Some(scope)), Some(memory)) => {
-                    // SAFETY: the slot is mapped and holds these bytes, and the receive's memory is this function's
-                    // until the receive ends.
+                    // SAFETY: the slot is mapped and holds these bytes, and the receive's memory is this
+                    // function's until the receive ends.
                     let written = unsafe { self.windows.write(scope, memory, to, from, bytes) };
                     outcome = written.map_err(TransferError::Bar);
                 }

@@ -225,8 +225,8 @@ impl Payload<'_> {
             Some(key) => Segment { address: self.order.to + at, length: bytes, key },
             None => self.reading.slots.segment(place, bytes),
         };
-        // SAFETY: the receive's memory is this function's until the receive ends, and a slot is not copied from any
-        // more. Whoever called waits for the read, or ends the path.
+        // SAFETY: the receive's memory is this function's until the receive ends, and a slot is not copied
+        // from any more. Whoever called waits for the read, or ends the path.
         match unsafe { self.reading.path.read(from, into) } {
             Ok(number) => {
                 self.reads.push_back(Read { number, slot, place, at, bytes });
@@ -258,8 +258,8 @@ impl Payload<'_> {
         }
         let (to, from) = (self.order.to + at, self.reading.slots.address(place));
         match self.scope {
-            // SAFETY: the receive's memory is this function's until the receive ends, the slot is mapped and holds
-            // these bytes, and the copy is waited for before this returns.
+            // SAFETY: the receive's memory is this function's until the receive ends, the slot is mapped and
+            // holds these bytes, and the copy is waited for before this returns.
             Some(scope) => match unsafe { PendingCopy::begin(scope, to, from, bytes as usize) } {
                 Ok(copy) => self.begun.push(Some(copy), ()),
                 Err(error) => self.outcome = Err(error),
