@@ -370,7 +370,8 @@ fn doctors(host: &Host, containers: &[Container; 2], folder: &str, seconds: &str
 #[test]
 fn the_doctor_tells_both_containers_the_same() {
     let Some(host) = Host::new() else { return };
-    let neither = "the GPU's BAR cannot be mapped: neither process has /dev/gdrdrv";
+    let neither =
+        "the GPU's BAR cannot be mapped: neither process has /dev/gdrdrv (the kernel module of GDRCOPY)";
     let no_card = "there is no RDMA device at both ends: neither process has an RDMA device";
     for said in doctors(&host, &both(ENGINE, Shm::Own), &host.shared(), "60") {
         says(&said, "came true heard true");

@@ -104,7 +104,7 @@ pub enum Missing {
     #[error("the GPU's BAR cannot be mapped: {0}")]
     NoBar(String),
     /// No card.
-    #[error("there is no RDMA device at both ends that can be used: {0}")]
+    #[error("there is no RDMA device at both ends: {0}")]
     NoCard(String),
     /// There is no need.
     #[error("the ranks meet at a Unix socket, where nearer channels are")]
