@@ -44,7 +44,7 @@ int causeway_comm_is_short(uint64_t bytes);
 // Counts a message of which the call keeps a copy.
 void causeway_comm_count_copied(uint32_t peer, uint64_t bytes);
 // How many messages of a GPU's memory have gone one way so far: those that were received by a channel (ipc,
-// vmm, staged, tcp), or those whose bytes were sent with the MPI (mpi).
+// vmm, staged, bar, rdma, loopback, tcp), or those whose bytes were sent with the MPI (mpi).
 uint64_t causeway_comm_messages(const char *way);
 // Offers memory on a GPU to a peer, and writes what the peer has to be told. The offer's number, or 0
 // where no channel takes such memory: then the bytes are to be sent, and are counted so.

@@ -223,7 +223,7 @@ class Comm:
         return Group(self, members, exchange)
 
     def messages(self, way):
-        """How many messages have come by a channel so far: `ipc`, `vmm`, `staged`."""
+        """How many messages have come by a channel so far: `ipc`, `vmm`, `staged`, `bar`, `rdma`, `loopback`, `tcp`."""
         return self.library.causeway_comm_messages(way.encode())
 
     def close(self):

@@ -54,9 +54,9 @@ pub enum BarError {
     /// The GPU is elsewhere.
     #[error("the GPU is a server's, whose BAR is not on this host")]
     Remote,
-    /// The memory moves.
-    #[error("managed memory moves between host and GPU, and has no place in the BAR")]
-    Managed,
+    /// It cannot be reached, as was found out before.
+    #[error("{0}")]
+    Unusable(&'static str),
     /// Not in the allocation.
     #[error("the bytes do not lie in one allocation")]
     Outside,

@@ -10,17 +10,16 @@ use crate::cuda::{DeviceMemory, Driver, Scope};
 
 /// By what this process maps a GPU's BAR, or why it cannot. Found out once, with the first memory that is
 /// asked about.
-pub(crate) fn usable(driver: &'static Driver, memory: &DeviceMemory) -> Result<(), String> {
+pub(crate) fn usable(driver: &'static Driver, memory: &DeviceMemory) -> Result<(), &'static str> {
     way(driver, memory).map(drop)
 }
 
-pub(super) fn way(driver: &'static Driver, memory: &DeviceMemory) -> Result<Way, String> {
+pub(super) fn way(driver: &'static Driver, memory: &DeviceMemory) -> Result<Way, &'static str> {
     static WAY: OnceLock<Result<Way, String>> = OnceLock::new();
     if memory.is_managed {
-        return Err(BarError::Managed.to_string());
+        return Err("managed memory moves between host and GPU, and has no place in the BAR");
     }
-    let way = WAY.get_or_init(|| find(driver, memory));
-    way.clone()
+    WAY.get_or_init(|| find(driver, memory)).as_ref().map(|way| *way).map_err(String::as_str)
 }
 
 fn find(driver: &'static Driver, memory: &DeviceMemory) -> Result<Way, String> {

@@ -147,7 +147,7 @@ impl Windows {
         if self.known.len() == MOST {
             self.known.remove(0);
         }
-        let way = way(driver, memory).map_err(|_| BarError::NoModule)?;
+        let way = way(driver, memory).map_err(BarError::Unusable)?;
         let start = memory.start + (address - memory.start) / PART * PART;
         let bytes = PART.min(memory.start + memory.bytes - start);
         Window::new(way, scope, memory, start, bytes).or_else(|error| {

@@ -111,7 +111,7 @@ pub(super) fn ends(destination: &Destination, source: matching::Source) -> Ends 
     let gpudirect =
         destination.device.zip(destination.memory).is_some_and(|(device, memory)| is_reached(device, memory));
     let own_bar = || match (destination.device, &destination.memory) {
-        (Some((driver, _)), Some(memory)) => bar::usable(driver, memory),
+        (Some((driver, _)), Some(memory)) => bar::usable(driver, memory).map_err(str::to_owned),
         // Memory of the host needs none.
         _ => Ok(()),
     };
