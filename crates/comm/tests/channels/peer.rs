@@ -70,10 +70,8 @@ fn a_fetch_before_the_cards_are_joined_is_refused() {
 
 #[test]
 fn who_has_no_card_says_so() {
-    if causeway_ibverbs::Libraries::load()
-        .and_then(|_| Ok(std::fs::read_dir("/sys/class/infiniband")))
-        .is_ok_and(|devices| devices.is_ok_and(|mut devices| devices.next().is_some()))
-    {
+    let mut devices = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten();
+    if devices.next().is_some() {
         eprintln!("not tested: there is an RDMA device");
         return;
     }
