@@ -1,9 +1,31 @@
 //! Channels by RDMA devices, in the guest of `tests/verbs`: between its two hosts, and within one.
 
+use std::ffi::OsString;
+use std::os::fd::AsFd as _;
+
+use causeway_comm::board::Places;
+use causeway_comm::matching::{Descriptor, Source};
+use causeway_comm::meeting;
+use causeway_comm::settings::Settings;
+use causeway_comm::tracer::Operation;
+use causeway_comm::{Board, Identity, Job, World};
+use causeway_config::Environment;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
 use crate::job::{Rank, all_come, run};
 
 /// Addresses of the guest's hosts.
 const HOSTS: &str = "10.213.79.1,10.213.79.2";
+
+/// The first of them.
+const HOST: &str = "10.213.79.1";
+
+/// What ranks say: the words of offers, a fetch, what joins cards, and where a payload lies.
+const WORDS: u8 = 14;
+const FETCH: u8 = 2;
+const JOIN: u8 = 15;
+const JOINED: u8 = 16;
+const LENT: u8 = 17;
 
 /// The kind of RDMA devices, in the guest.
 fn devices() -> Option<String> {
@@ -74,4 +96,75 @@ fn a_sender_that_dies_while_it_is_read_is_an_error() {
             assert!(error.contains(" rank 0 ") || error.contains(" rank 1 "), "{error}");
         }
     }
+}
+
+/// What a receiver says whose sender answers with another end than it has: its own, changed.
+fn error_of_end(change: impl Fn(&mut [u8; 64]) + Sync) -> String {
+    let host = std::fs::File::open("/run/netns/h1").unwrap();
+    move_into_link_name_space(host.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+    let nonce = Job::random_nonce().unwrap();
+    let set = |asked: &str| match asked {
+        "CAUSEWAY_COMM_CHANNELS" => Some(OsString::from("rdma")),
+        "CAUSEWAY_COMM_HOSTS" => Some(OsString::from(HOST)),
+        "CAUSEWAY_CACHE_DIR" => Some(OsString::new()),
+        _ => None,
+    };
+    let world = World::join(nonce, 1, 2, Settings::read(Environment::of(&set)).unwrap()).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let job = Job::new(nonce, 2).unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            let places = Places { folders: vec![folder.path().to_owned()], system_v: false };
+            let board = Board::join(&job, 0, 0, Identity::of_this_process(None).unwrap(), &places).unwrap();
+            let sender = meeting::reach_over_network(&job, board.slot(), 1, &[HOST.to_owned()]).unwrap();
+            let say = |kind: u8| {
+                let mut message = [0; 16];
+                message[0] = kind;
+                sender.send(&message, None)
+            };
+            let hear = || sender.receive().unwrap().unwrap().0;
+            say(WORDS).unwrap();
+            assert_eq!(hear()[0], JOIN);
+            let mut end = [0; 64];
+            for part in end.as_chunks_mut::<16>().0 {
+                *part = hear();
+            }
+            change(&mut end);
+            say(JOINED).unwrap();
+            for part in end.as_chunks::<16>().0 {
+                sender.send(part, None).unwrap();
+            }
+            // Where the receiver still asks, the payload is said to lie at an address of no memory.
+            while let Ok(Some((message, _))) = sender.receive() {
+                if message[0] == FETCH && say(LENT).is_err() {
+                    break;
+                }
+            }
+        });
+        let memory = Source { buffer: 1, card: true, ..Source::default() };
+        let word = Descriptor { from: 0, to: 1, operation: 1, bytes: 1 << 20, memory, word: None };
+        let mut into = vec![0_u8; 1 << 20];
+        let place = into.as_mut_ptr() as u64;
+        // SAFETY: so many bytes are this function's until the call returns.
+        let came = unsafe { world.fetch(&word, place, false, 1 << 20, Operation::Blocking) };
+        drop(world);
+        came.unwrap_err().to_string()
+    })
+}
+
+#[test]
+fn a_sender_whose_end_is_made_up_is_an_error() {
+    let Some(_) = devices() else { return };
+    let said = error_of_end(|end| *end = [0xff; 64]);
+    assert!(said.contains("an end of a path between RDMA devices that cannot be"), "{said}");
+    let said = error_of_end(|end| end[52..60].fill(0));
+    assert!(said.contains("slots of such a size"), "{said}");
+    // Of a queue pair that is not there, whose slots are as many as there can be.
+    let said = error_of_end(|end| {
+        end[..4].copy_from_slice(&0x00ab_cdef_u32.to_le_bytes());
+        end[52..54].copy_from_slice(&4_u16.to_le_bytes());
+        end[56..60].copy_from_slice(&(512_u32 << 10).to_le_bytes());
+    });
+    println!("note: {said}");
+    assert!(said.contains("rdma: the message of rank 0 does not come by an RDMA device"), "{said}");
 }
