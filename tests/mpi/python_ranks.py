@@ -98,14 +98,18 @@ def call_together(comm, gpu, rank, pipe):
 
 def reduce_in_place(group, gpu, rank):
     """A result that is put over the rank's own elements. A kernel's first block takes elements 0 and 262144
-    before its second one reads element 262144 as a source."""
+    before its second one reads element 262144 as a source, and rank 1 puts its result where rank 0 reads."""
     counts = [262_144 - 256, 300_000]
     both = [numbers(0, sum(counts)), numbers(1, sum(counts))]
-    place = gpu.take(both[rank].tobytes())
-    group.reduce_scatter(place, place, counts, causeway_comm.INT32, causeway_comm.SUM)
     own = slice(0, counts[0]) if rank == 0 else slice(counts[0], None)
     sums = array.array("i", (one + other for one, other in zip(both[0][own], both[1][own], strict=True)))
-    assert gpu.read(place, 4 * counts[rank]) == sums.tobytes(), "reduce_scatter in place is wrong"
+    elements = both[rank].tobytes()
+    place = gpu.allocate(len(elements))
+    # Which of them reads or writes first is chance.
+    for _ in range(8):
+        gpu.write(place, elements)
+        group.reduce_scatter(place, place, counts, causeway_comm.INT32, causeway_comm.SUM)
+        assert gpu.read(place, 4 * counts[rank]) == sums.tobytes(), "reduce_scatter in place is wrong"
 
 
 def refuse_captured_stream(group, gpu, source, target):

@@ -58,6 +58,30 @@ fn calls_that_go_from_gpu_to_gpu_do_the_same() {
 }
 
 #[test]
+fn a_rank_that_cannot_open_the_others_memory_has_all_of_them_fetch() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let nonce = new_nonce();
+        let seed = format!("0x{}", &nonce[..15]);
+        let program = mpi.folder().join("collectives");
+        let mut command = mpi.command(&server, 2, Some(&nonce));
+        command.env("CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", "1").env("CAUSEWAY_COMM_EXPLAIN", "1");
+        command.arg(&program).args([&seed, "12", LONGEST]);
+        // A third rank, which opens memory that can be exported, and no other.
+        command.args([":", "-n", "1", "env", "CAUSEWAY_COMM_CHANNELS=vmm,staged"]);
+        command.arg(format!("LD_PRELOAD={}", mpi.interposer().display()));
+        command.arg(&program).args([&seed, "12", LONGEST]);
+        let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
+        assert!(
+            outcome.stdout.contains("\n0 of ") || outcome.stdout.starts_with("0 of "),
+            "seed {seed}: {outcome}"
+        );
+        assert!(outcome.stderr.contains("received by"), "{outcome}");
+    }
+    server.must_be_well();
+}
+
+#[test]
 fn datatypes_with_gaps_are_those_that_the_mpi_moves_between_hosts() {
     let server = Server::start();
     for mpi in Mpi::ALL {

@@ -29,8 +29,8 @@ impl Host for Silent {
 pub struct Random(u64);
 
 impl Random {
-    /// The next one.
-    pub fn next(&mut self) -> u64 {
+    /// The next one, of 64 bits.
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,7 +40,7 @@ impl Random {
 
     /// One below a limit.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.word() % limit
     }
 }
 
@@ -123,6 +123,16 @@ fn must_agree(space: &Arc<AddressSpace>, program: &Program, kernel: &Kernel, ran
 
     let (work, vectors) = kernel.work(count, &[to.as_slice(), &from].concat());
     assert!(vectors <= count && work <= count);
+    if let Some(elements) = count.checked_div(vectors) {
+        // A power of two, and some more elements behind all vectors.
+        let lanes = 1 << elements.ilog2();
+        let bytes = lanes * kernel.element.bytes();
+        let all_fit = to.iter().chain(&from).all(|address| address % bytes == 0);
+        assert!(
+            all_fit,
+            "seed {seed}: {kernel:?}: a vector of {bytes} bytes lies elsewhere than vectors may"
+        );
+    }
     let parameters = [&[count, vectors], to.as_slice(), &from].concat();
     let params: Vec<u8> = parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect();
     let blocks = 1 + random.below(3) as u32;
@@ -158,6 +168,22 @@ fn kernels_put_together_what_their_operations_say() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn vectors_are_taken_where_all_addresses_allow_it() {
+    let kernel = |code, sources| Kernel {
+        element: Element::of_code(code).unwrap(),
+        operation: Operation::Sum,
+        sources,
+        makes: Makes::Whole(1),
+    };
+    // Bytes, singles and doubles: 16 bytes each, and less where registers are short.
+    for (code, sources, lanes) in [(5, 2, 16), (11, 2, 4), (12, 2, 2), (12, 16, 2), (9, 16, 4)] {
+        let work = |count, address| kernel(code, sources).work(count, &[4096, address, 8192]);
+        assert_eq!(work(1000 * lanes + 1, 4096), (1000, 1000), "element {code}");
+        assert_eq!(work(100, 4097), (100, 0), "element {code}");
     }
 }
 

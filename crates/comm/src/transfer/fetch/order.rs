@@ -98,8 +98,7 @@ impl Source {
             Self::Opened(opened) => opened.bytes,
             Self::Mapped(mapping) => mapping.bytes as u64,
         };
-        let is_inside = offset <= all && bytes <= all - offset;
-        is_inside.then(|| self.start().saturating_add(offset))
+        is_inside(offset, bytes, all).then(|| self.start().saturating_add(offset))
     }
 
     /// Where it begins.
@@ -107,6 +106,30 @@ impl Source {
         match self {
             Self::Opened(opened) => opened.address,
             Self::Mapped(mapping) => mapping.address,
+        }
+    }
+}
+
+/// Whether so many bytes from an offset on are among so many.
+fn is_inside(offset: u64, bytes: u64, all: u64) -> bool {
+    offset <= all && bytes <= all - offset
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_that_a_peer_names_lies_in_its_memory_or_not() {
+        for (offset, bytes, inside) in [
+            (0, 4096, true),
+            (4096, 0, true),
+            (1, 4096, false),
+            (4097, 0, false),
+            (u64::MAX, 2, false),
+            (2, u64::MAX, false),
+        ] {
+            assert_eq!(is_inside(offset, bytes, 4096), inside, "{offset} {bytes}");
         }
     }
 }
