@@ -61,12 +61,13 @@ def figures_of(output):
     return figures
 
 
-def measure(session, mpi, extra, ranks):
+def measure(session, mpi, extra, ranks, all_sizes=None):
     """The figures of so many ranks."""
     figures = {}
     for call in CALLS:
         longest = LONGEST_BLOCK if call in ("allgather", "alltoall") else SIZES[-1]
-        sizes = ",".join(str(size) for size in SIZES if size <= (MIB if session.quick else longest))
+        most = MIB if session.quick else longest
+        sizes = ",".join(str(size) for size in all_sizes or SIZES if size <= most)
         program = ["causeway_mpi_bench", call, "gpu", sizes, "1000", "1", "0.3"]
         outcome = run(command(mpi, ranks, program), MEASURE_S, {**mpi.environment, **extra})
         problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"

@@ -41,6 +41,8 @@ SHARE_LARGE, SHARE_BOUNCED = 0.95, 0.75
 # Of NCCL's rate from 16 MiB on; up to 8 KiB calls must be faster than its.
 SHARE_OF_NCCL = 0.9
 SHORT = 8 * KIB
+# Where calls are short enough that they may be staged.
+SHORT_SIZES = [8, KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB]
 
 # What NCCL does without: memory of the host that its processes share by virtual memory management, and any
 # memory that they do.
@@ -122,6 +124,7 @@ def run_collectives(session, mpi):
     report = session.report
     report.table(calls=52, outcome=60)
     collectives.try_calls(session, mpi, {}, 2)
+    run_short_calls(session, mpi)
     ours, theirs = collectives.measure(session, mpi, {}, 2), nccl_rates(session)
     report.data["two-gpus collectives"] = {
         name: [[*key, value] for key, value in found.items()]
@@ -143,6 +146,20 @@ def run_collectives(session, mpi):
         wanted = 1 if size <= SHORT else SHARE_OF_NCCL
         problem = None if beside >= wanted * own else f"{own:.4g} us, and NCCL {beside:.4g}"
         report.judge(f"{call} of two GPUs, {size} B: at least {wanted} x NCCL", problem)
+
+
+def run_short_calls(session, mpi):
+    """Short calls from GPU to GPU, and staged: where CAUSEWAY_COMM_COLLECTIVE_THRESHOLD should lie."""
+    direct, staged = (
+        collectives.measure(session, mpi, {"CAUSEWAY_COMM_COLLECTIVE_THRESHOLD": threshold}, 2, SHORT_SIZES)
+        for threshold in ("1", "1G")
+    )
+    session.report.line()
+    session.report.line("Microseconds of a short call: from GPU to GPU, and staged.")
+    session.report.table(call=30, direct=12, staged=12)
+    for (call, size), found in sorted(direct.items()):
+        if not call.endswith("_by_host") and (call, size) in staged:
+            session.report.row(f"{call}, {size} B", f"{found:.4g}", f"{staged[call, size]:.4g}")
 
 
 def run_nccl_through(session, addresses, name, settings=None):

@@ -231,10 +231,7 @@ impl<'a> Group<'a> {
 
     /// The words for all ranks; none where this one cannot show its memory to all others.
     fn show(&self, seen: &Seen, own: &Own, written: Written, shown: &mut Shown<'a>) -> Option<Vec<u8>> {
-        cuda::settle(seen.driver, &seen.from);
-        if let Some(to) = seen.to.filter(|to| to.start != seen.from.start) {
-            cuda::settle(seen.driver, &to);
-        }
+        cuda::settle_both(seen.driver, &seen.from, &seen.to.unwrap_or(seen.from));
         let to = seen.to.zip(own.to).filter(|_| written.has(self.me));
         let mut words = vec![0; WORD_BYTES * self.ranks()];
         for (rank, word) in words.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {

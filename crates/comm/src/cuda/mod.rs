@@ -26,7 +26,7 @@ pub use kernel::Function;
 pub use memory::{
     Abilities, DeviceMemory, GpuNumber, abilities, current_device, gpu_model, gpu_number, reaches,
 };
-pub use order::settle;
+pub use order::{settle, settle_both};
 pub use pending::PendingCopy;
 pub use pinning::Pinned;
 pub use scope::Scope;

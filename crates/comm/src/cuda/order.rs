@@ -24,13 +24,36 @@ const DEFAULT_STREAMS: [usize; 2] = [1, 2];
 ///
 /// A default stream that is part of a capture is not waited for: nothing runs there.
 pub fn settle(driver: &Driver, memory: &DeviceMemory) {
-    if memory.is_ordered {
+    if !memory.is_ordered {
+        order(driver, memory);
+        wait(driver, memory);
+    }
+}
+
+/// The same for two allocations: there is one wait for them where they are of one context.
+pub fn settle_both(driver: &Driver, one: &DeviceMemory, other: &DeviceMemory) {
+    if one.is_ordered || other.is_ordered || one.context != other.context || one.device != other.device {
+        settle(driver, one);
+        settle(driver, other);
         return;
     }
+    order(driver, one);
+    if one.start != other.start {
+        order(driver, other);
+    }
+    wait(driver, one);
+}
+
+/// Has the driver keep the order of memory itself. That of a kind that has none (pools, virtual memory
+/// management) is waited for each time.
+fn order(driver: &Driver, memory: &DeviceMemory) {
     let yes: c_int = 1;
-    // SAFETY: the driver reads the flag. Memory of a kind that has no such order (pools, virtual memory
-    // management) is waited for each time.
+    // SAFETY: the driver reads the flag.
     unsafe { (driver.set_pointer_attribute)((&raw const yes).cast(), SYNC_MEMOPS, memory.start) };
+}
+
+/// Waits for the default streams of memory's context.
+fn wait(driver: &Driver, memory: &DeviceMemory) {
     // The scope's mode lets the wait be while the thread captures. Without it the memory's context is gone,
     // and all its work with it.
     let Ok(_scope) = Scope::of(driver, memory) else { return };
