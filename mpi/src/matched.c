@@ -52,7 +52,7 @@ EXPORT int MPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Messag
         if (kept == NULL) {
             error = PMPI_Improbe(source, tag, comm, flag, message, status);
         } else {
-            if (status != MPI_STATUS_IGNORE) *status = found;
+            copy_status(&found, status);
             *message = kept->is_received ? stand_in_for(kept) : kept->message;
             if (!kept->is_received) free(kept);
         }

@@ -82,6 +82,10 @@ static int make(const struct persistent *what, MPI_Request *request) {
     return error;
 }
 
+static void free_type(struct persistent *message) {
+    if (message->kind != COLLECTIVE && !is_predefined(message->type)) PMPI_Type_free(&message->type);
+}
+
 static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_Count count,
                         MPI_Datatype type, int peer, int tag, MPI_Comm comm, MPI_Request *request) {
     struct persistent message = {.kind = kind,
@@ -92,7 +96,12 @@ static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_
                                  .peer = peer,
                                  .tag = tag,
                                  .comm = comm};
-    return make(&message, request);
+    // The program may free the type before it starts the request.
+    int error = is_predefined(type) ? MPI_SUCCESS : PMPI_Type_dup(type, &message.type);
+    if (error != MPI_SUCCESS) return error;
+    error = make(&message, request);
+    if (error != MPI_SUCCESS) free_type(&message);
+    return error;
 }
 
 int make_collective(struct staging *staging, MPI_Request inner, MPI_Comm comm, MPI_Request *request) {
@@ -109,6 +118,7 @@ static void drop(struct persistent *persistent) {
         PMPI_Request_free(&persistent->inner);
         drop_staging(persistent->staging);
     }
+    free_type(persistent);
     free(persistent);
 }
 
@@ -134,6 +144,9 @@ static int start(struct persistent *persistent) {
     persistent->operation = operation;
     if (persistent->kind == COLLECTIVE)
         error = start_collective(operation, persistent->staging, persistent->inner, persistent->comm);
+    else if (persistent->mode == BUFFERED)
+        error = start_buffered(operation, persistent->buffer, persistent->count, persistent->type,
+                               persistent->peer, persistent->tag, persistent->comm);
     else if (persistent->kind == SEND)
         error = start_send(operation, persistent->mode, persistent->buffer, persistent->count,
                            persistent->type, persistent->peer, persistent->tag, persistent->comm);
@@ -209,12 +222,11 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
         if (!is_on_gpu(buffer, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
         return make_message(SEND, mode, buffer, count, type, to, tag, comm, request);                  \
     }
-// A buffered send from a GPU is a send that is finished when its bytes have been taken.
 #define PERSISTENT_CALLS(suffix, number)                                                                 \
     SEND_INIT(Send_init##suffix, STANDARD, number)                                                       \
     SEND_INIT(Ssend_init##suffix, SYNCHRONOUS, number)                                                   \
     SEND_INIT(Rsend_init##suffix, READY, number)                                                         \
-    SEND_INIT(Bsend_init##suffix, STANDARD, number)                                                      \
+    SEND_INIT(Bsend_init##suffix, BUFFERED, number)                                                      \
     EXPORT int MPI_Recv_init##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                      MPI_Comm comm, MPI_Request *request) {                              \
         if (!in_job && !is_on_gpu(buffer, type))                                                         \

@@ -22,8 +22,7 @@ static int send_later(enum mode mode, const void *buffer, MPI_Count count, MPI_D
     return error;
 }
 
-// Copies elements to memory of the host, where they lie one behind the other. Gives the words of an error.
-static const char *copy_from_gpu(void *to, const void *from, uint64_t bytes, MPI_Datatype type) {
+const char *copy_from_gpu(void *to, const void *from, uint64_t bytes, MPI_Datatype type) {
     if (is_contiguous(type)) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
     struct runs *runs = hold_runs(type);
     if (runs == NULL) return NO_RUNS;
@@ -55,6 +54,16 @@ static int send_copied(const void *buffer, MPI_Count count, MPI_Datatype type, i
     free(copy);
     int peer = job_rank(comm, to);
     if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
+    return error;
+}
+
+int start_buffered(struct operation *operation, const void *buffer, MPI_Count count, MPI_Datatype type,
+                   int to, int tag, MPI_Comm comm) {
+    operation->kind = SEND;
+    operation->comm = comm;
+    operation->bytes = bytes_of(count, type);
+    int error = send_copied(buffer, count, type, to, tag, comm, &operation->inner);
+    if (error == MPI_SUCCESS) add_operation(operation);
     return error;
 }
 
@@ -115,65 +124,6 @@ static int receive_later(void *buffer, MPI_Count count, MPI_Datatype type, int s
         return receive_later(buffer, count, type, source, tag, comm, request);                       \
     }
 
-static int send_and_receive(const void *out, MPI_Count out_count, MPI_Datatype out_type, int to, int out_tag,
-                            void *in, MPI_Count in_count, MPI_Datatype in_type, int source, int in_tag,
-                            MPI_Comm comm, MPI_Status *status) {
-    struct operation incoming = {.handle = MPI_REQUEST_NULL, .is_blocking = true};
-    struct operation outgoing = {.handle = MPI_REQUEST_NULL};
-    int error = start_receive(&incoming, in, in_count, in_type, source, in_tag, comm);
-    if (error != MPI_SUCCESS) return error;
-    int sent = start_send(&outgoing, STANDARD, out, out_count, out_type, to, out_tag, comm);
-    if (sent == MPI_SUCCESS) sent = finish(&outgoing, MPI_STATUS_IGNORE);
-    error = finish(&incoming, status);
-    return error == MPI_SUCCESS ? sent : error;
-}
-
-// What is sent is copied first, since what is received takes its place.
-static int replace(void *buffer, MPI_Count count, MPI_Datatype type, int to, int out_tag, int source,
-                   int in_tag, MPI_Comm comm, MPI_Status *status) {
-    uint64_t bytes = bytes_of(count, type);
-    int room = (int)bytes, position = 0;
-    bool on_gpu = is_on_gpu(buffer, type);
-    if (!on_gpu) PMPI_Pack_size((int)count, type, comm, &room);
-    void *copy = malloc((size_t)room + 1);
-    if (copy == NULL) return raise_error(comm, "MPI_Sendrecv_replace", "memory for a copy cannot be had");
-    int error = MPI_SUCCESS;
-    const char *words = on_gpu ? copy_from_gpu(copy, buffer, bytes, type) : NULL;
-    if (!on_gpu) {
-        PMPI_Pack(buffer, (int)count, type, copy, room, &position, comm);
-    } else if (words != NULL) {
-        error = raise_error(comm, "MPI_Sendrecv_replace on a GPU", words);
-    } else {
-        position = room;
-        int peer = job_rank(comm, to);
-        if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
-    }
-    if (error == MPI_SUCCESS)
-        error = send_and_receive(copy, position, on_gpu ? MPI_BYTE : MPI_PACKED, to, out_tag, buffer, count,
-                                 type, source, in_tag, comm, status);
-    free(copy);
-    return error;
-}
-
-#define SENDRECV_CALLS(suffix, number)                                                                   \
-    EXPORT int MPI_Sendrecv##suffix(const void *out, number out_count, MPI_Datatype out_type, int to,    \
-                                    int out_tag, void *in, number in_count, MPI_Datatype in_type,        \
-                                    int source, int in_tag, MPI_Comm comm, MPI_Status *status) {         \
-        if (!in_job && under_way == 0 && !is_on_gpu(out, out_type) && !is_on_gpu(in, in_type))           \
-            return PMPI_Sendrecv##suffix(out, out_count, out_type, to, out_tag, in, in_count, in_type,   \
-                                         source, in_tag, comm, status);                                  \
-        return send_and_receive(out, out_count, out_type, to, out_tag, in, in_count, in_type, source,    \
-                                in_tag, comm, status);                                                   \
-    }                                                                                                    \
-    EXPORT int MPI_Sendrecv_replace##suffix(void *buffer, number count, MPI_Datatype type, int to,       \
-                                            int out_tag, int source, int in_tag, MPI_Comm comm,          \
-                                            MPI_Status *status) {                                        \
-        if (!in_job && under_way == 0 && !is_on_gpu(buffer, type))                                       \
-            return PMPI_Sendrecv_replace##suffix(buffer, count, type, to, out_tag, source, in_tag, comm, \
-                                                 status);                                                \
-        return replace(buffer, count, type, to, out_tag, source, in_tag, comm, status);                  \
-    }
-
 SEND_CALL(Send, STANDARD, int)
 SEND_CALL(Ssend, SYNCHRONOUS, int)
 SEND_CALL(Rsend, READY, int)
@@ -182,7 +132,6 @@ ISEND_CALL(Issend, SYNCHRONOUS, int)
 ISEND_CALL(Irsend, READY, int)
 BSEND_CALLS(, int)
 RECEIVE_CALLS(, int)
-SENDRECV_CALLS(, int)
 
 #if MPI_VERSION >= 4
 SEND_CALL(Send_c, STANDARD, MPI_Count)
@@ -193,5 +142,4 @@ ISEND_CALL(Issend_c, SYNCHRONOUS, MPI_Count)
 ISEND_CALL(Irsend_c, READY, MPI_Count)
 BSEND_CALLS(_c, MPI_Count)
 RECEIVE_CALLS(_c, MPI_Count)
-SENDRECV_CALLS(_c, MPI_Count)
 #endif

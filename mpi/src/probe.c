@@ -48,10 +48,17 @@ static struct kept *keep_next(MPI_Comm comm, int source) {
     return kept;
 }
 
+void copy_status(const MPI_Status *from, MPI_Status *to) {
+    if (to == MPI_STATUS_IGNORE) return;
+    int error = to->MPI_ERROR;
+    *to = *from;
+    to->MPI_ERROR = error;
+}
+
 static void tell_kept(const struct kept *kept, MPI_Status *status) {
-    if (status == MPI_STATUS_IGNORE) return;
-    *status = kept->status;
-    PMPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)kept->payload);
+    copy_status(&kept->status, status);
+    if (status != MPI_STATUS_IGNORE)
+        PMPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)kept->payload);
 }
 
 int look(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
@@ -61,7 +68,7 @@ int look(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
         int error = PMPI_Iprobe(source, tag, comm, flag, &found);
         if (error != MPI_SUCCESS || !*flag) return error;
         if (length_of(&found) != CAUSEWAY_COMM_DESCRIPTOR) {
-            if (status != MPI_STATUS_IGNORE) *status = found;
+            copy_status(&found, status);
             return MPI_SUCCESS;
         }
         do {

@@ -37,6 +37,9 @@ uint64_t bytes_of(MPI_Count count, MPI_Datatype type);
 // may be larger than that.
 enum { COMBINER_LARGE = -1 };
 int combiner_of(MPI_Datatype type, int *integers, int *addresses, int *types);
+// Whether a type is one that the MPI has of itself, and that must not be freed. Those of Fortran that have a
+// given precision (MPI_Type_create_f90_real) are.
+bool is_predefined(MPI_Datatype type);
 // Whether the bytes of such elements lie one behind the other, in the order in which they are sent.
 bool is_contiguous(MPI_Datatype type);
 
@@ -59,7 +62,7 @@ bool is_on_gpu(const void *address, MPI_Datatype type);
 
 // operation: sends from a GPU, and receives, which may bring what lies on a GPU.
 
-enum mode { STANDARD, SYNCHRONOUS, READY };
+enum mode { STANDARD, SYNCHRONOUS, READY, BUFFERED };
 enum kind { SEND, RECEIVE, COLLECTIVE };
 // A collective call with memory on a GPU, as the MPI is called (collective/stage.c).
 struct staging;
@@ -119,6 +122,10 @@ struct operation {
     struct persistent *persistent;
     // The user has freed the request.
     bool is_freed;
+    // The other half of a send and a receive that have one request, which is the receive's; and memory of the
+    // host that is the send's.
+    struct operation *other;
+    void *copy;
     struct operation *next, *previous;
 };
 // How many are under way.
@@ -130,6 +137,8 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
 // Receives a message that a probe took out.
 int start_kept(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
                struct kept *kept);
+// From now on an operation is under way, of which all is known.
+void add_operation(struct operation *operation);
 // Takes the staging over. The inner request is the MPI's persistent one, if there is one.
 int start_collective(struct operation *operation, struct staging *staging, MPI_Request inner, MPI_Comm comm);
 // An operation of which the user gets a request, which it waits for.
@@ -146,10 +155,22 @@ int finish(struct operation *operation, MPI_Status *status);
 void tell(const struct operation *operation, MPI_Status *status);
 // Moves on what is under way.
 void progress(void);
+// Ends the copies that receives have begun. Whoever sends what is being copied waits for that, and cannot
+// take it back any more, so this rank must not go into a call of the MPI's that waits for that one. All else
+// that is under way goes on, or is given up by the sender, while this rank is in such a call.
+void finish_fetches(void);
 // Lets others run. `turn` counts the vain turns of a loop.
 void pause_for(int turn);
 // Waits for a request of the MPI's while all else moves on.
 int wait_for(MPI_Request *request, MPI_Status *status);
+
+// point_to_point.c
+
+// Copies elements to memory of the host, where they lie one behind the other. Gives the words of an error.
+const char *copy_from_gpu(void *to, const void *from, uint64_t bytes, MPI_Datatype type);
+// A buffered send from a GPU, which comes to its end without a receiver.
+int start_buffered(struct operation *operation, const void *buffer, MPI_Count count, MPI_Datatype type,
+                   int to, int tag, MPI_Comm comm);
 
 // collective/stage.c
 
@@ -175,6 +196,8 @@ void keep_error(MPI_Request handle, MPI_Comm comm, int error, bool is_raised);
 
 // probe.c
 
+// What a program's status says, but for the error: calls that return one leave that as it is.
+void copy_status(const MPI_Status *from, MPI_Status *to);
 // Takes the first message out that a probe took out before, or gives null.
 struct kept *take_kept(MPI_Comm comm, int source, int tag);
 // Looks once for a message. Needs the lock.

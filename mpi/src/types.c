@@ -38,13 +38,19 @@ static bool inner_of(MPI_Datatype type, MPI_Datatype *inner) {
     return PMPI_Type_get_contents(type, integers, addresses, types, numbers, places, inner) == MPI_SUCCESS;
 }
 
-static bool is_named(MPI_Datatype type) {
+bool is_predefined(MPI_Datatype type) {
     int integers, addresses, types;
-    return combiner_of(type, &integers, &addresses, &types) == MPI_COMBINER_NAMED;
+    switch (combiner_of(type, &integers, &addresses, &types)) {
+    case MPI_COMBINER_NAMED:
+    case MPI_COMBINER_F90_REAL:
+    case MPI_COMBINER_F90_COMPLEX:
+    case MPI_COMBINER_F90_INTEGER: return true;
+    default: return false;
+    }
 }
 
 bool is_contiguous(MPI_Datatype type) {
-    if (is_named(type)) {
+    if (is_predefined(type)) {
         // Pairs such as MPI_DOUBLE_INT have gaps.
         MPI_Count size, lower, extent;
         PMPI_Type_size_x(type, &size);
@@ -54,6 +60,6 @@ bool is_contiguous(MPI_Datatype type) {
     MPI_Datatype inner;
     if (!inner_of(type, &inner)) return false;
     bool contiguous = is_contiguous(inner);
-    if (!is_named(inner)) PMPI_Type_free(&inner);
+    if (!is_predefined(inner)) PMPI_Type_free(&inner);
     return contiguous;
 }

@@ -40,8 +40,43 @@ static MPI_Aint extent_of(MPI_Datatype type) {
 
 static MPI_Aint end_of(MPI_Datatype type) {
     MPI_Aint lower, extent;
+    int size;
+    // Of a type of nothing Open MPI 4.1.4 gives the largest number there is.
+    MPI_Type_size(type, &size);
     MPI_Type_get_true_extent(type, &lower, &extent);
-    return lower + extent;
+    return size == 0 ? 0 : lower + extent;
+}
+
+// The share that a random process of a grid has of an array.
+static MPI_Datatype share_of(MPI_Datatype inner) {
+    enum { DIMENSIONS = 3 };
+    const int distributions[] = {MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE};
+    int sizes[DIMENSIONS], ways[DIMENSIONS], arguments[DIMENSIONS], places[DIMENSIONS], processes = 1;
+    for (int at = 0; at < DIMENSIONS; at++) {
+        sizes[at] = 1 + common(6);
+        ways[at] = distributions[common(3)];
+        places[at] = ways[at] == MPI_DISTRIBUTE_NONE ? 1 : 1 + common(3);
+        arguments[at] = MPI_DISTRIBUTE_DFLT_DARG;
+        // Blocks must be long enough for all.
+        int least = ways[at] == MPI_DISTRIBUTE_BLOCK ? (sizes[at] + places[at] - 1) / places[at] : 1;
+        if (ways[at] != MPI_DISTRIBUTE_NONE && common(2)) arguments[at] = least + common(3);
+        processes *= places[at];
+    }
+    MPI_Datatype made;
+    MPI_Type_create_darray(processes, common(processes), DIMENSIONS, sizes, ways, arguments, places,
+                           common(2) ? MPI_ORDER_C : MPI_ORDER_FORTRAN, inner, &made);
+    return made;
+}
+
+// A structure with another one that has nothing in it.
+static MPI_Datatype with_nothing(MPI_Datatype inner) {
+    MPI_Datatype nothing, made;
+    MPI_Type_create_struct(0, NULL, NULL, NULL, &nothing);
+    MPI_Aint places[] = {common(9), common(9)};
+    MPI_Datatype types[] = {nothing, inner};
+    MPI_Type_create_struct(2, (int[]){1 + common(3), 1 + common(3)}, places, types, &made);
+    MPI_Type_free(&nothing);
+    return made;
 }
 
 // A type made of another one, whose elements do not lie upon each other.
@@ -58,7 +93,7 @@ static MPI_Datatype around(MPI_Datatype inner) {
         at += lengths[part] > length ? lengths[part] + 1 : length + 1;
     }
     MPI_Datatype same[MOST_PARTS] = {inner, inner, inner, inner};
-    switch (common(11)) {
+    switch (common(13)) {
     case 0: MPI_Type_contiguous(parts, inner, &made); break;
     case 1: MPI_Type_vector(parts, length, length + common(3), inner, &made); break;
     case 2: MPI_Type_create_hvector(parts, length, (length + common(3)) * extent, inner, &made); break;
@@ -79,6 +114,8 @@ static MPI_Datatype around(MPI_Datatype inner) {
         break;
     }
     case 9: MPI_Type_create_resized(inner, 0, end_of(inner) + common(20), &made); break;
+    case 10: return share_of(inner);
+    case 11: return with_nothing(inner);
     default: MPI_Type_dup(inner, &made);
     }
     return made;
@@ -166,14 +203,20 @@ static void move(int host, int way, void *out, struct pattern sent, void *in, st
         MPI(Bsend, out, sent.count, sent.type, to, 1, world);
         MPI(Wait, &requests[0], &statuses[0]);
         break;
-    case 3:
-        MPI(Recv_init, in, received.count, received.type, from, 1, world, &requests[0]);
-        MPI(Ssend_init, out, sent.count, sent.type, to, 1, world, &requests[1]);
+    case 3: {
+        MPI_Datatype a, b;
+        PMPI_Type_dup(sent.type, &a);
+        PMPI_Type_dup(received.type, &b);
+        MPI(Recv_init, in, received.count, b, from, 1, world, &requests[0]);
+        MPI(Ssend_init, out, sent.count, a, to, 1, world, &requests[1]);
+        PMPI_Type_free(&a);
+        PMPI_Type_free(&b);
         MPI(Startall, 2, requests);
         MPI(Waitall, 2, requests, statuses);
         MPI(Request_free, &requests[0]);
         MPI(Request_free, &requests[1]);
         break;
+    }
     case 4: MPI(Sendrecv_replace, in, sent.count, sent.type, to, 1, from, 1, world, &statuses[0]); break;
     case 5: MPI(Bcast, rank == 0 ? out : in, sent.count, sent.type, 0, world); return;
     case 6: MPI(Allgather, out, sent.count, sent.type, in, received.count, received.type, world); return;

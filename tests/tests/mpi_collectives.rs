@@ -97,6 +97,23 @@ fn datatypes_with_gaps_are_those_that_the_mpi_moves_between_hosts() {
     server.must_be_well();
 }
 
+/// Messages under way while all ranks make another call, and details of the standard.
+#[test]
+fn messages_under_way_and_details_are_as_the_standard_has_them() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        for ranks in [2, 3] {
+            let nonce = new_nonce();
+            let mut command = mpi.command(&server, ranks, Some(&nonce));
+            let seed = format!("0x{}", &nonce[..15]);
+            command.arg(mpi.folder().join("conformance")).args([&seed, "12"]);
+            let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
+            assert!(outcome.stdout.contains("0 ranks found faults"), "seed {seed}: {outcome}");
+        }
+    }
+    server.must_be_well();
+}
+
 #[test]
 fn fortran_has_the_same_calls() {
     let server = Server::start();

@@ -123,6 +123,7 @@ int check(const struct call *call, enum form form) {
 EXPORT int MPI_Barrier(MPI_Comm comm) {
     struct intent intent = {"MPI_Barrier", -1, -1};
     int error = own_world == MPI_COMM_NULL ? MPI_SUCCESS : check_intent(comm, &intent);
+    finish_fetches();
     return error == MPI_SUCCESS ? PMPI_Barrier(comm) : error;
 }
 

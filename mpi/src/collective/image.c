@@ -35,6 +35,9 @@ struct image {
 // From the first byte of a block to its last one.
 static int range_of(const struct block *block, struct range *range) {
     MPI_Count lower, extent, true_lower, true_extent;
+    range->low = range->high = block->offset;
+    // Of a type of nothing Open MPI 4.1.4 says that it begins at the largest number there is.
+    if (bytes_of(block->count, block->type) == 0) return MPI_SUCCESS;
     int error = PMPI_Type_get_extent_x(block->type, &lower, &extent);
     if (error == MPI_SUCCESS) error = PMPI_Type_get_true_extent_x(block->type, &true_lower, &true_extent);
     if (error != MPI_SUCCESS) return error;
@@ -145,6 +148,7 @@ static const char *copy(const struct image *image, const struct range *range, bo
     if (range->runs != NULL) return copy_elements(range, here, there, into_image);
     unsigned char *to = into_image ? here : there, *from = into_image ? there : here;
     uint64_t bytes = (uint64_t)(range->high - range->low);
+    if (bytes == 0) return NULL;
     if (range->on_gpu) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
     memcpy(to, from, bytes);
     return NULL;

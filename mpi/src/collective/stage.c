@@ -95,17 +95,12 @@ static bool reduce_on_gpu(const struct call *call, int *error) {
 int collect(const struct call *call) {
     int error = check(call, BLOCKING);
     if (error != MPI_SUCCESS) return error;
+    finish_fetches();
     if (call->what == COLLECTIVE_Reduce_local ? reduce_on_gpu(call, &error) : collect_directly(call, &error))
         return error;
     struct staging *staging = stage(call, &error);
     if (error != MPI_SUCCESS) return error;
     if (staging == NULL) return invoke(call, BLOCKING, MPI_INFO_NULL, NULL);
-    if (under_way > 0 && call->what != COLLECTIVE_Reduce_local) {
-        // Messages that are under way move on in the meantime.
-        struct operation operation = {.handle = MPI_REQUEST_NULL};
-        error = start_collective(&operation, staging, MPI_REQUEST_NULL, call->comm);
-        return error == MPI_SUCCESS ? finish(&operation, MPI_STATUS_IGNORE) : error;
-    }
     fill(staging);
     error = invoke(&staging->call, BLOCKING, MPI_INFO_NULL, NULL);
     if (error != MPI_SUCCESS) {

@@ -12,5 +12,13 @@ struct flat {
 };
 // 0, or -1: the type is made in a way that is not known, or has too many runs.
 int flatten(MPI_Datatype type, struct flat *flat);
+// Adds copies of a list, one every so many bytes. 0, or -1 where they are too many.
+int repeat(struct flat *to, const struct flat *from, int64_t count, int64_t start, int64_t stride);
+
+// array.c: parts of arrays, from the integers with which their type was made. `element` is the array's, which
+// has this extent.
+
+int flatten_subarray(const int *integers, const struct flat *element, int64_t extent, struct flat *flat);
+int flatten_darray(const int *integers, const struct flat *element, int64_t extent, struct flat *flat);
 
 #endif

@@ -27,8 +27,7 @@ static int add(struct flat *flat, int64_t offset, uint64_t bytes) {
     return 0;
 }
 
-// Copies of a list, one every so many bytes.
-static int repeat(struct flat *to, const struct flat *from, int64_t count, int64_t start, int64_t stride) {
+int repeat(struct flat *to, const struct flat *from, int64_t count, int64_t start, int64_t stride) {
     for (int64_t at = 0; at < count; at++)
         for (uint64_t run = 0; run < from->count; run++)
             if (add(to, start + at * stride + from->runs[run].offset, from->runs[run].bytes) != 0) return -1;
@@ -46,9 +45,7 @@ struct contents {
 
 static void free_contents(struct contents *contents) {
     for (int at = 0; at < contents->type_count; at++) {
-        int numbers, addresses, types;
-        if (combiner_of(contents->types[at], &numbers, &addresses, &types) != MPI_COMBINER_NAMED)
-            PMPI_Type_free(&contents->types[at]);
+        if (!is_predefined(contents->types[at])) PMPI_Type_free(&contents->types[at]);
     }
     free(contents->numbers);
     free(contents->addresses);
@@ -60,10 +57,12 @@ static int contents_of(MPI_Datatype type, struct contents *contents) {
     *contents = (struct contents){0};
     contents->combiner = combiner_of(type, &numbers, &addresses, &types);
     if (contents->combiner == COMBINER_LARGE) return -1;
-    if (contents->combiner == MPI_COMBINER_NAMED || types == 0) return 0;
+    // One of Fortran's types of a given precision has no type inside, and neither has a structure of nothing.
+    bool has_contents = types > 0 || contents->combiner == MPI_COMBINER_STRUCT;
+    if (contents->combiner == MPI_COMBINER_NAMED || !has_contents) return 0;
     contents->numbers = calloc((size_t)numbers + 1, sizeof *contents->numbers);
     contents->addresses = calloc((size_t)addresses + 1, sizeof *contents->addresses);
-    contents->types = calloc((size_t)types, sizeof *contents->types);
+    contents->types = calloc((size_t)types + 1, sizeof *contents->types);
     if (contents->numbers == NULL || contents->addresses == NULL || contents->types == NULL) {
         free_contents(contents);
         return -1;
@@ -79,28 +78,6 @@ static int contents_of(MPI_Datatype type, struct contents *contents) {
 static int flatten_named(MPI_Datatype type, struct flat *flat) {
     if (type == MPI_SHORT_INT) return add(flat, 0, sizeof(short)) == 0 ? add(flat, 4, sizeof(int)) : -1;
     return add(flat, 0, bytes_of(1, type));
-}
-
-static int flatten_subarray(const struct contents *contents, const struct flat *element, int64_t extent,
-                            struct flat *flat) {
-    int dimensions = contents->numbers[0];
-    const int *sizes = contents->numbers + 1, *parts = sizes + dimensions, *starts = parts + dimensions;
-    bool is_c = contents->numbers[1 + 3 * dimensions] == MPI_ORDER_C;
-    struct flat inner = {0};
-    int result = repeat(&inner, element, 1, 0, 0);
-    int64_t stride = extent;
-    // From the dimension whose elements lie side by side on.
-    for (int at = 0; at < dimensions && result == 0; at++) {
-        int dimension = is_c ? dimensions - 1 - at : at;
-        struct flat outer = {0};
-        result = repeat(&outer, &inner, parts[dimension], starts[dimension] * stride, stride);
-        stride *= sizes[dimension];
-        free(inner.runs);
-        inner = outer;
-    }
-    if (result == 0) result = repeat(flat, &inner, 1, 0, 0);
-    free(inner.runs);
-    return result;
 }
 
 // Types that are made of copies of one type.
@@ -140,7 +117,8 @@ static int flatten_copies(const struct contents *contents, struct flat *flat) {
         for (int at = 0; at < numbers[0] && result == 0; at++)
             result = repeat(flat, &element, numbers[1], addresses[at], extent);
         break;
-    case MPI_COMBINER_SUBARRAY: result = flatten_subarray(contents, &element, extent, flat); break;
+    case MPI_COMBINER_SUBARRAY: result = flatten_subarray(contents->numbers, &element, extent, flat); break;
+    case MPI_COMBINER_DARRAY: result = flatten_darray(contents->numbers, &element, extent, flat); break;
     default: result = -1;
     }
     free(element.runs);

@@ -60,7 +60,7 @@ struct runs *hold_runs(MPI_Datatype type) {
 }
 
 const char NO_RUNS[] = "the datatype is made in a way that cannot be used on a GPU "
-                       "(MPI_Type_create_darray, or more than a million pieces)";
+                       "(by a call for large counts, or of more than a million pieces)";
 
 const char *copy_runs(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
     if (bytes == 0) return NULL;

@@ -30,8 +30,6 @@ void end_inner(struct operation *operation, int error);
 long now(void);
 // How long the last copy of something short to the host took.
 extern long copied_in;
-// From now on an operation is under way.
-void add_operation(struct operation *operation);
 // The operation whose request this is, if it is under way; null otherwise. Needs the lock.
 struct operation *operation_with(MPI_Request request);
 

@@ -43,11 +43,28 @@ struct operation *operation_with(MPI_Request request) {
     return operation;
 }
 
+// Both halves have ended: gives the one that has the request.
+static struct operation *join_halves(struct operation *half) {
+    struct operation *in = half->kind == RECEIVE ? half : half->other, *out = in->other;
+    if (in->error == MPI_SUCCESS && out->error != MPI_SUCCESS) {
+        in->error = out->error;
+        in->is_raised = out->is_raised;
+    }
+    in->other = NULL;
+    free(out->copy);
+    free(out);
+    return in;
+}
+
 static void end(struct operation *operation) {
     take_out(operation);
     put_gaps_in(operation);
     give_back(operation);
     operation->done = true;
+    if (operation->other != NULL) {
+        if (!operation->other->done) return;
+        operation = join_halves(operation);
+    }
     if (operation->persistent != NULL) {
         end_persistent(operation->persistent, operation);
         free(operation);
@@ -122,6 +139,22 @@ void pause_for(int turn) {
     nanosleep(&some, NULL);
 }
 
+static bool is_fetching(void) {
+    bool found = false;
+    lock();
+    for (struct operation *operation = first; operation != NULL && !found; operation = operation->next)
+        found = operation->fetching != 0;
+    unlock();
+    return found;
+}
+
+void finish_fetches(void) {
+    for (int turn = 0; under_way > 0 && (turn == 0 || is_fetching()); turn++) {
+        if (turn > 0) pause_for(turn);
+        progress();
+    }
+}
+
 int wait_for(MPI_Request *request, MPI_Status *status) {
     int flag = 0, error = MPI_SUCCESS;
     for (int turn = 0; error == MPI_SUCCESS && !flag; turn++) {
@@ -161,9 +194,7 @@ int finish(struct operation *operation, MPI_Status *status) {
 
 void tell(const struct operation *operation, MPI_Status *status) {
     if (status == MPI_STATUS_IGNORE) return;
-    int error = status->MPI_ERROR;
-    *status = operation->status;
-    status->MPI_ERROR = error;
+    copy_status(&operation->status, status);
     PMPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)operation->bytes);
     PMPI_Status_set_cancelled(status, operation->cancelled);
 }

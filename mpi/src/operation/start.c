@@ -109,7 +109,8 @@ static const char *prepare_elements(struct operation *operation) {
 }
 
 // What a receive gives the MPI: the user's memory, where that is the host's, has no gaps, and has room for a
-// descriptor.
+// descriptor. All is received as bytes, since a descriptor need not be as long as a number of the program's
+// elements: MPICH 4.0.2 asserts that of a message to the rank itself.
 static int prepare_receive(struct operation *operation, void **buffer, MPI_Count *count, MPI_Datatype *type) {
     const char *words = prepare_elements(operation);
     if (words != NULL) return raise_error(operation->comm, "a receive into a GPU", words);
@@ -118,6 +119,11 @@ static int prepare_receive(struct operation *operation, void **buffer, MPI_Count
     *type = operation->type;
     bool is_short = in_job && operation->room < CAUSEWAY_COMM_DESCRIPTOR;
     bool has_gaps = in_job && !operation->contiguous;
+    bool fits = operation->room <= INT_MAX || MPI_VERSION >= 4;
+    if (in_job && operation->contiguous && fits) {
+        *count = (MPI_Count)operation->room;
+        *type = MPI_BYTE;
+    }
     if (!operation->on_gpu && !is_short && !has_gaps) return MPI_SUCCESS;
     uint64_t room = is_short ? CAUSEWAY_COMM_DESCRIPTOR : operation->room;
     if (has_gaps && room > INT_MAX && MPI_VERSION < 4)

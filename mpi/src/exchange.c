@@ -1,0 +1,158 @@
+// The calls that send and receive at once.
+
+#include <stdlib.h>
+
+#include "shim.h"
+
+// Open MPI 5 has the non-blocking forms, and calls itself MPI 3.1.
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#define HAS_LATER 1
+#else
+#define HAS_LATER 0
+#endif
+
+// One direction, as the program has described it.
+struct half {
+    void *buffer;
+    MPI_Count count;
+    MPI_Datatype type;
+    int peer, tag;
+};
+
+static int start_in(struct operation *operation, const struct half *in, MPI_Comm comm) {
+    return start_receive(operation, in->buffer, in->count, in->type, in->peer, in->tag, comm);
+}
+
+static int start_out(struct operation *operation, const struct half *out, MPI_Comm comm) {
+    return start_send(operation, STANDARD, out->buffer, out->count, out->type, out->peer, out->tag, comm);
+}
+
+static int exchange(const struct half *out, const struct half *in, MPI_Comm comm, MPI_Status *status) {
+    struct operation incoming = {.handle = MPI_REQUEST_NULL, .is_blocking = true};
+    struct operation outgoing = {.handle = MPI_REQUEST_NULL};
+    int error = start_in(&incoming, in, comm);
+    if (error != MPI_SUCCESS) return error;
+    int sent = start_out(&outgoing, out, comm);
+    if (sent == MPI_SUCCESS)
+        sent = finish(&outgoing, MPI_STATUS_IGNORE);
+    else
+        cancel(&incoming);
+    error = finish(&incoming, status);
+    return error == MPI_SUCCESS ? sent : error;
+}
+
+// What is sent is copied first, since what is received takes its place. Gives the copy, or null where the
+// error has been raised.
+static void *copy_out(struct half *out, const char *call, MPI_Comm comm, int *error) {
+    uint64_t bytes = bytes_of(out->count, out->type);
+    int room = (int)bytes, position = room;
+    bool on_gpu = is_on_gpu(out->buffer, out->type);
+    *error = on_gpu ? MPI_SUCCESS : PMPI_Pack_size((int)out->count, out->type, comm, &room);
+    if (*error != MPI_SUCCESS) return NULL;
+    void *copy = malloc((size_t)room + 1);
+    const char *words = copy == NULL ? "memory for a copy cannot be had" : NULL;
+    if (words == NULL && on_gpu) words = copy_from_gpu(copy, out->buffer, bytes, out->type);
+    if (words != NULL) {
+        *error = raise_error(comm, call, words);
+    } else if (on_gpu) {
+        int peer = job_rank(comm, out->peer);
+        if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
+    } else {
+        position = 0;
+        *error = PMPI_Pack(out->buffer, (int)out->count, out->type, copy, room, &position, comm);
+    }
+    if (*error != MPI_SUCCESS) {
+        free(copy);
+        return NULL;
+    }
+    out->buffer = copy;
+    out->count = position;
+    out->type = on_gpu ? MPI_BYTE : MPI_PACKED;
+    return copy;
+}
+
+static int replace(struct half *out, const struct half *in, MPI_Comm comm, MPI_Status *status) {
+    int error;
+    void *copy = copy_out(out, "MPI_Sendrecv_replace", comm, &error);
+    if (copy == NULL) return error;
+    error = exchange(out, in, comm, status);
+    free(copy);
+    return error;
+}
+
+#if HAS_LATER
+
+// Takes the copy over, which may be null.
+static int exchange_later(const struct half *out, const struct half *in, void *copy, MPI_Comm comm,
+                          MPI_Request *request) {
+    struct operation *incoming, *outgoing = calloc(1, sizeof *outgoing);
+    if (outgoing == NULL) abort();
+    outgoing->handle = MPI_REQUEST_NULL;
+    outgoing->copy = copy;
+    int error = start_request(&incoming, request);
+    // Neither half may come to its end before both have begun.
+    lock();
+    if (error == MPI_SUCCESS) {
+        error = start_in(incoming, in, comm);
+        if (error != MPI_SUCCESS) drop_request(request);
+    }
+    bool is_started = error == MPI_SUCCESS;
+    if (is_started) error = start_out(outgoing, out, comm);
+    if (error == MPI_SUCCESS) {
+        incoming->other = outgoing;
+        outgoing->other = incoming;
+    } else {
+        free(copy);
+        free(outgoing);
+    }
+    if (is_started && error != MPI_SUCCESS) {
+        cancel(incoming);
+        incoming->is_freed = true;
+        *request = MPI_REQUEST_NULL;
+    }
+    unlock();
+    return error;
+}
+
+static int replace_later(struct half *out, const struct half *in, MPI_Comm comm, MPI_Request *request) {
+    int error;
+    void *copy = copy_out(out, "MPI_Isendrecv_replace", comm, &error);
+    return copy == NULL ? error : exchange_later(out, in, copy, comm, request);
+}
+
+#endif
+
+// Both forms: `last` is the last parameter, whose name is `end`, and `own` what is done where there is memory
+// on a GPU, or such a message may come. N is the type of counts.
+
+#define EXCHANGE(name, N, last, end, is_mpis, own)                                           \
+    EXPORT int MPI_##name(const void *b, N n, MPI_Datatype t, int to, int tag, void *r, N m, \
+                          MPI_Datatype u, int from, int other, MPI_Comm c, last) {           \
+        if (is_mpis && !is_on_gpu(b, t) && !is_on_gpu(r, u))                                 \
+            return PMPI_##name(b, n, t, to, tag, r, m, u, from, other, c, end);              \
+        struct half out = {(void *)b, n, t, to, tag}, in = {r, m, u, from, other};           \
+        return own;                                                                          \
+    }
+#define REPLACE(name, N, last, end, is_mpis, own)                                                         \
+    EXPORT int MPI_##name(void *b, N n, MPI_Datatype t, int to, int tag, int from, int other, MPI_Comm c, \
+                          last) {                                                                         \
+        if (is_mpis && !is_on_gpu(b, t)) return PMPI_##name(b, n, t, to, tag, from, other, c, end);       \
+        struct half out = {b, n, t, to, tag}, in = {b, n, t, from, other};                                \
+        return own;                                                                                       \
+    }
+#define AT_ONCE(suffix, N)                                                                                \
+    EXCHANGE(Sendrecv##suffix, N, MPI_Status *s, s, !in_job && under_way == 0, exchange(&out, &in, c, s)) \
+    REPLACE(Sendrecv_replace##suffix, N, MPI_Status *s, s, !in_job && under_way == 0,                     \
+            replace(&out, &in, c, s))
+#define LATER(suffix, N)                                                                              \
+    EXCHANGE(Isendrecv##suffix, N, MPI_Request *q, q, !in_job, exchange_later(&out, &in, NULL, c, q)) \
+    REPLACE(Isendrecv_replace##suffix, N, MPI_Request *q, q, !in_job, replace_later(&out, &in, c, q))
+
+AT_ONCE(, int)
+#if HAS_LATER
+LATER(, int)
+#endif
+#if MPI_VERSION >= 4
+AT_ONCE(_c, MPI_Count)
+LATER(_c, MPI_Count)
+#endif
