@@ -269,6 +269,9 @@ static int try(int way) {
     int copies = way == 6 || way == 7 ? ranks : 1, plain = count * size / base_size;
     struct pattern typed = {type, count}, elements = {base, plain}, sent = typed, received = typed;
     int which = way == 4 || way == 5 || way == 8 ? 2 : common(3);
+    // Of elements of nothing MPICH 4.0.2 sends a message where the count is not 0, and receives none where it
+    // is.
+    if (size == 0) which = 2;
     if (which == 0) sent = elements;
     if (which == 1) received = elements;
     // More room than there are elements: what comes ends in the midst of one.

@@ -106,7 +106,7 @@ fn messages_under_way_and_details_are_as_the_standard_has_them() {
             let nonce = new_nonce();
             let mut command = mpi.command(&server, ranks, Some(&nonce));
             let seed = format!("0x{}", &nonce[..15]);
-            command.arg(mpi.folder().join("conformance")).args([&seed, "12"]);
+            command.arg(mpi.folder().join("conformance")).args([&seed, "4"]);
             let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
             assert!(outcome.stdout.contains("0 ranks found faults"), "seed {seed}: {outcome}");
         }

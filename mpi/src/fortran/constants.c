@@ -47,7 +47,11 @@ bool are_ignored(const MPI_Fint *statuses) {
 }
 
 void give_status(const MPI_Status *from, MPI_Fint *to) {
-    if (!is_ignored(to)) PMPI_Status_c2f(from, to);
+    if (is_ignored(to)) return;
+    MPI_Status status;
+    PMPI_Status_f2c(to, &status);
+    copy_status(from, &status);
+    PMPI_Status_c2f(&status, to);
 }
 
 int give_request(int error, MPI_Request request, MPI_Fint *to) {
