@@ -287,6 +287,24 @@ static void exchanged(void) {
 #endif
 }
 
+// Persistent collective calls, which ranks start in any order, and wait for at once.
+static void started(void) {
+#if MPI_VERSION >= 4
+    int count = common(5000), root = common(ranks), first = own(2);
+    struct buffer buffer = take(count, rank, 10);
+    MPI_Request requests[2];
+    MPI_Bcast_init(buffer.address, count, MPI_INT, root, MPI_COMM_WORLD, MPI_INFO_NULL, &requests[0]);
+    MPI_Barrier_init(MPI_COMM_WORLD, MPI_INFO_NULL, &requests[1]);
+    MPI_Start(&requests[first]);
+    MPI_Start(&requests[1 - first]);
+    MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+    must_hold(&buffer, 0, count, root, 1, 10, "MPI_Bcast_init");
+    MPI_Request_free(&requests[0]);
+    MPI_Request_free(&requests[1]);
+    give_back(&buffer);
+#endif
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     MPI_Init(&argc, &argv);
@@ -305,6 +323,7 @@ int main(int argc, char **argv) {
         to_oneself();
         matched();
         exchanged();
+        started();
     }
     MPI_Buffer_detach(&buffer, &size);
     PMPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
