@@ -60,18 +60,23 @@ static void end(struct operation *operation) {
     take_out(operation);
     put_gaps_in(operation);
     give_back(operation);
-    operation->done = true;
     if (operation->other != NULL) {
+        operation->done = true;
         if (!operation->other->done) return;
         operation = join_halves(operation);
     }
+    if (operation->persistent == NULL && operation->handle == MPI_REQUEST_NULL) {
+        // It lies on the stack of the thread that waits for it, which goes on as soon as it sees this.
+        __atomic_store_n(&operation->done, true, __ATOMIC_RELEASE);
+        return;
+    }
+    operation->done = true;
     if (operation->persistent != NULL) {
         end_persistent(operation->persistent, operation);
         free(operation);
         return;
     }
     MPI_Request handle = operation->handle;
-    if (handle == MPI_REQUEST_NULL) return;
     if (operation->error != MPI_SUCCESS)
         keep_error(handle, operation->comm, operation->error, operation->is_raised);
     bool is_freed = operation->is_freed;
@@ -182,7 +187,7 @@ static bool leave_it_to_the_mpi(struct operation *operation) {
 
 int finish(struct operation *operation, MPI_Status *status) {
     operation->is_blocking = true;
-    for (int turn = 0; !operation->done; turn++) {
+    for (int turn = 0; !__atomic_load_n(&operation->done, __ATOMIC_ACQUIRE); turn++) {
         if (!leave_it_to_the_mpi(operation)) pause_for(turn);
         progress();
     }
