@@ -69,6 +69,16 @@ impl Objects {
         Ok(())
     }
 
+    /// The handles of all objects of a kind. It looks at all objects.
+    pub fn handles<K: Kind>(&self) -> Vec<Handle<K>> {
+        let natives = self.natives.read();
+        natives
+            .keys()
+            .map(|value| Handle::from_value(*value))
+            .filter(|handle| handle.tag() == K::TAG)
+            .collect()
+    }
+
     /// Takes an object out; its handle is not valid any more.
     pub fn remove<K: Kind>(&self, handle: Handle<K>) -> Result<Native<K>, CUresult> {
         if !K::accepts(handle.tag()) {
@@ -138,6 +148,7 @@ mod tests {
         objects.insert(handle, Native::from_value(99)).unwrap();
         assert_eq!(objects.native(handle), Ok(Native::from_value(99)));
         assert!(objects.insert(handle, Native::from_value(1)).is_err());
+        assert_eq!((objects.handles::<Event>(), objects.handles::<Kernel>()), (vec![handle], vec![]));
         assert_eq!(objects.remove(handle), Ok(Native::from_value(99)));
         assert_eq!(objects.native(handle), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         assert!(objects.remove(handle).is_err());

@@ -5,11 +5,13 @@ use crate::handover::Exchange;
 use causeway_api::calls::Opcode;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
+use causeway_gpu::imported::ImportedMemory;
 use causeway_gpu::objects::Objects;
 use causeway_gpu::{CuResult, Gpu};
 use causeway_link::Link;
 use causeway_wire::codec::Encode;
 use causeway_wire::message::{WorkerMessage, begin_reply};
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
@@ -38,6 +40,8 @@ pub enum Answer {
 pub trait Wake: Send + Sync {
     /// Something that such a command may wait for has come.
     fn wake(self: Arc<Self>);
+    /// Unmaps [retired](Session::retire) memory when no work is under way.
+    fn unmap_retired(self: Arc<Self>);
 }
 
 /// The GPU, the objects, and the ways to the client and the broker. Completions hold on to it, and not to
@@ -50,6 +54,7 @@ pub struct Session {
     /// Threads for slow driver calls.
     background: Pool,
     queue: OnceLock<Weak<dyn Wake>>,
+    retired: Mutex<Vec<ImportedMemory>>,
 }
 
 impl Session {
@@ -62,6 +67,7 @@ impl Session {
             exchange,
             background: Pool::new("causeway-aside", 4),
             queue: OnceLock::new(),
+            retired: Mutex::default(),
         })
     }
 
@@ -105,6 +111,19 @@ impl Session {
         if let Some(queue) = self.queue.get().and_then(Weak::upgrade) {
             queue.wake();
         }
+    }
+
+    /// Memory of another server that nothing copies from any more is to be unmapped, when no work is under way.
+    pub fn retire(&self, imported: ImportedMemory) {
+        self.retired.lock().push(imported);
+        if let Some(queue) = self.queue.get().and_then(Weak::upgrade) {
+            self.in_background(move || queue.unmap_retired());
+        }
+    }
+
+    /// Memory that is to be unmapped.
+    pub fn retired(&self) -> MutexGuard<'_, Vec<ImportedMemory>> {
+        self.retired.lock()
     }
 
     /// Makes the context of a command current on this thread.

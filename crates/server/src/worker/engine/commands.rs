@@ -64,7 +64,7 @@ impl Engine {
     }
 
     /// Issues every deferred command whose time has come, in order.
-    fn resume(self: &Arc<Self>, state: &mut State) {
+    pub(super) fn resume(self: &Arc<Self>, state: &mut State) {
         for handle in self.made.lock().drain(..) {
             state.queue.end_making(handle);
         }
@@ -132,5 +132,9 @@ impl Wake for Engine {
     /// machine with an H200 and 16 cores, 2026-11-23).
     fn wake(self: Arc<Self>) {
         self.state.leave(|state| self.resume(state));
+    }
+
+    fn unmap_retired(self: Arc<Self>) {
+        self.ask_for_idle();
     }
 }

@@ -19,6 +19,7 @@ impl Engine {
         request: &Request<'_>,
         arguments: &[u8],
     ) {
+        state.issued += 1;
         // Whatever refuses the command, its bytes wait no longer.
         let payload = self.uploads.take(request);
         let outcome = self

@@ -18,6 +18,7 @@
 //! | `parts`     | What does the engine have?                                         |
 //! | `queue`     | Which commands wait, and does a stream hold as much as the driver takes? |
 //! | `fences`    | What follows a synchronous copy?                                   |
+//! | `retired`   | When is memory of other servers unmapped?                          |
 
 mod background;
 mod commands;
@@ -28,6 +29,7 @@ mod idle;
 mod issue;
 mod parts;
 mod queue;
+mod retired;
 #[cfg(test)]
 mod tests;
 

@@ -18,6 +18,7 @@ use causeway_link::Link;
 use causeway_sync::Delegated;
 use causeway_wire::codec::DecodeError;
 use parking_lot::Mutex;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use thiserror::Error;
@@ -45,6 +46,8 @@ pub(super) struct State {
     pub queue: CommandQueue,
     pub fences: Fences,
     pub in_flight: UploadsInFlight,
+    /// How many commands have been issued.
+    pub issued: u64,
     /// Where results of the command are gathered that is being issued.
     pub reply: Vec<u8>,
 }
@@ -62,6 +65,8 @@ pub struct Engine {
     pub(super) linker: Pool,
     /// Objects whose making in the background has ended since the lock was last taken.
     pub(super) made: Arc<Mutex<Vec<u64>>>,
+    /// The end of all work is asked for.
+    pub(super) is_asking: AtomicBool,
     /// What is left to who holds it: to issue deferred commands that have become ready.
     pub(super) state: Delegated<State>,
 }
@@ -87,6 +92,7 @@ impl Engine {
             host_functions: HostFunctions::default(),
             linker: Pool::new("causeway-link", 1),
             made: Arc::default(),
+            is_asking: AtomicBool::new(false),
             state: Delegated::default(),
             session,
         });

@@ -41,13 +41,9 @@ struct Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        let (session, imported) = (Arc::clone(&self.session), self.imported.take());
-        // The driver may wait for the device.
-        self.session.in_background(move || {
-            if let Some(Err(error)) = imported.map(|imported| session.gpu().unmap_imported(imported)) {
-                tracing::warn!(status = error.0, "memory of another server could not be given back");
-            }
-        });
+        if let Some(imported) = self.imported.take() {
+            self.session.retire(imported);
+        }
     }
 }
 
