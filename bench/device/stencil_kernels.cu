@@ -42,18 +42,20 @@ FULL_BLOCKS void relax_planes(const float *in, float *out, Box box, u32 first, u
         relax_rows(in, out, box, z, blockIdx.x, gridDim.x);
 }
 
-// All blocks of a rank meet: they fit on the GPU together.
+// All blocks of a rank meet: they fit on the GPU together. The first thread alone says whether they have, for
+// the others look while it still waits.
 __device__ static bool meet(u32 *counter, u32 round) {
+    bool has_missed = false;
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();
         atomicAdd(counter, 1);
         u64 start = order::now();
-        while (*reinterpret_cast<volatile u32 *>(counter) < round * gridDim.x)
-            if (order::now() - start > 5000000000ull) break;
+        while (*reinterpret_cast<volatile u32 *>(counter) < round * gridDim.x && !has_missed)
+            has_missed = order::now() - start > 5000000000ull;
         __threadfence();
     }
-    return __syncthreads_or(*reinterpret_cast<volatile u32 *>(counter) < round * gridDim.x) == 0;
+    return __syncthreads_or(has_missed) == 0;
 }
 
 // The plane at the cut comes first; the last block that has worked on it sends it, while all others go on
