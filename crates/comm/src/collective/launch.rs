@@ -95,7 +95,7 @@ pub unsafe fn put_together(
 ///
 /// # Safety
 /// All addresses are of memory on the GPU of the scope with so many elements; the target and `partial` are
-/// nobody else's. No source overlaps the target in part. With more than [`MOST_AT_ONCE`] of them, `partial`
+/// nobody else's. No source overlaps the target in part. With more than `MOST_AT_ONCE` of them, `partial`
 /// is the target only where no source is.
 ///
 /// # Errors
