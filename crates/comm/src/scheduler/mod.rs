@@ -17,7 +17,7 @@ pub use known::{Known, LARGEST_CLASS, MOST_COST, class};
 use crate::channels::Channel;
 use crate::tracer::Traffic;
 use known::{Measured, invented};
-use sampling::{Effort, Outlook};
+use sampling::{Effort, Outlook, Spent};
 
 /// Messages of a class after which a channel that was not taken for them is worth another try.
 const AGAIN: u64 = 32;
@@ -75,6 +75,10 @@ struct Candidate {
     channel: Channel,
     /// By class of size and traffic.
     measured: Vec<[Measured; 2]>,
+    /// What measuring it has cost.
+    spent: Spent,
+    /// Whether a message of this process has gone by it.
+    is_used: bool,
 }
 
 /// Chooses among the channels of two ranks.
@@ -100,7 +104,7 @@ impl Scheduler {
                         .map(|traffic| Measured::known(known.get(channel, traffic, class)))
                 };
                 let measured = (0..=LARGEST_CLASS).map(of_class).collect();
-                candidates.push(Candidate { channel, measured });
+                candidates.push(Candidate { channel, measured, spent: Spent::default(), is_used: false });
             }
         }
         let last = vec![[None; 2]; usize::from(LARGEST_CLASS) + 1];
@@ -120,6 +124,7 @@ impl Scheduler {
         let chosen = self.candidates.iter_mut().find(|candidate| candidate.channel == choice.channel);
         if let Some(chosen) = chosen {
             chosen.measured[class][column].last_turn = self.turns[class][column];
+            chosen.is_used = true;
         }
         Some(choice)
     }
@@ -141,7 +146,7 @@ impl Scheduler {
         }
         let pays = |(candidate, outlook): &(&Candidate, Outlook)| {
             let more = outlook.expected - best.unwrap_or(outlook.expected);
-            !candidate.measured[class][column].is_known() && self.effort.allows(more)
+            !candidate.measured[class][column].is_known() && self.effort.allows(candidate.spent, more)
         };
         let worth: Vec<_> = near.into_iter().filter(pays).map(|(candidate, _)| candidate).collect();
         let samples = |candidate: &&Candidate| candidate.measured[class][column].samples();
@@ -173,7 +178,7 @@ impl Scheduler {
         let cost = |candidate: &Candidate| candidate.measured[class][column].cost();
         let next = due.min_by(|one, other| cost(one).total_cmp(&cost(other)))?;
         let more = (cost(next) - least) * invented(bytes as f64);
-        self.effort.allows_again(more).then_some(next.channel)
+        self.effort.allows_again(more, next.is_used).then_some(next.channel)
     }
 
     /// The channels that are not far behind for a class of sizes, and the least that one is sure to take at
@@ -211,22 +216,39 @@ impl Scheduler {
 
     /// Keeps what a message has taken, in nanoseconds, from its start to its end.
     pub fn observe(&mut self, channel: Channel, bytes: u64, traffic: Traffic, nanoseconds: f64) {
+        let more = self.more_than_others(channel, bytes, traffic, nanoseconds);
         let (class, column) = (usize::from(class(bytes)), column(traffic));
-        let others = self.candidates.iter().filter(|candidate| candidate.channel != channel);
-        let others = others.filter_map(|candidate| candidate.measured[class][column].estimate());
-        let best = others.min_by(f64::total_cmp).map(|cost| cost * invented(bytes as f64));
         let found = self.candidates.iter_mut().find(|candidate| candidate.channel == channel);
-        let Some(measured) = found.map(|candidate| &mut candidate.measured[class][column]) else { return };
+        let Some(candidate) = found else { return };
+        let measured = &mut candidate.measured[class][column];
         let (was_known, had) = (measured.is_known(), measured.samples());
         measured.observe(bytes, nanoseconds);
         // What makes no sense was not kept.
         if was_known || measured.samples() > had {
-            let more = best.map_or(0.0, |best| nanoseconds - best);
-            self.effort.add(nanoseconds, if was_known { 0.0 } else { more });
-            if was_known && self.last[class][column] != Some(channel) {
+            self.effort.add(nanoseconds);
+            if !was_known {
+                candidate.spent.add(more);
+            } else if self.last[class][column] != Some(channel) {
                 self.effort.add_again(more);
             }
         }
+    }
+
+    /// A message has taken so long, since memory was opened for it that stays open: that is not what its channel
+    /// costs, but it is what it has cost to try the channel again.
+    pub fn observe_opening(&mut self, channel: Channel, bytes: u64, traffic: Traffic, nanoseconds: f64) {
+        if self.last[usize::from(class(bytes))][column(traffic)].is_some_and(|last| last != channel) {
+            self.effort.add_again(self.more_than_others(channel, bytes, traffic, nanoseconds));
+        }
+    }
+
+    /// How much longer a message has taken than by the best of the other channels; nothing where none is known.
+    fn more_than_others(&self, channel: Channel, bytes: u64, traffic: Traffic, nanoseconds: f64) -> f64 {
+        let (class, column) = (usize::from(class(bytes)), column(traffic));
+        let others = self.candidates.iter().filter(|candidate| candidate.channel != channel);
+        let others = others.filter_map(|candidate| candidate.measured[class][column].estimate());
+        let best = others.min_by(f64::total_cmp).map(|cost| cost * invented(bytes as f64));
+        best.map_or(0.0, |best| nanoseconds - best)
     }
 
     /// Adds to `known` what has been found out.

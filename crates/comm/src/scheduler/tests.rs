@@ -244,3 +244,42 @@ fn trying_again_costs_little() {
     assert!(tries > 10, "it was tried {tries} times");
     assert!(taken < 20_000.0 * best * 1.011, "{taken} ns, and {best} each at best");
 }
+
+#[test]
+fn a_slow_channel_does_not_keep_a_fast_one_from_being_measured() {
+    // Of two H100: the first message of a size that touches new memory takes several times what the next ones do,
+    // and samples through the host take milliseconds.
+    let curves = [(Ipc, 12_000.0, 390.0), (Vmm, 60_000.0, 390.0), (Staged, 100_000.0, 5.0)];
+    let mut scheduler = unmeasured(&[Ipc, Vmm, Staged]);
+    for bytes in [1 << 20, 4 << 20, 16 << 20, 64 << 20] {
+        let first = scheduler.choose(bytes, Latency).unwrap();
+        assert_eq!(first.channel, Ipc);
+        scheduler.observe(Ipc, bytes, Latency, 3.0 * nanoseconds(curves[0], bytes) + 100_000.0);
+        send(&mut scheduler, &curves, bytes, Latency, 110);
+        let choice = send(&mut scheduler, &curves, bytes, Latency, 1);
+        assert_eq!(choice.channel, Ipc, "{bytes}");
+    }
+}
+
+#[test]
+fn a_dearer_channel_is_not_opened_for_a_try_of_a_short_job() {
+    let curves = [(Ipc, 9_000.0, 200.0), (Staged, 14_000.0, 200.0)];
+    let mut known = Known::default();
+    for (channel, start, rate) in curves {
+        let time = nanoseconds((channel, start, rate), 1 << 20);
+        known.set(channel, Latency, class(1 << 20), time / invented((1 << 20) as f64));
+    }
+    let mut scheduler = Scheduler::new([Ipc, Staged], &known);
+    let mut tries = |messages| {
+        (0..messages)
+            .filter(|_| {
+                let choice = scheduler.choose(1 << 20, Latency).unwrap();
+                let curve = curves.iter().find(|curve| curve.0 == choice.channel).unwrap();
+                scheduler.observe(choice.channel, 1 << 20, Latency, nanoseconds(*curve, 1 << 20));
+                choice.channel == Staged
+            })
+            .count()
+    };
+    assert_eq!(tries(10_000), 0, "140 ms of messages");
+    assert!(tries(40_000) > 10, "700 ms");
+}

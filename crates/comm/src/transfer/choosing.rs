@@ -72,6 +72,11 @@ impl Chooser {
         self.scheduler(kind).observe(by, bytes, traffic, time.as_nanos() as f64);
     }
 
+    /// A message has taken so long, and has opened memory that stays open.
+    pub(super) fn opened(&mut self, kind: &Kind, by: Channel, bytes: u64, traffic: Traffic, time: Duration) {
+        self.scheduler(kind).observe_opening(by, bytes, traffic, time.as_nanos() as f64);
+    }
+
     /// A channel has failed.
     pub(super) fn failed(&mut self, channel: Channel, error: &TransferError) {
         if error.is_of_channel() {

@@ -26,6 +26,9 @@ pub enum Owner {
     Kernel(Handle<Kernel>, Handle<Context>),
 }
 
+/// Attributes and their values.
+type Attributes = Mutex<rank::FunctionAttributes, Vec<(i32, i32)>>;
+
 /// What the client keeps of a function or kernel.
 pub struct FunctionState {
     /// What it belongs to.
@@ -36,8 +39,8 @@ pub struct FunctionState {
     pub name: CString,
     /// Bytes of its parameter buffer.
     pub parameter_bytes: usize,
-    /// Its attributes now.
-    attributes: Mutex<rank::FunctionAttributes, Vec<(i32, i32)>>,
+    /// Its attributes now; a kernel and its functions have them together.
+    attributes: Arc<Attributes>,
     /// The function of a kernel in each context that asked for it.
     functions: Mutex<rank::KernelFunctions, HashMap<Handle<Context>, Handle<Function>>>,
     /// The image of the library that a kernel is in.
@@ -85,7 +88,8 @@ pub(super) fn as_function(kernel: Handle<Kernel>) -> Handle<Function> {
 
 /// Notes a function that a server has.
 pub(super) fn insert_function(handle: Handle<Function>, owner: Owner, server: usize, info: FunctionInfo) {
-    insert(handle, owner, None, server, info);
+    let attributes = Arc::new(Mutex::new(info.attributes.clone()));
+    insert(handle, owner, None, server, info, attributes);
 }
 
 /// Notes a kernel of a library that a server has.
@@ -96,7 +100,8 @@ pub(super) fn insert_kernel(
     server: usize,
     info: FunctionInfo,
 ) {
-    insert(as_function(kernel), Owner::Library(library), Some(image), server, info);
+    let attributes = Arc::new(Mutex::new(info.attributes.clone()));
+    insert(as_function(kernel), Owner::Library(library), Some(image), server, info, attributes);
 }
 
 fn insert(
@@ -105,12 +110,13 @@ fn insert(
     library: Option<Arc<LibraryImage>>,
     server: usize,
     info: FunctionInfo,
+    attributes: Arc<Attributes>,
 ) {
     let state = FunctionState {
         owner,
         name: CString::new(info.name.as_str()).unwrap_or_default(),
         parameter_bytes: info.parameter_bytes(),
-        attributes: Mutex::new(info.attributes.clone()),
+        attributes,
         functions: Mutex::default(),
         library,
         servers: Servers::only(server),
@@ -162,9 +168,10 @@ impl FunctionState {
         }
         let function = handles::create::<Function>();
         send::post_in(context, &calls::kernel_function { function, kernel })?;
-        // It is the kernel's code, so all that is known of that holds for it.
-        let info = FunctionInfo { attributes: self.attributes.lock().clone(), ..self.info.clone() };
-        insert_function(function, Owner::Kernel(kernel, context), context.server(), info);
+        // It is the kernel's code, so all that is known of that holds for it, and what is set of the one is
+        // the other's: NCCL asks for functions first, and sets attributes of kernels then.
+        let owner = Owner::Kernel(kernel, context);
+        insert(function, owner, None, context.server(), self.info.clone(), Arc::clone(&self.attributes));
         functions.insert(context, function);
         Ok(function)
     }

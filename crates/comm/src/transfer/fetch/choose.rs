@@ -53,8 +53,11 @@ impl Fetcher {
             match self.fetch_by(fetched.channel, order, &destination) {
                 Ok(()) => {
                     self.connection.say(Message::Done { operation: order.operation })?;
+                    let time = start.elapsed();
                     if self.openings.end(fetched.channel) {
-                        self.chooser.took(&kind, fetched.channel, order.bytes, traffic, start.elapsed());
+                        self.chooser.took(&kind, fetched.channel, order.bytes, traffic, time);
+                    } else {
+                        self.chooser.opened(&kind, fetched.channel, order.bytes, traffic, time);
                     }
                     return Ok(Outcome::There(fetched));
                 }
