@@ -179,6 +179,11 @@ static size_t size_of(const char *word) {
     return bytes;
 }
 
+// The number of a rank's GPU: those of a pair differ where there are several, whatever the number of pairs.
+static int gpu_of(int rank) {
+    return rank % pair.pairs + rank / pair.pairs;
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     int ranks = 0;
@@ -207,13 +212,13 @@ int main(int argc, char **argv) {
     for (int at = 0; at < size_count; at++)
         if (size_of(sizes[at]) > largest) largest = size_of(sizes[at]);
     for (int at = 0; at < memory_count; at++) needs_gpu |= memory_of(memories[at])->memory != HOST;
-    if (needs_gpu) gpu_start_on(pair.rank);
+    if (needs_gpu) gpu_start_on(gpu_of(pair.rank));
     copies &= needs_gpu;
     for (int memory = 0; memory < memory_count; memory++) {
         // For all sizes the same, as in OSU's.
         struct opencl_memory opencl[2];
         take_memory(memories[memory], largest, opencl);
-        char *beside = copies && pair.rank == 0 ? gpu_take_of(pair.peer, largest) : NULL;
+        char *beside = copies && pair.rank == 0 ? gpu_take_of(gpu_of(pair.peer), largest) : NULL;
         pair.copied = beside != NULL ? beside : pair.in;
         for (int kind = 0; kind < kind_count; kind++)
             for (int size = 0; size < size_count; size++)

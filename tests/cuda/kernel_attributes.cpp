@@ -1,8 +1,12 @@
 // A kernel of a library and its function in a context: an attribute that is set of the one is the other's, too, whichever was
 // there first.  And parameters in a buffer that is shorter or longer than what the kernel declares, as NCCL passes them.
-#include "answers.h"
+#include "check.h"
+
+#include <cuda.h>
 
 #include <initializer_list>
+
+#define tell(...) (printf(__VA_ARGS__), puts(""))
 
 // Writes its number to where its first parameter says, by way of the last word of its dynamic shared memory.
 static const char IMAGE[] = R"(
@@ -46,9 +50,9 @@ static void tell_launch(const char *what, CUfunction function, unsigned shared, 
     memcpy(buffer, &given, sizeof(given));
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     const CUresult launched = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, shared, nullptr, nullptr, extra);
-    if (launched != CUDA_SUCCESS) return tell("%s = error %d", what, launched);
+    if (launched != CUDA_SUCCESS) return (void)tell("%s = error %d", what, launched);
     const CUresult ended = cuCtxSynchronize();
-    if (ended != CUDA_SUCCESS) return tell("%s = error %d of the kernel", what, ended);
+    if (ended != CUDA_SUCCESS) return (void)tell("%s = error %d of the kernel", what, ended);
     unsigned found = 0;
     CHECK_DRIVER(cuMemcpyDtoH(&found, target, sizeof(found)));
     tell("%s = %s", what, found == given.number ? "written" : "wrong");

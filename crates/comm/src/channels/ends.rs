@@ -20,7 +20,10 @@ pub enum Joined {
     SameGpu,
     /// Each GPU reaches the other's memory.
     Peers,
-    /// They do not reach each other.
+    /// They do not reach each other's memory, but both are devices of the receiver, whose driver copies between
+    /// them: GPUs of two servers, or without peer access.
+    ByDriver,
+    /// They do not reach each other, and the receiver has only one of them.
     Apart,
 }
 
@@ -46,7 +49,7 @@ impl Ends {
         Ok([own, self.peer.ok_or(Missing::Gpu("the peer"))?])
     }
 
-    /// One GPU's engine must reach the other's memory.
+    /// A copy must get from one GPU's memory to the other's.
     pub(super) fn reach_each_other(&self) -> Result<(), Missing> {
         if self.joined == Joined::Apart { Err(Missing::PeerAccess) } else { Ok(()) }
     }
@@ -74,7 +77,9 @@ pub enum Missing {
     #[error("{0} uses no GPU")]
     Gpu(&'static str),
     /// The GPUs do not reach each other.
-    #[error("the two GPUs do not reach each other's memory (no peer access)")]
+    #[error(
+        "the two GPUs do not reach each other's memory (no peer access), and the receiver has not both as devices"
+    )]
     PeerAccess,
     /// There are no handles.
     #[error(

@@ -269,21 +269,34 @@ pub fn gpu_model(driver: &Driver, device: i32) -> String {
     if status == 0 { text.into_owned() } else { String::new() }
 }
 
-/// Whether a device here reaches the memory of the GPU with that number, as far as this process sees it.
-pub fn reaches(driver: &Driver, device: i32, number: GpuNumber) -> bool {
-    static ANSWERS: Mutex<Option<HashMap<(i32, GpuNumber), bool>>> = Mutex::new(None);
+/// What a device of this process is to a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It reaches the GPU's memory, or is that GPU.
+    Peer,
+    /// It does not, but the GPU is a device of this process, too, and the driver copies between the two.
+    Seen(i32),
+    /// The GPU is none of this process's devices.
+    Unseen,
+}
+
+/// What a device here is to the GPU with that number.
+pub fn reach(driver: &Driver, device: i32, number: GpuNumber) -> Reach {
+    static ANSWERS: Mutex<Option<HashMap<(i32, GpuNumber), Reach>>> = Mutex::new(None);
     let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
     let ask = || {
         let mut count = 0;
         // SAFETY: there is room for the number.
         let status = unsafe { (driver.device_count)(&raw mut count) };
         let other = (0..count).find(|other| status == 0 && gpu_number(driver, *other) == Some(number));
-        other.is_some_and(|other| {
-            let mut can = 0;
-            // SAFETY: there is room for the answer.
-            let status = unsafe { (driver.can_access_peer)(&raw mut can, device, other) };
-            status == 0 && can != 0
-        })
+        let Some(other) = other else { return Reach::Unseen };
+        if other == device {
+            return Reach::Peer;
+        }
+        let mut can = 0;
+        // SAFETY: there is room for the answer.
+        let status = unsafe { (driver.can_access_peer)(&raw mut can, device, other) };
+        if status == 0 && can != 0 { Reach::Peer } else { Reach::Seen(other) }
     };
     let answers = answers.get_or_insert_default();
     // Peers name the numbers.

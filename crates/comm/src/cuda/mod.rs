@@ -24,7 +24,7 @@ pub use functions::Driver;
 pub use gpudirect::{dma_buf, flush_writes};
 pub use kernel::Function;
 pub use memory::{
-    Abilities, DeviceMemory, GpuNumber, abilities, current_device, gpu_model, gpu_number, reaches,
+    Abilities, DeviceMemory, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number, reach,
 };
 pub use order::{settle, settle_both};
 pub use pending::PendingCopy;

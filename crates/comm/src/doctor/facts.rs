@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::bar;
 use crate::channels::{Ends, Gpu, Joined};
-use crate::cuda::{self, Abilities, Driver, GpuNumber};
+use crate::cuda::{self, Abilities, Driver, GpuNumber, Reach};
 use crate::meeting::MESSAGE_BYTES;
 use crate::verbs;
 
@@ -50,12 +50,15 @@ impl Facts {
 
     /// What two processes have, as channels ask for it. A process without a GPU is taken for one that has the
     /// other's, or one that can do everything: what lies between the two is to be told all the same.
-    pub(super) fn ends(&self, peer: &Self, reaches: impl Fn(GpuNumber) -> bool) -> Ends {
+    pub(super) fn ends(&self, peer: &Self, reach: impl Fn(GpuNumber) -> Reach) -> Ends {
         let able = Gpu { ipc: true, export: true, gpudirect: true };
         let (own, other) = (self.gpu.or(peer.gpu), peer.gpu.or(self.gpu));
         let joined = match (own, other) {
-            (Some((_, one)), Some((_, two))) if one != two && !reaches(two) => Joined::Apart,
-            (Some((_, one)), Some((_, two))) if one != two => Joined::Peers,
+            (Some((_, one)), Some((_, two))) if one != two => match reach(two) {
+                Reach::Peer => Joined::Peers,
+                Reach::Seen(_) => Joined::ByDriver,
+                Reach::Unseen => Joined::Apart,
+            },
             _ => Joined::SameGpu,
         };
         let both = |here: bool, there: bool, what: &str| match (here, there) {
@@ -117,18 +120,19 @@ mod tests {
     #[test]
     fn two_ends_are_what_both_have() {
         let with = |gpu| Facts { gpu, has_gdrdrv: true, has_card: false };
-        let ends = |one, two, reaches| with(one).ends(&with(two), |_| reaches);
-        assert_eq!(ends(Some((NO_IPC, 1)), Some((NO_IPC, 1)), false).joined, Joined::SameGpu);
-        assert_eq!(ends(Some((NO_IPC, 1)), Some((NO_IPC, 2)), true).joined, Joined::Peers);
-        assert_eq!(ends(Some((NO_IPC, 1)), Some((NO_IPC, 2)), false).joined, Joined::Apart);
-        let one_sided = ends(Some((NO_IPC, 1)), None, false);
+        let ends = |one, two, reach| with(one).ends(&with(two), |_| reach);
+        assert_eq!(ends(Some((NO_IPC, 1)), Some((NO_IPC, 1)), Reach::Unseen).joined, Joined::SameGpu);
+        assert_eq!(ends(Some((NO_IPC, 1)), Some((NO_IPC, 2)), Reach::Peer).joined, Joined::Peers);
+        assert_eq!(ends(Some((NO_IPC, 1)), Some((NO_IPC, 2)), Reach::Seen(1)).joined, Joined::ByDriver);
+        assert_eq!(ends(Some((NO_IPC, 1)), Some((NO_IPC, 2)), Reach::Unseen).joined, Joined::Apart);
+        let one_sided = ends(Some((NO_IPC, 1)), None, Reach::Unseen);
         assert_eq!((one_sided.own, one_sided.peer), (Some(NO_IPC), Some(NO_IPC)));
-        assert!(ends(None, None, false).own.unwrap().ipc);
+        assert!(ends(None, None, Reach::Unseen).own.unwrap().ipc);
         let here = Facts { has_card: true, ..with(None) };
         assert_eq!(
-            here.ends(&with(None), |_| true).cards,
+            here.ends(&with(None), |_| Reach::Peer).cards,
             Err("this process alone has an RDMA device".into())
         );
-        assert_eq!(here.ends(&here, |_| true).bar, Ok(()));
+        assert_eq!(here.ends(&here, |_| Reach::Peer).bar, Ok(()));
     }
 }

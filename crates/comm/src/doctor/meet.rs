@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::facts::Facts;
 use crate::board::{Board, BoardError, MediumError, MediumKind, Places, Scan, Seen};
 use crate::channels::{Channel, Missing};
-use crate::cuda::{self, Driver};
+use crate::cuda::{self, Driver, Reach};
 use crate::identity::Identity;
 use crate::job::{self, Job, JobError};
 use crate::meeting::{self, Connection, Meeting, MeetingError};
@@ -124,8 +124,8 @@ fn look(
     let peer = outcome.as_ref().ok().and_then(|connection| exchange(connection, own, arrived));
     let pair = Pair::of(board.slot(), seen, Met::of(&outcome));
     let driver = Driver::loaded();
-    let reaches = |number| driver.is_some_and(|driver| cuda::reaches(driver, 0, number));
-    let ends = own.ends(&peer.unwrap_or(own), reaches);
+    let reach = |number| driver.map_or(Reach::Unseen, |driver| cuda::reach(driver, 0, number));
+    let ends = own.ends(&peer.unwrap_or(own), reach);
     let probe = |channel: Channel| {
         let left_out = !settings.channels.contains(&channel);
         let outcome = if left_out { Err(Missing::LeftOut) } else { channel.probe(&pair, &ends) };

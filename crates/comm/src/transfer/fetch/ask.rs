@@ -10,7 +10,7 @@ use super::super::slots::{HOST_SLOTS, HostSlots, Ring};
 use super::fetcher::{Destination, Fetcher};
 use super::order::Order;
 use crate::channels::Channel;
-use crate::cuda::{CudaError, IPC_HANDLE_BYTES, Mapping, Opened, Scope};
+use crate::cuda::{IPC_HANDLE_BYTES, Mapping, Opened};
 use crate::meeting::MESSAGE_BYTES;
 
 impl Fetcher {
@@ -59,7 +59,7 @@ impl Fetcher {
                 let Message::Offset { offset } = self.hear(channel)?.0 else {
                     return Err(self.connection.wrong("a region without an offset"));
                 };
-                let start = self.region(channel, buffer, destination, scope.as_ref())?;
+                let start = self.region(channel, buffer, destination)?;
                 match scope? {
                     // SAFETY: the receive's memory is this function's until the receive ends, and the
                     // sender's stays as it is until it hears of the end.
@@ -101,7 +101,6 @@ impl Fetcher {
         channel: Channel,
         buffer: u64,
         destination: &Destination,
-        scope: Result<&Option<Scope<'static>>, &CudaError>,
     ) -> Result<u64, TransferError> {
         let known = self.source(channel, buffer, destination).map(|source| source.start());
         self.connection.say(Message::Need { needed: known.is_none() })?;
@@ -115,14 +114,14 @@ impl Fetcher {
             _ => None,
         };
         // What was to be heard has been; what fails from here on leaves the connection in order.
-        let scope = scope.map_err(|error| *error)?.as_ref();
+        let scope = destination.opening_scope()?;
         let (driver, device) =
-            destination.device.ok_or_else(|| self.connection.wrong("a region for no GPU"))?;
+            destination.opener().ok_or_else(|| self.connection.wrong("a region for no GPU"))?;
         match (message, handle, descriptor) {
             (Message::Handle, Some(handle), _) => {
                 let scope =
                     scope.ok_or_else(|| self.connection.wrong("a region for a rank without a GPU"))?;
-                let opened = self.opened.open(|| Opened::new(scope, &handle).map(Arc::new))?;
+                let opened = self.opened.open(|| Opened::new(&scope, &handle).map(Arc::new))?;
                 let start = opened.address;
                 self.opened.insert(buffer, opened);
                 Ok(start)
@@ -159,7 +158,8 @@ impl Fetcher {
             self.openings.open();
             self.bounce = None;
             let (driver, device) =
-                destination.device.ok_or_else(|| self.connection.wrong("a bounce buffer for no GPU"))?;
+                destination.opener().ok_or_else(|| self.connection.wrong("a bounce buffer for no GPU"))?;
+            let _scope = destination.opening_scope()?;
             let descriptor =
                 descriptor.ok_or_else(|| self.connection.wrong("a bounce buffer without a descriptor"))?;
             let bytes = usize::try_from(total)

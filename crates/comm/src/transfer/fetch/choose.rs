@@ -10,7 +10,7 @@ use super::open::Open;
 use super::order::{Fetched, Order, Outcome, Underway, Wait};
 use crate::bar;
 use crate::channels::{Ends, Gpu, Joined};
-use crate::cuda::{self, CudaError};
+use crate::cuda::{self, CudaError, Reach};
 use crate::matching;
 use crate::verbs;
 
@@ -18,7 +18,7 @@ impl Fetcher {
     /// Fetches a payload by the channel that is best, and by others where that one fails.
     pub(crate) fn fetch(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
         self.hear_words().inspect_err(|_| self.connection.shut())?;
-        let destination = Destination::at(order.to);
+        let destination = Destination::at(order.to, order.source.gpu);
         if order.to_gpu && destination.memory.is_none() {
             self.connection.say(Message::Abandoned { operation: order.operation })?;
             return Err(CudaError::UNKNOWN_MEMORY.into());
@@ -100,10 +100,11 @@ impl Fetcher {
 /// What the two places have, as channels ask for it.
 pub(super) fn ends(destination: &Destination, source: matching::Source) -> Ends {
     let own_number = destination.device.and_then(|(driver, device)| cuda::gpu_number(driver, device));
-    let joined = match (destination.device, own_number) {
-        (_, Some(number)) if number == source.gpu => Joined::SameGpu,
-        (Some((driver, device)), _) if cuda::reaches(driver, device, source.gpu) => Joined::Peers,
-        _ => Joined::Apart,
+    let joined = match (own_number, destination.reach) {
+        (Some(number), _) if number == source.gpu => Joined::SameGpu,
+        (_, Reach::Peer) => Joined::Peers,
+        (_, Reach::Seen(_)) => Joined::ByDriver,
+        (_, Reach::Unseen) => Joined::Apart,
     };
     let cards = match (source.card, verbs::usable()) {
         (true, Ok(())) => Ok(()),

@@ -13,7 +13,7 @@ use super::openings::Openings;
 use super::reading::Reading;
 use crate::bar::Windows;
 use crate::channels::Channel;
-use crate::cuda::{self, CudaError, DeviceMemory, Driver, Mapping, Opened, Scope};
+use crate::cuda::{self, CudaError, DeviceMemory, Driver, GpuNumber, Mapping, Opened, Reach, Scope};
 use crate::meeting::Connection;
 use crate::pair::Pair;
 use crate::profile::Profile;
@@ -42,24 +42,46 @@ pub(super) struct Destination {
     /// The device whose engine copies, if there is one.
     pub(super) device: Option<(&'static Driver, i32)>,
     pub(super) memory: Option<DeviceMemory>,
+    /// What that device is to the peer's.
+    pub(super) reach: Reach,
 }
 
 impl Destination {
-    pub(super) fn at(address: u64) -> Self {
-        let Some(driver) = Driver::loaded() else { return Self { device: None, memory: None } };
+    /// An address to which bytes come from a peer's GPU with this number.
+    pub(super) fn at(address: u64, peer: GpuNumber) -> Self {
+        let Some(driver) = Driver::loaded() else {
+            return Self { device: None, memory: None, reach: Reach::Unseen };
+        };
         let memory = DeviceMemory::at(driver, address);
         let device = memory.map(|memory| memory.device).or_else(|| cuda::current_device(driver));
-        Self { device: device.map(|device| (driver, device)), memory }
-    }
-
-    /// Lets the device that copies use memory that may have been mapped for another one of this rank's.
-    pub(super) fn let_use(&self, mapping: &Mapping) -> Result<(), CudaError> {
-        self.device.map_or(Ok(()), |(_, device)| mapping.let_use(device))
+        let reach = device.map_or(Reach::Unseen, |device| cuda::reach(driver, device, peer));
+        Self { device: device.map(|device| (driver, device)), memory, reach }
     }
 
     /// Memory on a GPU that has been looked at.
-    pub(super) fn of(driver: &'static Driver, memory: DeviceMemory) -> Self {
-        Self { device: Some((driver, memory.device)), memory: Some(memory) }
+    pub(super) fn of(driver: &'static Driver, memory: DeviceMemory, peer: GpuNumber) -> Self {
+        let reach = cuda::reach(driver, memory.device, peer);
+        Self { device: Some((driver, memory.device)), memory: Some(memory), reach }
+    }
+
+    /// The device for which a peer's memory is opened: the one that copies where it reaches that memory, else the
+    /// peer's own.
+    pub(super) fn opener(&self) -> Option<(&'static Driver, i32)> {
+        let (driver, device) = self.device?;
+        Some((driver, if let Reach::Seen(other) = self.reach { other } else { device }))
+    }
+
+    /// The context in which it is opened.
+    pub(super) fn opening_scope(&self) -> Result<Option<Scope<'static>>, CudaError> {
+        match (self.reach, self.device) {
+            (Reach::Seen(other), Some((driver, _))) => Scope::of_device(driver, other).map(Some),
+            _ => self.scope(),
+        }
+    }
+
+    /// Lets the device use memory that may have been mapped for another one of this rank's.
+    pub(super) fn let_use(&self, mapping: &Mapping) -> Result<(), CudaError> {
+        self.opener().map_or(Ok(()), |(_, device)| mapping.let_use(device))
     }
 
     /// The context in which copies are made; none where both ends are memory of the host.

@@ -7,7 +7,7 @@ use super::choose::ends;
 use super::fetcher::{Destination, Fetcher};
 use super::order::Source;
 use crate::channels::Channel;
-use crate::cuda::{DeviceMemory, Driver, Scope};
+use crate::cuda::{DeviceMemory, Driver, Reach, Scope};
 use crate::matching::Descriptor;
 
 /// Memory of a peer that kernels here reach, while this lives.
@@ -30,8 +30,12 @@ impl Fetcher {
         own: DeviceMemory,
     ) -> Result<Option<Reached>, TransferError> {
         self.hear_words().inspect_err(|_| self.connection.shut())?;
-        let destination = Destination::of(driver, own);
         let memory = descriptor.memory;
+        let destination = Destination::of(driver, own, memory.gpu);
+        if let Reach::Seen(_) = destination.reach {
+            // The driver copies between the two GPUs, but no kernel of the one reaches the other's memory.
+            return Ok(None);
+        }
         let context = Scope::context_of(driver, &own)?;
         for channel in self.chooser.channels(&ends(&destination, memory)) {
             let opens = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.direct;
@@ -89,7 +93,6 @@ impl Fetcher {
         let Message::Offset { .. } = self.hear(channel)?.0 else {
             return Err(self.connection.wrong("a region without an offset"));
         };
-        let scope = destination.scope();
-        self.region(channel, descriptor.memory.buffer, destination, scope.as_ref()).map(drop)
+        self.region(channel, descriptor.memory.buffer, destination).map(drop)
     }
 }
