@@ -5,7 +5,7 @@ use causeway_api::calls::COMMANDS;
 use causeway_api::calls::{self, Call as _};
 use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_link::{ConnectOptions, connect, describe_process};
-use causeway_tests::built::{causeway, cuda_program};
+use causeway_tests::built::{causeway, cuda_program, source_tree};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, run};
 use causeway_tests::server::{OPEN, Server, forget_environment};
@@ -48,6 +48,22 @@ fn a_program_has_the_devices_of_all_servers_in_their_order() {
     for server in [first, second] {
         server.must_have_workers(0);
         server.must_be_well();
+    }
+}
+
+#[test]
+fn the_constructor_of_a_library_starts_cuda_on_several_servers() {
+    let servers = [Server::start(), Server::start(), Server::start()];
+    let folder = tempfile::tempdir().unwrap();
+    let (library, program) = (folder.path().join("library.so"), folder.path().join("program"));
+    let source = source_tree().join("tests/loader/constructor.c");
+    for (options, to) in [(["-shared", "-fPIC"], &library), (["-DPROGRAM", "-O1"], &program)] {
+        let mut compile = Command::new("cc");
+        run(compile.args(options).arg(&source).arg("-o").arg(to).arg("-ldl"), LIMIT).must_succeed();
+    }
+    for via in ["shm", "tcp"] {
+        let mut command = through_run(Some(&list(&servers.each_ref())), &program);
+        run(command.arg(&library).arg("3").env("CAUSEWAY_VIA", via), LIMIT).must_succeed();
     }
 }
 

@@ -24,7 +24,9 @@ use causeway_pipeline::{DEFAULT_LANES, Table};
 use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
 use causeway_wire::handshake::OwnVersion;
-use std::sync::atomic::Ordering;
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Once};
 use std::time::Instant;
 
@@ -120,13 +122,54 @@ fn ask() -> Result<Vec<Granted>, String> {
         return Err(format!("{origin} names {count} servers, and one program can have {MOST_SERVERS}"));
     }
     let (first, others) = targets.split_first().ok_or_else(|| format!("{origin} names no server"))?;
-    std::thread::scope(|scope| {
-        let others: Vec<_> = others.iter().map(|target| scope.spawn(|| ask_one(target))).collect();
-        let first = ask_one(first);
+    let others: Vec<_> = others.iter().map(Beside::begin).collect();
+    let first = ask_one(first);
+    let answers: Vec<_> = core::iter::once(first).chain(others.into_iter().map(Beside::end)).collect();
+    answers.into_iter().collect()
+}
+
+/// A server that a thread asks, if it comes to that before the caller of `cuInit` does. A library's constructor
+/// may call `cuInit`, as UCX's does: its thread has the lock of the dynamic loader, without which no other thread
+/// gets thread-local variables, and must wait for none.
+struct Beside {
+    target: Target,
+    is_taken: Arc<AtomicBool>,
+    answer: Receiver<Result<Granted, String>>,
+}
+
+impl Beside {
+    fn begin(target: &Target) -> Self {
+        let (sender, answer) = channel();
+        let is_taken = Arc::new(AtomicBool::new(false));
+        let beside = Self { target: target.clone(), is_taken: Arc::clone(&is_taken), answer };
+        let target = target.clone();
+        // Without a thread the caller asks.
+        let _ = threads::spawn("connect", move || {
+            wait_for_loader();
+            if !is_taken.swap(true, Ordering::Relaxed) {
+                // A caller that has gone wants no answer.
+                let _ = sender.send(ask_one(&target));
+            }
+        });
+        beside
+    }
+
+    fn end(self) -> Result<Granted, String> {
+        if !self.is_taken.swap(true, Ordering::Relaxed) {
+            return ask_one(&self.target);
+        }
         let panicked = || Err("asking a server for a session failed inside the library".to_owned());
-        let others = others.into_iter().map(|asked| asked.join().unwrap_or_else(|_| panicked()));
-        core::iter::once(first).chain(others.collect::<Vec<_>>()).collect()
-    })
+        self.answer.recv().unwrap_or_else(|_| panicked())
+    }
+}
+
+/// Waits until no other thread has the lock of the dynamic loader: glibc 2.36 takes it to note the destructor of a
+/// thread's first variable that has one.
+fn wait_for_loader() {
+    thread_local! {
+        static FIRST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    FIRST.with(|first| drop(first.borrow()));
 }
 
 /// Asks one server for a session.
