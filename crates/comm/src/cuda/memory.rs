@@ -255,7 +255,12 @@ pub fn gpu_number(driver: &Driver, device: i32) -> Option<GpuNumber> {
     let mut uuid = [0; 16];
     // SAFETY: there is room for the 16 bytes.
     let status = unsafe { (driver.device_uuid)(&raw mut uuid, device) };
-    let number = uuid.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).filter(|_| status == 0)?;
+    if status != 0 {
+        return None;
+    }
+    // Of all bytes: those of several software GPUs differ in the last one alone.
+    let [one, two] = [0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|byte| uuid[at + byte])));
+    let number = one ^ two.rotate_left(32);
     numbers.push((device, number));
     Some(number)
 }

@@ -73,7 +73,7 @@ impl Fetcher {
             }
         }
         self.connection.say(Message::Abandoned { operation: order.operation })?;
-        let why = [self.chooser.why_not(&ends), failed].concat().join("; ");
+        let why = [failed, self.chooser.why_not(&ends)].concat().join("; ");
         Err(TransferError::NoChannel { peer: self.connection.peer, why })
     }
 
