@@ -191,10 +191,26 @@ fn memory_that_is_open_for_one_gpu_is_opened_for_another() {
 
 #[test]
 fn ranks_have_the_gpus_of_two_servers() {
-    let (first, second) = (Server::start(), Server::start());
+    let mut command = Server::command(&OPEN);
+    command.env("CAUSEWAY_SOFTWARE_GPU_DEVICES", "2");
+    let (first, second) = (Server::start(), Server::start_command(command));
     let both = format!("{},{}", first.connect_string(), second.connect_string());
-    let report = Mpi::OpenMpi.must_exchange(&first, 2, 4, &[("CAUSEWAY_ON", &both)], &[]);
-    assert!(report.contains("received by"), "{report}");
+    // The second server's second device: its first one has the UUID of the first server's.
+    let settings = [("CAUSEWAY_ON", both.as_str()), ("CUDA_VISIBLE_DEVICES", "0,2")];
+    for channel in ["vmm", "ipc", "staged"] {
+        let settings = [&settings[..], &[("CAUSEWAY_COMM_CHANNELS", channel)]].concat();
+        let report = Mpi::OpenMpi.must_exchange(&first, 2, 20, &settings, &[]);
+        assert!(report.contains(&format!("received by {channel}: there is no other")), "{report}");
+    }
+    for threshold in ["1", "1G"] {
+        let nonce = new_nonce();
+        let mut command = Mpi::OpenMpi.command(&first, 2, Some(&nonce));
+        command.envs(settings).env("CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", threshold);
+        let seed = format!("0x{}", &nonce[..15]);
+        command.arg(Mpi::OpenMpi.folder().join("collectives")).args([&seed, "60", "3000"]);
+        let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+        assert!(outcome.stdout.contains("0 of "), "seed {seed}: {outcome}");
+    }
     for server in [first, second] {
         server.must_be_well();
     }
