@@ -24,7 +24,7 @@ const MOST_CORRECTION: f64 = 2.0;
 pub const MOST_COST: f64 = 1e9;
 
 /// Nanoseconds that every message of the invented channel takes, and bytes that it carries in one.
-const START: f64 = 5_000.0;
+pub(super) const START: f64 = 5_000.0;
 const RATE: f64 = 20.0;
 
 /// Nanoseconds that a message takes on the invented channel.

@@ -16,7 +16,7 @@ pub use known::{Known, LARGEST_CLASS, MOST_COST, class};
 
 use crate::channels::Channel;
 use crate::tracer::Traffic;
-use known::{Measured, invented};
+use known::{Measured, START, invented};
 use sampling::{Effort, Outlook, Spent};
 
 /// Messages of a class after which a channel that was not taken for them is worth another try.
@@ -148,7 +148,11 @@ impl Scheduler {
             let more = outlook.expected - best.unwrap_or(outlook.expected);
             !candidate.measured[class][column].is_known() && self.effort.allows(candidate.spent, more)
         };
-        let worth: Vec<_> = near.into_iter().filter(pays).map(|(candidate, _)| candidate).collect();
+        let worth: Vec<_> = near.into_iter().filter(pays).collect();
+        // One that may be far behind waits until the others are known: then it may not be worth a sample.
+        let soonest = worth.iter().map(|(_, outlook)| outlook.least).fold(f64::INFINITY, f64::min);
+        let worth = worth.into_iter().filter(|(_, outlook)| outlook.least <= soonest + START);
+        let worth: Vec<_> = worth.map(|(candidate, _)| candidate).collect();
         let samples = |candidate: &&Candidate| candidate.measured[class][column].samples();
         if let Some(fewest) = worth.iter().map(samples).min() {
             let next: Vec<_> = worth.into_iter().filter(|candidate| samples(candidate) == fewest).collect();

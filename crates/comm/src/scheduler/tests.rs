@@ -85,7 +85,8 @@ fn measuring_takes_three_messages_a_channel_in_turn() {
         taken.push((choice.channel, choice.reason));
     }
     assert_eq!(taken[0], (Ipc, Reason::Published));
-    let rest = [Vmm, Staged, Ipc, Vmm, Staged, Ipc, Vmm, Staged].map(|channel| (channel, Reason::Measuring));
+    // The one through the host at last: its parts are slower, so that it might have turned out not to be worth it.
+    let rest = [Vmm, Ipc, Vmm, Ipc, Vmm, Staged, Staged, Staged].map(|channel| (channel, Reason::Measuring));
     assert_eq!(taken[1..9], rest);
     assert!(taken[9..].iter().all(|(channel, reason)| *channel != Staged && *reason >= Reason::Cheapest));
 }
@@ -282,4 +283,16 @@ fn a_dearer_channel_is_not_opened_for_a_try_of_a_short_job() {
     };
     assert_eq!(tries(10_000), 0, "140 ms of messages");
     assert!(tries(40_000) > 10, "700 ms");
+}
+
+#[test]
+fn long_messages_are_not_tried_through_the_host_beside_a_first_slow_one() {
+    let curves = [(Ipc, 12_000.0, 390.0), (Staged, 100_000.0, 5.0)];
+    let mut scheduler = unmeasured(&[Ipc, Staged]);
+    assert_eq!(scheduler.choose(16 << 20, Latency).map(|choice| choice.channel), Some(Ipc));
+    // It had to reach new memory.
+    scheduler.observe(Ipc, 16 << 20, Latency, 300_000.0);
+    for _ in 0..200 {
+        assert_eq!(send(&mut scheduler, &curves, 16 << 20, Latency, 1).channel, Ipc);
+    }
 }
