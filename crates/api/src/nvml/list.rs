@@ -97,6 +97,8 @@ macro_rules! nvml_functions {
                 nvmlDeviceGetNvLinkCapability(device: DEVICE, link: value(U32), capability: value(NV_LINK_CAPABILITY),
                     cap_result: out(U32));
                 nvmlDeviceGetNvLinkRemotePciInfo_v2(device: DEVICE, link: value(U32), pci: out(PCI_INFO));
+                // NCCL asks by the older form what GPUs are joined to.
+                nvmlDeviceGetNvLinkRemotePciInfo(device: DEVICE, link: value(U32), pci: out(PCI_INFO_V1));
                 nvmlDeviceGetNvLinkErrorCounter(device: DEVICE, link: value(U32), counter:
                     value(NV_LINK_ERROR_COUNTER), counter_value: out(U64));
                 nvmlDeviceGetNvLinkUtilizationControl(device: DEVICE, link: value(U32), counter: value(U32), control:
@@ -333,7 +335,7 @@ macro_rules! nvml_functions {
             }
             absent {
                 // Older forms of calls above, whose structures had other sizes.
-                nvmlDeviceGetPciInfo, nvmlDeviceGetPciInfo_v2, nvmlDeviceGetNvLinkRemotePciInfo,
+                nvmlDeviceGetPciInfo, nvmlDeviceGetPciInfo_v2,
                 nvmlDeviceGetGridLicensableFeatures, nvmlDeviceGetGridLicensableFeatures_v2,
                 nvmlDeviceGetGridLicensableFeatures_v3, nvmlDeviceGetAttributes,
                 nvmlDeviceGetGpuInstancePossiblePlacements,

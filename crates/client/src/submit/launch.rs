@@ -127,9 +127,7 @@ pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresu
             _ => CUresult::CUDA_ERROR_INVALID_VALUE,
         });
     }
-    let most_shared =
-        function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
-    if most_shared.is_some_and(|most| i64::from(shape.shared_bytes) > i64::from(most)) {
+    if !function.allows_shared(shape.shared_bytes) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     Ok(())

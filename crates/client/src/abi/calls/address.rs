@@ -97,7 +97,7 @@ fn place(asked: &CUmemAllocationProp) -> Result<Place, CUresult> {
         Type::CU_MEM_LOCATION_TYPE_HOST => Ok(Place::Host),
         Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if !places::is_node(asked.location.id) => Err(INVALID),
         Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if has_handles => {
-            Err(refuse_use!("memory of the host with handles for other processes"))
+            Err(refuse_probe!("memory of the host with handles for other processes"))
         }
         Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => Ok(Place::Host),
         _ => Err(INVALID),
@@ -166,13 +166,28 @@ pub unsafe fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, pt
     unsafe { give(flags, u64::from(memory::access(ptr, location)?)) }
 }
 
+/// What counts for a granularity. Memory of the host with handles has one, although it cannot be made here: NCCL
+/// takes an error of this call for the end, and one of `cuMemCreate` as the sign to do without.
+fn for_granularity(asked: &CUmemAllocationProp) -> CUmemAllocationProp {
+    let is_host = asked.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA;
+    let types = asked.requestedHandleTypes;
+    let none = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
+    CUmemAllocationProp {
+        requestedHandleTypes: if is_host && types == DESCRIPTOR { none } else { types },
+        ..*asked
+    }
+}
+
 pub unsafe fn cuMemGetAllocationGranularity(
     granularity: *mut usize,
     prop: *const CUmemAllocationProp,
     option: CUmemAllocationGranularity_flags,
 ) -> Outcome {
     // SAFETY: properties, or null.
-    let (properties, place) = unsafe { properties(prop) }?;
+    let asked = unsafe { prop.as_ref() }.map(for_granularity);
+    let asked = asked.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
+    // SAFETY: properties, or null.
+    let (properties, place) = unsafe { properties(asked) }?;
     let found = match place {
         Place::Device(device) => {
             let request = calls::allocation_granularity { properties, option: option.0 };

@@ -61,7 +61,7 @@ pub fn set_attribute(
     }
     // A kernel has its attributes on each device; what is known here is what was set last on any of them.
     let is_only_device = device::all().len() == 1;
-    if is_only_device && state.attribute(attribute) == Some(value) {
+    if is_only_device && state.is_set(attribute, value) {
         return Ok(());
     }
     match allowed {

@@ -57,9 +57,9 @@ fn access(piece: &memory::Piece, address: CUdeviceptr) -> u32 {
     virtual_memory::access(address, &location).unwrap_or(READ_AND_WRITE)
 }
 
-/// Whether a piece is a mapping of the program's that its device may neither read nor write.
+/// Whether a piece is a mapping of the program's that no device may read or write.
 pub(super) fn is_barred(piece: &memory::Piece, address: CUdeviceptr) -> bool {
-    access(piece, address) == 0
+    access(piece, address) == 0 && !virtual_memory::is_open(address)
 }
 
 /// The first address and the size of the range that an address is said to belong to: for mappings the range

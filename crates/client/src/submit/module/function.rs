@@ -26,9 +26,6 @@ pub enum Owner {
     Kernel(Handle<Kernel>, Handle<Context>),
 }
 
-/// Attributes and their values.
-type Attributes = Mutex<rank::FunctionAttributes, Vec<(i32, i32)>>;
-
 /// What the client keeps of a function or kernel.
 pub struct FunctionState {
     /// What it belongs to.
@@ -39,8 +36,8 @@ pub struct FunctionState {
     pub name: CString,
     /// Bytes of its parameter buffer.
     pub parameter_bytes: usize,
-    /// Its attributes now; a kernel and its functions have them together.
-    attributes: Arc<Attributes>,
+    /// Its attributes now.
+    attributes: Mutex<rank::FunctionAttributes, Vec<(i32, i32)>>,
     /// The function of a kernel in each context that asked for it.
     functions: Mutex<rank::KernelFunctions, HashMap<Handle<Context>, Handle<Function>>>,
     /// The image of the library that a kernel is in.
@@ -88,8 +85,7 @@ pub(super) fn as_function(kernel: Handle<Kernel>) -> Handle<Function> {
 
 /// Notes a function that a server has.
 pub(super) fn insert_function(handle: Handle<Function>, owner: Owner, server: usize, info: FunctionInfo) {
-    let attributes = Arc::new(Mutex::new(info.attributes.clone()));
-    insert(handle, owner, None, server, info, attributes);
+    insert(handle, owner, None, server, info);
 }
 
 /// Notes a kernel of a library that a server has.
@@ -100,8 +96,7 @@ pub(super) fn insert_kernel(
     server: usize,
     info: FunctionInfo,
 ) {
-    let attributes = Arc::new(Mutex::new(info.attributes.clone()));
-    insert(as_function(kernel), Owner::Library(library), Some(image), server, info, attributes);
+    insert(as_function(kernel), Owner::Library(library), Some(image), server, info);
 }
 
 fn insert(
@@ -110,13 +105,12 @@ fn insert(
     library: Option<Arc<LibraryImage>>,
     server: usize,
     info: FunctionInfo,
-    attributes: Arc<Attributes>,
 ) {
     let state = FunctionState {
         owner,
         name: CString::new(info.name.as_str()).unwrap_or_default(),
         parameter_bytes: info.parameter_bytes(),
-        attributes,
+        attributes: Mutex::new(info.attributes.clone()),
         functions: Mutex::default(),
         library,
         servers: Servers::only(server),
@@ -168,10 +162,9 @@ impl FunctionState {
         }
         let function = handles::create::<Function>();
         send::post_in(context, &calls::kernel_function { function, kernel })?;
-        // It is the kernel's code, so all that is known of that holds for it, and what is set of the one is
-        // the other's: NCCL asks for functions first, and sets attributes of kernels then.
-        let owner = Owner::Kernel(kernel, context);
-        insert(function, owner, None, context.server(), self.info.clone(), Arc::clone(&self.attributes));
+        // It is the kernel's code, so all that is known of that holds for it.
+        let info = FunctionInfo { attributes: self.attributes.lock().clone(), ..self.info.clone() };
+        insert_function(function, Owner::Kernel(kernel, context), context.server(), info);
         functions.insert(context, function);
         Ok(function)
     }
@@ -183,14 +176,48 @@ impl FunctionState {
         attributes.iter().find(|(number, _)| *number == attribute.0 as i32).map(|(_, value)| *value)
     }
 
-    /// Notes that the server has set an attribute.
+    /// Notes that the server has set an attribute. What is set of a kernel is set of its functions, too, also of
+    /// those that there are already, but not the other way round (NVIDIA's driver 580).
     pub fn note_attribute(&self, attribute: CUfunction_attribute, value: i32) {
+        self.note(attribute, value);
+        self.functions().iter().for_each(|function| function.note(attribute, value));
+    }
+
+    fn note(&self, attribute: CUfunction_attribute, value: i32) {
         let number = attribute.0 as i32;
         let mut attributes = self.attributes.lock();
         match attributes.iter_mut().find(|(known, _)| *known == number) {
             Some((_, known)) => *known = value,
             None => attributes.push((number, value)),
         }
+    }
+
+    /// Whether an attribute has this value, and has it in all functions of a kernel.
+    pub fn is_set(&self, attribute: CUfunction_attribute, value: i32) -> bool {
+        let has = |state: &Self| state.attribute(attribute) == Some(value);
+        has(self) && self.functions().iter().all(|function| has(function))
+    }
+
+    /// Whether a launch may have so much dynamic shared memory. A kernel is launched as its function in the
+    /// current context, which may have been allowed more.
+    pub fn allows_shared(&self, bytes: u32) -> bool {
+        const MOST: CUfunction_attribute =
+            CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let allows =
+            |state: &Self| state.attribute(MOST).is_none_or(|most| i64::from(bytes) <= i64::from(most));
+        allows(self) || self.function_here().is_some_and(|function| allows(&function))
+    }
+
+    /// A kernel's functions in the contexts that have asked for them.
+    fn functions(&self) -> Vec<Arc<Self>> {
+        let functions = self.functions.lock();
+        functions.values().filter_map(|function| handles::kept(*function).ok()).collect()
+    }
+
+    /// The one of the current context.
+    fn function_here(&self) -> Option<Arc<Self>> {
+        let function = self.functions.lock().get(&context::current_or_none()).copied()?;
+        handles::kept(function).ok()
     }
 
     /// Offset and size of a parameter.

@@ -269,6 +269,12 @@ pub fn access(address: CUdeviceptr, location: &CUmemLocation) -> Result<u32, CUr
     Ok(entry.map_or(0, |entry| entry.flags))
 }
 
+/// Whether any device may use the mapping at an address, such as another one than that whose memory it is.
+pub fn is_open(address: CUdeviceptr) -> bool {
+    let map = MAP.lock();
+    map.mapping_at(address).is_some_and(|(_, mapping)| mapping.access.iter().any(|entry| entry.flags != 0))
+}
+
 /// One more reference to the allocation that is mapped at an address.
 pub fn retain(address: CUdeviceptr) -> Result<Handle<Allocation>, CUresult> {
     let map = MAP.lock();
