@@ -132,6 +132,19 @@ int causeway_comm_reduces(int element, int operation);
 // From how many bytes on calls are worth being made in this way (CAUSEWAY_COMM_COLLECTIVE_THRESHOLD).
 uint64_t causeway_comm_direct_bytes(void);
 
+// Whether a rank of the job is reached on this host: it answers by what both share there, and not over a network.
+// To be asked when that rank has joined, as after a barrier.
+int causeway_comm_is_near(uint32_t peer);
+// Whether ranks of other hosts may be reached over a network (CAUSEWAY_COMM_HOSTS).
+int causeway_comm_uses_network(void);
+// Counts a collective call whose ranks are on several hosts, for the report of CAUSEWAY_COMM_EXPLAIN.
+enum {
+    CAUSEWAY_COMM_ALL_STAGED = 0,
+    CAUSEWAY_COMM_LEADERS_BY_MPI = 1,
+    CAUSEWAY_COMM_LEADERS_BY_CHANNELS = 2,
+};
+void causeway_comm_count_between_hosts(int way, int leads, uint32_t hosts, uint64_t bytes);
+
 // All these give 0 when they are done, and -1 for an error. Where not all ranks have their memory on a GPU,
 // or some are not reached, they have done nothing and give 1, at all ranks. In place: `to` is `from`, which
 // causeway_comm_alltoall does not take; for causeway_comm_allgather `from` is the rank's own block of `to`.

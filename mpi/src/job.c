@@ -74,6 +74,7 @@ EXPORT int MPI_Finalize(void) {
         progress();
     }
     stop_checking();
+    forget_places_of_world();
     in_job = false;
     PMPI_Group_free(&job_group);
     int error = PMPI_Finalize();

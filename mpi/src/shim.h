@@ -185,6 +185,10 @@ void drop_staging(struct staging *staging);
 void start_checking(void);
 void stop_checking(void);
 
+// collective/places.c: frees what is kept with MPI_COMM_WORLD, before the MPI ends. All ranks call it.
+
+void forget_places_of_world(void);
+
 // refuse.c
 
 // Whether the MPI itself says that it takes memory on a GPU.

@@ -3,6 +3,7 @@
 //
 // collectives SEED STRIDE LONGEST: all ranks make the same plans from the seed. Of all combinations of a
 // reduction, a type and an operation every STRIDE-th is tried, and as many calls that move data.
+// collectives SEED 0 LONGEST COUNT: so many calls of those that are made in two levels between hosts.
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -100,6 +101,8 @@ struct plan {
     struct region sent, received;
 };
 
+// Of those calls alone, blocking ones.
+static bool only_levels;
 static uint64_t common_state, own_state;
 static int rank, ranks;
 static size_t longest;
@@ -499,6 +502,10 @@ static int try(enum what what, const struct type *type, const struct operation *
     plan.form = (enum form)(1 + common(FORMS - 1));
     plan.place = (enum place[]){ANYWHERE, ANYWHERE, ON_GPUS, FOR_ALL_KERNELS}[common(4)];
     if (plan.place != ANYWHERE && common(3) != 0) plan.form = BLOCKING;
+    if (only_levels) {
+        plan.form = common(2) ? BLOCKING : LARGE;
+        if (common(2)) plan.place = ON_GPUS;
+    }
     plan.count = some_count();
     choose_comm(&plan);
     choose_data(&plan);
@@ -566,19 +573,27 @@ static void make_comms(void) {
                                    MPI_UNWEIGHTED, MPI_INFO_NULL, 0, &graph);
 }
 
-int main(int argc, char **argv) {
-    if (argc != 4) return 2;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (ranks < 2 || ranks > MOST_RANKS / 2) return 2;
-    gpu_start_on(rank);
-    make_elements();
-    make_comms();
-    common_state = strtoull(argv[1], NULL, 0);
-    own_state = common_state * 31 + (uint64_t)rank;
-    longest = strtoull(argv[3], NULL, 0);
-    int wrong = 0, tried = 0, number = common(1 << 20), stride = atoi(argv[2]);
+// Random calls of those that are made in two levels. Gives how many are wrong.
+static int try_levels(int count) {
+    int wrong = 0;
+    only_levels = true;
+    for (int made = 0; made < count;) {
+        const struct type *type = &types[common(type_count)];
+        const struct operation *operation = &operations[common(operation_count)];
+        enum what what = (enum what[]){REDUCE, ALLREDUCE, BCAST}[common(3)];
+        if (what == BCAST) operation = &operations[0];
+        if (what != BCAST && !fits(operation, type)) continue;
+        wrong += try(what, type, operation);
+        made++;
+    }
+    return wrong;
+}
+
+// Of all combinations of a reduction, a type and an operation every so many, and as many calls that move data.
+// Gives how many are wrong.
+static int try_all(int stride, int *tried_calls) {
+    int tried = 0;
+    int wrong = 0, number = common(1 << 20);
     for (int type = 0; type < type_count; type++) {
         for (int operation = 0; operation < operation_count; operation++) {
             if (!fits(&operations[operation], &types[type])) continue;
@@ -597,6 +612,24 @@ int main(int argc, char **argv) {
         wrong += try(what, type, &operations[0]);
         tried++;
     }
+    *tried_calls = tried;
+    return wrong;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4 && argc != 5) return 2;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    if (ranks < 2 || ranks > MOST_RANKS / 2) return 2;
+    gpu_start_on(rank);
+    make_elements();
+    make_comms();
+    common_state = strtoull(argv[1], NULL, 0);
+    own_state = common_state * 31 + (uint64_t)rank;
+    longest = strtoull(argv[3], NULL, 0);
+    int more = argc == 5 ? atoi(argv[4]) : 0, tried = more;
+    int wrong = more ? try_levels(more) : try_all(atoi(argv[2]), &tried);
     wrong += add_in_place();
     tried++;
     int all = 0;

@@ -82,6 +82,30 @@ impl Mpi {
         command
     }
 
+    /// A command that starts a program of `tests/mpi` with arguments and settings, one rank on each of these hosts.
+    /// Those of a host have a nonce of their own: nothing that Causeway has joins them with the others, as between
+    /// hosts, and the MPI joins them all.
+    pub fn command_on_hosts(
+        self,
+        server: &Server,
+        hosts: &[u8],
+        settings: &[(&str, &str)],
+        program: &str,
+        arguments: &[&str],
+    ) -> Command {
+        let (mut command, nonce) = (self.command(server, 1, None), new_nonce());
+        for (rank, host) in hosts.iter().enumerate() {
+            if rank > 0 {
+                command.args([":", "-n", "1"]);
+            }
+            command.arg("env").arg(format!("LD_PRELOAD={}", self.interposer().display()));
+            command.arg(format!("CAUSEWAY_COMM_JOB={}{host:02x}", &nonce[..30]));
+            command.args(settings.iter().map(|(name, value)| format!("{name}={value}")));
+            command.arg(self.folder().join(program)).args(arguments);
+        }
+        command
+    }
+
     fn finish(self, command: &mut Command, server: &Server, ranks: usize) {
         forget_environment(command);
         if self == Self::OpenMpi {

@@ -81,6 +81,36 @@ fn a_rank_that_cannot_open_the_others_memory_has_all_of_them_fetch() {
     server.must_be_well();
 }
 
+/// Ranks of several hosts, in turns and side by side, alone and with others.
+#[test]
+fn leaders_speak_for_the_ranks_of_their_hosts() {
+    let server = Server::start();
+    let hosts: [&[u8]; 4] = [&[1, 1, 2, 2], &[1, 2, 1, 2, 3], &[1, 2, 2, 2], &[1, 2, 3, 3, 2, 1]];
+    for (at, hosts) in hosts.into_iter().enumerate() {
+        let mpi = Mpi::ALL[at % 2];
+        let seed = format!("0x{}", &new_nonce()[..15]);
+        // In the last one ranks fetch, since they open no memory.
+        let channels = if at == 3 { "staged" } else { "ipc,vmm,staged" };
+        let settings = [
+            ("CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", "1"),
+            ("CAUSEWAY_COMM_EXPLAIN", "1"),
+            ("CAUSEWAY_COMM_CHANNELS", channels),
+        ];
+        // Some of them are longer than a piece.
+        let arguments = [&seed, "0", "200000", "60"];
+        let mut command = mpi.command_on_hosts(&server, hosts, &settings, "collectives", &arguments);
+        let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
+        assert!(
+            outcome.stdout.lines().any(|line| line == "0 of 61 calls are wrong"),
+            "seed {seed}, {hosts:?}: {outcome}"
+        );
+        let count = hosts.iter().max().expect("there are hosts");
+        let led = format!("in two levels between {count} hosts, as this one's leader, by the MPI");
+        assert!(outcome.stderr.contains(&led), "seed {seed}, {hosts:?}: {outcome}");
+    }
+    server.must_be_well();
+}
+
 #[test]
 fn datatypes_with_gaps_are_those_that_the_mpi_moves_between_hosts() {
     let server = Server::start();

@@ -19,6 +19,44 @@ pub enum Inline {
     Buffered,
 }
 
+/// Which way a collective call went whose ranks are on several hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Between {
+    /// In two levels.
+    Leaders {
+        /// How many hosts there are.
+        hosts: u32,
+        /// This rank's calls are those of its host's leader.
+        leads: bool,
+        /// As a leader it has heard the others by channels; otherwise by the MPI.
+        by_channels: bool,
+    },
+    /// Staged, since a rank that shares its host with others has its memory in the host's.
+    Staged {
+        /// How many hosts there are.
+        hosts: u32,
+    },
+}
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Leaders { hosts, leads, by_channels } => {
+                write!(f, "in two levels between {hosts} hosts")?;
+                match (leads, by_channels) {
+                    (false, _) => f.write_str(", whose leaders speak with each other"),
+                    (true, true) => f.write_str(", as this one's leader, by channels between leaders"),
+                    (true, false) => f.write_str(", as this one's leader, by the MPI between leaders"),
+                }
+            }
+            Self::Staged { hosts } => write!(
+                f,
+                "between {hosts} hosts with the MPI: not all ranks that share a host have contiguous memory on a GPU"
+            ),
+        }
+    }
+}
+
 /// Which way a message went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
@@ -64,6 +102,7 @@ struct Count {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     ways: BTreeMap<(u32, Way), Count>,
+    between: BTreeMap<Between, Count>,
     /// By the number of the highest bit of the size.
     sizes: BTreeMap<u32, u64>,
 }
@@ -75,6 +114,13 @@ impl Report {
         count.messages += 1;
         count.bytes = count.bytes.saturating_add(bytes);
         *self.sizes.entry(u64::BITS - bytes.leading_zeros()).or_default() += 1;
+    }
+
+    /// Counts a collective call between hosts.
+    pub fn count_between_hosts(&mut self, way: Between, bytes: u64) {
+        let count = self.between.entry(way).or_default();
+        count.messages += 1;
+        count.bytes = count.bytes.saturating_add(bytes);
     }
 
     /// How many messages were received by a channel, or sent with the MPI where there is none.
@@ -92,6 +138,9 @@ impl Report {
         let mut lines = Vec::new();
         for ((peer, way), Count { messages, bytes }) in &self.ways {
             lines.push(format!("rank {rank} and {peer}: {messages} messages, {bytes} bytes {way}"));
+        }
+        for (way, Count { messages, bytes }) in &self.between {
+            lines.push(format!("rank {rank}: {messages} collective calls, {bytes} bytes {way}"));
         }
         let sizes: Vec<String> = self
             .sizes
@@ -120,6 +169,7 @@ mod tests {
         report.count(1, way, 8191);
         report.count(2, Way::Inline(Inline::Short), 0);
         report.count(2, Way::Offered, 1);
+        report.count_between_hosts(Between::Leaders { hosts: 2, leads: true, by_channels: false }, 70_000);
         let messages = [Some(Channel::Staged), Some(Channel::Vmm), None].map(|way| report.messages(way));
         assert_eq!(messages, [2, 0, 1]);
         assert_eq!(
@@ -128,6 +178,8 @@ mod tests {
                 "rank 0 and 1: 2 messages, 13191 bytes received by staged: there is no other",
                 "rank 0 and 2: 1 messages, 1 bytes sent, for the receiver to fetch (its report says how)",
                 "rank 0 and 2: 1 messages, 0 bytes sent with the MPI: short, and not open at the receiver",
+                "rank 0: 1 collective calls, 70000 bytes in two levels between 2 hosts, as this one's \
+                 leader, by the MPI between leaders",
                 "rank 0: sizes in bytes: 1 below 1, 1 below 2, 2 below 8192",
             ]
         );

@@ -1,5 +1,6 @@
 // Collective calls that go from GPU to GPU, past the MPI: long ones, where all ranks of a communicator are on
-// one host and have their memory on GPUs.
+// one host, or reach each other over a network, and have their memory on GPUs. Where several ranks share one of
+// several hosts, some calls are made in two levels (levels.c).
 //
 // Whether most calls are long is known to all ranks: the length is in the arguments that must be the same at
 // all. Then all of them ask each other whether they can. Which ranks of a communicator take part in the job is
@@ -9,7 +10,7 @@
 // and then, as long as no rank has had memory on a GPU in one, so that programs without GPUs hardly pay for
 // it, and then each time.
 
-#include "collective.h"
+#include "places.h"
 
 // How the ranks exchange words: on the user's communicator, where all of them call in the same order. All of
 // them do it by the blocking call, since it does not match the other form.
@@ -138,9 +139,17 @@ bool collect_directly(const struct call *call, int *error) {
     // The operation and the type are the same at all ranks.
     if (is_reduction && !causeway_comm_reduces(element_of(call->in.type), operation_of(call->op)))
         return false;
+    *error = MPI_SUCCESS;
+    if (!is_uneven(call)) {
+        struct places *places;
+        *error = places_of(call->comm, members, &places);
+        if (*error != MPI_SUCCESS) return true;
+        if (is_built_in_levels(call, places)) return collect_in_levels(call, members, places, bytes, error);
+        // Nobody would reach the ranks of other hosts.
+        if (places->count > 1 && !places->use_network) return false;
+    }
     MPI_Comm comm = call->comm;
     struct causeway_comm_group group = {members->rank, members->count, members->ranks, exchange, &comm, NULL};
-    *error = MPI_SUCCESS;
     int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, error);
     if (made < 0) *error = raise_error(call->comm, name_of(call), causeway_comm_error());
     return made <= 0;

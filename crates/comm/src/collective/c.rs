@@ -13,6 +13,7 @@ use super::launch::{self, memory_at};
 use super::reductions;
 use crate::c::{fail, world};
 use crate::cuda::{self, CudaError, Scope};
+use crate::report::Between;
 
 /// `struct causeway_comm_group`.
 #[repr(C)]
@@ -103,6 +104,32 @@ pub extern "C" fn causeway_comm_reduces(element: c_int, operation: c_int) -> c_i
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_direct_bytes() -> u64 {
     world().map_or(u64::MAX, |world| world.direct_bytes())
+}
+
+/// Whether a rank is reached on this host.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_is_near(peer: u32) -> c_int {
+    c_int::from(world().is_some_and(|world| world.is_near(peer)))
+}
+
+/// Whether ranks of other hosts may be reached over a network.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_uses_network() -> c_int {
+    c_int::from(world().is_some_and(|world| world.uses_network()))
+}
+
+/// Counts a collective call between hosts for the report: `way` is one of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_count_between_hosts(way: c_int, leads: c_int, hosts: u32, bytes: u64) {
+    let leads = leads != 0;
+    let way = match way {
+        1 => Between::Leaders { hosts, leads, by_channels: false },
+        2 => Between::Leaders { hosts, leads, by_channels: true },
+        _ => Between::Staged { hosts },
+    };
+    if let Some(world) = world() {
+        world.count_between_hosts(way, bytes);
+    }
 }
 
 /// Whether ranks are to tell each other of calls before they make them.

@@ -14,7 +14,7 @@ use crate::identity::Identity;
 use crate::job::{Job, JobError};
 use crate::meeting::Meeting;
 use crate::profile::{Profile, ProfileError};
-use crate::report::{Inline, Way};
+use crate::report::{Between, Inline, Way};
 use crate::settings::Settings;
 use crate::transfer::offers::Offers;
 
@@ -103,6 +103,16 @@ impl World {
     /// Counts a message of a GPU's memory that travels with the MPI.
     pub fn count_inline(&self, peer: u32, bytes: u64, why: Inline) {
         lock(&self.shared.report).count(peer, Way::Inline(why), bytes);
+    }
+
+    /// Whether ranks of other hosts may be reached over a network.
+    pub fn uses_network(&self) -> bool {
+        self.shared.settings.uses_network()
+    }
+
+    /// Counts a collective call between hosts of so many of the call's bytes.
+    pub fn count_between_hosts(&self, way: Between, bytes: u64) {
+        lock(&self.shared.report).count_between_hosts(way, bytes);
     }
 
     /// Why the profile of earlier jobs is not used, if there is one and it is not.

@@ -42,6 +42,20 @@ impl World {
         is_reached
     }
 
+    /// Whether a peer is reached on this host. Unlike [`reaches`](Self::reaches) it looks again at once for a peer that
+    /// was not there before; it may have joined since.
+    pub fn is_near(&self, peer: u32) -> bool {
+        if let Some(Outgoing::Missing { again, .. }) = lock(&self.shared.outgoing).get_mut(&peer) {
+            *again = Instant::now();
+        }
+        let is_reached = self.reaches(peer);
+        let outgoing = lock(&self.shared.outgoing);
+        match outgoing.get(&peer) {
+            Some(Outgoing::Connected(connection)) => !connection.is_network(),
+            _ => is_reached && peer == self.shared.rank,
+        }
+    }
+
     /// Looks for a peer at the hosts that the user names, in a thread of its own, since a host may take long
     /// to answer. That thread serves the peer when it is found.
     fn look_over_network(&self, peer: u32, pause: Duration) -> bool {

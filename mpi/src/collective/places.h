@@ -1,0 +1,67 @@
+// What is known of where a communicator's ranks are.
+#ifndef CAUSEWAY_PLACES_H
+#define CAUSEWAY_PLACES_H
+
+#include "collective.h"
+
+struct place_of_rank {
+    // The number of its place, and its own one there; the leader's is 0.
+    uint32_t place, inside;
+};
+
+// The places of a communicator's ranks: those of a place reach each other on one host. Kept with the
+// communicator, and freed with it.
+struct places {
+    uint32_t count;
+    // Some place has several ranks.
+    bool is_shared;
+    // All ranks may reach those of other hosts over a network.
+    bool use_network;
+    // Of all ranks of the communicator; the same at all of them.
+    struct place_of_rank *ranks;
+    // This rank's place.
+    uint32_t own;
+    bool is_leader;
+    // Its ranks, in the job, and their communicator.
+    uint32_t inside_count, *inside_members;
+    MPI_Comm inside;
+    // The same for the leaders of all places, in the order of places. The communicator is null at other ranks.
+    uint32_t *leading_members;
+    MPI_Comm leaders;
+};
+
+// All ranks of the communicator call this together where it is not known yet. Gives an error of the MPI's.
+int places_of(MPI_Comm comm, const struct members *members, struct places **places);
+
+// levels.c: calls in two levels, between hosts by their leaders.
+
+// Whether such calls can be made in two levels; the same at all ranks, as all their arguments are.
+bool is_built_in_levels(const struct call *call, const struct places *places);
+// Says whether the call was made so; all ranks of the communicator decide the same.
+bool collect_in_levels(const struct call *call, const struct members *members, const struct places *places,
+                       uint64_t bytes, int *error);
+
+// pieces.c: calls by way of the host's memory, in pieces.
+
+// A call between the ranks of a communicator, which give the same.
+struct between {
+    enum collective what;
+    // The user's call, for errors.
+    const char *call;
+    MPI_Comm comm;
+    int rank, root;
+    MPI_Datatype type;
+    // Bytes from one element to the next.
+    uint64_t extent;
+    MPI_Count count;
+    MPI_Op op;
+    // What this rank gives, and where its result goes: anywhere in memory, and the same in place.
+    const void *from;
+    void *to;
+};
+// MPI_Bcast, MPI_Reduce or MPI_Allreduce. Gives this rank's first error, which has not been raised.
+int make_in_pieces(const struct between *between);
+// Gives one rank's elements to another one.
+int hand_over_in_pieces(const struct between *between, int from, int to);
+
+#endif
