@@ -132,8 +132,8 @@ int causeway_comm_reduces(int element, int operation);
 // From how many bytes on calls are worth being made in this way (CAUSEWAY_COMM_COLLECTIVE_THRESHOLD).
 uint64_t causeway_comm_direct_bytes(void);
 
-// Whether a rank of the job is reached on this host: it answers by what both share there, and not over a network.
-// To be asked when that rank has joined, as after a barrier.
+// Whether a rank of the job is reached on this host: it answers by what both share there, and not over a
+// network. To be asked when that rank has joined, as after a barrier.
 int causeway_comm_is_near(uint32_t peer);
 // Whether ranks of other hosts may be reached over a network (CAUSEWAY_COMM_HOSTS).
 int causeway_comm_uses_network(void);

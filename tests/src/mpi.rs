@@ -82,9 +82,9 @@ impl Mpi {
         command
     }
 
-    /// A command that starts a program of `tests/mpi` with arguments and settings, one rank on each of these hosts.
-    /// Those of a host have a nonce of their own: nothing that Causeway has joins them with the others, as between
-    /// hosts, and the MPI joins them all.
+    /// A command that starts a program of `tests/mpi` with arguments and settings, one rank on each of these
+    /// hosts. Those of a host have a nonce of their own: nothing that Causeway has joins them with the others,
+    /// as between hosts, and the MPI joins them all.
     pub fn command_on_hosts(
         self,
         server: &Server,

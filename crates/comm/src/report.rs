@@ -31,7 +31,7 @@ pub enum Between {
         /// As a leader it has heard the others by channels; otherwise by the MPI.
         by_channels: bool,
     },
-    /// Staged, since a rank that shares its host with others has its memory in the host's.
+    /// Staged, since a rank that shares its host with others has memory in the host's, or with gaps.
     Staged {
         /// How many hosts there are.
         hosts: u32,
@@ -51,7 +51,7 @@ impl fmt::Display for Between {
             }
             Self::Staged { hosts } => write!(
                 f,
-                "between {hosts} hosts with the MPI: not all ranks that share a host have contiguous memory on a GPU"
+                "between {hosts} hosts with the MPI: a rank that shares its host has memory in the host's, or with gaps"
             ),
         }
     }

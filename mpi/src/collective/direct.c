@@ -1,6 +1,6 @@
 // Collective calls that go from GPU to GPU, past the MPI: long ones, where all ranks of a communicator are on
-// one host, or reach each other over a network, and have their memory on GPUs. Where several ranks share one of
-// several hosts, some calls are made in two levels (levels.c).
+// one host, or reach each other over a network, and have their memory on GPUs. Where several ranks share one
+// of several hosts, some calls are made in two levels (levels.c).
 //
 // Whether most calls are long is known to all ranks: the length is in the arguments that must be the same at
 // all. Then all of them ask each other whether they can. Which ranks of a communicator take part in the job is

@@ -3,12 +3,12 @@
 // over the network, and nothing of what the ranks of a host have for each other.
 //
 // What is made depends on the places of ranks and on what is the same in the call at all of them, and on one
-// question to all of them: whether their memory is on GPUs. Within a place ranks fall back to the MPI if memory
-// can be used by no kernel and no channel: that is nobody else's affair.
+// question to all of them: whether their memory is on GPUs. Within a place ranks fall back to the MPI if
+// memory can be used by no kernel and no channel: that is nobody else's affair.
 //
-// A rank that fails takes part in the rest, so that nobody waits for it. A leader that has failed says so to the
-// other leaders, and each of them to its place, by giving no memory where one is asked for: then that place falls
-// back to the MPI, where the first word says whether anything follows.
+// A rank that fails takes part in the rest, so that nobody waits for it. A leader that has failed says so to
+// the other leaders, and each of them to its place, by giving no memory where some is asked for: then that
+// place falls back to the MPI, where the first word says whether anything follows.
 
 #include <stdio.h>
 
@@ -118,8 +118,8 @@ static void hand_to_root(struct levels *levels, void *of_leader, void *of_root, 
     note(levels, hand_over_in_pieces(&between, 0, (int)root));
 }
 
-// The part of the leaders: by channels where they all reach each other over a network and have their memory on
-// GPUs, and in pieces otherwise.
+// The part of the leaders: by channels where they all reach each other over a network and have their memory
+// on GPUs, and in pieces otherwise.
 static void lead(struct levels *levels, enum collective what, uint32_t root, const void *from, void *to) {
     if (!levels->places->is_leader) return;
     int made = 1;
@@ -247,7 +247,8 @@ bool collect_in_levels(const struct call *call, const struct members *members, c
         if (call->what == COLLECTIVE_Allreduce) allreduce(&levels);
         if (call->what == COLLECTIVE_Reduce) reduce(&levels, &places->ranks[call->root], is_root, spare);
         if (call->what == COLLECTIVE_Bcast) broadcast(&levels, &places->ranks[call->root]);
-        report(&levels, levels.by_channels ? CAUSEWAY_COMM_LEADERS_BY_CHANNELS : CAUSEWAY_COMM_LEADERS_BY_MPI);
+        report(&levels,
+               levels.by_channels ? CAUSEWAY_COMM_LEADERS_BY_CHANNELS : CAUSEWAY_COMM_LEADERS_BY_MPI);
         *error = levels.error;
         if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(call->comm, *error);
     } else if (terms.on_gpu) {

@@ -1,9 +1,9 @@
 // Which ranks of a communicator are on one host, and who speaks for them?
 //
-// A rank knows whom it reaches on its host, and no more: what containers share need not be the same for all of
-// them. So the ranks tell each other once, when the communicator is first used for a call that may go from GPU
-// to GPU, and each of them makes the same places of that. Each place has a communicator of its own, and so
-// have the leaders, the first rank of each place.
+// A rank knows whom it reaches on its host, and no more: what containers share need not be the same for all
+// of them. So the ranks tell each other once, when the communicator is first used for a call that may go from
+// GPU to GPU, and each of them makes the same places of that. Each place has a communicator of its own, and
+// so have the leaders, the first rank of each place.
 
 #include <stdlib.h>
 #include <string.h>

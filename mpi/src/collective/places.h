@@ -25,7 +25,7 @@ struct places {
     // Its ranks, in the job, and their communicator.
     uint32_t inside_count, *inside_members;
     MPI_Comm inside;
-    // The same for the leaders of all places, in the order of places. The communicator is null at other ranks.
+    // The same for the leaders of all places, in the order of places. Other ranks have no such communicator.
     uint32_t *leading_members;
     MPI_Comm leaders;
 };

@@ -42,8 +42,8 @@ impl World {
         is_reached
     }
 
-    /// Whether a peer is reached on this host. Unlike [`reaches`](Self::reaches) it looks again at once for a peer that
-    /// was not there before; it may have joined since.
+    /// Whether a peer is reached on this host. Unlike [`reaches`](Self::reaches) it looks again at once for a
+    /// peer that was not there before; it may have joined since.
     pub fn is_near(&self, peer: u32) -> bool {
         if let Some(Outgoing::Missing { again, .. }) = lock(&self.shared.outgoing).get_mut(&peer) {
             *again = Instant::now();
