@@ -75,7 +75,7 @@ class Builder:
         self.interposer()
 
     def interposer(self):
-        """The interposer, and the library that moves buffers to the GPU."""
+        """The interposer, and the libraries that are preloaded for tests alone."""
         self.preload = self.folder / "libcauseway_mpi.so"
         link = "yes" if self.mpi == "openmpi" else "no"
         call(["make", "--silent", "-C", TREE / "mpi", f"MPICC=mpicc.{self.mpi}", f"BUILD={self.folder}",
@@ -84,6 +84,12 @@ class Builder:
         own = [*sorted((HERE / "on_gpu").glob("*.c")), TREE / "mpi/src/collective/layout.c", TREE / "mpi/bench/gpu.c"]
         call([f"mpicc.{self.mpi}", "-O1", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra",
               "-shared", f"-I{TREE}/mpi/src", f"-I{TREE}/mpi/bench", "-o", self.mover, *own, "-ldl", "-lpthread"])
+        # Open MPI lets others have the processor by itself, where ranks are more than processors.
+        self.yielding = []
+        if self.mpi == "mpich":
+            self.yielding = [self.folder / "yielding.so"]
+            call(["cc", "-O1", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-shared",
+                  "-o", *self.yielding, HERE / "yielding.c", "-ldl"])
 
     def compile(self, source, flags=(), part="objects"):
         """An object file. Fortran's modules lie beside it."""

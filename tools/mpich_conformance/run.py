@@ -34,6 +34,7 @@ class Runner:
         """The launcher with its options, and the environment."""
         mpi = self.builder.mpi
         preload = {"bare": [], "host": [self.builder.preload], "gpu": [self.builder.mover, self.builder.preload]}
+        libraries = ":".join(map(str, [*preload[way], *self.builder.yielding]))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("CAUSEWAY_", "CUDA_"))}
         environment["LD_LIBRARY_PATH"] = f"{self.client}:{self.builder.libraries}"
         environment["CAUSEWAY_CACHE_DIR"] = ""
@@ -49,9 +50,8 @@ class Runner:
             environment["CAUSEWAY_COMM_JOB"] = secrets.token_hex(16)
             environment["ON_GPU_MEMORY"] = self.memory
             environment["ON_GPU_REPORT"] = str(report)
-            libraries = ":".join(map(str, preload[way]))
-            given = ["-x", f"LD_PRELOAD={libraries}"] if mpi == "openmpi" else ["-genv", "LD_PRELOAD", libraries]
-            command += given
+        if libraries:
+            command += ["-x", f"LD_PRELOAD={libraries}"] if mpi == "openmpi" else ["-genv", "LD_PRELOAD", libraries]
         return [*command, "-n", str(ranks)], environment
 
     def run(self, test, program, way):
