@@ -3,7 +3,6 @@
 #include "on_gpu.h"
 
 #include <pthread.h>
-#include <string.h>
 
 struct pending {
     MPI_Request request;
@@ -36,15 +35,25 @@ static struct pending **find(MPI_Request request) {
     return at;
 }
 
-// The program hears that a request has come to its end.
-static void end(MPI_Request request) {
+// Takes out what belongs to requests that are waited for, or asked about: as soon as one has ended, its handle
+// may be another thread's. Persistent requests keep theirs, and stay.
+static struct pending **take(int count, const MPI_Request *requests) {
+    struct pending **taken = calloc((size_t)(count > 0 ? count : 1), sizeof *taken);
+    if (taken == NULL) abort();
     pthread_mutex_lock(&mutex);
-    struct pending **at = find(request), *pending = *at;
-    if (pending != NULL && !pending->is_active) pending = NULL;
-    if (pending != NULL && !pending->is_persistent) *at = pending->next;
-    if (pending != NULL) pending->is_active = false;
+    for (int at = 0; at < count; at++) {
+        struct pending **place = find(requests[at]);
+        taken[at] = *place;
+        if (taken[at] != NULL && !taken[at]->is_persistent) *place = taken[at]->next;
+    }
     pthread_mutex_unlock(&mutex);
-    if (pending == NULL) return;
+    return taken;
+}
+
+// The program hears that a request has come to its end.
+static void end(struct pending *pending) {
+    if (pending == NULL || !pending->is_active) return;
+    pending->is_active = false;
     bring_down(pending->in);
     if (pending->is_persistent) return;
     drop_moved(pending->out);
@@ -52,81 +61,91 @@ static void end(MPI_Request request) {
     free(pending);
 }
 
-static MPI_Request *copy_of(int count, const MPI_Request *requests) {
-    MPI_Request *copy = malloc(sizeof *copy * (size_t)(count > 0 ? count : 1));
-    if (copy == NULL) abort();
-    if (count > 0) memcpy(copy, requests, sizeof *copy * (size_t)count);
-    return copy;
+static void put_back(struct pending *pending) {
+    if (pending == NULL || pending->is_persistent) return;
+    pthread_mutex_lock(&mutex);
+    pending->next = first;
+    first = pending;
+    pthread_mutex_unlock(&mutex);
 }
 
-// Those of some requests that have ended, by what is left of them.
-static void end_all(int count, MPI_Request *handles, const MPI_Request *requests, int error) {
-    for (int at = 0; at < count; at++)
-        if (handles[at] != MPI_REQUEST_NULL && (error == MPI_SUCCESS || requests[at] != handles[at]))
-            end(handles[at]);
-    free(handles);
+// Those of some requests that have ended: all of them, those whose handles are gone where there was an error,
+// or none.
+static void end_all(int count, struct pending **taken, const MPI_Request *requests, int error, bool is_done) {
+    for (int at = 0; at < count; at++) {
+        bool has_ended = error == MPI_SUCCESS ? is_done : taken[at] != NULL && requests[at] != taken[at]->request;
+        if (has_ended)
+            end(taken[at]);
+        else
+            put_back(taken[at]);
+    }
+    free(taken);
+}
+
+// Those of these indices.
+static void end_some(int count, struct pending **taken, int ended, const int *indices) {
+    for (int at = 0; ended != MPI_UNDEFINED && at < ended; at++) {
+        if (indices[at] < 0 || indices[at] >= count) continue;
+        end(taken[indices[at]]);
+        taken[indices[at]] = NULL;
+    }
+    for (int at = 0; at < count; at++) put_back(taken[at]);
+    free(taken);
 }
 
 EXPORT int MPI_Wait(MPI_Request *request, MPI_Status *status) {
-    MPI_Request handle = *request;
+    struct pending **taken = take(1, request);
     int error = NEXT(MPI_Wait)(request, status);
-    end(handle);
+    end_all(1, taken, request, MPI_SUCCESS, true);
     return error;
 }
 
 EXPORT int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
-    MPI_Request handle = *request;
+    struct pending **taken = take(1, request);
     int error = NEXT(MPI_Test)(request, flag, status);
-    if (error != MPI_SUCCESS || *flag) end(handle);
+    end_all(1, taken, request, MPI_SUCCESS, error != MPI_SUCCESS || *flag);
     return error;
 }
 
 EXPORT int MPI_Waitall(int count, MPI_Request *requests, MPI_Status *statuses) {
-    MPI_Request *handles = copy_of(count, requests);
+    struct pending **taken = take(count, requests);
     int error = NEXT(MPI_Waitall)(count, requests, statuses);
-    end_all(count, handles, requests, error);
+    end_all(count, taken, requests, error, true);
     return error;
 }
 
 EXPORT int MPI_Testall(int count, MPI_Request *requests, int *flag, MPI_Status *statuses) {
-    MPI_Request *handles = copy_of(count, requests);
+    struct pending **taken = take(count, requests);
     int error = NEXT(MPI_Testall)(count, requests, flag, statuses);
-    end_all(error == MPI_SUCCESS && !*flag ? 0 : count, handles, requests, error);
+    end_all(count, taken, requests, error, *flag);
     return error;
 }
 
 EXPORT int MPI_Waitany(int count, MPI_Request *requests, int *index, MPI_Status *status) {
-    MPI_Request *handles = copy_of(count, requests);
+    struct pending **taken = take(count, requests);
     int error = NEXT(MPI_Waitany)(count, requests, index, status);
-    if (*index >= 0 && *index < count) end(handles[*index]);
-    free(handles);
+    end_some(count, taken, 1, index);
     return error;
 }
 
 EXPORT int MPI_Testany(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status) {
-    MPI_Request *handles = copy_of(count, requests);
+    struct pending **taken = take(count, requests);
     int error = NEXT(MPI_Testany)(count, requests, index, flag, status);
-    if (*flag && *index >= 0 && *index < count) end(handles[*index]);
-    free(handles);
+    end_some(count, taken, *flag ? 1 : 0, index);
     return error;
 }
 
-static void end_some(int count, MPI_Request *handles, int ended, const int *indices) {
-    for (int at = 0; ended != MPI_UNDEFINED && at < ended && at < count; at++) end(handles[indices[at]]);
-    free(handles);
-}
-
 EXPORT int MPI_Waitsome(int count, MPI_Request *requests, int *ended, int *indices, MPI_Status *statuses) {
-    MPI_Request *handles = copy_of(count, requests);
+    struct pending **taken = take(count, requests);
     int error = NEXT(MPI_Waitsome)(count, requests, ended, indices, statuses);
-    end_some(count, handles, *ended, indices);
+    end_some(count, taken, *ended, indices);
     return error;
 }
 
 EXPORT int MPI_Testsome(int count, MPI_Request *requests, int *ended, int *indices, MPI_Status *statuses) {
-    MPI_Request *handles = copy_of(count, requests);
+    struct pending **taken = take(count, requests);
     int error = NEXT(MPI_Testsome)(count, requests, ended, indices, statuses);
-    end_some(count, handles, *ended, indices);
+    end_some(count, taken, *ended, indices);
     return error;
 }
 
