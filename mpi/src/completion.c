@@ -13,24 +13,39 @@ struct failure {
     MPI_Comm comm;
     int error;
     bool is_raised;
+    // The mark of the thread that last asked the MPI about the request, or null.
+    const void *asked_by;
     struct failure *next;
 };
 
 static struct failure *failures;
+// Its address is this thread's mark.
+static __thread char mark;
 
 void keep_error(MPI_Request handle, MPI_Comm comm, int error, bool is_raised) {
     struct failure *failure = malloc(sizeof *failure);
     if (failure == NULL) abort();
     lock();
-    *failure = (struct failure){handle, comm, error, is_raised, failures};
+    *failure = (struct failure){handle, comm, error, is_raised, NULL, failures};
     failures = failure;
     unlock();
 }
 
+void note_asked(MPI_Request handle) {
+    lock();
+    struct failure *failure = failures;
+    // An older one of this handle was marked when its request was one.
+    while (failure != NULL && failure->handle != handle) failure = failure->next;
+    if (failure != NULL) failure->asked_by = &mark;
+    unlock();
+}
+
+// The error of a request that has come to its end in this thread. The MPI has freed the request, and another
+// thread may have got its handle since: this thread was told before.
 static bool take_failure(MPI_Request handle, struct failure *found) {
     lock();
     struct failure **at = &failures;
-    while (*at != NULL && (*at)->handle != handle) at = &(*at)->next;
+    while (*at != NULL && ((*at)->handle != handle || (*at)->asked_by != &mark)) at = &(*at)->next;
     struct failure *failure = *at;
     if (failure != NULL) {
         *at = failure->next;
@@ -39,6 +54,14 @@ static bool take_failure(MPI_Request handle, struct failure *found) {
     }
     unlock();
     return failure != NULL;
+}
+
+// The program frees a request that has ended, without having asked.
+static void forget_failure(MPI_Request handle) {
+    struct failure unheard_of;
+    if (failures == NULL) return;
+    note_asked(handle);
+    take_failure(handle, &unheard_of);
 }
 
 // Whether there is nothing but the MPI's own.
@@ -51,7 +74,7 @@ static bool take_end(MPI_Request handle, MPI_Status *status, struct failure *fou
     if (failures != NULL && take_failure(handle, found)) return true;
     struct operation ended;
     if (unheard == 0 || !hear_persistent(handle, status, true, &ended)) return false;
-    *found = (struct failure){handle, ended.comm, ended.error, ended.is_raised, NULL};
+    *found = (struct failure){handle, ended.comm, ended.error, ended.is_raised, NULL, NULL};
     return ended.error != MPI_SUCCESS;
 }
 
@@ -202,7 +225,10 @@ EXPORT int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *st
 }
 
 EXPORT int MPI_Request_free(MPI_Request *request) {
-    if (!free_later(*request) && !free_persistent(*request)) return PMPI_Request_free(request);
+    if (!free_later(*request) && !free_persistent(*request)) {
+        forget_failure(*request);
+        return PMPI_Request_free(request);
+    }
     *request = MPI_REQUEST_NULL;
     return MPI_SUCCESS;
 }

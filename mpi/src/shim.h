@@ -197,6 +197,8 @@ bool mpi_takes_gpus(void);
 // completion.c: errors of operations whose requests the user waits for.
 
 void keep_error(MPI_Request handle, MPI_Comm comm, int error, bool is_raised);
+// The MPI tells this thread of the end of a request that has an error, and may free it then.
+void note_asked(MPI_Request handle);
 
 // probe.c
 

@@ -228,6 +228,21 @@ fn threads_send_and_receive_at_once() {
 }
 
 #[test]
+fn threads_hear_of_errors_of_their_own_requests_alone() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let nonce = new_nonce();
+        let seed = format!("0x{}", &nonce[..15]);
+        let mut command = mpi.command(&server, 2, Some(&nonce));
+        command.arg(mpi.folder().join("thread_errors")).args([&seed, "40"]);
+        let outcome = run(&mut command, Duration::from_secs(120));
+        assert!(outcome.stdout.contains("0 errors are another's"), "seed {seed}: {outcome}");
+        outcome.must_succeed();
+    }
+    server.must_be_well();
+}
+
+#[test]
 fn a_rank_that_ends_is_an_error_for_those_who_wait_for_it() {
     let server = Server::start();
     for mpi in Mpi::ALL {

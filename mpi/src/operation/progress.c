@@ -77,9 +77,10 @@ static void end(struct operation *operation) {
         return;
     }
     MPI_Request handle = operation->handle;
-    if (operation->error != MPI_SUCCESS)
-        keep_error(handle, operation->comm, operation->error, operation->is_raised);
     bool is_freed = operation->is_freed;
+    // Nobody hears of the end of a request that the program has freed.
+    if (operation->error != MPI_SUCCESS && !is_freed)
+        keep_error(handle, operation->comm, operation->error, operation->is_raised);
     // The operation may go with its request.
     PMPI_Grequest_complete(handle);
     if (is_freed) PMPI_Request_free(&handle);
