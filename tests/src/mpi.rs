@@ -118,7 +118,7 @@ impl Mpi {
         command.env("CAUSEWAY_CACHE_DIR", "").arg("-n").arg(ranks.to_string());
     }
 
-    /// Runs a scene of `tests/mpi/scenes.c`, and asserts that every rank says it is well.
+    /// Runs a scene of `tests/mpi/scenes`, and asserts that every rank says it is well.
     ///
     /// # Panics
     /// When one does not.

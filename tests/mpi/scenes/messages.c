@@ -1,0 +1,143 @@
+// Messages of one rank to another: while ranks wait elsewhere, from any source, exchanged, probed.
+#include <stdlib.h>
+
+#include "scenes.h"
+
+// A sends from a GPU and sits in a receive of the host's memory, which B answers only after it has received.
+void while_blocked(void) {
+    int word = rank;
+    if (rank == 0) {
+        MPI_Request request;
+        char *out = filled(DEVICE, LONG, 1);
+        MPI_Isend(out, LONG, MPI_BYTE, 1, 5, MPI_COMM_WORLD, &request);
+        MPI_Recv(&word, 1, MPI_INT, 1, 6, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        must(word == 1, "the answer is %d", word);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    } else if (rank == 1) {
+        char *in = filled(DEVICE, LONG, 9);
+        MPI_Recv(in, LONG, MPI_BYTE, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        must_hold(in, LONG, 1);
+        MPI_Send(&word, 1, MPI_INT, 0, 6, MPI_COMM_WORLD);
+    }
+}
+
+// B posts a receive and sits in a barrier, which A comes to only after its send.
+void while_in_barrier(int synchronous) {
+    char *in = filled(DEVICE, LONG, 9), *out = filled(DEVICE, LONG, rank);
+    int from = (rank + ranks - 1) % ranks, to = (rank + 1) % ranks;
+    MPI_Request request;
+    MPI_Irecv(in, LONG, MPI_BYTE, from, 5, MPI_COMM_WORLD, &request);
+    // One after the other: those who have sent, or have still to, are in the barrier.
+    for (int turn = 0; turn < ranks; turn++) {
+        if (turn == rank && synchronous) MPI_Ssend(out, LONG, MPI_BYTE, to, 5, MPI_COMM_WORLD);
+        if (turn == rank && !synchronous) MPI_Send(out, LONG, MPI_BYTE, to, 5, MPI_COMM_WORLD);
+        MPI_Barrier(MPI_COMM_WORLD);
+    }
+    // The memory is the program's again.
+    gpu_give_back(DEVICE, out, LONG);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    must_hold(in, LONG, from);
+}
+
+// Messages of all ranks, to one that does not know which comes first.
+void any_source(void) {
+    if (rank > 0) {
+        for (int at = 0; at < 5; at++) {
+            char *out = filled(EXPORTABLE, 100000, rank * 10 + at);
+            MPI_Send(out, 100000, MPI_BYTE, 0, at, MPI_COMM_WORLD);
+            gpu_give_back(EXPORTABLE, out, 100000);
+        }
+        return;
+    }
+    int next[64] = {0};
+    char *in = filled(DEVICE, 100000, 0);
+    for (int at = 0; at < 5 * (ranks - 1); at++) {
+        MPI_Status status, probed;
+        if (at % 2) MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &probed);
+        int from = at % 2 ? probed.MPI_SOURCE : MPI_ANY_SOURCE;
+        MPI_Recv(in, 100000, MPI_BYTE, from, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+        must(status.MPI_TAG == next[status.MPI_SOURCE]++, "rank %d overtakes itself", status.MPI_SOURCE);
+        must_hold(in, 100000, status.MPI_SOURCE * 10 + status.MPI_TAG);
+    }
+}
+
+// Memory of the host with gaps receives what comes from a GPU, short and long.
+void gaps(void) {
+    MPI_Datatype every_other;
+    for (int count = 5; count <= 5000; count *= 10) {
+        MPI_Type_vector(count, 1, 2, MPI_INT, &every_other);
+        MPI_Type_commit(&every_other);
+        size_t bytes = (size_t)count * sizeof(int);
+        int *host = calloc((size_t)count * 2, sizeof(int)), *packed = malloc(bytes);
+        if (rank == 0) {
+            for (int at = 0; at < count; at++) packed[at] = at * 7 + 1;
+            char *out = gpu_take(DEVICE, bytes);
+            gpu_copy(out, packed, bytes);
+            MPI_Send(out, count, MPI_INT, 1, 0, MPI_COMM_WORLD);
+            gpu_give_back(DEVICE, out, bytes);
+        } else if (rank == 1) {
+            MPI_Recv(host, 1, every_other, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            for (int at = 0; at < count; at++) {
+                must(host[2 * at] == at * 7 + 1 && host[2 * at + 1] == 0, "element %d of %d is wrong", at,
+                     count);
+            }
+        }
+        free(host);
+        free(packed);
+        MPI_Type_free(&every_other);
+    }
+}
+
+// Ranks exchange, and replace what they send.
+void exchange(void) {
+    int to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    for (int memory = HOST; memory < MEMORIES; memory++) {
+        char *out = filled((enum memory)memory, 200000, rank), *in = filled(DEVICE, 200000, 99);
+        MPI_Sendrecv(out, 200000, MPI_BYTE, to, 0, in, 200000, MPI_BYTE, from, 0, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        must_hold(in, 200000, from);
+        MPI_Sendrecv_replace(out, 200000, MPI_BYTE, to, 0, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        must_hold(out, 200000, from);
+        gpu_give_back((enum memory)memory, out, 200000);
+        gpu_give_back(DEVICE, in, 200000);
+    }
+}
+
+// Matched probes take a message out, which nobody else gets.
+void matched(void) {
+    static const size_t bytes[] = {79, 10, LONG, 5000, 79};
+    static const enum memory from[] = {HOST, DEVICE, DEVICE, HOST, DEVICE};
+    for (int into = 0; into < 2; into++) {
+        if (rank == 0) {
+            MPI_Request requests[5];
+            char *out[5];
+            for (int at = 0; at < 5; at++) {
+                out[at] = filled(from[at], bytes[at], at);
+                MPI_Isend(out[at], (int)bytes[at], MPI_BYTE, 1, at, MPI_COMM_WORLD, &requests[at]);
+            }
+            MPI_Waitall(5, requests, MPI_STATUSES_IGNORE);
+        } else if (rank == 1) {
+            MPI_Message messages[5];
+            MPI_Status statuses[5];
+            char *in = filled(into ? DEVICE : HOST, LONG, 99);
+            // The third one first: what came before it stays in order.
+            MPI_Mprobe(0, 2, MPI_COMM_WORLD, &messages[2], &statuses[2]);
+            for (int at = 0; at < 5; at++) {
+                if (at == 2) continue;
+                MPI_Mprobe(0, MPI_ANY_TAG, MPI_COMM_WORLD, &messages[at], &statuses[at]);
+            }
+            for (int at = 4; at >= 0; at--) {
+                int count;
+                MPI_Status status;
+                MPI_Get_count(&statuses[at], MPI_BYTE, &count);
+                must(statuses[at].MPI_TAG == at && count == (int)bytes[at],
+                     "probe %d finds %d bytes of message %d", at, count, statuses[at].MPI_TAG);
+                MPI_Mrecv(in, LONG, MPI_BYTE, &messages[at], &status);
+                MPI_Get_count(&status, MPI_BYTE, &count);
+                must(count == (int)bytes[at] && status.MPI_TAG == at, "receive %d gets %d bytes", at, count);
+                must(messages[at] == MPI_MESSAGE_NULL, "a message that was received is left");
+                must_hold(in, bytes[at], at);
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+// What the files of scenes share.
+#ifndef SCENES_H
+#define SCENES_H
+
+#include <mpi.h>
+#include <stddef.h>
+
+#include "gpu.h"
+
+enum { LONG = 3 << 20 };
+
+extern int rank, ranks;
+// The name of the scene that is played.
+extern const char *scene;
+
+// Ends all ranks with these words, unless it is right.
+void must(int is_right, const char *what, ...);
+// Memory on a GPU, full of bytes that follow from a number.
+char *filled(enum memory memory, size_t bytes, int number);
+// The memory must hold such bytes.
+void must_hold(const char *address, size_t bytes, int number);
+
+// messages.c
+void while_blocked(void);
+void while_in_barrier(int synchronous);
+void any_source(void);
+void gaps(void);
+void exchange(void);
+void matched(void);
+
+// requests.c
+void mixed_requests(void);
+void persistent(void);
+
+// errors.c
+void errors(void);
+void refused(void);
+
+// ends.c
+void death(void);
+void death_in_transfer(void);
+void checked(void);
+void lengths(void);
+void death_in_call(void);
+
+#endif
