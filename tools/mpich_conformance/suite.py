@@ -14,6 +14,15 @@ FOLDERS = """
 # The suite's words of what a test needs of the machine or of MPICH's own kind: such tests are left out.
 OWN_SETTINGS = ("env=", "mpiexecarg=")
 
+# Tests that move a million small messages, or gigabytes: what their sources say, and what is compiled instead.
+SHORTER = {
+    "pt2pt/sendflood": ("#define LOOP_COUNT  100000", "#define LOOP_COUNT 300"),
+    "coll/allredmany": ("i < 10000", "i < 300"),
+    "coll/allgatherv4": ("#define LOOPS 10", "#define LOOPS 1"),
+    "threads/pt2pt/threads": ("#define LOOPS 1000", "#define LOOPS 10"),
+    "threads/pt2pt/alltoall": ("#define NUM_ITER 10000", "#define NUM_ITER 100"),
+}
+
 
 @dataclass
 class Test:
