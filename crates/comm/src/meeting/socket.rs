@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -22,6 +22,11 @@ use crate::fork::Own;
 
 /// The longest path of a socket, without the zero at its end.
 const LONGEST_PATH: usize = 107;
+
+/// How long a receiver looks again and again before it sleeps. The answer to a question about a transfer is
+/// there within some microseconds, and to be woken takes as long as several answers, so that a sleep for each
+/// would cost more than a copy of a MiB. The processor is offered to others meanwhile.
+const EAGER: Duration = Duration::from_micros(50);
 
 /// Bytes that go with a descriptor.
 pub const MESSAGE_BYTES: usize = 16;
@@ -74,16 +79,26 @@ impl Connection {
     pub fn receive(&self) -> io::Result<Option<([u8; MESSAGE_BYTES], Option<OwnedFd>)>> {
         let mut message = [0; MESSAGE_BYTES];
         let (mut filled, mut descriptor) = (0, None);
+        let start = Instant::now();
+        let mut waiting = RecvFlags::DONTWAIT;
         while filled < MESSAGE_BYTES {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut ancillary = RecvAncillaryBuffer::new(&mut space);
             let mut parts = [IoSliceMut::new(&mut message[filled..])];
-            let received =
-                match recvmsg(self.stream.as_fd(), &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-                    Err(rustix::io::Errno::INTR) => continue,
-                    Err(rustix::io::Errno::CONNRESET | rustix::io::Errno::PIPE) => return Ok(None),
-                    received => received?,
-                };
+            let flags = RecvFlags::CMSG_CLOEXEC | waiting;
+            let received = match recvmsg(self.stream.as_fd(), &mut parts, &mut ancillary, flags) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(rustix::io::Errno::AGAIN) if waiting == RecvFlags::DONTWAIT => {
+                    if start.elapsed() < EAGER {
+                        std::thread::yield_now();
+                    } else {
+                        waiting = RecvFlags::empty();
+                    }
+                    continue;
+                }
+                Err(rustix::io::Errno::CONNRESET | rustix::io::Errno::PIPE) => return Ok(None),
+                received => received?,
+            };
             for part in ancillary.drain() {
                 if let RecvAncillaryMessage::ScmRights(mut descriptors) = part {
                     descriptor = descriptors.next().or(descriptor);

@@ -229,7 +229,7 @@ impl Server<'_> {
                 (memory.device, wanted, Bounce::new(scope.driver(), memory.device, wanted.total() as usize)?)
             }
         };
-        let Ring { count, bytes } = ring;
+        let Ring { count, bytes, .. } = ring;
         let message = Message::Bounce { count, bytes, total: bounce.bytes as u64, is_new };
         self.connection.say_with(message, is_new.then(|| bounce.descriptor.as_fd()))?;
         if is_new {
@@ -316,8 +316,8 @@ impl Server<'_> {
         self.slots.as_ref().ok_or_else(|| self.connection.wrong("no slots before a fetch"))
     }
 
-    /// Passes a payload through slots, which `begin` begins to fill. While one is filled the peer hears of
-    /// the one before it.
+    /// Passes a payload through slots, which `begin` begins to fill. All that are free are begun at once, so that
+    /// the copies follow each other, and the peer hears of each as soon as it is seen to be full.
     fn pass(
         &self,
         payload: u64,
@@ -327,13 +327,14 @@ impl Server<'_> {
         let mut begun = Begun::default();
         for (number, (slot, at, bytes)) in ring.pieces(payload).enumerate() {
             if number >= usize::from(ring.count) {
-                if begun.len() == usize::from(ring.count) {
+                // The peer waits for all of them before this end waits for the peer.
+                while begun.len() > 0 {
                     self.tell_first(&mut begun)?;
                 }
                 self.await_free(slot)?;
             }
             begun.push(begin(slot, at, bytes as usize)?, (slot, bytes));
-            if begun.len() > 1 {
+            while begun.is_first_done() {
                 self.tell_first(&mut begun)?;
             }
         }

@@ -28,7 +28,7 @@ impl Fetcher {
         }
         if matches!(channel, Channel::Staged | Channel::Bar) && self.slots.is_none() {
             let slots = HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?;
-            let Ring { count, bytes } = slots.ring;
+            let Ring { count, bytes, .. } = slots.ring;
             self.connection.say_with(Message::Slots { count, bytes }, Some(slots.descriptor()))?;
             self.slots = Some(slots);
             self.openings.open();
@@ -46,7 +46,8 @@ impl Fetcher {
             }
             Message::Piece { .. } if channel == Channel::Bar => self.pass_to_bar(message, order, destination),
             Message::Bounce { count, bytes, total, is_new } if channel == Channel::Vmm => {
-                let ring = Ring::checked(count, bytes).filter(|ring| ring.total() <= total);
+                let ring =
+                    Ring::checked(count, bytes).filter(|ring| ring.total() <= total).map(Ring::growing);
                 let ring = ring.ok_or_else(|| self.connection.wrong("a bounce buffer of such a size"))?;
                 let mapped = self.map_bounce(is_new, descriptor, total, destination);
                 if is_new {

@@ -20,7 +20,7 @@ use crate::verbs::{CardError, MOST_READS, Reader, Use};
 const READS_OF_SLOTS: usize = 2;
 
 /// What a read brings that goes straight into a GPU's memory.
-const STRAIGHT: Ring = Ring { count: MOST_READS as u16, bytes: 4 << 20 };
+const STRAIGHT: Ring = Ring { count: MOST_READS as u16, bytes: 4 << 20, first: 4 << 20 };
 
 /// Where the payload lies at the sender.
 #[derive(Debug, Clone, Copy)]

@@ -45,7 +45,7 @@ impl Fetcher {
                 _ => Ok(None),
             };
             begun.push(copy.unwrap_or_else(|error| keep(&mut outcome, error)), slot);
-            if begun.len() > 1 || ring.count == 1 {
+            if begun.len() >= usize::from(ring.count.div_ceil(2)) {
                 self.free_first(&mut begun, &mut outcome)?;
             }
         }
