@@ -84,8 +84,8 @@ struct causeway_comm_group {
     const uint32_t *members;
     int (*exchange)(void *context, const void *out, void *in, uint64_t bytes);
     void *context;
-    // A CUDA stream whose work until now comes first, or null. What a call has done is done when it returns. A
-    // stream that is being captured is an error: no graph waits for other ranks.
+    // A CUDA stream whose work until now comes first, or null. What a call has done is done when it returns. In
+    // a stream that is being captured a call becomes a part of the graph: see "Calls in graphs".
     void *stream;
 };
 
@@ -177,6 +177,31 @@ int causeway_comm_allgather(const struct causeway_comm_group *group, const void 
                             uint64_t bytes);
 int causeway_comm_alltoall(const struct causeway_comm_group *group, const void *from, void *to,
                            uint64_t bytes);
+
+// Calls in graphs.
+//
+// In a stream that is being captured a call becomes kernels of the graph, by which the ranks' GPUs meet: a launch
+// has no step at the host. All ranks capture the call, or none: the ranks talk to each other while they capture,
+// by `exchange`. They are of one host and at most 16, and open each other's memory: by cudaIPC, or as exported
+// virtual memory. Memory that cannot be opened so is an error, before which nothing has been captured: the capture
+// stays valid. An error of the driver while the call is captured may leave a part of it in the graph.
+//
+// - Graphs with calls of a group are launched equally often and in the same order at all ranks, one at a time: two
+//   of them, or two launches, do not run at the same time. Calls outside of graphs may come in between.
+// - The memory of a call stays as long as its graph is launched. To free it before is the caller's fault, as with
+//   NCCL: kernels of other ranks go on to use it. Between a rank's launch and its end the memory belongs to all.
+// - A call in a graph ends at a rank when all ranks have done their part of it: then its results are there, and its
+//   memory may be written again.
+// - A rank that ends, or that does not launch its graph within CAUSEWAY_COMM_GRAPH_LIMIT, ends the calls of all:
+//   what they, and later ones of the group, were to write is not there. causeway_comm_check_graphs tells.
+// - What is kept for graphs, such as other ranks' memory, belongs to the group: its ranks, `exchange` and
+//   `context`. It goes by causeway_comm_release_graphs, or when this process leaves the job.
+
+// Whether the calls in graphs of a group are well so far: 0 or -1. To be asked when a stream has done its work.
+int causeway_comm_check_graphs(const struct causeway_comm_group *group);
+// No graph with calls of the group is launched any more, at any rank. 0 or -1.
+int causeway_comm_release_graphs(const struct causeway_comm_group *group);
+
 // Puts elements of two places on a GPU together, the first place's first: to = from, operation, to.
 int causeway_comm_reduce_local(const void *from, void *to, uint64_t count, int element, int operation);
 

@@ -18,7 +18,13 @@ Ranks that call together are a group. They tell each other where their memory is
 `exchange` gets as many bytes for each rank as the others, and gives those that they have for this one.
 
         group = comm.group(members, exchange)
-        group.allreduce(source.data.ptr, target.data.ptr, count, FLOAT32, SUM)"""
+        group.allreduce(source.data.ptr, target.data.ptr, count, FLOAT32, SUM)
+
+In a stream that is being captured a call becomes a part of the graph, if all ranks capture it:
+
+        with torch.cuda.graph(graph, stream=stream):
+            group.allreduce(x.data_ptr(), x.data_ptr(), x.numel(), FLOAT32, SUM, stream=stream.cuda_stream)
+        graph.replay()"""
 
 import ctypes
 import secrets
@@ -89,7 +95,10 @@ class _Range(ctypes.Structure):
 
 class Group:
     """Ranks that call together, and in the same order. All calls wait until they are done; addresses are those of
-    memory on GPUs. Where a rank's memory is not on one, or ranks are not reached, all of them raise CommError."""
+    memory on GPUs. Where a rank's memory is not on one, or ranks are not reached, all of them raise CommError.
+
+    A call in a stream that is being captured becomes a part of the graph, at all ranks or at none. Then all ranks
+    launch such graphs equally often and in the same order, one at a time, and keep their memory until then."""
 
     def __init__(self, comm, members, exchange):
         """`members` are ranks of the job, in the group's order. `exchange` takes a list of as many `bytes` as
@@ -162,6 +171,15 @@ class Group:
     def alltoall(self, source, target, nbytes, stream=None):
         """Each rank gives each one a block of so many bytes."""
         self._make("alltoall", stream, source, target, nbytes)
+
+    def check_graphs(self):
+        """Raises CommError if a call in a graph has not come to its end: a rank has ended, or has not launched its
+        own. To be called when a stream has done its work."""
+        self._make("check_graphs", None)
+
+    def release_graphs(self):
+        """No graph with calls of this group is launched any more at any rank: what is kept for them goes."""
+        self._make("release_graphs", None)
 
 
 class Comm:
@@ -269,6 +287,8 @@ def load(path):
         "broadcast": (code, group, address, number, rank),
         "allgather": (code, group, address, address, number),
         "alltoall": (code, group, address, address, number),
+        "check_graphs": (code, group),
+        "release_graphs": (code, group),
     }
     for name, (result, *arguments) in types.items():
         function = getattr(library, f"causeway_comm_{name}")

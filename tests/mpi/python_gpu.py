@@ -4,13 +4,15 @@ import ctypes
 
 
 class Gpu:
-    """The first device, whose primary context is current afterwards."""
+    """A device, whose primary context is current afterwards: the first one, or that of a rank, which have them in
+    turn."""
 
-    def __init__(self):
+    def __init__(self, rank=0):
         self.driver = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
-        context = ctypes.c_void_p()
+        context, devices = ctypes.c_void_p(), ctypes.c_int()
         self.call("cuInit", 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.call("cuDeviceGetCount", ctypes.byref(devices))
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), rank % devices.value)
         self.call("cuCtxSetCurrent", context)
 
     def call(self, name, *arguments):

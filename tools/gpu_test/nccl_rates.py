@@ -1,6 +1,7 @@
 """What NCCL takes between two GPUs: `nccl_rates.py BYTES[,BYTES...] [SECONDS]`, two processes by themselves.
 
-Calls follow each other in one stream, as in nccl-tests, and what is told is the time of one. Each row is a
+Calls follow each other in one stream, as in nccl-tests, and what is told is the time of one. Of some there are
+twenty in a graph, too: `captured allreduce`. Each row is a
 line `row CALL BYTES MICROSECONDS` with tabs between. Bytes are those of one rank: what it sends, and for
 all_gather and all_to_all the block for one peer, as in `causeway bench mpi`."""
 
@@ -15,6 +16,8 @@ from torch import distributed
 RANKS = 2
 # Of each call so many are tried before it is known how many fit into the time.
 WARM_UP = 5
+# Calls of a graph.
+CAPTURED = 20
 
 
 def calls(rank, count):
@@ -59,6 +62,17 @@ def measure(call, seconds):
     return repeated(call, int(times)) * 1e6
 
 
+def captured(call):
+    """What launches a graph with so many calls."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CAPTURED):
+            call()
+    return graph.replay
+
+
 def rank_main(rank, port, sizes, seconds):
     """One of the two processes."""
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -69,6 +83,10 @@ def rank_main(rank, port, sizes, seconds):
             found = measure(call, seconds) / (2 if name == "latency" else 1)
             if rank == 0:
                 print(f"row\t{name}\t{size}\t{found:.4g}", flush=True)
+            if name in ("allreduce", "bcast", "allgather", "alltoall"):
+                found = measure(captured(call), seconds) / CAPTURED
+                if rank == 0:
+                    print(f"row\tcaptured {name}\t{size}\t{found:.4g}", flush=True)
         torch.cuda.empty_cache()
     distributed.destroy_process_group()
 

@@ -4,12 +4,13 @@
 use core::str::FromStr;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
     CACHE_DIR, COMM_CHANNELS, COMM_CHECK, COMM_COLLECTIVE_THRESHOLD, COMM_COLLECTIVE_THRESHOLD_DEFAULT,
-    COMM_EXPLAIN, COMM_HOSTS, COMM_PLACE, COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE,
-    COMM_TRACE_DEFAULT, SOCKET_DIR,
+    COMM_EXPLAIN, COMM_GRAPH_LIMIT, COMM_GRAPH_LIMIT_DEFAULT, COMM_HOSTS, COMM_PLACE, COMM_THRESHOLD,
+    COMM_THRESHOLD_DEFAULT, COMM_TRACE, COMM_TRACE_DEFAULT, SOCKET_DIR,
 };
 use causeway_config::{Environment, ValueError};
 
@@ -27,6 +28,8 @@ pub struct Settings {
     pub is_threshold_set: bool,
     /// Collective calls of so many bytes and more go from GPU to GPU.
     pub direct_bytes: u64,
+    /// How long a call in a graph waits for other ranks.
+    pub graph_limit: Duration,
     /// Operations that end a period of the tracer.
     pub trace_operations: u32,
     /// Whether ranks tell each other of collective calls before they make them.
@@ -70,6 +73,9 @@ impl Settings {
             direct_bytes: environment
                 .size(&COMM_COLLECTIVE_THRESHOLD)?
                 .unwrap_or(COMM_COLLECTIVE_THRESHOLD_DEFAULT),
+            graph_limit: Duration::from_secs(
+                environment.number(&COMM_GRAPH_LIMIT)?.unwrap_or(COMM_GRAPH_LIMIT_DEFAULT),
+            ),
             trace_operations: environment.number(&COMM_TRACE)?.unwrap_or(COMM_TRACE_DEFAULT) as u32,
             check: environment.is_on(&COMM_CHECK)?,
             explain: environment.is_on(&COMM_EXPLAIN)?,

@@ -63,6 +63,9 @@ pub const SHM_STAGING_LIMITS: (u64, u64) = (1 << 20, 16 << 30);
 pub const COMM_THRESHOLD_DEFAULT: u64 = 4096;
 /// Collective calls from here on go from GPU to GPU; shorter ones are staged in the host's memory.
 pub const COMM_COLLECTIVE_THRESHOLD_DEFAULT: u64 = 64 << 10;
+
+/// Seconds that a collective call in a graph waits for other ranks.
+pub const COMM_GRAPH_LIMIT_DEFAULT: u64 = 600;
 /// Operations with a peer that end a period of the tracer.
 pub const COMM_TRACE_DEFAULT: u64 = 64;
 /// The most connections that carry large copies.
@@ -251,6 +254,11 @@ table! {
         Default::Size(COMM_COLLECTIVE_THRESHOLD_DEFAULT),
         "from how many bytes on a collective call goes from GPU to GPU, where all ranks have their memory there",
         "Shorter ones are staged in the host's memory. It must be the same at all ranks.";
+    COMM_GRAPH_LIMIT: "CAUSEWAY_COMM_GRAPH_LIMIT", [Rank], Values::Number(1, 86_400),
+        Default::Number(COMM_GRAPH_LIMIT_DEFAULT),
+        "how many seconds a collective call in a graph waits for the other ranks to launch theirs",
+        "Then it ends, and so do the group's later ones: their graphs do nothing any more. A rank that ends \
+         is noticed at once.";
     COMM_TRACE: "CAUSEWAY_COMM_TRACE", [Rank], Values::Number(1, u32::MAX as u64),
         Default::Number(COMM_TRACE_DEFAULT),
         "after how many blocking or non-blocking operations with a peer it is decided whether their \

@@ -6,9 +6,10 @@ machine with one GPU, or with none (`--gpu cpu`, and CAUSEWAY_SOFTWARE_GPU_DEVIC
 can be tried."""
 
 import os
+import secrets
 import sys
 
-from gpu_test.bundle import BUNDLE, CAUSEWAY, RUNTIME
+from gpu_test.bundle import BUNDLE, CAUSEWAY, RUNTIME, unpack
 from gpu_test.commands import run
 from gpu_test.mps import started
 from gpu_test.parts import beside, collectives, device
@@ -120,7 +121,7 @@ def nccl_rates(session):
 
 
 def run_collectives(session, mpi):
-    """Collective calls of two ranks with a GPU each, beside NCCL's."""
+    """Collective calls of two ranks with a GPU each, beside NCCL's, whose figures it gives."""
     report = session.report
     report.table(calls=52, outcome=60)
     collectives.try_calls(session, mpi, {}, 2)
@@ -146,6 +147,33 @@ def run_collectives(session, mpi):
         wanted = 1 if size <= SHORT else SHARE_OF_NCCL
         problem = None if beside >= wanted * own else f"{own:.4g} us, and NCCL {beside:.4g}"
         report.judge(f"{call} of two GPUs, {size} B: at least {wanted} x NCCL", problem)
+    return theirs
+
+
+def run_graphs(session, nccl):
+    """Calls of libcauseway_comm in graphs, of two ranks with a GPU each: that they are right, and what they take
+    beside NCCL's."""
+    report = session.report
+    libraries = {"LD_LIBRARY_PATH": str(unpack("mpi"))}
+    seed = f"0x{secrets.token_hex(4)}"
+    outcome = run([sys.executable, BUNDLE / "team" / "python_graphs.py", "2", seed, "200"], COPIES_S * 2, libraries)
+    is_well = outcome.status == 0 and outcome.output.endswith("ok\n")
+    problem = None if is_well else f"python_graphs.py 2 {seed}: {outcome.reason()}; {outcome.errors[-2000:]}"
+    report.judge("random calls in graphs, two GPUs", problem, outcome.seconds)
+    sizes = [8, *collectives.SIZES] if not session.quick else [8, 4096, MIB]
+    program = [sys.executable, BUNDLE / "gpu_test" / "graph_rates.py", ",".join(map(str, sizes))]
+    outcome = run(program, COPIES_S * 2, libraries)
+    problem = None if outcome.status == 0 else f"{outcome.reason()}; {outcome.errors[-2000:]}"
+    report.judge("calls in graphs are measured", problem, outcome.seconds)
+    report.line()
+    report.line("Microseconds of a call, of twenty in a graph: ours, and NCCL's.")
+    report.table(call=30, ours=12, nccl=12, nccl_over_ours=16)
+    for line in outcome.output.splitlines():
+        if line.startswith("row\t"):
+            _, name, size, found = line.split("\t")
+            beside = nccl.get((f"captured {name}", int(size)))
+            ratio = f"{beside / float(found):.2f}" if beside else "-"
+            report.row(f"{name}, {size} B", found, f"{beside:.4g}" if beside else "-", ratio)
 
 
 def run_short_calls(session, mpi):
@@ -230,7 +258,9 @@ def run_two_gpus(session):
         beside.run_jacobi(session, mpi)
         report.save()
     if session.wants("calls"):
-        run_collectives(session, mpi)
+        theirs = run_collectives(session, mpi)
+        report.save()
+        run_graphs(session, theirs)
         report.save()
     with session.two_servers() as addresses:
         if session.wants("two-servers"):

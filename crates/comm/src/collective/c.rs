@@ -3,16 +3,15 @@
 
 use core::ffi::{c_int, c_void};
 
-use thiserror::Error;
-
 use super::calls;
+use super::captured::recording::Recording;
 use super::chunks::Reduction;
 use super::element::{Element, Operation};
 use super::group::{CollectiveError, Group, Range};
 use super::launch::{self, memory_at};
 use super::reductions;
 use crate::c::{fail, world};
-use crate::cuda::{self, CudaError, Scope};
+use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::report::Between;
 
 /// `struct causeway_comm_group`.
@@ -27,14 +26,41 @@ pub struct GroupOfC {
     stream: *mut c_void,
 }
 
-/// Has a group make a call. 0 where it is done, 1 where nothing has been done, -1 where it has failed.
+/// Has a group make a call, which all its ranks describe by the same numbers. 0 where it is done, 1 where nothing
+/// has been done, -1 where it has failed.
 ///
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
 unsafe fn with_group(
     group: *const GroupOfC,
     near: u64,
+    numbers: &[u64],
     call: impl FnOnce(&mut Group<'_>) -> Result<bool, CollectiveError>,
+) -> c_int {
+    // SAFETY: as promised.
+    let stream = unsafe { (*group).stream } as u64;
+    let make = |group: Group<'_>, caller| {
+        let recording = match follow(stream, near) {
+            Ok(captured) => captured.map(|captured| recording(captured, caller, numbers)),
+            Err(error) => return fail(error),
+        };
+        match call(&mut group.recorded(recording)) {
+            Ok(true) => 0,
+            Ok(false) => 1,
+            Err(error) => fail(error),
+        }
+    };
+    // SAFETY: as promised.
+    unsafe { with_ranks(group, make) }
+}
+
+/// Has a group, and what tells it from others of the caller's, do something. -1 where there is no such group.
+///
+/// # Safety
+/// The group is as `causeway_comm.h` describes it.
+pub(super) unsafe fn with_ranks(
+    group: *const GroupOfC,
+    make: impl FnOnce(Group<'_>, [u64; 2]) -> c_int,
 ) -> c_int {
     let Some(world) = world() else { return fail("this process has no part in a job") };
     // SAFETY: as promised.
@@ -46,47 +72,66 @@ unsafe fn with_group(
     }
     // SAFETY: as promised, there are so many members.
     let members = unsafe { core::slice::from_raw_parts(of_c.members, ranks) };
-    // Where this rank has nothing to move no work comes before, and the others wait for what it says.
-    if !of_c.stream.is_null()
-        && near != 0
-        && let Err(error) = wait_for_stream(near, of_c.stream as u64)
-    {
-        return fail(error);
-    }
+    let caller = [exchange as usize as u64, of_c.context as u64];
     let mut exchange = |out: &[u8], heard: &mut [u8], bytes: usize| {
         // SAFETY: both have room for so many bytes of each rank.
         unsafe { exchange(of_c.context, out.as_ptr().cast(), heard.as_mut_ptr().cast(), bytes as u64) }
     };
-    let mut group = Group::new(&world, me, members, &mut exchange);
-    match call(&mut group) {
-        Ok(true) => 0,
-        Ok(false) => 1,
-        Err(error) => fail(error),
-    }
+    make(Group::new(&world, me, members, &mut exchange), caller)
 }
 
-/// Waits for a stream's work. To wait for one that is being captured would end the capture.
-fn wait_for_stream(near: u64, stream: u64) -> Result<(), StreamError> {
-    let (driver, memory) = memory_at(near).ok_or(CudaError::UNKNOWN_MEMORY)?;
+/// A stream that is being captured.
+struct Captured {
+    stream: u64,
+    context: u64,
+    device: i32,
+}
+
+/// Waits for a stream's work, which comes before a call; or tells that the call becomes a part of what the stream
+/// captures: to wait for it then would end the capture.
+fn follow(stream: u64, near: u64) -> Result<Option<Captured>, CudaError> {
+    let Some(driver) = Driver::loaded().filter(|_| stream != 0) else { return Ok(None) };
+    let Some(memory) = DeviceMemory::at(driver, near) else {
+        // Where this rank has nothing to move no work comes before, and the others wait for what it says.
+        return if cuda::is_captured(driver, stream) == Ok(true) {
+            captured(driver, stream)
+        } else {
+            Ok(None)
+        };
+    };
     let scope = Scope::of(driver, &memory)?;
-    if scope.is_captured(stream)? {
-        return Err(StreamError::Captured);
+    if cuda::is_captured(driver, stream)? {
+        return captured(driver, stream);
     }
-    Ok(scope.wait_for(stream)?)
+    scope.wait_for(stream).map(|()| None)
 }
 
-/// Why a call does not come after the work of its stream.
-#[derive(Debug, Error)]
-enum StreamError {
-    /// A graph has no other processes in it.
-    #[error(
-        "the stream of this call is being captured: a collective call waits for other ranks, which no graph \
-         can; make it between the launches of graphs"
-    )]
-    Captured,
-    /// The driver.
-    #[error(transparent)]
-    Cuda(#[from] CudaError),
+fn captured(driver: &'static Driver, stream: u64) -> Result<Option<Captured>, CudaError> {
+    let context = cuda::context_of_stream(driver, stream)?;
+    let _scope = Scope::of_context(driver, context)?;
+    let device = cuda::current_device(driver).ok_or(CudaError::UNKNOWN_MEMORY)?;
+    Ok(Some(Captured { stream, context, device }))
+}
+
+fn recording(captured: Captured, caller: [u64; 2], numbers: &[u64]) -> Recording {
+    let words: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let hash = blake3::hash(&words);
+    let call = hash.as_bytes().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let Captured { stream, context, device } = captured;
+    let (steps, last, kept) = (Vec::new(), Vec::new(), Vec::new());
+    Recording { stream, context, device, caller, call, steps, last, kept }
+}
+
+/// What call is meant, in front of the other numbers that describe it.
+mod name {
+    pub(super) const ALLREDUCE: u64 = 1;
+    pub(super) const REDUCE: u64 = 2;
+    pub(super) const SCAN: u64 = 3;
+    pub(super) const REDUCE_SCATTER: u64 = 4;
+    pub(super) const EXCHANGE: u64 = 5;
+    pub(super) const BROADCAST: u64 = 6;
+    pub(super) const ALLGATHER: u64 = 7;
+    pub(super) const ALLTOALL: u64 = 8;
 }
 
 fn reduction(element: c_int, operation: c_int) -> Option<Reduction> {
@@ -181,8 +226,9 @@ pub unsafe extern "C" fn causeway_comm_allreduce(
 ) -> c_int {
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let (from, to) = (from as u64, to as u64);
+    let numbers = [name::ALLREDUCE, count, element as u64, operation as u64];
     // SAFETY: as promised.
-    unsafe { with_group(group, to, |group| reductions::allreduce(group, what, from, to, count)) }
+    unsafe { with_group(group, to, &numbers, |group| reductions::allreduce(group, what, from, to, count)) }
 }
 
 /// As `MPI_Reduce`.
@@ -201,9 +247,12 @@ pub unsafe extern "C" fn causeway_comm_reduce(
 ) -> c_int {
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let (from, to) = (from as u64, to as u64);
+    let numbers = [name::REDUCE, count, element as u64, operation as u64, root.into()];
     // SAFETY: as promised.
     unsafe {
-        with_root(group, from, root, |group, root| reductions::reduce(group, what, from, to, count, root))
+        with_root(group, from, root, &numbers, |group, root| {
+            reductions::reduce(group, what, from, to, count, root)
+        })
     }
 }
 
@@ -223,9 +272,12 @@ pub unsafe extern "C" fn causeway_comm_scan(
 ) -> c_int {
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let (from, to) = (from as u64, to as u64);
+    let numbers = [name::SCAN, count, element as u64, operation as u64, u64::from(is_exclusive == 0)];
     // SAFETY: as promised.
     unsafe {
-        with_group(group, to, |group| reductions::scan(group, what, from, to, count, is_exclusive == 0))
+        with_group(group, to, &numbers, |group| {
+            reductions::scan(group, what, from, to, count, is_exclusive == 0)
+        })
     }
 }
 
@@ -246,10 +298,9 @@ pub unsafe extern "C" fn causeway_comm_reduce_scatter(
     let (from, to) = (from as u64, to as u64);
     // SAFETY: as promised.
     unsafe {
-        with_group(group, from, |group| {
-            let counts = core::slice::from_raw_parts(counts, group.ranks());
-            reductions::reduce_scatter(group, what, from, to, counts)
-        })
+        let counts = core::slice::from_raw_parts(counts, (*group).ranks as usize);
+        let numbers = [&[name::REDUCE_SCATTER, element as u64, operation as u64], counts].concat();
+        with_group(group, from, &numbers, |group| reductions::reduce_scatter(group, what, from, to, counts))
     }
 }
 
@@ -271,7 +322,8 @@ pub unsafe extern "C" fn causeway_comm_exchange(
         let gives = core::slice::from_raw_parts(gives, ranks);
         let takes = core::slice::from_raw_parts(takes, ranks);
         let near = gives.iter().chain(takes).find(|range| range.bytes > 0).map_or(0, |range| range.address);
-        with_group(group, near, |group| calls::exchange(group, gives, takes, bytes))
+        let numbers = [name::EXCHANGE, bytes];
+        with_group(group, near, &numbers, |group| calls::exchange(group, gives, takes, bytes))
     }
 }
 
@@ -287,8 +339,11 @@ pub unsafe extern "C" fn causeway_comm_broadcast(
     root: u32,
 ) -> c_int {
     let buffer = buffer as u64;
+    let numbers = [name::BROADCAST, bytes, root.into()];
     // SAFETY: as promised.
-    unsafe { with_root(group, buffer, root, |group, root| calls::broadcast(group, buffer, bytes, root)) }
+    unsafe {
+        with_root(group, buffer, root, &numbers, |group, root| calls::broadcast(group, buffer, bytes, root))
+    }
 }
 
 /// As `MPI_Allgather`.
@@ -303,8 +358,9 @@ pub unsafe extern "C" fn causeway_comm_allgather(
     bytes: u64,
 ) -> c_int {
     let (from, to) = (from as u64, to as u64);
+    let numbers = [name::ALLGATHER, bytes];
     // SAFETY: as promised.
-    unsafe { with_group(group, from, |group| calls::allgather(group, from, to, bytes)) }
+    unsafe { with_group(group, from, &numbers, |group| calls::allgather(group, from, to, bytes)) }
 }
 
 /// As `MPI_Alltoall`.
@@ -319,8 +375,9 @@ pub unsafe extern "C" fn causeway_comm_alltoall(
     bytes: u64,
 ) -> c_int {
     let (from, to) = (from as u64, to as u64);
+    let numbers = [name::ALLTOALL, bytes];
     // SAFETY: as promised.
-    unsafe { with_group(group, from, |group| calls::alltoall(group, from, to, bytes)) }
+    unsafe { with_group(group, from, &numbers, |group| calls::alltoall(group, from, to, bytes)) }
 }
 
 /// [`with_group`], with a root that is one of its ranks.
@@ -331,6 +388,7 @@ unsafe fn with_root(
     group: *const GroupOfC,
     near: u64,
     root: u32,
+    numbers: &[u64],
     call: impl FnOnce(&mut Group<'_>, usize) -> Result<bool, CollectiveError>,
 ) -> c_int {
     // SAFETY: as promised.
@@ -339,5 +397,5 @@ unsafe fn with_root(
         return fail(format!("the group has {ranks} ranks, and the root is no. {root}"));
     }
     // SAFETY: as promised.
-    unsafe { with_group(group, near, |group| call(group, root as usize)) }
+    unsafe { with_group(group, near, numbers, |group| call(group, root as usize)) }
 }

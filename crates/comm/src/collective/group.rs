@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use super::captured::recording::Recording;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::tracer::Operation;
@@ -24,6 +25,9 @@ const WORD_BYTES: usize = 1 + DESCRIPTOR_BYTES;
 
 /// Bytes of what a rank tells all others before: whether it can, and of which call it tells.
 pub(super) const TERMS_BYTES: usize = 16;
+
+/// Where 4 of them say which call is captured: 0 for none.
+pub(super) const CAPTURED_AT: usize = 4;
 
 /// What a rank says of the memory that it gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +66,36 @@ pub enum CollectiveError {
         /// This rank's.
         ours: u64,
     },
+    /// A rank captures the call, and another one does not.
+    #[error(
+        "rank {rank} of the group {} this call in a stream that is being captured, and this rank {}: all of \
+         them must, or none",
+        if *.theirs { "has made" } else { "has not made" },
+        if *.theirs { "has not" } else { "has" }
+    )]
+    Captured {
+        /// The other one.
+        rank: usize,
+        /// Whether it captures.
+        theirs: bool,
+    },
+    /// A call in a graph that a rank makes otherwise.
+    #[error("rank {0} of the group captures another call, or with another root, count, element or operation")]
+    OtherCall(usize),
+    /// Memory that cannot be a part of a graph.
+    #[error(
+        "the stream of this call is being captured, and not all ranks can open the memory that it uses at the \
+         other ranks, as a call in a graph must: they are of one host and at most 16, their memory is of the \
+         stream's context and of a kind that channel ipc or vmm opens, and the GPUs are of compute capability \
+         7.0 or later; otherwise make it between the launches of graphs"
+    )]
+    Closed,
+    /// A launch of a graph has failed.
+    #[error(
+        "a collective call in a graph of this group has failed: {0}. What it and later ones were to write is \
+         not there"
+    )]
+    Graph(String),
     /// A rank has failed before.
     #[error("rank {0} of the group has failed in this call")]
     Peer(usize),
@@ -115,6 +149,8 @@ pub struct Group<'a> {
     pub(super) members: &'a [u32],
     exchange: &'a mut Exchange<'a>,
     has_failed: bool,
+    /// The call becomes a part of a graph.
+    pub(super) recording: Option<Recording>,
 }
 
 impl fmt::Debug for Group<'_> {
@@ -126,7 +162,12 @@ impl fmt::Debug for Group<'_> {
 impl<'a> Group<'a> {
     /// A group of ranks of a job, of which this rank is number `me`.
     pub fn new(world: &'a World, me: usize, members: &'a [u32], exchange: &'a mut Exchange<'a>) -> Self {
-        Self { world, me, members, exchange, has_failed: false }
+        Self { world, me, members, exchange, has_failed: false, recording: None }
+    }
+
+    /// The same, for a call in a stream that is being captured.
+    pub fn recorded(self, recording: Option<Recording>) -> Self {
+        Self { recording, ..self }
     }
 
     /// How many ranks it has.
@@ -143,11 +184,17 @@ impl<'a> Group<'a> {
         let can = can && self.members.iter().all(|peer| self.world.reaches(*peer));
         let mut own = [0; TERMS_BYTES];
         own[0] = u8::from(can);
+        own[CAPTURED_AT..8].copy_from_slice(&self.captured().to_le_bytes());
         own[8..].copy_from_slice(&bytes.to_le_bytes());
         let heard = self.tell(&own.repeat(self.ranks()), TERMS_BYTES)?;
         let heard = heard.as_chunks::<TERMS_BYTES>().0;
-        must_be_of_one_call(heard.iter(), bytes)?;
+        must_be_of_one_call(heard.iter(), bytes, self.captured())?;
         Ok(heard.iter().all(|terms| terms[0] == 1))
+    }
+
+    /// Which call is captured, and 0 where none is.
+    pub(super) fn captured(&self) -> u32 {
+        self.recording.as_ref().map_or(0, |recording| recording.call | 1)
     }
 
     /// This rank has failed between two exchanges, if it has: the others hear it in the next one.
@@ -272,15 +319,24 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Whether all ranks' terms are of a call for so many bytes, or which is not.
+/// Whether all ranks' terms are of the same call for so many bytes, and captured at all of them or at none; or
+/// which are not.
 pub(super) fn must_be_of_one_call<'a>(
     terms: impl Iterator<Item = &'a [u8; TERMS_BYTES]>,
     ours: u64,
+    captured: u32,
 ) -> Result<(), CollectiveError> {
     for (rank, terms) in terms.enumerate() {
+        let call = terms[CAPTURED_AT..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        if (call == 0) != (captured == 0) {
+            return Err(CollectiveError::Captured { rank, theirs: call != 0 });
+        }
         let theirs = terms.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         if theirs != ours {
             return Err(CollectiveError::Counts { rank, theirs, ours });
+        }
+        if call != captured {
+            return Err(CollectiveError::OtherCall(rank));
         }
     }
     Ok(())

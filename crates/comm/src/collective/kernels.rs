@@ -22,6 +22,17 @@ const VECTOR_BYTES: u64 = 16;
 /// The most 32-bit registers for what is loaded of all sources at once.
 const MOST_WORDS: u64 = 96;
 
+/// What a kernel has besides that does nothing where a word is not 0: a parameter, and its first instructions.
+/// The word is written by kernels before it in its stream.
+pub(super) const GUARD_PARAMETER: &str = ", .param .u64 guard";
+pub(super) const GUARD: &str = "    .reg .b64 %guard;
+    ld.param.u64 %guard, [guard];
+    cvta.to.global.u64 %guard, %guard;
+    ld.global.u64 %guard, [%guard];
+    setp.ne.u64 %ends, %guard, 0;
+    @%ends bra end;
+";
+
 /// What a kernel makes of its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Makes {
@@ -55,6 +66,11 @@ impl Kernel {
             Makes::Whole(targets) => targets,
             Makes::Prefixes { .. } => self.sources,
         }
+    }
+
+    /// Whether of one source alone it makes that source.
+    pub fn gives_source(&self) -> bool {
+        self.makes != (Makes::Prefixes { with_own: false })
     }
 
     /// How many elements a vector has; 1 where there are none.
@@ -109,6 +125,16 @@ impl Kernel {
     /// Its text, if there is such a kernel. The parameters, all of 8 bytes: the count of elements, that of
     /// vectors, the targets and the sources.
     pub fn text(&self) -> Option<String> {
+        self.text_with("", "")
+    }
+
+    /// The same for a kernel that does nothing where a word is not 0, whose address is one more parameter, the
+    /// last.
+    pub fn guarded_text(&self) -> Option<String> {
+        self.text_with(GUARD_PARAMETER, GUARD)
+    }
+
+    fn text_with(&self, parameter: &str, guard: &str) -> Option<String> {
         if !self.is_one() {
             return None;
         }
@@ -118,7 +144,7 @@ impl Kernel {
         }
         let mut singles = Writer { registers: vectors.registers, ..Writer::default() };
         self.write(&mut singles, 1);
-        Some(self.around(&vectors.body, &singles))
+        Some(self.around(&vectors.body, &singles, parameter, guard))
     }
 
     /// What a thread does with so many elements at an offset.
@@ -188,7 +214,7 @@ impl Kernel {
     }
 
     /// The loops over vectors, and over the elements behind them.
-    fn around(&self, vectors: &str, singles: &Writer) -> String {
+    fn around(&self, vectors: &str, singles: &Writer, parameter: &str, guard: &str) -> String {
         let Writer { body: singles, registers } = singles;
         let (sources, targets, most) = (self.sources, self.targets(), registers + 1);
         let names = || {
@@ -209,7 +235,7 @@ impl Kernel {
 .version 6.0
 .target sm_52
 .address_size 64
-.visible .entry kernel(.param .u64 count, .param .u64 vectors{parameters})
+.visible .entry kernel(.param .u64 count, .param .u64 vectors{parameters}{parameter})
 {{
     .reg .pred %p<{most}>;
     .reg .b16 %h<{most}>;
@@ -222,7 +248,7 @@ impl Kernel {
     .reg .b64 %count, %vectors, %first, %at, %step, %offset, %thread;
     .reg .b32 %block, %blocks, %threads, %own;
     .reg .pred %ends;
-    ld.param.u64 %count, [count];
+{guard}    ld.param.u64 %count, [count];
     ld.param.u64 %vectors, [vectors];
 {loads}    mov.u32 %block, %ctaid.x;
     mov.u32 %blocks, %nctaid.x;

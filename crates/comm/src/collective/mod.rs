@@ -19,12 +19,16 @@
 //! | [`chunks`]    | How is a reduction cut into a chunk for each rank? Pure.                         |
 //! | [`reductions`] | Of which exchanges and kernels is each call made that puts numbers together?    |
 //! | [`fetched`]   | How are numbers put together that a rank has to fetch first?                     |
+//! | [`captured`]  | How does a call become a part of a graph?                                        |
 //! | [`c`]         | The functions of `libcauseway_comm.so` for calls.                                |
+//! | [`c_graphs`]  | Those for calls in graphs.                                                       |
 //! | [`c_memory`]  | Those for elements with gaps, and for memory that a call needs for a while.      |
 
 pub mod c;
+pub mod c_graphs;
 pub mod c_memory;
 pub mod calls;
+pub mod captured;
 pub mod chunks;
 pub mod element;
 pub mod fetched;

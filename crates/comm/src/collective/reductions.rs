@@ -8,6 +8,10 @@
 //! Each call gives `false` at all ranks, and has done nothing, where not all of them can: where memory is not
 //! on a GPU, peers are not reached, or there is no memory for chunks.
 
+use core::any::Any;
+
+use super::captured::copies::Move;
+use super::captured::recording::Step;
 use super::chunks::{Chunks, Reduction};
 use super::fetched;
 use super::group::{CollectiveError, Group, Range};
@@ -21,17 +25,18 @@ use crate::cuda::{self, CudaError};
 /// # Safety
 /// The targets have room for the chunk and are nobody else's.
 unsafe fn put_together(
+    group: &mut Group<'_>,
     shared: &Shared<'_>,
     what: Reduction,
     chunks: &Chunks,
-    me: usize,
     targets: &[u64],
 ) -> Result<(), CudaError> {
+    let me = group.me;
     let sources: Vec<u64> = shared.opened.from.iter().map(|from| chunks.of(me, *from).address).collect();
     let makes = Makes::Whole(targets.len());
     let kernel = Kernel { element: what.element, operation: what.operation, sources: sources.len(), makes };
     // SAFETY: no other rank's kernel touches anybody's elements of this chunk.
-    unsafe { shared.run(&kernel, targets, &sources, chunks.elements(me)) }
+    unsafe { group.run(shared, &kernel, targets, &sources, chunks.elements(me)) }
 }
 
 /// Everybody gets the elements of all ranks put together. `from` and `to` may be the same.
@@ -59,7 +64,7 @@ pub unsafe fn allreduce(
     };
     let targets: Vec<u64> = shared.opened.to.iter().map(|to| chunks.of(me, *to).address).collect();
     // SAFETY: as promised by the caller of each rank, who waits in this call.
-    let made = unsafe { put_together(&shared, what, &chunks, me, &targets) };
+    let made = unsafe { put_together(group, &shared, what, &chunks, &targets) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
 }
 
@@ -89,7 +94,7 @@ pub unsafe fn reduce(
     };
     let target = chunks.of(me, shared.opened.to[root]).address;
     // SAFETY: as for all ranks.
-    let made = unsafe { put_together(&shared, what, &chunks, me, &[target]) };
+    let made = unsafe { put_together(group, &shared, what, &chunks, &[target]) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
 }
 
@@ -125,7 +130,12 @@ pub unsafe fn reduce_scatter(
         Sharing::Elsewhere => return Ok(false),
     };
     // SAFETY: as for all ranks.
-    let made = unsafe { put_together(&shared, what, &chunks, me, &[target]) };
+    let made = unsafe { put_together(group, &shared, what, &chunks, &[target]) };
+    if let Some(recording) = group.recording.as_mut().filter(|_| target != to) {
+        recording.last.extend(Step::copies(&[Move { to, from: target, bytes: own.bytes }]));
+        recording.kept.extend(spare.map(|spare| Box::new(spare) as Box<dyn Any + Send + Sync>));
+        return group.end_sharing(shared, own.bytes, made).map(|()| true);
+    }
     group.end_sharing(shared, own.bytes, made)?;
     if target != to {
         // SAFETY: the result has so many bytes, and nobody reads the caller's elements any more.
@@ -160,7 +170,8 @@ pub unsafe fn scan(
     let makes = Makes::Prefixes { with_own };
     let kernel = Kernel { element: what.element, operation: what.operation, sources: ranks, makes };
     // SAFETY: as for all ranks.
-    let made =
-        unsafe { shared.run(&kernel, &of(&shared.opened.to), &of(&shared.opened.from), chunks.elements(me)) };
+    let made = unsafe {
+        group.run(&shared, &kernel, &of(&shared.opened.to), &of(&shared.opened.from), chunks.elements(me))
+    };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
 }

@@ -5,7 +5,8 @@
 //! that their kernels have ended. Until then all of it stays as it is, since its ranks are in the call. The
 //! one in the middle is left out where all ranks have had all of it open before.
 
-use super::group::{CollectiveError, Group, TERMS_BYTES, must_be_of_one_call};
+use super::captured::recording::Step;
+use super::group::{CAPTURED_AT, CollectiveError, Group, Range, TERMS_BYTES, must_be_of_one_call};
 use super::kernels::{Kernel, MOST_SOURCES};
 use super::launch;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
@@ -60,7 +61,7 @@ pub struct Opened {
     /// Where each rank's results begin; 0 where this rank writes none there.
     pub to: Vec<u64>,
     /// What is open for that, with its ranks.
-    open: Vec<(u32, Reached)>,
+    pub open: Vec<(u32, Reached)>,
 }
 
 impl Opened {
@@ -91,7 +92,7 @@ pub enum Sharing<'a> {
 
 /// What this rank shows, until it hides it.
 #[derive(Debug)]
-struct Shown<'a> {
+pub struct Shown<'a> {
     world: &'a World,
     numbers: Vec<u64>,
 }
@@ -102,7 +103,28 @@ impl Drop for Shown<'_> {
     }
 }
 
-impl Shown<'_> {
+impl<'a> Shown<'a> {
+    /// Nothing yet.
+    pub fn new(world: &'a World) -> Self {
+        Self { world, numbers: Vec::new() }
+    }
+
+    /// What tells a peer of a range of memory; none where it is not reached, or cannot open it.
+    pub fn show(
+        &mut self,
+        peer: u32,
+        driver: &Driver,
+        memory: &DeviceMemory,
+        range: Range,
+    ) -> Option<Descriptor> {
+        if !self.world.reaches(peer) {
+            return None;
+        }
+        let (number, descriptor) = self.world.show(peer, driver, memory, range.address, range.bytes)?;
+        self.numbers.push(number);
+        Some(descriptor)
+    }
+
     /// The word for a peer; none where its memory cannot be opened.
     fn word(
         &mut self,
@@ -124,8 +146,7 @@ impl Shown<'_> {
                     word.copy_within(first..first + DESCRIPTOR_BYTES, place.start);
                 }
                 _ => {
-                    let (number, descriptor) = self.world.show(peer, driver, &memory, address, bytes)?;
-                    self.numbers.push(number);
+                    let descriptor = self.show(peer, driver, &memory, Range { address, bytes })?;
                     word[place].copy_from_slice(&descriptor.encode(self.world.job()));
                     before = Some((address, at));
                 }
@@ -177,8 +198,16 @@ impl<'a> Group<'a> {
         can: bool,
     ) -> Result<Sharing<'a>, CollectiveError> {
         let seen = if is_defined { Seen::of(own) } else { None };
-        let can = can && (2..=MOST_SOURCES).contains(&self.ranks());
-        let mut shown = Shown { world: self.world, numbers: Vec::new() };
+        let (can, seen) = match (&self.recording, seen) {
+            // One rank alone has graphs, too.
+            (Some(recording), Some(mut seen)) => {
+                let used = seen.together.in_context(recording.context, recording.device);
+                seen.together = used.unwrap_or(seen.together);
+                (can && used.is_some() && self.ranks() <= MOST_SOURCES, Some(seen))
+            }
+            (_, seen) => (can && (2..=MOST_SOURCES).contains(&self.ranks()), seen),
+        };
+        let mut shown = Shown::new(self.world);
         let words = seen.as_ref().filter(|_| can);
         let words = words.and_then(|seen| self.show(seen, own, written, &mut shown));
         let can = words.is_some();
@@ -186,15 +215,16 @@ impl<'a> Group<'a> {
         let mut words = words.unwrap_or_else(|| vec![0; WORD_BYTES * self.ranks()]);
         for word in words.as_chunks_mut::<WORD_BYTES>().0 {
             word[..3].copy_from_slice(&[seen.is_some(), can, is_open].map(u8::from));
+            word[CAPTURED_AT..8].copy_from_slice(&self.captured().to_le_bytes());
             word[8..TERMS_BYTES].copy_from_slice(&own.bytes.to_le_bytes());
         }
         let heard = self.tell(&words, WORD_BYTES)?;
         let heard = heard.as_chunks::<WORD_BYTES>().0;
-        must_be_of_one_call(heard.iter().filter_map(|word| word.first_chunk()), own.bytes)?;
+        must_be_of_one_call(heard.iter().filter_map(|word| word.first_chunk()), own.bytes, self.captured())?;
         let all = |at: usize| heard.iter().all(|word| word[at] == 1);
         let Some(seen) = seen.filter(|_| all(0)) else { return Ok(Sharing::Elsewhere) };
         if !all(1) {
-            return Ok(Sharing::OnGpus);
+            return self.not_all_open();
         }
         let opened = self.open(&seen, own, written, heard);
         if all(2) {
@@ -208,7 +238,7 @@ impl<'a> Group<'a> {
         }
         let told = self.tell(&vec![u8::from(opened.is_some()); self.ranks()], 1)?;
         let Some(opened) = opened.filter(|_| told.iter().all(|opened| *opened == 1)) else {
-            return Ok(Sharing::OnGpus);
+            return self.not_all_open();
         };
         for peer in self.peers() {
             for memory in seen.all() {
@@ -216,6 +246,11 @@ impl<'a> Group<'a> {
             }
         }
         Ok(Sharing::Made(opened.with(shown)))
+    }
+
+    /// A call fetches what cannot be opened, and no graph does.
+    fn not_all_open(&self) -> Result<Sharing<'a>, CollectiveError> {
+        if self.recording.is_some() { Err(CollectiveError::Closed) } else { Ok(Sharing::OnGpus) }
     }
 
     /// The other ranks, in the job.
@@ -239,9 +274,6 @@ impl<'a> Group<'a> {
                 continue;
             }
             let peer = self.members[rank];
-            if !self.world.reaches(peer) {
-                return None;
-            }
             let ranges = [Some((seen.from, own.from)), to];
             word[TERMS_BYTES..].copy_from_slice(&shown.word(peer, seen.driver, ranges, own.bytes)?);
         }
@@ -289,8 +321,9 @@ impl<'a> Group<'a> {
     }
 }
 
-impl Shared<'_> {
-    /// Runs this rank's kernel on its chunk, whose elements begin at each of these addresses.
+impl Group<'_> {
+    /// Runs this rank's kernel on its chunk, whose elements begin at each of these addresses. Of a call that is
+    /// captured it becomes a part.
     ///
     /// # Safety
     /// All addresses are in memory of this call, of the chunk that is this rank's.
@@ -298,22 +331,25 @@ impl Shared<'_> {
     /// # Errors
     /// What the driver says.
     pub unsafe fn run(
-        &self,
+        &mut self,
+        shared: &Shared<'_>,
         kernel: &Kernel,
         targets: &[u64],
         sources: &[u64],
         count: u64,
     ) -> Result<(), CudaError> {
+        if let Some(recording) = &mut self.recording {
+            recording.steps.extend(Step::elements(kernel, targets, sources, count));
+            return Ok(());
+        }
         if count == 0 {
             return Ok(());
         }
-        let scope = Scope::of(self.opened.driver, &self.opened.own)?;
+        let scope = Scope::of(shared.opened.driver, &shared.opened.own)?;
         // SAFETY: as promised by the caller; what is another rank's is open.
         unsafe { launch::put_together(&scope, kernel, targets, sources, count) }
     }
-}
 
-impl Group<'_> {
     /// Hears that the kernels of all ranks have ended. `bytes` are those of what this rank's has read or
     /// written of each other one's.
     ///
@@ -325,6 +361,11 @@ impl Group<'_> {
         bytes: u64,
         outcome: Result<(), CudaError>,
     ) -> Result<(), CollectiveError> {
+        if self.recording.is_some() {
+            let open = shared.opened.open;
+            // SAFETY: what has been recorded is this call's, whose caller has promised it for each launch.
+            return unsafe { self.finish_recording(open, outcome.map_err(CollectiveError::from)) };
+        }
         let heard = self.tell(&vec![u8::from(outcome.is_err()); self.ranks()], 1)?;
         if heard.iter().any(|failed| *failed != 0) {
             self.world.forget_open();

@@ -58,6 +58,7 @@ entry_points! {
         exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
         create_stream: c"cuStreamCreate" (*mut *mut c_void, c_uint);
         synchronize_stream: c"cuStreamSynchronize" (*mut c_void);
+        stream_context: c"cuStreamGetCtx" (*mut c_void, *mut *mut c_void);
         stream_is_capturing: c"cuStreamIsCapturing" (*mut c_void, *mut c_int);
         create_event: c"cuEventCreate" (*mut *mut c_void, c_uint);
         record_event: c"cuEventRecord" (*mut c_void, *mut c_void);

@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_int, c_void};
 use std::ffi::CString;
 
 use super::error::CudaError;
-use super::functions::check;
+use super::functions::{Driver, check};
 use super::scope::Scope;
 
 /// A kernel that a context has loaded, for as long as the context lives.
@@ -45,39 +45,47 @@ impl Scope<'_> {
         threads: u32,
         parameters: &[u64],
     ) -> Result<(), CudaError> {
-        let mut addresses: Vec<*mut c_void> =
-            parameters.iter().map(|value| core::ptr::from_ref(value).cast_mut().cast()).collect();
-        let driver = self.functions();
         self.in_stream(|stream| {
-            // SAFETY: as promised by the caller; the driver copies the parameters before it returns.
-            check("cuLaunchKernel", unsafe {
-                (driver.launch)(
-                    function.0 as *mut c_void,
-                    blocks,
-                    1,
-                    1,
-                    threads,
-                    1,
-                    1,
-                    0,
-                    stream,
-                    addresses.as_mut_ptr(),
-                    core::ptr::null_mut(),
-                )
-            })
+            // SAFETY: as promised by the caller.
+            unsafe { self.enqueue(function, stream as u64, [blocks, 1], threads, parameters) }
         })
     }
 
-    /// Whether what a stream of the context gets becomes a graph, and does not run now.
+    /// Puts a kernel whose parameters are all of 8 bytes behind the work of a stream of the context. Where that
+    /// is captured the kernel becomes a part of the graph, with these parameters. Blocks are in two dimensions.
+    ///
+    /// # Safety
+    /// The function has been loaded in this context, takes so many parameters, and stays within memory that is
+    /// there and nobody else's when it runs.
     ///
     /// # Errors
     /// What the driver says.
-    pub fn is_captured(&self, stream: u64) -> Result<bool, CudaError> {
-        let mut is_captured: c_int = 0;
-        // SAFETY: the driver checks the handle, and there is room for the answer.
-        let status =
-            unsafe { (self.functions().stream_is_capturing)(stream as *mut c_void, &raw mut is_captured) };
-        check("cuStreamIsCapturing", status).map(|()| is_captured != 0)
+    pub unsafe fn enqueue(
+        &self,
+        function: Function,
+        stream: u64,
+        blocks: [u32; 2],
+        threads: u32,
+        parameters: &[u64],
+    ) -> Result<(), CudaError> {
+        let mut addresses: Vec<*mut c_void> =
+            parameters.iter().map(|value| core::ptr::from_ref(value).cast_mut().cast()).collect();
+        // SAFETY: as promised by the caller; the driver copies the parameters before it returns.
+        check("cuLaunchKernel", unsafe {
+            (self.functions().launch)(
+                function.0 as *mut c_void,
+                blocks[0],
+                blocks[1],
+                1,
+                threads,
+                1,
+                1,
+                0,
+                stream as *mut c_void,
+                addresses.as_mut_ptr(),
+                core::ptr::null_mut(),
+            )
+        })
     }
 
     /// Waits until what a stream of the context has got so far is done.
@@ -89,4 +97,27 @@ impl Scope<'_> {
         let status = unsafe { (self.functions().synchronize_stream)(stream as *mut c_void) };
         check("cuStreamSynchronize", status)
     }
+}
+
+/// Whether what a stream gets becomes a graph, and does not run now. Default streams are those of the calling
+/// thread's context.
+///
+/// # Errors
+/// What the driver says.
+pub fn is_captured(driver: &Driver, stream: u64) -> Result<bool, CudaError> {
+    let mut is_captured: c_int = 0;
+    // SAFETY: the driver checks the handle, and there is room for the answer.
+    let status = unsafe { (driver.stream_is_capturing)(stream as *mut c_void, &raw mut is_captured) };
+    check("cuStreamIsCapturing", status).map(|()| is_captured != 0)
+}
+
+/// The context of a stream.
+///
+/// # Errors
+/// What the driver says.
+pub fn context_of_stream(driver: &Driver, stream: u64) -> Result<u64, CudaError> {
+    let mut context: *mut c_void = core::ptr::null_mut();
+    // SAFETY: the driver checks the handle, and there is room for the answer.
+    let status = unsafe { (driver.stream_context)(stream as *mut c_void, &raw mut context) };
+    check("cuStreamGetCtx", status).map(|()| context as u64)
 }

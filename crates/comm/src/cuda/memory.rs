@@ -34,6 +34,9 @@ const EXPORT_SUPPORTED: i32 = 103;
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED`.
 const GPUDIRECT_SUPPORTED: c_int = 116;
 
+/// `CU_DEVICE_ATTRIBUTE_MPS_ENABLED`.
+const MPS_ENABLED: c_int = 133;
+
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`.
 const WRITES_ORDERING: c_int = 118;
 
@@ -119,6 +122,12 @@ impl DeviceMemory {
             (0, _) => Some(other),
             (own, others) => (own == others).then_some(self),
         }
+    }
+
+    /// The memory as kernels of a context use it; none where they cannot.
+    pub fn in_context(self, context: u64, device: i32) -> Option<Self> {
+        let fits = self.device == device && (self.context == 0 || self.context == context);
+        fits.then_some(Self { context, ..self })
     }
 
     /// Whether an address is that of memory on a GPU: one call of the driver.
@@ -229,6 +238,11 @@ pub fn abilities(driver: &Driver, device: i32) -> Abilities {
 /// Whether a device's kernels see what other devices have written to its memory without more ado.
 pub(super) fn writes_are_ordered(driver: &Driver, device: i32) -> bool {
     device_attribute(driver, WRITES_ORDERING, device).is_none_or(|ordering| ordering >= ORDERED_FOR_OWNER)
+}
+
+/// Whether this process shares a device by NVIDIA's MPS, without which processes on it take turns.
+pub fn is_under_mps(driver: &Driver, device: i32) -> bool {
+    device_attribute(driver, MPS_ENABLED, device).is_some_and(|enabled| enabled != 0)
 }
 
 /// The device of the calling thread's context.

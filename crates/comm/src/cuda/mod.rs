@@ -22,9 +22,10 @@ pub(crate) use entry_points::{LoadedDriver, entry_points};
 pub use error::CudaError;
 pub use functions::Driver;
 pub use gpudirect::{dma_buf, flush_writes};
-pub use kernel::Function;
+pub use kernel::{Function, context_of_stream, is_captured};
 pub use memory::{
-    Abilities, DeviceMemory, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number, reach,
+    Abilities, DeviceMemory, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number,
+    is_under_mps, reach,
 };
 pub use order::{settle, settle_both};
 pub use pending::PendingCopy;

@@ -57,7 +57,7 @@ impl<'a> Scope<'a> {
     ///
     /// # Errors
     /// When it is gone.
-    pub(super) fn of_context(driver: &'a Driver, context: u64) -> Result<Self, CudaError> {
+    pub fn of_context(driver: &'a Driver, context: u64) -> Result<Self, CudaError> {
         // SAFETY: the driver checks the handle.
         check("cuCtxPushCurrent", unsafe { (driver.push_context)(context as *mut c_void) })?;
         let mut mode = RELAXED;

@@ -1,13 +1,14 @@
 //! How does a rank take part in its job, and what does it tell at the end?
 
+use core::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use causeway_config::ValueError;
 use causeway_sync::Monitor;
 use thiserror::Error;
 
-use super::state::{Outgoing, Shared, World, lock};
+use super::state::{Extra, Outgoing, Shared, World, lock};
 use crate::board::{Board, BoardError, Places};
 use crate::channels::Channel;
 use crate::identity::Identity;
@@ -77,7 +78,13 @@ impl World {
                 }
             }
         })?;
-        Ok(Self { shared, stop, threads: Mutex::new(vec![acceptor]), profile_trouble })
+        Ok(Self {
+            shared,
+            stop,
+            threads: Mutex::new(vec![acceptor]),
+            profile_trouble,
+            extra: OnceLock::new(),
+        })
     }
 
     /// This process's rank in the job.
@@ -134,6 +141,11 @@ impl World {
         if profile == before { Ok(()) } else { profile.save(path) }
     }
 
+    /// What a room above keeps for this rank until it leaves: one value, made when it is first asked for.
+    pub fn extra<T: Any + Send + Sync + Default>(&self) -> Option<&T> {
+        self.extra.get_or_init(|| Extra(Box::<T>::default())).0.downcast_ref()
+    }
+
     /// How many messages were received by a channel so far, or sent with the MPI where there is none.
     pub fn messages(&self, channel: Option<Channel>) -> u64 {
         lock(&self.shared.report).messages(channel)
@@ -153,6 +165,8 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
+        // It may watch the peers.
+        drop(self.extra.take());
         self.stop.stop();
         self.shared.has_left.store(true, Ordering::Release);
         for peer in lock(&self.shared.outgoing).values() {

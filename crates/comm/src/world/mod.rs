@@ -16,4 +16,5 @@ mod send;
 mod state;
 
 pub use join::WorldError;
+pub use reach::Presence;
 pub use state::World;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::state::{Outgoing, PATIENCE, World, lock};
+use super::state::{Outgoing, PATIENCE, Shared, World, lock};
 use crate::meeting::{self, Connection};
+use crate::pair::{Met, Pair, Visibility};
 use crate::transfer::message::Message;
 use crate::transfer::serve::serve;
 use crate::transfer::words::Words;
@@ -14,7 +15,28 @@ use crate::transfer::words::Words;
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
+/// Which peers that were reached still are, for threads that outlive a call.
+#[derive(Debug, Clone)]
+pub struct Presence(Arc<Shared>);
+
+impl Presence {
+    /// Whether a peer that has been reached is there.
+    pub fn has(&self, peer: u32) -> bool {
+        peer == self.0.rank || matches!(lock(&self.0.outgoing).get(&peer), Some(Outgoing::Connected(_)))
+    }
+}
+
 impl World {
+    /// The peers that are there.
+    pub fn presence(&self) -> Presence {
+        Presence(Arc::clone(&self.shared))
+    }
+
+    /// How long a call in a graph waits for other ranks.
+    pub fn graph_limit(&self) -> Duration {
+        self.shared.settings.graph_limit
+    }
+
     /// Whether a peer knows what a descriptor is and fetches what is offered: its socket has answered.
     pub fn reaches(&self, peer: u32) -> bool {
         if peer == self.shared.rank {
@@ -82,17 +104,21 @@ impl World {
     }
 
     fn connect(&self, peer: u32) -> Option<Arc<Connection>> {
-        let connection = {
+        let (own, scan) = {
             let board = lock(&self.shared.board);
-            let scan = board.scan();
-            meeting::reach(&self.shared.job, board.slot(), scan.get(peer)?).ok()?
+            (board.slot().clone(), board.scan())
         };
+        // Without the board: the peer may have to let another rank in first, which needs its own board; three
+        // ranks that reach for each other in a circle would wait until one loses its patience.
+        let connection = meeting::reach(&self.shared.job, &own, scan.get(peer)?).ok()?;
+        let pair = Pair::of(&own, scan.get(peer), Ok(Met::by(&connection)));
+        let opens_handles = pair.processes != Visibility::Hidden;
         connection.set_patience(Some(PATIENCE)).ok()?;
         let words = Words::new().ok();
         let descriptor = words.as_ref().map(Words::descriptor);
         connection.say_with(Message::Words, descriptor).ok()?;
         if let Some(words) = words {
-            self.shared.offers.open(peer, Arc::new(words));
+            self.shared.offers.open(peer, Arc::new(words), opens_handles);
         }
         let connection = Arc::new(connection);
         let (serving, shared) = (Arc::clone(&connection), Arc::clone(&self.shared));

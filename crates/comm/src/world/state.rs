@@ -1,8 +1,10 @@
 //! What does a rank keep of its job?
 
+use core::any::Any;
+use core::fmt;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,16 @@ pub struct World {
     pub(super) stop: Stop,
     pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(super) profile_trouble: Option<ProfileError>,
+    pub(super) extra: OnceLock<Extra>,
+}
+
+/// What a room above keeps as long as the rank has its part.
+pub(super) struct Extra(pub(super) Box<dyn Any + Send + Sync>);
+
+impl fmt::Debug for Extra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Extra")
+    }
 }
 
 #[derive(Debug)]

@@ -1,0 +1,211 @@
+//! What do the ranks of a group keep for their graphs? The words by which their GPUs meet, the memory of each
+//! other that graphs use, and the kernels.
+//!
+//! It belongs to the group, since nobody tells when a graph is launched for the last time, and lives until the
+//! caller says that none is launched any more, or this rank leaves its job.
+
+use core::any::Any;
+use core::fmt;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::meet::{self, CELLS_BYTES, COUNT_AT, ENDED_AT, FAILED_AT, Failure, LIMIT_AT, OWN_BYTES, PEERS_AT};
+use super::recording::{Kind, Step};
+use super::watch::Watch;
+use crate::cuda::{Bounce, CudaError, Driver, Function, Scope};
+use crate::world::World;
+
+/// What belongs to one group.
+pub struct Control {
+    /// A number that all ranks have for it.
+    pub number: u64,
+    /// In front of the words, so that it ends before they go.
+    watch: Option<Watch>,
+    driver: &'static Driver,
+    context: u64,
+    /// What other ranks have mapped.
+    cells: Bounce,
+    /// What they have not.
+    own: Bounce,
+    me: usize,
+    ranks: usize,
+    functions: Mutex<HashMap<Kind, Function>>,
+    kept: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").field("number", &self.number).field("me", &self.me).finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Control {
+    /// Words that say nothing yet, in a context on a device, for a rank of so many.
+    ///
+    /// # Errors
+    /// What the driver says: where there is no memory that others can map.
+    pub fn new(
+        driver: &'static Driver,
+        (context, device): (u64, i32),
+        number: u64,
+        (me, ranks): (usize, usize),
+        limit: Duration,
+    ) -> Result<Self, CudaError> {
+        let scope = Scope::of_context(driver, context)?;
+        let cells = Bounce::new(driver, device, CELLS_BYTES as usize)?;
+        let own = Bounce::new(driver, device, OWN_BYTES as usize)?;
+        let zeros = [0_u8; CELLS_BYTES as usize];
+        let mut words = [0_u64; (OWN_BYTES / 8) as usize];
+        words[(LIMIT_AT / 8) as usize] = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        // SAFETY: both allocations have so many bytes, and are nobody else's yet.
+        unsafe {
+            scope.copy(cells.mapping.address, zeros.as_ptr() as u64, zeros.len())?;
+            scope.copy(own.mapping.address, words.as_ptr() as u64, size_of_val(&words))?;
+        }
+        let (functions, kept) = (Mutex::default(), Mutex::default());
+        Ok(Self { number, watch: None, driver, context, cells, own, me, ranks, functions, kept })
+    }
+
+    /// Where the cells lie.
+    pub fn cells(&self) -> u64 {
+        self.cells.mapping.address
+    }
+
+    /// Takes note of where the cells of all ranks lie, and has the ranks watched.
+    ///
+    /// # Errors
+    /// What the driver says, or that there is no thread.
+    pub fn connect(&mut self, world: &World, members: &[u32], peers: &[u64]) -> Result<(), CudaError> {
+        let scope = Scope::of_context(self.driver, self.context)?;
+        let start = self.own.mapping.address;
+        let bytes = size_of_val(peers).min((OWN_BYTES - PEERS_AT) as usize);
+        // SAFETY: the table has room for so many, and no kernel uses it yet.
+        unsafe { scope.copy(start + PEERS_AT, peers.as_ptr() as u64, bytes) }?;
+        let (presence, members) = (world.presence(), members.to_vec());
+        let watch = Watch::begin(presence, members, self.driver, self.context, start + ENDED_AT);
+        self.watch = Some(watch.map_err(|_| CudaError { call: "a thread that watches the ranks", code: 2 })?);
+        Ok(())
+    }
+
+    /// Keeps something as long as graphs may be launched.
+    pub fn keep(&self, what: impl IntoIterator<Item = Box<dyn Any + Send + Sync>>) {
+        lock(&self.kept).extend(what);
+    }
+
+    /// How a graph of this group has failed, if one has.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn failure(&self) -> Result<Option<Failure>, CudaError> {
+        let scope = Scope::of_context(self.driver, self.context)?;
+        let mut word = 0_u64;
+        // SAFETY: both have room for a word.
+        unsafe {
+            scope.copy((&raw mut word) as u64, self.own.mapping.address + FAILED_AT, size_of::<u64>())
+        }?;
+        Ok(Failure::of(word))
+    }
+
+    /// The step by which the ranks meet.
+    pub fn meeting(&self) -> Step {
+        let words = [self.own.mapping.address + COUNT_AT, self.cells(), self.me as u64, self.ranks as u64];
+        Step { kind: Kind::Meet, blocks: [1, 1], threads: meet::THREADS, parameters: words.to_vec() }
+    }
+
+    /// Loads the kernel of a step, so that nothing but the launch is left.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn prepare(&self, kind: Kind) -> Result<Function, CudaError> {
+        if let Some(function) = lock(&self.functions).get(&kind) {
+            return Ok(*function);
+        }
+        let scope = Scope::of_context(self.driver, self.context)?;
+        let function = scope.load(&kind.text(), super::super::kernels::ENTRY)?;
+        lock(&self.functions).insert(kind, function);
+        Ok(function)
+    }
+
+    /// Makes a step a part of what a stream captures.
+    ///
+    /// # Safety
+    /// The step stays within memory that is there whenever the graph is launched, and nobody else's then.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub unsafe fn capture(&self, stream: u64, step: &Step) -> Result<(), CudaError> {
+        let function = self.prepare(step.kind)?;
+        let scope = Scope::of_context(self.driver, self.context)?;
+        let mut parameters = step.parameters.clone();
+        if step.kind != Kind::Meet {
+            parameters.push(self.own.mapping.address + FAILED_AT);
+        }
+        // SAFETY: as promised by the caller; these are the kernel's parameters.
+        unsafe { scope.enqueue(function, stream, step.blocks, step.threads, &parameters) }
+    }
+}
+
+/// Whose graphs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// The job's ranks, and this one's number.
+    pub members: Vec<u32>,
+    /// That number.
+    pub me: usize,
+    /// What this rank knows of the caller's group.
+    pub caller: [u64; 2],
+}
+
+/// What the groups of a rank keep. There are several for a group whose graphs are of several contexts, or whose
+/// other ranks have begun anew.
+#[derive(Debug, Default)]
+pub struct Controls(Mutex<Vec<(Owner, Arc<Control>)>>);
+
+impl Controls {
+    /// Those of a rank's part in a job.
+    pub fn of(world: &World) -> Option<&Self> {
+        world.extra()
+    }
+
+    /// The one that graphs of a group use which are captured now, in a context.
+    pub fn find(&self, owner: &Owner, context: u64) -> Option<Arc<Control>> {
+        let controls = lock(&self.0);
+        let mut found =
+            controls.iter().rev().filter(|(other, control)| other == owner && control.context == context);
+        found.next().map(|(_, control)| Arc::clone(control))
+    }
+
+    /// One more.
+    pub fn add(&self, owner: Owner, control: &Arc<Control>) {
+        lock(&self.0).push((owner, Arc::clone(control)));
+    }
+
+    /// How a graph of a group has failed, if one has.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn failure(&self, owner: &Owner) -> Result<Option<Failure>, CudaError> {
+        let all: Vec<_> = lock(&self.0).iter().filter(|(other, _)| other == owner).cloned().collect();
+        for (_, control) in all {
+            if let Some(failure) = control.failure()? {
+                return Ok(Some(failure));
+            }
+        }
+        Ok(None)
+    }
+
+    /// No graph of a group is launched any more.
+    pub fn release(&self, owner: &Owner) {
+        let mut controls = lock(&self.0);
+        let (gone, left) = core::mem::take(&mut *controls).into_iter().partition(|(other, _)| other == owner);
+        *controls = left;
+        drop(controls);
+        // To end takes calls of the driver.
+        drop::<Vec<_>>(gone);
+    }
+}

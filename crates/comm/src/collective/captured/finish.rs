@@ -1,0 +1,183 @@
+//! How do ranks agree on a call in a graph, and how is it captured? Nothing becomes a part of any graph before all
+//! ranks have opened what they need: where one cannot, all captures stay as they are.
+
+use core::any::Any;
+use core::hash::{BuildHasher as _, Hasher as _};
+use std::sync::{Arc, Once};
+
+use super::super::group::{CollectiveError, Group};
+use super::super::shared::{Own, Sharing, Written};
+use super::control::{Control, Controls, Owner};
+use super::meet::{CELLS_BYTES, Failure};
+use super::recording::Kind;
+use crate::cuda::{self, Driver};
+use crate::transfer::fetch::Reached;
+
+/// Bytes of what a rank tells all others: the number of what it keeps for the group, a number that a new one may get,
+/// and its GPU.
+const WORD_BYTES: usize = 24;
+
+/// What a rank says of what it has done: it is well, it has failed, or memory cannot be opened.
+const WELL: u8 = 0;
+const FAILED: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Group<'_> {
+    /// Captures what has been recorded, between a meeting of all ranks and another one, and keeps what is open for
+    /// it.
+    ///
+    /// # Safety
+    /// What is recorded stays within memory of the call, which is there and nobody else's whenever the graph is
+    /// launched.
+    ///
+    /// # Errors
+    /// What has gone wrong here, or that something has at another rank.
+    pub unsafe fn finish_recording(
+        &mut self,
+        open: Vec<(u32, Reached)>,
+        outcome: Result<(), CollectiveError>,
+    ) -> Result<(), CollectiveError> {
+        self.hear_all(outcome)?;
+        let control = self.control()?;
+        let Some(recording) = self.recording.as_mut() else { return Ok(()) };
+        let (steps, last) = (core::mem::take(&mut recording.steps), core::mem::take(&mut recording.last));
+        let kept = core::mem::take(&mut recording.kept);
+        let stream = recording.stream;
+        let mut kinds = core::iter::once(Kind::Meet).chain(steps.iter().chain(&last).map(|step| step.kind));
+        let ready = kinds.try_for_each(|kind| control.prepare(kind).map(drop));
+        self.hear_all(ready.map_err(CollectiveError::from))?;
+        // Whatever becomes of the rest: a part may be in the graph.
+        control.keep(open.into_iter().map(|opened| Box::new(opened) as Box<dyn Any + Send + Sync>));
+        control.keep(kept);
+        let meeting = control.meeting();
+        let mut all = core::iter::once(&meeting).chain(&steps).chain(core::iter::once(&meeting)).chain(&last);
+        // SAFETY: as promised by the caller; memory of other ranks is kept open.
+        let captured = all.try_for_each(|step| unsafe { control.capture(stream, step) });
+        self.hear_all(captured.map_err(CollectiveError::from))
+    }
+
+    /// Hears how all ranks have fared.
+    fn hear_all(&mut self, outcome: Result<(), CollectiveError>) -> Result<(), CollectiveError> {
+        let own = match &outcome {
+            Ok(()) => WELL,
+            Err(CollectiveError::Closed) => CLOSED,
+            Err(_) => FAILED,
+        };
+        let heard = self.tell(&vec![own; self.ranks()], 1)?;
+        outcome?;
+        match heard.iter().position(|told| *told != WELL) {
+            None => Ok(()),
+            Some(rank) if heard[rank] == CLOSED => Err(CollectiveError::Closed),
+            Some(rank) => Err(CollectiveError::Peer(rank)),
+        }
+    }
+
+    /// Whose graphs are captured now.
+    fn owner(&self, caller: [u64; 2]) -> Owner {
+        Owner { members: self.members.to_vec(), me: self.me, caller }
+    }
+
+    /// What all ranks keep for the group's graphs, which they make where one of them has none.
+    fn control(&mut self) -> Result<Arc<Control>, CollectiveError> {
+        let world = self.world;
+        let known = Controls::of(world).zip(self.recording.as_ref()).zip(Driver::loaded());
+        let Some(((controls, recording), driver)) = known else { return Err(CollectiveError::Closed) };
+        let (context, device) = (recording.context, recording.device);
+        let owner = self.owner(recording.caller);
+        let found = controls.find(&owner, context);
+        let gpu = cuda::gpu_number(driver, device).unwrap_or(0);
+        let own = [found.as_ref().map_or(0, |control| control.number), new_number(), gpu];
+        let words: Vec<u8> = own.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let heard = self.tell(&words.repeat(self.ranks()), WORD_BYTES)?;
+        let heard: Vec<[u64; 3]> = heard.as_chunks::<WORD_BYTES>().0.iter().map(numbers).collect();
+        if let Some(control) = found
+            && heard.iter().all(|told| told[0] == control.number)
+        {
+            let failure = control.failure().map_err(CollectiveError::from);
+            self.hear_all(failure.and_then(|failure| failure.map_or(Ok(()), |failure| Err(failure.into()))))?;
+            return Ok(control);
+        }
+        let others = heard.iter().enumerate().filter(|(rank, told)| *rank != self.me && told[2] == gpu);
+        let same: Vec<u32> = others.map(|(rank, _)| self.members[rank]).collect();
+        if !same.is_empty() && !cuda::is_under_mps(driver, device) {
+            warn_of_turns(world.rank(), &same);
+        }
+        let place = (self.me, self.ranks());
+        let made = Control::new(driver, (context, device), heard[0][1], place, world.graph_limit());
+        let Some((peers, open)) = self.share_cells(made.as_ref().ok())? else {
+            return Err(made.err().map_or(CollectiveError::Closed, CollectiveError::from));
+        };
+        let connected = made.and_then(|mut control| {
+            control.connect(world, self.members, &peers)?;
+            control.keep([Box::new(open) as Box<dyn Any + Send + Sync>]);
+            Ok(control)
+        });
+        self.hear_all(connected.as_ref().map(drop).map_err(|error| CollectiveError::Cuda(*error)))?;
+        let control = Arc::new(connected?);
+        controls.add(owner, &control);
+        Ok(control)
+    }
+
+    /// Opens the cells of all ranks at all of them: where they lie, and what is open; none where a rank has none.
+    fn share_cells(&mut self, control: Option<&Control>) -> Result<Option<Cells>, CollectiveError> {
+        let own = Own { from: control.map_or(0, Control::cells), to: None, bytes: CELLS_BYTES };
+        match self.share(&own, Written::Nobody, control.is_some(), true)? {
+            Sharing::Made(shared) => Ok(Some((shared.opened.from, shared.opened.open))),
+            _ => Ok(None),
+        }
+    }
+
+    /// How a graph of this group has failed, if one has.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn check_graphs(&self, caller: [u64; 2]) -> Result<(), CollectiveError> {
+        let controls = Controls::of(self.world);
+        let failure = controls.map_or(Ok(None), |controls| controls.failure(&self.owner(caller)))?;
+        failure.map_or(Ok(()), |failure| Err(failure.into()))
+    }
+
+    /// No graph of this group is launched any more: what is kept for them goes.
+    pub fn release_graphs(&self, caller: [u64; 2]) {
+        if let Some(controls) = Controls::of(self.world) {
+            controls.release(&self.owner(caller));
+        }
+    }
+}
+
+/// Once in a process.
+fn warn_of_turns(rank: u32, same: &[u32]) {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        eprintln!(
+            "causeway: rank {rank} shares its GPU with the processes of ranks {same:?}, without NVIDIA's MPS: they \
+             take turns by time slice, and graphs that wait for each other use theirs up"
+        );
+    });
+}
+
+/// Where the cells of all ranks lie, and what is open for that.
+type Cells = (Vec<u64>, Vec<(u32, Reached)>);
+
+fn numbers(word: &[u8; WORD_BYTES]) -> [u64; 3] {
+    let numbers = word.as_chunks::<8>().0;
+    core::array::from_fn(|at| u64::from_le_bytes(numbers[at]))
+}
+
+/// A number that nobody has had, and not 0.
+fn new_number() -> u64 {
+    std::hash::RandomState::new().build_hasher().finish() | 1
+}
+
+impl From<Failure> for CollectiveError {
+    fn from(failure: Failure) -> Self {
+        Self::Graph(match failure {
+            Failure::Late(rank) => format!("rank {rank} of the group has not launched its own in time"),
+            Failure::Ended(rank) => format!("rank {rank} of the group has ended"),
+            Failure::Passed(rank) => format!("one of rank {rank} of the group has failed"),
+            Failure::Unknown(word) => {
+                format!("its words in the GPU's memory were written over (with {word:#x})")
+            }
+        })
+    }
+}

@@ -1,0 +1,107 @@
+//! How do ranks show each other what a call in a graph moves? Each shows each one the range that it gives it, and
+//! opens those that it takes; its kernel copies them.
+
+use super::super::group::{CollectiveError, Group, Range};
+use super::super::shared::Shown;
+use super::copies::Move;
+use super::recording::Step;
+use crate::cuda::{DeviceMemory, Driver};
+use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
+use crate::transfer::fetch::Reached;
+
+/// Bytes of what a rank tells another one: a note, and a descriptor.
+const WORD_BYTES: usize = 1 + DESCRIPTOR_BYTES;
+
+/// What the first byte says: nothing is given, something is shown, what is given cannot be opened.
+const NOTHING: u8 = 0;
+const SHOWN: u8 = 1;
+const CLOSED: u8 = 2;
+
+impl Group<'_> {
+    /// What [`Group::round`] does, as a part of a graph.
+    ///
+    /// # Safety
+    /// As there, whenever the graph is launched.
+    ///
+    /// # Errors
+    /// What goes wrong at this rank, or has at another one. Nothing has been captured then.
+    pub unsafe fn record_round(&mut self, gives: &[Range], takes: &[Range]) -> Result<(), CollectiveError> {
+        let mut shown = Shown::new(self.world);
+        let mut words = vec![0; WORD_BYTES * self.ranks()];
+        for (rank, (word, range)) in words.as_chunks_mut::<WORD_BYTES>().0.iter_mut().zip(gives).enumerate() {
+            if rank == self.me || range.bytes == 0 {
+                word[0] = NOTHING;
+                continue;
+            }
+            let seen = self.usable(range.address);
+            let peer = self.members[rank];
+            let descriptor = seen.and_then(|(driver, memory)| shown.show(peer, driver, &memory, *range));
+            match descriptor {
+                None => word[0] = CLOSED,
+                Some(descriptor) => {
+                    word[0] = SHOWN;
+                    word[1..].copy_from_slice(&descriptor.encode(self.world.job()));
+                }
+            }
+        }
+        let heard = self.tell(&words, WORD_BYTES)?;
+        let mut open = Vec::new();
+        let moves = self.moves(gives, takes, heard.as_chunks::<WORD_BYTES>().0, &mut open);
+        let outcome = moves.map(|moves| {
+            let step = Step::copies(&moves);
+            self.recording.iter_mut().for_each(|recording| recording.steps.extend(step.clone()));
+        });
+        // SAFETY: as promised by the caller; what is another rank's is open.
+        unsafe { self.finish_recording(open, outcome) }
+    }
+
+    /// The memory at an address, if kernels of the stream's context use it.
+    fn usable(&self, address: u64) -> Option<(&'static Driver, DeviceMemory)> {
+        let (driver, recording) = (Driver::loaded()?, self.recording.as_ref()?);
+        let memory = DeviceMemory::at(driver, address)?.in_context(recording.context, recording.device)?;
+        Some((driver, memory))
+    }
+
+    /// What this rank copies, after it has opened what the others have shown. It begins with what the rank behind
+    /// it gives, so that not all copy from the first at once.
+    fn moves(
+        &self,
+        gives: &[Range],
+        takes: &[Range],
+        heard: &[[u8; WORD_BYTES]],
+        open: &mut Vec<(u32, Reached)>,
+    ) -> Result<Vec<Move>, CollectiveError> {
+        let mut moves = Vec::new();
+        for step in 1..=self.ranks() {
+            let rank = (self.me + step) % self.ranks();
+            let to = takes[rank];
+            if rank == self.me {
+                match (gives[rank].bytes, to.bytes) {
+                    (_, 0) => {}
+                    (given, taken) if given == taken => {
+                        moves.push(Move { to: to.address, from: gives[rank].address, bytes: taken });
+                    }
+                    _ => return Err(CollectiveError::Offer(rank)),
+                }
+                continue;
+            }
+            let word = &heard[rank];
+            match (word[0], to.bytes) {
+                (NOTHING, 0) => continue,
+                (SHOWN, 1..) => {}
+                (CLOSED, _) => return Err(CollectiveError::Closed),
+                _ => return Err(CollectiveError::Offer(rank)),
+            }
+            let (driver, memory) = self.usable(to.address).ok_or(CollectiveError::Closed)?;
+            let descriptor = Descriptor::decode(&word[1..], self.world.job());
+            let descriptor = descriptor.filter(|told| {
+                (told.from, told.to, told.bytes) == (self.members[rank], self.world.rank(), to.bytes)
+            });
+            let descriptor = descriptor.ok_or(CollectiveError::Offer(rank))?;
+            let reached = self.world.reach(&descriptor, driver, memory)?.ok_or(CollectiveError::Closed)?;
+            moves.push(Move { to: to.address, from: reached.address, bytes: to.bytes });
+            open.push((self.members[rank], reached));
+        }
+        Ok(moves)
+    }
+}
