@@ -24,7 +24,7 @@ mod servers;
 mod session;
 
 /// The exported symbols, made from the list.
-mod stubs {
+pub(crate) mod stubs {
     use crate::{call, session};
     use causeway_api::nvml::status::{self, Status};
 

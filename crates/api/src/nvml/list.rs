@@ -97,8 +97,6 @@ macro_rules! nvml_functions {
                 nvmlDeviceGetNvLinkCapability(device: DEVICE, link: value(U32), capability: value(NV_LINK_CAPABILITY),
                     cap_result: out(U32));
                 nvmlDeviceGetNvLinkRemotePciInfo_v2(device: DEVICE, link: value(U32), pci: out(PCI_INFO));
-                // NCCL asks by the older form what GPUs are joined to.
-                nvmlDeviceGetNvLinkRemotePciInfo(device: DEVICE, link: value(U32), pci: out(PCI_INFO_V1));
                 nvmlDeviceGetNvLinkErrorCounter(device: DEVICE, link: value(U32), counter:
                     value(NV_LINK_ERROR_COUNTER), counter_value: out(U64));
                 nvmlDeviceGetNvLinkUtilizationControl(device: DEVICE, link: value(U32), counter: value(U32), control:
@@ -301,7 +299,7 @@ macro_rules! nvml_functions {
                 nvmlSystemGetConfComputeSettings(settings: versioned(SYSTEM_CONF_COMPUTE_SETTINGS));
             }
             here {
-                nvmlErrorString, nvmlEventSetCreate, nvmlEventSetFree, nvmlEventSetWait, nvmlEventSetWait_v2, nvmlInit,
+                nvmlDeviceGetNvLinkRemotePciInfo, nvmlErrorString, nvmlEventSetCreate, nvmlEventSetFree, nvmlEventSetWait, nvmlEventSetWait_v2, nvmlInit,
                 nvmlInitWithFlags, nvmlInit_v2, nvmlInternalGetExportTable, nvmlShutdown, nvmlSystemGetProcessName,
             }
             refused {

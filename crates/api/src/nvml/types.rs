@@ -88,7 +88,6 @@ pub const P2P_CAPS_INDEX: Type = Type { name: "nvmlGpuP2PCapsIndex_t", size: 4 }
 pub const PAGE_RETIREMENT_CAUSE: Type = Type { name: "nvmlPageRetirementCause_t", size: 4 };
 pub const PCIE_UTIL_COUNTER: Type = Type { name: "nvmlPcieUtilCounter_t", size: 4 };
 pub const PCI_INFO: Type = Type { name: "nvmlPciInfo_t", size: 68 };
-pub const PCI_INFO_V1: Type = Type { name: "nvmlPciInfo_v1_t", size: 52 };
 pub const PCI_INFO_EXT: Type = Type { name: "nvmlPciInfoExt_t", size: 64 };
 pub const PDI: Type = Type { name: "nvmlPdi_t", size: 16 };
 pub const PERF_POLICY_TYPE: Type = Type { name: "nvmlPerfPolicyType_t", size: 4 };

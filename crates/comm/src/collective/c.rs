@@ -44,6 +44,13 @@ unsafe fn with_group(
             Ok(captured) => captured.map(|captured| recording(captured, caller, numbers)),
             Err(error) => return fail(error),
         };
+        // All of the call: what a capture forbids would end it, and not everything that is done here has a scope.
+        let relaxed = recording.as_ref().zip(Driver::loaded());
+        let relaxed = relaxed.map(|(recording, driver)| Scope::of_context(driver, recording.context));
+        let _relaxed = match relaxed.transpose() {
+            Ok(scope) => scope,
+            Err(error) => return fail(error),
+        };
         match call(&mut group.recorded(recording)) {
             Ok(true) => 0,
             Ok(false) => 1,

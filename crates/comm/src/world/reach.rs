@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use super::state::{Outgoing, PATIENCE, Shared, World, lock};
 use crate::meeting::{self, Connection};
-use crate::pair::{Met, Pair, Visibility};
 use crate::transfer::message::Message;
 use crate::transfer::serve::serve;
 use crate::transfer::words::Words;
@@ -111,14 +110,12 @@ impl World {
         // Without the board: the peer may have to let another rank in first, which needs its own board; three
         // ranks that reach for each other in a circle would wait until one loses its patience.
         let connection = meeting::reach(&self.shared.job, &own, scan.get(peer)?).ok()?;
-        let pair = Pair::of(&own, scan.get(peer), Ok(Met::by(&connection)));
-        let opens_handles = pair.processes != Visibility::Hidden;
         connection.set_patience(Some(PATIENCE)).ok()?;
         let words = Words::new().ok();
         let descriptor = words.as_ref().map(Words::descriptor);
         connection.say_with(Message::Words, descriptor).ok()?;
         if let Some(words) = words {
-            self.shared.offers.open(peer, Arc::new(words), opens_handles);
+            self.shared.offers.open(peer, Arc::new(words));
         }
         let connection = Arc::new(connection);
         let (serving, shared) = (Arc::clone(&connection), Arc::clone(&self.shared));
