@@ -45,9 +45,9 @@ SHORT = 8 * KIB
 # Where calls are short enough that they may be staged.
 SHORT_SIZES = [8, KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB]
 
-# What NCCL does without: memory of the host that its processes share by virtual memory management, and any
-# memory that they do.
-NCCL_WITHOUT = ("NCCL_CUMEM_HOST_ENABLE", "NCCL_CUMEM_ENABLE")
+# What lets NCCL go from GPU to GPU, whatever it knows of how they are joined, and do without memory of the host that its
+# processes share by virtual memory management.
+NCCL_BETWEEN_GPUS = {"NCCL_P2P_LEVEL": "SYS", "NCCL_CUMEM_HOST_ENABLE": "0"}
 
 
 def requirements(figures):
@@ -273,9 +273,8 @@ def run_two_gpus(session):
             if session.native:
                 run_nccl_through(session, [], "natively")
             run_nccl_through(session, [session.server.address], "through one server")
-            for setting in NCCL_WITHOUT:
-                name = f"through one server, {setting}=0"
-                run_nccl_through(session, [session.server.address], name, {setting: "0"})
+            name = "through one server, from GPU to GPU"
+            run_nccl_through(session, [session.server.address], name, NCCL_BETWEEN_GPUS)
             run_nccl_through(session, addresses, "through two servers")
     report.list_failures("- ")
     session.report_deaths()
