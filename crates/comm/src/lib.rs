@@ -34,6 +34,9 @@ pub mod cuda;
 pub mod device;
 pub mod doctor;
 mod fork;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod identity;
 pub mod job;
 pub mod matching;

@@ -25,7 +25,7 @@ impl Launch {
     /// Checks a launch as the driver does.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a shape beyond the limits of device or function, `CUDA_ERROR_NOT_SUPPORTED` for an attribute that asks for something this device does not have.
+    /// `CUDA_ERROR_INVALID_VALUE` for a shape beyond the limits of device or function or no parameters, `CUDA_ERROR_NOT_SUPPORTED` for an attribute that asks for something this device does not have.
     pub(super) fn new(
         function: Arc<Function>,
         module: Arc<Module>,
@@ -44,10 +44,10 @@ impl Launch {
             && within(shape.block, MAX_BLOCK)
             && threads <= u64::from(kernel.max_threads)
             && shape.shared_bytes <= function.most_dynamic_shared();
-        if !fits {
+        // As on a GPU, a program may leave out what its kernel does not look at, but not all.
+        if !fits || parameters.is_empty() && kernel.parameter_bytes > 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        // As on a GPU, a program may leave out what its kernel does not look at.
         let mut parameters = parameters.to_vec();
         parameters.resize(kernel.parameter_bytes as usize, 0);
         Ok(Self { function, module, shape, parameters: parameters.into() })

@@ -13,18 +13,20 @@
 //! | `servers` | Which of several servers is asked, and what do its numbers mean among those of the others? |
 //! | `session` | How are the servers reached; what happens at fork, and when one is lost? |
 //! | `here` | What is answered without the server? |
+//! | `older` | What do older forms of calls answer that programs still make? |
 //! | `private` | What do NVIDIA's own tools ask for that `nvml.h` does not have? |
 //! | `log` | What is said on standard error? |
 
 mod call;
 mod here;
 mod log;
+mod older;
 mod private;
 mod servers;
 mod session;
 
 /// The exported symbols, made from the list.
-pub(crate) mod stubs {
+mod stubs {
     use crate::{call, session};
     use causeway_api::nvml::status::{self, Status};
 

@@ -149,6 +149,7 @@ int cuDeviceGetAttribute(int *value, int name, int device) {
 int cuThreadExchangeStreamCaptureMode(int *mode) { return *mode > 2 ? INVALID : OK; }
 int cuStreamCreate(void **stream, unsigned flags) { *stream = &the_stream; return flags > 1 ? INVALID : OK; }
 int cuStreamSynchronize(void *stream) { (void)stream; return OK; }
+int cuStreamGetCtx(void *stream, void **context) { (void)stream; *context = &the_context; return OK; }
 int cuStreamIsCapturing(void *stream, int *is) { (void)stream; *is = 0; return OK; }
 int cuEventCreate(void **event, unsigned flags) { *event = malloc(1); return flags > 2 ? INVALID : OK; }
 int cuEventRecord(void *event, void *stream) { (void)stream; return event ? OK : INVALID; }
