@@ -50,9 +50,9 @@ fn small_allocations_do_not_wait_for_the_server() {
 fn host_memory_for_other_processes_is_refused_by_name() {
     let server = Server::start();
     let mut command = through_run(Some(&server.connect_string()), &cuda_program("host_virtual_memory"));
-    let outcome = run(command.arg("exported"), LIMIT).must_succeed();
-    let refused = "causeway: not supported: memory of the host with handles for other processes";
-    assert_eq!(outcome.stderr.trim_end(), refused, "{outcome}");
+    // NCCL tries, and goes on with other memory: nothing is said of that by default.
+    let outcome = run(command.arg("exported").env("CAUSEWAY_LOG", "info"), LIMIT).must_succeed();
+    assert!(outcome.stderr.contains("memory of the host with handles for other processes"), "{outcome}");
     server.must_be_well();
 }
 

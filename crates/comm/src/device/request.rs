@@ -149,7 +149,7 @@ impl Request {
     }
 
     /// Writes both halves as kernels do, without phase bits.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub fn encode(&self) -> [u64; 2] {
         let head = |place: &Place| {
             u64::from(self.verb()) << 59
