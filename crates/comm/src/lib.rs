@@ -31,12 +31,11 @@ pub mod c;
 pub mod channels;
 pub mod collective;
 pub mod cuda;
+#[cfg(test)]
+mod decoders;
 pub mod device;
 pub mod doctor;
 mod fork;
-#[cfg(any(test, feature = "fuzzing"))]
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod identity;
 pub mod job;
 pub mod matching;

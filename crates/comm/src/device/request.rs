@@ -149,7 +149,7 @@ impl Request {
     }
 
     /// Writes both halves as kernels do, without phase bits.
-    #[cfg(any(test, feature = "fuzzing"))]
+    #[cfg(test)]
     pub fn encode(&self) -> [u64; 2] {
         let head = |place: &Place| {
             u64::from(self.verb()) << 59

@@ -69,6 +69,8 @@ impl AllocationState {
         }
         handles::forget::<AllocationState>(self.handle);
         handles::drop_handle(self.handle);
+        // Nobody finds it any more, and imports have a lock of their own, which comes before this one.
+        drop(uses);
         ipc_imports::end(self.handle);
         let ended = self.host.as_ref().map_or(Ok(()), HostPages::end);
         send::post_in(self.nowhere, &calls::allocation_release { allocation: self.handle }).and(ended)
