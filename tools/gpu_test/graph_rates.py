@@ -1,8 +1,9 @@
-"""What collective calls of libcauseway_comm take in a graph: `graph_rates.py BYTES[,BYTES...] [RANKS]`, as many
-processes by themselves, whose GPUs are those of the machine in turn.
+"""What collective calls of libcauseway_comm take in a graph: `graph_rates.py BYTES[,BYTES...] [RANKS]`, as
+many processes by themselves, whose GPUs are those of the machine in turn.
 
-A graph has twenty calls. It is launched several times, and what is told is the time of one call. Each row is a line
-`row CALL BYTES MICROSECONDS` with tabs between; bytes as in nccl_rates.py. Each call's result is looked at."""
+A graph has twenty calls. It is launched several times, and what is told is the time of one call. Each row is
+a line `row CALL BYTES MICROSECONDS` with tabs between; bytes as in nccl_rates.py. Each call's result is
+looked at."""
 
 import ctypes
 import multiprocessing
@@ -11,9 +12,10 @@ import sys
 import time
 
 # In the bundle the modules lie in one folder, in the source tree in two.
-HERE = pathlib.Path(__file__).resolve()
-for folder in (HERE.parents[1] / "team", HERE.parents[2] / "mpi" / "python", HERE.parents[2] / "tests" / "mpi"):
-    sys.path.append(str(folder))
+sys.path.extend(
+    str(pathlib.Path(__file__).resolve().parents[up] / folder)
+    for up, folder in ((1, "team"), (2, "mpi/python"), (2, "tests/mpi"))
+)
 
 import causeway_comm
 from python_gpu import Gpu
@@ -74,7 +76,8 @@ class Rank:
 
 
 def calls(group, own, many, beside, nbytes):
-    """The calls by name, and the whole number that each has in the end at `where`, from ones and a rank's number."""
+    """The calls by name, and the whole number that each has in the end at `where`, from ones and a rank's
+    number."""
     count = nbytes // 4
     ranks = group.ranks
     return {
@@ -119,7 +122,8 @@ def main():
         for other in range(one):
             pipes[one][other], pipes[other][one] = start.Pipe()
     nonce = causeway_comm.new_nonce()
-    processes = [start.Process(target=run, args=(rank, nonce, ends, sizes)) for rank, ends in enumerate(pipes)]
+    rank_of = [(rank, nonce, ends, sizes) for rank, ends in enumerate(pipes)]
+    processes = [start.Process(target=run, args=words) for words in rank_of]
     for process in processes:
         process.start()
     for process in processes:

@@ -1,8 +1,8 @@
 """What NCCL takes between two GPUs: `nccl_rates.py BYTES[,BYTES...] [SECONDS]`, two processes by themselves.
 
-Calls follow each other in one stream, as in nccl-tests, and what is told is the time of one. Of some there are
-twenty in a graph, too: `captured allreduce`. Each row is a
-line `row CALL BYTES MICROSECONDS` with tabs between. Bytes are those of one rank: what it sends, and for
+Calls follow each other in one stream, as in nccl-tests, and what is told is the time of one. Of some there
+are twenty in a graph, too: `captured allreduce`. Each row is a line
+`row CALL BYTES MICROSECONDS` with tabs between. Bytes are those of one rank: what it sends, and for
 all_gather and all_to_all the block for one peer, as in `causeway bench mpi`."""
 
 import os

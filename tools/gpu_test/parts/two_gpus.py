@@ -45,8 +45,8 @@ SHORT = 8 * KIB
 # Where calls are short enough that they may be staged.
 SHORT_SIZES = [8, KIB, 4 * KIB, 8 * KIB, 16 * KIB, 32 * KIB, 64 * KIB]
 
-# What lets NCCL go from GPU to GPU, whatever it knows of how they are joined, and do without memory of the host that its
-# processes share by virtual memory management.
+# What lets NCCL go from GPU to GPU, whatever it knows of how they are joined, and do without memory of the
+# host that its processes share by virtual memory management.
 NCCL_BETWEEN_GPUS = {"NCCL_P2P_LEVEL": "SYS", "NCCL_CUMEM_HOST_ENABLE": "0"}
 
 
@@ -151,12 +151,13 @@ def run_collectives(session, mpi):
 
 
 def run_graphs(session, nccl):
-    """Calls of libcauseway_comm in graphs, of two ranks with a GPU each: that they are right, and what they take
-    beside NCCL's."""
+    """Calls of libcauseway_comm in graphs, of two ranks with a GPU each: that they are right, and what they
+    take beside NCCL's."""
     report = session.report
     libraries = {"LD_LIBRARY_PATH": str(unpack("mpi"))}
     seed = f"0x{secrets.token_hex(4)}"
-    outcome = run([sys.executable, BUNDLE / "team" / "python_graphs.py", "2", seed, "200"], COPIES_S * 2, libraries)
+    program = [sys.executable, BUNDLE / "team" / "python_graphs.py", "2", seed, "200"]
+    outcome = run(program, COPIES_S * 2, libraries)
     is_well = outcome.status == 0 and outcome.output.endswith("ok\n")
     problem = None if is_well else f"python_graphs.py 2 {seed}: {outcome.reason()}; {outcome.errors[-2000:]}"
     report.judge("random calls in graphs, two GPUs", problem, outcome.seconds)
