@@ -182,16 +182,22 @@ pub fn unmap(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
     let mut map = MAP.lock();
     let (starts, nowhere) = map.mappings_of(base, size)?;
     send::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
+    let (mut unmapped, mut outcome) = (Vec::new(), Ok(()));
     for start in starts {
         memory::remove(start, Origin::Mapping);
         if let Some(mapping) = map.mappings.remove(&start) {
             if let Some(pages) = &mapping.allocation.host {
-                pages.unmap(start as usize, mapping.size as usize)?;
+                outcome = outcome.and(pages.unmap(start as usize, mapping.size as usize));
             }
-            mapping.allocation.drop_use(|uses| &mut uses.mappings)?;
+            unmapped.push(mapping.allocation);
         }
     }
-    Ok(())
+    // The last use of an allocation ends what other servers have imported of it, whose lock comes before this one.
+    drop(map);
+    for allocation in unmapped {
+        outcome = outcome.and(allocation.drop_use(|uses| &mut uses.mappings));
+    }
+    outcome
 }
 
 /// Sets who may do what in the mappings that fill a range.
