@@ -120,6 +120,8 @@ fn datatypes_with_gaps_are_those_that_the_mpi_moves_between_hosts() {
             let mut command = mpi.command(&server, ranks, Some(&nonce));
             let seed = format!("0x{}", &nonce[..15]);
             command.arg(mpi.folder().join("datatypes")).args([&seed, "100"]);
+            // A test that fails prints it.
+            println!("{} {ranks} ranks, seed {seed}", mpi.name());
             let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
             assert!(outcome.stdout.contains("0 of 100 rounds"), "seed {seed}: {outcome}");
         }
