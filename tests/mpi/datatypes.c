@@ -48,13 +48,14 @@ static MPI_Aint end_of(MPI_Datatype type) {
 }
 
 // The share that a random process of a grid has of an array.
-static MPI_Datatype share_of(MPI_Datatype inner) {
+static MPI_Datatype share_of(MPI_Datatype inner, MPI_Datatype base) {
     enum { DIMENSIONS = 3 };
     const int distributions[] = {MPI_DISTRIBUTE_BLOCK, MPI_DISTRIBUTE_CYCLIC, MPI_DISTRIBUTE_NONE};
     int sizes[DIMENSIONS], ways[DIMENSIONS], arguments[DIMENSIONS], places[DIMENSIONS], processes = 1, size;
-    // Open MPI 5.0 refuses shares of a type of nothing.
+    // Open MPI 5.0 refuses shares of a type of nothing. Elements are sent as predefined ones, too: what is made
+    // has nothing else in it.
     MPI_Type_size(inner, &size);
-    if (size == 0) inner = MPI_INT;
+    if (size == 0) inner = base;
     for (int at = 0; at < DIMENSIONS; at++) {
         sizes[at] = 1 + common(6);
         ways[at] = distributions[common(3)];
@@ -83,7 +84,7 @@ static MPI_Datatype with_nothing(MPI_Datatype inner) {
 }
 
 // A type made of another one, whose elements do not lie upon each other.
-static MPI_Datatype around(MPI_Datatype inner) {
+static MPI_Datatype around(MPI_Datatype inner, MPI_Datatype base) {
     MPI_Datatype made;
     MPI_Aint extent = extent_of(inner), places[MOST_PARTS];
     int parts = 1 + common(MOST_PARTS), length = 1 + common(3), lengths[MOST_PARTS], steps[MOST_PARTS],
@@ -117,7 +118,7 @@ static MPI_Datatype around(MPI_Datatype inner) {
         break;
     }
     case 9: MPI_Type_create_resized(inner, 0, end_of(inner) + common(20), &made); break;
-    case 10: return share_of(inner);
+    case 10: return share_of(inner, base);
     case 11: return with_nothing(inner);
     default: MPI_Type_dup(inner, &made);
     }
@@ -131,7 +132,7 @@ static MPI_Datatype some_type(MPI_Datatype *base) {
     MPI_Datatype type;
     MPI_Type_dup(*base, &type);
     for (int depth = 1 + common(3); depth > 0; depth--) {
-        MPI_Datatype next = around(type);
+        MPI_Datatype next = around(type, *base);
         if (extent_of(next) > MOST_EXTENT) {
             MPI_Type_free(&next);
             break;
@@ -269,6 +270,7 @@ static int try(int way) {
     int size, base_size, count = common(30);
     PMPI_Type_size(type, &size);
     PMPI_Type_size(base, &base_size);
+    if (size % base_size != 0) fprintf(stderr, "%d bytes are not elements of %d bytes\n", size, base_size);
     int copies = way == 6 || way == 7 ? ranks : 1, plain = count * size / base_size;
     struct pattern typed = {type, count}, elements = {base, plain}, sent = typed, received = typed;
     int which = way == 4 || way == 5 || way == 8 ? 2 : common(3);
