@@ -36,7 +36,11 @@ impl Fetcher {
         while let Some(choice) = self.chooser.choose(&kind, order.bytes, traffic) {
             let fetched = Fetched { channel: choice.channel, reason: choice.reason };
             let start = Instant::now();
-            match self.fetch_open(fetched.channel, order, &destination, wait) {
+            let found = self.fetch_open(fetched.channel, order, &destination, wait);
+            if !matches!(found, Open::No) {
+                self.openings.found_open(fetched.channel);
+            }
+            match found {
                 Open::Begun(copy, _source, words, word) => {
                     let (operation, bytes) = (order.operation, order.bytes);
                     let underway =

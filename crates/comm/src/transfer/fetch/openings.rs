@@ -25,13 +25,19 @@ impl Openings {
         self.now = true;
     }
 
+    /// A fetch by this channel has opened nothing.
+    pub(super) fn found_open(&mut self, channel: Channel) {
+        self.before.retain(|other| *other != channel);
+    }
+
     /// It has ended. Says whether its time is what the channel costs: nothing was opened, or something is each time,
     /// as for a program that sends from new memory.
     pub(super) fn end(&mut self, channel: Channel) -> bool {
         let had = self.before.contains(&channel);
-        self.before.retain(|other| *other != channel);
-        if self.now {
-            self.before.push(channel);
+        match (self.now, had) {
+            (true, false) => self.before.push(channel),
+            (true, true) => {}
+            (false, _) => self.found_open(channel),
         }
         !self.now || had
     }
@@ -41,21 +47,30 @@ impl Openings {
 mod tests {
     use super::*;
 
+    fn counts(openings: &mut Openings, channel: Channel, opens: bool) -> bool {
+        openings.begin();
+        if opens {
+            openings.open();
+        }
+        openings.end(channel)
+    }
+
     #[test]
     fn the_first_opening_does_not_count_and_many_do() {
         let mut openings = Openings::default();
-        let mut fetch = |channel, opens: bool| {
-            openings.begin();
-            if opens {
-                openings.open();
-            }
-            openings.end(channel)
-        };
-        assert!(!fetch(Channel::Vmm, true));
-        assert!(!fetch(Channel::Ipc, true), "each channel opens memory of its own");
-        assert!(fetch(Channel::Vmm, false));
-        assert!(!fetch(Channel::Vmm, true), "it was open in between");
-        assert!(fetch(Channel::Vmm, true));
-        assert!(fetch(Channel::Vmm, true));
+        assert!(!counts(&mut openings, Channel::Vmm, true));
+        assert!(!counts(&mut openings, Channel::Ipc, true), "each channel opens memory of its own");
+        assert!(counts(&mut openings, Channel::Vmm, false));
+        assert!(!counts(&mut openings, Channel::Vmm, true), "it was open in between");
+        assert!(counts(&mut openings, Channel::Vmm, true));
+        assert!(counts(&mut openings, Channel::Vmm, true));
+    }
+
+    #[test]
+    fn memory_that_was_open_before_counts_without_a_word_to_the_sender() {
+        let mut openings = Openings::default();
+        assert!(!counts(&mut openings, Channel::Ipc, true));
+        openings.found_open(Channel::Ipc);
+        assert!(!counts(&mut openings, Channel::Ipc, true), "the next buffer is opened once, too");
     }
 }
