@@ -145,6 +145,23 @@ enum {
 };
 void causeway_comm_count_between_hosts(int way, int leads, uint32_t hosts, uint64_t bytes);
 
+// Words between the ranks of a group that are all of one host, by mailboxes in memory that each two of them share:
+// as `exchange`, without the MPI. Each two ranks have so many mailboxes, which take so many bytes at once.
+enum { CAUSEWAY_COMM_MAILBOXES = 16, CAUSEWAY_COMM_MAIL_BYTES = 496 };
+struct causeway_comm_mail;
+// Opens a mailbox, below CAUSEWAY_COMM_MAILBOXES, that no other group has open at any of the ranks: all of them
+// have closed what they had, since one may still have words to read that another one has read. No rank has given
+// the generation before. Each one must have been asked for by causeway_comm_is_near at all others. Null where a
+// rank shares no memory with this one.
+struct causeway_comm_mail *causeway_comm_open_mail(const uint32_t *members, uint32_t ranks, uint32_t me,
+                                                   uint32_t mailbox, uint32_t generation);
+// Gives so many bytes to each rank and gets as many from each, in the order of ranks. 1 when all have come. Then
+// the next call is the next exchange; until then it gives 0, and is to be called again with the same. -1 where a
+// rank has ended or gives another number of bytes: then the mail is of no more use.
+int causeway_comm_exchange_mail(struct causeway_comm_mail *mail, const void *out, void *in, uint64_t bytes);
+// Closes it; null is nothing.
+void causeway_comm_close_mail(struct causeway_comm_mail *mail);
+
 // All these give 0 when they are done, and -1 for an error. Where not all ranks have their memory on a GPU,
 // or some are not reached, they have done nothing and give 1, at all ranks. In place: `to` is `from`, which
 // causeway_comm_alltoall does not take; for causeway_comm_allgather `from` is the rank's own block of `to`.

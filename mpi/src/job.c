@@ -75,6 +75,7 @@ EXPORT int MPI_Finalize(void) {
     }
     stop_checking();
     forget_places_of_world();
+    forget_mail_of_world();
     in_job = false;
     PMPI_Group_free(&job_group);
     int error = PMPI_Finalize();

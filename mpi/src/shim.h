@@ -185,9 +185,11 @@ void drop_staging(struct staging *staging);
 void start_checking(void);
 void stop_checking(void);
 
-// collective/places.c: frees what is kept with MPI_COMM_WORLD, before the MPI ends. All ranks call it.
+// collective/places.c, collective/mail.c: free what is kept with MPI_COMM_WORLD, before the MPI ends. All ranks
+// call them.
 
 void forget_places_of_world(void);
+void forget_mail_of_world(void);
 
 // refuse.c
 

@@ -106,6 +106,12 @@ struct members {
 // They are kept with the communicator.
 struct members *members_of(MPI_Comm comm);
 
+// mail.c: words between the ranks of a communicator.
+
+// Gives so many bytes to each rank and gets as many from each, as MPI_Alltoall does; all ranks call. The
+// context is the address of the communicator. Gives an error of the MPI's.
+int exchange_words(void *context, const void *out, void *in, uint64_t bytes);
+
 // check.c
 
 // Whether all ranks make this call, where that is looked at: else an error, which has been raised.

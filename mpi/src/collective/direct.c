@@ -12,13 +12,6 @@
 
 #include "places.h"
 
-// How the ranks exchange words: on the user's communicator, where all of them call in the same order. All of
-// them do it by the blocking call, since it does not match the other form.
-static int exchange(void *context, const void *out, void *in, uint64_t bytes) {
-    MPI_Comm comm = *(MPI_Comm *)context;
-    return PMPI_Alltoall(out, (int)bytes, MPI_BYTE, in, (int)bytes, MPI_BYTE, comm);
-}
-
 // The bytes of all counts of a side together; 0 where one makes no sense, which the MPI tells.
 static uint64_t bytes_of_all(const struct call *call, const struct side *side, uint32_t ranks) {
     MPI_Count count = 0;
@@ -149,7 +142,13 @@ bool collect_directly(const struct call *call, int *error) {
         if (places->count > 1 && !places->use_network) return false;
     }
     MPI_Comm comm = call->comm;
-    struct causeway_comm_group group = {members->rank, members->count, members->ranks, exchange, &comm, NULL};
+    struct causeway_comm_group group = {
+        .rank = members->rank,
+        .ranks = members->count,
+        .members = members->ranks,
+        .exchange = exchange_words,
+        .context = &comm,
+    };
     int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, error);
     if (made < 0) *error = raise_error(call->comm, name_of(call), causeway_comm_error());
     return made <= 0;

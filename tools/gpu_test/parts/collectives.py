@@ -1,10 +1,13 @@
 """Collective calls of 2, 4 and 8 ranks on one GPU: that they give what the MPI gives on memory of the host,
-and what they cost beside the same MPI where the program itself copies to pinned memory of the host.
+what they cost beside the same MPI where the program itself copies to pinned memory of the host, and what they
+cost where each rank is in namespaces of its own.
 
-Ranks run natively, with NVIDIA's MPS where it runs. The whole takes about three minutes."""
+Ranks run natively, with NVIDIA's MPS where it runs. Words behind the part choose pieces: right, cost, places.
+The whole takes about five minutes."""
 
 import contextlib
 import secrets
+import statistics
 
 from gpu_test.commands import run
 from gpu_test.mps import started
@@ -25,10 +28,16 @@ LONGEST_BLOCK = 16 * MIB
 # How many times as fast MPI_Allreduce of 64 MiB is to be.
 LARGE_FACTOR = 5
 
+# Isolated ranks beside ranks of one place: how many, at which sizes, how often in turns, and by how much the
+# median may be longer.
+RANKS_APART = (2, 4)
+SIZES_APART = [8, KIB, *SIZES[:-1]]
+TURNS, SHARE_APART, MICROSECONDS_APART = 5, 0.05, 0.5
 
-def command(mpi, ranks, program):
+
+def command(mpi, ranks, program, isolated=False):
     """So many ranks of a program with the interposer."""
-    words = mpi.command(program, False)
+    words = mpi.command(program, isolated)
     words[words.index("-n") + 1] = str(ranks)
     return words
 
@@ -89,6 +98,38 @@ def judge(report, ranks, figures):
         report.row(f"{call}, {ranks} ranks, {size} B", f"{own:.4g}", f"{by_host:.4g}", f"{by_host / own:.2f}")
 
 
+def compare_places(session, mpi, extra, ranks):
+    """What calls of so many ranks take in one place, and where each rank is in namespaces of its own."""
+    report = session.report
+    shared = report.folder / "mpi-shared"
+    shared.mkdir(exist_ok=True)
+    most = MIB if session.quick else LONGEST_BLOCK
+    sizes = ",".join(str(size) for size in SIZES_APART if size <= most)
+    program = ["causeway_mpi_bench", ",".join(CALLS), "gpu", sizes, "1000", "1", "0.05"]
+    found = {False: {}, True: {}}
+    for turn in range(TURNS):
+        for isolated, figures in found.items():
+            environment = {**mpi.settings(isolated, shared), **extra}
+            outcome = run(command(mpi, ranks, program, isolated), MEASURE_S, environment)
+            name = f"calls of {ranks} ranks, {'isolated' if isolated else 'in one place'}, turn {turn}"
+            problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
+            report.judge(name, problem, outcome.seconds)
+            for key, value in figures_of(outcome.output).items():
+                figures.setdefault(key, []).append(value)
+    for call, size in sorted(found[False]):
+        if call.endswith("_by_host") or (call, size) not in found[True]:
+            continue
+        near, apart = (statistics.median(found[isolated][call, size]) for isolated in (False, True))
+        is_close = apart - near <= max(near * SHARE_APART, MICROSECONDS_APART)
+        name = f"{call} of {ranks} ranks, {size} B: isolated within 5 % or 0.5 us"
+        report.judge(name, None if is_close else f"{apart:.4g} us, and {near:.4g} in one place")
+        report.row(f"{call}, {ranks} ranks, {size} B", f"{near:.4g}", f"{apart:.4g}", f"{apart / near:.2f}")
+    report.data.setdefault("collectives places", {})[str(ranks)] = {
+        name: [[*key, values] for key, values in found[isolated].items()]
+        for name, isolated in (("one place", False), ("isolated", True))
+    }
+
+
 def run_collectives(session):
     """Calls that give the right bytes and requirements that are met have passed."""
     report = session.report
@@ -96,11 +137,19 @@ def run_collectives(session):
     with started() if session.native else contextlib.nullcontext(({}, None)) as (mps, why_not):
         if why_not:
             report.skipped("MPS", why_not)
-        report.table(calls=52, outcome=60)
-        for ranks in RANKS:
-            try_calls(session, mpi, mps, ranks)
-        report.line()
-        report.line("Microseconds of a call: ours, and by way of pinned memory of the host.")
-        report.table(call=40, ours=12, by_host=12, times=8)
-        for ranks in RANKS:
-            judge(report, ranks, measure(session, mpi, mps, ranks))
+        if session.wants("right"):
+            report.table(calls=52, outcome=60)
+            for ranks in RANKS:
+                try_calls(session, mpi, mps, ranks)
+        if session.wants("cost"):
+            report.line()
+            report.line("Microseconds of a call: ours, and by way of pinned memory of the host.")
+            report.table(call=40, ours=12, by_host=12, times=8)
+            for ranks in RANKS:
+                judge(report, ranks, measure(session, mpi, mps, ranks))
+        if session.wants("places"):
+            report.line()
+            report.line("Microseconds of a call: in one place, and each rank in namespaces of its own.")
+            report.table(call=40, one_place=12, isolated=12, times=8)
+            for ranks in RANKS_APART:
+                compare_places(session, mpi, mps, ranks)

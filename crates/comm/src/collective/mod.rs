@@ -13,6 +13,7 @@
 //! | [`launch`]    | How does a kernel come to run where memory lies?                                 |
 //! | [`temporary`] | Which memory on a GPU is there for a while?                                      |
 //! | [`group`]     | How do the ranks of a group agree, and exchange memory?                          |
+//! | [`mail`]      | How do ranks of one host exchange the words of their calls past the MPI?         |
 //! | [`host`]      | Which memory of the host stands for memory on a GPU for a while?                 |
 //! | [`shared`]    | Which memory of all ranks do kernels use where it lies?                          |
 //! | [`calls`]     | Of which exchanges is each collective call made that only moves?                 |
@@ -22,10 +23,12 @@
 //! | [`captured`]  | How does a call become a part of a graph?                                        |
 //! | [`c`]         | The functions of `libcauseway_comm.so` for calls.                                |
 //! | [`c_graphs`]  | Those for calls in graphs.                                                       |
+//! | [`c_mail`]    | Those by which the interposer exchanges words.                                   |
 //! | [`c_memory`]  | Those for elements with gaps, and for memory that a call needs for a while.      |
 
 pub mod c;
 pub mod c_graphs;
+pub mod c_mail;
 pub mod c_memory;
 pub mod calls;
 pub mod captured;
@@ -36,6 +39,7 @@ pub mod group;
 pub mod host;
 pub mod kernels;
 pub mod launch;
+pub mod mail;
 pub mod ptx;
 pub mod reductions;
 pub mod runs;

@@ -10,6 +10,7 @@
 //! | `message`   | What do two ranks say to each other about a transfer?                  |
 //! | `exchange`  | How do they exchange it?                                               |
 //! | `words`     | How do both ends know what has become of an offer, without a message?  |
+//! | `mailbox`   | Through which memory do ranks exchange the words of collective calls?  |
 //! | `slots`     | Through which memory do bytes pass that the receiver cannot map?       |
 //! | `network`   | How do they travel over a network?                                     |
 //! | `card_slots` | Through which memory do they pass that a card cannot reach where they lie? |
@@ -31,6 +32,7 @@ mod exchange;
 pub(crate) mod fetch;
 pub(crate) mod in_flight;
 mod lending;
+pub(crate) mod mailbox;
 pub(crate) mod message;
 mod network;
 pub mod offers;

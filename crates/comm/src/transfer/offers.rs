@@ -104,6 +104,11 @@ impl Offers {
         self.lock().peers.insert(peer, PeerWords { words, free: (0..WORDS).rev().collect() });
     }
 
+    /// The words for a peer, if it has some.
+    pub(crate) fn words(&self, peer: u32) -> Option<Arc<Words>> {
+        self.lock().peers.get(&peer).map(|peer| Arc::clone(&peer.words))
+    }
+
     /// Offers memory. The number is never 0. The word tells what becomes of it, as long as there are free
     /// ones.
     pub(crate) fn add(&self, offer: Offer) -> (u64, Option<u16>) {

@@ -2,6 +2,8 @@
 //! sender writes into one that it offers, the receiver that it takes the payload and that it has it. Each
 //! offer has a word of its own, and each word says of which operation it tells.
 //!
+//! Behind them lie mailboxes for the words of collective calls (`mailbox`).
+//!
 //! A receiver that has the sender's memory open already needs nothing else: it takes the offer, copies, and
 //! says that it is done. A sender that wants its memory back takes the offer itself; one of both wins.
 
@@ -11,10 +13,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use causeway_memory::{SealedMemory, SealedMemoryError};
 use memmap2::{MmapOptions, MmapRaw};
 
-/// Words between two ranks: so many offers may be under way with one each. A page.
+use super::mailbox;
+
+/// Words between two ranks: so many offers may be under way with one each.
 pub(crate) const WORDS: u16 = 512;
 
-const BYTES: u64 = WORDS as u64 * 8;
+/// The words, and the mailboxes behind them.
+const BYTES: u64 = (WORDS as u64 + mailbox::CELLS as u64) * 8;
 
 /// What the two lowest bits of a word say of the operation whose number stands above them. Where none is
 /// offered, a word is 0.
@@ -51,11 +56,20 @@ impl Words {
         self.memory.descriptor()
     }
 
+    fn cells(&self) -> &[AtomicU64] {
+        let first: *const AtomicU64 = self.mapping.as_ptr().cast();
+        // SAFETY: the mapping is page-aligned, has so many bytes, and stays as long as this; both processes use
+        // it as atomics alone, which any bytes are.
+        unsafe { core::slice::from_raw_parts(first, BYTES as usize / 8) }
+    }
+
     fn word(&self, slot: u16) -> &AtomicU64 {
-        let at = usize::from(slot % WORDS) * 8;
-        // SAFETY: the mapping is page-aligned, has so many words, and stays as long as this; both processes use
-        // its words as atomics alone.
-        unsafe { AtomicU64::from_ptr(self.mapping.as_mut_ptr().add(at).cast()) }
+        &self.cells()[usize::from(slot % WORDS)]
+    }
+
+    /// The cells of the mailboxes.
+    pub(crate) fn mailboxes(&self) -> &[AtomicU64] {
+        &self.cells()[usize::from(WORDS)..]
     }
 
     fn change(&self, slot: u16, operation: u64, from: u64, to: u64) -> bool {
@@ -134,6 +148,17 @@ mod tests {
             });
             assert!(taken != withdrawn, "operation {operation}");
         }
+    }
+
+    #[test]
+    fn mailboxes_lie_behind_the_words() {
+        let (sender, receiver) = two_ends();
+        sender.offer(WORDS - 1, 3);
+        mailbox::Side::of(sender.mailboxes(), 0, 9).post(9, b"words");
+        let mut found = [0; 5];
+        let taken = mailbox::Side::of(receiver.mailboxes(), 0, 9).take(9, &mut found);
+        assert_eq!((taken, &found), (mailbox::Taken::Here, b"words"));
+        assert!(receiver.take(WORDS - 1, 3));
     }
 
     #[test]

@@ -6,15 +6,18 @@
 //! | `state`   | What does a rank keep of its job?                                      |
 //! | `join`    | How does a rank take part in its job, and what does it tell at the end? |
 //! | `reach`   | How does a rank come to the peers to which it hands messages over?     |
+//! | `mailboxes` | Which mailboxes have two ranks of one host for collective calls?     |
 //! | `send`    | What does a rank offer to others, and until when?                      |
 //! | `receive` | How does a rank get what others have sent it word of?                  |
 
 mod join;
+mod mailboxes;
 mod reach;
 mod receive;
 mod send;
 mod state;
 
 pub use join::WorldError;
+pub use mailboxes::Mailboxes;
 pub use reach::Presence;
 pub use state::World;

@@ -157,7 +157,7 @@ impl World {
     }
 
     /// What this rank has of a peer that has sent word of a message: its connection may come in a moment.
-    fn fetcher(&self, peer: u32) -> Result<Arc<Mutex<Fetcher>>, TransferError> {
+    pub(super) fn fetcher(&self, peer: u32) -> Result<Arc<Mutex<Fetcher>>, TransferError> {
         let come = self.shared.incoming.wait_for(ARRIVAL, |incoming| incoming.get(&peer).cloned());
         come.ok_or(TransferError::NoConnection(peer))
     }

@@ -131,6 +131,13 @@ impl Fetcher {
     pub(crate) fn decline(&self, operation: u64) -> Result<(), TransferError> {
         self.connection.say(Message::Done { operation })
     }
+
+    /// The words of the peer's offers, if there are any.
+    pub(crate) fn words(&mut self) -> Result<Option<Arc<Words>>, TransferError> {
+        self.hear_words()?;
+        Ok(self.words.clone().flatten())
+    }
+
     /// Hears the words of the peer's offers, which it sends before all else.
     pub(super) fn hear_words(&mut self) -> Result<(), TransferError> {
         if self.words.is_none() {

@@ -1,0 +1,134 @@
+//! Through which memory do ranks of one host exchange the words of their collective calls?
+//!
+//! A mailbox carries words one way between two ranks, in memory that both map. It has two sides, which exchanges
+//! use in turn. That is enough without a word back: whoever writes for the exchange after next has read what the
+//! other rank wrote for the next one, and that rank had read everything of the one before by then.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Mailboxes of two ranks, one way. Each communicator that is in use has one.
+pub(crate) const MAILBOXES: u16 = 16;
+
+/// The most bytes of one exchange.
+pub(crate) const MOST_BYTES: usize = (SIDE - 2) * 8;
+
+/// 64-bit cells of a side: the exchange, its bytes, and what they are.
+const SIDE: usize = 64;
+
+/// Cells of all mailboxes.
+pub(crate) const CELLS: usize = MAILBOXES as usize * 2 * SIDE;
+
+/// What there is for an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Nothing so far.
+    NotYet,
+    /// Its words, which have been copied.
+    Here,
+    /// Words of another length.
+    OtherLength(u64),
+}
+
+/// One side of a mailbox.
+#[derive(Debug)]
+pub(crate) struct Side<'a>(&'a [AtomicU64]);
+
+impl<'a> Side<'a> {
+    /// The side that an exchange uses of a mailbox, in the cells of all of them.
+    pub(crate) fn of(cells: &'a [AtomicU64], mailbox: u16, exchange: u64) -> Self {
+        let mailbox = usize::from(mailbox % MAILBOXES);
+        let side = usize::from(exchange % 2 == 1);
+        let at = (mailbox * 2 + side) * SIDE;
+        Self(&cells[at..at + SIDE])
+    }
+
+    /// The writer: at most [`MOST_BYTES`] for an exchange, whose number no earlier one of the mailbox has.
+    pub(crate) fn post(&self, exchange: u64, words: &[u8]) {
+        debug_assert!(words.len() <= MOST_BYTES);
+        for (cell, part) in self.0[2..].iter().zip(words.chunks(8)) {
+            let mut bytes = [0; 8];
+            bytes[..part.len()].copy_from_slice(part);
+            cell.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        }
+        self.0[1].store(words.len() as u64, Ordering::Relaxed);
+        // The reader acquires by this cell: it sees what was written before.
+        self.0[0].store(exchange, Ordering::Release);
+    }
+
+    /// The reader: whether something has come for an exchange.
+    pub(crate) fn has(&self, exchange: u64) -> bool {
+        self.0[0].load(Ordering::Acquire) == exchange
+    }
+
+    /// The reader: copies the words of an exchange, if they have come.
+    pub(crate) fn take(&self, exchange: u64, words: &mut [u8]) -> Taken {
+        if !self.has(exchange) {
+            return Taken::NotYet;
+        }
+        let told = self.0[1].load(Ordering::Relaxed);
+        if told != words.len() as u64 {
+            return Taken::OtherLength(told);
+        }
+        for (cell, part) in self.0[2..].iter().zip(words.chunks_mut(8)) {
+            part.copy_from_slice(&cell.load(Ordering::Relaxed).to_ne_bytes()[..part.len()]);
+        }
+        Taken::Here
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cells() -> Vec<AtomicU64> {
+        (0..CELLS).map(|_| AtomicU64::new(0)).collect()
+    }
+
+    #[test]
+    fn an_exchange_is_read_once_it_is_there_and_by_its_own_length() {
+        let cells = cells();
+        let mut found = [0; 13];
+        assert_eq!(Side::of(&cells, 3, 5).take(5, &mut found), Taken::NotYet);
+        Side::of(&cells, 3, 5).post(5, b"thirteen char");
+        for (mailbox, exchange) in [(3, 7), (3, 6), (2, 5), (4, 5)] {
+            assert_eq!(Side::of(&cells, mailbox, exchange).take(exchange, &mut found), Taken::NotYet);
+        }
+        assert_eq!(Side::of(&cells, 3, 5).take(5, &mut found[..12]), Taken::OtherLength(13));
+        assert_eq!(Side::of(&cells, 3, 5).take(5, &mut found), Taken::Here);
+        assert_eq!(&found, b"thirteen char");
+        let long = [7; MOST_BYTES];
+        let mut found = [0; MOST_BYTES];
+        Side::of(&cells, MAILBOXES - 1, 6).post(6, &long);
+        assert_eq!(Side::of(&cells, MAILBOXES - 1, 6).take(6, &mut found), Taken::Here);
+        assert_eq!(found, long);
+    }
+
+    /// Two ranks exchange words that differ each time, as fast as they can; now and then one is late.
+    #[test]
+    fn two_sides_are_enough() {
+        let (there, back) = (cells(), cells());
+        let rounds = if cfg!(miri) { 50 } else { 20_000_u64 };
+        let words = |rank: u64, exchange: u64| {
+            let length = 1 + (exchange * 7 % MOST_BYTES as u64) as usize;
+            (0..length).map(|at| (exchange * 31 + rank * 101 + at as u64) as u8).collect::<Vec<u8>>()
+        };
+        let run = |rank: u64, out: &[AtomicU64], into: &[AtomicU64]| {
+            for exchange in 1..=rounds {
+                Side::of(out, 1, exchange).post(exchange, &words(rank, exchange));
+                if (exchange * 13 + rank).is_multiple_of(97) {
+                    std::thread::yield_now();
+                }
+                let expected = words(1 - rank, exchange);
+                let mut found = vec![0; expected.len()];
+                while Side::of(into, 1, exchange).take(exchange, &mut found) != Taken::Here {
+                    std::thread::yield_now();
+                }
+                assert_eq!(found, expected, "exchange {exchange} at rank {rank}");
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| run(0, &there, &back));
+            run(1, &back, &there);
+        });
+    }
+}
