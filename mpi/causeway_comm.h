@@ -87,6 +87,9 @@ struct causeway_comm_group {
     // A CUDA stream whose work until now comes first, or null. What a call has done is done when it returns. In
     // a stream that is being captured a call becomes a part of the graph: see "Calls in graphs".
     void *stream;
+    // Reductions of fewer bytes at each rank are not made (they give 1) where the ranks cannot open each other's
+    // memory and would have to fetch it; the same at all ranks. 0: all of them are made.
+    uint64_t fetched_from;
 };
 
 // Elements. Pairs are as MPI's: a number and an int, with the gaps that C makes.
@@ -129,7 +132,8 @@ enum {
 // Whether such elements are reduced by kernels.
 int causeway_comm_reduces(int element, int operation);
 
-// From how many bytes on calls are worth being made in this way (CAUSEWAY_COMM_COLLECTIVE_THRESHOLD).
+// From how many bytes on calls are worth being made in this way (CAUSEWAY_COMM_COLLECTIVE_THRESHOLD); reductions
+// are from a sixteenth of it on where nothing has to be fetched.
 uint64_t causeway_comm_direct_bytes(void);
 
 // Whether a rank of the job is reached on this host: it answers by what both share there, and not over a

@@ -84,6 +84,7 @@ class _Group(ctypes.Structure):
         ("exchange", _EXCHANGE),
         ("context", ctypes.c_void_p),
         ("stream", ctypes.c_void_p),
+        ("fetched_from", ctypes.c_uint64),
     ]
 
 

@@ -253,7 +253,8 @@ table! {
     COMM_COLLECTIVE_THRESHOLD: "CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", [Rank], Values::Size(1, u64::MAX),
         Default::Size(COMM_COLLECTIVE_THRESHOLD_DEFAULT),
         "from how many bytes on a collective call goes from GPU to GPU, where all ranks have their memory there",
-        "Shorter ones are staged in the host's memory. It must be the same at all ranks.";
+        "Shorter ones are staged in the host's memory; reductions only below a sixteenth of it, where the ranks \
+         of a host can open each other's memory. It must be the same at all ranks.";
     COMM_GRAPH_LIMIT: "CAUSEWAY_COMM_GRAPH_LIMIT", [Rank], Values::Number(1, 86_400),
         Default::Number(COMM_GRAPH_LIMIT_DEFAULT),
         "how many seconds a collective call in a graph waits for the other ranks to launch theirs",

@@ -100,6 +100,10 @@ struct members {
     // GPU in one of those that were asked about: the same at all ranks.
     uint64_t uneven_calls;
     bool has_gpus;
+    // Short reductions so far of which it was not known whether ranks open each other's memory, and whether they
+    // did in the last one that tried: the same at all ranks.
+    uint64_t short_reductions;
+    bool opens;
     uint32_t rank, count;
     uint32_t ranks[];
 };

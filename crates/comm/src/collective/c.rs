@@ -24,6 +24,7 @@ pub struct GroupOfC {
     exchange: Option<unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, u64) -> c_int>,
     context: *mut c_void,
     stream: *mut c_void,
+    fetched_from: u64,
 }
 
 /// Has a group make a call, which all its ranks describe by the same numbers. 0 where it is done, 1 where nothing
@@ -84,7 +85,7 @@ pub(super) unsafe fn with_ranks(
         // SAFETY: both have room for so many bytes of each rank.
         unsafe { exchange(of_c.context, out.as_ptr().cast(), heard.as_mut_ptr().cast(), bytes as u64) }
     };
-    make(Group::new(&world, me, members, &mut exchange), caller)
+    make(Group::new(&world, me, members, &mut exchange).fetching_from(of_c.fetched_from), caller)
 }
 
 /// A stream that is being captured.

@@ -149,6 +149,8 @@ pub struct Group<'a> {
     pub(super) members: &'a [u32],
     exchange: &'a mut Exchange<'a>,
     has_failed: bool,
+    /// Reductions of fewer bytes are not fetched.
+    pub(super) fetched_from: u64,
     /// The call becomes a part of a graph.
     pub(super) recording: Option<Recording>,
 }
@@ -162,7 +164,13 @@ impl fmt::Debug for Group<'_> {
 impl<'a> Group<'a> {
     /// A group of ranks of a job, of which this rank is number `me`.
     pub fn new(world: &'a World, me: usize, members: &'a [u32], exchange: &'a mut Exchange<'a>) -> Self {
-        Self { world, me, members, exchange, has_failed: false, recording: None }
+        Self { world, me, members, exchange, has_failed: false, fetched_from: 0, recording: None }
+    }
+
+    /// The same, whose reductions of fewer bytes are not made where memory would have to be fetched. All ranks
+    /// say the same.
+    pub fn fetching_from(self, fetched_from: u64) -> Self {
+        Self { fetched_from, ..self }
     }
 
     /// The same, for a call in a stream that is being captured.

@@ -84,9 +84,10 @@ pub struct Shared<'a> {
 pub enum Sharing<'a> {
     /// All have that of all.
     Made(Shared<'a>),
-    /// It is on GPUs, and not all can open it.
+    /// It is on GPUs, and not all can open it: it is to be fetched.
     OnGpus,
-    /// Some of it is not on a GPU, or not where kernels of one context use all of a rank's.
+    /// Some of it is not on a GPU, or not where kernels of one context use all of a rank's; or it is not worth
+    /// being fetched.
     Elsewhere,
 }
 
@@ -224,7 +225,7 @@ impl<'a> Group<'a> {
         let all = |at: usize| heard.iter().all(|word| word[at] == 1);
         let Some(seen) = seen.filter(|_| all(0)) else { return Ok(Sharing::Elsewhere) };
         if !all(1) {
-            return self.not_all_open();
+            return self.not_all_open(own.bytes);
         }
         let opened = self.open(&seen, own, written, heard);
         if all(2) {
@@ -238,7 +239,7 @@ impl<'a> Group<'a> {
         }
         let told = self.tell(&vec![u8::from(opened.is_some()); self.ranks()], 1)?;
         let Some(opened) = opened.filter(|_| told.iter().all(|opened| *opened == 1)) else {
-            return self.not_all_open();
+            return self.not_all_open(own.bytes);
         };
         for peer in self.peers() {
             for memory in seen.all() {
@@ -248,9 +249,13 @@ impl<'a> Group<'a> {
         Ok(Sharing::Made(opened.with(shown)))
     }
 
-    /// A call fetches what cannot be opened, and no graph does.
-    fn not_all_open(&self) -> Result<Sharing<'a>, CollectiveError> {
-        if self.recording.is_some() { Err(CollectiveError::Closed) } else { Ok(Sharing::OnGpus) }
+    /// A call fetches what cannot be opened, unless it is short, and no graph does.
+    fn not_all_open(&self, bytes: u64) -> Result<Sharing<'a>, CollectiveError> {
+        match &self.recording {
+            Some(_) => Err(CollectiveError::Closed),
+            None if bytes < self.fetched_from => Ok(Sharing::Elsewhere),
+            None => Ok(Sharing::OnGpus),
+        }
     }
 
     /// The other ranks, in the job.
