@@ -141,22 +141,21 @@ impl Scheduler {
             .collect();
         let (near, best) = self.near(class, column);
         if sampled.is_empty() {
-            let near: Vec<_> = near.into_iter().map(|(candidate, _)| candidate).collect();
             return self.published(&near, bytes, traffic, None);
         }
         let pays = |(candidate, outlook): &(&Candidate, Outlook)| {
             let more = outlook.expected - best.unwrap_or(outlook.expected);
             !candidate.measured[class][column].is_known() && self.effort.allows(candidate.spent, more)
         };
-        let worth: Vec<_> = near.into_iter().filter(pays).collect();
+        let mut worth = near;
+        worth.retain(pays);
         // One that may be far behind waits until the others are known: then it may not be worth a sample.
         let soonest = worth.iter().map(|(_, outlook)| outlook.least).fold(f64::INFINITY, f64::min);
-        let worth = worth.into_iter().filter(|(_, outlook)| outlook.least <= soonest + START);
-        let worth: Vec<_> = worth.map(|(candidate, _)| candidate).collect();
-        let samples = |candidate: &&Candidate| candidate.measured[class][column].samples();
+        worth.retain(|(_, outlook)| outlook.least <= soonest + START);
+        let samples = |(candidate, _): &(&Candidate, Outlook)| candidate.measured[class][column].samples();
         if let Some(fewest) = worth.iter().map(samples).min() {
-            let next: Vec<_> = worth.into_iter().filter(|candidate| samples(candidate) == fewest).collect();
-            return self.published(&next, bytes, traffic, Some(Reason::Measuring));
+            worth.retain(|one| samples(one) == fewest);
+            return self.published(&worth, bytes, traffic, Some(Reason::Measuring));
         }
         let (cheapest, cost) = *sampled.iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
         if let Some(channel) = self.to_try_again(class, column, cost, bytes) {
@@ -195,24 +194,23 @@ impl Scheduler {
             let measured = candidate.measured[..=class].iter().map(|of_class| &of_class[column]);
             Outlook::new(candidate.channel, measured)
         };
-        let outlooks: Vec<_> =
+        let mut near: Vec<_> =
             self.candidates.iter().map(|candidate| (candidate, outlook(candidate))).collect();
-        let best = outlooks.iter().filter_map(|(_, outlook)| outlook.most).min_by(f64::total_cmp);
-        let is_near =
-            |(_, outlook): &(&Candidate, Outlook)| best.is_none_or(|best| !outlook.is_far_behind(best));
-        (outlooks.into_iter().filter(is_near).collect(), best)
+        let best = near.iter().filter_map(|(_, outlook)| outlook.most).min_by(f64::total_cmp);
+        near.retain(|(_, outlook)| best.is_none_or(|best| !outlook.is_far_behind(best)));
+        (near, best)
     }
 
     /// The published one of these.
     fn published(
         &self,
-        among: &[&Candidate],
+        among: &[(&Candidate, Outlook)],
         bytes: u64,
         traffic: Traffic,
         reason: Option<Reason>,
     ) -> Option<Choice> {
         let order = published::order(bytes, traffic);
-        let there = |channel: &Channel| among.iter().any(|candidate| candidate.channel == *channel);
+        let there = |channel: &Channel| among.iter().any(|(candidate, _)| candidate.channel == *channel);
         let at = order.iter().position(there)?;
         let usual = if at == 0 { Reason::Published } else { Reason::InsteadOfPublished };
         Some(Choice { channel: order[at], reason: reason.unwrap_or(usual) })
