@@ -1,4 +1,4 @@
-//! Which kernels put elements of several sources together, and how do they go over them? PTX text. Pure.
+//! Which kernels put elements of several sources together? PTX text. Pure.
 //!
 //! A kernel is for a type, an operation and a number of sources. Its threads take elements in vectors of up
 //! to 16 bytes, since that takes fewest instructions and has most bytes under way, which memory of another
@@ -9,6 +9,7 @@ use core::ffi::CStr;
 
 use super::element::{Element, Number, Operation};
 use super::ptx::{Value, Writer};
+use super::walk::{GUARD, GUARD_PARAMETER, Walk};
 
 /// The most sources of one kernel.
 pub const MOST_SOURCES: usize = 16;
@@ -21,17 +22,6 @@ const VECTOR_BYTES: u64 = 16;
 
 /// The most 32-bit registers for what is loaded of all sources at once.
 const MOST_WORDS: u64 = 96;
-
-/// What a kernel has besides that does nothing where a word is not 0: a parameter, and its first instructions.
-/// The word is written by kernels before it in its stream.
-pub(super) const GUARD_PARAMETER: &str = ", .param .u64 guard";
-pub(super) const GUARD: &str = "    .reg .b64 %guard;
-    ld.param.u64 %guard, [guard];
-    cvta.to.global.u64 %guard, %guard;
-    ld.global.u64 %guard, [%guard];
-    setp.ne.u64 %ends, %guard, 0;
-    @%ends bra end;
-";
 
 /// What a kernel makes of its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -227,9 +217,15 @@ impl Kernel {
                 format!("    ld.param.u64 %{name}, [{name}];\n    cvta.to.global.u64 %{name}, %{name};\n")
             })
             .collect();
-        let bytes = self.element.bytes();
-        let lanes = self.lanes();
-        let vector_bytes = lanes * bytes;
+        let walk = Walk {
+            vectors: "%vectors",
+            elements: "%count",
+            lanes: self.lanes(),
+            bytes: self.element.bytes(),
+            vector: vectors,
+            single: singles,
+        };
+        let walk = walk.text();
         format!(
             "\
 .version 6.0
@@ -245,36 +241,11 @@ impl Kernel {
     .reg .f64 %d<{most}>;
     .reg .b64 %source<{sources}>;
     .reg .b64 %target<{targets}>;
-    .reg .b64 %count, %vectors, %first, %at, %step, %offset, %thread;
-    .reg .b32 %block, %blocks, %threads, %own;
+    .reg .b64 %count, %vectors;
     .reg .pred %ends;
 {guard}    ld.param.u64 %count, [count];
     ld.param.u64 %vectors, [vectors];
-{loads}    mov.u32 %block, %ctaid.x;
-    mov.u32 %blocks, %nctaid.x;
-    mov.u32 %threads, %ntid.x;
-    mov.u32 %own, %tid.x;
-    mul.wide.u32 %first, %block, %threads;
-    cvt.u64.u32 %thread, %own;
-    add.s64 %first, %first, %thread;
-    mul.wide.u32 %step, %blocks, %threads;
-    mov.u64 %at, %first;
-next_vector:
-    setp.ge.u64 %ends, %at, %vectors;
-    @%ends bra singles;
-    mul.lo.s64 %offset, %at, {vector_bytes};
-{vectors}    add.s64 %at, %at, %step;
-    bra next_vector;
-singles:
-    mul.lo.s64 %at, %vectors, {lanes};
-    add.s64 %at, %at, %first;
-next_single:
-    setp.ge.u64 %ends, %at, %count;
-    @%ends bra end;
-    mul.lo.s64 %offset, %at, {bytes};
-{singles}    add.s64 %at, %at, %step;
-    bra next_single;
-end:
+{loads}{walk}end:
     ret;
 }}
 "

@@ -8,7 +8,8 @@
 //! |---------------|---------------------------------------------------------------------------------|
 //! | [`element`]   | What can a GPU reduce: types and operations? Pure.                               |
 //! | [`ptx`]       | How does a kernel load, put together and store elements? Pure.                   |
-//! | [`kernels`]   | Which kernels put elements together, and how do they go over them? Pure.         |
+//! | `walk`        | How do the threads of a grid go over what a kernel works on? Pure.               |
+//! | [`kernels`]   | Which kernels put elements together? Pure.                                       |
 //! | [`runs`]      | How do bytes with gaps between them come to lie one behind the other, and back?  |
 //! | [`launch`]    | How does a kernel come to run where memory lies?                                 |
 //! | [`temporary`] | Which memory on a GPU is there for a while?                                      |
@@ -45,3 +46,4 @@ pub mod reductions;
 pub mod runs;
 pub mod shared;
 pub mod temporary;
+mod walk;

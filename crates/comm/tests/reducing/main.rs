@@ -1,6 +1,7 @@
 //! Do the kernels that put elements together do what the operations say? All elements and operations, with
 //! random numbers of sources and targets, counts, places and numbers, on the software GPU beside a model.
 
+mod copies;
 mod model;
 
 use causeway_comm::collective::element::{Element, Operation};

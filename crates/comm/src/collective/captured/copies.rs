@@ -5,7 +5,7 @@
 
 use core::fmt::Write as _;
 
-use super::super::kernels::{GUARD, GUARD_PARAMETER};
+use super::super::walk::{GUARD, GUARD_PARAMETER, Walk};
 
 /// A range that is copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +29,11 @@ pub fn unit(moves: &[Move]) -> u64 {
 /// address of a word: where that is not 0 nothing is copied.
 pub fn text(moves: usize, unit: u64) -> String {
     let (kind, register) = match unit {
-        1 => ("u8", "%r9"),
-        2 => ("u16", "%r9"),
-        4 => ("u32", "%r9"),
-        8 => ("u64", "%rd9"),
-        _ => ("v2.u64", "{%rd9, %rd10}"),
+        1 => ("u8", "%word"),
+        2 => ("u16", "%word"),
+        4 => ("u32", "%word"),
+        8 => ("u64", "%low"),
+        _ => ("v2.u64", "{%low, %high}"),
     };
     let shift = unit.trailing_zeros();
     let mut parameters: Vec<String> = Vec::new();
@@ -43,17 +43,36 @@ pub fn text(moves: usize, unit: u64) -> String {
         // Writing into a string does not fail.
         let _ = write!(
             choice,
-            "    setp.ne.u32 %ends, %r5, {at};
+            "    setp.ne.u32 %ends, %range, {at};
     @%ends bra other{at};
-    ld.param.u64 %rd1, [to{at}];
-    ld.param.u64 %rd2, [from{at}];
-    ld.param.u64 %rd3, [bytes{at}];
+    ld.param.u64 %to, [to{at}];
+    ld.param.u64 %from, [from{at}];
+    ld.param.u64 %bytes, [bytes{at}];
     bra chosen;
 other{at}:
 "
         );
     }
     let parameters = parameters.join(", ");
+    let copy = |kind: &str, register: &str| {
+        format!(
+            "    add.s64 %source, %from, %offset;
+    ld.global.{kind} {register}, [%source];
+    add.s64 %target, %to, %offset;
+    st.global.{kind} [%target], {register};
+"
+        )
+    };
+    let (vector, single) = (copy(kind, register), copy("u8", "%word"));
+    let walk = Walk {
+        vectors: "%units",
+        elements: "%bytes",
+        lanes: unit,
+        bytes: 1,
+        vector: &vector,
+        single: &single,
+    };
+    let walk = walk.text();
     format!(
         "\
 .version 6.0
@@ -62,46 +81,15 @@ other{at}:
 .visible .entry kernel({parameters}{GUARD_PARAMETER})
 {{
     .reg .pred %ends;
-    .reg .b32 %r<10>;
-    .reg .b64 %rd<16>;
-{GUARD}    mov.u32 %r1, %ctaid.x;
-    mov.u32 %r2, %ntid.x;
-    mov.u32 %r3, %tid.x;
-    mov.u32 %r4, %nctaid.x;
-    mov.u32 %r5, %ctaid.y;
-    mul.wide.u32 %rd4, %r1, %r2;
-    cvt.u64.u32 %rd5, %r3;
-    add.s64 %rd4, %rd4, %rd5;
-    mul.wide.u32 %rd5, %r4, %r2;
+    .reg .b32 %range, %word;
+    .reg .b64 %to, %from, %bytes, %units, %source, %target, %low, %high;
+{GUARD}    mov.u32 %range, %ctaid.y;
 {choice}    bra end;
 chosen:
-    cvta.to.global.u64 %rd1, %rd1;
-    cvta.to.global.u64 %rd2, %rd2;
-    shr.u64 %rd6, %rd3, {shift};
-    mov.u64 %rd7, %rd4;
-next_unit:
-    setp.ge.u64 %ends, %rd7, %rd6;
-    @%ends bra rest;
-    shl.b64 %rd8, %rd7, {shift};
-    add.s64 %rd11, %rd2, %rd8;
-    ld.global.{kind} {register}, [%rd11];
-    add.s64 %rd12, %rd1, %rd8;
-    st.global.{kind} [%rd12], {register};
-    add.s64 %rd7, %rd7, %rd5;
-    bra next_unit;
-rest:
-    shl.b64 %rd7, %rd6, {shift};
-    add.s64 %rd7, %rd7, %rd4;
-next_byte:
-    setp.ge.u64 %ends, %rd7, %rd3;
-    @%ends bra end;
-    add.s64 %rd11, %rd2, %rd7;
-    ld.global.u8 %r9, [%rd11];
-    add.s64 %rd12, %rd1, %rd7;
-    st.global.u8 [%rd12], %r9;
-    add.s64 %rd7, %rd7, %rd5;
-    bra next_byte;
-end:
+    cvta.to.global.u64 %to, %to;
+    cvta.to.global.u64 %from, %from;
+    shr.u64 %units, %bytes, {shift};
+{walk}end:
     ret;
 }}
 "
