@@ -4,10 +4,11 @@ use core::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::sync::OnceLock;
 
+use super::device::writes_are_ordered;
 use super::entry_points::entry_points;
 use super::error::CudaError;
 use super::functions::check;
-use super::memory::{DeviceMemory, writes_are_ordered};
+use super::memory::DeviceMemory;
 use super::scope::Scope;
 
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`.

@@ -4,6 +4,7 @@
 //! that has loaded none has no memory on a GPU, and nothing is loaded on its behalf, but for the doctor.
 
 mod copy;
+mod device;
 mod entry_points;
 mod error;
 mod events;
@@ -18,15 +19,15 @@ mod scope;
 mod sharing;
 
 pub use copy::copy;
+pub use device::{
+    Abilities, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number, is_under_mps, reach,
+};
 pub(crate) use entry_points::{LoadedDriver, entry_points};
 pub use error::CudaError;
 pub use functions::Driver;
 pub use gpudirect::{dma_buf, flush_writes};
 pub use kernel::{Function, context_of_stream, is_captured};
-pub use memory::{
-    Abilities, DeviceMemory, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number,
-    is_under_mps, reach,
-};
+pub use memory::DeviceMemory;
 pub use order::{settle, settle_both};
 pub use pending::PendingCopy;
 pub use pinning::Pinned;

@@ -1,0 +1,148 @@
+//! What does the driver know of a GPU?
+
+use core::ffi::{c_int, c_void};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::functions::Driver;
+
+/// The first 8 bytes of a GPU's UUID, which are the same in every process and container.
+pub type GpuNumber = u64;
+
+/// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED`.
+const EXPORT_SUPPORTED: i32 = 103;
+
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED`.
+const GPUDIRECT_SUPPORTED: c_int = 116;
+
+/// `CU_DEVICE_ATTRIBUTE_MPS_ENABLED`.
+const MPS_ENABLED: c_int = 133;
+
+/// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING`.
+const WRITES_ORDERING: c_int = 118;
+
+/// `CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER`.
+const ORDERED_FOR_OWNER: c_int = 100;
+
+/// How many answers about GPUs of peers are known at a time.
+const MOST_ANSWERS: usize = 64;
+
+/// An attribute of a device; none where the driver does not know it.
+fn device_attribute(driver: &Driver, attribute: i32, device: i32) -> Option<i32> {
+    let mut value = 0;
+    // SAFETY: there is room for the value.
+    let status = unsafe { (driver.device_attribute)(&raw mut value, attribute, device) };
+    (status == 0).then_some(value)
+}
+
+/// Whether a device makes memory that can be exported as a descriptor.
+pub(super) fn exports_memory(driver: &Driver, device: i32) -> bool {
+    device_attribute(driver, EXPORT_SUPPORTED, device) == Some(1)
+}
+
+/// What a device's driver says that others can do with its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abilities {
+    /// It can be exported as a descriptor.
+    pub export: bool,
+    /// Network cards reach it.
+    pub gpudirect: bool,
+}
+
+/// What others can do with a device's memory. Whether a handle of cudaIPC can be had is asked of memory.
+pub fn abilities(driver: &Driver, device: i32) -> Abilities {
+    Abilities {
+        export: exports_memory(driver, device),
+        gpudirect: device_attribute(driver, GPUDIRECT_SUPPORTED, device) == Some(1),
+    }
+}
+
+/// Whether a device's kernels see what other devices have written to its memory without more ado.
+pub(super) fn writes_are_ordered(driver: &Driver, device: i32) -> bool {
+    device_attribute(driver, WRITES_ORDERING, device).is_none_or(|ordering| ordering >= ORDERED_FOR_OWNER)
+}
+
+/// Whether this process shares a device by NVIDIA's MPS, without which processes on it take turns.
+pub fn is_under_mps(driver: &Driver, device: i32) -> bool {
+    device_attribute(driver, MPS_ENABLED, device).is_some_and(|enabled| enabled != 0)
+}
+
+/// The device of the calling thread's context.
+pub fn current_device(driver: &Driver) -> Option<i32> {
+    let mut context: *mut c_void = core::ptr::null_mut();
+    // SAFETY: there is room for the context.
+    let status = unsafe { (driver.current_context)(&raw mut context) };
+    if status != 0 || context.is_null() {
+        return None;
+    }
+    let mut device = 0;
+    // SAFETY: there is room for the number.
+    let status = unsafe { (driver.context_device)(&raw mut device) };
+    (status == 0).then_some(device)
+}
+
+/// The number by which other processes know a device.
+pub fn gpu_number(driver: &Driver, device: i32) -> Option<GpuNumber> {
+    static NUMBERS: Mutex<Vec<(i32, GpuNumber)>> = Mutex::new(Vec::new());
+    let mut numbers = NUMBERS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, number)) = numbers.iter().find(|(known, _)| *known == device) {
+        return Some(*number);
+    }
+    let mut uuid = [0; 16];
+    // SAFETY: there is room for the 16 bytes.
+    let status = unsafe { (driver.device_uuid)(&raw mut uuid, device) };
+    if status != 0 {
+        return None;
+    }
+    // Of all bytes: those of several software GPUs differ in the last one alone.
+    let [one, two] = [0, 8].map(|at| u64::from_le_bytes(core::array::from_fn(|byte| uuid[at + byte])));
+    let number = one ^ two.rotate_left(32);
+    numbers.push((device, number));
+    Some(number)
+}
+
+/// The name of a device's model; empty where there is none to be had.
+pub fn gpu_model(driver: &Driver, device: i32) -> String {
+    let mut name = [0_u8; 128];
+    // SAFETY: there is room for so many bytes, the last of which stays 0.
+    let status = unsafe { (driver.device_name)(name.as_mut_ptr().cast(), name.len() as c_int - 1, device) };
+    let text = core::ffi::CStr::from_bytes_until_nul(&name).unwrap_or_default().to_string_lossy();
+    if status == 0 { text.into_owned() } else { String::new() }
+}
+
+/// What a device of this process is to a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It reaches the GPU's memory, or is that GPU.
+    Peer,
+    /// It does not, but the GPU is a device of this process, too, and the driver copies between the two.
+    Seen(i32),
+    /// The GPU is none of this process's devices.
+    Unseen,
+}
+
+/// What a device here is to the GPU with that number.
+pub fn reach(driver: &Driver, device: i32, number: GpuNumber) -> Reach {
+    static ANSWERS: Mutex<Option<HashMap<(i32, GpuNumber), Reach>>> = Mutex::new(None);
+    let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let ask = || {
+        let mut count = 0;
+        // SAFETY: there is room for the number.
+        let status = unsafe { (driver.device_count)(&raw mut count) };
+        let other = (0..count).find(|other| status == 0 && gpu_number(driver, *other) == Some(number));
+        let Some(other) = other else { return Reach::Unseen };
+        if other == device {
+            return Reach::Peer;
+        }
+        let mut can = 0;
+        // SAFETY: there is room for the answer.
+        let status = unsafe { (driver.can_access_peer)(&raw mut can, device, other) };
+        if status == 0 && can != 0 { Reach::Peer } else { Reach::Seen(other) }
+    };
+    let answers = answers.get_or_insert_default();
+    // Peers name the numbers.
+    if answers.len() > MOST_ANSWERS {
+        answers.clear();
+    }
+    *answers.entry((device, number)).or_insert_with(ask)
+}
