@@ -2,7 +2,7 @@
 //! job, and may be wrong all the same: what can be decoded is encoded as bytes that mean the same.
 
 use crate::board::{SLOT_BYTES, Slot};
-use crate::device::peers::Announcement;
+use crate::device::announcement::Announcement;
 use crate::device::request::Request;
 use crate::job::Job;
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor, Source};

@@ -18,8 +18,10 @@
 //! | [`measuring`] | How long do copies of a lane take?                                                |
 //! | [`failure`] | Why has a team come to its end?                                                   |
 //! | [`peers`]   | How do ranks of several processes find each other, and hand over their windows?     |
+//! | [`announcement`] | What do they say to each other of windows? Pure.                              |
 //! | [`team`]    | How is a team made, and what keeps it going?                                      |
 
+pub mod announcement;
 pub mod calibration;
 mod calls;
 pub mod choice;

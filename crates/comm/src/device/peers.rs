@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use super::announcement::{Announcement, GOODBYE, GPU, NONE, message};
 use crate::board::{Board, BoardError, Places};
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
-use crate::meeting::{self, Connection, MESSAGE_BYTES, Meeting};
+use crate::meeting::{self, Connection, Meeting};
 
 /// How long ranks wait for each other to join, and to make a window.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -62,58 +63,6 @@ pub enum PeerError {
         /// What is made here.
         ours: Announcement,
     },
-}
-
-/// What a rank says of its part of a window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Announcement {
-    /// Which one, counted from 0.
-    pub number: u32,
-    /// Whether the part lies in the host.
-    pub in_host: bool,
-    /// Bytes of the part.
-    pub bytes: u64,
-}
-
-impl core::fmt::Display for Announcement {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let place = if self.in_host { "in the host" } else { "on the device" };
-        write!(f, "number {}, {} bytes {place}", self.number, self.bytes)
-    }
-}
-
-/// What the third word of a message says.
-const ON_DEVICE: u32 = 0;
-const IN_HOST: u32 = 1;
-const NONE: u32 = 2;
-const GOODBYE: u32 = 3;
-const GPU: u32 = 4;
-
-impl Announcement {
-    /// As 16 bytes: the number, where, and the bytes, little-endian.
-    pub fn encode(&self) -> [u8; MESSAGE_BYTES] {
-        message(self.number, if self.in_host { IN_HOST } else { ON_DEVICE }, self.bytes)
-    }
-
-    /// Reads them; none where they announce nothing.
-    pub fn decode(message: &[u8; MESSAGE_BYTES]) -> Option<Self> {
-        let word = |at: usize| message[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
-        let bytes = message[8..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let in_host = match word(4) {
-            ON_DEVICE => false,
-            IN_HOST => true,
-            _ => return None,
-        };
-        Some(Self { number: word(0), in_host, bytes })
-    }
-}
-
-fn message(number: u32, what: u32, bytes: u64) -> [u8; MESSAGE_BYTES] {
-    let mut message = [0; MESSAGE_BYTES];
-    message[..4].copy_from_slice(&number.to_le_bytes());
-    message[4..8].copy_from_slice(&what.to_le_bytes());
-    message[8..].copy_from_slice(&bytes.to_le_bytes());
-    message
 }
 
 /// The other ranks of a team, each in a process of its own.
@@ -282,24 +231,7 @@ fn hear(rank: u32, connection: &Connection, ours: Announcement) -> Result<OwnedF
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-
-    proptest! {
-        #[test]
-        fn announcements_are_what_was_written(number: u32, in_host: bool, bytes: u64) {
-            let said = Announcement { number, in_host, bytes };
-            prop_assert_eq!(Announcement::decode(&said.encode()), Some(said));
-        }
-
-        #[test]
-        fn no_bytes_do_harm(message: [u8; MESSAGE_BYTES]) {
-            if let Some(read) = Announcement::decode(&message) {
-                prop_assert_eq!(read.encode(), message);
-            }
-        }
-    }
 
     fn descriptor() -> OwnedFd {
         std::fs::File::open("/dev/null").unwrap().into()

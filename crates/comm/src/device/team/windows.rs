@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use super::member::{Members, bytes_of};
 use super::options::{Kind, TeamError};
 use super::serving::{Core, lock};
+use crate::device::announcement::Announcement;
 use crate::device::choice::Wish;
 use crate::device::gpu::{Block, GpuError};
 use crate::device::layout::{self, MOST_RANKS, MOST_WINDOW_BYTES, MOST_WINDOWS, WindowState};
-use crate::device::peers::{Announcement, Peers};
+use crate::device::peers::Peers;
 use crate::device::windows::Reached;
 
 /// The window of barriers and messages.
