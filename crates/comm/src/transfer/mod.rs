@@ -19,6 +19,7 @@
 //! | `offers`    | What does this rank send, and what has become of it?                   |
 //! | `short`     | Which short messages are offered?                                      |
 //! | `serve`     | What does the sender's thread do for a peer?                           |
+//! | `giving`    | How does it give a payload, by each channel?                           |
 //! | `fetch`     | How does the receiver get the bytes?                                   |
 //! | `in_flight` | Which copies of a receiver are under way, and which have ended?        |
 //! | `choosing`  | Which channel does a receiver take for the messages of a peer?         |
@@ -30,6 +31,7 @@ pub(crate) mod choosing;
 mod error;
 mod exchange;
 pub(crate) mod fetch;
+mod giving;
 pub(crate) mod in_flight;
 mod lending;
 pub(crate) mod mailbox;
