@@ -10,7 +10,7 @@
 //! | [`windows`] | Where do windows lie, and does a range lie in one?                                |
 //! | [`gpu`]     | What does a team ask of a GPU?                                                    |
 //! | [`shared`]  | Which memory of the host do processes share?                                        |
-//! | `calls`, [`cuda`] | How does the CUDA driver give it that?                                       |
+//! | [`cuda`]    | How does the CUDA driver give it that?                                            |
 //! | [`proxy`]   | How does a thread of the host carry out what kernels post?                        |
 //! | [`residency`] | Do the blocks that wait for each other run at the same time? Pure.               |
 //! | [`choice`]  | Which initiator takes a message? Pure.                                            |
@@ -23,7 +23,6 @@
 
 pub mod announcement;
 pub mod calibration;
-mod calls;
 pub mod choice;
 pub mod cuda;
 pub mod failure;

@@ -4,8 +4,8 @@
 use core::ffi::{c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
-use super::gpu::GpuError;
 use crate::cuda::entry_points;
+use crate::device::gpu::GpuError;
 
 entry_points! {
     /// The calls, as in every driver since CUDA 11.7.

@@ -1,4 +1,11 @@
-//! A rank's GPU by the CUDA driver: memory that peers can map, pinned memory, and lanes of copies.
+//! What does a team get from a GPU by the CUDA driver? Memory that peers can map, pinned memory, and lanes of
+//! copies.
+
+mod calls;
+mod context;
+mod lane;
+mod pinned;
+mod stream;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -7,22 +14,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use calls::{Calls, check};
+use context::Entered;
+use lane::CudaLane;
+use pinned::{allocate, pin, shared_failed};
+use stream::Stream;
+
 use super::calibration::{Copies, LONG};
-use super::calls::{Calls, check};
 use super::gpu::{Block, Gpu, GpuError, Lane};
 use super::measuring::{self, Kept};
 use super::residency::Residency;
-use super::shared::{MappedFile, SharedFile};
-use crate::cuda::{Bounce, Driver, Mapping, gpu_model, gpu_number};
-
-/// `CU_STREAM_NON_BLOCKING`: nothing of the legacy default stream holds it up.
-const NON_BLOCKING: u32 = 1;
-
-/// `CU_MEMHOSTALLOC_PORTABLE` and `_DEVICEMAP`.
-const FOR_ALL_DEVICES: u32 = 3;
-
-/// `CU_DEVICE_ATTRIBUTE_MPS_ENABLED`.
-const MPS_ENABLED: c_int = 133;
+use super::shared::SharedFile;
+use crate::cuda::{Bounce, Driver, Mapping, gpu_model, gpu_number, is_under_mps};
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `_COOPERATIVE_LAUNCH`.
 const MULTIPROCESSORS: c_int = 16;
@@ -45,38 +48,6 @@ pub struct CudaGpu {
     profile: Option<PathBuf>,
     /// For set-up alone.
     stream: Arc<Stream>,
-}
-
-#[derive(Debug)]
-struct Stream {
-    calls: &'static Calls,
-    handle: u64,
-}
-
-impl Drop for Stream {
-    fn drop(&mut self) {
-        // SAFETY: the stream was made by `new_stream` and nobody has it any more.
-        unsafe { (self.calls.destroy_stream)(self.handle as *mut c_void) };
-    }
-}
-
-/// Makes a context the calling thread's, for as long as this lives.
-struct Entered(&'static Calls);
-
-impl Entered {
-    fn new(calls: &'static Calls, context: u64) -> Result<Self, GpuError> {
-        // SAFETY: the context was current once, or is a device's primary one that was retained.
-        check("a context", unsafe { (calls.push_context)(context as *mut c_void) })?;
-        Ok(Self(calls))
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        let mut context: *mut c_void = core::ptr::null_mut();
-        // SAFETY: there is room for the context, which this has pushed.
-        unsafe { (self.0.pop_context)(&raw mut context) };
-    }
 }
 
 fn no_driver() -> GpuError {
@@ -125,7 +96,7 @@ impl CudaGpu {
         // SAFETY: there is room for the number.
         check("a context's device", unsafe { (calls.context_device)(&raw mut device) })?;
         let number = gpu_number(driver, device).ok_or_else(no_driver)?;
-        let stream = Arc::new(new_stream(calls)?);
+        let stream = Arc::new(Stream::new(calls)?);
         let gpu = Self { driver, calls, context, device, number, stream, beside: Vec::new(), profile: None };
         gpu.must_share_memory()?;
         Ok(gpu)
@@ -158,7 +129,7 @@ impl CudaGpu {
         };
         // SAFETY: the memory has a word, and is this function's.
         let seen = unsafe { &*(word.address as *const AtomicU64) };
-        write_value(self.calls, self.stream.handle, word.address, 1).map_err(|error| refused(error.cause))?;
+        self.stream.write_value(word.address, 1).map_err(|error| refused(error.cause))?;
         let until = Instant::now() + SEEN_WITHIN;
         while seen.load(Ordering::Acquire) != 1 {
             if Instant::now() > until {
@@ -179,7 +150,7 @@ impl CudaGpu {
 
     /// Whether this process shares its GPU by NVIDIA's MPS, without which processes on it take turns.
     pub fn is_under_mps(&self) -> bool {
-        self.attribute(MPS_ENABLED) != 0
+        is_under_mps(self.driver, self.device)
     }
 
     /// What of a kernel the GPU runs at the same time.
@@ -207,62 +178,13 @@ impl CudaGpu {
         Ok(Residency::Blocks(blocks))
     }
 
-    fn wait(&self, what: &str) -> Result<(), GpuError> {
-        // SAFETY: the stream lives as long as this.
-        check(what, unsafe { (self.calls.synchronize)(self.stream.handle as *mut c_void) })
-    }
-
     fn copy(&self, what: &str, to: u64, from: u64, bytes: usize) -> Result<(), GpuError> {
         let _entered = Entered::new(self.calls, self.context)?;
-        let stream = self.stream.handle as *mut c_void;
+        let stream = self.stream.handle();
         // SAFETY: the callers pass a range of their own, and memory of the GPU, which the driver checks.
         check(what, unsafe { (self.calls.copy)(to, from, bytes, stream) })?;
-        self.wait(what)
+        self.stream.wait(what)
     }
-}
-
-/// A stream in front of others: the device has few queues for streams of one priority, and a copy must not
-/// stand behind a kernel that waits for it.
-fn new_stream(calls: &'static Calls) -> Result<Stream, GpuError> {
-    let (mut least, mut greatest) = (0, 0);
-    // SAFETY: there is room for both.
-    check("the priorities of streams", unsafe { (calls.priorities)(&raw mut least, &raw mut greatest) })?;
-    let mut stream: *mut c_void = core::ptr::null_mut();
-    // SAFETY: there is room for the stream.
-    let status = unsafe { (calls.create_stream)(&raw mut stream, NON_BLOCKING, greatest) };
-    check("a stream", status)?;
-    Ok(Stream { calls, handle: stream as u64 })
-}
-
-fn write_value(calls: &Calls, stream: u64, to: u64, value: u64) -> Result<(), GpuError> {
-    // SAFETY: the stream is alive; the driver checks the address.
-    check("a word", unsafe { (calls.write_value)(stream as *mut c_void, to, value, 0) })
-}
-
-struct Pinned(&'static Calls, u64);
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        // SAFETY: allocated by `host_memory`, and nobody uses it any more.
-        unsafe { (self.0.free_host)(self.1 as *mut c_void) };
-    }
-}
-
-/// A mapped file whose memory is pinned.
-struct Registered {
-    calls: &'static Calls,
-    mapped: MappedFile,
-}
-
-impl Drop for Registered {
-    fn drop(&mut self) {
-        // SAFETY: registered by `pin`, and nobody uses it any more; it is unmapped behind this.
-        unsafe { (self.calls.unregister_host)(self.mapped.address as *mut c_void) };
-    }
-}
-
-fn shared_failed(bytes: u64, cause: &std::io::Error) -> GpuError {
-    GpuError { what: format!("{bytes} bytes of memory that processes share"), cause: cause.to_string() }
 }
 
 impl Gpu for CudaGpu {
@@ -286,10 +208,10 @@ impl Gpu for CudaGpu {
             })?;
         }
         let (address, length) = (memory.mapping.address, memory.bytes);
-        let stream = self.stream.handle as *mut c_void;
+        let stream = self.stream.handle();
         // SAFETY: the memory is new and that long.
         check("a fill", unsafe { (self.calls.fill)(address, 0, length, stream) })?;
-        self.wait("a fill")?;
+        self.stream.wait("a fill")?;
         let Bounce { mapping, descriptor, .. } = memory;
         let owner = Box::new(mapping);
         Ok(Block { address, bytes: length as u64, descriptor: Some(descriptor), owner })
@@ -297,15 +219,7 @@ impl Gpu for CudaGpu {
 
     fn host_memory(&self, bytes: u64) -> Result<Block, GpuError> {
         let _entered = Entered::new(self.calls, self.context)?;
-        let mut memory: *mut c_void = core::ptr::null_mut();
-        // SAFETY: there is room for the address.
-        let status = unsafe { (self.calls.allocate_host)(&raw mut memory, bytes as usize, FOR_ALL_DEVICES) };
-        check("pinned memory of the host", status)?;
-        let owner = Box::new(Pinned(self.calls, memory as u64));
-        let device = self.must_have_one_address(memory)?;
-        // SAFETY: new memory of so many bytes.
-        unsafe { memory.cast::<u8>().write_bytes(0, bytes as usize) };
-        Ok(Block { address: device, bytes, descriptor: None, owner })
+        allocate(self.calls, bytes)
     }
 
     fn import(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
@@ -320,13 +234,15 @@ impl Gpu for CudaGpu {
 
     fn shared_host_memory(&self, bytes: u64) -> Result<Block, GpuError> {
         let file = SharedFile::new(bytes).map_err(|cause| shared_failed(bytes, &cause))?;
-        let mapped = self.pin(&file, bytes)?;
+        let _entered = Entered::new(self.calls, self.context)?;
+        let mapped = pin(self.calls, &file, bytes)?;
         Ok(Block { descriptor: Some(file.into_descriptor()), ..mapped })
     }
 
     fn import_host(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
         let file = SharedFile::of(descriptor, bytes).map_err(|cause| shared_failed(bytes, &cause))?;
-        self.pin(&file, bytes)
+        let _entered = Entered::new(self.calls, self.context)?;
+        pin(self.calls, &file, bytes)
     }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {
@@ -349,8 +265,7 @@ impl Gpu for CudaGpu {
             let _entered = Entered::new(self.calls, self.context)?;
             let found = measuring::measure(&mut lane, memory.address, memory.address + LONG);
             // Behind the last copy, since the memory is freed then.
-            // SAFETY: the stream is the lane's.
-            check("a copy", unsafe { (self.calls.synchronize)(lane.stream.handle as *mut c_void) })?;
+            lane.wait()?;
             found
         })
     }
@@ -363,92 +278,15 @@ impl CudaGpu {
         format!("{}, {driver}", gpu_model(self.driver, self.device))
     }
 
-    /// Pinned memory's address on the GPU, which is that of this process.
-    fn must_have_one_address(&self, memory: *mut c_void) -> Result<u64, GpuError> {
-        let mut device = 0;
-        // SAFETY: there is room for the address, and the memory was mapped for devices.
-        check("its address on the GPU", unsafe { (self.calls.device_pointer)(&raw mut device, memory, 0) })?;
-        if device == memory as u64 {
-            return Ok(device);
-        }
-        Err(GpuError {
-            what: "pinned memory of the host".to_owned(),
-            cause: "the GPU has another address for it than this process".to_owned(),
-        })
-    }
-
-    /// Maps a file, and pins its memory for all devices.
-    fn pin(&self, file: &SharedFile, bytes: u64) -> Result<Block, GpuError> {
-        let _entered = Entered::new(self.calls, self.context)?;
-        let mapped = file.map().map_err(|cause| shared_failed(bytes, &cause))?;
-        let memory = mapped.address as *mut c_void;
-        // SAFETY: the range was mapped just now, and stays so until it is unregistered.
-        let status = unsafe { (self.calls.register_host)(memory, mapped.bytes, FOR_ALL_DEVICES) };
-        check("pinning memory that processes share", status)?;
-        let registered = Registered { calls: self.calls, mapped };
-        let address = self.must_have_one_address(memory)?;
-        Ok(Block { address, bytes, descriptor: None, owner: Box::new(registered) })
-    }
-
     /// A lane that is ready: what the driver makes or loads at the first copies it makes and loads now, while
     /// no kernel waits.
     fn new_lane(&self) -> Result<CudaLane, GpuError> {
         /// The longest copy that is tried.
         const MOST: u64 = 1 << 20;
-        let mut lane = {
-            let _entered = Entered::new(self.calls, self.context)?;
-            let done = self.host_memory(8)?;
-            CudaLane { gpu: self.clone(), stream: new_stream(self.calls)?, done, marks: 0 }
-        };
         let memory = self.device_memory(2 * MOST)?;
         let _entered = Entered::new(self.calls, self.context)?;
-        for bytes in [8, MOST] {
-            lane.copy(memory.address, memory.address + MOST, bytes)?;
-            lane.copy(lane.done.address, memory.address, 8)?;
-        }
-        lane.set(memory.address, 0)?;
-        lane.mark()?;
-        // SAFETY: the stream is the lane's.
-        check("a copy", unsafe { (self.calls.synchronize)(lane.stream.handle as *mut c_void) })?;
+        let mut lane = CudaLane::new(self.calls, self.context)?;
+        lane.warm_up(&memory)?;
         Ok(lane)
-    }
-}
-
-struct CudaLane {
-    gpu: CudaGpu,
-    stream: Stream,
-    /// The last mark, as the stream has written it.
-    done: Block,
-    marks: u64,
-}
-
-impl Lane for CudaLane {
-    fn enter(&mut self) {
-        // The lane's calls would tell of an error.
-        // SAFETY: the context lives as long as the program uses the team.
-        unsafe { (self.gpu.calls.set_context)(self.gpu.context as *mut c_void) };
-    }
-
-    fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
-        let stream = self.stream.handle as *mut c_void;
-        // SAFETY: the proxy has found both ranges in windows, or in memory of its queue.
-        check("a copy", unsafe { (self.gpu.calls.copy)(to, from, bytes as usize, stream) })
-    }
-
-    fn set(&mut self, to: u64, value: u64) -> Result<(), GpuError> {
-        write_value(self.gpu.calls, self.stream.handle, to, value)
-    }
-
-    fn mark(&mut self) -> Result<u64, GpuError> {
-        self.marks += 1;
-        write_value(self.gpu.calls, self.stream.handle, self.done.address, self.marks)?;
-        Ok(self.marks)
-    }
-
-    fn done(&self) -> u64 {
-        // SAFETY: a word of memory that the lane has.
-        let done = unsafe { &*(self.done.address as *const AtomicU64) };
-        // Acquired: what the stream copied before is there.
-        done.load(Ordering::Acquire)
     }
 }

@@ -1,0 +1,74 @@
+//! How do copies of a proxy get into a stream, and how does it hear that they are done?
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::calls::{Calls, check};
+use super::pinned::allocate;
+use super::stream::Stream;
+use crate::device::gpu::{Block, GpuError, Lane};
+
+/// Copies one behind the other, in a stream of their own.
+pub(super) struct CudaLane {
+    calls: &'static Calls,
+    context: u64,
+    stream: Stream,
+    /// The last mark, as the stream has written it.
+    done: Block,
+    marks: u64,
+}
+
+impl CudaLane {
+    /// A lane of the calling thread's context, which is this one.
+    pub(super) fn new(calls: &'static Calls, context: u64) -> Result<Self, GpuError> {
+        Ok(Self { calls, context, stream: Stream::new(calls)?, done: allocate(calls, 8)?, marks: 0 })
+    }
+
+    /// Waits for all copies and marks.
+    pub(super) fn wait(&self) -> Result<(), GpuError> {
+        self.stream.wait("a copy")
+    }
+
+    /// Does once what a proxy asks for, so that the driver makes and loads at these first copies, while no
+    /// kernel waits, what it would make at later ones. The memory is nobody else's.
+    pub(super) fn warm_up(&mut self, memory: &Block) -> Result<(), GpuError> {
+        let longest = memory.bytes / 2;
+        for bytes in [8, longest] {
+            self.copy(memory.address, memory.address + longest, bytes)?;
+            self.copy(self.done.address, memory.address, 8)?;
+        }
+        self.set(memory.address, 0)?;
+        self.mark()?;
+        self.wait()
+    }
+}
+
+impl Lane for CudaLane {
+    fn enter(&mut self) {
+        // The lane's calls would tell of an error.
+        // SAFETY: the context lives as long as the program uses the team.
+        unsafe { (self.calls.set_context)(self.context as *mut c_void) };
+    }
+
+    fn copy(&mut self, to: u64, from: u64, bytes: u64) -> Result<(), GpuError> {
+        // SAFETY: the proxy has found both ranges in windows, or in memory of its queue.
+        check("a copy", unsafe { (self.calls.copy)(to, from, bytes as usize, self.stream.handle()) })
+    }
+
+    fn set(&mut self, to: u64, value: u64) -> Result<(), GpuError> {
+        self.stream.write_value(to, value)
+    }
+
+    fn mark(&mut self) -> Result<u64, GpuError> {
+        self.marks += 1;
+        self.stream.write_value(self.done.address, self.marks)?;
+        Ok(self.marks)
+    }
+
+    fn done(&self) -> u64 {
+        // SAFETY: a word of memory that the lane has.
+        let done = unsafe { &*(self.done.address as *const AtomicU64) };
+        // Acquired: what the stream copied before is there.
+        done.load(Ordering::Acquire)
+    }
+}
