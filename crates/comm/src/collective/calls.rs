@@ -3,8 +3,10 @@
 //! Each call first has the ranks agree. It gives `false` at all ranks, and has done nothing, where not all of
 //! them can: where memory is not on a GPU, or peers are not reached.
 
-use super::group::{CollectiveError, Group, Range};
+use super::error::CollectiveError;
+use super::group::Group;
 use super::launch::is_on_gpu;
+use super::range::Range;
 
 /// Each rank gives each one a range, and takes one from each; a range of no bytes where there is nothing. All
 /// ranks give the same `bytes`, of which the caller says what they are.

@@ -1,7 +1,7 @@
 //! How is a reduction cut into a chunk for each rank? Pure.
 
 use super::element::{Element, Operation};
-use super::group::Range;
+use super::range::Range;
 
 /// Chunks begin at multiples of so many elements.
 const CHUNK_ELEMENTS: u64 = 64;

@@ -4,8 +4,10 @@
 //! Each rank takes its chunk from all others, puts them together, and gives the result to who needs it.
 
 use super::chunks::{Chunks, Reduction};
-use super::group::{CollectiveError, Group, Range};
+use super::error::CollectiveError;
+use super::group::Group;
 use super::launch::{self, are_together, memory_at};
+use super::range::Range;
 use super::temporary::Temporary;
 use crate::cuda::{self, Scope};
 

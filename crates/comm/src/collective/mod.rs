@@ -13,7 +13,12 @@
 //! | [`runs`]      | How do bytes with gaps between them come to lie one behind the other, and back?  |
 //! | [`launch`]    | How does a kernel come to run where memory lies?                                 |
 //! | [`temporary`] | Which memory on a GPU is there for a while?                                      |
-//! | [`group`]     | How do the ranks of a group agree, and exchange memory?                          |
+//! | [`error`]     | Why does a call fail?                                                            |
+//! | [`range`]     | Which memory of a rank does a call give, or take? Pure.                          |
+//! | [`group`]     | How do the ranks of a group agree on a call?                                     |
+//! | [`exchange`]  | How do they exchange memory?                                                     |
+//! | [`own`]       | Which memory of this rank is a reduction about?                                  |
+//! | [`shown`]     | Which memory of this rank may others open for a while?                           |
 //! | [`mail`]      | How do ranks of one host exchange the words of their calls past the MPI?         |
 //! | [`host`]      | Which memory of the host stands for memory on a GPU for a while?                 |
 //! | [`shared`]    | Which memory of all ranks do kernels use where it lies?                          |
@@ -35,15 +40,20 @@ pub mod calls;
 pub mod captured;
 pub mod chunks;
 pub mod element;
+pub mod error;
+pub mod exchange;
 pub mod fetched;
 pub mod group;
 pub mod host;
 pub mod kernels;
 pub mod launch;
 pub mod mail;
+pub mod own;
 pub mod ptx;
+pub mod range;
 pub mod reductions;
 pub mod runs;
 pub mod shared;
+pub mod shown;
 pub mod temporary;
 mod walk;

@@ -13,10 +13,13 @@ use core::any::Any;
 use super::captured::copies::Move;
 use super::captured::recording::Step;
 use super::chunks::{Chunks, Reduction};
+use super::error::CollectiveError;
 use super::fetched;
-use super::group::{CollectiveError, Group, Range};
+use super::group::Group;
 use super::kernels::{Kernel, Makes};
-use super::shared::{Own, Shared, Sharing, Written};
+use super::own::{Own, Written};
+use super::range::Range;
+use super::shared::{Shared, Sharing};
 use super::temporary::Temporary;
 use crate::cuda::{self, CudaError};
 

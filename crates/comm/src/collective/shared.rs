@@ -6,49 +6,19 @@
 //! one in the middle is left out where all ranks have had all of it open before.
 
 use super::captured::recording::Step;
-use super::group::{CAPTURED_AT, CollectiveError, Group, Range, TERMS_BYTES, must_be_of_one_call};
+use super::error::CollectiveError;
+use super::group::{CAPTURED_AT, Group, TERMS_BYTES, must_be_of_one_call};
 use super::kernels::{Kernel, MOST_SOURCES};
 use super::launch;
+use super::own::{Own, Seen, Written};
+use super::shown::Shown;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::transfer::fetch::Reached;
-use crate::world::World;
 
 /// Bytes of what a rank tells another one of its memory: whether it can, of which call it tells, and
 /// descriptors of what is read and of what is written.
 const WORD_BYTES: usize = TERMS_BYTES + 2 * DESCRIPTOR_BYTES;
-
-/// This rank's memory in a call.
-#[derive(Debug, Clone, Copy)]
-pub struct Own {
-    /// Elements of all ranks' chunks, which all of them read.
-    pub from: u64,
-    /// Where results go, if some come to this rank.
-    pub to: Option<u64>,
-    /// Bytes of all elements; the same at all ranks.
-    pub bytes: u64,
-}
-
-/// Whose results are written by all ranks, to as much memory as is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Written {
-    /// Those of all of them.
-    All,
-    /// Those of one.
-    Of(usize),
-    /// Nobody's: each rank writes its own alone.
-    Nobody,
-}
-
-impl Written {
-    fn has(self, rank: usize) -> bool {
-        match self {
-            Self::All => true,
-            Self::Of(root) => rank == root,
-            Self::Nobody => false,
-        }
-    }
-}
 
 /// The memory of all ranks, as kernels of this one see it.
 #[derive(Debug)]
@@ -89,99 +59,6 @@ pub enum Sharing<'a> {
     /// Some of it is not on a GPU, or not where kernels of one context use all of a rank's; or it is not worth
     /// being fetched.
     Elsewhere,
-}
-
-/// What this rank shows, until it hides it.
-#[derive(Debug)]
-pub struct Shown<'a> {
-    world: &'a World,
-    numbers: Vec<u64>,
-}
-
-impl Drop for Shown<'_> {
-    fn drop(&mut self) {
-        self.numbers.iter().for_each(|number| self.world.hide(*number));
-    }
-}
-
-impl<'a> Shown<'a> {
-    /// Nothing yet.
-    pub fn new(world: &'a World) -> Self {
-        Self { world, numbers: Vec::new() }
-    }
-
-    /// What tells a peer of a range of memory; none where it is not reached, or cannot open it.
-    pub fn show(
-        &mut self,
-        peer: u32,
-        driver: &Driver,
-        memory: &DeviceMemory,
-        range: Range,
-    ) -> Option<Descriptor> {
-        if !self.world.reaches(peer) {
-            return None;
-        }
-        let (number, descriptor) = self.world.show(peer, driver, memory, range.address, range.bytes)?;
-        self.numbers.push(number);
-        Some(descriptor)
-    }
-
-    /// The word for a peer; none where its memory cannot be opened.
-    fn word(
-        &mut self,
-        peer: u32,
-        driver: &Driver,
-        ranges: [Option<(DeviceMemory, u64)>; 2],
-        bytes: u64,
-    ) -> Option<[u8; 2 * DESCRIPTOR_BYTES]> {
-        let mut word = [0; 2 * DESCRIPTOR_BYTES];
-        let mut before: Option<(u64, usize)> = None;
-        for (at, (memory, address)) in
-            ranges.into_iter().enumerate().filter_map(|(at, range)| Some((at, range?)))
-        {
-            let place = at * DESCRIPTOR_BYTES..(at + 1) * DESCRIPTOR_BYTES;
-            match before {
-                // In place.
-                Some((same, first)) if same == address => {
-                    let first = first * DESCRIPTOR_BYTES;
-                    word.copy_within(first..first + DESCRIPTOR_BYTES, place.start);
-                }
-                _ => {
-                    let descriptor = self.show(peer, driver, &memory, Range { address, bytes })?;
-                    word[place].copy_from_slice(&descriptor.encode(self.world.job()));
-                    before = Some((address, at));
-                }
-            }
-        }
-        Some(word)
-    }
-}
-
-/// The memory of a rank's call on its GPU, and that in whose context kernels use all of it.
-struct Seen {
-    driver: &'static Driver,
-    from: DeviceMemory,
-    to: Option<DeviceMemory>,
-    together: DeviceMemory,
-}
-
-impl Seen {
-    /// The allocations.
-    fn all(&self) -> impl Iterator<Item = &DeviceMemory> {
-        core::iter::once(&self.from).chain(&self.to)
-    }
-
-    fn of(own: &Own) -> Option<Self> {
-        let driver = Driver::loaded()?;
-        let from = DeviceMemory::at(driver, own.from)?;
-        let to = match own.to {
-            None => None,
-            Some(same) if same == own.from => Some(from),
-            Some(other) => Some(DeviceMemory::at(driver, other)?),
-        };
-        let together = to.map_or(Some(from), |to| from.together(to))?;
-        Some(Self { driver, from, to, together })
-    }
 }
 
 impl<'a> Group<'a> {

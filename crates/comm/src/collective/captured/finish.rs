@@ -5,8 +5,10 @@ use core::any::Any;
 use core::hash::{BuildHasher as _, Hasher as _};
 use std::sync::{Arc, Once};
 
-use super::super::group::{CollectiveError, Group};
-use super::super::shared::{Own, Sharing, Written};
+use super::super::error::CollectiveError;
+use super::super::group::Group;
+use super::super::own::{Own, Written};
+use super::super::shared::Sharing;
 use super::control::{Control, Controls, Owner};
 use super::meet::{CELLS_BYTES, Failure};
 use super::recording::Kind;

@@ -1,8 +1,10 @@
 //! How do ranks show each other what a call in a graph moves? Each shows each one the range that it gives it, and
 //! opens those that it takes; its kernel copies them.
 
-use super::super::group::{CollectiveError, Group, Range};
-use super::super::shared::Shown;
+use super::super::error::CollectiveError;
+use super::super::group::Group;
+use super::super::range::Range;
+use super::super::shown::Shown;
 use super::copies::Move;
 use super::recording::Step;
 use crate::cuda::{DeviceMemory, Driver};

@@ -1,0 +1,64 @@
+//! Which memory of this rank is a reduction about?
+
+use crate::cuda::{DeviceMemory, Driver};
+
+/// This rank's memory in a call.
+#[derive(Debug, Clone, Copy)]
+pub struct Own {
+    /// Elements of all ranks' chunks, which all of them read.
+    pub from: u64,
+    /// Where results go, if some come to this rank.
+    pub to: Option<u64>,
+    /// Bytes of all elements; the same at all ranks.
+    pub bytes: u64,
+}
+
+/// Whose results are written by all ranks, to as much memory as is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Written {
+    /// Those of all of them.
+    All,
+    /// Those of one.
+    Of(usize),
+    /// Nobody's: each rank writes its own alone.
+    Nobody,
+}
+
+impl Written {
+    /// Whether those of a rank are.
+    pub(super) fn has(self, rank: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(root) => rank == root,
+            Self::Nobody => false,
+        }
+    }
+}
+
+/// The memory of a rank's call on its GPU, and that in whose context kernels use all of it.
+pub(super) struct Seen {
+    pub driver: &'static Driver,
+    pub from: DeviceMemory,
+    pub to: Option<DeviceMemory>,
+    pub together: DeviceMemory,
+}
+
+impl Seen {
+    /// The allocations.
+    pub fn all(&self) -> impl Iterator<Item = &DeviceMemory> {
+        core::iter::once(&self.from).chain(&self.to)
+    }
+
+    /// What an address is of; none where it is not on a GPU, or no context has all of it.
+    pub fn of(own: &Own) -> Option<Self> {
+        let driver = Driver::loaded()?;
+        let from = DeviceMemory::at(driver, own.from)?;
+        let to = match own.to {
+            None => None,
+            Some(same) if same == own.from => Some(from),
+            Some(other) => Some(DeviceMemory::at(driver, other)?),
+        };
+        let together = to.map_or(Some(from), |to| from.together(to))?;
+        Some(Self { driver, from, to, together })
+    }
+}

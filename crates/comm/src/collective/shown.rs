@@ -1,0 +1,72 @@
+//! Which memory of this rank may others open for a while?
+
+use super::range::Range;
+use crate::cuda::{DeviceMemory, Driver};
+use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
+use crate::world::World;
+
+/// What this rank shows, until it hides it.
+#[derive(Debug)]
+pub struct Shown<'a> {
+    world: &'a World,
+    numbers: Vec<u64>,
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.numbers.iter().for_each(|number| self.world.hide(*number));
+    }
+}
+
+impl<'a> Shown<'a> {
+    /// Nothing yet.
+    pub fn new(world: &'a World) -> Self {
+        Self { world, numbers: Vec::new() }
+    }
+
+    /// What tells a peer of a range of memory; none where it is not reached, or cannot open it.
+    pub fn show(
+        &mut self,
+        peer: u32,
+        driver: &Driver,
+        memory: &DeviceMemory,
+        range: Range,
+    ) -> Option<Descriptor> {
+        if !self.world.reaches(peer) {
+            return None;
+        }
+        let (number, descriptor) = self.world.show(peer, driver, memory, range.address, range.bytes)?;
+        self.numbers.push(number);
+        Some(descriptor)
+    }
+
+    /// The word for a peer; none where its memory cannot be opened.
+    pub(super) fn word(
+        &mut self,
+        peer: u32,
+        driver: &Driver,
+        ranges: [Option<(DeviceMemory, u64)>; 2],
+        bytes: u64,
+    ) -> Option<[u8; 2 * DESCRIPTOR_BYTES]> {
+        let mut word = [0; 2 * DESCRIPTOR_BYTES];
+        let mut before: Option<(u64, usize)> = None;
+        for (at, (memory, address)) in
+            ranges.into_iter().enumerate().filter_map(|(at, range)| Some((at, range?)))
+        {
+            let place = at * DESCRIPTOR_BYTES..(at + 1) * DESCRIPTOR_BYTES;
+            match before {
+                // In place.
+                Some((same, first)) if same == address => {
+                    let first = first * DESCRIPTOR_BYTES;
+                    word.copy_within(first..first + DESCRIPTOR_BYTES, place.start);
+                }
+                _ => {
+                    let descriptor = self.show(peer, driver, &memory, Range { address, bytes })?;
+                    word[place].copy_from_slice(&descriptor.encode(self.world.job()));
+                    before = Some((address, at));
+                }
+            }
+        }
+        Some(word)
+    }
+}
