@@ -17,8 +17,7 @@ struct slot {
     MPI_Request request;
 };
 
-// Pinned where the GPU is, if it can be. There is no going on without: others wait for this rank.
-static unsigned char *take_piece(const struct between *between, uint64_t bytes, void **holder) {
+unsigned char *take_piece(const struct between *between, uint64_t bytes, void **holder) {
     const void *near = between->from != NULL ? between->from : between->to;
     unsigned char *memory = NULL;
     *holder = NULL;
@@ -28,14 +27,14 @@ static unsigned char *take_piece(const struct between *between, uint64_t bytes, 
     return memory;
 }
 
-static void give_back_piece(unsigned char *memory, void *holder) {
+void give_back_piece(unsigned char *memory, void *holder) {
     if (holder != NULL)
         causeway_comm_give_back_host(holder);
     else
         free(memory);
 }
 
-static int copy_any(const struct between *between, void *to, const void *from, uint64_t bytes) {
+int copy_any(const struct between *between, void *to, const void *from, uint64_t bytes) {
     bool on_gpu = causeway_comm_on_gpu(to) || causeway_comm_on_gpu(from);
     if (!on_gpu) memmove(to, from, bytes);
     if (!on_gpu || causeway_comm_copy(to, from, bytes) == 0) return MPI_SUCCESS;
@@ -120,7 +119,12 @@ int make_in_pieces(const struct between *between) {
 }
 
 int hand_over_in_pieces(const struct between *between, int from, int to) {
-    if (between->rank != from && between->rank != to) return MPI_SUCCESS;
+    if ((between->rank != from && between->rank != to) || between->count == 0) return MPI_SUCCESS;
+    if (from == to) {
+        uint64_t bytes = (uint64_t)between->count * between->extent;
+        return between->from == between->to ? MPI_SUCCESS
+                                            : copy_any(between, between->to, between->from, bytes);
+    }
     int error = MPI_SUCCESS;
     MPI_Count most = elements_of_piece(between);
     void *holder;

@@ -61,7 +61,29 @@ struct between {
 };
 // MPI_Bcast, MPI_Reduce or MPI_Allreduce. Gives this rank's first error, which has not been raised.
 int make_in_pieces(const struct between *between);
-// Gives one rank's elements to another one.
+// Gives one rank's elements to another one, or copies them where that is the same.
 int hand_over_in_pieces(const struct between *between, int from, int to);
+// A piece of the host's memory, pinned where the GPU is, if it can be. There is no going on without: others
+// wait for this rank.
+unsigned char *take_piece(const struct between *between, uint64_t bytes, void **holder);
+void give_back_piece(unsigned char *memory, void *holder);
+// Copies between any two places. Gives the code of an error.
+int copy_any(const struct between *between, void *to, const void *from, uint64_t bytes);
+
+// portions.c: what each rank has for each other one.
+
+// Ranges of this rank's memory, one behind the other.
+struct portion {
+    uint32_t count;
+    const struct causeway_comm_range *ranges;
+    // Of all of them; the same at all ranks.
+    uint64_t bytes;
+};
+// There is a portion for each rank. Without a result a rank gives its own one to all, and gets all others'.
+// With one it gives each rank that one's portion, and gets its own one put together into the result, which may
+// be it.
+// Gives this rank's first error, which has not been raised.
+int exchange_in_pieces(const struct between *between, uint32_t ranks, const struct portion *portions,
+                       const struct portion *result);
 
 #endif

@@ -97,6 +97,8 @@ static void choose_data(struct plan *plan) {
     // MPICH 4.0.2 reads what MPI_IN_PLACE points to, where that is another root than the first rank (its
     // own programs end so, too).
     if (plan->what == REDUCE) plan->in_place &= me == 0;
+    // Of long ones it copies what overlaps, and ends.
+    if (plan->what == REDUCE_SCATTER) plan->in_place &= plan->count <= 3000;
 #endif
     int nsources = peers, ndestinations = peers;
     for (int at = 0; at < peers; at++) sources[at] = destinations[at] = at;
