@@ -10,6 +10,28 @@ static void tell_of_errors(struct levels *levels) {
     if (have_failed && levels->error == MPI_SUCCESS) note_words(levels, ELSEWHERE);
 }
 
+// Each leader puts a part of the elements together, and gives it to the others. So it sends and receives no
+// more than it must, which the non-blocking calls of MPIs do not always see to, and all leaders get the same
+// bits.
+static void allreduce_in_portions(struct levels *levels, const void *from, void *to) {
+    uint32_t hosts = levels->places->count, me = levels->places->own;
+    struct causeway_comm_range given[hosts], got[hosts];
+    struct portion parts[hosts], results[hosts];
+    uint64_t first = 0;
+    for (uint32_t host = 0; host < hosts; host++) {
+        uint64_t end = levels->count * (host + 1) / hosts, bytes = (end - first) * levels->extent;
+        uint64_t offset = first * levels->extent;
+        given[host] = (struct causeway_comm_range){(char *)from + offset, bytes};
+        got[host] = (struct causeway_comm_range){(char *)to + offset, bytes};
+        parts[host] = (struct portion){1, &given[host], bytes};
+        results[host] = (struct portion){1, &got[host], bytes};
+        first = end;
+    }
+    struct between between = between_of(levels, COLLECTIVE_Allreduce, false, 0, from, to);
+    note(levels, exchange_in_pieces(&between, hosts, parts, &results[me]));
+    note(levels, exchange_in_pieces(&between, hosts, results, NULL));
+}
+
 void lead(struct levels *levels, enum collective what, uint32_t root, const void *from, void *to) {
     if (!levels->places->is_leader) return;
     int made = 1;
@@ -28,8 +50,12 @@ void lead(struct levels *levels, enum collective what, uint32_t root, const void
     }
     levels->by_channels = made == 0;
     if (is_made(levels, made)) return;
-    struct between between = between_of(levels, what, false, (int)root, from, to);
-    note(levels, make_in_pieces(&between));
+    if (what == COLLECTIVE_Allreduce) {
+        allreduce_in_portions(levels, from, to);
+    } else {
+        struct between between = between_of(levels, what, false, (int)root, from, to);
+        note(levels, make_in_pieces(&between));
+    }
     tell_of_errors(levels);
 }
 

@@ -51,8 +51,7 @@ static bool gives(const struct between *between) {
 }
 
 static bool gets(const struct between *between) {
-    if (between->what == COLLECTIVE_Bcast) return between->rank != between->root;
-    return between->what != COLLECTIVE_Reduce || between->rank == between->root;
+    return (between->what == COLLECTIVE_Bcast) == (between->rank != between->root);
 }
 
 // A copy that fails is this rank's error. It takes part in what the others wait for all the same.
@@ -65,13 +64,9 @@ static void start_piece(const struct between *between, struct slot *slot, int *e
         note(error, PMPI_Ibcast(slot->out, slot->count, between->type, between->root, between->comm,
                                 &slot->request));
         return;
-    case COLLECTIVE_Reduce:
+    default:
         note(error, PMPI_Ireduce(slot->out, slot->in, slot->count, between->type, between->op, between->root,
                                  between->comm, &slot->request));
-        return;
-    default:
-        note(error, PMPI_Iallreduce(slot->out, slot->in, slot->count, between->type, between->op,
-                                    between->comm, &slot->request));
     }
 }
 
