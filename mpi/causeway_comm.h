@@ -141,13 +141,37 @@ uint64_t causeway_comm_direct_bytes(void);
 int causeway_comm_is_near(uint32_t peer);
 // Whether ranks of other hosts may be reached over a network (CAUSEWAY_COMM_HOSTS).
 int causeway_comm_uses_network(void);
-// Counts a collective call whose ranks are on several hosts, for the report of CAUSEWAY_COMM_EXPLAIN.
+// Whether the report of CAUSEWAY_COMM_EXPLAIN is asked for.
+int causeway_comm_explains(void);
+// Counts a collective call for that report: by its name, and by the way that it went, with the reason where it
+// went by way of the host's memory. `hosts` is how many hosts its ranks are on, where that is known and more
+// than one; `leads` says whether this rank is its host's leader, and `bytes` what it sends and receives.
 enum {
-    CAUSEWAY_COMM_ALL_STAGED = 0,
-    CAUSEWAY_COMM_LEADERS_BY_MPI = 1,
-    CAUSEWAY_COMM_LEADERS_BY_CHANNELS = 2,
+    // From GPU to GPU.
+    CAUSEWAY_COMM_CALL_DIRECT = 0,
+    // In two levels: leaders of hosts heard each other by the MPI, or by channels.
+    CAUSEWAY_COMM_CALL_LEADERS_BY_MPI,
+    CAUSEWAY_COMM_CALL_LEADERS_BY_CHANNELS,
+    // By way of the host's memory, as it is not the blocking form.
+    CAUSEWAY_COMM_CALL_LATER,
+    // As it is short.
+    CAUSEWAY_COMM_CALL_SHORT,
+    // As it is short for one between hosts, which would be made in two levels.
+    CAUSEWAY_COMM_CALL_SHORT_OF_HOSTS,
+    // As no other way is built for this call.
+    CAUSEWAY_COMM_CALL_NOT_BUILT,
+    // As it is between two groups, by one rank, or with one that has no part in the job.
+    CAUSEWAY_COMM_CALL_GROUP,
+    // As no kernel reduces such elements by that operation.
+    CAUSEWAY_COMM_CALL_NO_KERNEL,
+    // As the ranks are on several hosts, and this call, or these ranks, have no two levels.
+    CAUSEWAY_COMM_CALL_HOSTS,
+    // As nobody asked the other ranks about it.
+    CAUSEWAY_COMM_CALL_UNASKED,
+    // As some rank cannot: for its memory, or since it does not reach the others.
+    CAUSEWAY_COMM_CALL_RANK,
 };
-void causeway_comm_count_between_hosts(int way, int leads, uint32_t hosts, uint64_t bytes);
+void causeway_comm_count_call(const char *name, int way, uint32_t hosts, int leads, uint64_t bytes);
 
 // Words between the ranks of a group that are all of one host, by mailboxes in memory that each two of them share:
 // as `exchange`, without the MPI. Each two ranks have so many mailboxes, which take so many bytes at once.

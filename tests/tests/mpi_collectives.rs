@@ -81,6 +81,73 @@ fn a_rank_that_cannot_open_the_others_memory_has_all_of_them_fetch() {
     server.must_be_well();
 }
 
+/// The lines of a rank's report that count collective calls.
+fn lines_of_calls(report: &str, rank: usize) -> Vec<&str> {
+    let begin = format!("causeway: rank {rank}: ");
+    let lines = report.lines().filter_map(|line| line.strip_prefix(&begin));
+    lines.filter(|line| line.contains(" calls of ")).collect()
+}
+
+#[test]
+fn the_report_tells_which_way_collective_calls_went_and_why() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        // Two ranks of one host, and the same with another one alone on its own.
+        for hosts in [&[1, 1][..], &[1, 1, 2]] {
+            let settings = [("CAUSEWAY_COMM_EXPLAIN", "1"), ("CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", "1000")];
+            let seed = u64::from_str_radix(&new_nonce()[..4], 16).expect("a nonce has hexadecimal digits");
+            let count = 4000 + seed % 1000;
+            let arguments = [count.to_string()];
+            let arguments = arguments.each_ref().map(String::as_str);
+            let mut command = mpi.command_on_hosts(&server, hosts, &settings, "explained", &arguments);
+            let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+            let (bytes, one_host) = (4 * count, hosts.len() == 2);
+            let of_hosts = |direct: &str, between: &str| if one_host { direct } else { between }.to_owned();
+            let leads = "in two levels between 2 hosts, as this one's leader, by the MPI between leaders";
+            let short = "by way of the host's memory: it is shorter than CAUSEWAY_COMM_COLLECTIVE_THRESHOLD";
+            let short_between = "by way of the host's memory: between 2 hosts, it is shorter than 16 times \
+                                 CAUSEWAY_COMM_COLLECTIVE_THRESHOLD";
+            let later = "by way of the host's memory: it is not the blocking form";
+            let alone = "by way of the host's memory: the ranks are on 2 hosts, and are alone there or have no \
+                         two levels for this call";
+            let in_host = of_hosts(
+                "by way of the host's memory: a rank has memory in the host's, or with gaps, or does not reach \
+                 the others",
+                "by way of the host's memory: between 2 hosts, a rank that shares its host has memory in the \
+                 host's, or with gaps",
+            );
+            let direct = "from GPU to GPU";
+            // The same call, whole and as a quarter of it, and then as other forms and from other memory.
+            let quarter = of_hosts(direct, short_between);
+            let wanted = [
+                format!("1 calls of MPI_Allreduce, 8 bytes, {short}"),
+                format!("1 calls of MPI_Allreduce, {} bytes, {}", 2 * bytes, in_host),
+                format!("3 calls of MPI_Allreduce, {} bytes, {}", 6 * bytes, of_hosts(direct, leads)),
+                format!("1 calls of MPI_Allreduce, {} bytes, {quarter}", 2 * (count / 4) * 4),
+                format!("2 calls of MPI_Allreduce, {} bytes, {later}", 4 * bytes),
+                format!(
+                    "1 calls of MPI_Alltoall, {} bytes, {}",
+                    2 * bytes * hosts.len() as u64,
+                    of_hosts(direct, alone)
+                ),
+            ];
+            let mut found = lines_of_calls(&outcome.stderr, 0);
+            found.sort_unstable();
+            // The two ways of one host are one line.
+            let mut wanted: Vec<_> = if one_host {
+                let sum = 6 * bytes + 2 * (count / 4) * 4;
+                let whole = format!("4 calls of MPI_Allreduce, {sum} bytes, {direct}");
+                [&wanted[..2], &[whole], &wanted[4..]].concat()
+            } else {
+                wanted.to_vec()
+            };
+            wanted.sort_unstable();
+            assert_eq!(found, wanted, "{count} elements, {hosts:?}: {outcome}");
+        }
+    }
+    server.must_be_well();
+}
+
 /// Ranks of several hosts, in turns and side by side, alone and with others.
 #[test]
 fn leaders_speak_for_the_ranks_of_their_hosts() {

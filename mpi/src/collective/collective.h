@@ -37,6 +37,13 @@ struct call {
 
 enum form { BLOCKING, NON_BLOCKING, PERSISTENT };
 
+// Which way a call went: CAUSEWAY_COMM_CALL_*, with the number of hosts, if that is known and more than one.
+struct taken {
+    int way;
+    uint32_t hosts;
+    bool leads;
+};
+
 // invoke.c: the MPI's own call.
 
 const char *name_of(const struct call *call);
@@ -140,7 +147,12 @@ struct places_of_moves look_at(const struct moves *moves, uint32_t ranks);
 // The bytes of a call, as far as all ranks know them; 0 for calls of which they do not.
 uint64_t bytes_known_to_all(const struct call *call, const struct members *members);
 
-// Whether the call was made so. All ranks of the communicator decide the same.
-bool collect_directly(const struct call *call, int *error);
+// Whether the call was made so, and in which way, or why not. All ranks of the communicator decide the same.
+bool collect_directly(const struct call *call, struct taken *taken, int *error);
+
+// explain.c
+
+// Counts a call that was made at a rank with memory on a GPU, or among others that have it there.
+void explain(const struct call *call, const struct taken *taken);
 
 #endif

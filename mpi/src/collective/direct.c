@@ -95,30 +95,45 @@ static int reduce(const struct call *call, const struct causeway_comm_group *gro
 }
 
 // Whether all ranks can make an uneven call, and it is long for one of them: they ask each other.
-static int ask(const struct call *call, struct members *members, const struct moves *moves, bool *all_can) {
+static int ask(const struct call *call, struct members *members, const struct moves *moves, bool *all_can,
+               int *why_not) {
     *all_can = false;
     members->uneven_calls++;
     // Of a program without GPUs calls 1, 2, 4, 8 ... are asked about.
     bool is_asked = members->has_gpus || (members->uneven_calls & (members->uneven_calls - 1)) == 0;
+    *why_not = CAUSEWAY_COMM_CALL_UNASKED;
     if (!is_asked) return MPI_SUCCESS;
     struct places_of_moves places = look_at(moves, members->count);
     // The most that a rank says counts for all.
     long words[] = {places.in_host, places.on_gpu, (long)(places.bytes >> 1)};
     int error = PMPI_Allreduce(MPI_IN_PLACE, words, 3, MPI_LONG, MPI_MAX, call->comm);
     members->has_gpus |= words[1] != 0;
-    *all_can = !words[0] && words[1] && (uint64_t)words[2] >= causeway_comm_direct_bytes() >> 1;
+    bool is_long = (uint64_t)words[2] >= causeway_comm_direct_bytes() >> 1;
+    *all_can = !words[0] && words[1] && is_long;
+    *why_not = is_long ? CAUSEWAY_COMM_CALL_RANK : CAUSEWAY_COMM_CALL_SHORT;
     return error;
 }
 
 static int move(const struct call *call, const struct causeway_comm_group *group, struct members *members,
-                uint64_t bytes, int *error) {
+                uint64_t bytes, struct taken *taken, int *error) {
     struct causeway_comm_range gives[group->ranks], takes[group->ranks];
     struct moves moves = {gives, takes};
     bool all_can = true;
+    int why_not;
     lay_out_moves(call, group->rank, group->ranks, &moves);
-    if (is_uneven(call)) *error = ask(call, members, &moves, &all_can);
+    if (is_uneven(call)) *error = ask(call, members, &moves, &all_can, &why_not);
     if (*error != MPI_SUCCESS) return 0;
+    if (!all_can) taken->way = why_not;
     return all_can ? causeway_comm_exchange(group, gives, takes, bytes) : 1;
+}
+
+// Calls in two levels have more steps in which ranks wait for each other, some of them over the network, and
+// gain most by moving one piece while they copy another (docs/lab/2026-11-27-hosts.md).
+enum { LONGER_BETWEEN_HOSTS = 16 };
+
+static bool is_short_between_hosts(const struct call *call, const struct members *members, uint64_t bytes) {
+    uint64_t all = call->what == COLLECTIVE_Allgather ? bytes * members->count : bytes;
+    return all / LONGER_BETWEEN_HOSTS < causeway_comm_direct_bytes();
 }
 
 // Reductions of so many times less than what is worth it for other calls are made where ranks open each other's
@@ -134,29 +149,43 @@ static bool is_tried(struct members *members) {
     return (members->short_reductions & (members->short_reductions - 1)) == 0;
 }
 
-bool collect_directly(const struct call *call, int *error) {
+// Notes why a call is not made so.
+static bool not_made(struct taken *taken, int why) {
+    taken->way = why;
+    return false;
+}
+
+bool collect_directly(const struct call *call, struct taken *taken, int *error) {
     bool is_reduction;
+    *taken = (struct taken){.way = CAUSEWAY_COMM_CALL_NOT_BUILT};
     if (!in_job || !is_built(call, &is_reduction)) return false;
     struct members *members = members_of(call->comm);
-    if (!members->can) return false;
+    if (!members->can) return not_made(taken, CAUSEWAY_COMM_CALL_GROUP);
     if (has_root(call) && (call->root < 0 || call->root >= (int)members->count)) return false;
-    uint64_t bytes = bytes_known_to_all(call, members);
-    uint64_t from = causeway_comm_direct_bytes();
+    uint64_t bytes = bytes_known_to_all(call, members), from = causeway_comm_direct_bytes();
     bool is_short = !is_uneven(call) && bytes < from;
-    if (!is_uneven(call) && bytes == 0) return false;
-    if (is_short && !(is_reduction && bytes >= from / SHORTER)) return false;
+    if (!is_uneven(call) && bytes == 0) return not_made(taken, CAUSEWAY_COMM_CALL_SHORT);
+    if (is_short && !(is_reduction && bytes >= from / SHORTER))
+        return not_made(taken, CAUSEWAY_COMM_CALL_SHORT);
     // The operation and the type are the same at all ranks.
     if (is_reduction && !causeway_comm_reduces(element_of(call->in.type), operation_of(call->op)))
-        return false;
+        return not_made(taken, CAUSEWAY_COMM_CALL_NO_KERNEL);
     *error = MPI_SUCCESS;
     if (!is_uneven(call)) {
         struct places *places;
         *error = places_of(call->comm, members, &places);
         if (*error != MPI_SUCCESS) return true;
-        if (is_short && (places->count > 1 || !is_tried(members))) return false;
-        if (is_built_in_levels(call, places)) return collect_in_levels(call, members, places, bytes, error);
+        if (is_short && (places->count > 1 || !is_tried(members)))
+            return not_made(taken, CAUSEWAY_COMM_CALL_SHORT);
+        taken->hosts = places->count;
+        taken->leads = places->is_leader;
+        bool is_in_levels = is_built_in_levels(call, places);
+        if (is_in_levels && is_short_between_hosts(call, members, bytes))
+            return not_made(taken, CAUSEWAY_COMM_CALL_SHORT_OF_HOSTS);
+        if (is_in_levels)
+            return collect_in_levels(call, members, places, bytes, &taken->way, error);
         // Nobody would reach the ranks of other hosts.
-        if (places->count > 1 && !places->use_network) return false;
+        if (places->count > 1 && !places->use_network) return not_made(taken, CAUSEWAY_COMM_CALL_HOSTS);
     }
     MPI_Comm comm = call->comm;
     struct causeway_comm_group group = {
@@ -167,8 +196,11 @@ bool collect_directly(const struct call *call, int *error) {
         .context = &comm,
         .fetched_from = from,
     };
-    int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, error);
+    taken->way = CAUSEWAY_COMM_CALL_DIRECT;
+    int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, taken, error);
     if (is_short) members->opens = made <= 0;
+    if (made > 0 && taken->way == CAUSEWAY_COMM_CALL_DIRECT)
+        *taken = (struct taken){.way = is_short ? CAUSEWAY_COMM_CALL_SHORT : CAUSEWAY_COMM_CALL_RANK};
     if (made < 0) *error = raise_error(call->comm, name_of(call), causeway_comm_error());
     return made <= 0;
 }

@@ -12,11 +12,6 @@
 
 #include "levels.h"
 
-static int exchange(void *context, const void *out, void *in, uint64_t bytes) {
-    MPI_Comm comm = *(MPI_Comm *)context;
-    return PMPI_Alltoall(out, (int)bytes, MPI_BYTE, in, (int)bytes, MPI_BYTE, comm);
-}
-
 static void allreduce(struct levels *levels) {
     const void *from = given_by(levels->call);
     void *to = levels->call->in.address;
@@ -47,9 +42,11 @@ static void reduce(struct levels *levels, const struct place_of_rank *root, bool
 static void broadcast(struct levels *levels, const struct place_of_rank *root) {
     void *buffer = levels->call->in.address;
     bool is_of_root = levels->places->own == root->place;
-    if (is_of_root) spread_inside(levels, buffer, levels->bytes, (int)root->inside);
+    // A root that leads gives its own host the bytes when the others have them.
+    bool is_first = is_of_root && root->inside != 0;
+    if (is_first) spread_inside(levels, buffer, levels->bytes, (int)root->inside);
     lead(levels, COLLECTIVE_Bcast, root->place, buffer, buffer);
-    if (!is_of_root) spread_inside(levels, buffer, levels->bytes, 0);
+    if (!is_first) spread_inside(levels, buffer, levels->bytes, 0);
 }
 
 // The blocks of this place's ranks.
@@ -95,11 +92,6 @@ static void reduce_scatter(struct levels *levels, struct causeway_comm_range own
     give_inside(levels, inside, own);
 }
 
-static void report(const struct levels *levels, int way) {
-    const struct places *places = levels->places;
-    causeway_comm_count_between_hosts(way, places->is_leader, places->count, levels->bytes);
-}
-
 static struct levels levels_of(const struct call *call, const struct members *members,
                                const struct places *places, uint64_t bytes) {
     bool is_move = call->what == COLLECTIVE_Bcast || gathers(call);
@@ -122,10 +114,18 @@ static struct levels levels_of(const struct call *call, const struct members *me
     for (uint32_t rank = 0; scatters(call) && rank < members->count; rank++)
         levels.count = (rank > 0 ? levels.count : 0) + (uint64_t)count_at(call, &call->in, (int)rank);
     levels.bytes = is_move ? bytes : levels.count * levels.extent;
-    levels.inside = (struct causeway_comm_group){places->ranks[members->rank].inside, places->inside_count,
-                                                 places->inside_members, exchange, NULL, NULL};
-    levels.leaders = (struct causeway_comm_group){places->own, places->count, places->leading_members,
-                                                  exchange, NULL, NULL};
+    levels.inside = (struct causeway_comm_group){
+        .rank = places->ranks[members->rank].inside,
+        .ranks = places->inside_count,
+        .members = places->inside_members,
+        .exchange = exchange_words,
+    };
+    levels.leaders = (struct causeway_comm_group){
+        .rank = places->own,
+        .ranks = places->count,
+        .members = places->leading_members,
+        .exchange = exchange_words,
+    };
     return levels;
 }
 
@@ -151,7 +151,7 @@ static struct causeway_comm_range lay_out_blocks(const struct levels *levels, vo
 }
 
 bool collect_in_levels(const struct call *call, const struct members *members, const struct places *places,
-                       uint64_t bytes, int *error) {
+                       uint64_t bytes, int *way, int *error) {
     struct levels levels = levels_of(call, members, places, bytes);
     levels.inside.context = &levels.inside_comm;
     levels.leaders.context = &levels.leaders_comm;
@@ -163,6 +163,7 @@ bool collect_in_levels(const struct call *call, const struct members *members, c
     struct terms terms = terms_of(&levels, is_root, own, blocks, has_spare);
     *error = PMPI_Allreduce(MPI_IN_PLACE, &terms, sizeof terms / sizeof(long), MPI_LONG, MPI_MAX, call->comm);
     bool can = *error == MPI_SUCCESS && !terms.cannot && terms.on_gpu;
+    *way = CAUSEWAY_COMM_CALL_RANK;
     if (can) *error = compare_terms(call, &terms);
     if (can && *error == MPI_SUCCESS) {
         if (call->what == COLLECTIVE_Allreduce) allreduce(&levels);
@@ -175,12 +176,10 @@ bool collect_in_levels(const struct call *call, const struct members *members, c
             lay_out_blocks(&levels, base, blocks);
             reduce_scatter(&levels, own, blocks, spare.address);
         }
-        report(&levels,
-               levels.by_channels ? CAUSEWAY_COMM_LEADERS_BY_CHANNELS : CAUSEWAY_COMM_LEADERS_BY_MPI);
+        *way = CAUSEWAY_COMM_CALL_LEADERS_BY_MPI;
+        if (levels.by_channels) *way = CAUSEWAY_COMM_CALL_LEADERS_BY_CHANNELS;
         *error = levels.error;
         if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(call->comm, *error);
-    } else if (terms.on_gpu && !can) {
-        report(&levels, CAUSEWAY_COMM_ALL_STAGED);
     }
     give_back_spare(&spare);
     return can || *error != MPI_SUCCESS;

@@ -37,9 +37,10 @@ int places_of(MPI_Comm comm, const struct members *members, struct places **plac
 
 // Whether such calls can be made in two levels; the same at all ranks, as all their arguments are.
 bool is_built_in_levels(const struct call *call, const struct places *places);
-// Says whether the call was made so; all ranks of the communicator decide the same.
+// Says whether the call was made so, and in which way, or why not. All ranks of the communicator decide the
+// same.
 bool collect_in_levels(const struct call *call, const struct members *members, const struct places *places,
-                       uint64_t bytes, int *error);
+                       uint64_t bytes, int *way, int *error);
 
 // pieces.c: calls by way of the host's memory, in pieces.
 
@@ -59,7 +60,7 @@ struct between {
     const void *from;
     void *to;
 };
-// MPI_Bcast, MPI_Reduce or MPI_Allreduce. Gives this rank's first error, which has not been raised.
+// MPI_Bcast or MPI_Reduce. Gives this rank's first error, which has not been raised.
 int make_in_pieces(const struct between *between);
 // Gives one rank's elements to another one, or copies them where that is the same.
 int hand_over_in_pieces(const struct between *between, int from, int to);
@@ -80,8 +81,8 @@ struct portion {
     uint64_t bytes;
 };
 // There is a portion for each rank. Without a result a rank gives its own one to all, and gets all others'.
-// With one it gives each rank that one's portion, and gets its own one put together into the result, which may
-// be it.
+// With one it gives each rank that one's portion, and gets its own one put together into the result, which
+// may be it.
 // Gives this rank's first error, which has not been raised.
 int exchange_in_pieces(const struct between *between, uint32_t ranks, const struct portion *portions,
                        const struct portion *result);

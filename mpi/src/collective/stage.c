@@ -6,8 +6,8 @@
 #include "collective.h"
 
 struct staging {
-    // What the MPI is called with.
-    struct call call;
+    // What the program calls, and what the MPI is called with.
+    struct call user, call;
     struct image *out, *in;
     // What is wrong with it, as soon as something is.
     int error;
@@ -33,7 +33,7 @@ static struct staging *stage(const struct call *call, int *error) {
         if (staging == NULL) *error = MPI_ERR_NO_MEM;
     }
     if (staging != NULL) {
-        staging->call = *call;
+        staging->user = staging->call = *call;
         staging->out = make_image(&call->out, &out, error);
         if (*error == MPI_SUCCESS) staging->in = make_image(&call->in, &in, error);
         if (staging->out != NULL) staging->call.out.address = address_of(staging->out);
@@ -72,6 +72,7 @@ int end_staging(struct staging *staging, bool is_last) {
 int start_staging(struct operation *operation) {
     struct staging *staging = operation->staging;
     fill(staging);
+    explain(&staging->user, &(struct taken){.way = CAUSEWAY_COMM_CALL_LATER});
     if (operation->inner != MPI_REQUEST_NULL) return PMPI_Start(&operation->inner);
     return invoke(&staging->call, NON_BLOCKING, MPI_INFO_NULL, &operation->inner);
 }
@@ -96,11 +97,16 @@ int collect(const struct call *call) {
     int error = check(call, BLOCKING);
     if (error != MPI_SUCCESS) return error;
     finish_fetches();
-    if (call->what == COLLECTIVE_Reduce_local ? reduce_on_gpu(call, &error) : collect_directly(call, &error))
+    struct taken taken = {.way = CAUSEWAY_COMM_CALL_NO_KERNEL};
+    if (call->what == COLLECTIVE_Reduce_local && reduce_on_gpu(call, &error)) return error;
+    if (call->what != COLLECTIVE_Reduce_local && collect_directly(call, &taken, &error)) {
+        if (error == MPI_SUCCESS) explain(call, &taken);
         return error;
+    }
     struct staging *staging = stage(call, &error);
     if (error != MPI_SUCCESS) return error;
     if (staging == NULL) return invoke(call, BLOCKING, MPI_INFO_NULL, NULL);
+    explain(call, &taken);
     fill(staging);
     error = invoke(&staging->call, BLOCKING, MPI_INFO_NULL, NULL);
     if (error != MPI_SUCCESS) {

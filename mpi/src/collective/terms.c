@@ -1,4 +1,4 @@
-// Can a call be made in two levels, and does it need memory for that? What each rank says of it to the others.
+// Can a call be made in two levels, and does it need memory for that? What each rank says of it to all.
 
 #include <stdio.h>
 #include <stdlib.h>

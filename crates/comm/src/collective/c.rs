@@ -1,7 +1,7 @@
 //! The functions of `libcauseway_comm.so` for collective calls. `mpi/causeway_comm.h` declares and describes
 //! them.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 use super::calls;
 use super::captured::recording::Recording;
@@ -14,7 +14,7 @@ use super::range::Range;
 use super::reductions;
 use crate::c::{fail, world};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
-use crate::report::Between;
+use crate::report::Algorithm;
 
 /// `struct causeway_comm_group`.
 #[repr(C)]
@@ -173,17 +173,28 @@ pub extern "C" fn causeway_comm_uses_network() -> c_int {
     c_int::from(world().is_some_and(|world| world.uses_network()))
 }
 
-/// Counts a collective call between hosts for the report: `way` is one of `causeway_comm.h`.
+/// Whether the report of `CAUSEWAY_COMM_EXPLAIN` is asked for.
 #[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_count_between_hosts(way: c_int, leads: c_int, hosts: u32, bytes: u64) {
-    let leads = leads != 0;
-    let way = match way {
-        1 => Between::Leaders { hosts, leads, by_channels: false },
-        2 => Between::Leaders { hosts, leads, by_channels: true },
-        _ => Between::Staged { hosts },
-    };
-    if let Some(world) = world() {
-        world.count_between_hosts(way, bytes);
+pub extern "C" fn causeway_comm_explains() -> c_int {
+    c_int::from(world().is_some_and(|world| world.explains()))
+}
+
+/// Counts a collective call for that report: `way` is one of `causeway_comm.h`.
+///
+/// # Safety
+/// The name is a string of C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_count_call(
+    name: *const c_char,
+    way: c_int,
+    hosts: u32,
+    leads: c_int,
+    bytes: u64,
+) {
+    // SAFETY: as promised.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    if let Some((world, algorithm)) = world().zip(Algorithm::of_code(way, hosts, leads != 0)) {
+        world.count_call(&name, algorithm, bytes);
     }
 }
 

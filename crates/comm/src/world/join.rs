@@ -15,7 +15,7 @@ use crate::identity::Identity;
 use crate::job::{Job, JobError};
 use crate::meeting::Meeting;
 use crate::profile::{Profile, ProfileError};
-use crate::report::{Between, Inline, Way};
+use crate::report::{Algorithm, Inline, Way};
 use crate::settings::Settings;
 use crate::transfer::offers::Offers;
 
@@ -117,9 +117,14 @@ impl World {
         self.shared.settings.uses_network()
     }
 
-    /// Counts a collective call between hosts of so many of the call's bytes.
-    pub fn count_between_hosts(&self, way: Between, bytes: u64) {
-        lock(&self.shared.report).count_between_hosts(way, bytes);
+    /// Whether the report is asked for.
+    pub fn explains(&self) -> bool {
+        self.shared.settings.explain
+    }
+
+    /// Counts a collective call of this name, and the bytes that this rank sends and receives in it.
+    pub fn count_call(&self, name: &str, algorithm: Algorithm, bytes: u64) {
+        lock(&self.shared.report).count_call(name, algorithm, bytes);
     }
 
     /// Why the profile of earlier jobs is not used, if there is one and it is not.

@@ -1,7 +1,11 @@
-//! Which messages went which way, and why? What `CAUSEWAY_COMM_EXPLAIN=1` prints at the end.
+//! Which messages and collective calls went which way, and why? What `CAUSEWAY_COMM_EXPLAIN=1` prints at the end.
+
+mod calls;
 
 use core::fmt;
 use std::collections::BTreeMap;
+
+pub use calls::{Algorithm, Staging};
 
 use crate::channels::Channel;
 use crate::scheduler::Reason;
@@ -17,44 +21,6 @@ pub enum Inline {
     NoChannel,
     /// The call returns before the receiver has anything (`MPI_Bsend`).
     Buffered,
-}
-
-/// Which way a collective call went whose ranks are on several hosts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Between {
-    /// In two levels.
-    Leaders {
-        /// How many hosts there are.
-        hosts: u32,
-        /// This rank's calls are those of its host's leader.
-        leads: bool,
-        /// As a leader it has heard the others by channels; otherwise by the MPI.
-        by_channels: bool,
-    },
-    /// Staged, since a rank that shares its host with others has memory in the host's, or with gaps.
-    Staged {
-        /// How many hosts there are.
-        hosts: u32,
-    },
-}
-
-impl fmt::Display for Between {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Leaders { hosts, leads, by_channels } => {
-                write!(f, "in two levels between {hosts} hosts")?;
-                match (leads, by_channels) {
-                    (false, _) => f.write_str(", whose leaders speak with each other"),
-                    (true, true) => f.write_str(", as this one's leader, by channels between leaders"),
-                    (true, false) => f.write_str(", as this one's leader, by the MPI between leaders"),
-                }
-            }
-            Self::Staged { hosts } => write!(
-                f,
-                "between {hosts} hosts with the MPI: a rank that shares its host has memory in the host's, or with gaps"
-            ),
-        }
-    }
 }
 
 /// Which way a message went.
@@ -102,7 +68,7 @@ struct Count {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     ways: BTreeMap<(u32, Way), Count>,
-    between: BTreeMap<Between, Count>,
+    calls: BTreeMap<(String, Algorithm), Count>,
     /// By the number of the highest bit of the size.
     sizes: BTreeMap<u32, u64>,
 }
@@ -116,9 +82,9 @@ impl Report {
         *self.sizes.entry(u64::BITS - bytes.leading_zeros()).or_default() += 1;
     }
 
-    /// Counts a collective call between hosts.
-    pub fn count_between_hosts(&mut self, way: Between, bytes: u64) {
-        let count = self.between.entry(way).or_default();
+    /// Counts a collective call of this name: `bytes` are those that this rank sends and receives.
+    pub fn count_call(&mut self, name: &str, algorithm: Algorithm, bytes: u64) {
+        let count = self.calls.entry((name.to_owned(), algorithm)).or_default();
         count.messages += 1;
         count.bytes = count.bytes.saturating_add(bytes);
     }
@@ -139,8 +105,8 @@ impl Report {
         for ((peer, way), Count { messages, bytes }) in &self.ways {
             lines.push(format!("rank {rank} and {peer}: {messages} messages, {bytes} bytes {way}"));
         }
-        for (way, Count { messages, bytes }) in &self.between {
-            lines.push(format!("rank {rank}: {messages} collective calls, {bytes} bytes {way}"));
+        for ((name, algorithm), Count { messages: calls, bytes }) in &self.calls {
+            lines.push(format!("rank {rank}: {calls} calls of {name}, {bytes} bytes, {algorithm}"));
         }
         let sizes: Vec<String> = self
             .sizes
@@ -169,7 +135,6 @@ mod tests {
         report.count(1, way, 8191);
         report.count(2, Way::Inline(Inline::Short), 0);
         report.count(2, Way::Offered, 1);
-        report.count_between_hosts(Between::Leaders { hosts: 2, leads: true, by_channels: false }, 70_000);
         let messages = [Some(Channel::Staged), Some(Channel::Vmm), None].map(|way| report.messages(way));
         assert_eq!(messages, [2, 0, 1]);
         assert_eq!(
@@ -178,10 +143,41 @@ mod tests {
                 "rank 0 and 1: 2 messages, 13191 bytes received by staged: there is no other",
                 "rank 0 and 2: 1 messages, 1 bytes sent, for the receiver to fetch (its report says how)",
                 "rank 0 and 2: 1 messages, 0 bytes sent with the MPI: short, and not open at the receiver",
-                "rank 0: 1 collective calls, 70000 bytes in two levels between 2 hosts, as this one's \
-                 leader, by the MPI between leaders",
                 "rank 0: sizes in bytes: 1 below 1, 1 below 2, 2 below 8192",
             ]
         );
+    }
+
+    #[test]
+    fn calls_are_counted_by_name_algorithm_and_reason() {
+        let mut report = Report::default();
+        let leaders = Algorithm::Leaders { hosts: 2, leads: true, by_channels: false };
+        report.count_call("MPI_Bcast", leaders, 70_000);
+        report.count_call("MPI_Bcast", leaders, 1);
+        report.count_call("MPI_Bcast", Algorithm::Staged(Staging::Short), u64::MAX);
+        report.count_call("MPI_Bcast", Algorithm::Staged(Staging::Short), 1);
+        report.count_call("MPI_Allgather", Algorithm::Direct, 0);
+        assert_eq!(
+            report.lines(3),
+            [
+                "rank 3: 1 calls of MPI_Allgather, 0 bytes, from GPU to GPU",
+                "rank 3: 2 calls of MPI_Bcast, 70001 bytes, in two levels between 2 hosts, as this one's \
+                 leader, by the MPI between leaders",
+                "rank 3: 2 calls of MPI_Bcast, 18446744073709551615 bytes, by way of the host's memory: it is \
+                 shorter than CAUSEWAY_COMM_COLLECTIVE_THRESHOLD",
+            ]
+        );
+    }
+
+    #[test]
+    fn codes_of_the_header_name_each_algorithm_once() {
+        let header = concat!(env!("CARGO_MANIFEST_DIR"), "/../../mpi/causeway_comm.h");
+        let header = std::fs::read_to_string(header).expect("the header is in the tree");
+        let codes =
+            header.lines().filter(|line| line.trim_start().starts_with("CAUSEWAY_COMM_CALL_")).count();
+        let known: std::collections::BTreeSet<_> =
+            (0..codes as i32).filter_map(|code| Algorithm::of_code(code, 2, true)).collect();
+        assert_eq!((known.len(), Algorithm::of_code(codes as i32, 2, true)), (codes, None));
+        assert_eq!(Algorithm::of_code(-1, 2, true), None);
     }
 }

@@ -1,0 +1,22 @@
+// What the report of CAUSEWAY_COMM_EXPLAIN says of a collective call.
+
+#include <stdlib.h>
+
+#include "collective.h"
+
+static uint64_t bytes_of_layout(const struct layout *layout) {
+    uint64_t bytes = 0;
+    for (int at = 0; at < layout->count; at++)
+        bytes += bytes_of(layout->blocks[at].count, layout->blocks[at].type);
+    return bytes;
+}
+
+void explain(const struct call *call, const struct taken *taken) {
+    if (!causeway_comm_explains()) return;
+    struct layout out, in;
+    if (lay_out(call, &out, &in) == MPI_SUCCESS)
+        causeway_comm_count_call(name_of(call), taken->way, taken->hosts, taken->leads,
+                                 bytes_of_layout(&out) + bytes_of_layout(&in));
+    free(out.blocks);
+    free(in.blocks);
+}
