@@ -209,7 +209,7 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
     struct persistent *persistent = find(*request);
     int error = MPI_SUCCESS;
     if (persistent == NULL)
-        error = PMPI_Cancel(request);
+        error = cancel_now(*request) ? MPI_SUCCESS : PMPI_Cancel(request);
     else if (persistent->operation != NULL)
         cancel(persistent->operation);
     unlock();

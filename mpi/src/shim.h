@@ -50,6 +50,8 @@ struct runs;
 struct runs *hold_runs(MPI_Datatype type);
 void drop_runs(struct runs *runs);
 extern const char NO_RUNS[];
+// Whether so many bytes may be a number of whole elements of predefined types, such as the type is made of.
+bool may_be_whole(const struct runs *runs, uint64_t bytes);
 // Copies so many bytes of elements between a place on a GPU and one where they lie one behind the other.
 // Gives the words of an error, or null.
 const char *copy_runs(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack);
@@ -149,6 +151,8 @@ void drop_request(MPI_Request *request);
 bool free_later(MPI_Request request);
 // Takes a receive back, if nothing has come for it.
 void cancel(struct operation *operation);
+// The same by its request. Says whether an operation that is under way has this request.
+bool cancel_now(MPI_Request request);
 // Waits for one that has no request, and gives its error. The status may be ignored.
 int finish(struct operation *operation, MPI_Status *status);
 // What a program's status says of an operation.

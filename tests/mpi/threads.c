@@ -1,5 +1,6 @@
 // Threads that send and receive at once, under MPI_THREAD_MULTIPLE: threads ROUNDS. Each of them has a tag of
-// its own, one probes, and one waits for any tag on a communicator of its own.
+// its own, one probes, and one waits for any tag on a communicator of its own. Each has
+// receives that it takes back.
 #include <mpi.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -12,6 +13,22 @@ enum { THREADS = 4, BYTES = 30000 };
 
 static int rank, ranks, rounds, wrong;
 static MPI_Comm other;
+
+// Receives for which nothing comes.
+static void take_back(MPI_Comm comm, int number, int from, void *in) {
+    enum { NEVER = 3, UNUSED_TAG = 100 };
+    MPI_Request requests[NEVER];
+    MPI_Status statuses[NEVER];
+    for (int at = 0; at < NEVER; at++)
+        MPI_Irecv(in, BYTES, MPI_BYTE, from, UNUSED_TAG + number, comm, &requests[at]);
+    for (int at = 0; at < NEVER; at++) MPI_Cancel(&requests[at]);
+    MPI_Waitall(NEVER, requests, statuses);
+    for (int at = 0; at < NEVER; at++) {
+        int is_cancelled = 0;
+        MPI_Test_cancelled(&statuses[at], &is_cancelled);
+        if (!is_cancelled) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+    }
+}
 
 static void *exchange(void *argument) {
     int number = (int)(intptr_t)argument, to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
@@ -41,6 +58,7 @@ static void *exchange(void *argument) {
             is_right = host[at] == (unsigned char)(at + (size_t)(from * 7 + round * 3 + number));
         if (!is_right) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (round % 4 == 0) take_back(MPI_COMM_WORLD, number, from, in);
     }
     free(host);
     return NULL;

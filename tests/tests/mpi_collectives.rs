@@ -222,6 +222,21 @@ fn messages_under_way_and_details_are_as_the_standard_has_them() {
     server.must_be_well();
 }
 
+/// One place to send from and to receive in, and messages that end within an element.
+#[test]
+fn errors_that_the_mpi_tells_of_the_hosts_memory_it_tells_of_a_gpus() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let nonce = new_nonce();
+        let mut command = mpi.command(&server, 3, Some(&nonce));
+        let seed = format!("0x{}", &nonce[..15]);
+        command.arg(mpi.folder().join("one_place")).args([&seed, "60"]);
+        let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
+        assert!(outcome.stdout.contains("0 ranks found faults"), "seed {seed}: {outcome}");
+    }
+    server.must_be_well();
+}
+
 #[test]
 fn fortran_has_the_same_calls() {
     let server = Server::start();

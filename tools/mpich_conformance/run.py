@@ -60,7 +60,7 @@ class Runner:
             report, output = Path(folder) / "report", Path(folder) / "output"
             command, environment = self.command(way, test.ranks, report)
             with open(output, "w") as lines:
-                process = subprocess.Popen([*command, str(program), *test.arguments], stdin=subprocess.DEVNULL,
+                process = subprocess.Popen([*command, str(program), *test.run_arguments], stdin=subprocess.DEVNULL,
                                            stdout=lines, stderr=subprocess.STDOUT, env=environment, cwd=folder,
                                            start_new_session=True)
                 try:

@@ -128,6 +128,12 @@ int exchange_words(void *context, const void *out, void *in, uint64_t bytes);
 // Whether all ranks make this call, where that is looked at: else an error, which has been raised.
 int check(const struct call *call, enum form form);
 
+// alias.c
+
+// An error, which has been raised, where a call sends from the place in which it receives and the MPI itself
+// would tell of that.
+int check_places(const struct call *call);
+
 // moves.c: what a call that only moves gives each rank, and takes from each.
 
 struct moves {

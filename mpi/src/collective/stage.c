@@ -94,7 +94,8 @@ static bool reduce_on_gpu(const struct call *call, int *error) {
 }
 
 int collect(const struct call *call) {
-    int error = check(call, BLOCKING);
+    int error = check_places(call);
+    if (error == MPI_SUCCESS) error = check(call, BLOCKING);
     if (error != MPI_SUCCESS) return error;
     finish_fetches();
     struct taken taken = {.way = CAUSEWAY_COMM_CALL_NO_KERNEL};
@@ -119,7 +120,8 @@ int collect(const struct call *call) {
 }
 
 int collect_later(const struct call *call, MPI_Request *request) {
-    int error = check(call, NON_BLOCKING);
+    int error = check_places(call);
+    if (error == MPI_SUCCESS) error = check(call, NON_BLOCKING);
     if (error != MPI_SUCCESS) return error;
     struct staging *staging = stage(call, &error);
     if (error != MPI_SUCCESS) return error;
@@ -136,7 +138,8 @@ int collect_later(const struct call *call, MPI_Request *request) {
 }
 
 int collect_often(const struct call *call, MPI_Info info, MPI_Request *request) {
-    int error = check(call, PERSISTENT);
+    int error = check_places(call);
+    if (error == MPI_SUCCESS) error = check(call, PERSISTENT);
     if (error != MPI_SUCCESS) return error;
     struct staging *staging = stage(call, &error);
     if (error != MPI_SUCCESS) return error;

@@ -9,6 +9,8 @@
 struct flat {
     struct causeway_comm_run *runs;
     uint64_t count, room;
+    // A number that divides the length of each element of a predefined type; 0 where there is none.
+    uint64_t unit;
 };
 // 0, or -1: the type is made in a way that is not known, or has too many runs.
 int flatten(MPI_Datatype type, struct flat *flat);

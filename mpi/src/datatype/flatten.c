@@ -27,7 +27,12 @@ static int add(struct flat *flat, int64_t offset, uint64_t bytes) {
     return 0;
 }
 
+static uint64_t common_divisor(uint64_t one, uint64_t other) {
+    return other == 0 ? one : common_divisor(other, one % other);
+}
+
 int repeat(struct flat *to, const struct flat *from, int64_t count, int64_t start, int64_t stride) {
+    if (count > 0) to->unit = common_divisor(to->unit, from->unit);
     for (int64_t at = 0; at < count; at++)
         for (uint64_t run = 0; run < from->count; run++)
             if (add(to, start + at * stride + from->runs[run].offset, from->runs[run].bytes) != 0) return -1;
@@ -76,6 +81,9 @@ static int contents_of(MPI_Datatype type, struct contents *contents) {
 
 // A predefined type: pairs have gaps, in front of the second part or behind it.
 static int flatten_named(MPI_Datatype type, struct flat *flat) {
+    // Pairs and complex numbers have parts, some of which are elements: the shortest ones are of 4 bytes, but
+    // in pairs with gaps.
+    flat->unit = is_contiguous(type) ? common_divisor(4, bytes_of(1, type)) : 1;
     if (type == MPI_SHORT_INT) return add(flat, 0, sizeof(short)) == 0 ? add(flat, 4, sizeof(int)) : -1;
     return add(flat, 0, bytes_of(1, type));
 }

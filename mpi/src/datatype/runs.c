@@ -8,6 +8,8 @@
 // They are kept with a type, which may be freed while something of it is under way.
 struct runs {
     struct causeway_comm_runs list;
+    // Divides the length of each element of a predefined type; 0 where there is none.
+    uint64_t unit;
     int holders;
 };
 
@@ -39,6 +41,7 @@ static struct runs *find_runs(MPI_Datatype type) {
         return NULL;
     }
     runs->list = (struct causeway_comm_runs){++last, flat.count, flat.runs, extent};
+    runs->unit = flat.unit;
     runs->holders = 1;
     return runs;
 }
@@ -57,6 +60,10 @@ struct runs *hold_runs(MPI_Datatype type) {
     if (runs != NULL) runs->holders++;
     unlock();
     return runs;
+}
+
+bool may_be_whole(const struct runs *runs, uint64_t bytes) {
+    return runs->unit == 0 || bytes % runs->unit == 0;
 }
 
 const char NO_RUNS[] = "the datatype is made in a way that cannot be used on a GPU "

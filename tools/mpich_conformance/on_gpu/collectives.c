@@ -15,13 +15,24 @@ static struct sides move_sides(struct call *call) {
         free(in.blocks);
         return sides;
     }
-    // A program that gives one place twice makes an error, or works in place where that is allowed.
-    bool is_one = out.count > 0 && in.count > 0 && call->out.address == call->in.address;
-    if (is_one) out.count = in.count = 0;
-    sides.out = move(call->out.address, out);
-    sides.in = move(call->in.address, in);
-    call->out.address = given(sides.out, call->out.address);
-    call->in.address = given(sides.in, call->in.address);
+    // A program that gives one place twice gives one place on the GPU twice.
+    // What these send is more than what they receive.
+    bool is_scatter = call->what == COLLECTIVE_Scatter || call->what == COLLECTIVE_Scatterv ||
+                      call->what == COLLECTIVE_Reduce_scatter ||
+                      call->what == COLLECTIVE_Reduce_scatter_block;
+    struct side *whole = is_scatter ? &call->out : &call->in, *part = is_scatter ? &call->in : &call->out;
+    struct layout *of_whole = is_scatter ? &out : &in, *of_part = is_scatter ? &in : &out;
+    struct moved **moved_whole = is_scatter ? &sides.out : &sides.in;
+    struct moved **moved_part = is_scatter ? &sides.in : &sides.out;
+    of_whole->is_written = true;
+    *moved_whole = move(whole->address, *of_whole);
+    const struct moved *around = *moved_whole;
+    if (lies_within(*moved_whole, part->address, of_part))
+        free(of_part->blocks);
+    else
+        around = *moved_part = move(part->address, *of_part);
+    part->address = given(around, part->address);
+    whole->address = given(*moved_whole, whole->address);
     return sides;
 }
 

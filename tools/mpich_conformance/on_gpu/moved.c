@@ -107,7 +107,16 @@ struct moved *move_elements(const void *address, MPI_Count count, MPI_Datatype t
 }
 
 void *given(const struct moved *moved, const void *address) {
-    return moved == NULL ? (void *)address : moved->device - moved->low;
+    if (moved == NULL) return (void *)address;
+    return moved->device - moved->low + ((const unsigned char *)address - moved->host);
+}
+
+bool lies_within(const struct moved *moved, const void *address, const struct layout *layout) {
+    if (moved == NULL || layout->count == 0 || address == MPI_IN_PLACE) return false;
+    MPI_Count distance = (const unsigned char *)address - moved->host, low = 0, high = 0;
+    for (int at = 0; at < layout->count; at++)
+        if (!widen(&layout->blocks[at], &low, &high)) return false;
+    return distance + low >= moved->low && distance + high < moved->low + (MPI_Count)moved->bytes;
 }
 
 // Takes all from the first element to the last, and what is between them. A program's buffer may end before

@@ -33,7 +33,9 @@ struct moved;
 struct moved *move(const void *address, struct layout layout);
 // The same for elements of one type.
 struct moved *move_elements(const void *address, MPI_Count count, MPI_Datatype type, bool is_written);
-// What a call is given instead of the program's address.
+// Whether a layout's elements from an address on are among a buffer's.
+bool lies_within(const struct moved *moved, const void *address, const struct layout *layout);
+// What a call is given instead of the program's address, which is the buffer's or lies within it.
 void *given(const struct moved *moved, const void *address);
 // Brings the elements to the GPU once more, and what came there back to the program.
 void bring_up(struct moved *moved);
