@@ -66,6 +66,14 @@ EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     return error;
 }
 
+void forget_attribute_of_world(int key) {
+    void *value;
+    int is_known = 0;
+    // To delete one that is not there is an error.
+    if (key != MPI_KEYVAL_INVALID) PMPI_Comm_get_attr(MPI_COMM_WORLD, key, &value, &is_known);
+    if (is_known) PMPI_Comm_delete_attr(MPI_COMM_WORLD, key);
+}
+
 EXPORT int MPI_Finalize(void) {
     if (!in_job) return PMPI_Finalize();
     // Requests that the program has freed come to their end here.

@@ -24,6 +24,8 @@ void unlock(void);
 int job_rank(MPI_Comm comm, int rank);
 // A number that no two communicators have.
 uint64_t number_of(MPI_Comm comm);
+// Frees what is kept with MPI_COMM_WORLD by a key, if something is.
+void forget_attribute_of_world(int key);
 // Calls the communicator's error handler for an error of ours that has these words, and gives the error's
 // code.
 int raise_error(MPI_Comm comm, const char *call, const char *words);

@@ -142,11 +142,11 @@ static bool is_short_between_hosts(const struct call *call, const struct members
 enum { SHORTER = 16 };
 
 // Whether a short reduction is tried: each one where the last one that was tried was made, and else calls 1, 2, 4,
-// 8 ..., so that programs without GPUs hardly pay for it. All ranks come to the same.
+// 8 and every 16th, so that programs without GPUs hardly pay for it. All ranks come to the same.
 static bool is_tried(struct members *members) {
     if (members->opens) return true;
-    members->short_reductions++;
-    return (members->short_reductions & (members->short_reductions - 1)) == 0;
+    uint64_t call = ++members->short_reductions;
+    return (call & (call - 1)) == 0 || call % 16 == 0;
 }
 
 // Notes why a call is not made so.
@@ -198,7 +198,10 @@ bool collect_directly(const struct call *call, struct taken *taken, int *error) 
     };
     taken->way = CAUSEWAY_COMM_CALL_DIRECT;
     int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, taken, error);
-    if (is_short) members->opens = made <= 0;
+    if (is_short) {
+        members->opens = made <= 0;
+        if (members->opens) members->short_reductions = 0;
+    }
     if (made > 0 && taken->way == CAUSEWAY_COMM_CALL_DIRECT)
         *taken = (struct taken){.way = is_short ? CAUSEWAY_COMM_CALL_SHORT : CAUSEWAY_COMM_CALL_RANK};
     if (made < 0) *error = raise_error(call->comm, name_of(call), causeway_comm_error());

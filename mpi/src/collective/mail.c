@@ -50,7 +50,7 @@ static int forget_mail(MPI_Comm comm, int which, void *mail, void *unused) {
 }
 
 void forget_mail_of_world(void) {
-    if (key != MPI_KEYVAL_INVALID) PMPI_Comm_delete_attr(MPI_COMM_WORLD, key);
+    forget_attribute_of_world(key);
 }
 
 // Takes a mailbox of which all ranks say that it is free. Says whether this rank could.

@@ -30,7 +30,7 @@ static int forget_places(MPI_Comm comm, int which, void *places, void *unused) {
 }
 
 void forget_places_of_world(void) {
-    if (key != MPI_KEYVAL_INVALID) PMPI_Comm_delete_attr(MPI_COMM_WORLD, key);
+    forget_attribute_of_world(key);
 }
 
 // Puts each rank into the first place whose ranks all reach it, and are reached by it.
