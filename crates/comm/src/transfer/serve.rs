@@ -24,7 +24,11 @@ struct Server<'a> {
 }
 
 /// Serves a peer until it goes, or says what makes no sense. What it has been offered then has failed.
-pub(crate) fn serve(connection: &Connection, offers: &Offers) {
+///
+/// Gives what is left of it, to be dropped when all have been told that the peer has gone: memory of the driver is in
+/// that, and to free it may take as long as a kernel runs that waits for this very peer.
+#[must_use]
+pub(crate) fn serve<'a>(connection: &'a Connection, offers: &'a Offers) -> impl Sized + 'a {
     let mut server = Server { connection, offers, giver: Giver::new(connection), last: None };
     loop {
         match connection.receive() {
@@ -40,6 +44,7 @@ pub(crate) fn serve(connection: &Connection, offers: &Offers) {
     }
     connection.shut();
     offers.end_all(connection.peer);
+    server
 }
 
 impl Server<'_> {

@@ -96,8 +96,9 @@ impl World {
             let connection = Arc::new(connection);
             outgoing.insert(peer, Outgoing::Connected(Arc::clone(&connection)));
             drop(outgoing);
-            serve(&connection, &shared.offers);
+            let left = serve(&connection, &shared.offers);
             lock(&shared.outgoing).remove(&peer);
+            drop(left);
         };
         std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(look).is_ok()
     }
@@ -120,8 +121,9 @@ impl World {
         let connection = Arc::new(connection);
         let (serving, shared) = (Arc::clone(&connection), Arc::clone(&self.shared));
         let thread = std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(move || {
-            serve(&serving, &shared.offers);
+            let left = serve(&serving, &shared.offers);
             lock(&shared.outgoing).remove(&serving.peer);
+            drop(left);
         });
         lock(&self.threads).push(thread.ok()?);
         Some(connection)
