@@ -157,7 +157,7 @@ fuzz-bundle: setup
 verbs-guest: setup
 	@tests/verbs/guest/guest.py build
 
-verbs-test: programs verbs-guest
+verbs-test: programs mpis verbs-guest
 	@tests/verbs/run
 
 # A bundle that was packed elsewhere is used as it is where there is no Rust to build one with.

@@ -7,6 +7,7 @@
 mod commands;
 mod copies;
 mod faults;
+mod messages;
 mod servers;
 mod sessions;
 mod setup;

@@ -8,6 +8,7 @@ use causeway_config::read::PROCESS;
 use causeway_config::table::{VERBS_DEVICE, VERBS_GID};
 use causeway_ibverbs::{Device, GidEntry, Libraries, Port, Transport, choose};
 
+use super::address;
 use super::error::CardError;
 
 /// A port of a device, which is open.
@@ -52,6 +53,12 @@ impl Card {
     /// Whether rdma_cm alone joins its queue pairs.
     pub(super) fn needs_manager(&self) -> bool {
         self.device.transport() == Transport::Iwarp
+    }
+
+    /// The address at which rdma_cm reaches it from this host.
+    pub(super) fn address(&self) -> Result<IpAddr, CardError> {
+        let found = address::of_interface(self.gid.interface).map_err(CardError::Addresses)?;
+        found.ok_or_else(|| CardError::NoAddress(self.device.name().to_owned()))
     }
 }
 

@@ -4,7 +4,10 @@
 //! code of the path MTU (1), how many reads it answers at a time (1), whether rdma_cm joins the two (1), a
 //! zero, and the port at which it does (2), a secret by which that knows the peer (8), and of a sender the
 //! memory through which payloads pass: address (8), key (4), how many slots (2), 2 zeros, bytes of a slot
-//! (4), and 4 zeros.
+//! (4), and 4 zeros. Where rdma_cm joins two ranks of one host, the GID is the sender's address: IPv4 ones
+//! are mapped into IPv6, as RoCE does it.
+
+use std::net::IpAddr;
 
 use causeway_ibverbs::{Gid, PathMtu, RemoteEnd, RemoteMemory};
 
@@ -39,6 +42,20 @@ pub(crate) struct End {
 }
 
 impl End {
+    /// The same of a sender whom rdma_cm reaches at this address.
+    pub(super) fn at(self, address: IpAddr) -> Self {
+        let address = match address {
+            IpAddr::V4(four) => four.to_ipv6_mapped(),
+            IpAddr::V6(six) => six,
+        };
+        Self { remote: RemoteEnd { gid: Gid(address.octets()), ..self.remote }, ..self }
+    }
+
+    /// That address, if it tells one.
+    pub(super) fn address(&self) -> Option<IpAddr> {
+        (self.by_manager && !self.remote.gid.is_empty()).then(|| self.remote.gid.address())
+    }
+
     pub(crate) fn encode(&self) -> [u8; END_BYTES] {
         let mut bytes = [0; END_BYTES];
         bytes[..4].copy_from_slice(&self.remote.queue_pair.to_le_bytes());
@@ -137,6 +154,23 @@ mod tests {
                     prop_assert!(end.reads > 0 && end.remote.queue_pair <= LARGEST);
                 }
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_sender_is_found_at_the_address_that_it_tells(four: [u8; 4], six: [u8; 16]) {
+            let end = end((0, 0, 0, 1, 7, 0, 0, 0, 0), [0; 16], true);
+            prop_assert_eq!(end.address(), None);
+            // Some of IPv6 stand for ones of IPv4, and none for that no address is told.
+            let six = std::net::Ipv6Addr::from(six);
+            prop_assume!(six.to_ipv4_mapped().is_none() && !six.is_unspecified());
+            for address in [IpAddr::from(four), six.into()] {
+                let told = End::decode(&end.at(address).encode()).map(|end| end.address());
+                prop_assert_eq!(told, Some(Some(address)));
+            }
+            // Whom no rdma_cm joins tells a GID.
+            prop_assert_eq!(End { by_manager: false, ..end.at(four.into()) }.address(), None);
         }
     }
 

@@ -1,6 +1,7 @@
 //! What goes wrong with a card.
 
 use std::io;
+use std::net::IpAddr;
 
 use causeway_config::ValueError;
 use causeway_ibverbs::{
@@ -27,9 +28,21 @@ pub enum CardError {
         /// The index.
         index: u32,
     },
-    /// iWARP within a host.
-    #[error("the RDMA device is iWARP, which joins ranks at addresses of a network alone")]
-    NoAddress,
+    /// The device's interface has no address.
+    #[error(
+        "the RDMA device `{0}` is iWARP, which is reached at an address of a network, and its network interface \
+         has none here"
+    )]
+    NoAddress(String),
+    /// The system tells no addresses.
+    #[error("the addresses of this host cannot be read: {0}")]
+    Addresses(#[source] io::Error),
+    /// The peer's address is not of this host.
+    #[error(
+        "the peer's RDMA device is iWARP and takes connections at {0}, which is no address of this host in this \
+         network namespace"
+    )]
+    Elsewhere(IpAddr),
     /// A setting.
     #[error(transparent)]
     Setting(#[from] ValueError),

@@ -26,10 +26,13 @@ impl Lender {
     pub(crate) fn new(peer: &End, local: Option<IpAddr>) -> Result<Self, CardError> {
         let card = Card::open(local)?;
         if peer.by_manager || card.needs_manager() {
-            let listener = Listener::bind(card.device.libraries(), local.ok_or(CardError::NoAddress)?)?;
+            let address = local.map_or_else(|| card.address(), Ok)?;
+            let listener = Listener::bind(card.device.libraries(), address)?;
             let parts = Parts::new(listener.device())?;
             let (manager_port, secret) = (listener.port(), job::random()?);
             let own = End { by_manager: true, manager_port, secret, ..parts.end(card.port.mtu) };
+            // Within a host the peer does not know where that is.
+            let own = if local.is_none() { own.at(address) } else { own };
             return Ok(Self { pair: None, listener: Some(listener), parts, own });
         }
         let parts = Parts::new(&card.device)?;

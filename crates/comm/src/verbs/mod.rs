@@ -4,16 +4,18 @@
 //! itself be read. Each pair of ranks has a protection domain of its own at both ends, so that a rank reaches
 //! no memory but what the peer has registered for it.
 //!
-//! | Module   | Question it answers                                                     |
-//! |----------|-------------------------------------------------------------------------|
-//! | `card`   | Which card is used, or why is there none?                               |
-//! | `end`    | What do two ends tell each other to be joined?                          |
-//! | `parts`  | What is an end made of?                                                 |
-//! | `lender` | How does a sender let its memory be read?                               |
-//! | `reader` | How does a receiver come to a queue pair by which it reads?             |
-//! | `path`   | How are bytes read over it, and when are they there?                    |
-//! | `memory` | How does a card come to reach memory of a GPU?                          |
+//! | Module    | Question it answers                                                     |
+//! |-----------|-------------------------------------------------------------------------|
+//! | `address` | At which address of this host does rdma_cm join two ranks of it?        |
+//! | `card`    | Which card is used, or why is there none?                               |
+//! | `end`     | What do two ends tell each other to be joined?                          |
+//! | `parts`   | What is an end made of?                                                 |
+//! | `lender`  | How does a sender let its memory be read?                               |
+//! | `reader`  | How does a receiver come to a queue pair by which it reads?             |
+//! | `path`    | How are bytes read over it, and when are they there?                    |
+//! | `memory`  | How does a card come to reach memory of a GPU?                          |
 
+mod address;
 mod card;
 mod end;
 mod error;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use causeway_ibverbs::{QueuePair, Route};
 
+use super::address;
 use super::card::Card;
 use super::end::End;
 use super::error::CardError;
@@ -49,7 +50,14 @@ impl Reader {
         }
         drop(pair);
         let deadline = Instant::now() + PATIENCE;
-        let address = SocketAddr::new(address.ok_or(CardError::NoAddress)?, peer.manager_port);
+        // Two ranks of a host have no address but the one that the peer tells. It may not lead elsewhere.
+        let address = match (address, peer.address()) {
+            (Some(address), _) => address,
+            (None, Some(told)) if address::is_of_this_host(told).map_err(CardError::Addresses)? => told,
+            (None, Some(told)) => return Err(CardError::Elsewhere(told)),
+            (None, None) => return Err(CardError::Senseless),
+        };
+        let address = SocketAddr::new(address, peer.manager_port);
         let route = Route::resolve(card.device.libraries(), None, address, deadline)?;
         let parts = Parts::new(route.device())?;
         let pair = route.queue_pair(&parts.domain, &parts.completions, CAPACITY)?;

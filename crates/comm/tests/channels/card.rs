@@ -1,6 +1,7 @@
 //! Channels by RDMA devices, in the guest of `tests/verbs`: between its two hosts, and within one.
 
 use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd as _;
 
 use causeway_comm::board::Places;
@@ -55,29 +56,13 @@ const WAYS: [[bool; 2]; 4] = [[false, false], [true, true], [true, false], [fals
 
 #[test]
 fn random_messages_come_by_cards() {
-    let Some(device) = devices() else { return };
+    let Some(_) = devices() else { return };
     for [one, two] in WAYS {
         println!("note: rdma, GPUDirect {one} and {two}");
         all_come(&[rank("h1", one), rank("h2", two)], "rdma", messages());
-        // iWARP joins two hosts alone.
-        if device == "rxe" {
-            println!("note: loopback, GPUDirect {one} and {two}");
-            all_come(&[rank("h1", one), rank("h1", two)], "loopback", messages());
-        }
+        println!("note: loopback, GPUDirect {one} and {two}");
+        all_come(&[rank("h1", one), rank("h1", two)], "loopback", messages());
     }
-}
-
-#[test]
-fn iwarp_within_a_host_is_left_for_another_channel() {
-    if devices().as_deref() != Some("siw") {
-        return;
-    }
-    let ended = run(&[rank("h1", false), rank("h1", false)], "loopback,staged", 30, false);
-    for one in &ended {
-        assert!(one.is_ok, "{:?} {}", one.said, one.trouble);
-        assert_eq!(one.messages("loopback"), 0);
-    }
-    assert_eq!(ended.iter().map(|one| one.messages("staged")).sum::<u64>(), 30);
 }
 
 #[test]
@@ -98,14 +83,17 @@ fn a_sender_that_dies_while_it_is_read_is_an_error() {
     }
 }
 
-/// What a receiver says whose sender answers with another end than it has: its own, changed.
-fn error_of_end(change: impl Fn(&mut [u8; 64]) + Sync) -> String {
+/// What a receiver says whose sender answers with another end than it has: its own, changed. With `rdma` they
+/// meet over a network, and with `loopback` at a Unix socket.
+fn error_of_end(channel: &str, change: impl Fn(&mut [u8; 64]) + Sync) -> String {
     let host = std::fs::File::open("/run/netns/h1").unwrap();
     move_into_link_name_space(host.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
     let nonce = Job::random_nonce().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let set = |asked: &str| match asked {
-        "CAUSEWAY_COMM_CHANNELS" => Some(OsString::from("rdma")),
+        "CAUSEWAY_COMM_CHANNELS" => Some(OsString::from(channel)),
         "CAUSEWAY_COMM_HOSTS" => Some(OsString::from(HOST)),
+        "CAUSEWAY_SOCKET_DIR" => Some(folder.path().as_os_str().to_owned()),
         "CAUSEWAY_CACHE_DIR" => Some(OsString::new()),
         _ => None,
     };
@@ -113,10 +101,12 @@ fn error_of_end(change: impl Fn(&mut [u8; 64]) + Sync) -> String {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let job = Job::new(nonce, 2).unwrap();
-            let folder = tempfile::tempdir().unwrap();
             let places = Places { folders: vec![folder.path().to_owned()], system_v: false };
             let board = Board::join(&job, 0, 0, Identity::of_this_process(None).unwrap(), &places).unwrap();
-            let sender = meeting::reach_over_network(&job, board.slot(), 1, &[HOST.to_owned()]).unwrap();
+            let sender = match channel {
+                "rdma" => meeting::reach_over_network(&job, board.slot(), 1, &[HOST.to_owned()]).unwrap(),
+                _ => meeting::reach(&job, board.slot(), board.scan().get(1).unwrap()).unwrap(),
+            };
             let say = |kind: u8| {
                 let mut message = [0; 16];
                 message[0] = kind;
@@ -155,16 +145,51 @@ fn error_of_end(change: impl Fn(&mut [u8; 64]) + Sync) -> String {
 #[test]
 fn a_sender_whose_end_is_made_up_is_an_error() {
     let Some(_) = devices() else { return };
-    let said = error_of_end(|end| *end = [0xff; 64]);
+    let said = error_of_end("rdma", |end| *end = [0xff; 64]);
     assert!(said.contains("an end of a path between RDMA devices that cannot be"), "{said}");
-    let said = error_of_end(|end| end[52..60].fill(0));
+    let said = error_of_end("rdma", |end| end[52..60].fill(0));
     assert!(said.contains("slots of such a size"), "{said}");
     // Of a queue pair that is not there, whose slots are as many as there can be.
-    let said = error_of_end(|end| {
+    let said = error_of_end("rdma", |end| {
         end[..4].copy_from_slice(&0x00ab_cdef_u32.to_le_bytes());
-        end[52..54].copy_from_slice(&4_u16.to_le_bytes());
-        end[56..60].copy_from_slice(&(512_u32 << 10).to_le_bytes());
+        tell_slots(end);
     });
     println!("note: {said}");
     assert!(said.contains("rdma: the message of rank 0 does not come by an RDMA device"), "{said}");
+}
+
+/// As many slots as there can be, in what a sender tells.
+fn tell_slots(end: &mut [u8; 64]) {
+    end[52..54].copy_from_slice(&4_u16.to_le_bytes());
+    end[56..60].copy_from_slice(&(512_u32 << 10).to_le_bytes());
+}
+
+#[test]
+fn a_sender_of_this_host_that_is_said_to_be_elsewhere_is_an_error() {
+    let Some(_) = devices() else { return };
+    // rdma_cm joins them, at a port.
+    let tell = |end: &mut [u8; 64], address: [u8; 16]| {
+        *end = core::array::from_fn(|at| if at == 26 || at == 27 { end[at] } else { 0 });
+        end[8..24].copy_from_slice(&address);
+        end[28] = 1;
+        end[30..32].copy_from_slice(&4711_u16.to_le_bytes());
+        tell_slots(end);
+    };
+    // The guest's other host, one for documents (RFC 5737), and one for documents of IPv6 (RFC 3849).
+    for address in ["10.213.79.2", "192.0.2.7", "2001:db8::7"] {
+        let told = match address.parse().unwrap() {
+            IpAddr::V4(four) => four.to_ipv6_mapped(),
+            IpAddr::V6(six) => six,
+        };
+        let said = error_of_end("loopback", |end| tell(end, told.octets()));
+        let expected = format!("takes connections at {address}, which is no address of this host");
+        assert!(said.contains(&expected), "{said}");
+    }
+    let said = error_of_end("loopback", |end| tell(end, [0; 16]));
+    assert!(said.contains("what the peer tells of its RDMA device makes no sense"), "{said}");
+    // Nobody is at that port.
+    let said =
+        error_of_end("loopback", |end| tell(end, Ipv4Addr::new(10, 213, 79, 1).to_ipv6_mapped().octets()));
+    println!("note: {said}");
+    assert!(said.contains("loopback: the message of rank 0 does not come by an RDMA device"), "{said}");
 }
