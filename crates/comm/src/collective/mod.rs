@@ -27,15 +27,9 @@
 //! | [`reductions`] | Of which exchanges and kernels is each call made that puts numbers together?    |
 //! | [`fetched`]   | How are numbers put together that a rank has to fetch first?                     |
 //! | [`captured`]  | How does a call become a part of a graph?                                        |
-//! | [`c`]         | The functions of `libcauseway_comm.so` for calls.                                |
-//! | [`c_graphs`]  | Those for calls in graphs.                                                       |
-//! | [`c_mail`]    | Those by which the interposer exchanges words.                                   |
-//! | [`c_memory`]  | Those for elements with gaps, and for memory that a call needs for a while.      |
+//! | `c`           | How do programs in C make them?                                                  |
 
-pub mod c;
-pub mod c_graphs;
-pub mod c_mail;
-pub mod c_memory;
+mod c;
 pub mod calls;
 pub mod captured;
 pub mod chunks;

@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use super::c::{GroupOfC, with_ranks};
+use super::group::{GroupOfC, with_ranks};
 use crate::c::fail;
 
 /// Whether all collective calls in graphs of a group that have come to their end are well. 0, or -1.

@@ -3,11 +3,11 @@
 
 use core::ffi::{c_int, c_void};
 
-use super::host::HostMemory;
-use super::launch::memory_at;
-use super::runs::{self, Elements, Run};
-use super::temporary::Temporary;
 use crate::c::fail;
+use crate::collective::host::HostMemory;
+use crate::collective::launch::memory_at;
+use crate::collective::runs::{self, Elements, Run};
+use crate::collective::temporary::Temporary;
 use crate::cuda::{CudaError, Scope};
 
 /// `struct causeway_comm_runs`.

@@ -4,8 +4,8 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use super::mail::Mail;
 use crate::c::{fail, world};
+use crate::collective::mail::Mail;
 use crate::world::Mailboxes;
 
 /// Opens the mailboxes of a group, or gives null.

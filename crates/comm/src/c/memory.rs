@@ -1,0 +1,40 @@
+//! The functions by which a program asks what an address is of, and copies.
+
+use core::ffi::{c_int, c_void};
+
+use super::state::fail;
+use crate::cuda::{self, DeviceMemory, Driver};
+
+/// Whether an address is that of memory on a GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_on_gpu(address: *const c_void) -> c_int {
+    let driver = Driver::loaded();
+    c_int::from(driver.is_some_and(|driver| DeviceMemory::is_at(driver, address as u64)))
+}
+
+/// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned
+/// is done.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_settle(address: *const c_void) {
+    if let Some(driver) = Driver::loaded()
+        && let Some(memory) = DeviceMemory::at(driver, address as u64)
+    {
+        cuda::settle(driver, &memory);
+    }
+}
+
+/// Copies between a GPU and any memory. 0, or -1.
+///
+/// # Safety
+/// Both are valid for so many bytes, or were memory on a GPU.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_copy(to: *mut c_void, from: *const c_void, bytes: u64) -> c_int {
+    if bytes == 0 {
+        return 0;
+    }
+    // SAFETY: as promised.
+    match unsafe { cuda::copy(to as u64, from as u64, bytes as usize) } {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
