@@ -56,7 +56,8 @@ entry_points! {
         device_name: c"cuDeviceGetName" (*mut c_char, c_int, c_int);
         can_access_peer: c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
         exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
-        create_stream: c"cuStreamCreate" (*mut *mut c_void, c_uint);
+        stream_priorities: c"cuCtxGetStreamPriorityRange" (*mut c_int, *mut c_int);
+        create_stream: c"cuStreamCreateWithPriority" (*mut *mut c_void, c_uint, c_int);
         synchronize_stream: c"cuStreamSynchronize" (*mut c_void);
         stream_context: c"cuStreamGetCtx" (*mut c_void, *mut *mut c_void);
         stream_is_capturing: c"cuStreamIsCapturing" (*mut c_void, *mut c_int);

@@ -105,14 +105,20 @@ impl<'a> Scope<'a> {
         self.driver
     }
 
-    /// A stream of the context that waits for no other.
+    /// A stream of the context that waits for no other, and that stands in front of them: a device has few queues for
+    /// streams of one priority, and what this library does must not stand behind a kernel that waits for it.
     pub(super) fn stream(&self) -> Result<u64, CudaError> {
         if let Some(stream) = streams().get_or_insert_default().get(&self.context) {
             return Ok(*stream);
         }
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: there is room for both.
+        let status = unsafe { (self.driver.stream_priorities)(&raw mut least, &raw mut greatest) };
+        check("cuCtxGetStreamPriorityRange", status)?;
         let mut stream: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the stream.
-        check("cuStreamCreate", unsafe { (self.driver.create_stream)(&raw mut stream, NON_BLOCKING) })?;
+        let status = unsafe { (self.driver.create_stream)(&raw mut stream, NON_BLOCKING, greatest) };
+        check("cuStreamCreateWithPriority", status)?;
         streams().get_or_insert_default().insert(self.context, stream as u64);
         Ok(stream as u64)
     }

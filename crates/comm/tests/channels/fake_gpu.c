@@ -147,7 +147,17 @@ int cuDeviceGetAttribute(int *value, int name, int device) {
     return device ? INVALID : OK;
 }
 int cuThreadExchangeStreamCaptureMode(int *mode) { return *mode > 2 ? INVALID : OK; }
-int cuStreamCreate(void **stream, unsigned flags) { *stream = &the_stream; return flags > 1 ? INVALID : OK; }
+int cuCtxGetStreamPriorityRange(int *least, int *greatest) {
+    *least = 0;
+    *greatest = -5;
+    return OK;
+}
+
+int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
+    *stream = &the_stream;
+    return flags > 1 || priority != -5 ? INVALID : OK;
+}
+
 int cuStreamSynchronize(void *stream) { (void)stream; return OK; }
 int cuStreamGetCtx(void *stream, void **context) { (void)stream; *context = &the_context; return OK; }
 int cuStreamIsCapturing(void *stream, int *is) { (void)stream; *is = 0; return OK; }
