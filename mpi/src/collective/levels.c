@@ -72,17 +72,14 @@ static void allgather(struct levels *levels, struct causeway_comm_range own,
     if (!is_scattered) spread_inside(levels, all.address, all.bytes, 0);
 }
 
-// `blocks` are where a leader has all elements of its place; `spare` is for those of a rank that is alone and
-// works in place, whose own are not to be written before the others have been read.
+// `blocks` are where a leader has all elements of its place: in its spare memory, or, if it is alone, where
+// they are given. Then it may work in place: the pieces of all places that begin at an offset are read before
+// the result's piece of that offset is written, and an element's offset in its place's portion is at most its
+// offset in the buffer, so that what is written over has been read.
 static void reduce_scatter(struct levels *levels, struct causeway_comm_range own,
                            const struct causeway_comm_range *blocks, void *spare) {
     if (levels->inside.ranks == 1) {
-        void *to = spare != NULL ? spare : own.address;
-        lead_scattering(levels, blocks, to);
-        if (spare == NULL || levels->error != MPI_SUCCESS) return;
-        struct between between =
-            move_of(levels, COLLECTIVE_Reduce_scatter, true, 0, spare, own.address, own.bytes);
-        note(levels, hand_over_in_pieces(&between, 0, 0));
+        lead_scattering(levels, blocks, own.address);
         return;
     }
     struct causeway_comm_range inside[levels->inside.ranks];
@@ -157,30 +154,29 @@ bool collect_in_levels(const struct call *call, const struct members *members, c
     levels.leaders.context = &levels.leaders_comm;
     bool is_root = has_root(call) && call->root == (int)members->rank;
     struct causeway_comm_range blocks[members->count], own = lay_out_blocks(&levels, NULL, blocks);
-    struct spare spare = {0};
-    uint64_t needed = spare_bytes(&levels, is_root, own.bytes);
-    bool has_spare = needed == 0 || take_spare(&spare, &levels, needed);
-    struct terms terms = terms_of(&levels, is_root, own, blocks, has_spare);
+    void *holder = NULL, *spare = NULL;
+    bool needs = needs_spare(&levels, is_root);
+    if (needs) spare = causeway_comm_take(given_by(call), levels.bytes, &holder);
+    struct terms terms = terms_of(&levels, is_root, own, blocks, !needs || spare != NULL);
     *error = PMPI_Allreduce(MPI_IN_PLACE, &terms, sizeof terms / sizeof(long), MPI_LONG, MPI_MAX, call->comm);
     bool can = *error == MPI_SUCCESS && !terms.cannot && terms.on_gpu;
     *way = CAUSEWAY_COMM_CALL_RANK;
     if (can) *error = compare_terms(call, &terms);
     if (can && *error == MPI_SUCCESS) {
         if (call->what == COLLECTIVE_Allreduce) allreduce(&levels);
-        if (call->what == COLLECTIVE_Reduce)
-            reduce(&levels, &places->ranks[call->root], is_root, spare.address);
+        if (call->what == COLLECTIVE_Reduce) reduce(&levels, &places->ranks[call->root], is_root, spare);
         if (call->what == COLLECTIVE_Bcast) broadcast(&levels, &places->ranks[call->root]);
         if (gathers(call)) allgather(&levels, own, blocks, terms.is_scattered);
         if (scatters(call)) {
-            void *base = levels.inside.ranks == 1 ? (void *)given_by(call) : spare.address;
+            void *base = levels.inside.ranks == 1 ? (void *)given_by(call) : spare;
             lay_out_blocks(&levels, base, blocks);
-            reduce_scatter(&levels, own, blocks, spare.address);
+            reduce_scatter(&levels, own, blocks, spare);
         }
         *way = CAUSEWAY_COMM_CALL_LEADERS_BY_MPI;
         if (levels.by_channels) *way = CAUSEWAY_COMM_CALL_LEADERS_BY_CHANNELS;
         *error = levels.error;
         if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(call->comm, *error);
     }
-    give_back_spare(&spare);
+    if (holder != NULL) causeway_comm_give_back(holder);
     return can || *error != MPI_SUCCESS;
 }

@@ -45,15 +45,8 @@ struct terms terms_of(const struct levels *levels, bool is_root, struct causeway
 // Raises an error where ranks give other numbers.
 int compare_terms(const struct call *call, const struct terms *terms);
 
-// Memory where this rank's is: on a GPU, or, of a rank that is alone, in the host's.
-struct spare {
-    void *address, *holder, *in_host;
-};
-
-// How many bytes a leader needs besides the call's own memory.
-uint64_t spare_bytes(const struct levels *levels, bool is_root, uint64_t own);
-bool take_spare(struct spare *spare, const struct levels *levels, uint64_t bytes);
-void give_back_spare(const struct spare *spare);
+// Whether a leader needs memory for all elements besides the call's own.
+bool needs_spare(const struct levels *levels, bool is_root);
 
 // inside.c: what the ranks of a place do together.
 

@@ -1,7 +1,6 @@
 // Can a call be made in two levels, and does it need memory for that? What each rank says of it to all.
 
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "levels.h"
 
@@ -87,30 +86,12 @@ int compare_terms(const struct call *call, const struct terms *terms) {
     return raise_error(call->comm, name_of(call), words);
 }
 
-bool take_spare(struct spare *spare, const struct levels *levels, uint64_t bytes) {
-    const void *near = given_by(levels->call);
-    *spare = (struct spare){0};
-    if (causeway_comm_on_gpu(near))
-        spare->address = causeway_comm_take(near, bytes, &spare->holder);
-    else if (levels->inside.ranks == 1)
-        spare->address = spare->in_host = malloc(bytes);
-    return spare->address != NULL;
-}
-
-void give_back_spare(const struct spare *spare) {
-    if (spare->holder != NULL) causeway_comm_give_back(spare->holder);
-    free(spare->in_host);
-}
-
-uint64_t spare_bytes(const struct levels *levels, bool is_root, uint64_t own) {
+bool needs_spare(const struct levels *levels, bool is_root) {
     const struct call *call = levels->call;
     const struct places *places = levels->places;
     bool is_alone = levels->inside.ranks == 1;
-    if (!places->is_leader) return 0;
-    if (scatters(call)) {
-        if (is_alone) return call->out.address == MPI_IN_PLACE ? own : 0;
-        return levels->bytes;
-    }
-    if (call->what != COLLECTIVE_Reduce || is_root) return 0;
-    return !is_alone || places->own == places->ranks[call->root].place ? levels->bytes : 0;
+    if (!places->is_leader) return false;
+    if (scatters(call)) return !is_alone;
+    if (call->what != COLLECTIVE_Reduce || is_root) return false;
+    return !is_alone || places->own == places->ranks[call->root].place;
 }
