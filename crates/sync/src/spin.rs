@@ -96,7 +96,8 @@ pub fn between_commands() -> Duration {
 /// To be called where a program polls by itself and hears that it is not so far yet: after a number of such
 /// answers its thread gives its core to any other that wants it. UCX asks `cuEventQuery` all the time, from
 /// messages of 64 KiB on: two ranks of an MPI that do so on two cores leave none to the threads that carry
-/// their copies out and answer them, but what the scheduler's slices give.
+/// their copies out and answer them, but what the scheduler's slices give. Copies of 64 KiB and 1 MiB that are
+/// polled for took 0.2 to 0.8 of the time for it, by one process or four on two cores (2026-11-27).
 pub fn polled_in_vain() {
     thread_local! {
         static VAIN: Cell<u32> = const { Cell::new(0) };
