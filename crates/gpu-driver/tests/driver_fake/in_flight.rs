@@ -198,7 +198,10 @@ fn work_that_ends_with_its_context_keeps_its_memory_until_that_has_ended() {
     let told: Vec<_> = results.try_iter().collect();
     let destroyed = format!("{:?}", Err::<(), _>(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED));
     assert_eq!(told, [destroyed, "memory freed".to_owned()]);
-    assert_eq!(fake.log(), "release 1\n", "memory that is in use is not unregistered before");
+    // The thread that waits for the work may enter the context before or after that.
+    let log = fake.log();
+    let calls: Vec<_> = log.lines().filter(|line| !line.starts_with("set current")).collect();
+    assert_eq!(calls, ["release 1"], "memory that is in use is not unregistered before");
     assert_eq!(fake.set_aside(), 0);
 }
 
