@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::state::{WORLD, fail, world};
 use crate::fork;
+use crate::report;
 use crate::settings::Settings;
 use crate::world::World;
 
@@ -55,7 +56,5 @@ pub extern "C" fn causeway_comm_leave() {
             eprintln!("causeway: {error}");
         }
     }
-    for line in left.iter().filter_map(|world| world.report()).flatten() {
-        eprintln!("causeway: {line}");
-    }
+    report::print(left.iter().filter_map(|world| world.report()).flatten());
 }

@@ -16,6 +16,7 @@ use crate::device::gpu::{Gpu, GpuError};
 use crate::device::layout;
 use crate::device::peers::Peers;
 use crate::device::team::{Kind, Options, Team};
+use crate::report;
 use crate::settings::Settings;
 
 /// A team as C has it.
@@ -157,9 +158,7 @@ pub unsafe extern "C" fn causeway_team_destroy(team: *mut Handle) {
     }
     // SAFETY: as promised.
     let handle = unsafe { Box::from_raw(team) };
-    for line in handle.explains.then(|| handle.team.report()).into_iter().flatten() {
-        eprintln!("causeway: {line}");
-    }
+    report::print(handle.explains.then(|| handle.team.report()).into_iter().flatten());
 }
 
 /// # Safety

@@ -1,11 +1,13 @@
 //! Which messages and collective calls went which way, and why? What `CAUSEWAY_COMM_EXPLAIN=1` prints at the end.
 
 mod calls;
+mod print;
 
 use core::fmt;
 use std::collections::BTreeMap;
 
 pub use calls::{Algorithm, Staging};
+pub(crate) use print::print;
 
 use crate::channels::Channel;
 use crate::scheduler::Reason;
