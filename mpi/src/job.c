@@ -66,6 +66,15 @@ EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
     return error;
 }
 
+bool find_kept(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *kept) {
+    int is_known = 0;
+    lock();
+    if (*key == MPI_KEYVAL_INVALID) PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, key, NULL);
+    PMPI_Comm_get_attr(comm, *key, kept, &is_known);
+    unlock();
+    return is_known;
+}
+
 void forget_attribute_of_world(int key) {
     void *value;
     int is_known = 0;

@@ -24,6 +24,9 @@ void unlock(void);
 int job_rank(MPI_Comm comm, int rank);
 // A number that no two communicators have.
 uint64_t number_of(MPI_Comm comm);
+// Whether something is kept with a communicator by a key, and what. The key is made at the first call; `forget`
+// frees what is kept by it, with the communicator.
+bool find_kept(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *kept);
 // Frees what is kept with MPI_COMM_WORLD by a key, if something is.
 void forget_attribute_of_world(int key);
 // Calls the communicator's error handler for an error of ours that has these words, and gives the error's

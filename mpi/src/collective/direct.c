@@ -94,13 +94,17 @@ static int reduce(const struct call *call, const struct causeway_comm_group *gro
     return causeway_comm_reduce_scatter(group, from, to, counts, element, operation);
 }
 
+// Calls 1, 2, 4, 8 and so on: those of a program without GPUs that are asked about.
+static bool is_power_of_two(uint64_t call) {
+    return (call & (call - 1)) == 0;
+}
+
 // Whether all ranks can make an uneven call, and it is long for one of them: they ask each other.
 static int ask(const struct call *call, struct members *members, const struct moves *moves, bool *all_can,
                int *why_not) {
     *all_can = false;
     members->uneven_calls++;
-    // Of a program without GPUs calls 1, 2, 4, 8 ... are asked about.
-    bool is_asked = members->has_gpus || (members->uneven_calls & (members->uneven_calls - 1)) == 0;
+    bool is_asked = members->has_gpus || is_power_of_two(members->uneven_calls);
     *why_not = CAUSEWAY_COMM_CALL_UNASKED;
     if (!is_asked) return MPI_SUCCESS;
     struct places_of_moves places = look_at(moves, members->count);
@@ -146,7 +150,7 @@ enum { SHORTER = 16 };
 static bool is_tried(struct members *members) {
     if (members->opens) return true;
     uint64_t call = ++members->short_reductions;
-    return (call & (call - 1)) == 0 || call % 16 == 0;
+    return is_power_of_two(call) || call % 16 == 0;
 }
 
 // Notes why a call is not made so.
@@ -164,8 +168,7 @@ bool collect_directly(const struct call *call, struct taken *taken, int *error) 
     if (has_root(call) && (call->root < 0 || call->root >= (int)members->count)) return false;
     uint64_t bytes = bytes_known_to_all(call, members), from = causeway_comm_direct_bytes();
     bool is_short = !is_uneven(call) && bytes < from;
-    if (!is_uneven(call) && bytes == 0) return not_made(taken, CAUSEWAY_COMM_CALL_SHORT);
-    if (is_short && !(is_reduction && bytes >= from / SHORTER))
+    if (is_short && (bytes == 0 || !is_reduction || bytes < from / SHORTER))
         return not_made(taken, CAUSEWAY_COMM_CALL_SHORT);
     // The operation and the type are the same at all ranks.
     if (is_reduction && !causeway_comm_reduces(element_of(call->in.type), operation_of(call->op)))

@@ -122,12 +122,7 @@ static int agree(MPI_Comm comm, const struct members *members, struct mail *mail
 
 // All ranks of the communicator call this together where it is not known yet.
 static int mail_of(MPI_Comm comm, struct mail **mail) {
-    int is_known = 0;
-    lock();
-    if (key == MPI_KEYVAL_INVALID) PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_mail, &key, NULL);
-    PMPI_Comm_get_attr(comm, key, mail, &is_known);
-    unlock();
-    if (is_known) return MPI_SUCCESS;
+    if (find_kept(comm, &key, forget_mail, mail)) return MPI_SUCCESS;
     const struct members *members = members_of(comm);
     *mail = calloc(1, sizeof **mail);
     if (*mail == NULL) abort();

@@ -30,12 +30,9 @@ static struct members *find_members(MPI_Comm comm) {
 
 struct members *members_of(MPI_Comm comm) {
     static int key = MPI_KEYVAL_INVALID;
-    lock();
-    if (key == MPI_KEYVAL_INVALID) PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_members, &key, NULL);
     struct members *members = NULL;
-    int is_known = 0;
-    PMPI_Comm_get_attr(comm, key, &members, &is_known);
-    if (!is_known) {
+    lock();
+    if (!find_kept(comm, &key, forget_members, &members)) {
         members = find_members(comm);
         PMPI_Comm_set_attr(comm, key, members);
     }

@@ -110,12 +110,7 @@ static int make_places(MPI_Comm comm, const struct members *members, struct plac
 }
 
 int places_of(MPI_Comm comm, const struct members *members, struct places **places) {
-    int is_known = 0;
-    lock();
-    if (key == MPI_KEYVAL_INVALID) PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget_places, &key, NULL);
-    PMPI_Comm_get_attr(comm, key, places, &is_known);
-    unlock();
-    if (is_known) return MPI_SUCCESS;
+    if (find_kept(comm, &key, forget_places, places)) return MPI_SUCCESS;
     // Without the lock: other threads go on while this rank waits for the others.
     int error = make_places(comm, members, places);
     if (error == MPI_SUCCESS) error = PMPI_Comm_set_attr(comm, key, *places);

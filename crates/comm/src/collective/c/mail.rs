@@ -67,3 +67,17 @@ pub unsafe extern "C" fn causeway_comm_close_mail(mail: *mut Mail) {
         drop(unsafe { Box::from_raw(mail) });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_header_has_the_same_numbers() {
+        let header = include_str!("../../../../../mpi/causeway_comm.h");
+        let (count, bytes) = (Mailboxes::COUNT, Mailboxes::MOST_BYTES);
+        let line =
+            format!("enum {{ CAUSEWAY_COMM_MAILBOXES = {count}, CAUSEWAY_COMM_MAIL_BYTES = {bytes} }};");
+        assert!(header.contains(&line), "{line}");
+    }
+}
