@@ -358,8 +358,11 @@ def lose_one(rank, graph, stream):
             return
         os._exit(0)
     rank.gpu.write(rank.places[0], bytes([77 + rank.group.rank]) * 8)
+    spare = ctypes.c_uint64(rank.gpu.allocate(4096))
     for _ in range(3):
         rank.gpu.call("cuGraphLaunch", graph, stream)
+    # NVIDIA's driver waits for the kernels in here, and lets no other call in.
+    rank.gpu.call("cuMemFree_v2", spare)
     rank.gpu.call("cuStreamSynchronize", stream)
     left = rank.gpu.read(rank.places[0], 8)
     assert left == bytes([77 + rank.group.rank]) * 8, "a call that has failed has written"

@@ -66,6 +66,8 @@ entry_points! {
         query_event: c"cuEventQuery" (*mut c_void);
         synchronize_event: c"cuEventSynchronize" (*mut c_void);
         destroy_event: c"cuEventDestroy_v2" (*mut c_void);
+        allocate_host: c"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+        free_host: c"cuMemFreeHost" (*mut c_void);
         register_host: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
         unregister_host: c"cuMemHostUnregister" (*mut c_void);
         copy_async: c"cuMemcpyAsync" (u64, u64, usize, *mut c_void);

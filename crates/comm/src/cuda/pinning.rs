@@ -1,6 +1,8 @@
 //! Memory of the host that a GPU's engines read and write without the driver's own staging.
 
 use core::ffi::c_void;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::CudaError;
 use super::functions::{Driver, check};
@@ -8,6 +10,9 @@ use super::scope::Scope;
 
 /// `CU_MEMHOSTREGISTER_PORTABLE`: for all contexts.
 const PORTABLE: u32 = 1;
+
+/// `CU_MEMHOSTALLOC_PORTABLE` and `_DEVICEMAP`: such memory has one address for the host and all devices.
+const FOR_ALL_DEVICES: u32 = 3;
 
 /// A range that is registered with the driver while this lives.
 #[derive(Debug)]
@@ -39,5 +44,53 @@ impl Drop for Pinned {
     fn drop(&mut self) {
         // SAFETY: the range was registered, and no copy of this crate's is under way there.
         unsafe { (self.driver.unregister_host)(self.address as *mut c_void) };
+    }
+}
+
+/// A word of the host's memory that kernels read.
+#[derive(Debug)]
+pub struct PinnedWord {
+    driver: &'static Driver,
+    word: NonNull<AtomicU64>,
+}
+
+// SAFETY: the word is used by atomic operations alone, from any thread, until this is dropped.
+unsafe impl Send for PinnedWord {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedWord {}
+
+impl PinnedWord {
+    /// A new one, which is 0.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn new(scope: &Scope<'static>) -> Result<Self, CudaError> {
+        let driver = scope.driver;
+        let mut memory: *mut c_void = core::ptr::null_mut();
+        // SAFETY: there is room for the address.
+        let status = unsafe { (driver.allocate_host)(&raw mut memory, size_of::<u64>(), FOR_ALL_DEVICES) };
+        check("cuMemHostAlloc", status)?;
+        let word = NonNull::new(memory.cast()).ok_or(CudaError { call: "cuMemHostAlloc", code: 2 })?;
+        let pinned = Self { driver, word };
+        pinned.write(0);
+        Ok(pinned)
+    }
+
+    /// Where kernels read it.
+    pub fn address(&self) -> u64 {
+        self.word.as_ptr() as u64
+    }
+
+    /// Writes it, without a call of the driver.
+    pub fn write(&self, word: u64) {
+        // SAFETY: allocated, as aligned as a page, and freed when this is dropped.
+        unsafe { self.word.as_ref() }.store(word, Ordering::Relaxed);
+    }
+}
+
+impl Drop for PinnedWord {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`, and no kernel that reads it is launched any more.
+        unsafe { (self.driver.free_host)(self.word.as_ptr().cast()) };
     }
 }

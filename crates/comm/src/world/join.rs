@@ -8,6 +8,7 @@ use causeway_config::ValueError;
 use causeway_sync::Monitor;
 use thiserror::Error;
 
+use super::departures::Departures;
 use super::state::{Extra, Outgoing, Shared, World, lock};
 use crate::board::{Board, BoardError, Places};
 use crate::channels::Channel;
@@ -64,6 +65,7 @@ impl World {
             incoming: Monitor::default(),
             in_flight: Mutex::default(),
             outgoing: Mutex::default(),
+            departures: Departures::default(),
             open_at: Mutex::default(),
             has_left: AtomicBool::new(false),
             report: Mutex::default(),

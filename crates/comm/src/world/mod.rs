@@ -6,10 +6,12 @@
 //! | `state`   | What does a rank keep of its job?                                      |
 //! | `join`    | How does a rank take part in its job, and what does it tell at the end? |
 //! | `reach`   | How does a rank come to the peers to which it hands messages over?     |
+//! | `departures` | Who hears at once that a peer has gone?                              |
 //! | `mailboxes` | Which mailboxes have two ranks of one host for collective calls?     |
 //! | `send`    | What does a rank offer to others, and until when?                      |
 //! | `receive` | How does a rank get what others have sent it word of?                  |
 
+mod departures;
 mod join;
 mod mailboxes;
 mod reach;
@@ -17,6 +19,7 @@ mod receive;
 mod send;
 mod state;
 
+pub use departures::Listener;
 pub use join::WorldError;
 pub use mailboxes::Mailboxes;
 pub use reach::Presence;

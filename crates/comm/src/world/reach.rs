@@ -97,7 +97,7 @@ impl World {
             outgoing.insert(peer, Outgoing::Connected(Arc::clone(&connection)));
             drop(outgoing);
             let left = serve(&connection, &shared.offers);
-            lock(&shared.outgoing).remove(&peer);
+            shared.has_gone(peer);
             drop(left);
         };
         std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(look).is_ok()
@@ -122,7 +122,7 @@ impl World {
         let (serving, shared) = (Arc::clone(&connection), Arc::clone(&self.shared));
         let thread = std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(move || {
             let left = serve(&serving, &shared.offers);
-            lock(&shared.outgoing).remove(&serving.peer);
+            shared.has_gone(serving.peer);
             drop(left);
         });
         lock(&self.threads).push(thread.ok()?);

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use causeway_sync::Monitor;
 
+use super::departures::Departures;
 use crate::board::Board;
 use crate::job::Job;
 use crate::meeting::{Connection, Stop};
@@ -55,6 +56,8 @@ pub(super) struct Shared {
     pub(super) in_flight: Mutex<InFlight<Copying>>,
     /// Peers to which this rank hands messages over.
     pub(super) outgoing: Mutex<HashMap<u32, Outgoing>>,
+    /// Who hears of peers that go.
+    pub(super) departures: Departures,
     /// Buffers of this rank that peers have open, as far as it knows.
     pub(super) open_at: Mutex<HashSet<(u32, u64)>>,
     /// The rank has ended its part.

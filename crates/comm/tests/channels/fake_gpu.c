@@ -166,6 +166,16 @@ int cuEventRecord(void *event, void *stream) { (void)stream; return event ? OK :
 int cuEventQuery(void *event) { return event ? OK : INVALID; }
 int cuEventSynchronize(void *event) { return event ? OK : INVALID; }
 int cuEventDestroy_v2(void *event) { free(event); return OK; }
+int cuMemHostAlloc(void **address, size_t bytes, unsigned flags) {
+    *address = flags == 3 ? calloc(1, bytes) : NULL;
+    return *address ? OK : INVALID;
+}
+
+int cuMemFreeHost(void *address) {
+    free(address);
+    return OK;
+}
+
 int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) {
     return address && bytes && flags < 8 ? OK : INVALID;
 }

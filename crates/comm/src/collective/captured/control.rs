@@ -10,9 +10,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::meet::{self, CELLS_BYTES, COUNT_AT, ENDED_AT, FAILED_AT, Failure, LIMIT_AT, OWN_BYTES, PEERS_AT};
+use super::meet::{
+    self, CELLS_BYTES, COUNT_AT, ENDED_ADDRESS_AT, ENDED_AT, FAILED_AT, Failure, LIMIT_AT, OWN_BYTES,
+    PEERS_AT,
+};
 use super::recording::{Kind, Step};
-use super::watch::Watch;
+use super::watch::{Ended, Watch};
 use crate::cuda::{Bounce, CudaError, Driver, Function, Scope};
 use crate::world::World;
 
@@ -79,16 +82,18 @@ impl Control {
     /// Takes note of where the cells of all ranks lie, and has the ranks watched.
     ///
     /// # Errors
-    /// What the driver says, or that there is no thread.
+    /// What the driver says.
     pub fn connect(&mut self, world: &World, members: &[u32], peers: &[u64]) -> Result<(), CudaError> {
         let scope = Scope::of_context(self.driver, self.context)?;
         let start = self.own.mapping.address;
         let bytes = size_of_val(peers).min((OWN_BYTES - PEERS_AT) as usize);
         // SAFETY: the table has room for so many, and no kernel uses it yet.
         unsafe { scope.copy(start + PEERS_AT, peers.as_ptr() as u64, bytes) }?;
-        let (presence, members) = (world.presence(), members.to_vec());
-        let watch = Watch::begin(presence, members, self.driver, self.context, start + ENDED_AT);
-        self.watch = Some(watch.map_err(|_| CudaError { call: "a thread that watches the ranks", code: 2 })?);
+        let ended = Ended::new(&scope, start + ENDED_AT)?;
+        let address = ended.address();
+        // SAFETY: as above.
+        unsafe { scope.copy(start + ENDED_ADDRESS_AT, (&raw const address) as u64, size_of::<u64>()) }?;
+        self.watch = Some(Watch::begin(world, members.to_vec(), self.driver, self.context, ended));
         Ok(())
     }
 

@@ -32,10 +32,13 @@ pub const CELLS_BYTES: u64 = CELL_BYTES * MOST_RANKS as u64;
 pub const COUNT_AT: u64 = 0;
 /// Not 0 where one has failed: a code of [`Failure`], and in the upper half the rank's number in the group.
 pub const FAILED_AT: u64 = 8;
-/// The host ends all waits: 0, or 1 and the number of the rank that has ended.
+/// The host ends all waits: 0, or 1 and the number of the rank that has ended. The word lies here for a GPU that is
+/// elsewhere, and else in memory of the host.
 pub const ENDED_AT: u64 = 16;
 /// Nanoseconds that a wait takes at most.
 pub const LIMIT_AT: u64 = 24;
+/// Where that word lies.
+pub const ENDED_ADDRESS_AT: u64 = 32;
 /// Where the cells of each rank lie for this one.
 pub const PEERS_AT: u64 = 64;
 /// Bytes of all that.
@@ -88,7 +91,7 @@ pub fn text() -> String {
     .reg .pred %p<8>;
     .reg .b32 %r<2>;
     .reg .b64 %own, %cells, %me, %ranks, %rank, %count, %peer, %cell, %failed;
-    .reg .b64 %seen, %polls, %start, %now, %limit, %ended, %code;
+    .reg .b64 %seen, %polls, %start, %now, %limit, %ended, %end_word, %code;
     ld.param.u64 %own, [own];
     cvta.to.global.u64 %own, %own;
     ld.param.u64 %cells, [cells];
@@ -121,6 +124,7 @@ counted:
     fence.acq_rel.sys;
     st.relaxed.sys.global.u64 [%peer], %count;
     ld.relaxed.sys.global.u64 %limit, [%own+{LIMIT_AT}];
+    ld.global.u64 %end_word, [%own+{ENDED_ADDRESS_AT}];
     mov.u64 %start, %globaltimer;
     mov.u64 %polls, 0;
 look:
@@ -136,7 +140,7 @@ look:
     sub.s64 %now, %now, %start;
     setp.gt.u64 %p6, %now, %limit;
     @%p6 bra fail;
-    ld.relaxed.sys.global.u64 %ended, [%own+{ENDED_AT}];
+    ld.relaxed.sys.global.u64 %ended, [%end_word];
     setp.eq.u64 %p6, %ended, 0;
     @%p6 bra look;
     // It may have come before its rank ended.

@@ -1,65 +1,95 @@
-//! How does a kernel hear that a rank has ended for which it waits? A thread looks whether the others are there,
-//! and writes a word that waiting kernels read.
+//! How does a kernel hear that a rank has ended for which it waits? It reads a word, which is written as soon as the
+//! rank has gone.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use crate::cuda::{Driver, Scope};
-use crate::world::Presence;
+use crate::cuda::{CudaError, Driver, PinnedWord, Scope};
+use crate::world::{Listener, World};
 
-/// How often it looks.
-const PAUSE: Duration = Duration::from_millis(100);
-
-/// The thread, until it is dropped.
+/// Where the word lies.
 #[derive(Debug)]
-pub struct Watch {
-    has_to_end: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+pub enum Ended {
+    /// In memory of the host, which is written without the driver: that may be within a call that waits for the very
+    /// kernel, such as one that frees memory, and lets no other in (seen on two H100, 2026-11-27).
+    Host(PinnedWord),
+    /// In the GPU's own, for one that is elsewhere.
+    Device(u64),
 }
 
-impl Watch {
-    /// Watches ranks of a job. Of the first one that is not there any more it writes the place in this list and 1
-    /// to an address of a context, beside the work of all other streams.
+impl Ended {
+    /// In memory of the host where kernels can read that, else at an address of the GPU.
     ///
     /// # Errors
-    /// When there is no thread to be had.
-    pub fn begin(
-        presence: Presence,
-        members: Vec<u32>,
-        driver: &'static Driver,
-        context: u64,
-        address: u64,
-    ) -> std::io::Result<Self> {
-        let has_to_end = Arc::new(AtomicBool::new(false));
-        let ends = Arc::clone(&has_to_end);
-        let watch = move || {
-            while !ends.load(Ordering::Acquire) {
-                if let Some(gone) = members.iter().position(|peer| !presence.has(*peer)) {
-                    let word = gone as u64 + 1;
-                    // Without the context there is no kernel that waits.
-                    if let Ok(scope) = Scope::of_context(driver, context) {
-                        // SAFETY: the word is there until the watch has ended, and the other is this thread's.
-                        let _ = unsafe { scope.copy(address, (&raw const word) as u64, size_of::<u64>()) };
-                    }
-                    return;
-                }
-                std::thread::park_timeout(PAUSE);
-            }
-        };
-        let thread = std::thread::Builder::new().name("causeway-graphs".to_owned()).spawn(watch)?;
-        Ok(Self { has_to_end, thread: Some(thread) })
+    /// What the driver says.
+    pub fn new(scope: &Scope<'static>, device: u64) -> Result<Self, CudaError> {
+        if Driver::is_remote() { Ok(Self::Device(device)) } else { PinnedWord::new(scope).map(Self::Host) }
+    }
+
+    /// Where kernels read it.
+    pub fn address(&self) -> u64 {
+        match self {
+            Self::Host(word) => word.address(),
+            Self::Device(address) => *address,
+        }
     }
 }
 
-impl Drop for Watch {
-    fn drop(&mut self) {
-        self.has_to_end.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // One that has panicked has said so.
-            let _ = thread.join();
+/// What kernels are told of whom.
+#[derive(Debug)]
+struct Teller {
+    members: Vec<u32>,
+    driver: &'static Driver,
+    context: u64,
+    ended: Ended,
+    /// What they have been told.
+    word: AtomicU64,
+}
+
+impl Teller {
+    fn tell(&self, peer: u32) {
+        let Some(place) = self.members.iter().position(|member| *member == peer) else { return };
+        let word = place as u64 + 1;
+        if self.word.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
         }
+        match &self.ended {
+            Ended::Host(place) => place.write(word),
+            Ended::Device(address) => {
+                // Without the context there is no kernel that waits.
+                if let Ok(scope) = Scope::of_context(self.driver, self.context) {
+                    // SAFETY: the word is there until the watch has ended, and the other is this thread's.
+                    let _ = unsafe { scope.copy(*address, (&raw const word) as u64, size_of::<u64>()) };
+                }
+            }
+        }
+    }
+}
+
+/// Watches ranks until it is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    // In front of the word, which is there as long as somebody may tell.
+    _listener: Listener,
+    _teller: Arc<Teller>,
+}
+
+impl Watch {
+    /// Of the first of these ranks of a job that goes, or has gone, it writes the place in this list and 1 to a word
+    /// that kernels of a context read.
+    pub fn begin(
+        world: &World,
+        members: Vec<u32>,
+        driver: &'static Driver,
+        context: u64,
+        ended: Ended,
+    ) -> Self {
+        let teller = Arc::new(Teller { members, driver, context, ended, word: AtomicU64::new(0) });
+        let hears = Arc::clone(&teller);
+        let listener = world.listen(move |peer| hears.tell(peer));
+        let presence = world.presence();
+        let gone = teller.members.iter().find(|peer| !presence.has(**peer)).copied();
+        gone.into_iter().for_each(|peer| teller.tell(peer));
+        Self { _listener: listener, _teller: teller }
     }
 }
