@@ -211,6 +211,31 @@ fn what_an_earlier_job_has_measured_is_not_measured_again() {
 }
 
 #[test]
+fn a_dear_channel_is_not_measured_anew_by_each_short_job() {
+    let curves = [(Ipc, 9_000.0, 200.0), (Vmm, 290_000.0, 200.0), (Staged, 3_000.0, 200.0)];
+    let mut known = Known::default();
+    let dear_of = |known: &Known, channels: &[Channel]| {
+        let mut scheduler = Scheduler::new(channels.iter().copied(), known);
+        let mut dear = 0;
+        for _ in 0..10 {
+            dear += usize::from(send(&mut scheduler, &curves, 4096, Latency, 1).channel == Vmm);
+        }
+        let mut told = known.clone();
+        scheduler.tell(&mut told);
+        (dear, told)
+    };
+    let (dear, told) = dear_of(&known, &[Ipc, Vmm]);
+    assert!((1..3).contains(&dear), "{dear} of 10 messages, which measure it, but not to the end");
+    known = told;
+    assert_eq!(dear_of(&known, &[Ipc, Vmm]).0, 0);
+    // What is cheaper, as far as is known, is measured to the end before it is told.
+    let mut scheduler = Scheduler::new([Ipc, Staged], &known);
+    assert_eq!(send(&mut scheduler, &curves, 4096, Latency, 1).channel, Staged);
+    scheduler.tell(&mut known);
+    assert_eq!(known.get(Staged, Latency, class(4096)), None);
+}
+
+#[test]
 fn what_was_known_and_is_wrong_is_found_out() {
     let curves = [(Ipc, 9_000.0, 200.0), (Staged, 40_000.0, 10.0)];
     // A job before this one was disturbed.
