@@ -4,7 +4,6 @@ model. Then they do what goes wrong; with 0 launches only the last thing of that
 when all is as it should be."""
 
 import ctypes
-import multiprocessing
 import os
 import pathlib
 import random
@@ -14,6 +13,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "mpi" / "python"))
 import causeway_comm
 from python_gpu import Gpu
+from python_job import all_ranks_end_well, capturing
 
 # Each rank has so many places for data, of so many bytes. Every call goes from one to another one, or stays in one.
 PLACES, PLACE_BYTES = 3, 24_000
@@ -195,17 +195,8 @@ class Rank:
 
     def __init__(self, comm, gpu, pipes):
         self.comm, self.gpu, self.pipes = comm, gpu, pipes
-        self.group = comm.group(range(len(pipes)), self.exchange)
+        self.group = comm.group(range(len(pipes)), pipes.exchange)
         self.places = [gpu.allocate(PLACE_BYTES) for _ in range(PLACES)]
-
-    def exchange(self, words):
-        for pipe, word in zip(self.pipes, words, strict=True):
-            if pipe is not None:
-                pipe.send(word)
-        return [words[at] if pipe is None else pipe.recv() for at, pipe in enumerate(self.pipes)]
-
-    def meet(self):
-        self.exchange([b""] * len(self.pipes))
 
     def address(self, where):
         return self.places[where[0]] + where[1]
@@ -217,12 +208,8 @@ class Rank:
 
     def capture(self, stream, make):
         """The executable graph of what `make` does in a stream."""
-        graph, launchable = ctypes.c_void_p(), ctypes.c_void_p()
-        self.gpu.call("cuStreamBeginCapture_v2", stream, 0)
-        make(stream)
-        self.gpu.call("cuStreamEndCapture", stream, ctypes.byref(graph))
-        self.gpu.call("cuGraphInstantiateWithFlags", ctypes.byref(launchable), graph, ctypes.c_ulonglong(0))
-        self.gpu.call("cuGraphDestroy", graph)
+        with capturing(self.gpu, stream) as launchable:
+            make(stream)
         return launchable
 
     def capture_calls(self, calls, stream):
@@ -331,9 +318,9 @@ def refuse(rank):
 
 def release(rank):
     """What was kept goes, and the next graph makes it anew; a group of other ranks has its own."""
-    rank.meet()
+    rank.pipes.meet()
     rank.group.release_graphs()
-    rank.meet()
+    rank.pipes.meet()
     stream = rank.stream(1)
     source = rank.places[0]
     graph = rank.capture(stream, lambda stream: rank.group.broadcast(source, 8, 0, stream=stream))
@@ -350,11 +337,11 @@ def release(rank):
 
 def lose_one(rank, graph, stream):
     """The last rank does not launch: it has ended, or is too late. The others hear that, and write nothing."""
-    rank.meet()
+    rank.pipes.meet()
     if rank.group.rank == rank.group.ranks - 1:
         if "CAUSEWAY_COMM_GRAPH_LIMIT" in os.environ:
             # It waits for the others, who then leave.
-            rank.pipes[0].recv()
+            rank.pipes.ends[0].recv()
             return
         os._exit(0)
     rank.gpu.write(rank.places[0], bytes([77 + rank.group.rank]) * 8)
@@ -368,14 +355,14 @@ def lose_one(rank, graph, stream):
     assert left == bytes([77 + rank.group.rank]) * 8, "a call that has failed has written"
     must_fail("a collective call in a graph of this group has failed", rank.group.check_graphs)
     if rank.group.rank == 0 and "CAUSEWAY_COMM_GRAPH_LIMIT" in os.environ:
-        rank.pipes[-1].send(None)
+        rank.pipes.ends[-1].send(None)
 
 
-def run(me, nonce, pipes, seed, launches):
+def run(me, pipes, nonce, seed, launches):
     gpu = Gpu(me)
     with causeway_comm.Comm(nonce, me, len(pipes)) as comm:
         rank = Rank(comm, gpu, pipes)
-        rank.meet()
+        rank.pipes.meet()
         if launches > 0:
             launch_at_random(rank, seed, launches)
             refuse(rank)
@@ -387,20 +374,7 @@ def main():
     ranks, seed = int(sys.argv[1]), int(sys.argv[2], 0)
     launches = int(sys.argv[3]) if len(sys.argv) > 3 else 30
     print(f"seed {seed:#x}", file=sys.stderr)
-    start = multiprocessing.get_context("spawn")
-    pipes = [[None] * ranks for _ in range(ranks)]
-    for one in range(ranks):
-        for other in range(one):
-            pipes[one][other], pipes[other][one] = start.Pipe()
-    nonce = causeway_comm.new_nonce()
-    processes = [
-        start.Process(target=run, args=(rank, nonce, ends, seed, launches)) for rank, ends in enumerate(pipes)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    if any(process.exitcode != 0 for process in processes):
+    if not all_ranks_end_well(ranks, run, causeway_comm.new_nonce(), seed, launches):
         sys.exit(1)
     print("ok")
 

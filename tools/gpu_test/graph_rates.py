@@ -6,7 +6,6 @@ a line `row CALL BYTES MICROSECONDS` with tabs between; bytes as in nccl_rates.p
 looked at."""
 
 import ctypes
-import multiprocessing
 import pathlib
 import sys
 import time
@@ -19,6 +18,7 @@ sys.path.extend(
 
 import causeway_comm
 from python_gpu import Gpu
+from python_job import all_ranks_end_well, capturing
 
 CALLS = 20
 NUMBER, SUM = causeway_comm.FLOAT32, causeway_comm.SUM
@@ -29,15 +29,9 @@ class Rank:
 
     def __init__(self, comm, gpu, pipes):
         self.gpu, self.pipes = gpu, pipes
-        self.group = comm.group(range(len(pipes)), self.exchange)
+        self.group = comm.group(range(len(pipes)), pipes.exchange)
         self.stream = ctypes.c_void_p()
         gpu.call("cuStreamCreate", ctypes.byref(self.stream), 1)
-
-    def exchange(self, words):
-        for pipe, word in zip(self.pipes, words, strict=True):
-            if pipe is not None:
-                pipe.send(word)
-        return [words[at] if pipe is None else pipe.recv() for at, pipe in enumerate(self.pipes)]
 
     def wait(self):
         self.gpu.call("cuStreamSynchronize", self.stream)
@@ -45,7 +39,7 @@ class Rank:
     def repeated(self, step, times):
         """Seconds of one of so many steps, from where all ranks are ready."""
         self.wait()
-        self.exchange([b""] * len(self.pipes))
+        self.pipes.meet()
         start = time.perf_counter()
         for _ in range(times):
             step()
@@ -54,24 +48,20 @@ class Rank:
 
     def measure(self, call):
         """Microseconds of a call in a graph."""
-        graph, launchable = ctypes.c_void_p(), ctypes.c_void_p()
-        self.gpu.call("cuStreamBeginCapture_v2", self.stream, 0)
-        for _ in range(CALLS):
-            call(self.stream)
-        self.gpu.call("cuStreamEndCapture", self.stream, ctypes.byref(graph))
-        self.gpu.call("cuGraphInstantiateWithFlags", ctypes.byref(launchable), graph, ctypes.c_ulonglong(0))
+        with capturing(self.gpu, self.stream) as launchable:
+            for _ in range(CALLS):
+                call(self.stream)
 
         def launch():
             self.gpu.call("cuGraphLaunch", launchable, self.stream)
 
         first = self.repeated(launch, 3)
         # As often at all ranks: by what the first one has found.
-        told = self.exchange([int(1e6 * first).to_bytes(8, "little")] * len(self.pipes))
+        told = self.pipes.exchange([int(1e6 * first).to_bytes(8, "little")] * len(self.pipes))
         times = max(3, min(100, 200_000 // max(1, int.from_bytes(told[0], "little"))))
         found = 1e6 * self.repeated(launch, times) / CALLS
         self.group.check_graphs()
         self.gpu.call("cuGraphExecDestroy", launchable)
-        self.gpu.call("cuGraphDestroy", graph)
         return found
 
 
@@ -88,12 +78,12 @@ def calls(group, own, many, beside, nbytes):
     }
 
 
-def run(me, nonce, pipes, sizes):
+def run(me, pipes, nonce, sizes):
     gpu = Gpu(me)
     ranks = len(pipes)
     with causeway_comm.Comm(nonce, me, ranks) as comm:
         rank = Rank(comm, gpu, pipes)
-        rank.exchange([b""] * ranks)  # until all have joined
+        pipes.meet()  # until all have joined
         for nbytes in sizes:
             own, many, beside = (gpu.allocate(nbytes * factor) for factor in (1, ranks, ranks))
             one = 0x3F800000  # 1.0
@@ -106,9 +96,9 @@ def run(me, nonce, pipes, sizes):
                 assert last == result, f"{name} of {nbytes} bytes gives {last}, and not {result}"
                 if me == 0:
                     print(f"row\t{name}\t{nbytes}\t{found:.4g}", flush=True)
-            rank.exchange([b""] * ranks)
+            pipes.meet()
             rank.group.release_graphs()
-            rank.exchange([b""] * ranks)
+            pipes.meet()
             for address in (own, many, beside):
                 gpu.call("cuMemFree_v2", ctypes.c_uint64(address))
 
@@ -116,19 +106,7 @@ def run(me, nonce, pipes, sizes):
 def main():
     sizes = [int(word) for word in sys.argv[1].split(",")]
     ranks = int(sys.argv[2]) if len(sys.argv) > 2 else 2
-    start = multiprocessing.get_context("spawn")
-    pipes = [[None] * ranks for _ in range(ranks)]
-    for one in range(ranks):
-        for other in range(one):
-            pipes[one][other], pipes[other][one] = start.Pipe()
-    nonce = causeway_comm.new_nonce()
-    rank_of = [(rank, nonce, ends, sizes) for rank, ends in enumerate(pipes)]
-    processes = [start.Process(target=run, args=words) for words in rank_of]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    sys.exit(any(process.exitcode != 0 for process in processes))
+    sys.exit(not all_ranks_end_well(ranks, run, causeway_comm.new_nonce(), sizes))
 
 
 if __name__ == "__main__":
