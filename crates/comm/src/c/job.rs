@@ -30,7 +30,7 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
     match joined {
         Ok(joined) => {
             if let Some(trouble) = joined.profile_trouble() {
-                eprintln!("causeway: {trouble}");
+                report::print([trouble.to_string()]);
             }
             *WORLD.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(joined));
             0
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_leave() {
     if world().is_some_and(|world| !world.drain()) {
-        eprintln!("causeway: a message that was sent has not been received by the end of the job");
+        report::print(["a message that was sent has not been received by the end of the job".to_owned()]);
     }
     if fork::is_child() {
         return;
@@ -53,7 +53,7 @@ pub extern "C" fn causeway_comm_leave() {
     if let Some(world) = &left {
         world.forget_names();
         if let Err(error) = world.keep_profile() {
-            eprintln!("causeway: {error}");
+            report::print([error.to_string()]);
         }
     }
     report::print(left.iter().filter_map(|world| world.report()).flatten());

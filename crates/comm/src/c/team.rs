@@ -108,11 +108,7 @@ fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&Wanted>) -> Result<H
     let peers = Peers::join(nonce.to_be_bytes(), rank, ranks, folder).map_err(|error| error.to_string())?;
     let same = peers.on_the_same_gpu(gpu.number()).map_err(|error| error.to_string())?;
     if !same.is_empty() && !gpu.is_under_mps() {
-        eprintln!(
-            "causeway: rank {rank} shares its GPU with the processes of ranks {same:?}, without NVIDIA's \
-             MPS: they take turns by time slice, kernels that wait for each other use theirs up, and no \
-             latency counts"
-        );
+        report::warn_of_turns(rank, &same, "kernels");
     }
     let own = Arc::clone(&gpu) as Arc<dyn Gpu>;
     let team = Team::of_processes(own, peers, ranks, options).map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 pub use calls::{Algorithm, Staging};
-pub(crate) use print::print;
+pub(crate) use print::{print, warn_of_turns};
 
 use crate::channels::Channel;
 use crate::scheduler::Reason;

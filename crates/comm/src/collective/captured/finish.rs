@@ -13,6 +13,7 @@ use super::control::{Control, Controls, Owner};
 use super::meet::{CELLS_BYTES, Failure};
 use super::recording::Kind;
 use crate::cuda::{self, Driver};
+use crate::report;
 use crate::transfer::fetch::Reached;
 
 /// Bytes of what a rank tells all others: the number of what it keeps for the group, a number that a new one may get,
@@ -150,12 +151,7 @@ impl Group<'_> {
 /// Once in a process.
 fn warn_of_turns(rank: u32, same: &[u32]) {
     static WARNED: Once = Once::new();
-    WARNED.call_once(|| {
-        eprintln!(
-            "causeway: rank {rank} shares its GPU with the processes of ranks {same:?}, without NVIDIA's MPS: they \
-             take turns by time slice, and graphs that wait for each other use theirs up"
-        );
-    });
+    WARNED.call_once(|| report::warn_of_turns(rank, same, "graphs"));
 }
 
 /// Where the cells of all ranks lie, and what is open for that.
