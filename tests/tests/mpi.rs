@@ -96,9 +96,20 @@ fn containers_that_share_a_folder_have_all_channels_but_one() {
         let report = Mpi::OpenMpi.must_exchange(&server, 2, 2, &settings, &CONTAINER);
         assert!(report.contains(&format!("received by {found}: there is no other")), "{report}");
     }
-    // Our launcher says itself what the MPI has to be told.
+    // Our launcher says itself what the MPI has to be told: memory that ranks share in the folder, and no network.
+    for (ranks, words) in
+        [(2, ["scenes", "exchange"].as_slice()), (3, &["random_messages", "0x5eed", "2", "3000000"])]
+    {
+        let mut command = Mpi::OpenMpi.command_of_ours(&server, ranks, &["--isolated"]);
+        command.envs([("CAUSEWAY_SOCKET_DIR", folder), ("OMPI_MCA_btl", "vader,self")]).args(CONTAINER);
+        command.arg(Mpi::OpenMpi.folder().join(words[0])).args(&words[1..]);
+        let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
+        let is_well = outcome.stdout.contains("0 of 2 rounds");
+        assert!(is_well || outcome.stdout.matches("exchange: ok").count() == 2, "{outcome}");
+    }
+    // Without a folder, the network.
     let mut command = Mpi::OpenMpi.command_of_ours(&server, 2, &["--isolated"]);
-    command.env("CAUSEWAY_SOCKET_DIR", folder).args(CONTAINER);
+    command.env_remove("CAUSEWAY_SOCKET_DIR").args(CONTAINER);
     command.arg(Mpi::OpenMpi.folder().join("scenes")).arg("exchange");
     let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
     assert_eq!(outcome.stdout.matches("exchange: ok").count(), 2, "{outcome}");

@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use causeway_config::table::{COMM_HOSTS, COMM_JOB, MPI_LIBRARY};
+use causeway_config::table::{COMM_HOSTS, COMM_JOB, MPI_LIBRARY, SOCKET_DIR};
 use clap::Args;
 use thiserror::Error;
 
@@ -16,9 +16,28 @@ use crate::launch::{self, LaunchError};
 const NAME: &str = "libcauseway_mpi.so";
 
 /// What an MPI is told whose ranks are in containers of their own: it takes one launcher for one shared
-/// memory. Others ignore it.
-pub const ISOLATED: [(&str, &str); 3] =
-    [("OMPI_MCA_pml", "ob1"), ("OMPI_MCA_btl", "tcp,self"), ("MPIR_CVAR_NOLOCAL", "1")];
+/// memory. Open MPI's ranks share memory by files in a folder that all of them have, if one is named, and else use
+/// the network; MPICH's always do. Other MPIs ignore it.
+pub fn isolated(folder: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
+    let mut told = vec![("OMPI_MCA_pml", "ob1".into()), ("MPIR_CVAR_NOLOCAL", "1".into())];
+    let Some(folder) = folder.filter(|folder| !folder.is_empty()) else {
+        told.push(("OMPI_MCA_btl", "tcp,self".into()));
+        return told;
+    };
+    // Of 4 and of 5, for messages and for windows.
+    let folders = [
+        "OMPI_MCA_btl_vader_backing_directory",
+        "OMPI_MCA_btl_sm_backing_directory",
+        "OMPI_MCA_osc_sm_backing_directory",
+        "OMPI_MCA_osc_rdma_backing_directory",
+    ];
+    told.extend(folders.map(|name| (name, folder.to_owned())));
+    // To read out of a peer's memory takes its process id, which is another process's here, if any: the bytes
+    // would be that one's (seen with 4.1.4). Windows of 4 need one of these; 5 has the other setting.
+    told.push(("OMPI_MCA_btl_vader_single_copy_mechanism", "emulated".into()));
+    told.push(("OMPI_MCA_smsc", "^cma".into()));
+    told
+}
 
 /// Start an MPI program whose ranks send memory on GPUs.
 ///
@@ -31,9 +50,10 @@ pub struct Arguments {
     /// mpi/openmpi or mpi/mpich of the folder of the program `causeway`, or of ../lib/causeway.
     #[arg(long, value_name = "FILE", env = MPI_LIBRARY.name)]
     library: Option<PathBuf>,
-    /// The ranks are in containers of their own: Open MPI and MPICH, which take ranks of one launcher for
-    /// neighbours that share memory, are told to use the network among themselves. Without this they end in
-    /// MPI_Init or in the first message. What the environment says already counts.
+    /// The ranks are in containers of their own: Open MPI and MPICH take ranks of one launcher for neighbours
+    /// that share memory, and end in MPI_Init or in the first message. Open MPI is told to share memory in the
+    /// folder that CAUSEWAY_SOCKET_DIR names, if it does; else, and MPICH always, to use the network. What the
+    /// environment says already counts.
     #[arg(long)]
     isolated: bool,
     /// The command line: mpirun, its options, the program.
@@ -155,7 +175,8 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
     let has_hosts = std::env::var_os(COMM_HOSTS.name).is_some();
     command.args(family.options(&preload, has_hosts)).args(&arguments.command[1..]);
     if arguments.isolated {
-        command.envs(ISOLATED.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
+        let told = isolated(std::env::var_os(SOCKET_DIR.name).as_deref());
+        command.envs(told.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
     }
     command.env(COMM_JOB.name, nonce().map_err(MpirunError::Random)?);
     Err(launch::become_program(command).into())
@@ -217,6 +238,18 @@ mod tests {
         assert_eq!(Family::of("mpirun (Open MPI) 5.0.11\n"), Some(Family::OpenMpi));
         assert_eq!(Family::of("HYDRA build details:\n    Version: 4.0.2\n"), Some(Family::Hydra));
         assert_eq!(Family::of("srun 22.05"), None);
+    }
+
+    #[test]
+    fn isolated_ranks_share_memory_where_they_share_a_folder() {
+        let told = |folder: &str| isolated(Some(OsStr::new(folder)));
+        let has = |told: &[(&str, OsString)], name, value| told.contains(&(name, OsString::from(value)));
+        for alone in [isolated(None), told("")] {
+            assert!(has(&alone, "OMPI_MCA_btl", "tcp,self"), "{alone:?}");
+        }
+        let together = told("/shared");
+        assert!(has(&together, "OMPI_MCA_btl_sm_backing_directory", "/shared"), "{together:?}");
+        assert!(!together.iter().any(|(name, _)| *name == "OMPI_MCA_btl"), "{together:?}");
     }
 
     #[test]

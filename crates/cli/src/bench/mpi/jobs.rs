@@ -14,7 +14,7 @@ use crate::bench::error::TargetError;
 use crate::bench::gpus::{Gpu, Gpus};
 use crate::keys::HandOverError;
 use crate::library;
-use crate::mpirun::{ISOLATED, interposer};
+use crate::mpirun::{interposer, isolated};
 
 /// The measuring program, which `make mpi` builds beside the interposer.
 const PROGRAM: &str = "causeway_mpi_bench";
@@ -150,7 +150,8 @@ impl<'a> Starter<'a> {
             command.env(table::COMM_HOSTS.name, "localhost");
         }
         if place == Place::Isolated {
-            command.envs(ISOLATED).env(table::SOCKET_DIR.name, self.folder.path());
+            let folder = self.folder.path();
+            command.envs(isolated(Some(folder.as_os_str()))).env(table::SOCKET_DIR.name, folder);
         }
     }
 }
