@@ -56,14 +56,15 @@ class Mpi:
 
     def command(self, program, isolated):
         """Two ranks of a program with the interposer."""
-        interposer = [CAUSEWAY, "mpirun", "--library", self.folder / "libcauseway_mpi.so", "--"]
+        options = ["--isolated"] if isolated else []
+        interposer = [CAUSEWAY, "mpirun", *options, "--library", self.folder / "libcauseway_mpi.so", "--"]
         around = CONTAINER if isolated else []
         return [*interposer, *self.launcher, "-n", "2", *around, self.folder / program[0], *program[1:]]
 
     def settings(self, isolated, folder):
-        """What its ranks are told besides: each in a container of its own, the MPI takes the network."""
-        apart = {"OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "tcp,self", "CAUSEWAY_SOCKET_DIR": str(folder)}
-        return {**self.environment, "CAUSEWAY_COMM_EXPLAIN": "1", **(apart if isolated else {})}
+        """What its ranks are told besides: each in a container of its own, they share a folder."""
+        apart = {"CAUSEWAY_SOCKET_DIR": str(folder)} if isolated else {}
+        return {**self.environment, "CAUSEWAY_COMM_EXPLAIN": "1", **apart}
 
 
 class Figures:
