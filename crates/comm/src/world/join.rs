@@ -65,7 +65,7 @@ impl World {
             incoming: Monitor::default(),
             in_flight: Mutex::default(),
             outgoing: Mutex::default(),
-            departures: Departures::default(),
+            departures: Arc::new(Departures::default()),
             open_at: Mutex::default(),
             has_left: AtomicBool::new(false),
             report: Mutex::default(),

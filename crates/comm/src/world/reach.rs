@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::departures::Listener;
 use super::state::{Outgoing, PATIENCE, Shared, World, lock};
 use crate::meeting::{self, Connection};
 use crate::transfer::message::Message;
@@ -25,7 +26,21 @@ impl Presence {
     }
 }
 
+impl Shared {
+    /// A peer has gone. What is left of it may hold memory of the driver, which is to be freed behind this: the
+    /// driver may wait for kernels then that wait for that very peer, and lets no other call in.
+    fn has_gone(&self, peer: u32) {
+        lock(&self.outgoing).remove(&peer);
+        self.departures.tell(peer);
+    }
+}
+
 impl World {
+    /// Has something called with each peer that goes from now on, in another thread.
+    pub fn listen(&self, hears: impl Fn(u32) + Send + Sync + 'static) -> Listener {
+        self.shared.departures.listen(Box::new(hears))
+    }
+
     /// The peers that are there.
     pub fn presence(&self) -> Presence {
         Presence(Arc::clone(&self.shared))

@@ -57,7 +57,7 @@ pub(super) struct Shared {
     /// Peers to which this rank hands messages over.
     pub(super) outgoing: Mutex<HashMap<u32, Outgoing>>,
     /// Who hears of peers that go.
-    pub(super) departures: Departures,
+    pub(super) departures: Arc<Departures>,
     /// Buffers of this rank that peers have open, as far as it knows.
     pub(super) open_at: Mutex<HashSet<(u32, u64)>>,
     /// The rank has ended its part.
