@@ -5,8 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::case::{Case, LONGEST, Operation, Setting};
 use crate::control::{Answer, Control, ControlError, Request};
 use crate::endpoint::{Endpoint, EndpointError, Joined};
-use crate::initiator::{MeasureError, unexpected};
 use crate::link::{Initiator, Intention, LinkTrouble};
+use crate::measure_error::MeasureError;
 use crate::perftest;
 use crate::results::Tool;
 
@@ -111,7 +111,7 @@ impl<'a> Endpoints<'a> {
                 self.made += 1;
                 Ok((self.made - 1, joined))
             }
-            other => Err(unexpected(&other)),
+            other => Err(MeasureError::unexpected(&other)),
         }
     }
 
@@ -141,7 +141,7 @@ impl<'a> Endpoints<'a> {
         let request = Request::Link { setting, by_rdma_cm };
         let port = match self.control.ask(&request)? {
             Answer::Listening { port } => port,
-            other => return Err(unexpected(&other)),
+            other => return Err(MeasureError::unexpected(&other)),
         };
         let link = intention.join(SocketAddr::new(self.to.ip(), port)).map_err(failed)?;
         // SAFETY: the endpoint outlives what joins it.
@@ -152,14 +152,14 @@ impl<'a> Endpoints<'a> {
     fn begin(&mut self, number: usize, case: Case, is_check: bool) -> Result<Option<u64>, MeasureError> {
         match self.control.ask(&Request::Work { joined: number, case, is_check })? {
             Answer::Ready { digest } => Ok(digest),
-            other => Err(unexpected(&other)),
+            other => Err(MeasureError::unexpected(&other)),
         }
     }
 
     fn end(&mut self) -> Result<Option<u64>, MeasureError> {
         match self.control.ask(&Request::Finished)? {
             Answer::Done { digest } => Ok(digest),
-            other => Err(unexpected(&other)),
+            other => Err(MeasureError::unexpected(&other)),
         }
     }
 
@@ -196,7 +196,7 @@ impl<'a> Endpoints<'a> {
         for _ in 0..ATTEMPTS {
             let port = match self.control.ask(&Request::Perftest { case, setting })? {
                 Answer::Listening { port } => port,
-                other => return Err(unexpected(&other)),
+                other => return Err(MeasureError::unexpected(&other)),
             };
             let sample = perftest::measure(self.endpoint, case, setting, self.to.ip(), port)?;
             self.end()?;

@@ -1,6 +1,5 @@
 //! The end that measures: `fabric-perf --to HOST`.
 
-use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -8,14 +7,12 @@ use causeway_measure::machine::{self, Machine};
 use causeway_measure::plan::in_turns;
 use causeway_measure::run::progress_bar;
 use causeway_measure::statistics::Summary;
-use thiserror::Error;
 
 use crate::case::{Case, Setting};
 use crate::control::{Answer, Control, ControlError, Request, VERSION};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::endpoints::Endpoints;
-use crate::link::LinkTrouble;
-use crate::perftest::PerftestError;
+use crate::measure_error::MeasureError;
 use crate::results::{Record, Run, Tool};
 use crate::sweep::{Varied, settings, sweep};
 
@@ -38,62 +35,6 @@ pub struct Order {
     pub command: String,
 }
 
-/// Why nothing was measured.
-#[derive(Debug, Error)]
-pub enum MeasureError {
-    /// Nobody answers.
-    #[error("{to} cannot be reached: {cause}. Start `fabric-perf --listen` there first")]
-    Connect {
-        /// Where.
-        to: SocketAddr,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// The other end fails.
-    #[error(transparent)]
-    Control(#[from] ControlError),
-    /// It speaks otherwise.
-    #[error(
-        "the other end is another version of fabric-perf, which speaks version {0} and not {VERSION}: start the same \
-         release on both machines"
-    )]
-    Version(u32),
-    /// This end fails.
-    #[error(transparent)]
-    Endpoint(#[from] EndpointError),
-    /// A case fails.
-    #[error("{case} with {setting}: {cause}")]
-    Case {
-        /// What was measured.
-        case: Case,
-        /// With which setting.
-        setting: Setting,
-        /// What happened.
-        cause: EndpointError,
-    },
-    /// There is no link, or it fails in a case.
-    #[error("{}a link with {setting}: {cause}", case.map(|case| format!("{case}, through ")).unwrap_or_default())]
-    Link {
-        /// What was measured; nothing where the link is made.
-        case: Option<Case>,
-        /// With which setting.
-        setting: Setting,
-        /// What happened.
-        cause: LinkTrouble,
-    },
-    /// perftest fails.
-    #[error(transparent)]
-    Perftest(#[from] PerftestError),
-    /// Bytes were wrong.
-    #[error("WRONG CONTENT: {case} with {setting}: what came is not what was sent")]
-    Wrong {
-        /// What was carried.
-        case: Case,
-        /// With which setting.
-        setting: Setting,
-    },
-}
-
 /// How long the other end may take to answer a connection.
 const CONNECTING: Duration = Duration::from_secs(10);
 
@@ -109,7 +50,7 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     let (far, far_mtu) = match control.ask(&Request::Hello { version: VERSION })? {
         Answer::Hello { version: VERSION, end, mtu } => (end, mtu),
         Answer::Hello { version, .. } => return Err(MeasureError::Version(version)),
-        other => return Err(unexpected(&other)),
+        other => return Err(MeasureError::unexpected(&other)),
     };
     let mtu = endpoint.mtu().min(far_mtu);
     let sweeps: Vec<_> = order.varied.iter().map(|varied| sweep(*varied, mtu)).collect();
@@ -172,8 +113,4 @@ fn or_trouble<T>(
         }
         other => other.map(Some),
     }
-}
-
-pub(crate) fn unexpected(answer: &Answer) -> MeasureError {
-    ControlError::Unexpected(format!("{answer:?}")).into()
 }

@@ -14,6 +14,7 @@
 //! | `content`       | Has what was sent come as it was?                              |
 //! | [`link`]        | How do the messages and the memory of Causeway's own links do? |
 //! | [`initiator`]   | How is everything measured, from the end that takes the time?  |
+//! | [`measure_error`] | Why is nothing measured, or not all of it?                   |
 //! | `endpoints`     | How are both ends joined, and one repetition carried out?      |
 //! | [`responder`]   | How does the other end take part?                              |
 //! | [`perftest`]    | How are perftest's programs run beside, and what do they say?  |
@@ -33,6 +34,7 @@ mod endpoints;
 mod figures;
 mod initiator;
 mod link;
+mod measure_error;
 mod perftest;
 mod poll_deadline;
 mod report;
@@ -52,7 +54,8 @@ use thiserror::Error;
 
 use arguments::Arguments;
 use control::DEFAULT_PORT;
-use initiator::{MeasureError, Order, measure};
+use initiator::{Order, measure};
+use measure_error::MeasureError;
 use responder::{ListenError, listen};
 
 /// Why nothing was measured, or results are lost.
