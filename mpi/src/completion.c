@@ -8,62 +8,6 @@
 
 #include "shim.h"
 
-struct failure {
-    MPI_Request handle;
-    MPI_Comm comm;
-    int error;
-    bool is_raised;
-    // The mark of the thread that last asked the MPI about the request, or null.
-    const void *asked_by;
-    struct failure *next;
-};
-
-static struct failure *failures;
-// Its address is this thread's mark.
-static __thread char mark;
-
-void keep_error(MPI_Request handle, MPI_Comm comm, int error, bool is_raised) {
-    struct failure *failure = malloc(sizeof *failure);
-    if (failure == NULL) abort();
-    lock();
-    *failure = (struct failure){handle, comm, error, is_raised, NULL, failures};
-    failures = failure;
-    unlock();
-}
-
-void note_asked(MPI_Request handle) {
-    lock();
-    struct failure *failure = failures;
-    // An older one of this handle was marked when its request was one.
-    while (failure != NULL && failure->handle != handle) failure = failure->next;
-    if (failure != NULL) failure->asked_by = &mark;
-    unlock();
-}
-
-// The error of a request that has come to its end in this thread. The MPI has freed the request, and another
-// thread may have got its handle since: this thread was told before.
-static bool take_failure(MPI_Request handle, struct failure *found) {
-    lock();
-    struct failure **at = &failures;
-    while (*at != NULL && ((*at)->handle != handle || (*at)->asked_by != &mark)) at = &(*at)->next;
-    struct failure *failure = *at;
-    if (failure != NULL) {
-        *at = failure->next;
-        *found = *failure;
-        free(failure);
-    }
-    unlock();
-    return failure != NULL;
-}
-
-// The program frees a request that has ended, without having asked.
-static void forget_failure(MPI_Request handle) {
-    struct failure unheard_of;
-    if (failures == NULL) return;
-    note_asked(handle);
-    take_failure(handle, &unheard_of);
-}
-
 // Whether there is nothing but the MPI's own.
 static bool is_idle(void) {
     return under_way == 0 && failures == NULL && unheard == 0;

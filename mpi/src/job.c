@@ -1,4 +1,4 @@
-// This process's part in the job.
+// This process's part in the job, and what all files need: the lock, what is kept with communicators, errors.
 
 #include <pthread.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ static bool is_spawned(void) {
     return parent != MPI_COMM_NULL;
 }
 
-static void join(void) {
+void join_job(void) {
     int threads = MPI_THREAD_SINGLE, rank = 0, ranks = 1;
     PMPI_Query_thread(&threads);
     has_threads = threads == MPI_THREAD_MULTIPLE;
@@ -51,19 +51,11 @@ static void join(void) {
     }
     PMPI_Comm_group(MPI_COMM_WORLD, &job_group);
     in_job = true;
-    start_checking();
 }
 
-EXPORT int MPI_Init(int *argc, char ***argv) {
-    int error = PMPI_Init(argc, argv);
-    if (error == MPI_SUCCESS) join();
-    return error;
-}
-
-EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided) {
-    int error = PMPI_Init_thread(argc, argv, required, provided);
-    if (error == MPI_SUCCESS) join();
-    return error;
+void leave_job(void) {
+    in_job = false;
+    PMPI_Group_free(&job_group);
 }
 
 bool find_kept(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *kept) {
@@ -81,25 +73,6 @@ void forget_attribute_of_world(int key) {
     // To delete one that is not there is an error.
     if (key != MPI_KEYVAL_INVALID) PMPI_Comm_get_attr(MPI_COMM_WORLD, key, &value, &is_known);
     if (is_known) PMPI_Comm_delete_attr(MPI_COMM_WORLD, key);
-}
-
-EXPORT int MPI_Finalize(void) {
-    if (!in_job) return PMPI_Finalize();
-    // Requests that the program has freed come to their end here.
-    for (int turn = 0; under_way > 0; turn++) {
-        pause_for(turn);
-        progress();
-    }
-    stop_checking();
-    forget_places_of_world();
-    forget_mail_of_world();
-    in_job = false;
-    PMPI_Group_free(&job_group);
-    int error = PMPI_Finalize();
-    // Now all ranks have come to this call: they have joined the job before, and received what this one has
-    // sent.
-    causeway_comm_leave();
-    return error;
 }
 
 int job_rank(MPI_Comm comm, int rank) {

@@ -122,7 +122,7 @@ static void drop(struct persistent *persistent) {
     free(persistent);
 }
 
-void end_persistent(struct persistent *persistent, const struct operation *operation) {
+static void end(struct persistent *persistent, const struct operation *operation) {
     persistent->operation = NULL;
     persistent->has_ended = true;
     persistent->ended = *operation;
@@ -141,6 +141,7 @@ static int start(struct persistent *persistent) {
     if (operation == NULL) return error == MPI_SUCCESS ? MPI_ERR_NO_MEM : error;
     operation->handle = MPI_REQUEST_NULL;
     operation->persistent = persistent;
+    operation->ended = end;
     persistent->operation = operation;
     if (persistent->kind == COLLECTIVE)
         error = start_collective(operation, persistent->staging, persistent->inner, persistent->comm);
@@ -156,7 +157,7 @@ static int start(struct persistent *persistent) {
     if (error != MPI_SUCCESS) {
         operation->error = error;
         operation->is_raised = true;
-        end_persistent(persistent, operation);
+        end(persistent, operation);
         free(operation);
     }
     return error;

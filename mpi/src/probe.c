@@ -48,13 +48,6 @@ static struct kept *keep_next(MPI_Comm comm, int source) {
     return kept;
 }
 
-void copy_status(const MPI_Status *from, MPI_Status *to) {
-    if (to == MPI_STATUS_IGNORE) return;
-    int error = to->MPI_ERROR;
-    *to = *from;
-    to->MPI_ERROR = error;
-}
-
 static void tell_kept(const struct kept *kept, MPI_Status *status) {
     copy_status(&kept->status, status);
     if (status != MPI_STATUS_IGNORE)

@@ -17,6 +17,9 @@
 
 // Whether descriptors may come: this process takes part in a job.
 extern bool in_job;
+// When the MPI has begun, and before it ends.
+void join_job(void);
+void leave_job(void);
 // Taken where threads may call at once. The same thread may take it again.
 void lock(void);
 void unlock(void);
@@ -71,7 +74,7 @@ bool is_on_gpu(const void *address, MPI_Datatype type);
 
 enum mode { STANDARD, SYNCHRONOUS, READY, BUFFERED };
 enum kind { SEND, RECEIVE, COLLECTIVE };
-// A collective call with memory on a GPU, as the MPI is called (collective/stage.c).
+// A collective call with memory on a GPU, as the MPI is called (collective/staging.c).
 struct staging;
 // A message that a probe took out of the MPI's queue.
 struct kept {
@@ -125,8 +128,9 @@ struct operation {
     MPI_Status status;
     // What the user has of it, if it does not wait for it at once.
     MPI_Request handle;
-    // Or the persistent request that it belongs to.
+    // Or the persistent request that it belongs to, and what is called at the end.
     struct persistent *persistent;
+    void (*ended)(struct persistent *persistent, const struct operation *operation);
     // The user has freed the request.
     bool is_freed;
     // The other half of a send and a receive that have one request, which is the receive's; and memory of the
@@ -181,7 +185,7 @@ const char *copy_from_gpu(void *to, const void *from, uint64_t bytes, MPI_Dataty
 int start_buffered(struct operation *operation, const void *buffer, MPI_Count count, MPI_Datatype type,
                    int to, int tag, MPI_Comm comm);
 
-// collective/stage.c
+// collective/staging.c
 
 // Starts the MPI's part of a collective call.
 int start_staging(struct operation *operation);
@@ -205,16 +209,37 @@ void forget_mail_of_world(void);
 // Whether the MPI itself says that it takes memory on a GPU.
 bool mpi_takes_gpus(void);
 
-// completion.c: errors of operations whose requests the user waits for.
+// operation/failures.c: errors of operations whose requests the user waits for.
 
+struct failure {
+    MPI_Request handle;
+    MPI_Comm comm;
+    int error;
+    bool is_raised;
+    // The mark of the thread that last asked the MPI about the request, or null.
+    const void *asked_by;
+    struct failure *next;
+};
+// Those of which the user has not heard.
+extern struct failure *failures;
 void keep_error(MPI_Request handle, MPI_Comm comm, int error, bool is_raised);
 // The MPI tells this thread of the end of a request that has an error, and may free it then.
 void note_asked(MPI_Request handle);
+// The error of a request that has come to its end in this thread. The MPI has freed the request, and another
+// thread may have got its handle since: this thread was told before.
+bool take_failure(MPI_Request handle, struct failure *found);
+// The program frees a request that has ended, without having asked.
+void forget_failure(MPI_Request handle);
 
 // probe.c
 
 // What a program's status says, but for the error: calls that return one leave that as it is.
-void copy_status(const MPI_Status *from, MPI_Status *to);
+static inline void copy_status(const MPI_Status *from, MPI_Status *to) {
+    if (to == MPI_STATUS_IGNORE) return;
+    int error = to->MPI_ERROR;
+    *to = *from;
+    to->MPI_ERROR = error;
+}
 // Takes the first message out that a probe took out before, or gives null.
 struct kept *take_kept(MPI_Comm comm, int source, int tag);
 // Looks once for a message. Needs the lock.
@@ -226,8 +251,6 @@ int look(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status);
 extern int unheard;
 // A communicator of this rank alone.
 MPI_Comm own_comm(void);
-// The message of a persistent request has ended.
-void end_persistent(struct persistent *persistent, const struct operation *operation);
 // Tells of the end of a persistent request's message, for the last time or not. Says whether there was one.
 bool hear_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended);
 // A persistent request of a collective call, which it takes over where there is no error.

@@ -1,6 +1,6 @@
 // One place that a collective call is given both to send from and to receive in: does the MPI tell of it?
 //
-// It cannot see that in a call of the interposer's, where the two are different places (stage.c) or the MPI
+// It cannot see that in a call of the interposer's, where the two are different places (staging.c) or the MPI
 // has no part (direct.c). Which of these calls are errors differs from MPI to MPI, so the MPI is asked, by
 // such a call on the host's memory and of this rank alone.
 

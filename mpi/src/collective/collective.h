@@ -85,9 +85,24 @@ const char *fill_image(const struct image *image);
 const char *empty_image(const struct image *image);
 void drop_image(struct image *image);
 
-// stage.c: calls whose memory on GPUs is staged in the host's.
+// staging.c: a call's memory in the host's, and with shim.h what an operation does with it.
 
-// Whether a call that has been laid out has memory on a GPU here.
+struct staging {
+    // What the program calls, and what the MPI is called with.
+    struct call user, call;
+    struct image *out, *in;
+    // What is wrong with it, as soon as something is.
+    int error;
+};
+// What a call needs, or null: it has no memory on a GPU here, or there is an error.
+struct staging *stage(const struct call *call, int *error);
+// Copies what the MPI reads. A copy that fails is an error of this rank, which takes part in the call all the
+// same: the others wait for it.
+void fill_staging(struct staging *staging);
+
+// collect.c: calls that may have memory on GPUs.
+
+// Makes a call, in each of its forms.
 int collect(const struct call *call);
 int collect_later(const struct call *call, MPI_Request *request);
 int collect_often(const struct call *call, MPI_Info info, MPI_Request *request);

@@ -4,8 +4,7 @@
 
 #define NAME(name, lower, parameters) [COLLECTIVE_##name] = "MPI_" #name,
 static const char *const NAMES[] = {
-    COLLECTIVE_CALLS(NAME)[COLLECTIVE_Neighbor_alltoallw] = "MPI_Neighbor_alltoallw",
-    [COLLECTIVE_Reduce_local] = "MPI_Reduce_local",
+    COLLECTIVE_CALLS(NAME) NAME(Neighbor_alltoallw, , ) NAME(Reduce_local, , )
 };
 #undef NAME
 

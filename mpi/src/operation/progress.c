@@ -72,7 +72,7 @@ static void end(struct operation *operation) {
     }
     operation->done = true;
     if (operation->persistent != NULL) {
-        end_persistent(operation->persistent, operation);
+        operation->ended(operation->persistent, operation);
         free(operation);
         return;
     }

@@ -1,0 +1,79 @@
+// Which way a collective call with memory on GPUs goes: from GPU to GPU, or staged. Then the MPI works on
+// images of it in the host's memory. That is right whatever the other ranks have, since the MPI hears the same
+// of all of them.
+
+#include <stdlib.h>
+
+#include "collective.h"
+
+// MPI_Reduce_local by a kernel, where both places are on a GPU. Says whether it was.
+static bool reduce_on_gpu(const struct call *call, int *error) {
+    int element = element_of(call->in.type), operation = operation_of(call->op);
+    if (call->what != COLLECTIVE_Reduce_local || !causeway_comm_reduces(element, operation)) return false;
+    if (!causeway_comm_on_gpu(call->out.address) || !causeway_comm_on_gpu(call->in.address)) return false;
+    if (call->in.count <= 0) return false;
+    int done = causeway_comm_reduce_local(call->out.address, call->in.address, (uint64_t)call->in.count,
+                                          element, operation);
+    *error = done == 0 ? MPI_SUCCESS : raise_error(call->comm, name_of(call), causeway_comm_error());
+    return true;
+}
+
+int collect(const struct call *call) {
+    int error = check_places(call);
+    if (error == MPI_SUCCESS) error = check(call, BLOCKING);
+    if (error != MPI_SUCCESS) return error;
+    finish_fetches();
+    struct taken taken = {.way = CAUSEWAY_COMM_CALL_NO_KERNEL};
+    if (call->what == COLLECTIVE_Reduce_local && reduce_on_gpu(call, &error)) return error;
+    if (call->what != COLLECTIVE_Reduce_local && collect_directly(call, &taken, &error)) {
+        if (error == MPI_SUCCESS) explain(call, &taken);
+        return error;
+    }
+    struct staging *staging = stage(call, &error);
+    if (error != MPI_SUCCESS) return error;
+    if (staging == NULL) return invoke(call, BLOCKING, MPI_INFO_NULL, NULL);
+    explain(call, &taken);
+    fill_staging(staging);
+    error = invoke(&staging->call, BLOCKING, MPI_INFO_NULL, NULL);
+    if (error != MPI_SUCCESS) {
+        drop_staging(staging);
+        return error;
+    }
+    error = end_staging(staging, true);
+    if (error != MPI_SUCCESS) PMPI_Comm_call_errhandler(call->comm, error);
+    return error;
+}
+
+int collect_later(const struct call *call, MPI_Request *request) {
+    int error = check_places(call);
+    if (error == MPI_SUCCESS) error = check(call, NON_BLOCKING);
+    if (error != MPI_SUCCESS) return error;
+    struct staging *staging = stage(call, &error);
+    if (error != MPI_SUCCESS) return error;
+    if (staging == NULL) return invoke(call, NON_BLOCKING, MPI_INFO_NULL, request);
+    struct operation *operation;
+    error = start_request(&operation, request);
+    if (error != MPI_SUCCESS) {
+        drop_staging(staging);
+        return error;
+    }
+    error = start_collective(operation, staging, MPI_REQUEST_NULL, call->comm);
+    if (error != MPI_SUCCESS) drop_request(request);
+    return error;
+}
+
+int collect_often(const struct call *call, MPI_Info info, MPI_Request *request) {
+    int error = check_places(call);
+    if (error == MPI_SUCCESS) error = check(call, PERSISTENT);
+    if (error != MPI_SUCCESS) return error;
+    struct staging *staging = stage(call, &error);
+    if (error != MPI_SUCCESS) return error;
+    if (staging == NULL) return invoke(call, PERSISTENT, info, request);
+    MPI_Request inner;
+    // MPICH 4.0.2 copies what a rank has for itself here already.
+    fill_staging(staging);
+    error = invoke(&staging->call, PERSISTENT, info, &inner);
+    if (error == MPI_SUCCESS) error = make_collective(staging, inner, call->comm, request);
+    if (error != MPI_SUCCESS) drop_staging(staging);
+    return error;
+}

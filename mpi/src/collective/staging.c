@@ -1,0 +1,67 @@
+// What stands in memory of the host for a call's memory on GPUs, while the MPI makes the call.
+
+#include <stdlib.h>
+
+#include "collective.h"
+
+void drop_staging(struct staging *staging) {
+    drop_image(staging->out);
+    drop_image(staging->in);
+    free(staging);
+}
+
+static const char NO_MEMORY[] = "memory of the host to stage this call's memory on a GPU cannot be had";
+
+struct staging *stage(const struct call *call, int *error) {
+    struct layout out, in;
+    struct staging *staging = NULL;
+    *error = MPI_SUCCESS;
+    if (mpi_takes_gpus()) return NULL;
+    *error = lay_out(call, &out, &in);
+    if (*error == MPI_SUCCESS) {
+        staging = calloc(1, sizeof *staging);
+        if (staging == NULL) *error = MPI_ERR_NO_MEM;
+    }
+    if (staging != NULL) {
+        staging->user = staging->call = *call;
+        staging->out = make_image(&call->out, &out, error);
+        if (*error == MPI_SUCCESS) staging->in = make_image(&call->in, &in, error);
+        if (staging->out != NULL) staging->call.out.address = address_of(staging->out);
+        if (staging->in != NULL) staging->call.in.address = address_of(staging->in);
+        if (*error != MPI_SUCCESS || (staging->out == NULL && staging->in == NULL)) {
+            drop_staging(staging);
+            staging = NULL;
+        }
+    }
+    free(out.blocks);
+    free(in.blocks);
+    if (*error == MPI_ERR_NO_MEM) *error = raise_error(call->comm, name_of(call), NO_MEMORY);
+    if (*error == MPI_ERR_TYPE) *error = raise_error(call->comm, name_of(call), NO_RUNS);
+    return staging;
+}
+
+void fill_staging(struct staging *staging) {
+    const char *words = staging->out != NULL ? fill_image(staging->out) : NULL;
+    if (words == NULL && staging->in != NULL) words = fill_image(staging->in);
+    staging->error = words == NULL ? MPI_SUCCESS : error_code(name_of(&staging->call), words);
+}
+
+static void empty(struct staging *staging) {
+    const char *words = staging->in != NULL ? empty_image(staging->in) : NULL;
+    if (words != NULL) staging->error = error_code(name_of(&staging->call), words);
+}
+
+int end_staging(struct staging *staging, bool is_last) {
+    if (staging->error == MPI_SUCCESS) empty(staging);
+    int error = staging->error;
+    if (is_last) drop_staging(staging);
+    return error;
+}
+
+int start_staging(struct operation *operation) {
+    struct staging *staging = operation->staging;
+    fill_staging(staging);
+    explain(&staging->user, &(struct taken){.way = CAUSEWAY_COMM_CALL_LATER});
+    if (operation->inner != MPI_REQUEST_NULL) return PMPI_Start(&operation->inner);
+    return invoke(&staging->call, NON_BLOCKING, MPI_INFO_NULL, &operation->inner);
+}
