@@ -8,7 +8,7 @@ class Gpu:
     turn."""
 
     def __init__(self, rank=0):
-        self.driver = ctypes.CDLL("libcuda.so.1", ctypes.RTLD_GLOBAL)
+        self.driver = ctypes.CDLL("libcuda.so.1")
         context, devices = ctypes.c_void_p(), ctypes.c_int()
         self.call("cuInit", 0)
         self.call("cuDeviceGetCount", ctypes.byref(devices))

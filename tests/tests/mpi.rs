@@ -345,7 +345,8 @@ fn programs_in_python_need_no_mpi() {
     command.env("LD_LIBRARY_PATH", search).env("CAUSEWAY_ON", server.connect_string());
     command.env("CAUSEWAY_CACHE_DIR", "").arg("-B").arg(source_tree().join("tests/mpi/python_ranks.py"));
     let outcome = run(&mut command, Duration::from_secs(120)).must_succeed();
-    assert_eq!(outcome.stdout, "ok\n", "{outcome}");
+    // Python has the client library for itself. What only NVIDIA's driver has is not asked of it.
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("ok\n", ""), "{outcome}");
     server.must_be_well();
 }
 

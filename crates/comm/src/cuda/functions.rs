@@ -104,10 +104,16 @@ entry_points! {
 }
 
 impl Driver {
-    /// Whether its calls are carried to a server: then it is Causeway's client library.
+    /// Whether its calls are carried to a server: then it is Causeway's client library. The library itself is
+    /// asked, which a program may have loaded for itself alone, as CUDA's runtime and Python do.
     pub fn is_remote() -> bool {
-        // SAFETY: the name ends with a zero; the loaded libraries are looked through.
-        !unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"causeway_client_marker".as_ptr()) }.is_null()
+        static IS_REMOTE: OnceLock<bool> = OnceLock::new();
+        if let Some(known) = IS_REMOTE.get() {
+            return *known;
+        }
+        LoadedDriver::find().is_some_and(|driver| {
+            *IS_REMOTE.get_or_init(|| driver.function(c"causeway_client_marker").is_some())
+        })
     }
 
     /// The driver, which this process loads and starts by itself; none where there is none, or it does not
