@@ -2,6 +2,18 @@
 
 #include "shim.h"
 
+// `causeway mpirun` reads this in the file: under another MPI the program would end in its first call.
+#if defined(MPI_ABI_VERSION)
+#define BUILT_FOR "the standard ABI"
+#elif defined(OPEN_MPI)
+#define BUILT_FOR "Open MPI"
+#elif defined(MPICH_VERSION)
+#define BUILT_FOR "MPICH"
+#else
+#define BUILT_FOR "an MPI"
+#endif
+EXPORT const char causeway_mpi_built_for[] = "causeway interposer for " BUILT_FOR ".";
+
 static void join(void) {
     join_job();
     if (in_job) start_checking();

@@ -118,6 +118,18 @@ fn containers_that_share_a_folder_have_all_channels_but_one() {
 }
 
 #[test]
+fn an_interposer_for_another_mpi_is_refused() {
+    for (built_for, launcher) in [(Mpi::OpenMpi, Mpi::Mpich), (Mpi::Mpich, Mpi::OpenMpi)] {
+        let mut command = std::process::Command::new(causeway());
+        command.args(["mpirun", "--library"]).arg(built_for.interposer());
+        command.args(["--", &format!("mpirun.{}", launcher.name()), "-n", "1", "true"]);
+        let outcome = run(&mut command, Duration::from_secs(60));
+        assert_eq!(outcome.status.code(), Some(125), "{outcome}");
+        assert!(outcome.stderr.contains("was built for"), "{outcome}");
+    }
+}
+
+#[test]
 fn without_a_job_bytes_go_with_the_mpi() {
     let server = Server::start();
     for mpi in Mpi::ALL {

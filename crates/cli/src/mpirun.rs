@@ -1,7 +1,7 @@
 //! How do the ranks of an MPI program come to have the interposer and a job's nonce?
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -14,6 +14,10 @@ use crate::launch::{self, LaunchError};
 
 /// The interposer's file.
 const NAME: &str = "libcauseway_mpi.so";
+
+/// What stands in the interposer in front of the name of the MPI that it was built for, and behind that
+/// (mpi/src/init.c).
+const BUILT_FOR: (&str, &str) = ("causeway interposer for ", ".");
 
 /// What an MPI is told whose ranks are in containers of their own: it takes one launcher for one shared
 /// memory. Open MPI's ranks share memory by files in a folder that all of them have, if one is named, and else use
@@ -83,6 +87,19 @@ pub enum MpirunError {
         mpi: &'static str,
         /// Where it was looked for.
         looked_at: Vec<PathBuf>,
+    },
+    /// The interposer was built for another MPI.
+    #[error(
+        "the interposer {} was built for {built_for}, and the launcher is {mpi}'s: build it with this MPI's mpicc \
+         (`make mpi MPICC=...`)", path.display()
+    )]
+    OtherMpi {
+        /// The file.
+        path: PathBuf,
+        /// What its MPI is called.
+        built_for: &'static str,
+        /// The launcher's MPI.
+        mpi: &'static str,
     },
     /// There is no secret.
     #[error("the system gives no random bytes for the job's secret: {0}")]
@@ -193,7 +210,24 @@ pub fn interposer(launcher: &OsStr, named: Option<&Path>) -> Result<(Family, Pat
         Some(named) => return Err(no_library(family, vec![named.to_owned()])),
         None => find(family)?,
     };
-    Ok((family, library))
+    match built_for(&library) {
+        Some(other) if other != family => {
+            let (built_for, mpi) = (other.name(), family.name());
+            Err(MpirunError::OtherMpi { path: library, built_for, mpi })
+        }
+        _ => Ok((family, library)),
+    }
+}
+
+/// The MPI that an interposer was built for, if it was built for one alone.
+fn built_for(library: &Path) -> Option<Family> {
+    let content = fs::read(library).ok()?;
+    let (before, behind) = BUILT_FOR;
+    let families = [Family::OpenMpi, Family::Hydra];
+    families.into_iter().find(|family| {
+        let text = [before, family.name(), behind].concat();
+        content.windows(text.len()).any(|at| at == text.as_bytes())
+    })
 }
 
 fn family(launcher: &OsStr) -> Result<Family, MpirunError> {
@@ -238,6 +272,20 @@ mod tests {
         assert_eq!(Family::of("mpirun (Open MPI) 5.0.11\n"), Some(Family::OpenMpi));
         assert_eq!(Family::of("HYDRA build details:\n    Version: 4.0.2\n"), Some(Family::Hydra));
         assert_eq!(Family::of("srun 22.05"), None);
+    }
+
+    #[test]
+    fn an_interposer_says_which_mpi_it_was_built_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        let found = |content: &str| {
+            fs::write(&path, content).unwrap();
+            built_for(&path)
+        };
+        assert_eq!(found("\x7fELF ... causeway interposer for Open MPI.\0"), Some(Family::OpenMpi));
+        assert_eq!(found("causeway interposer for MPICH."), Some(Family::Hydra));
+        assert_eq!(found("causeway interposer for the standard ABI."), None);
+        assert_eq!(found("of another release"), None);
     }
 
     #[test]
