@@ -9,8 +9,9 @@
 
 #include "bench.h"
 
-enum what { ALLREDUCE, BCAST, ALLGATHER, ALLTOALL, REDUCE, WHATS };
-static const char *const NAMES[] = {"allreduce", "bcast", "allgather", "alltoall", "reduce"};
+enum what { ALLREDUCE, BCAST, ALLGATHER, ALLTOALL, REDUCE, REDUCE_SCATTER, GATHER, SCATTER, SCAN, WHATS };
+static const char *const NAMES[] = {"allreduce",      "bcast",  "allgather", "alltoall", "reduce",
+                                    "reduce-scatter", "gather", "scatter",   "scan"};
 
 static int ranks_of_all(void) {
     int ranks;
@@ -26,18 +27,33 @@ static void call(enum what what, char *out, char *in, size_t bytes) {
     case BCAST: MPI_Bcast(out, count, MPI_CHAR, 0, world); break;
     case ALLGATHER: MPI_Allgather(out, count, MPI_CHAR, in, count, MPI_CHAR, world); break;
     case ALLTOALL: MPI_Alltoall(out, count, MPI_CHAR, in, count, MPI_CHAR, world); break;
+    case REDUCE_SCATTER: MPI_Reduce_scatter_block(out, in, floats, MPI_FLOAT, MPI_SUM, world); break;
+    case GATHER: MPI_Gather(out, count, MPI_CHAR, in, count, MPI_CHAR, 0, world); break;
+    case SCATTER: MPI_Scatter(out, count, MPI_CHAR, in, count, MPI_CHAR, 0, world); break;
+    case SCAN: MPI_Scan(out, in, floats, MPI_FLOAT, MPI_SUM, world); break;
     default: MPI_Reduce(out, in, floats, MPI_FLOAT, MPI_SUM, 0, world); break;
     }
 }
 
 // Bytes that a call reads and writes at this rank.
 static size_t out_bytes(enum what what, size_t bytes) {
-    return what == ALLTOALL ? bytes * (size_t)ranks_of_all() : bytes;
+    bool has_blocks = what == ALLTOALL || what == REDUCE_SCATTER || what == SCATTER;
+    return has_blocks ? bytes * (size_t)ranks_of_all() : bytes;
 }
 
 static size_t in_bytes(enum what what, size_t bytes) {
     if (what == BCAST) return 0;
-    return what == ALLGATHER || what == ALLTOALL ? bytes * (size_t)ranks_of_all() : bytes;
+    bool has_blocks = what == ALLGATHER || what == ALLTOALL || what == GATHER;
+    return has_blocks ? bytes * (size_t)ranks_of_all() : bytes;
+}
+
+// Which ranks send something, and which receive.
+static bool sends(enum what what, bool is_first) {
+    return is_first || (what != BCAST && what != SCATTER);
+}
+
+static bool receives(enum what what, bool is_first) {
+    return what == BCAST ? !is_first : is_first || (what != REDUCE && what != GATHER);
 }
 
 struct memories {
@@ -45,10 +61,9 @@ struct memories {
 };
 
 static void call_by_host(enum what what, const struct memories *memories, size_t bytes, bool is_first) {
-    bool reads = what != BCAST || is_first, writes = what == BCAST ? !is_first : what != REDUCE || is_first;
-    if (reads) gpu_copy(memories->host_out, memories->out, out_bytes(what, bytes));
+    if (sends(what, is_first)) gpu_copy(memories->host_out, memories->out, out_bytes(what, bytes));
     call(what, memories->host_out, memories->host_in, bytes);
-    if (!writes) return;
+    if (!receives(what, is_first)) return;
     if (what == BCAST)
         gpu_copy(memories->out, memories->host_out, bytes);
     else
@@ -90,7 +105,8 @@ static bool is_the_same(enum what what, const struct memories *memories, size_t 
     for (size_t at = 0; at < out / sizeof(float); at++)
         numbers[at] = (float)((at * 7 + (size_t)rank * 13) % 1000);
     gpu_copy(memories->out, memories->host_out, out);
-    bool writes = what != REDUCE || rank == 0;
+    // What a broadcast writes is compared as what is sent.
+    bool writes = what == BCAST || receives(what, rank == 0);
     call(what, memories->out, memories->in, bytes);
     call(what, memories->host_out, memories->host_in, bytes);
     memcpy(wanted, memories->host_out, out);

@@ -4,7 +4,8 @@
 //   mpirun -n 2 causeway_mpi_bench latency,bandwidth gpu 8,65536 1000 64 0.5
 //
 // KINDS are latency, bandwidth (and rate), bidirectional and copy, between pairs of ranks, and allreduce,
-// bcast, allgather, alltoall and reduce, which all ranks call. With N ranks, rank r and rank r + N/2 are a
+// bcast, allgather, alltoall, reduce, reduce-scatter (MPI_Reduce_scatter_block), gather, scatter and scan, which
+// all ranks call. With N ranks, rank r and rank r + N/2 are a
 // pair, and all pairs send at once (osu_mbw_mr). Rank 0 prints a line for each figure, of words with tabs
 // between them:
 //

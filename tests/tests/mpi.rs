@@ -376,7 +376,7 @@ fn bench(words: &[&str], out: &Path) -> serde_json::Value {
     command.arg("--library").arg(Mpi::OpenMpi.interposer());
     command.args(["--", "mpirun.openmpi", "--oversubscribe", "--bind-to", "none"]);
     let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
-    assert!(outcome.stdout.contains("latency in us, memory: gpu"), "{outcome}");
+    assert!(outcome.stdout.contains(" in us, memory: gpu"), "{outcome}");
     let text = std::fs::read_to_string(out.join("mpi.json")).expect("the results are written");
     serde_json::from_str(&text).expect("the results are JSON")
 }
@@ -407,6 +407,34 @@ fn messages_are_measured_by_every_channel_and_size() {
     }
     let picture = std::fs::read_to_string(out.path().join("mpi-latency.svg")).expect("there is a plot");
     assert!(picture.contains("memory: gpu") && picture.contains("staged"), "{picture}");
+}
+
+#[test]
+fn collective_calls_are_measured_beside_the_host() {
+    let out = tempfile::tempdir().expect("a temporary folder can be made");
+    let kinds = "allreduce,bcast,allgather,alltoall,reduce,reduce-scatter,gather,scatter,scan";
+    let words = [
+        "--runs",
+        "1",
+        "--channel",
+        "auto",
+        "--pairs",
+        "2",
+        "--memory",
+        "gpu",
+        "--sizes",
+        "4,64K",
+        "--kind",
+        kinds,
+    ];
+    let results = bench(&words, out.path());
+    let records = results["records"].as_array().expect("there are records");
+    for kind in kinds.split(',') {
+        for quantity in [kind.to_owned(), format!("{kind}_by_host")] {
+            let found = records.iter().filter(|record| record["quantity"] == quantity.as_str()).count();
+            assert_eq!(found, 2, "{quantity}: {results:#}");
+        }
+    }
 }
 
 #[test]

@@ -25,8 +25,9 @@ use crate::server::OnArguments;
 #[derive(Debug, Args)]
 pub struct MpiArguments {
     /// What is measured: latency, bandwidth (and message rate), bidirectional, copy (bare copies within a
-    /// GPU, without messages), and the calls allreduce, bcast, allgather, alltoall, reduce, each beside the
-    /// same call by way of pinned memory of the host.
+    /// GPU, without messages), and the calls allreduce, bcast, allgather, alltoall, reduce, reduce-scatter
+    /// (of equal blocks), gather, scatter and scan, each beside the same call by way of pinned memory of the
+    /// host.
     #[arg(
         long,
         value_name = "KINDS",
@@ -146,6 +147,10 @@ pub enum Kind {
     Allgather,
     Alltoall,
     Reduce,
+    ReduceScatter,
+    Gather,
+    Scatter,
+    Scan,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
