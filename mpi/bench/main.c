@@ -5,9 +5,8 @@
 //
 // KINDS are latency, bandwidth (and rate), bidirectional and copy, between pairs of ranks, and allreduce,
 // bcast, allgather, alltoall, reduce, reduce-scatter (MPI_Reduce_scatter_block), gather, scatter and scan, which
-// all ranks call. With N ranks, rank r and rank r + N/2 are a
-// pair, and all pairs send at once (osu_mbw_mr). Rank 0 prints a line for each figure, of words with tabs
-// between them:
+// all ranks call. With N ranks, rank r and rank r + N/2 are a pair, and all pairs send at once (osu_mbw_mr).
+// Rank 0 prints a line for each figure, of words with tabs between them:
 //
 //   row KIND MEMORY BYTES FIGURE UNIT WAYS
 //

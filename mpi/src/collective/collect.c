@@ -18,9 +18,13 @@ static bool reduce_on_gpu(const struct call *call, int *error) {
     return true;
 }
 
-int collect(const struct call *call) {
+static int check_call(const struct call *call, enum form form) {
     int error = check_places(call);
-    if (error == MPI_SUCCESS) error = check(call, BLOCKING);
+    return error == MPI_SUCCESS ? check(call, form) : error;
+}
+
+int collect(const struct call *call) {
+    int error = check_call(call, BLOCKING);
     if (error != MPI_SUCCESS) return error;
     finish_fetches();
     struct taken taken = {.way = CAUSEWAY_COMM_CALL_NO_KERNEL};
@@ -45,8 +49,7 @@ int collect(const struct call *call) {
 }
 
 int collect_later(const struct call *call, MPI_Request *request) {
-    int error = check_places(call);
-    if (error == MPI_SUCCESS) error = check(call, NON_BLOCKING);
+    int error = check_call(call, NON_BLOCKING);
     if (error != MPI_SUCCESS) return error;
     struct staging *staging = stage(call, &error);
     if (error != MPI_SUCCESS) return error;
@@ -63,8 +66,7 @@ int collect_later(const struct call *call, MPI_Request *request) {
 }
 
 int collect_often(const struct call *call, MPI_Info info, MPI_Request *request) {
-    int error = check_places(call);
-    if (error == MPI_SUCCESS) error = check(call, PERSISTENT);
+    int error = check_call(call, PERSISTENT);
     if (error != MPI_SUCCESS) return error;
     struct staging *staging = stage(call, &error);
     if (error != MPI_SUCCESS) return error;

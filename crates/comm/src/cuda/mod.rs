@@ -30,6 +30,7 @@ pub use kernel::{Function, context_of_stream, is_captured};
 pub use memory::DeviceMemory;
 pub use order::{settle, settle_both};
 pub use pending::PendingCopy;
+pub(crate) use pinning::FOR_ALL_DEVICES;
 pub use pinning::{Pinned, PinnedWord};
 pub use scope::Scope;
 pub use sharing::{Bounce, IPC_HANDLE_BYTES, Mapping, Opened, export, ipc_handle};

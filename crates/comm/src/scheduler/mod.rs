@@ -256,20 +256,20 @@ impl Scheduler {
     /// Adds to `known` what has been found out. A channel that was not measured to the end counts where it was dearer
     /// than one that was: short jobs do not get further with it, and would each begin anew.
     pub fn tell(&self, known: &mut Known) {
-        for (class, at) in (0..=LARGEST_CLASS).zip(0..) {
+        for class in 0..=LARGEST_CLASS {
             for traffic in [Traffic::Latency, Traffic::Bandwidth] {
-                let of_class = |candidate: &Candidate| candidate.measured[at][column(traffic)];
+                let of_class =
+                    |candidate: &Candidate| candidate.measured[usize::from(class)][column(traffic)];
                 let to_the_end = self.candidates.iter().map(of_class).filter(Measured::is_known);
                 let Some(least) = to_the_end.map(|measured| measured.cost()).min_by(f64::total_cmp) else {
                     continue;
                 };
                 for candidate in &self.candidates {
                     let measured = of_class(candidate);
-                    match measured.estimate() {
-                        Some(cost) if measured.is_known() || cost > least => {
-                            known.set(candidate.channel, traffic, class, cost);
-                        }
-                        _ => {}
+                    if let Some(cost) = measured.estimate()
+                        && (measured.is_known() || cost > least)
+                    {
+                        known.set(candidate.channel, traffic, class, cost);
                     }
                 }
             }

@@ -5,11 +5,9 @@
 use core::ffi::c_void;
 
 use super::calls::{Calls, check};
+use crate::cuda::FOR_ALL_DEVICES;
 use crate::device::gpu::{Block, GpuError};
 use crate::device::shared::{MappedFile, SharedFile};
-
-/// `CU_MEMHOSTALLOC_PORTABLE` and `_DEVICEMAP`.
-const FOR_ALL_DEVICES: u32 = 3;
 
 /// Pinned memory of the host.
 struct Pinned(&'static Calls, u64);
