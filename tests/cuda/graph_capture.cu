@@ -93,6 +93,8 @@ static void host_memory(cudaStream_t stream, int *device) {
     CHECK_CUDA(cudaFreeHost(pinned));
 }
 
+static void CUDART_CB count_destroyed(void *count) { ++*static_cast<std::atomic<int> *>(count); }
+
 // What is told of a capture; nodes added beside the captured ones; a capture that goes on in a graph.
 static void information(cudaStream_t stream, int *device) {
     cudaStreamCaptureStatus status;
@@ -110,6 +112,12 @@ static void information(cudaStream_t stream, int *device) {
     cudaGraphNodeType type;
     CHECK_CUDA(cudaGraphNodeGetType(tips[0], &type));
     REQUIRE(type == cudaGraphNodeTypeKernel, "the tip's type is %d", type);
+    // An object that the captured graph takes over, as NCCL has one for what its kernels need.
+    static std::atomic<int> destroyed;
+    destroyed = 0;
+    cudaUserObject_t object;
+    CHECK_CUDA(cudaUserObjectCreate(&object, &destroyed, count_destroyed, 1, cudaUserObjectNoDestructorSync));
+    CHECK_CUDA(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove));
     // A second branch, added by hand, that the next launch comes after as well.
     cudaGraphNode_t beside;
     CHECK_CUDA(cudaGraphAddEmptyNode(&beside, graph, tips, 1));
@@ -138,7 +146,9 @@ static void information(cudaStream_t stream, int *device) {
     CHECK_CUDA(cudaMemcpy(values.data(), device, BYTES, cudaMemcpyDeviceToHost));
     for (int i = 0; i < COUNT; i++) REQUIRE(values[i] >= 2, "value %d is %d", i, values[i]);
     CHECK_CUDA(cudaGraphExecDestroy(executable));
+    REQUIRE(destroyed == 0, "the graph's object was destroyed before the graph");
     CHECK_CUDA(cudaGraphDestroy(graph));
+    while (destroyed != 1) usleep(1000);
 }
 
 // Stream-ordered memory in a capture belongs to the graph.

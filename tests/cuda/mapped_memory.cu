@@ -28,6 +28,12 @@ __global__ void copy_work(Work work) {
     for (int i = threadIdx.x; i < work.count; i += blockDim.x) work.to[i] = work.from[i] * 2;
 }
 
+// The structure lies in device memory, and the kernel follows the addresses that it finds there.
+__global__ void copy_stored_work(const Work *works, int count) {
+    for (int each = 0; each < count; each++)
+        for (int i = threadIdx.x; i < works[each].count; i += blockDim.x) works[each].to[i] = works[each].from[i] * 2;
+}
+
 static void run_add(int *data, int amount, cudaStream_t stream = 0) {
     add<<<(COUNT + 255) / 256, 256, 0, stream>>>(data, COUNT, amount);
     CHECK_LAUNCH();
@@ -136,6 +142,31 @@ int main() {
     CHECK_CUDA(cudaDeviceSynchronize());
     require_all(result, 0, 2, "addresses in a structure");
     both_ways(plain, plain, "pinned memory");
+
+    // Nobody asks for a device pointer, and the addresses come in a structure that is copied to the device, from pageable and from
+    // pinned memory; one leads to the middle of its memory.
+    for (bool is_pinned : {false, true}) {
+        int *from, *to;
+        CHECK_CUDA(cudaMallocHost(&from, bytes));
+        CHECK_CUDA(cudaMallocHost(&to, bytes));
+        Work pageable[2], *works = pageable, *stored;
+        if (is_pinned) CHECK_CUDA(cudaMallocHost(&works, sizeof pageable));
+        works[0] = Work{100, from, to};
+        works[1] = Work{COUNT - 100, from + 100, to + 100};
+        CHECK_CUDA(cudaMalloc(&stored, sizeof pageable));
+        CHECK_CUDA(cudaMemcpyAsync(stored, works, sizeof pageable, cudaMemcpyHostToDevice));
+        for (int round = 1; round < 4; round++) {
+            for (int i = 0; i < COUNT; i++) from[i] = round + i * round;
+            copy_stored_work<<<1, 128>>>(stored, 2);
+            CHECK_LAUNCH();
+            CHECK_CUDA(cudaDeviceSynchronize());
+            require_all(to, 2 * round, 2 * round, is_pinned ? "addresses copied from pinned memory" : "addresses copied from a structure");
+        }
+        CHECK_CUDA(cudaFree(stored));
+        CHECK_CUDA(cudaFreeHost(from));
+        CHECK_CUDA(cudaFreeHost(to));
+        if (is_pinned) CHECK_CUDA(cudaFreeHost(works));
+    }
 
     // Memsets of pinned memory that no kernel has had.
     unsigned char *filled, *waited;

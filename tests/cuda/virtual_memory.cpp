@@ -57,6 +57,16 @@ static void check_mapping() {
     CHECK_DRIVER(cuMemGetAllocationGranularity(&recommended, &asked, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
     REQUIRE(unit > 0 && recommended % unit == 0, "granularity %zu, recommended %zu", unit, recommended);
 
+    // Handles for a fabric have a granularity everywhere, and memory with them where the machine has IMEX.
+    CUmemAllocationProp fabric = asked;
+    fabric.requestedHandleTypes = CU_MEM_HANDLE_TYPE_FABRIC;
+    size_t of_fabric;
+    CHECK_DRIVER(cuMemGetAllocationGranularity(&of_fabric, &fabric, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    CUmemGenericAllocationHandle for_fabric;
+    CUresult made = cuMemCreate(&for_fabric, of_fabric, &fabric, 0);
+    if (made == CUDA_SUCCESS) CHECK_DRIVER(cuMemRelease(for_fabric));
+    REQUIRE(made == CUDA_SUCCESS || made == CUDA_ERROR_NOT_PERMITTED, "memory with handles for a fabric: %d", made);
+
     CUdeviceptr base, other;
     CHECK_DRIVER(cuMemAddressReserve(&base, 8 * unit, 0, 0, 0));
     CHECK_DRIVER(cuMemAddressReserve(&other, 4 * unit, 4 * unit, 0, 0));

@@ -138,12 +138,12 @@ ranks! {
     ManagedPages,
     /// What was found out about that, for the statistics.
     PeerAddresses,
+    /// All graphs and their nodes.
+    Graphs,
     /// The program's own references to user objects.
     ProgramReferences,
     /// All user objects.
     UserObjects,
-    /// All graphs and their nodes.
-    Graphs,
     /// Memory of graphs that is given back when launches are done.
     RetiredGraphMemory,
     /// The making of an event on the server.

@@ -47,18 +47,31 @@ enum Place {
     Host,
 }
 
-/// What the program asks for, with the server's number of a device, and where.
-///
-/// Refuses handles of memory by which no process here can get it. UCX tries handles of a fabric for all
-/// memory and goes on with others; they need NVIDIA's IMEX, so that hardly any machine has them.
+/// The refusal of handles by which no process can get memory. Programs try handles for a fabric and do without:
+/// they need NVIDIA's IMEX, so that hardly any machine has them. NVIDIA's driver says then that they are not
+/// permitted (580, H100), which PyTorch's symmetric memory takes as the sign to ask for descriptors; anything
+/// else ends it.
 fn refuse_handles(types: CUmemAllocationHandleType) -> CUresult {
     if types.0 & CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC.0 == 0 {
-        refuse_use!("handles of memory that are not file descriptors")
-    } else {
-        refuse_probe!("handles of memory for a fabric")
+        return refuse_use!("handles of memory that are not file descriptors");
+    }
+    let _ = refuse_probe!("handles of memory for a fabric");
+    CUresult::CUDA_ERROR_NOT_PERMITTED
+}
+
+/// Refuses to make memory with handles that cannot be had.
+fn require_handles(types: CUmemAllocationHandleType, place: &Place) -> Outcome {
+    match place {
+        Place::Host if types != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE => {
+            Err(refuse_probe!("memory of the host with handles for other processes"))
+        }
+        _ if types.0 & !DESCRIPTOR.0 != 0 => Err(refuse_handles(types)),
+        _ => Ok(()),
     }
 }
 
+/// What the program asks for, with the server's number of a device, and where.
+///
 /// # Safety
 /// `prop` is null or has properties.
 unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProperties, Place), CUresult> {
@@ -68,9 +81,6 @@ unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProp
         return Err(INVALID);
     }
     let place = place(asked)?;
-    if asked.requestedHandleTypes.0 & !DESCRIPTOR.0 != 0 {
-        return Err(refuse_handles(asked.requestedHandleTypes));
-    }
     let location_id = match place {
         Place::Device(_) => memory::location_on_server(&asked.location)?,
         Place::Host => asked.location.id,
@@ -96,9 +106,6 @@ fn place(asked: &CUmemAllocationProp) -> Result<Place, CUresult> {
         Type::CU_MEM_LOCATION_TYPE_HOST if has_handles => Err(INVALID),
         Type::CU_MEM_LOCATION_TYPE_HOST => Ok(Place::Host),
         Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if !places::is_node(asked.location.id) => Err(INVALID),
-        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if has_handles => {
-            Err(refuse_probe!("memory of the host with handles for other processes"))
-        }
         Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => Ok(Place::Host),
         _ => Err(INVALID),
     }
@@ -115,6 +122,7 @@ pub unsafe fn cuMemCreate(
     }
     // SAFETY: properties, or null.
     let (properties, place) = unsafe { properties(prop) }?;
+    require_handles(CUmemAllocationHandleType(properties.handle_types), &place)?;
     let created = match place {
         Place::Device(device) => memory::create(size as u64, properties, device)?,
         Place::Host => memory::create_in_host(size as u64, properties)?,
@@ -166,28 +174,16 @@ pub unsafe fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, pt
     unsafe { give(flags, u64::from(memory::access(ptr, location)?)) }
 }
 
-/// What counts for a granularity. Memory of the host with handles has one, although it cannot be made here: NCCL
-/// takes an error of this call for the end, and one of `cuMemCreate` as the sign to do without.
-fn for_granularity(asked: &CUmemAllocationProp) -> CUmemAllocationProp {
-    let is_host = asked.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA;
-    let types = asked.requestedHandleTypes;
-    let none = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
-    CUmemAllocationProp {
-        requestedHandleTypes: if is_host && types == DESCRIPTOR { none } else { types },
-        ..*asked
-    }
-}
-
 pub unsafe fn cuMemGetAllocationGranularity(
     granularity: *mut usize,
     prop: *const CUmemAllocationProp,
     option: CUmemAllocationGranularity_flags,
 ) -> Outcome {
     // SAFETY: properties, or null.
-    let asked = unsafe { prop.as_ref() }.map(for_granularity);
-    let asked = asked.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-    // SAFETY: properties, or null.
-    let (properties, place) = unsafe { properties(asked) }?;
+    let (mut properties, place) = unsafe { properties(prop) }?;
+    // Handles that cannot be had are refused when memory is made, as with NVIDIA's driver: NCCL and PyTorch
+    // take an error of this call for the end, and one of `cuMemCreate` as the sign to do without.
+    properties.handle_types &= DESCRIPTOR.0;
     let found = match place {
         Place::Device(device) => {
             let request = calls::allocation_granularity { properties, option: option.0 };

@@ -25,7 +25,7 @@ pub use regions::{before, fetch, forget, is_any, send};
 use crate::model::host_mappings;
 use crate::model::host_memory::{self, Range};
 use crate::model::host_window;
-use crate::model::region::Endpoint;
+use crate::model::region::{Endpoint, HostRegion};
 use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
@@ -101,6 +101,31 @@ pub fn note_parameters(parameters: &[u8]) -> Result<(), CUresult> {
         note_address(u64::from_ne_bytes(*word))?;
     }
     Ok(())
+}
+
+/// The longest copy to a device, in bytes, that is looked through for addresses: structures with pointers in
+/// them are shorter, and 256 KiB take about as long as a command.
+const MOST_LOOKED_THROUGH: usize = 256 << 10;
+
+/// Makes mirrors of the pinned memory whose addresses a copy brings to a device: a kernel may find them there
+/// and follow them, as with unified addressing natively. NCCL's communicator is such a structure, whose flag
+/// for aborting its kernels read when they have waited for a peer for a while. Words that only look like
+/// addresses cost a mirror and do no harm.
+///
+/// # Safety
+/// `source` must be readable.
+#[inline]
+pub unsafe fn note_copied(source: &HostRegion) -> Result<(), CUresult> {
+    if !host_window::is_used() || !source.is_contiguous() || source.bytes() > MOST_LOOKED_THROUGH {
+        return Ok(());
+    }
+    // SAFETY: a contiguous region is as many bytes, readable as this function demands. Another thread that
+    // writes them meanwhile is the program's fault natively, too.
+    let bytes = unsafe { core::slice::from_raw_parts(source.address.cast_const(), source.bytes()) };
+    // Pointers are aligned where they lie in this process, as structures are.
+    // SAFETY: any bits are a `u64`.
+    let (_, words, _) = unsafe { bytes.align_to::<u64>() };
+    words.iter().try_for_each(|word| note_address(*word))
 }
 
 /// Makes a mirror of the pinned memory in which an address lies that the device is about to use.

@@ -74,7 +74,9 @@ pub fn update_dependencies(state: &StreamState, tips: Vec<Edge>, adds: bool) -> 
         require_nodes(graphs, capture.graph, &tips)?;
         let own = capture.tips.entry(state.handle).or_default();
         if !adds {
-            own.clear();
+            for tip in own.drain(..) {
+                capture.last.remove(&tip.node);
+            }
         }
         join_tips(own, &tips);
         Ok(())

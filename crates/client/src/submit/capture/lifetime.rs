@@ -8,7 +8,7 @@ use crate::model::stream::StreamState;
 use crate::remote::session;
 use causeway_api::handle::{Context, Graph, Handle};
 use causeway_api::sys::{CUresult, CUstreamCaptureMode};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
 /// Starts capturing a stream, into a new graph or, after some of its nodes, into one that is there.
@@ -50,6 +50,7 @@ pub fn begin(
             graph,
             keeps_graph,
             tips: HashMap::from([(state.handle, tips)]),
+            last: HashSet::new(),
             events: HashMap::new(),
             given: HashMap::new(),
             is_invalid: false,

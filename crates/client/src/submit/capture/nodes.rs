@@ -40,6 +40,10 @@ impl Capture {
             work = node;
         }
         let node = graphs.add(self.graph, tips, work)?;
+        for tip in tips.iter() {
+            self.last.remove(&tip.node);
+        }
+        self.last.insert(node);
         *tips = vec![Edge::plain(node)];
         Ok(node)
     }

@@ -3,9 +3,9 @@
 use crate::locks::{Mutex, rank};
 use crate::model::graph::{Edge, GraphStore, graphs};
 use crate::model::stream::{self, StreamState};
-use causeway_api::handle::{Event, Graph, Handle, Stream};
+use causeway_api::handle::{Event, Graph, GraphNode, Handle, Stream};
 use causeway_api::sys::{CUgraphEdgeData, CUgraphNode, CUresult, CUstreamCaptureMode};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::ThreadId;
@@ -23,6 +23,11 @@ pub(super) struct Capture {
     pub(super) keeps_graph: bool,
     /// What the next node of each stream comes after.
     pub(super) tips: HashMap<Handle<Stream>, Vec<Edge>>,
+    /// Captured nodes that no captured node comes after: the end of the stream where the capture began must
+    /// come after each of them. One that `cuStreamUpdateCaptureDependencies` takes away from what a stream
+    /// comes after is not among them any more, and nodes that the program adds by hand never are (tried on an
+    /// H100, driver 580; `tests/cuda/capture_dependencies.cu`).
+    pub(super) last: HashSet<Handle<GraphNode>>,
     /// What a stream that waits for an event joins.
     pub(super) events: HashMap<Handle<Event>, Vec<Edge>>,
     /// Dependencies as programs were given them, valid until they ask again.
@@ -68,7 +73,7 @@ impl Capture {
     /// Whether the work of every stream that took part comes before the end of the one where it began.
     pub(super) fn is_joined(&self, graphs: &GraphStore) -> bool {
         let joined = graphs.ancestors(self.tips.get(&self.origin).map_or(&[][..], |tips| tips));
-        self.tips.values().flatten().all(|tip| joined.contains(&tip.node))
+        self.last.iter().all(|node| joined.contains(node))
     }
 
     /// Removes the graph of a capture that cannot end any more.

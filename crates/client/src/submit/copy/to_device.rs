@@ -8,6 +8,7 @@ use crate::model::numbers;
 use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
 use crate::model::uploads::{self, Reading};
+use crate::remote::mirrored;
 use crate::remote::registered;
 use crate::remote::session::faults::LOST;
 use crate::remote::session::{self, INLINE_BYTES, Session};
@@ -43,6 +44,7 @@ pub(super) unsafe fn to_device(
     // SAFETY: as this function demands; CUDA forbids the program to change the source before the copy is
     // done.
     unsafe {
+        mirrored::note_copied(&source)?;
         if is_deferred && (mode == Mode::InGraph || is_pinned) {
             return read_later(destination, source, stream);
         }
