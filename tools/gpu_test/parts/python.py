@@ -13,7 +13,8 @@ from gpu_test.bundle import BUNDLE
 from gpu_test.commands import run
 
 FOLDER = BUNDLE / "python"
-FILE_LIMIT_S = 120
+SHARED = {"checks", "process_group"}  # what the programs import
+FILE_LIMIT_S = 180
 PART_LIMIT_S = 420
 AT_ONCE = 4
 MOST_NOTES = 4  # of one file in the report; all are in its output
@@ -22,6 +23,7 @@ SKIPPED = 77  # the exit status of a program that a package is missing for, as t
 
 # The slowest first, so that none of them is left alone at the end.
 SLOWEST = [
+    "torch_distributed",
     "torch_compile",
     "transformers_static_cache",
     "jax_training",
@@ -38,7 +40,7 @@ VALUE = re.compile(r"value (\S+) (\S+) within (\S+)")
 
 def files(wants):
     """The programs to run, by name."""
-    names = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "checks" and wants(path.stem))
+    names = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED and wants(path.stem))
     return sorted(names, key=lambda name: SLOWEST.index(name) if name in SLOWEST else len(SLOWEST))
 
 
