@@ -2,10 +2,14 @@
 
 The same numbers come natively and through Causeway: each step's loss is printed to the last bit. Needs two GPUs."""
 
+import datetime
 import os
+import socket
+import subprocess
+import sys
 import time
 
-from checks import main, need_torch, note, require, skipped_if, test
+from checks import child, main, need_torch, note, require, skipped_if, test
 from process_group import run_group
 
 torch = need_torch()
@@ -143,6 +147,48 @@ def symmetric_rank(rank, size):
     require(peer[0].item() == (rank + 1) % size + 1 + 4, f"the peer's memory holds {peer[0].item()}")
     handle.barrier()
     return "right"
+
+
+@child
+def lost_rank_child():
+    """A rank whose peer is gone: the watchdog ends it when its time is over."""
+    rank = int(os.environ["RANK"])
+    torch.cuda.set_device(rank)
+    distributed.init_process_group(
+        "nccl", timeout=datetime.timedelta(seconds=10), device_id=torch.device("cuda", rank)
+    )
+    x = torch.ones(1 << 20, device="cuda")
+    distributed.all_reduce(x)
+    torch.cuda.synchronize()
+    if rank == 1:
+        os._exit(3)
+    distributed.all_reduce(x)
+    torch.cuda.synchronize()
+
+
+@test
+@need_two
+def lost_rank():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = []
+    # PyTorch gathers what it knows of the hang for a minute before it ends the rank, unless it is told not to.
+    quick = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "0", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "1000"}
+    for rank in range(2):
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": "2"}
+        command = [sys.executable, sys.argv[0], "--child", "lost_rank_child"]
+        # The port's store is rank 0's, which stays.
+        ranks.append(subprocess.Popen(command, env={**os.environ, **quick, **place}, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    start = time.monotonic()
+    try:
+        statuses = [process.wait(max(1, 90 - (time.monotonic() - start))) for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+    require(statuses[1] == 3 and statuses[0] not in (0, 3), f"the ranks ended with {statuses}")
+    print("lost rank: the other one ends with an error")
+    note(f"the rank that was left ended with {statuses[0]} after {time.monotonic() - start:.0f} s")
 
 
 @test
