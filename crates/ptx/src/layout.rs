@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::compile_error::CompileError;
 use crate::link::{FunctionId, Image, Reachable, VariableId};
-use crate::lower::frame_layout;
+use crate::lower::{frame_layout, waits_for_others};
 use crate::parse::syntax::Space;
 
 /// Local memory that calls may use when their depth cannot be told in advance (recursion, calls through
@@ -24,6 +24,7 @@ pub(crate) struct KernelLayout {
     pub(crate) static_shared: u64,
     /// Bytes of local memory a thread gets.
     pub(crate) local: u64,
+    /// Whether threads of a block may wait for each other.
     pub(crate) waits: bool,
     pub(crate) calls_indirectly: bool,
 }
@@ -41,6 +42,7 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
     }
     let (depth, bounded) = local_depth(image, function, &mut vec![None; image.functions.len()]);
     let recursion = if bounded && !reach.calls_indirectly { 0 } else { LOCAL_FOR_RECURSION };
+    let waits = reach.functions.iter().any(|&id| waits_for_others(&image.functions[id].function));
     Ok(KernelLayout {
         function,
         functions: reach.functions,
@@ -48,7 +50,7 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
         shared_variables: shared.variables,
         static_shared: shared.bytes,
         local: aligned(depth.saturating_add(recursion), 16),
-        waits: reach.waits,
+        waits,
         calls_indirectly: reach.calls_indirectly,
     })
 }

@@ -3,9 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::parse::syntax::{
-    Base, Function, Instruction, Linkage, Module, Name, Operand, Space, Statement, Variable,
-};
+use crate::parse::syntax::{Base, Function, Linkage, Module, Name, Operand, Space, Statement, Variable};
 use crate::signature::{Signature, SignatureId, Signatures};
 
 /// Index in [`Image::functions`].
@@ -73,8 +71,6 @@ pub(crate) struct LinkedFunction {
     /// Variables of the sources named in the body.
     pub(crate) variables: Vec<VariableId>,
     pub(crate) calls_indirectly: bool,
-    /// Whether the body has an instruction that waits for other threads of the block.
-    pub(crate) waits: bool,
 }
 
 /// A whole program, linked.
@@ -106,20 +102,7 @@ pub(crate) struct Reachable {
     /// The kernel first.
     pub(crate) functions: Vec<FunctionId>,
     pub(crate) variables: Vec<VariableId>,
-    pub(crate) waits: bool,
     pub(crate) calls_indirectly: bool,
-}
-
-/// Opcodes that wait for other threads of the block.
-const WAITING_OPCODES: [&str; 10] =
-    ["bar", "barrier", "shfl", "vote", "match", "mbarrier", "activemask", "redux", "elect", "nanosleep"];
-
-/// Whether an instruction waits for other threads. An ordered load counts, since a loop around it may poll
-/// for what another thread stores.
-fn waits_for_others(instruction: &Instruction) -> bool {
-    let ordered = |modifier: &String| matches!(modifier.as_str(), "volatile" | "relaxed" | "acquire");
-    WAITING_OPCODES.contains(&instruction.opcode.as_str())
-        || (instruction.opcode == "ld" && instruction.modifiers.iter().any(ordered))
 }
 
 /// Links the sources.
@@ -159,7 +142,6 @@ pub(crate) fn link(modules: Vec<Module>) -> Result<Image, LinkError> {
                     references: Vec::new(),
                     variables: Vec::new(),
                     calls_indirectly: false,
-                    waits: false,
                 });
             } else {
                 externs.push((index, name));
@@ -243,7 +225,6 @@ impl Image {
             };
             for statement in &body.statements {
                 let Statement::Instruction(instruction) = statement else { continue };
-                linked.waits |= waits_for_others(instruction);
                 linked.calls_indirectly |= instruction.opcode == "call"
                     && instruction.operands.iter().any(|operand| matches!(operand, Operand::Register(_)));
                 for operand in &instruction.operands {
@@ -280,7 +261,6 @@ impl Image {
             let linked = &self.functions[function];
             reach.functions.push(function);
             reach.variables.extend(&linked.variables);
-            reach.waits |= linked.waits;
             let mut found: Vec<FunctionId> = linked.references.clone();
             if linked.calls_indirectly && !reach.calls_indirectly {
                 reach.calls_indirectly = true;
@@ -310,7 +290,9 @@ impl Image {
 
 fn visit_names(operand: &Operand, visit: &mut impl FnMut(&Name)) {
     match operand {
-        Operand::Symbol(name, _) | Operand::Address(Base::Symbol(name), _) => visit(name),
+        Operand::Symbol(name, _) | Operand::Element(name, _) | Operand::Address(Base::Symbol(name), _) => {
+            visit(name);
+        }
         Operand::Vector(items) | Operand::List(items) => {
             for item in items {
                 visit_names(item, visit);

@@ -60,12 +60,8 @@ impl Translator<'_, '_> {
         let old = if operation == "cas" {
             let replacement = self.read(instruction, first + 2, scalar)?;
             let (expected, replacement) = (self.bits_of(value), self.bits_of(replacement));
-            self.lose_patience();
             self.compare_and_swap(space, address, expected, replacement)
         } else {
-            if operation == "exch" {
-                self.lose_patience();
-            }
             self.read_modify_write(space, operation, scalar, address, value)?
         };
         if gives_old {

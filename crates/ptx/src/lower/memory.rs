@@ -7,6 +7,7 @@ use super::form::Form;
 use super::place::MemoryPlace;
 use super::registers::machine_type;
 use super::spaces::AccessSpace;
+use super::waits::ORDERED;
 use super::{Lowered, Refusal, Translator, invalid, unsupported};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
 
@@ -40,7 +41,7 @@ impl Translator<'_, '_> {
     /// `ld` and `ldu`
     pub(super) fn load(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
-        let ordered = form.choice(&["volatile", "relaxed", "acquire"]).is_some();
+        let ordered = form.choice(&ORDERED).is_some();
         let space = form.space()?;
         let lanes = form.lanes();
         form.ignore_hints();
@@ -49,9 +50,6 @@ impl Translator<'_, '_> {
         let operand = self.operand(instruction, 1)?;
         let ty = machine_type(scalar);
         let place = self.place(space, operand, scalar.size() * lanes)?;
-        if ordered {
-            self.lose_patience();
-        }
         let targets = lanes_of(self.operand(instruction, 0)?, lanes)?;
         let mut values = Vec::with_capacity(targets.len());
         for lane in 0..lanes {

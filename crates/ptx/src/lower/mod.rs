@@ -1,6 +1,7 @@
 //! From PTX instructions to Cranelift's intermediate form.
 //!
-//! [`table`] lists every instruction with what it becomes; the other modules hold what several entries share.
+//! [`table`] lists every instruction with what it becomes and what else is known of it; the other modules hold
+//! what several rows share.
 //! A [`Translator`] holds the function under construction. Each PTX function becomes one native function: its
 //! arguments are the [`crate::run::context::ThreadContext`] and then one pointer for each PTX parameter and
 //! each returned value. A kernel has the context alone and finds its parameters there.
@@ -19,6 +20,8 @@ mod float;
 mod form;
 mod frame;
 mod half;
+mod kinds;
+mod loops;
 mod mbarrier;
 mod memory;
 mod moves;
@@ -30,10 +33,12 @@ mod spaces;
 mod special;
 mod table;
 mod translator;
+mod waits;
 mod warp;
 
 pub(crate) use calls::{function_address, signature};
 pub(crate) use frame::frame_layout;
+pub(crate) use kinds::{Kinds, WORD, kind};
 
 use cranelift_codegen::ir::{self, GlobalValueData, InstBuilder, SourceLoc, types};
 use cranelift_codegen::isa::TargetFrontendConfig;
@@ -41,11 +46,30 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 
 use crate::lacking::lacks;
 use crate::link::{FunctionId, Image};
-use crate::parse::syntax::{Instruction, Statement};
+use crate::parse::syntax::{Function, Instruction, Statement};
 use crate::run::context::ThreadContext;
+use loops::Loops;
+use table::Row;
 use translator::{Lowered, Translator, constant_memory, invalid, unsupported};
 
 pub(crate) use translator::{Placement, Refusal};
+use waits::Waits;
+
+/// The types that an opcode exists for; `None` where the instruction table has no such opcode.
+pub(crate) fn types_of(opcode: &str) -> Option<Kinds> {
+    Some(table::find(opcode)?.types)
+}
+
+/// Whether threads that execute this function may wait for each other.
+pub(crate) fn waits_for_others(function: &Function) -> bool {
+    let Some(body) = &function.body else { return false };
+    let loops = Loops::of(function, body);
+    body.statements.iter().enumerate().any(|(index, statement)| {
+        let Statement::Instruction(instruction) = statement else { return false };
+        let Some(row) = table::find(&instruction.opcode) else { return false };
+        row.waits == Waits::Always || row.waits.polls(instruction, loops.contains(index))
+    })
+}
 
 /// Translates one function.
 ///
@@ -71,8 +95,17 @@ pub(crate) fn translate<'a>(
     }));
     let Some(body) = &linked.function.body else { return Ok(function) };
     let builder = FunctionBuilder::new(&mut function, context);
-    let mut translator =
-        Translator::new(builder, image, id, body, placement.clone(), target.default_call_conv);
+    let moves_bits = |opcode: &str| table::find(opcode).is_some_and(|row| row.moves_bits);
+    let register_types = registers::register_types(body, moves_bits);
+    let mut translator = Translator::new(
+        builder,
+        image,
+        id,
+        body,
+        placement.clone(),
+        target.default_call_conv,
+        register_types,
+    );
     translator.place_variables();
     for (index, statement) in body.statements.iter().enumerate() {
         match statement {
@@ -97,14 +130,14 @@ impl Translator<'_, '_> {
             self.checks.clear();
             self.ended = false;
         }
-        let lower = match table::find(&instruction.opcode) {
-            Some(lower) => lower,
+        let row = match table::find(&instruction.opcode) {
+            Some(row) => row,
             None if lacks(&instruction.opcode) => {
                 return unsupported("there is no entry for it in the instruction table");
             }
             None => return invalid("no version of PTX has such an instruction"),
         };
-        let Some(guard) = instruction.guard else { return lower(self, instruction) };
+        let Some(guard) = instruction.guard else { return self.execute(row, instruction) };
         let condition = self.b.use_var(self.registers[guard.register]);
         if self.b.func.dfg.value_type(condition) != types::I8 {
             return invalid("the guard is not a predicate");
@@ -115,13 +148,21 @@ impl Translator<'_, '_> {
         self.b.seal_block(body);
         self.b.switch_to_block(body);
         self.conditional = true;
-        lower(self, instruction)?;
+        self.execute(row, instruction)?;
         self.conditional = false;
         self.jump_to(after);
         self.b.seal_block(after);
         self.b.switch_to_block(after);
         self.ended = false;
         Ok(())
+    }
+
+    /// Translates an instruction behind its guard.
+    fn execute(&mut self, row: &Row, instruction: &Instruction) -> Lowered {
+        if row.waits.polls(instruction, self.loops.contains(self.position as usize)) {
+            self.lose_patience();
+        }
+        (row.lower)(self, instruction)
     }
 
     fn finish(mut self, target: TargetFrontendConfig) {

@@ -79,6 +79,12 @@ impl Translator<'_, '_> {
                 let address = self.b.ins().iadd_imm_s(address, *offset);
                 self.narrow(address, ty)
             }
+            Operand::Element(name, index) => {
+                let address = self.symbol_address(name)?;
+                let offset = self.element_offset(name, *index)?;
+                let address = self.b.ins().iadd_imm_s(address, offset);
+                self.narrow(address, ty)
+            }
             Operand::Sink => invalid("`_` is not a value"),
             _ => invalid("this operand is not a value"),
         }
@@ -197,6 +203,23 @@ impl Translator<'_, '_> {
         };
         self.b.def_var(self.registers[register], value);
         Ok(())
+    }
+
+    /// Bytes from the start of a variable to one of its elements.
+    pub(super) fn element_offset(&self, name: &Name, index: i64) -> Result<i64, Refusal> {
+        let variable = match name {
+            Name::Own(variable) => &self.body.variables[*variable],
+            Name::Parameter(parameter) => &self.linked.function.parameters[*parameter],
+            Name::Return(value) => &self.linked.function.returns[*value],
+            Name::Module(symbol) => match self.symbol(symbol)? {
+                Symbol::Variable(variable) => &self.image.variables[variable],
+                _ => return invalid(format!("`{symbol}` is not a variable, and so has no elements")),
+            },
+        };
+        match index.checked_mul(i64::from(variable.element)) {
+            Some(offset) => Ok(offset),
+            None => invalid(format!("the index {index} lies outside of any memory")),
+        }
     }
 
     /// The address of a symbol in its own state space, as 64 bits.

@@ -33,6 +33,15 @@ impl Translator<'_, '_> {
         operand: &Operand,
         size: u32,
     ) -> Result<MemoryPlace, Refusal> {
+        let element;
+        let operand = match operand {
+            Operand::Element(name, index) => {
+                let offset = self.element_offset(name, *index)?;
+                element = Operand::Address(Base::Symbol(name.clone()), offset);
+                &element
+            }
+            other => other,
+        };
         let Operand::Address(base, offset) = operand else {
             return invalid("the address is not in brackets");
         };

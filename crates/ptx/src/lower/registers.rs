@@ -4,9 +4,6 @@ use cranelift_codegen::ir::{Type, types};
 
 use crate::parse::syntax::{Base, Body, Operand, Scalar, Statement};
 
-/// Instructions that only move bits, so that their types say nothing about what the bits mean.
-const MOVERS: [&str; 6] = ["mov", "ld", "st", "selp", "shfl", "ldu"];
-
 /// The machine type that values of a PTX type have.
 pub(super) fn machine_type(scalar: Scalar) -> Type {
     match scalar {
@@ -24,14 +21,15 @@ pub(super) fn machine_type(scalar: Scalar) -> Type {
 /// Decides for each register whether it is held as an integer or as a floating-point number.
 ///
 /// Newer compilers declare every register as untyped bits. Holding one in the kind of machine register in
-/// which it is mostly used saves a move between register files at each use.
-pub(super) fn register_types(body: &Body) -> Vec<Type> {
+/// which it is mostly used saves a move between register files at each use. `moves_bits` says of an opcode that
+/// it only moves bits.
+pub(super) fn register_types(body: &Body, moves_bits: impl Fn(&str) -> bool) -> Vec<Type> {
     let mut scores = vec![0_i32; body.registers.len()];
     for statement in &body.statements {
         let Statement::Instruction(instruction) = statement else { continue };
         let scalars: Vec<Scalar> =
             instruction.modifiers.iter().filter_map(|modifier| Scalar::named(modifier)).collect();
-        let moves = MOVERS.contains(&instruction.opcode.as_str());
+        let moves = moves_bits(&instruction.opcode);
         for (index, operand) in instruction.operands.iter().enumerate() {
             let scalar = match scalars.as_slice() {
                 [] => continue,

@@ -82,7 +82,7 @@ impl Progress {
 fn for_each_own(operand: &Operand, visit: &mut impl FnMut(usize, Option<i64>)) {
     match operand {
         Operand::Address(Base::Symbol(Name::Own(index)), offset) => visit(*index, Some(*offset)),
-        Operand::Symbol(Name::Own(index), _) => visit(*index, None),
+        Operand::Symbol(Name::Own(index), _) | Operand::Element(Name::Own(index), _) => visit(*index, None),
         Operand::List(items) | Operand::Vector(items) => {
             items.iter().for_each(|item| for_each_own(item, visit));
         }

@@ -1,6 +1,7 @@
-//! The instruction table: one entry for each PTX opcode.
+//! The instruction table: one row for each PTX opcode, which says all that is known of it.
 //!
-//! To add an instruction, add a line. Most entries name a method that reads modifiers and operands of a
+//! To add an instruction, add a row: its name, the types it exists for, what it becomes, and whether it waits
+//! for other threads. Most rows name a method that reads modifiers and operands of a
 //! common shape and give it what is peculiar to the instruction. A method must take every modifier it
 //! understands from the [`super::form::Form`] and refuse the rest, so that nothing is ever silently done
 //! differently.
@@ -8,6 +9,10 @@
 use cranelift_codegen::ir::InstBuilder;
 
 use super::float::{addition, division, fused, multiplication, reciprocal, square_root, subtraction};
+use super::kinds::{
+    ANY, DOUBLE, FLOAT, HALF, HALFWORD, INTEGER, Kinds, LONG, NONE, NUMBER, PREDICATE, SINGLE, WORD,
+};
+use super::waits::Waits;
 use super::{Lowered, Translator};
 use crate::parse::syntax::{Instruction, Scalar};
 use crate::run::functions as runtime;
@@ -16,149 +21,175 @@ use crate::run::functions::PackedOperation;
 /// Translates one instruction.
 pub(super) type Lowering = fn(&mut Translator<'_, '_>, &Instruction) -> Lowered;
 
-/// What an opcode becomes. In alphabetical order.
-const INSTRUCTIONS: &[(&str, Lowering)] = &[
-    ("abs", |t, i| {
+/// All that is known of an opcode: whoever asks something of it asks its row.
+pub(super) struct Row {
+    name: &'static str,
+    /// The types that its modifiers may name.
+    pub(super) types: Kinds,
+    pub(super) lower: Lowering,
+    /// Whether it waits for what other threads do.
+    pub(super) waits: Waits,
+    /// Whether it only moves bits, so that its types say nothing about what the bits mean.
+    pub(super) moves_bits: bool,
+}
+
+/// A row of an instruction that neither waits nor only moves bits.
+const fn row(name: &'static str, types: Kinds, lower: Lowering) -> Row {
+    Row { name, types, lower, waits: Waits::Never, moves_bits: false }
+}
+
+impl Row {
+    const fn waits(mut self, waits: Waits) -> Self {
+        self.waits = waits;
+        self
+    }
+
+    const fn moves_bits(mut self) -> Self {
+        self.moves_bits = true;
+        self
+    }
+}
+
+/// What each opcode is. In alphabetical order.
+const INSTRUCTIONS: &[Row] = &[
+    row("abs", INTEGER | FLOAT, |t, i| {
         if is_float(i) {
             t.float_plain(i, 1, |t, v| t.b.ins().fabs(v[0]))
         } else {
             t.integer_unary(i, |t, s, a| t.absolute(s, a))
         }
     }),
-    ("activemask", |t, i| t.active_mask(i)),
-    (
-        "add",
-        |t, i| if is_float(i) { t.float_rounded(i, 2, addition()) } else { t.integer_sum(i, false, false) },
-    ),
-    ("addc", |t, i| t.integer_sum(i, false, true)),
-    ("and", |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().band(a, b))),
-    ("atom", |t, i| t.atomic(i, true)),
-    ("bar", |t, i| t.barrier(i)),
-    ("barrier", |t, i| t.barrier(i)),
-    ("bfe", |t, i| t.extract_field(i)),
-    ("bfi", |t, i| t.insert_field(i)),
-    ("bfind", |t, i| t.find_bit(i)),
-    ("bmsk", |t, i| t.mask_of_bits(i)),
-    ("bra", |t, i| t.branch(i)),
-    ("brev", |t, i| t.integer_unary(i, |t, _, a| t.b.ins().bitrev(a))),
-    ("brkpt", |t, _| t.trap()),
-    ("brx", |t, i| t.branch_by_index(i)),
-    ("call", |t, i| t.call(i)),
-    ("clz", |t, i| t.count(i, |t, _, a| t.b.ins().clz(a))),
-    ("cnot", |t, i| t.integer_unary(i, |t, s, a| t.logical_not(s, a))),
-    ("copysign", |t, i| t.float_plain(i, 2, |t, v| t.b.ins().fcopysign(v[1], v[0]))),
-    ("cos", |t, i| t.float_function(i, runtime::cosine as *const () as usize, 0)),
-    ("cp", |t, i| t.copy_async(i)),
-    ("cvt", |t, i| t.convert(i)),
-    ("cvta", |t, i| t.convert_address(i)),
-    ("discard", |_, _| Ok(())),
-    ("div", |t, i| {
+    row("activemask", WORD, |t, i| t.active_mask(i)).waits(Waits::Always),
+    row("add", NUMBER, |t, i| {
+        if is_float(i) { t.float_rounded(i, 2, addition()) } else { t.integer_sum(i, false, false) }
+    }),
+    row("addc", INTEGER, |t, i| t.integer_sum(i, false, true)),
+    row("and", INTEGER | PREDICATE, |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().band(a, b))),
+    row("atom", HALFWORD | WORD | LONG | FLOAT, |t, i| t.atomic(i, true)).waits(Waits::Polling),
+    row("bar", PREDICATE | WORD, |t, i| t.barrier(i)).waits(Waits::Always),
+    row("barrier", PREDICATE | WORD, |t, i| t.barrier(i)).waits(Waits::Always),
+    row("bfe", WORD | LONG, |t, i| t.extract_field(i)),
+    row("bfi", WORD | LONG, |t, i| t.insert_field(i)),
+    row("bfind", WORD | LONG, |t, i| t.find_bit(i)),
+    row("bmsk", WORD, |t, i| t.mask_of_bits(i)),
+    row("bra", NONE, |t, i| t.branch(i)),
+    row("brev", WORD | LONG, |t, i| t.integer_unary(i, |t, _, a| t.b.ins().bitrev(a))),
+    row("brkpt", NONE, |t, _| t.trap()),
+    row("brx", NONE, |t, i| t.branch_by_index(i)),
+    row("call", NONE, |t, i| t.call(i)),
+    row("clz", WORD | LONG, |t, i| t.count(i, |t, _, a| t.b.ins().clz(a))),
+    row("cnot", INTEGER, |t, i| t.integer_unary(i, |t, s, a| t.logical_not(s, a))),
+    row("copysign", SINGLE | DOUBLE, |t, i| t.float_plain(i, 2, |t, v| t.b.ins().fcopysign(v[1], v[0]))),
+    row("cos", FLOAT, |t, i| t.float_function(i, runtime::cosine as *const () as usize, 0)),
+    row("cp", ANY, |t, i| t.copy_async(i)),
+    row("cvt", INTEGER | FLOAT, |t, i| t.convert(i)),
+    row("cvta", WORD | LONG, |t, i| t.convert_address(i)),
+    row("discard", NONE, |_, _| Ok(())),
+    row("div", INTEGER | FLOAT, |t, i| {
         if is_float(i) {
             t.float_rounded(i, 2, division())
         } else {
             t.integer_binary(i, |t, s, a, b| t.quotient(s, a, b, false))
         }
     }),
-    ("dp2a", |t, i| t.dot_product(i, 2)),
-    ("dp4a", |t, i| t.dot_product(i, 4)),
-    ("elect", |t, i| t.elect(i)),
-    ("ex2", |t, i| t.float_function(i, runtime::exponential as *const () as usize, 0)),
-    ("exit", |t, _| t.exit()),
-    ("fence", |t, i| t.fence(i)),
-    ("fma", |t, i| t.float_rounded(i, 3, fused())),
-    ("griddepcontrol", |_, _| Ok(())),
-    ("isspacep", |t, i| t.is_in_space(i)),
-    ("ld", |t, i| t.load(i)),
-    ("ldu", |t, i| t.load(i)),
-    ("lg2", |t, i| t.float_function(i, runtime::logarithm as *const () as usize, 0)),
-    ("lop3", |t, i| t.logic_of_three(i)),
-    (
-        "mad",
-        |t, i| if is_float(i) { t.float_rounded(i, 3, fused()) } else { t.integer_product(i, true, false) },
-    ),
-    ("mad24", |t, i| t.product_of_24_bits(i, true)),
-    ("madc", |t, i| t.integer_product(i, true, true)),
-    ("match", |t, i| t.match_lanes(i)),
-    ("max", |t, i| t.extremum(i, true)),
-    ("mbarrier", |t, i| t.memory_barrier_object(i)),
-    ("membar", |t, i| t.fence(i)),
-    ("min", |t, i| t.extremum(i, false)),
-    ("mov", |t, i| t.move_value(i)),
-    ("mul", |t, i| {
+    row("dp2a", WORD, |t, i| t.dot_product(i, 2)),
+    row("dp4a", WORD, |t, i| t.dot_product(i, 4)),
+    row("elect", NONE, |t, i| t.elect(i)).waits(Waits::Always),
+    row("ex2", FLOAT, |t, i| t.float_function(i, runtime::exponential as *const () as usize, 0)),
+    row("exit", NONE, |t, _| t.exit()),
+    row("fence", NONE, |t, i| t.fence(i)).waits(Waits::Polling),
+    row("fma", FLOAT, |t, i| t.float_rounded(i, 3, fused())),
+    row("griddepcontrol", NONE, |_, _| Ok(())),
+    row("isspacep", NONE, |t, i| t.is_in_space(i)),
+    row("ld", NUMBER, |t, i| t.load(i)).waits(Waits::PollingIfOrdered).moves_bits(),
+    row("ldu", NUMBER, |t, i| t.load(i)).moves_bits(),
+    row("lg2", FLOAT, |t, i| t.float_function(i, runtime::logarithm as *const () as usize, 0)),
+    row("lop3", WORD, |t, i| t.logic_of_three(i)),
+    row("mad", INTEGER | FLOAT, |t, i| {
+        if is_float(i) { t.float_rounded(i, 3, fused()) } else { t.integer_product(i, true, false) }
+    }),
+    row("mad24", WORD, |t, i| t.product_of_24_bits(i, true)),
+    row("madc", INTEGER, |t, i| t.integer_product(i, true, true)),
+    row("match", WORD | LONG, |t, i| t.match_lanes(i)).waits(Waits::Always),
+    row("max", NUMBER, |t, i| t.extremum(i, true)),
+    row("mbarrier", LONG, |t, i| t.memory_barrier_object(i)).waits(Waits::Always),
+    row("membar", NONE, |t, i| t.fence(i)).waits(Waits::Polling),
+    row("min", NUMBER, |t, i| t.extremum(i, false)),
+    row("mov", NUMBER | PREDICATE, |t, i| t.move_value(i)).moves_bits(),
+    row("mul", INTEGER | FLOAT, |t, i| {
         if is_float(i) { t.float_rounded(i, 2, multiplication()) } else { t.integer_product(i, false, false) }
     }),
-    ("mul24", |t, i| t.product_of_24_bits(i, false)),
-    ("nanosleep", |t, _| t.sleep()),
-    ("neg", |t, i| {
+    row("mul24", WORD, |t, i| t.product_of_24_bits(i, false)),
+    row("nanosleep", WORD, |t, _| t.sleep()).waits(Waits::Always),
+    row("neg", INTEGER | FLOAT, |t, i| {
         if is_float(i) {
             t.float_plain(i, 1, |t, v| t.b.ins().fneg(v[0]))
         } else {
             t.integer_unary(i, |t, _, a| t.b.ins().ineg(a))
         }
     }),
-    ("not", |t, i| {
+    row("not", INTEGER | PREDICATE, |t, i| {
         t.integer_unary(
             i,
             |t, s, a| if s == Scalar::Pred { t.b.ins().bxor_imm_u(a, 1) } else { t.b.ins().bnot(a) },
         )
     }),
-    ("or", |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().bor(a, b))),
-    ("popc", |t, i| t.count(i, |t, _, a| t.b.ins().popcnt(a))),
-    ("prefetch", |_, _| Ok(())),
-    ("prefetchu", |_, _| Ok(())),
-    ("prmt", |t, i| t.permute_bytes(i)),
-    ("rcp", |t, i| t.float_rounded(i, 1, reciprocal())),
-    ("red", |t, i| t.atomic(i, false)),
-    ("redux", |t, i| t.reduce_lanes(i)),
-    ("rem", |t, i| t.integer_binary(i, |t, s, a, b| t.quotient(s, a, b, true))),
-    ("ret", |t, i| t.return_instruction(i)),
-    ("rsqrt", |t, i| {
+    row("or", INTEGER | PREDICATE, |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().bor(a, b))),
+    row("popc", WORD | LONG, |t, i| t.count(i, |t, _, a| t.b.ins().popcnt(a))),
+    row("prefetch", NONE, |_, _| Ok(())),
+    row("prefetchu", NONE, |_, _| Ok(())),
+    row("prmt", WORD, |t, i| t.permute_bytes(i)),
+    row("rcp", FLOAT, |t, i| t.float_rounded(i, 1, reciprocal())),
+    row("red", HALFWORD | WORD | LONG | FLOAT, |t, i| t.atomic(i, false)),
+    row("redux", WORD | SINGLE, |t, i| t.reduce_lanes(i)).waits(Waits::Always),
+    row("rem", INTEGER, |t, i| t.integer_binary(i, |t, s, a, b| t.quotient(s, a, b, true))),
+    row("ret", NONE, |t, i| t.return_instruction(i)),
+    row("rsqrt", FLOAT, |t, i| {
         t.float_plain(i, 1, |t, v| {
             let (one, root) = (t.one_like(v[0]), t.b.ins().sqrt(v[0]));
             t.b.ins().fdiv(one, root)
         })
     }),
-    ("sad", |t, i| t.sum_of_difference(i)),
-    ("selp", |t, i| t.select_by_predicate(i)),
-    ("set", |t, i| t.set(i)),
-    ("setp", |t, i| t.set_predicate(i)),
-    ("shf", |t, i| t.funnel_shift(i)),
-    ("shfl", |t, i| t.shuffle(i)),
-    ("shl", |t, i| t.shift(i, true)),
-    ("shr", |t, i| t.shift(i, false)),
-    ("sin", |t, i| t.float_function(i, runtime::sine as *const () as usize, 0)),
-    ("slct", |t, i| t.select_by_sign(i)),
-    ("sqrt", |t, i| t.float_rounded(i, 1, square_root())),
-    ("st", |t, i| t.store(i)),
-    (
-        "sub",
-        |t, i| if is_float(i) { t.float_rounded(i, 2, subtraction()) } else { t.integer_sum(i, true, false) },
-    ),
-    ("subc", |t, i| t.integer_sum(i, true, true)),
-    ("szext", |t, i| t.extend_from_position(i)),
-    ("tanh", |t, i| t.float_function(i, runtime::hyperbolic_tangent as *const () as usize, 0)),
-    ("testp", |t, i| t.test_property(i)),
-    ("trap", |t, _| t.trap()),
-    ("vabsdiff2", |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 2)),
-    ("vabsdiff4", |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 4)),
-    ("vadd2", |t, i| t.packed_lanes(i, PackedOperation::Add, 2)),
-    ("vadd4", |t, i| t.packed_lanes(i, PackedOperation::Add, 4)),
-    ("vavrg2", |t, i| t.packed_lanes(i, PackedOperation::Average, 2)),
-    ("vavrg4", |t, i| t.packed_lanes(i, PackedOperation::Average, 4)),
-    ("vmax2", |t, i| t.packed_lanes(i, PackedOperation::Maximum, 2)),
-    ("vmax4", |t, i| t.packed_lanes(i, PackedOperation::Maximum, 4)),
-    ("vmin2", |t, i| t.packed_lanes(i, PackedOperation::Minimum, 2)),
-    ("vmin4", |t, i| t.packed_lanes(i, PackedOperation::Minimum, 4)),
-    ("vote", |t, i| t.vote(i)),
-    ("vsub2", |t, i| t.packed_lanes(i, PackedOperation::Subtract, 2)),
-    ("vsub4", |t, i| t.packed_lanes(i, PackedOperation::Subtract, 4)),
-    ("xor", |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().bxor(a, b))),
+    row("sad", INTEGER, |t, i| t.sum_of_difference(i)),
+    row("selp", NUMBER, |t, i| t.select_by_predicate(i)).moves_bits(),
+    row("set", INTEGER | HALF | SINGLE | DOUBLE, |t, i| t.set(i)),
+    row("setp", INTEGER | HALF | SINGLE | DOUBLE, |t, i| t.set_predicate(i)),
+    row("shf", WORD, |t, i| t.funnel_shift(i)),
+    row("shfl", WORD | SINGLE, |t, i| t.shuffle(i)).waits(Waits::Always).moves_bits(),
+    row("shl", INTEGER, |t, i| t.shift(i, true)),
+    row("shr", INTEGER, |t, i| t.shift(i, false)),
+    row("sin", FLOAT, |t, i| t.float_function(i, runtime::sine as *const () as usize, 0)),
+    row("slct", NUMBER, |t, i| t.select_by_sign(i)),
+    row("sqrt", FLOAT, |t, i| t.float_rounded(i, 1, square_root())),
+    row("st", NUMBER, |t, i| t.store(i)).moves_bits(),
+    row("sub", NUMBER, |t, i| {
+        if is_float(i) { t.float_rounded(i, 2, subtraction()) } else { t.integer_sum(i, true, false) }
+    }),
+    row("subc", INTEGER, |t, i| t.integer_sum(i, true, true)),
+    row("szext", WORD, |t, i| t.extend_from_position(i)),
+    row("tanh", FLOAT, |t, i| t.float_function(i, runtime::hyperbolic_tangent as *const () as usize, 0)),
+    row("testp", SINGLE | DOUBLE, |t, i| t.test_property(i)),
+    row("trap", NONE, |t, _| t.trap()),
+    row("vabsdiff2", WORD, |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 2)),
+    row("vabsdiff4", WORD, |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 4)),
+    row("vadd2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Add, 2)),
+    row("vadd4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Add, 4)),
+    row("vavrg2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Average, 2)),
+    row("vavrg4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Average, 4)),
+    row("vmax2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Maximum, 2)),
+    row("vmax4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Maximum, 4)),
+    row("vmin2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Minimum, 2)),
+    row("vmin4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Minimum, 4)),
+    row("vote", PREDICATE | WORD, |t, i| t.vote(i)).waits(Waits::Always),
+    row("vsub2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Subtract, 2)),
+    row("vsub4", WORD, |t, i| t.packed_lanes(i, PackedOperation::Subtract, 4)),
+    row("xor", INTEGER | PREDICATE, |t, i| t.integer_binary(i, |t, _, a, b| t.b.ins().bxor(a, b))),
 ];
 
-/// The entry of an opcode.
-pub(super) fn find(opcode: &str) -> Option<Lowering> {
-    let index = INSTRUCTIONS.binary_search_by_key(&opcode, |(name, _)| name).ok()?;
-    Some(INSTRUCTIONS[index].1)
+/// The row of an opcode.
+pub(super) fn find(opcode: &str) -> Option<&'static Row> {
+    let index = INSTRUCTIONS.binary_search_by_key(&opcode, |row| row.name).ok()?;
+    Some(&INSTRUCTIONS[index])
 }
 
 /// Whether the instruction computes with floating-point numbers.
@@ -168,14 +199,29 @@ fn is_float(instruction: &Instruction) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::{INSTRUCTIONS, find};
+    use crate::lower::waits::Waits;
+
     #[test]
-    fn the_table_is_sorted_so_that_every_entry_is_found() {
-        for (name, _) in super::INSTRUCTIONS {
-            assert!(super::find(name).is_some(), "{name} is out of order");
+    fn the_table_is_sorted_so_that_every_row_is_found() {
+        for row in INSTRUCTIONS {
+            assert!(find(row.name).is_some(), "{} is out of order", row.name);
+            assert!(!crate::lacking::lacks(row.name), "{} is there", row.name);
         }
-        assert!(super::find("wgmma").is_none());
-        for (name, _) in super::INSTRUCTIONS {
-            assert!(!crate::lacking::lacks(name), "{name} is there");
-        }
+        assert!(find("wgmma").is_none());
+    }
+
+    /// The instructions that nothing of another thread can end, so that a loop around one ends by itself or
+    /// never: they give no value of memory that others write. All else has to say in its row that it waits.
+    #[test]
+    fn what_reads_what_others_write_says_that_it_waits() {
+        let computes = "abs add addc and bfe bfi bfind bmsk bra brev brkpt brx call clz cnot copysign cos cp cvt \
+            cvta discard div dp2a dp4a ex2 exit fma griddepcontrol isspacep ldu lg2 lop3 mad mad24 madc max min mov \
+            mul mul24 neg not or popc prefetch prefetchu prmt rcp red rem ret rsqrt sad selp set setp shf shl shr \
+            sin slct sqrt st sub subc szext tanh testp trap vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 \
+            vmax4 vmin2 vmin4 vsub2 vsub4 xor";
+        let never: Vec<&str> =
+            INSTRUCTIONS.iter().filter(|row| row.waits == Waits::Never).map(|row| row.name).collect();
+        assert_eq!(never, computes.split_whitespace().collect::<Vec<_>>());
     }
 }

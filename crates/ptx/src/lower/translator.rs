@@ -8,7 +8,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 
 use super::checks::PassedChecks;
 use super::fault_site::FaultSite;
-use super::registers;
+use super::loops::Loops;
 use crate::link::{FunctionId, Image, LinkedFunction, Symbol};
 use crate::parse::syntax::Body;
 
@@ -61,6 +61,8 @@ pub(super) struct Translator<'a, 'f> {
     pub(super) linked: &'a LinkedFunction,
     pub(super) function: FunctionId,
     pub(super) body: &'a Body,
+    /// Which statements of the body lie in loops.
+    pub(super) loops: Loops,
     pub(super) placement: Placement<'a>,
     pub(super) convention: CallConv,
     /// The pointer to the thread's context.
@@ -103,13 +105,13 @@ impl<'a, 'f> Translator<'a, 'f> {
         body: &'a Body,
         placement: Placement<'a>,
         convention: CallConv,
+        register_types: Vec<Type>,
     ) -> Self {
         let linked = &image.functions[function];
         let entry = b.create_block();
         b.append_block_params_for_function_params(entry);
         b.switch_to_block(entry);
         let arguments = b.block_params(entry).to_vec();
-        let register_types = registers::register_types(body);
         let registers = register_types.iter().map(|&ty| b.declare_var(ty)).collect();
         let carry = b.declare_var(types::I8);
         let labels = (0..body.labels).map(|_| b.create_block()).collect();
@@ -125,6 +127,7 @@ impl<'a, 'f> Translator<'a, 'f> {
             linked,
             function,
             body,
+            loops: Loops::of(&linked.function, body),
             placement,
             convention,
             thread: arguments[0],

@@ -136,6 +136,8 @@ pub(crate) struct Variable {
     pub(crate) align: u32,
     /// Bytes; 0 for an array without bounds.
     pub(crate) size: u64,
+    /// Bytes of its type: of one element, where it is an array.
+    pub(crate) element: u32,
     /// The leading bytes; the rest is zero.
     pub(crate) initial: Vec<u8>,
     /// Places in the variable that hold addresses.
@@ -153,6 +155,7 @@ impl Variable {
             space,
             align: 0,
             size: 0,
+            element: 0,
             initial: Vec::new(),
             pointers: Vec::new(),
             managed: false,
@@ -266,6 +269,8 @@ pub(crate) enum Operand {
     Double(u64),
     /// A symbol's address.
     Symbol(Name, i64),
+    /// `name[index]`: the address of an element of an array for `mov`, the element for a load or store.
+    Element(Name, i64),
     /// `[base + offset]`.
     Address(Base, i64),
     /// `{a, b}`.

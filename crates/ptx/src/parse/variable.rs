@@ -111,6 +111,7 @@ impl Parser<'_, '_> {
                 .ok_or_else(|| self.error(format!("`{}` is larger than any memory", variable.name)))?;
         }
         variable.size = size;
+        variable.element = element as u32;
         if variable.align == 0 {
             variable.align = element as u32;
         }

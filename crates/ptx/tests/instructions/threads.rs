@@ -1,6 +1,6 @@
 //! Where does a thread go on, and how do threads meet? Branches, calls, atomics, barriers.
 
-use crate::common::{Device, Params};
+use crate::common::{Device, Params, kernel};
 use crate::evaluate::{check, d, f, i};
 
 #[test]
@@ -245,6 +245,99 @@ fn threads_that_ask_a_barrier_object_let_others_arrive() {
     device.launch("k", 1, THREADS, Params::default().with(out));
     let expected: Vec<u32> = (0..THREADS).map(|thread| 2000 + (thread + 1) % THREADS).collect();
     assert_eq!(device.download::<u32>(out, THREADS as usize), expected);
+}
+
+#[test]
+fn the_address_of_an_element_is_that_of_its_array_and_its_index() {
+    let device = Device::new(&[".version 8.0\n.target sm_75\n.address_size 64
+        .global .align 8 .u32 table[4] = {10, 11, 12, 13};
+        .global .align 16 .v2 .u64 pairs[3];
+        .visible .entry k(.param .u64 p) {
+            .reg .b64 out, a, b; .reg .b32 x; .shared .align 4 .b32 words[8];
+            ld.param.u64 out, [p];
+            mov.u64 a, table[3]; ld.global.u32 x, [a]; st.global.u32 [out], x;
+            mov.u64 a, table+8; ld.global.u32 x, [a]; st.global.u32 [out+4], x;
+            ld.global.u32 x, table[1]; st.global.u32 [out+8], x;
+            mov.u64 a, pairs[2]; mov.u64 b, pairs; sub.u64 a, a, b; st.global.u32 [out+12], a;
+            st.shared.u32 words[5], 99; mov.u32 x, words[5]; ld.shared.u32 x, [x]; st.global.u32 [out+16], x;
+            ret; }"]);
+    let out = device.zeros::<u32>(5);
+    device.launch("k", 1, 1, Params::default().with(out));
+    assert_eq!(device.download::<u32>(out, 5), [13, 12, 11, 32, 99]);
+}
+
+/// What a thread may poll with, and gets into `%r1`: the flag is at `[%rd0]`, and at `[flag]` in shared memory.
+const POLLS: [&str; 17] = [
+    "atom.global.add.u32 %r1, [%rd0], 0;",
+    "atom.acquire.gpu.global.add.u32 %r1, [%rd0], 0;",
+    "atom.global.cas.b32 %r1, [%rd0], 7, 7;",
+    "atom.global.exch.b32 %r1, [%rd0], 0;",
+    "atom.global.or.b32 %r1, [%rd0], 0;",
+    "atom.global.and.b32 %r1, [%rd0], -1;",
+    "atom.global.max.u32 %r1, [%rd0], 0;",
+    "atom.relaxed.sys.global.xor.b32 %r1, [%rd0], 0;",
+    "atom.shared.add.u32 %r1, [flag], 0;",
+    "ld.volatile.global.u32 %r1, [%rd0];",
+    "ld.acquire.gpu.global.u32 %r1, [%rd0];",
+    "ld.relaxed.sys.global.u32 %r1, [%rd0];",
+    "ld.global.cv.u32 %r1, [%rd0];",
+    "ld.volatile.shared.u32 %r1, [flag];",
+    "ld.global.u32 %r1, [%rd0]; membar.gl;",
+    "ld.global.u32 %r1, [%rd0]; fence.acq_rel.gpu;",
+    "ld.global.u32 %r1, [%rd0]; nanosleep.u32 20;",
+];
+
+/// A kernel whose thread 0 polls, a bounded number of times, for what the others set, and says what it has seen.
+fn polling_kernel(poll: &str) -> String {
+    kernel(&format!(
+        ".shared .align 4 .b32 flag; setp.ne.u32 %p1, %r0, 0; mov.u32 %r2, 0;
+         @!%p1 st.shared.u32 [flag], 0; bar.sync 0;
+         @%p1 bra SET;
+         POLL: {poll}
+         add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 1000000; setp.eq.and.u32 %p3, %r1, 0, %p2;
+         @%p3 bra POLL;
+         st.global.u32 [%rd1], %r1;
+         bra DONE;
+         SET: st.global.u32 [%rd0], 1; st.shared.u32 [flag], 1;
+         DONE:"
+    ))
+}
+
+#[test]
+fn a_thread_that_polls_by_any_atomic_or_ordered_access_lets_the_others_run() {
+    for poll in POLLS {
+        // Once with a barrier, which gives every thread a coroutine by itself, and once without.
+        let with_barrier = polling_kernel(poll);
+        let without = with_barrier.replace("bar.sync 0;", "");
+        let is_shared = poll.contains("[flag]");
+        for source in [Some(with_barrier), (!is_shared).then_some(without)].into_iter().flatten() {
+            let device = Device::new(&[&source]);
+            let (flag, seen) = (device.zeros::<u32>(1), device.zeros::<u32>(1));
+            device.launch("k", 1, 64, Params::default().with(flag).with(seen));
+            assert_ne!(device.download::<u32>(seen, 1), [0], "{poll}");
+        }
+    }
+}
+
+#[test]
+fn a_block_that_polls_for_an_earlier_one_gets_its_turn() {
+    for poll in POLLS.iter().filter(|poll| !poll.contains("[flag]") && !poll.contains("exch")) {
+        // All blocks but the first wait for it, in their first thread.
+        let device = Device::new(&[&kernel(&format!(
+            "mov.u32 %r3, %ctaid.x; setp.eq.u32 %p1, %r3, 0; mov.u32 %r2, 0; @%p1 bra SET; setp.ne.u32 %p4, %r0, 0;
+             @%p4 bra DONE;
+             POLL: {poll}
+             add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 100000000; setp.eq.and.u32 %p3, %r1, 0, %p2;
+             @%p3 bra POLL;
+             setp.ne.u32 %p1, %r1, 0; @%p1 red.global.add.u32 [%rd1], 1;
+             bra DONE;
+             SET: st.global.u32 [%rd0], 1;
+             DONE:"
+        ))]);
+        let (flag, seen) = (device.zeros::<u32>(1), device.zeros::<u32>(1));
+        device.launch("k", 9, 32, Params::default().with(flag).with(seen));
+        assert_eq!(device.download::<u32>(seen, 1), [8], "{poll}");
+    }
 }
 
 #[test]

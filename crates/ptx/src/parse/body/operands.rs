@@ -85,6 +85,11 @@ impl<'s> Builder<'s, '_> {
                 } else {
                     parser.advance();
                     let name = self.find_name(word);
+                    if parser.take('[') {
+                        let index = parser.integer()?;
+                        parser.expect(']')?;
+                        return Ok(Operand::Element(name, index));
+                    }
                     let offset = parser.addend()?;
                     return Ok(Operand::Symbol(name, offset));
                 }
