@@ -23,9 +23,9 @@ const SAME_BOARD: u32 = 0;
 const FIELD_STATUS: usize = 28;
 const FIELD_SIZE: usize = 40;
 
-/// The software GPU as monitoring programs see it. It is the device 0, and there is no other.
+/// The software GPU as monitoring programs see it: all of its devices, whichever a program can use.
 pub struct Software {
-    device: Device,
+    devices: Vec<Device>,
     driver_version: i32,
 }
 
@@ -36,33 +36,25 @@ impl Software {
     /// When the environment makes no sense.
     pub fn new() -> Result<Self, ValueError> {
         let snapshot = SoftwareGpu::describe(&Options::from_environment()?);
-        let device = snapshot.devices.into_iter().next().unwrap_or_default();
-        Ok(Self { device, driver_version: snapshot.driver_version })
-    }
-
-    fn attribute(&self, attribute: Attribute) -> i32 {
-        self.device.attribute(attribute.0 as i32).unwrap_or_default()
+        Ok(Self { devices: snapshot.devices, driver_version: snapshot.driver_version })
     }
 
     /// Bytes of memory in use. The device's memory is that of the workers, who get theirs from the system as
     /// it is first written, so this is what they hold; the client sees that of its own.
-    fn used(&self, own: &[OwnProcess]) -> u64 {
-        own.iter().map(|process| resident(process.worker)).sum::<u64>().min(self.device.total_memory)
+    fn used(own: &[OwnProcess], most: u64) -> u64 {
+        own.iter().map(|process| resident(process.worker)).sum::<u64>().min(most)
     }
 
-    /// The bus, device and function of the PCI address, and it in the long form.
-    fn pci(&self) -> (u32, u32, u32, String) {
-        let (domain, bus, device, function) = parse_pci(&self.device.pci_bus_id).unwrap_or_default();
-        (domain, bus, device, format!("{domain:08X}:{bus:02X}:{device:02X}.{function:X}"))
+    fn handle(&self, frame: &mut Frame, is_meant: impl Fn(&Device) -> bool) -> Status {
+        match self.devices.iter().position(is_meant) {
+            Some(number) => frame.put("device", &(number as DeviceNumber).to_le_bytes()),
+            None => status::NOT_FOUND,
+        }
     }
 
-    fn handle(&self, frame: &mut Frame, is_meant: bool) -> Status {
-        const THE_DEVICE: DeviceNumber = 0;
-        if is_meant { frame.put("device", &THE_DEVICE.to_le_bytes()) } else { status::NOT_FOUND }
-    }
-
-    fn pci_info(&self, frame: &mut Frame) -> Status {
-        let (domain, bus, device, text) = self.pci();
+    fn pci_info(device: &Device, frame: &mut Frame) -> Status {
+        let (domain, bus, device, function) = parse_pci(&device.pci_bus_id).unwrap_or_default();
+        let text = format!("{domain:08X}:{bus:02X}:{device:02X}.{function:X}");
         let mut info = [0; 68];
         info[..12].copy_from_slice(&text.as_bytes()[4..]);
         for (word, value) in info[16..28].chunks_exact_mut(4).zip([domain, bus, device]) {
@@ -72,8 +64,9 @@ impl Software {
         frame.put("pci", &info)
     }
 
-    fn memory(&self, frame: &mut Frame, offsets: [usize; 3], own: &[OwnProcess]) -> Status {
-        let (total, used) = (self.device.total_memory, self.used(own));
+    fn memory(device: &Device, frame: &mut Frame, offsets: [usize; 3], own: &[OwnProcess]) -> Status {
+        let total = device.total_memory;
+        let used = Self::used(own, total);
         for (offset, value) in offsets.into_iter().zip([total, total - used, used]) {
             match frame.put_at("memory", offset, &value.to_le_bytes()) {
                 status::SUCCESS => {}
@@ -115,9 +108,16 @@ impl Software {
 
 impl Monitor for Software {
     fn carry_out(&self, function: &'static Function, frame: &mut Frame, own: &[OwnProcess]) -> Status {
+        // The first device that the call names, or else the first there is.
+        let mut number_of_device = None;
         for (place, argument) in function.arguments.iter().enumerate() {
             match argument.mode {
-                Mode::Device if frame.number(place) != 0 => return status::INVALID_ARGUMENT,
+                Mode::Device if frame.number(place) >= self.devices.len() as u64 => {
+                    return status::INVALID_ARGUMENT;
+                }
+                Mode::Device => {
+                    number_of_device.get_or_insert(frame.number(place) as u32);
+                }
                 Mode::Versioned(newest)
                     if frame.memory(place).is_some_and(|memory| memory.len() != newest.size) =>
                 {
@@ -132,49 +132,55 @@ impl Monitor for Software {
             String::from_utf8_lossy(text).into_owned()
         };
         let number = |frame: &mut Frame, name, value: u32| frame.put(name, &value.to_le_bytes());
+        let number_of_device = number_of_device.unwrap_or(0);
+        let none = Device::default();
+        let device = self.devices.get(number_of_device as usize).unwrap_or(&none);
+        let attribute = |attribute: Attribute| device.attribute(attribute.0 as i32).unwrap_or_default();
         match function.name {
             "nvmlSystemGetDriverVersion" => frame.put_text("version", env!("CARGO_PKG_VERSION")),
             "nvmlSystemGetNVMLVersion" => frame.put_text("version", API_VERSION),
             "nvmlSystemGetCudaDriverVersion" | "nvmlSystemGetCudaDriverVersion_v2" => {
                 frame.put("cuda_driver_version", &self.driver_version.to_le_bytes())
             }
-            "nvmlDeviceGetCount" | "nvmlDeviceGetCount_v2" => number(frame, "device_count", 1),
+            "nvmlDeviceGetCount" | "nvmlDeviceGetCount_v2" => {
+                number(frame, "device_count", self.devices.len() as u32)
+            }
             "nvmlUnitGetCount" => number(frame, "unit_count", 0),
             "nvmlGetExcludedDeviceCount" => number(frame, "device_count", 0),
             "nvmlDeviceGetHandleByIndex" | "nvmlDeviceGetHandleByIndex_v2" => match frame.number(0) {
-                0 => self.handle(frame, true),
+                index if index < self.devices.len() as u64 => frame.put("device", &index.to_le_bytes()),
                 _ => status::INVALID_ARGUMENT,
             },
             "nvmlDeviceGetHandleByUUID" => {
-                let is_meant = text(frame, "uuid") == self.device.uuid_text();
-                self.handle(frame, is_meant)
+                let wanted = text(frame, "uuid");
+                self.handle(frame, |device| device.uuid_text() == wanted)
             }
             "nvmlDeviceGetHandleByPciBusId" | "nvmlDeviceGetHandleByPciBusId_v2" => {
                 let wanted = parse_pci(&text(frame, "pci_bus_id"));
-                self.handle(frame, wanted.is_some() && wanted == parse_pci(&self.device.pci_bus_id))
+                self.handle(frame, |device| wanted.is_some() && wanted == parse_pci(&device.pci_bus_id))
             }
             "nvmlDeviceGetHandleBySerial" => status::NOT_FOUND,
-            "nvmlDeviceGetName" => frame.put_text("name", &self.device.name),
-            "nvmlDeviceGetUUID" => frame.put_text("uuid", &self.device.uuid_text()),
-            "nvmlDeviceGetIndex" => number(frame, "index", 0),
-            "nvmlDeviceGetMinorNumber" => number(frame, "minor_number", 0),
+            "nvmlDeviceGetName" => frame.put_text("name", &device.name),
+            "nvmlDeviceGetUUID" => frame.put_text("uuid", &device.uuid_text()),
+            "nvmlDeviceGetIndex" => number(frame, "index", number_of_device),
+            "nvmlDeviceGetMinorNumber" => number(frame, "minor_number", number_of_device),
             "nvmlDeviceGetBrand" => number(frame, "kind", UNKNOWN_BRAND),
             "nvmlDeviceGetArchitecture" => number(frame, "arch", UNKNOWN_ARCHITECTURE),
-            "nvmlDeviceGetPciInfo_v3" => self.pci_info(frame),
+            "nvmlDeviceGetPciInfo_v3" => Self::pci_info(device, frame),
             "nvmlDeviceGetCudaComputeCapability" => {
-                let major = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-                let minor = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+                let major = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+                let minor = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
                 match frame.put("major", &major.to_le_bytes()) {
                     status::SUCCESS => frame.put("minor", &minor.to_le_bytes()),
                     trouble => trouble,
                 }
             }
             "nvmlDeviceGetComputeMode" => {
-                let mode = self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
+                let mode = attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
                 frame.put("mode", &mode.to_le_bytes())
             }
-            "nvmlDeviceGetMemoryInfo" => self.memory(frame, [0, 8, 16], own),
-            "nvmlDeviceGetMemoryInfo_v2" => self.memory(frame, [8, 24, 32], own),
+            "nvmlDeviceGetMemoryInfo" => Self::memory(device, frame, [0, 8, 16], own),
+            "nvmlDeviceGetMemoryInfo_v2" => Self::memory(device, frame, [8, 24, 32], own),
             "nvmlDeviceGetComputeRunningProcesses"
             | "nvmlDeviceGetComputeRunningProcesses_v2"
             | "nvmlDeviceGetComputeRunningProcesses_v3" => self.processes(function, frame, own),

@@ -85,6 +85,11 @@ fn visible() -> Option<String> {
 }
 
 impl Options {
+    /// The UUIDs of all devices, by their numbers.
+    pub fn uuids(&self) -> Vec<String> {
+        (0..self.devices).map(|number| uuid_text(&uuid_of(number))).collect()
+    }
+
     /// The numbers of the devices that can be used, in the order in which they are offered.
     ///
     /// # Errors
@@ -92,10 +97,7 @@ impl Options {
     pub(super) fn visible_devices(&self) -> Result<Vec<u32>, NamedTwice> {
         match &self.visible {
             None => Ok((0..self.devices).collect()),
-            Some(list) => {
-                let uuids: Vec<_> = (0..self.devices).map(|number| uuid_text(&uuid_of(number))).collect();
-                Ok(choose(list, &uuids)?.into_iter().map(|place| place as u32).collect())
-            }
+            Some(list) => Ok(choose(list, &self.uuids())?.into_iter().map(|place| place as u32).collect()),
         }
     }
 }

@@ -72,6 +72,13 @@ impl Frame {
         }
     }
 
+    /// Gives an argument that is a number another one.
+    pub fn set_number(&mut self, place: usize, number: u64) {
+        if let Slot::Number(slot) = &mut self.slots[place] {
+            *slot = number;
+        }
+    }
+
     /// The memory of an argument, unless it is a number or null.
     pub fn memory(&self, place: usize) -> Option<&[u8]> {
         match &self.slots[place] {
