@@ -52,5 +52,7 @@ pub use files::FilesError;
 pub use jail::{BeforeExec, Jail, JailError, Purpose};
 pub use mode::{Mode, UnknownMode};
 pub use nodes::{NodesError, make_device_nodes};
-pub use plan::{Missing, Part, Plan, PlanError, Shared, Wanted, default_session_memory};
+pub use plan::{
+    Missing, Part, Plan, PlanError, Shared, Wanted, default_session_memory, default_total_memory,
+};
 pub use users::{BadUsers, UserRange};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use causeway_sandbox::{Mode, UserRange, Wanted, default_session_memory};
+use causeway_sandbox::{Mode, UserRange, Wanted, default_session_memory, default_total_memory};
 use clap::Args;
 
 use super::values::size;
@@ -19,9 +19,14 @@ pub struct Sandbox {
     sandbox: Mode,
     /// The most memory that a session's worker may use, in bytes, or with K, M, G or T behind the number, where the
     /// server can make control groups. A worker that wants more is ended. If not given: three quarters of the
-    /// machine's.
+    /// machine's, or of what the server's own control group, such as a container's, may use.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     session_memory: Option<u64>,
+    /// The most memory that the server and all sessions may use together, in the same way. If there is not enough,
+    /// the worker that uses most is ended. If not given: nine tenths of the machine's, or of what the server's own
+    /// control group may use.
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
+    total_memory: Option<u64>,
     /// The users as which workers run when the server is root; nobody else may have them. Each worker gets one of its
     /// own. If not given: numbers above the ranges of distributions, containers and directory services; and with
     /// NVIDIA's driver all workers share the first, since it shares events between processes of one user only.
@@ -37,6 +42,7 @@ impl Sandbox {
             users: self.worker_users.unwrap_or(UserRange::DEFAULT),
             apart: self.worker_users.is_some(),
             session_memory: self.session_memory.unwrap_or_else(default_session_memory),
+            total_memory: self.total_memory.unwrap_or_else(default_total_memory),
             key_file,
             ..Wanted::default()
         }

@@ -6,13 +6,16 @@
 //! | Module    | Question it answers                                          |
 //! |-----------|--------------------------------------------------------------|
 //! | `find`    | Which groups is this process in, and where are they seen?     |
+//! | `limit`   | How much memory may this process use?                         |
 //! | `parent`  | Beneath which group do those of the processes lie?            |
 //! | `session` | What is the group of one process?                             |
 
 mod find;
+mod limit;
 mod parent;
 mod session;
 
 pub use find::{Found, find};
+pub use limit::memory_limit;
 pub use parent::Parent;
 pub use session::{Bounds, SessionGroup};

@@ -63,8 +63,9 @@ enum Kind {
 }
 
 impl Parent {
-    /// Makes it beneath the groups that this process is in.
-    pub fn make(found: &Found) -> Result<Self, GroupsError> {
+    /// Makes it beneath the groups that this process is in. All that are beneath it may use so many bytes of memory
+    /// together.
+    pub fn make(found: &Found, memory: u64) -> Result<Self, GroupsError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let unified = found.unified.as_ref().filter(|folder| has_memory(folder));
@@ -76,6 +77,14 @@ impl Parent {
             },
             (None, None) => return Err(GroupsError::NoMemory),
         };
+        let bounded = match &kind {
+            Kind::Unified(group) => fs::write(group.join("memory.max"), memory.to_string()),
+            Kind::Apart { memory: group, .. } => {
+                fs::write(group.join("memory.limit_in_bytes"), memory.to_string())
+            }
+        };
+        let (Kind::Unified(group) | Kind::Apart { memory: group, .. }) = &kind;
+        bounded.map_err(not_ours(group))?;
         Ok(Self { kind, next: AtomicU64::new(0) })
     }
 
@@ -201,10 +210,12 @@ mod tests {
         let (folder, found) = unified();
         let other = tempfile::tempdir().unwrap();
         let found = Found { memory: Some(other.path().to_owned()), ..found };
-        let parent = Parent::make(&found).unwrap();
+        let parent = Parent::make(&found, 3 << 20).unwrap();
         let group = parent.make_group(Bounds { memory: 1 << 20, threads: 5 }).unwrap();
         let of_server = fs::read_dir(folder.path()).unwrap().flatten().find(|entry| entry.path().is_dir());
-        let of_process = of_server.unwrap().path().join("session-0");
+        let of_server = of_server.unwrap().path();
+        assert_eq!(fs::read_to_string(of_server.join("memory.max")).unwrap(), "3145728", "all together");
+        let of_process = of_server.join("session-0");
         let text = |file| fs::read_to_string(of_process.join(file)).unwrap();
         assert_eq!((text("memory.max"), text("pids.max")), ("1048576".to_owned(), "5".to_owned()));
         assert_eq!(fs::read_dir(other.path()).unwrap().count(), 0);
@@ -220,7 +231,7 @@ mod tests {
         let (folder, found) = unified();
         // As the kernel refuses it while there are processes.
         fs::create_dir(folder.path().join("cgroup.subtree_control")).unwrap();
-        let error = Parent::make(&found).unwrap_err();
+        let error = Parent::make(&found, 1).unwrap_err();
         assert!(matches!(error, GroupsError::Crowded { .. }), "{error}");
         assert!(error.to_string().contains("Delegate=yes"), "{error}");
     }
@@ -229,7 +240,7 @@ mod tests {
     fn without_memory_there_is_no_group() {
         let (folder, found) = unified();
         fs::write(folder.path().join("cgroup.controllers"), "cpu\n").unwrap();
-        assert!(matches!(Parent::make(&found), Err(GroupsError::NoMemory)));
+        assert!(matches!(Parent::make(&found, 1), Err(GroupsError::NoMemory)));
     }
 
     #[test]

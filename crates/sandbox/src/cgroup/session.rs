@@ -130,7 +130,7 @@ mod tests {
     fn a_process_that_wants_more_memory_than_its_group_has_is_killed() {
         let read = |file| fs::read_to_string(file).unwrap_or_default();
         let found = find(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"));
-        let parent = match Parent::make(&found) {
+        let parent = match Parent::make(&found, 1 << 40) {
             Ok(parent) => parent,
             Err(error) => return eprintln!("not tested: {error}"),
         };

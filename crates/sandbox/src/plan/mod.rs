@@ -10,7 +10,7 @@ mod decide;
 mod facts;
 mod wanted;
 
-pub use wanted::{Missing, Part, Shared, Wanted, default_session_memory};
+pub use wanted::{Missing, Part, Shared, Wanted, default_session_memory, default_total_memory};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Plan {
         let facts = Facts::read();
         let mut decision = decide::decide(&facts, wanted, &files::readable());
         let mut missing = |part, why: String| decision.missing.push(Missing { part, why });
-        let parent = Parent::make(&facts.control_groups)
+        let parent = Parent::make(&facts.control_groups, wanted.total_memory)
             .map_err(|error| missing(Part::Memory, error.to_string()))
             .ok();
         let network = match decision.empty_network.then(EmptyNetwork::make).transpose() {

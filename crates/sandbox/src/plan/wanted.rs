@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use crate::cgroup::{find, memory_limit};
 use crate::mode::Mode;
 use crate::users::UserRange;
 
@@ -19,6 +20,8 @@ pub struct Wanted {
     pub apart: bool,
     /// The most bytes of memory that one process may use.
     pub session_memory: u64,
+    /// The most bytes that the server and all its processes may use together.
+    pub total_memory: u64,
     /// The file that no worker may read.
     pub key_file: Option<PathBuf>,
     /// Whether workers use NVIDIA's driver, if there is one.
@@ -32,18 +35,37 @@ impl Default for Wanted {
             users: UserRange::DEFAULT,
             apart: false,
             session_memory: default_session_memory(),
+            total_memory: default_total_memory(),
             key_file: None,
             uses_driver: false,
         }
     }
 }
 
-/// Three quarters of this machine's memory, in bytes: one session alone cannot use up all of it.
+/// Three quarters of the memory that the server may use, in bytes: one session alone cannot use up all of it.
 pub fn default_session_memory() -> u64 {
+    usable_memory() / 4 * 3
+}
+
+/// Nine tenths of it: all sessions together leave the rest of the machine, or of the container, some.
+pub fn default_total_memory() -> u64 {
+    usable_memory() / 10 * 9
+}
+
+/// The memory of this machine, or what the control groups leave of it that the server runs in, such as a
+/// container's.
+fn usable_memory() -> u64 {
+    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let found = find(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"));
+    let machine = machine_memory();
+    memory_limit(&found).map_or(machine, |limit| limit.min(machine))
+}
+
+fn machine_memory() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kibibytes = total.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    kibibytes.map_or(i64::MAX as u64, |kibibytes| kibibytes * 1024 / 4 * 3)
+    kibibytes.map_or(i64::MAX as u64, |kibibytes| kibibytes * 1024)
 }
 
 /// A part of the sandbox.
