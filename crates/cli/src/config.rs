@@ -1,10 +1,11 @@
 //! What do configuration files say, and what comes of them?
 
 use std::io::{self, Write as _};
+use std::net::ToSocketAddrs as _;
 use std::process::ExitCode;
 
-use causeway_access::Target;
-use causeway_access::servers::parts;
+use causeway_access::servers::{LOCAL, SOFTWARE, names_instead, parts};
+use causeway_access::{Endpoint, Target};
 use causeway_config::file::{Mistake, Named, Section, Settings};
 use causeway_config::read::{PROCESS, files};
 use causeway_config::table::{ALL, ON, PIPELINE};
@@ -13,7 +14,7 @@ use causeway_pipeline::Table;
 use clap::{Args, Command, Subcommand};
 use serde_json::{Value, json};
 
-use crate::from_files;
+use crate::{from_files, serve};
 
 /// Say what configuration files and variables say, check them, or print an example.
 ///
@@ -72,8 +73,17 @@ fn mistakes(settings: &Settings, all: &Command) -> Vec<Mistake> {
     let mut mistakes = settings.mistakes.clone();
     // What the table knows to be wrong in [serve] is told once.
     if settings.check(|section| *section == Section::Serve).is_ok() {
-        mistakes.extend(from_files::mistakes(all, settings));
+        let wrong = from_files::mistakes(all, settings);
+        // What `causeway serve` reads itself says something only where the options can be read.
+        let read = if wrong.is_empty() { from_files::arguments(all, settings) } else { Vec::new() };
+        mistakes.extend(wrong);
+        mistakes.extend(read.into_iter().filter_map(|(entry, value)| {
+            let cause = serve::check_value(&entry.key, &value).err()?;
+            let text = format!("{} cannot be used: {cause}", entry.key);
+            Some(Mistake { place: entry.place.clone(), section: Some(Section::Serve), text })
+        }));
     }
+    mistakes.extend(unknown_servers(settings));
     for server in settings.servers() {
         if let (Some(address), Some(place)) = (server.address(), server.place())
             && let Err(cause) = address.parse::<Target>()
@@ -88,6 +98,27 @@ fn mistakes(settings: &Settings, all: &Command) -> Vec<Mistake> {
         [Section::Client].into_iter().chain(of_servers).filter_map(|section| wrong_plans(settings, section)),
     );
     mistakes
+}
+
+/// Names in `on` that stand for no server: neither a table nor a host.
+fn unknown_servers(settings: &Settings) -> Vec<Mistake> {
+    let Some((list, entry)) = settings.value(&Section::Client, &ON) else { return Vec::new() };
+    let list = list.to_string_lossy().into_owned();
+    let is_known = |part: &str| part == LOCAL || part == SOFTWARE || settings.server(part).is_some();
+    let cause = |part: &str| match part.parse::<Target>() {
+        Err(cause) => Some(cause.to_string()),
+        Ok(Target { endpoint: Endpoint::Tcp { host, port }, .. }) => {
+            let names = names_instead(&host)?;
+            let is_host = (host.as_str(), port).to_socket_addrs().is_ok();
+            (!is_host).then(|| format!("there is no [servers.{part}] and no host of this name; {names}"))
+        }
+        Ok(_) => None,
+    };
+    let mistake = |part: &str| {
+        let text = format!("{} = {}: {}", entry.key, without_key(part), cause(part)?);
+        Some(Mistake { place: entry.place.clone(), section: Some(Section::Client), text })
+    };
+    parts(&list).filter(|part| !is_known(part)).filter_map(mistake).collect()
 }
 
 /// What is wrong with the plans for copies in a section.

@@ -21,6 +21,8 @@ const CAPABILITY_MAJOR: i32 = 75;
 const CAPABILITY_MINOR: i32 = 76;
 
 /// List the GPUs of a server, or of several.
+///
+/// Without a server: those of this machine's service, where it runs, or of a private server with the software GPU.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -52,7 +54,7 @@ pub enum DevicesError {
 
 /// Prints the list.
 pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
-    let servers = arguments.server.servers(false)?;
+    let servers = arguments.server.servers_or_service()?;
     let mut out = io::stdout().lock();
     let mut first = 0;
     let mut all = Vec::new();

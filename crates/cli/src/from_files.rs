@@ -55,6 +55,13 @@ pub fn mistakes(all: &Command, settings: &Settings) -> Vec<Mistake> {
     options(&serve, settings).err().unwrap_or_default()
 }
 
+/// The options that files give, with their values as on a command line; none where they cannot be read.
+pub fn arguments<'a>(all: &Command, settings: &'a Settings) -> Vec<(&'a Entry, String)> {
+    let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
+    let given = options(&serve, settings).unwrap_or_default();
+    given.into_iter().map(|Given { entry, values, .. }| (entry, values.join(","))).collect()
+}
+
 /// The options that files give, each of which can be used, alone and with the others.
 fn options<'a>(serve: &Command, settings: &'a Settings) -> Result<Vec<Given<'a>>, Vec<Mistake>> {
     let (mut given, mut mistakes) = (Vec::new(), Vec::new());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use causeway_access::keys::file::{self, KeyFileError, Line};
-use causeway_access::{DEFAULT_PORT, Target, TargetError};
+use causeway_access::{DEFAULT_PORT, Target, TargetError, service_key_file};
 use clap::{Args, Subcommand};
 use thiserror::Error;
 use zeroize::Zeroizing;
@@ -27,7 +27,7 @@ enum Action {
         /// How clients reach it: HOST:PORT. If not given: this machine's name and the usual port.
         #[arg(value_name = "ADDRESS")]
         address: Option<String>,
-        /// The server's key file. If not given: ~/.config/causeway/key.
+        /// The server's key file. If not given: ~/.config/causeway/key, or /etc/causeway/key of this machine's service.
         #[arg(long, value_name = "FILE")]
         key_file: Option<PathBuf>,
     },
@@ -81,7 +81,7 @@ pub fn key(arguments: &Arguments) -> Result<ExitCode, KeyCommandError> {
 }
 
 fn show(address: Option<&str>, key_file: Option<PathBuf>) -> Result<(), KeyCommandError> {
-    let path = key_file.map_or_else(file::default_path, Ok)?;
+    let path = key_file.or_else(service_key_file).map_or_else(file::default_path, Ok)?;
     let here = || format!("{}:{DEFAULT_PORT}", rustix::system::uname().nodename().to_string_lossy());
     let target: Target = address.map_or_else(here, str::to_owned).parse()?;
     let target = Target { key: Some(file::load(&path)?), ..target };

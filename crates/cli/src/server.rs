@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use causeway_access::servers::{KEY_FILE_VARIABLE, LOCAL, SOFTWARE, ServersError, parts};
-use causeway_access::{Target, servers};
+use causeway_access::{Target, machine_service, servers};
 use causeway_config::read::PROCESS;
 use causeway_config::{ValueError, table};
 use causeway_link::{ConnectError, ConnectOptions, TransportChoice, check, check_choice};
@@ -159,6 +159,16 @@ impl ServerArguments {
     /// The servers that are named, or a private one; see [`OnArguments::servers`].
     pub fn servers(&self, verbose: bool) -> Result<Servers, ServerError> {
         self.on.servers(self.via.as_slice(), verbose)
+    }
+
+    /// Like [`Self::servers`], with the service of this machine, where there is one, in place of a private server.
+    pub fn servers_or_service(&self) -> Result<Servers, ServerError> {
+        match machine_service() {
+            Some(service) if self.on.on.is_empty() && self.on.list().is_none() => {
+                Ok(Servers { targets: vec![service], key_file: None, private: Vec::new() })
+            }
+            _ => self.servers(false),
+        }
     }
 
     /// Like [`Self::servers`], for a command that uses one server only.

@@ -5,6 +5,7 @@
 //! | Module       | Question it answers                                                        |
 //! |--------------|----------------------------------------------------------------------------|
 //! | [`dial`]     | How is a connection to a server made, and by whom?                          |
+//! | [`host_socket`] | How is a Unix socket reached whose name a peer has told, and who listens there? |
 //! | [`socket`]   | How is a TCP connection made, and a dead peer told from a quiet one?        |
 //! | [`noise`]    | How do two ends that share a key prove it and agree on session keys?        |
 //! | [`record`]   | How are bytes encrypted and checked on their way?                           |
@@ -16,6 +17,7 @@
 pub mod channel;
 pub mod dial;
 pub mod exchange;
+pub mod host_socket;
 pub mod noise;
 pub mod record;
 pub mod socket;

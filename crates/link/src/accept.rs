@@ -10,9 +10,9 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, LaneHello, LaneToken, MAX_REFUSAL, NotCauseway, Opening, OwnVersion,
-    PREFACE_SIZE, PeerHello, Preface, PrefaceAnswer, Protection, Secret, TicketId, VerbsHello,
-    VersionMismatch,
+    Answer, ClientHello, FOR_A_CLIENT, JoinHello, LaneHello, LaneToken, MAX_REFUSAL, NotCauseway, Opening,
+    OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface, PrefaceAnswer, Protection, Secret, TicketId,
+    VerbsHello, VersionMismatch,
 };
 use thiserror::Error;
 
@@ -226,9 +226,12 @@ pub fn authenticate(
 
 /// Reads what a caller wants at a Unix socket of this host, where nothing is encrypted. Unless it is
 /// `trusted`, by what the kernel says of it, it gets only what it can prove by a session's token or a ticket.
+/// So does whoever comes by another server, which has made the connection as its own user, and to which `proof`
+/// shows by a nonce that this server holds its key, if that can be read.
 pub fn authenticate_local(
     stream: UnixStream,
-    trusted: bool,
+    mut trusted: bool,
+    proof: impl FnOnce(&[u8; PROOF_SIZE]) -> Option<[u8; PROOF_SIZE]>,
     version: &OwnVersion,
     timeouts: HandshakeTimeouts,
 ) -> Result<Caller, AcceptError> {
@@ -238,6 +241,17 @@ pub fn authenticate_local(
     let mut connection = Connection::new(TcpStream::from(OwnedFd::from(stream)), None);
     let mut preface = [0; PREFACE_SIZE];
     receive(&mut connection, &mut preface, deadline)?;
+    if preface == FOR_A_CLIENT {
+        trusted = false;
+        let mut nonce = [0; PROOF_SIZE];
+        receive(&mut connection, &mut nonce, deadline)?;
+        let Some(proof) = proof(&nonce) else {
+            refuse(&connection, "its key cannot be read");
+            return Err(AcceptError::Io(io::Error::other("the server's key cannot be read")));
+        };
+        write(&connection, &[PrefaceAnswer::GoOn.to_bytes().as_slice(), &proof].concat())?;
+        receive(&mut connection, &mut preface, deadline)?;
+    }
     if Preface::parse(&preface)?.protection != Protection::Unprotected {
         return Err(AcceptError::NeedlessKey);
     }

@@ -8,13 +8,14 @@ use std::os::fd::OwnedFd;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use causeway_access::target::{is_socket_proof, socket_proof};
 use causeway_access::{Key, Target};
 use causeway_connection::channel::{Connection, handshake_frame};
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
 use causeway_link::accept::{AcceptError, HandshakeTimeouts, Request, authenticate, authenticate_local};
 use causeway_link::{ConnectError, ConnectOptions, connect, describe_process};
 use causeway_wire::handshake::{
-    JoinHello, LaneToken, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SessionId,
+    FOR_A_CLIENT, JoinHello, LaneToken, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SessionId,
 };
 use common::{COMMANDS, door, local_socket, target, version};
 
@@ -108,16 +109,32 @@ fn a_proof_cannot_be_used_again() {
     assert!(turned_away.is_err(), "{turned_away:?}");
 }
 
-/// What is said at a Unix socket by somebody whom the kernel's word makes trusted or not.
-fn ask_at_socket(trusted: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Request, AcceptError> {
+/// What is said at a Unix socket by somebody whom the kernel's word makes trusted or not, with these words in front
+/// of all else, to a server that holds this key.
+fn ask_at_socket(
+    trusted: bool,
+    first: Option<[u8; 32]>,
+    key: &Key,
+    encode: impl FnOnce(&mut Vec<u8>),
+) -> Result<Request, AcceptError> {
     let (listener, name) = local_socket();
+    let own = key.clone();
     let accepted = std::thread::spawn(move || {
         let timeouts = HandshakeTimeouts { proof: PATIENCE, request: PATIENCE };
-        let accepted = authenticate_local(listener.accept().unwrap().0, trusted, &version(), timeouts);
+        let proof = |nonce: &[u8; 32]| Some(socket_proof(Some(&own), nonce));
+        let accepted = authenticate_local(listener.accept().unwrap().0, trusted, proof, &version(), timeouts);
         accepted.map(|caller| caller.request)
     });
     let server = Target::unix(format!("@{name}"));
     let mut stream = causeway_connection::dial_here(&server.endpoint, PATIENCE).unwrap();
+    if let Some(nonce) = first {
+        stream.write_all(&[FOR_A_CLIENT.as_slice(), &nonce].concat()).unwrap();
+        let (mut answer, mut proof) = ([0; PREFACE_SIZE], [0; 32]);
+        stream.read_exact(&mut answer).unwrap();
+        stream.read_exact(&mut proof).unwrap();
+        assert_eq!(PrefaceAnswer::parse(&answer), Ok(PrefaceAnswer::GoOn));
+        assert!(is_socket_proof(Some(key), &nonce, &proof) && !is_socket_proof(None, &nonce, &proof));
+    }
     let preface = Preface::by_key(Protection::Unprotected).to_bytes();
     stream.write_all(&[preface.to_vec(), handshake_frame(encode)].concat()).unwrap();
     let outcome = accepted.join().unwrap();
@@ -127,13 +144,15 @@ fn ask_at_socket(trusted: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<Req
 
 #[test]
 fn at_a_socket_of_the_host_strangers_get_what_they_can_prove() {
-    let hello = describe_process(COMMANDS, Vec::new());
-    for trusted in [true, false] {
-        let session = ask_at_socket(trusted, |out| Opening::encode_session(&hello, out));
+    let (hello, key) = (describe_process(COMMANDS, Vec::new()), Key::generate());
+    // Whoever comes by another server has that one's user, which counts for nothing.
+    for (own_user, first) in [(true, None), (false, None), (true, Some([7; 32]))] {
+        let trusted = own_user && first.is_none();
+        let session = ask_at_socket(own_user, first, &key, |out| Opening::encode_session(&hello, out));
         assert_eq!(matches!(session, Ok(Request::Session { .. })), trusted, "{session:?}");
         assert_eq!(matches!(session, Err(AcceptError::NotAllowed)), !trusted);
         let join = JoinHello { session: SessionId([1; 16]), token: LaneToken([2; 32]) };
-        let joins = ask_at_socket(trusted, |out| Opening::encode_join(&join, out));
+        let joins = ask_at_socket(own_user, first, &key, |out| Opening::encode_join(&join, out));
         assert!(matches!(joins, Ok(Request::Join(hello)) if hello == join), "{trusted}");
     }
 }

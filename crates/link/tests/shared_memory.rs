@@ -245,7 +245,11 @@ fn half_hearted(
         let mut connection = caller.connection;
         connection.send_handshake(|out| welcome.encode(out)).unwrap();
         let timeouts = HandshakeTimeouts { proof: PATIENCE, request: PATIENCE };
-        join(authenticate_local(local.accept().unwrap().0, false, &own, timeouts).unwrap().connection);
+        join(
+            authenticate_local(local.accept().unwrap().0, false, |_| None, &own, timeouts)
+                .unwrap()
+                .connection,
+        );
         let (_link, mut receiver) = Link::accepted(connection).unwrap();
         while receiver.recv().is_ok() {}
     });

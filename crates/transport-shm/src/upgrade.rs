@@ -24,11 +24,11 @@ use super::segment::{Segment, SegmentError};
 use super::side::{Message, MessageKind, Peer};
 use super::state::Role;
 use super::transfers::parts;
-use causeway_access::local::SOCKET_PREFIX;
+use causeway_access::local::{SOCKET_PREFIX, is_socket_name};
 use causeway_access::target::Endpoint;
 use causeway_connection::Dial;
 use causeway_connection::channel::{Connection, HandshakeReadError, handshake_frame};
-use causeway_connection::dial::reach;
+use causeway_connection::host_socket::reach_named;
 use causeway_memory::SealedMemory;
 use causeway_transport::Parts;
 use causeway_transport::slots::SLOT;
@@ -105,7 +105,7 @@ pub fn upgrade(
 ) -> Result<Joined, UpgradeError> {
     let reach = |name: &str| match way.dialer {
         Some(dialer) => dialer.dial(&Endpoint::Unix(name.to_owned()), PATIENCE),
-        None => reach(name),
+        None => reach_named(name, PATIENCE).map(OwnedFd::from),
     };
     let mut failure = None;
     for name in candidates(&locality.sockets, way.socket_folder) {
@@ -122,13 +122,15 @@ pub fn upgrade(
 /// Where the server's sockets may be: as it names them, and under the same file name in the folder that is
 /// shared with it.
 fn candidates(sockets: &[String], folder: Option<&Path>) -> Vec<String> {
+    // The folder's name is the user's, which may lead over links; what a server names may not.
+    let folder = folder.map(|folder| folder.canonicalize().unwrap_or_else(|_| folder.to_owned()));
     let mut candidates: Vec<String> = Vec::new();
     for name in sockets {
         let file = name.strip_prefix('@').or_else(|| Path::new(name).file_name()?.to_str());
-        if !file.is_some_and(|file| file.starts_with(SOCKET_PREFIX)) {
+        if !file.is_some_and(is_socket_name) {
             continue;
         }
-        if let (false, Some(folder), Some(file)) = (name.starts_with('@'), folder, file) {
+        if let (false, Some(folder), Some(file)) = (name.starts_with('@'), &folder, file) {
             candidates.push(folder.join(file).to_string_lossy().into_owned());
         }
         if !candidates.contains(name) {

@@ -1,6 +1,7 @@
 //! Where is a server, and how is that written?
 
 use core::fmt;
+use std::net::SocketAddr;
 
 use causeway_wire::handshake::Protection;
 use zeroize::Zeroizing;
@@ -84,6 +85,13 @@ impl Target {
     pub fn unix(name: impl Into<String>) -> Self {
         let endpoint = Endpoint::Unix(name.into());
         Self { endpoint, protection: Protection::Unprotected, key: None, name: None }
+    }
+
+    /// The same server by the address at which it was found.
+    #[must_use]
+    pub fn at(&self, address: SocketAddr) -> Self {
+        let endpoint = Endpoint::Tcp { host: address.ip().to_canonical().to_string(), port: address.port() };
+        Self { endpoint, ..self.clone() }
     }
 
     /// Asks for connections on which nothing is encrypted after the proofs, if they would be.

@@ -83,6 +83,26 @@ fn address_text(address: SocketAddr) -> Vec<u8> {
     [b"causeway address".as_slice(), &ip.octets(), &address.port().to_be_bytes()].concat()
 }
 
+/// Shows whoever holds the same key, or none either, that a server with that key listens at a Unix socket: an
+/// HMAC of what the asker has thought up for this one connection.
+pub fn socket_proof(key: Option<&Key>, nonce: &[u8; 32]) -> [u8; 32] {
+    let proof = hmac::sign(&socket_key(key), &socket_text(nonce));
+    *proof.as_ref().first_chunk().expect("SHA-256 makes 32 bytes")
+}
+
+/// Whether [`socket_proof`] has made `proof` of this nonce, by the same key or without one.
+pub fn is_socket_proof(key: Option<&Key>, nonce: &[u8; 32], proof: &[u8; 32]) -> bool {
+    hmac::verify(&socket_key(key), &socket_text(nonce), proof).is_ok()
+}
+
+fn socket_key(key: Option<&Key>) -> hmac::Key {
+    hmac::Key::new(HMAC_SHA256, key.map_or(&[0; 32], |key| key.bytes()))
+}
+
+fn socket_text(nonce: &[u8; 32]) -> Vec<u8> {
+    [b"causeway socket".as_slice(), nonce].concat()
+}
+
 /// Random bytes from the operating system, fit for secrets.
 ///
 /// # Panics
@@ -139,6 +159,17 @@ mod tests {
         assert!(is_address_proof(&key, own, &proof) && is_address_proof(&key, mapped, &proof));
         assert!(!is_address_proof(&key, other, &proof) && !is_address_proof(&Key::generate(), own, &proof));
         assert!(!is_address_proof(&key, own, &[0; 32]));
+    }
+
+    #[test]
+    fn a_socket_is_proved_for_one_nonce_by_the_same_key_or_by_none() {
+        let (key, nonce) = (Key::generate(), random_bytes());
+        let proof = socket_proof(Some(&key), &nonce);
+        assert!(is_socket_proof(Some(&key), &nonce, &proof));
+        assert!(!is_socket_proof(Some(&key), &random_bytes(), &proof));
+        assert!(!is_socket_proof(Some(&Key::generate()), &nonce, &proof));
+        assert!(!is_socket_proof(None, &nonce, &proof));
+        assert!(is_socket_proof(None, &nonce, &socket_proof(None, &nonce)));
     }
 
     #[test]

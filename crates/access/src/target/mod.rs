@@ -11,5 +11,7 @@ mod key;
 mod parse;
 
 pub use address::{DEFAULT_PORT, Endpoint, Target};
-pub use key::{Key, KeyError, address_proof, is_address_proof, random_bytes, ticket_id};
+pub use key::{
+    Key, KeyError, address_proof, is_address_proof, is_socket_proof, random_bytes, socket_proof, ticket_id,
+};
 pub use parse::TargetError;

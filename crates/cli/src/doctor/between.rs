@@ -40,6 +40,8 @@ pub fn examine(targets: &[Target], vias: &[TransportChoice]) -> Vec<Between> {
 /// A session of which only calls are wanted.
 struct Session<'a> {
     target: &'a Target,
+    /// How the other server is told of it.
+    address: String,
     via: TransportChoice,
     locality: Locality,
     link: Link,
@@ -53,7 +55,8 @@ impl<'a> Session<'a> {
         let opened = connect(target, hello, &connect_options(via)).ok()?;
         OwnVersion::new(COMMANDS).common_with_server(&opened.welcome).ok()?;
         let (link, receiver, locality) = (opened.link, opened.receiver, opened.welcome.locality);
-        Some(Self { target, via, locality, link, receiver, calls: 0 })
+        let address = opened.reached_at.map_or_else(|| target.address(), |at| target.at(at).address());
+        Some(Self { target, address, via, locality, link, receiver, calls: 0 })
     }
 
     /// The server's address without its key.
@@ -66,7 +69,7 @@ impl<'a> Session<'a> {
         let ticket = source.call(&calls::peer_ticket {})?;
         self.call(&calls::peer_connect {
             peer,
-            address: &source.target.address(),
+            address: &source.address,
             via: &via.to_string(),
             in_clear: via.in_clear,
             boot_id: &source.locality.boot_id,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use causeway_access::DEFAULT_PORT;
 use causeway_access::keys::file::KeyFileError;
-use causeway_server::broker::{GpuChoice, StartError};
+use causeway_server::broker::{DeviceListError, GpuChoice, StartError};
 use thiserror::Error;
 
 use crate::try_driver::TrialError;
@@ -49,6 +49,9 @@ pub enum ServeError {
          serves the software GPU"
     )]
     NoDriver(TrialError),
+    /// A device that is to be shown is not there.
+    #[error(transparent)]
+    Devices(#[from] DeviceListError),
     /// There is no place for the key.
     #[error(transparent)]
     Key(#[from] KeyFileError),

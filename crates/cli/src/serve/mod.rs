@@ -23,10 +23,11 @@ use causeway_access::keys::file;
 use causeway_api::calls::COMMANDS;
 use causeway_server::broker::{
     Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, RunningBroker, StartError,
+    devices_for,
 };
 use causeway_server::heartbeat::HeartbeatTimeouts;
 use causeway_sync::threads;
-use crossbeam_channel::{select, unbounded};
+use crossbeam_channel::{never, select, tick, unbounded};
 use sd_notify::NotifyState;
 
 pub use error::ServeError;
@@ -36,12 +37,23 @@ use crate::try_driver::try_driver;
 use crate::{launch, logging};
 use addresses::{hint, metrics_address, places, reachable};
 
+/// Checks the value of an option that [`serve`] reads itself, and that says something by itself.
+pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
+    match option {
+        "listen" => places(value).map(drop),
+        "metrics" => metrics_address(value).map(drop),
+        "key-file" => must_have_folder(Path::new(value)),
+        _ => Ok(()),
+    }
+}
+
 /// Runs a server until it is told to end.
 pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     let signals = launch::Signals::block(&[libc::SIGTERM, libc::SIGINT]);
     let _at_end = logging::start(&arguments.logging);
     let (listen, socket) = places(&arguments.listen)?;
     let gpu = gpu(arguments)?;
+    let devices = arguments.devices.as_ref().map(|list| devices_for(gpu, list));
     let access = match &arguments.key_file {
         // At a Unix socket nobody needs a key.
         _ if arguments.insecure_no_key || listen.is_none() => Access::NoKey,
@@ -75,6 +87,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         most_sessions_per_peer: arguments.most_sessions_per_peer,
         heartbeat: HeartbeatTimeouts { hung: arguments.hung_worker, ..defaults.heartbeat },
         gpu,
+        devices: devices.transpose()?,
         cache: cache(arguments),
         // The software GPU starts in no time.
         spare_worker: gpu != GpuChoice::Cpu,
@@ -97,13 +110,49 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     }
     let _ = out.flush();
     drop(out);
-    // systemd has what depends on the service wait for this (Type=notify); elsewhere nobody is told.
-    let tell = |state| drop(sd_notify::notify(&[state]));
-    tell(NotifyState::Ready);
+    // What depends on the service waits for this (Type=notify).
+    tell(&[NotifyState::Ready, NotifyState::Status(&broker.state())]);
     wait(&broker, signals, arguments.drain)?;
-    tell(NotifyState::Stopping);
+    tell(&[NotifyState::Stopping]);
     broker.stop();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tells systemd; elsewhere nobody is told.
+fn tell(states: &[NotifyState<'_>]) {
+    // Whoever does not listen need not know.
+    let _ = sd_notify::notify(states);
+}
+
+/// How often systemd is told how the server is.
+const STATUS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What systemd is told from time to time: how the server is, where that has changed, and, where it watches the
+/// service, that it works, as long as it does.
+struct Reports {
+    status: String,
+    is_watched: bool,
+}
+
+impl Reports {
+    /// As the environment says, and how often.
+    fn new() -> (Self, Duration) {
+        let watchdog = sd_notify::watchdog_enabled();
+        // Twice in the time that it has, as systemd recommends.
+        let interval = watchdog.map_or(STATUS_INTERVAL, |within| STATUS_INTERVAL.min(within / 2));
+        (Self { status: String::new(), is_watched: watchdog.is_some() }, interval)
+    }
+
+    fn report(&mut self, broker: &RunningBroker) {
+        if self.is_watched && broker.works() {
+            tell(&[NotifyState::Watchdog]);
+        }
+        let status = broker.state();
+        if status != self.status {
+            tell(&[NotifyState::Status(&status)]);
+            self.status = status;
+        }
+    }
 }
 
 /// Waits until the server is to end: for a signal, or for the last session of a server that is drained.
@@ -113,9 +162,16 @@ fn wait(broker: &RunningBroker, signals: launch::Signals, seconds: u32) -> Resul
     threads::spawn("signals", move || while sender.send(signals.wait().number).is_ok() {})
         .map_err(|cause| ServeError::Start(StartError::System(cause)))?;
     let (drained, mut has_drained) = (broker.drained(), false);
+    let (mut reports, interval) = Reports::new();
+    let is_told = std::env::var_os("NOTIFY_SOCKET").is_some();
+    let next_report = if is_told { tick(interval) } else { never() };
     loop {
         let signal = select! {
             recv(told) -> signal => signal.unwrap_or(libc::SIGTERM),
+            recv(next_report) -> _ => {
+                reports.report(broker);
+                continue;
+            }
             recv(drained) -> _ => {
                 tracing::info!("stopping: the server is drained");
                 return Ok(());

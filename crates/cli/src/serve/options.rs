@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use causeway_access::DEFAULT_PORT;
 use causeway_config::table;
-use causeway_server::broker::{DEFAULT_SESSIONS_PER_PEER, GpuChoice, PeerRange};
+use causeway_server::broker::{DEFAULT_SESSIONS_PER_PEER, DeviceList, GpuChoice, PeerRange};
 use causeway_server::heartbeat::HungWorker;
 use clap::Args;
 
@@ -56,6 +56,10 @@ pub struct Arguments {
     /// --version` says which of them this build holds.
     #[arg(long, value_name = "auto|cpu|driver", default_value_t)]
     pub(super) gpu: GpuChoice,
+    /// The devices that clients see, in this order, with commas between them: numbers as `nvidia-smi -L` counts
+    /// them, or UUIDs (GPU-...). If not given: those that CUDA_VISIBLE_DEVICES leaves the server, or all.
+    #[arg(long, value_name = "DEVICES")]
+    pub(super) devices: Option<DeviceList>,
     /// Serve the software GPU where NVIDIA's driver cannot be used, which is many times slower; the log says
     /// when it is so. For --gpu auto only.
     #[arg(long)]

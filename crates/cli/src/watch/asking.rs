@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use causeway_access::servers::ServersError;
-use causeway_access::{DEFAULT_PORT, Target};
+use causeway_access::{DEFAULT_PORT, Target, machine_service};
 use causeway_api::calls::COMMANDS;
 use causeway_connection::exchange::{Exchange, ExchangeError};
 use causeway_link::{ConnectError, ConnectOptions, connect_status, describe_process};
@@ -29,7 +29,13 @@ pub struct WatchArguments {
 impl WatchArguments {
     /// The servers that are meant: this machine's, where none is named.
     pub fn servers(&self) -> Result<Vec<Target>, WatchError> {
-        let list = self.on.list().unwrap_or_else(|| format!("127.0.0.1:{DEFAULT_PORT}"));
+        let list = match self.on.list() {
+            Some(list) => list,
+            None => match machine_service() {
+                Some(service) => return Ok(vec![service]),
+                None => format!("127.0.0.1:{DEFAULT_PORT}"),
+            },
+        };
         Ok(self.on.keys().servers(&list)?)
     }
 

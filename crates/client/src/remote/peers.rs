@@ -69,13 +69,13 @@ pub fn note(sentence: String) {
 }
 
 fn connect(destination: usize, source: usize) -> Result<PeerPath, CUresult> {
-    let Session { target, via, locality, .. } = with(source)?;
+    let Session { target, address, via, locality, .. } = with(source)?;
     let via = choice().link(*via);
     let ticket = call_in(Handle::null_of(source), &calls::peer_ticket {})?;
     let peer = source as u64;
     let request = calls::peer_connect {
         peer,
-        address: &target.address(),
+        address,
         via: &via.to_string(),
         in_clear: via.in_clear,
         boot_id: &locality.boot_id,

@@ -3,6 +3,7 @@
 mod establish;
 mod peer;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
@@ -43,6 +44,8 @@ pub struct Session {
     pub reasons: Vec<Reason>,
     /// The shortest round trip of the connection over TCP up to now; zero where the kernel does not know.
     pub distance: Duration,
+    /// The address at which the server was reached; nothing at a Unix socket.
+    pub reached_at: Option<SocketAddr>,
 }
 
 /// What this process says of itself in a handshake. `commands` are those that it knows, `environment`
@@ -88,6 +91,7 @@ pub fn connect_over(
         open(target, Proof::Key, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
     match answer {
         Answer::Welcome(welcome) => {
+            let reached_at = connection.socket().peer_addr().ok();
             let distance = round_trip(connection.socket()).unwrap_or_default();
             let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
             if options.lanes_by_distance {
@@ -108,7 +112,7 @@ pub fn connect_over(
             // words.
             let keys = target.protection.needs_key().then_some("keys");
             let round_trips = ["connection"].into_iter().chain(keys).chain(["hello"]).collect();
-            Ok(Session { link, receiver, welcome, reasons, round_trips, distance })
+            Ok(Session { link, receiver, welcome, reasons, round_trips, distance, reached_at })
         }
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a session", &other)),

@@ -160,7 +160,7 @@ fn accept_all(
                             proof: Duration::from_secs(5),
                             request: Duration::from_secs(5),
                         };
-                        let caller = authenticate_local(stream, false, &own, timeouts).unwrap();
+                        let caller = authenticate_local(stream, false, |_| None, &own, timeouts).unwrap();
                         let Caller { request: Request::Join(hello), connection: local } = caller else {
                             panic!("a client that has a session wants to share memory")
                         };

@@ -2,8 +2,9 @@
 
 use core::fmt;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
+
+use causeway_connection::host_socket::peer_credentials;
 
 /// Where a caller comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,24 +25,11 @@ pub enum Origin {
 impl Origin {
     /// That of whoever is at the other end of a Unix socket. One of whom the kernel says nothing is nobody.
     pub fn of_local(stream: &UnixStream) -> Self {
-        match credentials(stream) {
+        match peer_credentials(stream) {
             Some(peer) => Self::Host { process: peer.pid, user: peer.uid, group: peer.gid },
             None => Self::Host { process: 0, user: u32::MAX, group: u32::MAX },
         }
     }
-}
-
-/// What the kernel says of the process at the other end. Not by rustix, for which a process has a number other
-/// than 0: it takes one of another namespace of processes, a container's, for an error.
-fn credentials(stream: &UnixStream) -> Option<libc::ucred> {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut bytes = size_of_val(&peer) as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes into the structure, which has them.
-    let status = unsafe {
-        let peer = core::ptr::from_mut(&mut peer).cast();
-        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, peer, &mut bytes)
-    };
-    (status == 0 && bytes as usize == size_of_val(&peer)).then_some(peer)
 }
 
 impl fmt::Display for Origin {

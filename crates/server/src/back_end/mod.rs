@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `choice` | Which one does the server's owner want? |
 //! | `built_in` | Which ones does this build hold? Each is a feature of this crate. |
+//! | `devices` | Which of the machine's devices does it show? |
 //! | `driver`, `software` | How is each opened? |
 //! | `error` | Why can none serve as it is wanted? |
 //! | `fallback` | What serves where NVIDIA's driver cannot be used? |
 
 mod built_in;
 mod choice;
+pub mod devices;
 mod driver;
 mod error;
 mod fallback;
@@ -23,6 +25,7 @@ use fallback::without_driver;
 
 pub use built_in::{BUILT_IN, BackEnd, NotBuiltIn};
 pub use choice::{GpuChoice, UnknownGpu};
+pub use devices::{DeviceList, DeviceListError};
 pub use error::BackEndError;
 pub use fallback::is_told;
 
@@ -57,7 +60,7 @@ pub fn open_gpu(choice: GpuChoice) -> Result<Arc<dyn Gpu>, String> {
 /// # Errors
 /// A sentence for the client's user and the server's owner.
 pub fn open_monitor(choice: GpuChoice) -> Result<Arc<dyn Monitor>, String> {
-    match choice {
+    let monitor = match choice {
         GpuChoice::Cpu => software::monitor(),
         // Workers may have a GPU all the same, and then this must not tell of another one.
         GpuChoice::Auto { allows_software: true } => driver::monitor().or_else(|cause| match driver::gpu() {
@@ -67,5 +70,18 @@ pub fn open_monitor(choice: GpuChoice) -> Result<Arc<dyn Monitor>, String> {
         GpuChoice::Driver | GpuChoice::Auto { .. } => {
             driver::monitor().or_else(|cause| without_driver(choice, cause, software::monitor))
         }
-    }
+    };
+    devices::shown(monitor?)
+}
+
+/// The list of the devices that a server shows, as workers of this back end take it.
+///
+/// # Errors
+/// It names a device that is not there.
+pub fn devices_for(choice: GpuChoice, list: &DeviceList) -> Result<String, DeviceListError> {
+    let uuids = match choice {
+        GpuChoice::Cpu => software::uuids(),
+        GpuChoice::Driver | GpuChoice::Auto { .. } => devices::uuids_of_driver(),
+    };
+    list.for_driver(&uuids)
 }

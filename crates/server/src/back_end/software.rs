@@ -33,6 +33,19 @@ pub fn monitor() -> Result<Arc<dyn Monitor>, String> {
     }
 }
 
+/// The UUIDs of the devices of this environment by their numbers; none where it describes none.
+#[cfg(feature = "software")]
+pub fn uuids() -> Vec<String> {
+    let options = causeway_gpu_software::Options::from_environment();
+    options.map(|options| options.uuids()).unwrap_or_default()
+}
+
+/// None, as this build has no such back end.
+#[cfg(not(feature = "software"))]
+pub fn uuids() -> Vec<String> {
+    Vec::new()
+}
+
 /// Whether the environment describes a software GPU that there can be.
 ///
 /// # Errors

@@ -49,6 +49,8 @@ pub struct BrokerConfig {
     pub worker_arguments: Vec<OsString>,
     /// Which GPU the workers work with.
     pub gpu: GpuChoice,
+    /// The devices that it shows, as the driver takes them; what the environment leaves if not given.
+    pub devices: Option<String>,
     /// Where module images are kept between sessions, if they are.
     pub cache: Option<CacheConfig>,
     /// Whether a worker is kept ready for the next client.
@@ -96,6 +98,7 @@ impl BrokerConfig {
             worker_program: PathBuf::from("/proc/self/exe"),
             worker_arguments: vec![OsString::from("worker")],
             gpu: GpuChoice::default(),
+            devices: None,
             cache: None,
             spare_worker: false,
             commands,

@@ -2,18 +2,21 @@
 //!
 //! A worker may make no connections itself: its client would use it to find out what there is in the server's
 //! network. The broker connects to servers that hold the same key and have proved their address with it, to
-//! those that its owner has named, and to Causeway's sockets on this host.
+//! those that its owner has named, and to sockets of this host at which a server of the same user listens that
+//! proves the same key.
 
 use core::str::FromStr;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::ffi::OsStr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use causeway_access::local::SOCKET_PREFIX;
+use causeway_access::local::is_socket_name;
 use causeway_access::target::is_address_proof;
 use causeway_access::{Endpoint, Key};
-use causeway_connection::dial_here;
+use causeway_connection::host_socket::{ask_for_proof, peer_credentials, reach_named};
 use causeway_connection::socket::dial_one_of;
 use thiserror::Error;
 
@@ -85,42 +88,84 @@ pub fn may_dial(address: SocketAddr, key: Option<&Key>, proof: &[u8; 32], named:
         || key.is_none_or(|key| is_address_proof(key, address, proof))
 }
 
-/// Whether the broker connects to a Unix socket for a worker: to those of servers, by their names.
-fn may_reach(name: &str) -> bool {
-    let file = name.strip_prefix('@').or_else(|| Path::new(name).file_name()?.to_str());
-    file.is_some_and(|file| file.starts_with(SOCKET_PREFIX))
+/// Whether the broker looks at a Unix socket for a worker: one whose name is that of a server, abstract or in
+/// the folder of this server's own. Whether there is one elsewhere, a client does not find out.
+fn may_reach(name: &str, folder: Option<&Path>) -> bool {
+    match name.strip_prefix('@') {
+        Some(name) => is_socket_name(name),
+        None => {
+            let path = Path::new(name);
+            folder.is_some_and(|folder| path.parent() == Some(folder))
+                && path.file_name().and_then(OsStr::to_str).is_some_and(is_socket_name)
+        }
+    }
 }
 
-/// Connects for a worker.
+/// Connects to a server of this host, which has shown that it is one with the same key and of this user.
+fn reach_server(name: &str, timeout: Duration, key: Option<&Key>) -> io::Result<OwnedFd> {
+    let stream = reach_named(name, timeout)?;
+    let own = rustix::process::geteuid().as_raw();
+    if peer_credentials(&stream).is_none_or(|listener| listener.uid != own) {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there"));
+    }
+    ask_for_proof(&stream, key, timeout)?;
+    Ok(stream.into())
+}
+
+/// What the broker knows that decides where it connects to.
+#[derive(Debug)]
+pub struct Known<'a> {
+    /// The server's key, if it has one.
+    pub key: Option<Key>,
+    /// The servers that its owner has named.
+    pub named: &'a [PeerRange],
+    /// The folder of its own socket for processes of this host.
+    pub folder: Option<&'a Path>,
+}
+
+/// Connects for a worker. Nothing is looked up before it is known that it may be: a name of the network could
+/// be anybody's, and so an address is wanted.
 ///
 /// # Errors
-/// A sentence for the worker's client. Of addresses that are not connected to it says nothing more.
+/// A sentence for the worker's client. Of what is not connected to it says nothing more.
 pub fn dial(
     endpoint: &Endpoint,
     timeout: Duration,
     proof: &[u8; 32],
-    key: Option<&Key>,
-    named: &[PeerRange],
+    known: &Known<'_>,
 ) -> Result<OwnedFd, String> {
     let timeout = timeout.min(LONGEST);
     match endpoint {
-        Endpoint::Unix(name) if may_reach(name) => {
-            dial_here(endpoint, timeout).map(OwnedFd::from).map_err(|error| error.to_string())
-        }
         Endpoint::Unix(name) => {
-            Err(format!("{name} is no socket that the server connects to for its clients"))
+            let refused = || {
+                format!(
+                    "the server connects to no socket of this name for its clients: it connects to those of servers of its own user \
+                     that hold the same key, abstract ones and those in its own folder ({endpoint})"
+                )
+            };
+            if !may_reach(name, known.folder) {
+                return Err(refused());
+            }
+            reach_server(name, timeout, known.key.as_ref()).map_err(|error| {
+                tracing::debug!("no connection to {name} for a worker: {error}");
+                refused()
+            })
         }
         Endpoint::Tcp { host, port } => {
-            let found = (host.as_str(), *port).to_socket_addrs().map(Iterator::collect::<Vec<_>>);
-            let mut addresses = found.unwrap_or_default();
-            addresses.retain(|address| may_dial(*address, key, proof, named));
-            if addresses.is_empty() {
-                return Err(format!(
-                    "the server does not connect to {endpoint}: it connects to servers that hold the same key and are reached by \
-                     the same address as from the client, and to those that `causeway serve --peers` names"
-                ));
+            let refused = |why: &str| Err(format!("the server does not connect to {endpoint}: {why}"));
+            let Ok(ip) = host.parse::<IpAddr>() else {
+                return refused(
+                    "it is a name, and servers look up no names for their clients, only addresses",
+                );
+            };
+            let address = SocketAddr::new(ip, *port);
+            if !may_dial(address, known.key.as_ref(), proof, known.named) {
+                return refused(
+                    "it connects to servers that hold the same key and are reached by the same address as from the client, and \
+                     to those that `causeway serve --peers` names",
+                );
             }
-            dial_one_of(&addresses, timeout).map(OwnedFd::from).map_err(|error| error.to_string())
+            dial_one_of(&[address], timeout).map(OwnedFd::from).map_err(|error| error.to_string())
         }
     }
 }
@@ -128,7 +173,9 @@ pub fn dial(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_access::target::address_proof;
+    use causeway_access::target::{address_proof, socket_proof};
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
 
     fn range(text: &str) -> PeerRange {
         text.parse().unwrap()
@@ -164,16 +211,74 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let (key, second) = (Key::generate(), Duration::from_secs(1));
+        let known = Known { key: Some(key), named: &[], folder: None };
         let told = |port| {
             let endpoint = Endpoint::Tcp { host: "127.0.0.1".into(), port };
-            dial(&endpoint, second, &[0; 32], Some(&key), &[])
-                .unwrap_err()
-                .replace(&format!(":{port}:"), ":PORT:")
+            dial(&endpoint, second, &[0; 32], &known).unwrap_err().replace(&format!(":{port}:"), ":PORT:")
         };
         assert_eq!(told(port), told(1), "what listens and what does not is told in the same words");
         listener.set_nonblocking(true).unwrap();
         assert!(listener.accept().is_err(), "nobody has come");
-        let docker = Endpoint::Unix("/var/run/docker.sock".into());
-        assert!(dial(&docker, second, &[0; 32], None, &[]).unwrap_err().contains("no socket that"));
+        let name = Endpoint::Tcp { host: "localhost".into(), port };
+        let anybody = Known { key: None, named: &["0.0.0.0/0".parse().unwrap()], folder: None };
+        assert!(dial(&name, second, &[0; 32], &anybody).unwrap_err().contains("it is a name"));
+        assert!(listener.accept().is_err(), "nobody has come");
+    }
+
+    #[test]
+    fn only_names_of_servers_in_the_own_folder_are_looked_at() {
+        let own = Some(Path::new("/run/causeway"));
+        for name in ["@causeway-1", "/run/causeway/causeway-1.sock"] {
+            assert!(may_reach(name, own), "{name}");
+        }
+        for name in [
+            "@dbus",
+            "@causeway-",
+            "@causeway-1/2",
+            "/run/docker.sock",
+            "/run/causeway/causeway-.sock",
+            "/",
+            "",
+        ] {
+            assert!(!may_reach(name, own), "{name}");
+        }
+        assert!(
+            !may_reach("/tmp/causeway-1.sock", own) && !may_reach("/run/causeway/../causeway-1.sock", own)
+        );
+        assert!(!may_reach("/run/causeway/causeway-1.sock", None));
+    }
+
+    #[test]
+    fn a_socket_is_handed_on_only_where_a_server_with_the_same_key_listens() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let path = folder.join("causeway-1.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::os::unix::fs::symlink(&path, folder.join("causeway-2.sock")).unwrap();
+        let (key, second) = (Key::generate(), Duration::from_secs(20));
+        let known = |key: &Key| Known { key: Some(key.clone()), named: &[], folder: Some(&folder) };
+        let (same, other) = (known(&key), known(&Key::generate()));
+        let reach = |name: &str, known: &Known<'_>| {
+            dial(&Endpoint::Unix(folder.join(name).to_str().unwrap().into()), second, &[0; 32], known)
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..2 {
+                    let (mut caller, _) = listener.accept().unwrap();
+                    let mut asked = [0; 40];
+                    caller.read_exact(&mut asked).unwrap();
+                    let proof = socket_proof(Some(&key), asked.last_chunk().unwrap());
+                    caller.write_all(&[b"CSWY\0\0\0\0".as_slice(), &proof].concat()).unwrap();
+                }
+            });
+            assert!(reach("causeway-1.sock", &same).is_ok());
+            let refused = reach("causeway-1.sock", &other).unwrap_err();
+            assert!(refused.contains("hold the same key"), "{refused}");
+        });
+        listener.set_nonblocking(true).unwrap();
+        let refusals = ["causeway-2.sock", "causeway-3.sock"]
+            .map(|name| reach(name, &same).unwrap_err().replace(name, "NAME"));
+        assert_eq!(refusals[0], refusals[1], "what is there and what is not is told in the same words");
+        assert!(listener.accept().is_err(), "nobody has come by the link");
     }
 }

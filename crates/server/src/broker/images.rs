@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, OnceLock};
 
 use causeway_sync::threads;
@@ -19,6 +20,9 @@ use crate::protocol::messages::{self, ToWorker};
 
 /// Questions that wait. A worker asks a few at a time; one that asks more gets nothing.
 const MOST_WAITING: usize = 64;
+
+/// The most bytes of an image that its worker need not have written: zeros may not have been.
+const MOST_HOLES: u64 = 16 << 20;
 
 /// The images of one session's identity.
 pub struct SessionImages {
@@ -119,7 +123,15 @@ fn keep(cache: &ImageCache, hash: [u8; 32], memory: OwnedFd) -> io::Result<()> {
     if !cache.has(hash.into()) {
         let mut file = File::from(memory);
         io::Seek::rewind(&mut file)?;
-        let length = file.metadata()?.len();
+        let (length, held) = {
+            let data = file.metadata()?;
+            (data.len(), data.blocks() * 512)
+        };
+        // Reading and hashing what was never written costs the worker nothing, and this process time.
+        if length > held.saturating_add(MOST_HOLES) {
+            let text = format!("it claims {length} bytes and holds {held}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
         // A failure is in the log already.
         let _ = cache.keep(file, length);
     }
@@ -154,7 +166,7 @@ mod tests {
     #[test]
     fn what_one_session_leaves_the_next_one_finds() {
         let folder = tempfile::tempdir().unwrap();
-        let start = CacheStart { folder: folder.path().to_owned(), capacity: 1 << 20, identity: "i".into() };
+        let start = CacheStart { folder: folder.path().to_owned(), capacity: 64 << 20, identity: "i".into() };
         let (broker, worker) = Control::pair().unwrap();
         let images = SessionImages::new(Some(start), Arc::new(broker));
         let (hash, all) =
@@ -169,6 +181,14 @@ mod tests {
         assert!(answered(&worker, 4).is_none());
         images.find(5, hash, 5);
         assert!(answered(&worker, 5).is_none(), "nobody gets what another name promised");
+        let huge = File::from(memfd_create("image", MemfdFlags::ALLOW_SEALING).unwrap());
+        huge.set_len(MOST_HOLES + (64 << 10)).unwrap();
+        fcntl_add_seals(&huge, all).unwrap();
+        images.keep(8, hash, huge.into());
+        assert!(answered(&worker, 8).is_none());
+        let kept = std::fs::read_dir(folder.path().join("i")).unwrap().flatten();
+        let longest = kept.map(|file| file.metadata().unwrap().len()).max();
+        assert!(longest.is_some_and(|bytes| bytes < 1 << 10), "what was claimed and not written is not kept");
         images.keep(6, hash, memory(b"image", all));
         assert!(answered(&worker, 6).is_none());
         images.find(7, hash, 5);

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use causeway_access::target::socket_proof;
 use causeway_connection::channel::Connection;
 use causeway_link::accept::{
     AcceptError, AcceptPolicy, Caller, HandshakeTimeouts, Request, authenticate, authenticate_local,
@@ -233,8 +234,13 @@ impl Incoming {
             Self::Local(stream) => {
                 let origin = Origin::of_local(&stream);
                 let trusted = config.allowed.admits(&stream, origin);
+                let proof = |nonce: &[u8; 32]| {
+                    let key = shared.key.current().inspect_err(|error| tracing::error!("{error}"));
+                    key.ok().map(|key| socket_proof(key.as_ref(), nonce))
+                };
                 let accepted = stream.set_nonblocking(false).map_err(AcceptError::from);
-                (origin, accepted.and_then(|()| authenticate_local(stream, trusted, &version, timeouts)))
+                let accept = || authenticate_local(stream, trusted, proof, &version, timeouts);
+                (origin, accepted.and_then(|()| accept()))
             }
         }
     }

@@ -12,15 +12,12 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use causeway_access::local::SOCKET_PREFIX;
 use causeway_access::local::boot_id;
+use causeway_access::local::{SOCKET_PREFIX, SOCKET_SUFFIX};
 use causeway_access::private_folder;
 use causeway_access::target::random_bytes;
 use causeway_wire::handshake::Locality;
 use parking_lot::Mutex;
-
-/// What the names of sockets in folders end with.
-const SUFFIX: &str = ".sock";
 
 /// The sockets; those in folders are removed when this is dropped.
 #[derive(Debug, Default)]
@@ -28,6 +25,8 @@ pub struct LocalSockets {
     listeners: Vec<UnixListener>,
     names: Vec<String>,
     paths: Mutex<Vec<PathBuf>>,
+    /// Where this server's own socket lies, and those of others that serve the same user.
+    folder: Option<PathBuf>,
 }
 
 impl LocalSockets {
@@ -47,11 +46,14 @@ impl LocalSockets {
         };
         let opened = folder.and_then(|folder| {
             remove_stale(&folder);
-            let path = folder.join(format!("{name}{SUFFIX}"));
-            bind(&path, is_private).map(|listener| (listener, path))
+            // Whoever is told of the socket follows no links.
+            let folder = folder.canonicalize()?;
+            let path = folder.join(format!("{name}{SOCKET_SUFFIX}"));
+            bind(&path, is_private).map(|listener| (listener, path, folder))
         });
         match opened {
-            Ok((listener, path)) => {
+            Ok((listener, path, folder)) => {
+                sockets.folder = Some(folder);
                 sockets.add(listener, path.to_string_lossy().into_owned());
                 sockets.paths.get_mut().push(path);
             }
@@ -102,6 +104,11 @@ impl LocalSockets {
         &self.listeners
     }
 
+    /// The folder with the server's own socket, if it has one there.
+    pub fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// What clients are told.
     pub fn locality(&self) -> Locality {
         Locality { boot_id: boot_id(), sockets: self.names.clone() }
@@ -146,8 +153,9 @@ fn remove_stale(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let is_ours =
-            name.to_str().is_some_and(|name| name.starts_with(SOCKET_PREFIX) && name.ends_with(SUFFIX));
+        let is_ours = name
+            .to_str()
+            .is_some_and(|name| name.starts_with(SOCKET_PREFIX) && name.ends_with(SOCKET_SUFFIX));
         if is_ours && is_stale(&entry.path()) {
             // Another server may be doing the same.
             let _ = std::fs::remove_file(entry.path());
@@ -172,7 +180,7 @@ mod tests {
         let files = || std::fs::read_dir(folder.path()).unwrap().count();
         let first = LocalSockets::open(Some(folder.path()));
         let Locality { sockets, .. } = first.locality();
-        assert!(sockets.len() == 2 && sockets[0].starts_with('@') && sockets[1].ends_with(SUFFIX));
+        assert!(sockets.len() == 2 && sockets[0].starts_with('@') && sockets[1].ends_with(SOCKET_SUFFIX));
         assert!(UnixStream::connect(&sockets[1]).is_ok());
         // As a killed server leaves it: nobody listens any more, and the file is still there.
         drop(UnixListener::bind(folder.path().join("causeway-0.sock")).unwrap());

@@ -38,8 +38,10 @@ mod dial;
 mod drain;
 mod ending;
 mod exports;
+mod gpu_state;
 mod gpus;
 mod images;
+mod inherited;
 mod listen;
 mod local;
 mod metrics;
@@ -54,6 +56,7 @@ mod spawn;
 mod started;
 mod status;
 mod totals;
+mod worker_log;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -69,7 +72,7 @@ use causeway_sandbox::{Mode, Plan, PlanError, Wanted, make_device_nodes};
 use causeway_sync::threads;
 use causeway_wire::handshake::Protection;
 
-pub use crate::back_end::GpuChoice;
+pub use crate::back_end::{DeviceList, DeviceListError, GpuChoice, devices_for};
 pub use access::{Access, AllowedUsers};
 pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};
@@ -80,6 +83,7 @@ use access::ServerKey;
 use crossbeam_channel::{Receiver, never};
 use drain::Drain;
 use exports::ExportRegistry;
+use gpu_state::GpuState;
 use gpus::Gpus;
 use local::LocalSockets;
 use monitor::Monitor;
@@ -198,7 +202,9 @@ impl Broker {
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
         let spares = PrestartedWorkers::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
+        let gpu = GpuState::new(config.spare_worker);
         let shared = Arc::new(Shared {
+            gpu,
             config,
             key,
             admission,
@@ -348,6 +354,25 @@ impl RunningBroker {
     /// Sessions that have a worker right now.
     pub fn sessions(&self) -> usize {
         self.shared.as_ref().map_or(0, |shared| shared.sessions.count())
+    }
+
+    /// How the server is, in a sentence for who looks after it: how many sessions there are, and why a client would
+    /// get none.
+    pub fn state(&self) -> String {
+        let Some(shared) = &self.shared else { return "stopping".to_owned() };
+        let sessions = shared.admission.sessions();
+        let sessions = if sessions == 1 { "1 session".to_owned() } else { format!("{sessions} sessions") };
+        match shared.not_ready() {
+            None => format!("ready; {sessions}"),
+            Some(why) => format!("not ready: {why}; {sessions}"),
+        }
+    }
+
+    /// Whether callers are still accepted and workers started, by threads that nobody waits for otherwise.
+    pub fn works(&self) -> bool {
+        let runs =
+            |thread: &Option<JoinHandle<()>>| thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        runs(&self.accepting) && runs(&self.spawner_thread) && runs(&self.monitor_thread)
     }
 
     /// Where metrics are told, if they are, with the port that was really chosen.

@@ -213,7 +213,7 @@ impl MonitorSupervisor {
 
     /// Starts the process and tells it what it must know.
     fn launch(&self) -> Result<Control, ControlError> {
-        let Started { child, control, jail } = self.spawner.spawn(Purpose::Clients, Vec::new())?;
+        let Started { child, control, jail, .. } = self.spawner.spawn(Purpose::Clients, Vec::new())?;
         tracing::debug!(process = child.id(), "the monitor starts");
         threads::spawn("monitor-end", move || {
             await_end(child);

@@ -6,15 +6,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use causeway_sandbox::Purpose;
 use causeway_sync::threads;
 use parking_lot::Mutex;
 
+use super::gpu_state::GpuState;
 use super::spawn::Spawner;
 use super::started::Started;
 use crate::back_end::GpuChoice;
-use crate::protocol::messages::{self, ControlError, ToWorker};
+use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
 
 /// Keeps a worker ready.
 pub struct PrestartedWorkers {
@@ -23,7 +25,14 @@ pub struct PrestartedWorkers {
     /// Whether one has been asked to start the GPU.
     has_asked: AtomicBool,
     ready: Mutex<Ready>,
+    /// Whether the one that is ready could not start the GPU.
+    failed: AtomicBool,
+    /// When one was last prepared because another one had failed.
+    tried: Mutex<Instant>,
 }
+
+/// How long a server waits with the next worker when one could not start the GPU.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 enum Ready {
     /// Workers are started when they are needed only, or the broker ends.
@@ -38,7 +47,14 @@ impl PrestartedWorkers {
     /// Keeps one worker ready from now on, if `wanted`.
     pub fn new(spawner: Arc<Spawner>, gpu: GpuChoice, wanted: bool) -> Arc<Self> {
         let ready = Mutex::new(if wanted { Ready::NotYet } else { Ready::Never });
-        let spares = Arc::new(Self { spawner, gpu, has_asked: AtomicBool::new(false), ready });
+        let spares = Arc::new(Self {
+            spawner,
+            gpu,
+            has_asked: AtomicBool::new(false),
+            ready,
+            failed: AtomicBool::new(false),
+            tried: Mutex::new(Instant::now()),
+        });
         spares.prepare();
         spares
     }
@@ -55,8 +71,48 @@ impl PrestartedWorkers {
                 }
             }
         };
+        self.failed.store(false, Ordering::Relaxed);
         self.prepare();
         matches!(spare.child.try_wait(), Ok(None)).then_some(spare)
+    }
+
+    /// Hears from the worker that is ready how starting the GPU went. Where it went wrong, or the worker has ended,
+    /// another one tries again, unless that has been a moment ago.
+    pub fn look(self: &Arc<Self>, gpu: &GpuState) {
+        let failed = {
+            let mut ready = self.ready.lock();
+            let Ready::PrestartedWorker(spare) = &mut *ready else { return };
+            let mut failed = self.failed.load(Ordering::Relaxed);
+            if spare.control.has_message(false) {
+                failed = match messages::receive::<ToBroker>(&spare.control) {
+                    Ok((ToBroker::Prepared { trouble }, _)) => {
+                        let failed = trouble.is_some();
+                        gpu.tell(trouble.map_or(Ok(()), Err));
+                        failed
+                    }
+                    // It has ended, or says what nobody has asked.
+                    _ => {
+                        gpu.tell(Err(
+                            "the worker that started it has ended; the server's log says more".to_owned()
+                        ));
+                        true
+                    }
+                };
+            }
+            self.failed.store(failed, Ordering::Relaxed);
+            let mut tried = self.tried.lock();
+            if !failed || tried.elapsed() < RETRY_INTERVAL {
+                return;
+            }
+            *tried = Instant::now();
+            match core::mem::replace(&mut *ready, Ready::NotYet) {
+                Ready::PrestartedWorker(spare) => spare,
+                _ => return,
+            }
+        };
+        self.failed.store(false, Ordering::Relaxed);
+        failed.discard();
+        self.prepare();
     }
 
     /// Ends the worker that is ready, and prepares no other.

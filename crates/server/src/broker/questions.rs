@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use causeway_pipeline::MOST_LANES;
 use causeway_sync::threads;
 use causeway_wire::handshake::SessionId;
 
-use super::dial::dial;
+use super::dial::{Known, dial};
 use super::exports::Exported;
 use super::images::SessionImages;
 use super::shared::Shared;
@@ -74,7 +75,12 @@ impl Questions {
                 None => (number, None),
             },
             ToBroker::Withdraw { token } => return exports.withdraw(session, &token),
-            ToBroker::Answering | ToBroker::Counts | ToBroker::ClientGone | ToBroker::Pong { .. } => return,
+            ToBroker::Prepared { .. }
+            | ToBroker::NoGpu { .. }
+            | ToBroker::Answering
+            | ToBroker::Counts
+            | ToBroker::ClientGone
+            | ToBroker::Pong { .. } => return,
         };
         let descriptor = found.as_ref().and_then(|exported| exported.descriptor.clone());
         let answer = ToWorker::Answer { number, bytes: found.map(|exported| exported.bytes) };
@@ -115,10 +121,14 @@ impl Questions {
             )));
         }
         let (named, dials) = (shared.config.peers.clone(), Arc::clone(&self.dials));
+        let folder = shared.local.folder().map(Path::to_owned);
         // Nothing is connected to while the key cannot be read.
         let key = shared.key.current().map_err(|error| error.to_string());
         let started = threads::spawn("dial", move || {
-            answer(key.and_then(|key| dial(&target.endpoint, timeout, &proof, key.as_ref(), &named)));
+            answer(key.and_then(|key| {
+                let known = Known { key, named: &named, folder: folder.as_deref() };
+                dial(&target.endpoint, timeout, &proof, &known)
+            }));
             dials.fetch_sub(1, Ordering::Relaxed);
         });
         if let Err(error) = started {

@@ -25,6 +25,7 @@ use super::shared::Shared;
 use super::spawn::{admitted, describe};
 use super::started::Started;
 use super::totals::{Outcome, Refusal};
+use super::worker_log::WorkerLog;
 use crate::activity::ActivityPage;
 use crate::admission::Origin;
 use crate::cache::{CacheStart, identity_of};
@@ -62,6 +63,9 @@ pub fn run_session(
     let number = worker.child.id();
     let ending = worker.watch(shared, session, begun);
     let status = worker.child.wait();
+    if let Some(log) = worker.log.take() {
+        log.finish();
+    }
     shared.monitor.session_ended(number);
     let done = shared.sessions.remove(session);
     shared.totals.session_ends(outcome(&ending, &status), &done);
@@ -119,6 +123,49 @@ enum Ending {
     Killed(&'static str),
 }
 
+/// How many messages of a worker are taken while it is time for something else.
+const MOST_TAKEN: u32 = 1024;
+
+/// What a worker has said that is said once, or once for each question. A question of its own gets an answer,
+/// which it waits for; with all else it could keep the broker busy for ever.
+#[derive(Debug, Default)]
+struct Said {
+    answering: bool,
+    client_gone: bool,
+    counts: bool,
+    prepared: bool,
+    no_gpu: bool,
+    /// Questions that it has not answered.
+    questions: u32,
+}
+
+impl Said {
+    /// The worker has been asked something.
+    fn asked(&mut self) {
+        self.questions = self.questions.saturating_add(1);
+    }
+
+    /// Whether it may say this, which counts as said.
+    fn may_say(&mut self, message: &ToBroker) -> bool {
+        let once = |said: &mut bool| !core::mem::replace(said, true);
+        match message {
+            ToBroker::Answering => once(&mut self.answering),
+            ToBroker::ClientGone => once(&mut self.client_gone),
+            ToBroker::Counts => once(&mut self.counts),
+            ToBroker::Prepared { .. } => once(&mut self.prepared),
+            ToBroker::NoGpu { .. } => once(&mut self.no_gpu),
+            ToBroker::Pong { .. } => match self.questions.checked_sub(1) {
+                Some(left) => {
+                    self.questions = left;
+                    true
+                }
+                None => false,
+            },
+            _ => true,
+        }
+    }
+}
+
 /// Says in the log that a worker hangs, and goes on.
 fn report(session: SessionId, finding: Finding, timeouts: &HeartbeatTimeouts) {
     let seconds = timeouts.hung.after.as_secs();
@@ -140,6 +187,8 @@ struct Worker {
     control: Arc<Control>,
     questions: Questions,
     jail: Jail,
+    /// Its log lines, until it has ended.
+    log: Option<WorkerLog>,
     /// The client's connection, until the worker answers on it.
     unanswered: Option<Connection>,
 }
@@ -165,7 +214,7 @@ impl Worker {
             Some(spare) => spare,
             None => shared.spawner.spawn(Purpose::Clients, environment)?,
         };
-        let Started { mut child, control, jail } = started;
+        let Started { mut child, control, jail, log } = started;
         let process = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
             Ok(process) => Arc::new(process),
             Err(error) => {
@@ -213,7 +262,7 @@ impl Worker {
         }
         let reached_at = TcpStream::from(socket.try_clone()?).local_addr().ok();
         let questions = Questions::new(Arc::clone(&control), images, reached_at);
-        Ok(Self { child, process, control, questions, jail, unanswered: None })
+        Ok(Self { child, process, control, questions, jail, log: Some(log), unanswered: None })
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
@@ -223,6 +272,10 @@ impl Worker {
         let mut watchdog = Watchdog::new(&shared.config.heartbeat);
         let mut next_look = Instant::now() + watchdog.interval();
         let mut control_open = true;
+        // Messages that were taken since something else was due.
+        let mut taken = 0_u32;
+        let mut said = Said::default();
+        let mut has_gpu = true;
         loop {
             let mut waiting_for = [
                 PollFd::from_borrowed_fd(self.process.as_fd(), PollFlags::IN),
@@ -241,18 +294,21 @@ impl Worker {
                 return Ending::OfItself;
             }
             let now = Instant::now();
-            if ready == 0
+            // What it has said comes first: it may be the answer. One that never stops is not waited for.
+            let is_due = ready == 0 || taken >= MOST_TAKEN;
+            if is_due
                 && let Some((end, reason)) = deadline
                 && now >= end
             {
                 return self.kill(reason);
             }
-            // What it has said comes first: it may be the answer.
-            if ready == 0 && control_open && now >= next_look {
+            if is_due && control_open && now >= next_look {
                 next_look = now + watchdog.interval();
+                taken = 0;
                 match watchdog.look() {
                     Step::Wait => {}
                     Step::Ask(number) => {
+                        said.asked();
                         // What it could not be told, it will not answer.
                         let _ = messages::send(&self.control, &ToWorker::Ping { number }, None);
                     }
@@ -261,9 +317,25 @@ impl Worker {
                 }
             }
             if control_open && !waiting_for[1].revents().is_empty() {
-                match messages::receive::<ToBroker>(&self.control) {
+                taken += u32::from(now >= end);
+                let message = messages::receive::<ToBroker>(&self.control);
+                if message.as_ref().is_ok_and(|(message, _)| !said.may_say(message)) {
+                    return self.kill("it said again and again what nobody had asked");
+                }
+                match message {
+                    Ok((ToBroker::Prepared { trouble }, _)) => {
+                        shared.gpu.tell(trouble.map_or(Ok(()), Err));
+                    }
+                    Ok((ToBroker::NoGpu { text }, _)) => {
+                        shared.totals.refused(Refusal::NoGpu);
+                        shared.gpu.tell(Err(text));
+                        has_gpu = false;
+                    }
                     Ok((ToBroker::Answering, _)) => {
                         watchdog.started();
+                        if has_gpu {
+                            shared.gpu.tell(Ok(()));
+                        }
                         if self.unanswered.take().is_some() {
                             shared.totals.worker_answers(begun.elapsed());
                         }
@@ -311,6 +383,25 @@ impl Worker {
                     self.unanswered = None;
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nobody_has_asked_is_said_once_at_most() {
+        let mut said = Said::default();
+        let pong = ToBroker::Pong { number: 1, progress: 0 };
+        assert!(!said.may_say(&pong), "nobody has asked");
+        said.asked();
+        assert!(said.may_say(&pong) && !said.may_say(&pong));
+        let prepared = ToBroker::Prepared { trouble: None };
+        let no_gpu = ToBroker::NoGpu { text: String::new() };
+        for message in [ToBroker::Answering, ToBroker::ClientGone, ToBroker::Counts, prepared, no_gpu] {
+            assert!(said.may_say(&message) && !said.may_say(&message), "{message:?}");
         }
     }
 }

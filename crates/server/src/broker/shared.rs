@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use super::access::ServerKey;
 use super::config::BrokerConfig;
 use super::drain::Drain;
 use super::exports::ExportRegistry;
+use super::gpu_state::GpuState;
 use super::gpus::Gpus;
 use super::local::LocalSockets;
 use super::monitor::Monitor;
@@ -16,6 +18,24 @@ use super::spawn::Spawner;
 use super::totals::Totals;
 use crate::admission::{Admission, SessionSlots};
 use parking_lot::Mutex;
+
+impl Shared {
+    /// Why a client would get no session now; nothing where it would.
+    pub fn not_ready(&self) -> Option<String> {
+        let (sessions, most) = (self.admission.sessions(), self.admission.most_sessions());
+        if self.drain.has_begun() {
+            return Some(format!("the server is being drained; {sessions} sessions are left"));
+        }
+        if sessions >= most {
+            return Some(format!("the server has {most} sessions, which are all that it may have"));
+        }
+        if let Err(error) = self.key.current() {
+            return Some(format!("the server's key cannot be read, so that nobody is let in: {error}"));
+        }
+        self.spares.look(&self.gpu);
+        self.gpu.trouble(Instant::now())
+    }
+}
 
 /// Everything that the broker's threads share.
 pub struct Shared {
@@ -43,6 +63,8 @@ pub struct Shared {
     pub drain: Drain,
     /// What has happened so far.
     pub totals: Arc<Totals>,
+    /// Whether a client would get a GPU.
+    pub gpu: GpuState,
     /// How the devices are.
     pub gpus: Gpus,
     /// Who asks how the server is.

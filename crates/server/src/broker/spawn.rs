@@ -16,8 +16,11 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
 use super::config::BrokerConfig;
+use super::inherited::inherited;
 use super::started::Started;
 use super::totals::Totals;
+use super::worker_log::WorkerLog;
+use crate::back_end::devices;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
@@ -58,7 +61,7 @@ impl Spawner {
     }
 
     /// Starts a process that finds its end of the control connection at its standard input, is confined as
-    /// its purpose demands, and has these variables besides the broker's.
+    /// its purpose demands, and has these variables besides those of the broker's that it acts on.
     pub fn spawn(
         &self,
         purpose: Purpose,
@@ -86,10 +89,14 @@ fn start_worker(
     let mut command = Command::new(&config.worker_program);
     // The control socket takes the place of standard input; `WorkerStart::receive` looks for it there.
     command.args(&config.worker_arguments).stdin(OwnedFd::from(theirs)).stdout(Stdio::null());
+    let (log, lines) = WorkerLog::start().map_err(ControlError::NotStarted)?;
+    command.stderr(lines);
+    command.env_clear().envs(inherited(std::env::vars_os()));
     // A worker reads no configuration files: those of the server's owner are not for what a client runs.
     let of_server =
         |(name, _): &(&str, _)| ALL.iter().any(|one| one.name == *name && one.who.contains(&Who::Server));
     command.envs(from_files().into_iter().filter(of_server)).envs(environment).envs(jail.environment());
+    command.envs(config.devices.iter().flat_map(|list| devices::variables(list)));
     // Where a worker looks for the sockets of other servers on this host.
     command.envs(config.socket_folder.iter().map(|folder| (SOCKET_DIR.name, folder)));
     // SAFETY: between fork and exec only async-signal-safe calls are made, and nothing is allocated.
@@ -97,7 +104,9 @@ fn start_worker(
         command.pre_exec(move || prepare_worker(parent).and_then(|()| confine.apply()));
     }
     let child = command.spawn().map_err(ControlError::NotStarted)?;
-    let started = Started { child, control, jail };
+    // With it goes this process's own end of the pipe for the lines.
+    drop(command);
+    let started = Started { child, control, jail, log };
     match messages::send(&started.control, &ToWorker::Confine(started.jail.confinement()), None) {
         Ok(()) => Ok(started),
         Err(error) => {

@@ -4,6 +4,7 @@ use std::process::Child;
 
 use causeway_sandbox::Jail;
 
+use super::worker_log::WorkerLog;
 use crate::protocol::control::Control;
 
 /// A process that the broker has started, confined, and told nothing yet.
@@ -14,6 +15,8 @@ pub struct Started {
     pub control: Control,
     /// What it has until it has ended.
     pub jail: Jail,
+    /// Its log lines.
+    pub log: WorkerLog,
 }
 
 impl Started {

@@ -29,11 +29,13 @@ pub enum Refusal {
     Damaged,
     /// No worker could be started.
     NoWorker,
+    /// The GPU could not be started.
+    NoGpu,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Full,
         Self::FullOfPeer,
         Self::Draining,
@@ -42,6 +44,7 @@ impl Refusal {
         Self::TooSlow,
         Self::Damaged,
         Self::NoWorker,
+        Self::NoGpu,
     ];
 
     /// The label.
@@ -55,6 +58,7 @@ impl Refusal {
             Self::TooSlow => "too_slow",
             Self::Damaged => "damaged",
             Self::NoWorker => "no_worker",
+            Self::NoGpu => "no_gpu",
         }
     }
 

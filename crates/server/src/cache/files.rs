@@ -3,6 +3,7 @@
 use super::seal;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -65,5 +66,7 @@ fn image(path: &Path) -> Option<Image> {
         return None;
     }
     let used = fs::metadata(seal::path_of(path)).and_then(|seal| seal.modified()).unwrap_or(written);
-    Some(Image { path: path.to_owned(), bytes: found.len(), used })
+    // What the disk has of it: zeros take no room.
+    let bytes = found.len().min(found.blocks() * 512);
+    Some(Image { path: path.to_owned(), bytes, used })
 }

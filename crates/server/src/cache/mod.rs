@@ -16,7 +16,7 @@ mod seal;
 
 use blake3::{Hash, Hasher};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -144,11 +144,16 @@ impl ImageCache {
             read_blocks(&mut image.take(bytes), |block| {
                 hasher.update(block);
                 written += block.len() as u64;
+                if block.iter().all(|byte| *byte == 0) {
+                    return file.seek_relative(block.len() as i64);
+                }
                 file.write_all(block)
             })?;
             if written != bytes {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            // Zeros at the end have only been passed over.
+            file.set_len(bytes)?;
             let hash = hasher.finalize();
             let path = self.path(hash);
             fs::rename(&unfinished, &path)?;
@@ -226,6 +231,20 @@ mod tests {
         assert!(found(&cache_of(&mine), b"image") && !found(&cache_of(&theirs), b"image"));
         assert!(cache_of(&mine).find(blake3::hash(b"image"), 4).is_none(), "another length");
         assert!(found(&cache_of(&mine), b"image"), "a wrong length is no damage");
+    }
+
+    #[test]
+    fn zeros_take_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = cache(folder.path(), "i", 1 << 30).unwrap();
+        let mut image = vec![0; 5 * BLOCK];
+        image[2 * BLOCK] = 1;
+        let hash = keep(&cache, &image).unwrap();
+        assert_eq!(hash, blake3::hash(&image));
+        assert!(found(&cache, &image));
+        let kept = fs::metadata(cache.path(hash)).unwrap();
+        assert_eq!(kept.len(), image.len() as u64);
+        assert!(kept.blocks() * 512 < 3 * BLOCK as u64, "{} blocks", kept.blocks());
     }
 
     #[test]

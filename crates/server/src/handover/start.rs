@@ -107,11 +107,12 @@ impl WorkerStart {
         Ok((link, receiver, exchange))
     }
 
-    /// Turns the client away; `text` is a sentence for its user. Returns what the worker's process ends with.
+    /// Turns the client away, for the GPU cannot be started; `text` is a sentence for its user. Returns what the worker's process ends with.
     pub fn refuse(mut self, text: &str) -> ExitCode {
         tracing::error!(session = %self.session, "the client is turned away: {text}");
         let answer = Answer::Refused { text: text.into() };
         // Broker and client may be gone already; the worker ends either way.
+        let _ = messages::send(&self.control, &ToBroker::NoGpu { text: text.to_owned() }, None);
         let _ = messages::send(&self.control, &ToBroker::Answering, None);
         let _ = self.connection.send_handshake(|out| answer.encode(out));
         end_after_goodbye(self.connection.socket());

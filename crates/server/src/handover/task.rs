@@ -14,7 +14,7 @@ use super::error::WorkerError;
 use super::start::WorkerStart;
 use crate::back_end::{self, GpuChoice};
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, ControlError, ToWorker};
+use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
 
 /// A GPU that has been started and what is known of it, or why there is none, as a sentence for the client's
 /// user.
@@ -56,8 +56,10 @@ impl Task {
                         Err(why) => tracing::debug!("whoever comes now is turned away: {why}"),
                         Ok(_) => {}
                     }
+                    let trouble = ready.as_ref().err().cloned();
                     prepared = Some(ready);
                     confined.close()?;
+                    messages::send(&control, &ToBroker::Prepared { trouble }, None)?;
                 }
                 other => break other,
             }

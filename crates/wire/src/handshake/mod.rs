@@ -20,7 +20,8 @@ pub use abilities::{Abilities, CommandTable, Features, KnownCommands, OtherComma
 pub use further::{JoinHello, LaneHello, PeerHello, SharedMemory, TicketId, VerbsEnd, VerbsHello};
 pub use offer::{Offer, VERSIONS, VersionRange};
 pub use preface::{
-    MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Secret,
+    FOR_A_CLIENT, MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, PROOF_SIZE, Preface, PrefaceAnswer,
+    Protection, Secret,
 };
 pub use session::{ClientHello, LaneToken, Locality, SessionId, Welcome};
 pub use version::{OwnVersion, VersionMismatch};

@@ -8,6 +8,18 @@ pub const PREFACE_MAGIC: [u8; 4] = *b"CSWY";
 /// Size of an encoded [`Preface`] and of the fixed part of a [`PrefaceAnswer`], in bytes.
 pub const PREFACE_SIZE: usize = 8;
 
+/// The first words, at a Unix socket, of a server that connects for a client of its own. A nonce of
+/// [`PROOF_SIZE`] bytes follows. A server that listens there answers [`PrefaceAnswer::GoOn`] and a proof, of
+/// as many bytes, that it holds the same key. Then the connection begins, with a [`Preface`], as one of a
+/// stranger: whose user has connected counts no more.
+pub const FOR_A_CLIENT: [u8; PREFACE_SIZE] = {
+    let [a, b, c, d] = PREFACE_MAGIC;
+    [a, b, c, d, 3, 0, 0, 0]
+};
+
+/// Size of the nonce behind [`FOR_A_CLIENT`], and of the proof that answers it, in bytes.
+pub const PROOF_SIZE: usize = 32;
+
 /// The longest refusal in a [`PrefaceAnswer`], in bytes.
 pub const MAX_REFUSAL: usize = 1024;
 
@@ -154,6 +166,7 @@ mod tests {
             assert_eq!(PrefaceAnswer::parse(&answer.to_bytes()), Ok(answer));
         }
         assert!(PrefaceAnswer::parse(&PrefaceAnswer::Refused { length: 2000 }.to_bytes()).is_err());
+        assert!(Preface::parse(&FOR_A_CLIENT).is_err(), "it is asked for at Unix sockets alone");
         assert!(Preface::parse(b"GET / HT").is_err());
         assert!(PrefaceAnswer::parse(b"SSH-2.0-").is_err());
     }

@@ -263,6 +263,7 @@ fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Resul
         server,
         target: target.clone(),
         via,
+        address: opened.reached_at.map_or_else(|| target.address(), |address| target.at(address).address()),
         locality: opened.welcome.locality,
         link: opened.link,
         above,

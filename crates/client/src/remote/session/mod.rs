@@ -54,6 +54,8 @@ pub struct Session {
     server: usize,
     /// Where the server is.
     pub(crate) target: Target,
+    /// How other servers are told of it: by the address at which it was reached, as they look up no names.
+    pub(crate) address: String,
     /// What the user wants to carry calls and copies.
     pub(crate) via: TransportChoice,
     /// How it is reached from its own host.

@@ -155,24 +155,12 @@ fn respond(path: &str, shared: &Shared) -> Response {
             Response { status: 200, content_type: CONTENT_TYPE, body: families::page(shared), has_body: true }
         }
         "/healthz" => Response::plain(200, "ok"),
-        "/readyz" => match not_ready(shared) {
+        "/readyz" => match shared.not_ready() {
             None => Response::plain(200, "ready"),
             Some(why) => Response::plain(503, &why),
         },
         "/" => Response::plain(200, "/metrics, /healthz and /readyz are answered here"),
         _ => Response::plain(404, "only /metrics, /healthz and /readyz are answered here"),
-    }
-}
-
-/// Why a client would get no session now.
-fn not_ready(shared: &Shared) -> Option<String> {
-    let (sessions, most) = (shared.admission.sessions(), shared.admission.most_sessions());
-    if shared.drain.has_begun() {
-        Some(format!("the server is being drained; {sessions} sessions are left"))
-    } else if sessions >= most {
-        Some(format!("the server has {most} sessions, which are all that it may have"))
-    } else {
-        None
     }
 }
 

@@ -9,6 +9,16 @@ pub type Token = [u8; 16];
 /// What a worker says to its broker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToBroker {
+    /// The GPU has been started before there is a client, or why it cannot be.
+    Prepared {
+        /// What clients are told; nothing where the GPU works.
+        trouble: Option<String>,
+    },
+    /// The client is to be turned away, for the GPU cannot be started.
+    NoGpu {
+        /// What the client is told.
+        text: String,
+    },
     /// The client is about to be answered; from here on the connection is the worker's alone.
     Answering,
     /// What the session does is counted in the memory that comes with this.
@@ -91,10 +101,20 @@ const PONG: u8 = 8;
 const FIND_IMAGE: u8 = 9;
 const KEEP_IMAGE: u8 = 10;
 const COUNTS: u8 = 11;
+const PREPARED: u8 = 12;
+const NO_GPU: u8 = 13;
 
 impl Encode for ToBroker {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
+            Self::Prepared { trouble } => {
+                PREPARED.encode(out);
+                trouble.encode(out);
+            }
+            Self::NoGpu { text } => {
+                NO_GPU.encode(out);
+                text.encode(out);
+            }
             Self::Answering => ANSWERING.encode(out),
             Self::ClientGone => CLIENT_GONE.encode(out),
             Self::Counts => COUNTS.encode(out),
@@ -148,6 +168,8 @@ impl Encode for ToBroker {
 impl<'a> Decode<'a> for ToBroker {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
+            PREPARED => Ok(Self::Prepared { trouble: input.value()? }),
+            NO_GPU => Ok(Self::NoGpu { text: input.value()? }),
             ANSWERING => Ok(Self::Answering),
             CLIENT_GONE => Ok(Self::ClientGone),
             COUNTS => Ok(Self::Counts),
