@@ -17,6 +17,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const MOST_WAITING: usize = 4;
 const MOST_HELD: usize = 2;
 
+/// The part of this side's half that copies to the client may have from when they are put into their streams.
+/// What comes beyond lands in memory of this process, and is sent through the rest of the half when its stream
+/// has passed it, which no stream that stands still can fill.
+const MOST_LANDING: usize = 2;
+
 /// The shared memory of a session.
 pub struct Arena {
     uploads: Half,
@@ -25,6 +30,8 @@ pub struct Arena {
     waiting: AtomicUsize,
     /// Bytes of them that the GPU may still read.
     held: AtomicUsize,
+    /// Bytes of copies to the client that streams have still to pass.
+    landing: AtomicUsize,
     refused: AtomicBool,
 }
 
@@ -103,13 +110,14 @@ impl Arena {
             downloads: Half::new(downloads),
             waiting: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
+            landing: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
         })
     }
 
     /// Takes a transfer that waits for its command where it lies, unless too many do.
     pub fn keep_waiting(self: &Arc<Self>, lease: Lease) -> Result<Leased, Lease> {
-        match self.credit(lease.len(), MOST_WAITING, |arena| &arena.waiting) {
+        match self.credit(&self.uploads, lease.len(), MOST_WAITING, |arena| &arena.waiting) {
             Some(credit) => Ok(Leased { lease, _credit: credit }),
             None => Err(lease),
         }
@@ -117,19 +125,26 @@ impl Arena {
 
     /// Lets the GPU have a transfer where it lies, unless it has too many.
     pub fn lend_to_gpu(self: &Arc<Self>, leased: Leased) -> Result<Leased, Leased> {
-        match self.credit(leased.len(), MOST_HELD, |arena| &arena.held) {
+        match self.credit(&self.uploads, leased.len(), MOST_HELD, |arena| &arena.held) {
             Some(credit) => Ok(Leased { lease: leased.lease, _credit: credit }),
             None => Err(leased),
         }
     }
 
+    /// Lets a copy to the client have so many bytes until its stream has passed it, unless others have too
+    /// many.
+    pub fn lend_to_download(self: &Arc<Self>, bytes: usize) -> Option<Credit> {
+        self.credit(&self.downloads, bytes, MOST_LANDING, |arena| &arena.landing)
+    }
+
     fn credit(
         self: &Arc<Self>,
+        half: &Half,
         bytes: usize,
         part: usize,
         counter: fn(&Self) -> &AtomicUsize,
     ) -> Option<Credit> {
-        let most = self.uploads.region.len() / part;
+        let most = half.region.len() / part;
         let counted = counter(self).fetch_add(bytes, Ordering::Relaxed);
         let credit = Credit { arena: Arc::clone(self), bytes, counter };
         (counted + bytes <= most).then_some(credit)

@@ -1,8 +1,10 @@
 //! How do bytes of device memory get to the client?
 
 use super::arena::Arena;
+use super::credit::{Account, Credit};
 use super::landing::Landing;
 use super::memory::mirrors::{MOST_READ, Mirrors};
+use super::order;
 use super::rdma::RdmaCopies;
 use super::session::{Head, Session};
 use super::uploads_in_flight::UploadsInFlight;
@@ -17,42 +19,17 @@ use causeway_link::TransferOptions;
 use causeway_sync::delays;
 use causeway_wire::codec::Encode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Bytes of copies to the client that may be under way; a copy beyond it is deferred. Enough for several
-/// milliseconds of any network, and far less than the staging that is kept for reuse: pinning fresh memory is
-/// slower than networks are.
-const MOST_OUTGOING: usize = 128 << 20;
+/// Stands for the stream of what waits for none.
+const NO_STREAM: u64 = u64::MAX;
 
 /// The longest reply that carries its bytes itself; the client asks for longer ones as transfers.
 const MOST_INLINE: u64 = 1 << 20;
 
 /// A filled piece on its way to the client.
 struct Outgoing {
-    session: Arc<Session>,
-    account: Account,
-    staging: Staging,
-}
-
-impl Drop for Outgoing {
-    fn drop(&mut self) {
-        self.account.give_back(self.staging.len());
-        self.session.wake();
-    }
-}
-
-/// Bytes of copies to the client that are under way.
-#[derive(Clone, Default)]
-struct Account(Arc<AtomicUsize>);
-
-impl Account {
-    fn take(&self, bytes: usize) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
-    }
+    _staging: Staging,
+    _credit: Credit,
 }
 
 /// The session's part in copies to the client.
@@ -75,18 +52,19 @@ impl Downloads {
         Self { arena, account: Account::default() }
     }
 
-    /// Whether another copy to the client may start.
-    pub fn has_credit(&self) -> bool {
-        self.account.0.load(Ordering::Relaxed) < MOST_OUTGOING
+    /// Whether another copy of a stream to the client may start.
+    pub fn has_credit(&self, stream: u64) -> bool {
+        self.account.has_credit(stream)
     }
 
     /// Host memory for a copy to the client: where the client reads it, if there is room, or else staging.
     fn landing(&self, session: &Session, bytes: usize) -> CuResult<Landing> {
         if let Some(arena) = &self.arena
+            && let Some(share) = arena.lend_to_download(bytes)
             && let Some(piece) = session.link().piece(bytes)
         {
             arena.prepare(session.gpu(), piece.as_ptr(), piece.len());
-            return Ok(Landing::Shared(piece));
+            return Ok(Landing::Shared(piece, Some(share)));
         }
         session.gpu().staging(bytes).map(Landing::Staged)
     }
@@ -101,7 +79,7 @@ impl Downloads {
         request: &copy_from_device,
     ) -> CuResult<()> {
         let transfer = request.transfer;
-        if rdma.send(session, request)? {
+        if rdma.send(session, request, self.arena.as_ref())? {
             return Ok(());
         }
         let options = TransferOptions {
@@ -110,14 +88,14 @@ impl Downloads {
             ..TransferOptions::default()
         };
         let source = Source { context: head.context, place: request.source, stream: request.stream };
-        let (sender, account, into) = (Arc::clone(session), self.account.clone(), request.into);
+        let (sender, into) = (Arc::clone(session), request.into);
         let started = self.start(
             session,
             in_flight,
             &source,
             |bytes| self.landing(session, bytes),
-            move |outcome| match outcome {
-                Ok(landing) => send(sender, account, transfer, landing, into, options),
+            move |outcome, credit| match outcome {
+                Ok(landing) => send(&sender, credit, transfer, landing, into, options),
                 Err(error) => sender.transfer_failed(transfer, error),
             },
         );
@@ -136,10 +114,11 @@ impl Downloads {
         let landing = self
             .mirror_landed(session, mirrors, request.address, request.size)
             .inspect_err(|error| session.transfer_failed(transfer, *error))?;
-        self.account.take(landing.bytes());
+        // It is under way at once, and waits for no stream.
+        let credit = self.account.take(session, NO_STREAM, landing.bytes());
         let (flow, lanes) = (request.flow, request.lanes as usize);
         let options = TransferOptions { flow, lanes, ..TransferOptions::default() };
-        send(Arc::clone(session), self.account.clone(), transfer, landing, None, options);
+        send(session, credit, transfer, landing, None, options);
         Ok(())
     }
 
@@ -179,15 +158,14 @@ impl Downloads {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let source = Source { context: head.context, place: request.source, stream: request.stream };
-        let (answerer, account) = (Arc::clone(session), self.account.clone());
+        let answerer = Arc::clone(session);
         self.start(
             session,
             in_flight,
             &source,
             |bytes| session.gpu().staging(bytes),
-            move |outcome| match outcome {
+            move |outcome, _credit| match outcome {
                 Ok(staging) => {
-                    account.give_back(staging.len());
                     answerer.answer_with(head, |out| {
                         // A `Vec<u8>` as the codec has it, without a step for each byte.
                         (staging.len() as u32).encode(out);
@@ -199,15 +177,14 @@ impl Downloads {
         )
     }
 
-    /// Starts a copy to memory that `landing` makes. Its bytes are under way until `done` has given them
-    /// back, or has got an error.
+    /// Starts a copy to memory that `landing` makes. Its bytes are under way until `done` drops the credit.
     fn start<L: HostMemoryMut>(
         &self,
-        session: &Session,
+        session: &Arc<Session>,
         in_flight: &mut UploadsInFlight,
         source: &Source,
         landing: impl FnOnce(usize) -> CuResult<L>,
-        done: impl FnOnce(CuResult<L>) + Send + 'static,
+        done: impl FnOnce(CuResult<L>, Credit) + Send + 'static,
     ) -> CuResult<()> {
         let gpu = session.gpu();
         let native = session.objects().native(source.stream)?;
@@ -215,30 +192,25 @@ impl Downloads {
         let bytes = source.place.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let copy = InFlight::copy_from_device(gpu, &place, landing(bytes)?, native)?;
-        self.account.take(bytes);
-        let account = self.account.clone();
+        // No completion comes after a refusal, and then the credit goes with what asked for one.
+        let credit = self.account.take(session, order::key(source.stream, source.context), bytes);
         let then = move |outcome: CuResult<L>| {
             delays::inject();
-            if outcome.is_err() {
-                account.give_back(bytes);
-            }
-            done(outcome);
+            done(outcome, credit);
         };
-        let asked = match in_flight.take(source.context, native) {
+        match in_flight.take(source.context, native) {
             Some(in_flight) => {
                 copy.and(in_flight).after(gpu, move |both| then(both.map(|(memory, _uploads)| memory)))
             }
             None => copy.after(gpu, then),
-        };
-        // No completion comes after a refusal, so nobody else would give the credit back.
-        asked.inspect_err(|_| self.account.give_back(bytes))
+        }
     }
 }
 
 /// Sends what lies where the GPU has put it. Its bytes count as under way.
 fn send(
-    session: Arc<Session>,
-    account: Account,
+    session: &Session,
+    credit: Credit,
     transfer: u64,
     landing: Landing,
     into: Option<RemoteRegion>,
@@ -246,19 +218,16 @@ fn send(
 ) {
     let link = session.link().clone();
     match landing {
-        Landing::Shared(piece) => {
-            let bytes = piece.len();
+        Landing::Shared(piece, _share) => {
             // A lost link is noticed by the receiving thread.
             let _ = match into {
                 Some(into) => link.put_piece(transfer, piece, into),
                 None => link.send_piece(transfer, piece),
             };
-            account.give_back(bytes);
-            session.wake();
         }
         Landing::Staged(staging) => {
             let (start, length) = (staging.as_slice().as_ptr(), staging.len());
-            let guard = Outgoing { session, account, staging };
+            let guard = Outgoing { _staging: staging, _credit: credit };
             // SAFETY: the memory belongs to the staging, which the guard owns and nobody writes to. A lost
             // link is noticed by the receiving thread.
             let _ = unsafe { link.post_transfer(transfer, start, length, options, guard) };

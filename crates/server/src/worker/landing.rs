@@ -1,5 +1,6 @@
 //! Where does the GPU put what a client or another worker reads?
 
+use super::arena::Credit;
 use causeway_gpu::Staging;
 use causeway_gpu::in_flight::{HostMemory, HostMemoryMut};
 use causeway_link::Piece;
@@ -8,8 +9,8 @@ use causeway_link::Piece;
 pub enum Landing {
     /// In memory of this process.
     Staged(Staging),
-    /// In memory shared with the reader.
-    Shared(Piece),
+    /// In memory shared with the reader, and what it counts for there if it may stay for long.
+    Shared(Piece, Option<Credit>),
 }
 
 // SAFETY: staging owns its memory and a piece its slots, until they are dropped.
@@ -21,7 +22,7 @@ unsafe impl HostMemory for Landing {
     fn bytes(&self) -> usize {
         match self {
             Self::Staged(staging) => staging.len(),
-            Self::Shared(piece) => piece.len(),
+            Self::Shared(piece, _) => piece.len(),
         }
     }
 }
@@ -31,7 +32,7 @@ unsafe impl HostMemoryMut for Landing {
     fn address_mut(&self) -> *mut u8 {
         match self {
             Self::Staged(staging) => staging.as_ptr(),
-            Self::Shared(piece) => piece.as_ptr(),
+            Self::Shared(piece, _) => piece.as_ptr(),
         }
     }
 }

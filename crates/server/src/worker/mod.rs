@@ -14,6 +14,7 @@
 //! | `host_functions` | How does a stream stop at a function of the program?                               |
 //! | `exports`        | What do sessions of one server share?                                              |
 //! | `order`          | What may be issued before what?                                                    |
+//! | `credit`         | How much of copies to the client is under way, and may one more start?              |
 //! | `incoming`       | Where are bulk data until their command comes?                                     |
 //! | `uploads_in_flight` | When does memory of copies to the device come back?                                |
 //! | `landing`        | Where does the GPU put what is read?                                               |
@@ -22,6 +23,7 @@
 //! | `pool`           | Which threads carry out what is slow?                                              |
 
 mod arena;
+mod credit;
 mod downloads;
 mod engine;
 mod exports;

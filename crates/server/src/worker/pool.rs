@@ -88,6 +88,27 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_wait_hold_up_none_while_there_may_be_more_threads() {
+        let pool = Pool::new("test", 9);
+        let (release, held) = unbounded::<()>();
+        for _ in 0..8 {
+            let held = held.clone();
+            pool.run(move || {
+                let _ = held.recv();
+            });
+        }
+        let (done, ended) = unbounded();
+        for number in 0..100 {
+            let done = done.clone();
+            pool.run(move || done.send(number).unwrap());
+        }
+        assert_eq!(ended.iter().take(100).count(), 100);
+        drop(release);
+        pool.finish(Duration::from_secs(60));
+        assert_eq!(*pool.load.lock(), 0);
+    }
+
+    #[test]
     fn finishing_waits_for_jobs_and_not_for_ever() {
         let pool = Pool::new("test", 1);
         let (release, held) = unbounded::<()>();

@@ -15,6 +15,11 @@ use parking_lot::{Mutex, MutexGuard};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
+/// Threads for slow driver calls. The driver may let such a call wait for a stream that stands still, as it
+/// would the program's own thread: as many may as a program is likely to have threads, and the next one goes
+/// on all the same.
+const MOST_IN_BACKGROUND: usize = 64;
+
 /// Whom to answer, and in whose context a command runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
@@ -65,7 +70,7 @@ impl Session {
             objects: Objects::default(),
             link,
             exchange,
-            background: Pool::new("causeway-aside", 4),
+            background: Pool::new("causeway-aside", MOST_IN_BACKGROUND),
             queue: OnceLock::new(),
             retired: Mutex::default(),
         })

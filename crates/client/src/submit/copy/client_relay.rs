@@ -1,8 +1,8 @@
 //! How does a copy get from one server's device to another's when the servers do not reach each other?
 //!
-//! By way of this process, piece by piece. An asynchronous copy stops its stream and is carried out by the
-//! thread for host functions when the stream gets there, so that it is in the order of streams and events
-//! like any other.
+//! By way of this process, piece by piece. An asynchronous copy stops its stream and is carried out when the
+//! stream gets there, so that it is in the order of streams and events like any other; by the thread for
+//! copies, which no function of the program holds up.
 
 use super::mode::Mode;
 use super::one_server;
@@ -46,7 +46,7 @@ pub(super) fn by_way_of_client(
             }
         }
     });
-    callbacks::post(stream, Task::Then { run, after: stream.pending_writes() })
+    callbacks::post(stream, Task::Access { run, after: stream.pending_writes() })
 }
 
 fn carry(

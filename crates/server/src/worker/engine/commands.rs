@@ -102,7 +102,8 @@ impl Engine {
             return false;
         }
         if matches!(request, Request::copy_from_device(_) | Request::copy_from_device_now(_))
-            && !self.downloads.has_credit()
+            && let CommandOrder::InStream { stream, .. } = order
+            && !self.downloads.has_credit(stream)
         {
             return false;
         }

@@ -230,7 +230,8 @@ impl Reading {
         let landing = match (&reading.source.arena, reading.source.link.piece(bytes)) {
             (Some(arena), Some(piece)) => {
                 arena.prepare(session.gpu(), piece.as_ptr(), piece.len());
-                Landing::Shared(piece)
+                // The stream in which it is filled waits for nothing.
+                Landing::Shared(piece, None)
             }
             _ => Landing::Staged(session.gpu().staging(bytes)?),
         };
@@ -270,12 +271,12 @@ impl Outgoing {
     fn send(self) {
         let (link, transfer) = (self.reading.source.link.clone(), self.reading.transfer);
         match self.landing {
-            Landing::Shared(piece) if self.reading.by_card => {
+            Landing::Shared(piece, _) if self.reading.by_card => {
                 if let Ok(memory) = link.expose_piece(piece) {
                     say_exposed(&link, transfer, memory);
                 }
             }
-            Landing::Shared(piece) => {
+            Landing::Shared(piece, _) => {
                 // As below.
                 let _ = link.send_piece(transfer, piece);
             }

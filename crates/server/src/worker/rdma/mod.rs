@@ -16,6 +16,7 @@ mod turn;
 
 pub use gpudirect::{DeviceBlocks, GpuDirect};
 
+use super::arena::{Arena, Credit};
 use super::incoming::{Buffer, Incoming};
 use super::session::{Head, Session};
 use causeway_api::calls::{Request, copy_from_device, copy_to_device};
@@ -34,8 +35,8 @@ const MOST_LENT: u64 = 256 << 20;
 enum Target {
     /// To memory that the client has exposed for it.
     Memory(RemoteRegion),
-    /// To the client's arena, in the slots of a piece.
-    Arena(Piece),
+    /// To the client's arena, in the slots of a piece, and what it counts for there.
+    Arena(Piece, Option<Credit>),
 }
 
 /// The session's part in copies that network cards make.
@@ -134,8 +135,14 @@ impl RdmaCopies {
     }
 
     /// Has the card take a copy to the client straight out of the device's memory. False where it does not
-    /// reach that, or nothing is free that it could write to.
-    pub fn send(&self, session: &Arc<Session>, request: &copy_from_device) -> CuResult<bool> {
+    /// reach that, or nothing is free that it could write to: of `arena` no more than streams may have that
+    /// perhaps stand still.
+    pub fn send(
+        &self,
+        session: &Arc<Session>,
+        request: &copy_from_device,
+        arena: Option<&Arc<Arena>>,
+    ) -> CuResult<bool> {
         let direct = self.direct.as_ref().ok().filter(|_| GpuDirect::is_worth_while(&request.source));
         let Some(direct) = direct else { return Ok(false) };
         let Some((device, address, bytes)) = direct.reach(session.gpu(), &request.source) else {
@@ -145,10 +152,13 @@ impl RdmaCopies {
         let (link, transfer) = (session.link().clone(), request.transfer);
         let to = match request.into {
             Some(memory) => Target::Memory(memory),
-            None => match link.piece(bytes) {
-                Some(piece) => Target::Arena(piece),
-                None => return Ok(false),
-            },
+            None => {
+                let share = arena.map(|arena| arena.lend_to_download(bytes));
+                match share.as_ref().is_none_or(Option::is_some).then(|| link.piece(bytes)).flatten() {
+                    Some(piece) => Target::Arena(piece, share.flatten()),
+                    None => return Ok(false),
+                }
+            }
         };
         let refused = Arc::clone(session);
         turn::take(
@@ -158,7 +168,9 @@ impl RdmaCopies {
                 let then = Box::new(move |_: Result<(), _>| stop.open());
                 match to {
                     Target::Memory(to) => link.put_from_device(transfer, &device, address, bytes, to, then),
-                    Target::Arena(piece) => link.send_from_device(transfer, &device, address, piece, then),
+                    Target::Arena(piece, _share) => {
+                        link.send_from_device(transfer, &device, address, piece, then);
+                    }
                 }
             },
             move |error| refused.transfer_failed(transfer, error),
