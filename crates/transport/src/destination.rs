@@ -1,14 +1,15 @@
 //! Where do the bytes of a transfer go?
 
+use core::ops::Range;
 use std::sync::Arc;
 
 use crate::error::TransferError;
 
-/// Memory for the bytes of a transfer, chosen when the first of them come.
+/// Memory for the bytes of a transfer, chosen for each part of them when it comes.
 pub trait ChooseMemory: Send + Sync {
-    /// The first byte of memory that has all of the transfer's bytes; the same at every call. Runs on threads
-    /// that receive: it must be short and may not block.
-    fn memory(&self) -> *mut u8;
+    /// Where the bytes of this part of the transfer go: there must be room for as many. Runs on threads that
+    /// receive: it must be short and may not block.
+    fn memory(&self, part: Range<usize>) -> *mut u8;
 }
 
 /// The memory of a destination.
@@ -19,15 +20,15 @@ pub(crate) enum Start {
 }
 
 /// Where the bytes of a chunk go. Memory that is still to be chosen is when this is asked for, which had
-/// better be right before the bytes are written.
+/// better be right before the bytes are written, and once.
 pub struct ChunkAddress {
     start: Start,
-    offset: usize,
+    part: Range<usize>,
 }
 
 impl core::fmt::Debug for ChunkAddress {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("ChunkAddress").field("offset", &self.offset).finish_non_exhaustive()
+        f.debug_struct("ChunkAddress").field("part", &self.part).finish_non_exhaustive()
     }
 }
 
@@ -35,19 +36,18 @@ impl core::fmt::Debug for ChunkAddress {
 unsafe impl Send for ChunkAddress {}
 
 impl ChunkAddress {
-    /// `offset` bytes behind the first one of a destination.
-    pub(crate) fn new(start: Start, offset: usize) -> Self {
-        Self { start, offset }
+    /// A part of a destination.
+    pub(crate) fn new(start: Start, part: Range<usize>) -> Self {
+        Self { start, part }
     }
 
     /// Where the first byte of the chunk goes.
     #[inline]
     pub fn get(&self) -> *mut u8 {
-        let start = match &self.start {
-            Start::Fixed(start) => *start,
-            Start::Chosen(choice) => choice.memory(),
-        };
-        start.wrapping_add(self.offset)
+        match &self.start {
+            Start::Fixed(start) => start.wrapping_add(self.part.start),
+            Start::Chosen(choice) => choice.memory(self.part.clone()),
+        }
     }
 }
 
@@ -87,11 +87,12 @@ impl Destination {
         Self { start: Start::Fixed(start), length, threads: 1, nontemporal: false, on_end: Box::new(on_end) }
     }
 
-    /// Memory that is chosen when the first bytes come; see [`raw`](Self::raw) for what `on_end` may do.
+    /// Memory that is chosen when bytes come, for each part of them; see [`raw`](Self::raw) for what `on_end`
+    /// may do.
     ///
     /// # Safety
-    /// What `choice` gives must be writable for `length` bytes until `on_end` has run, and must not be relied
-    /// upon before that.
+    /// What `choice` gives for a part of the `length` bytes must be writable for as many until `on_end` has
+    /// run, and must not be relied upon before that.
     pub unsafe fn chosen(
         choice: Arc<dyn ChooseMemory>,
         length: usize,

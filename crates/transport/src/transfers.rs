@@ -127,7 +127,8 @@ impl Entry {
         Ok(match &self.fate {
             // The chunk lies inside the transfer, and the transfer is as long as the destination.
             ChunkAction::Kept(Destination { start, threads, nontemporal, .. }) if self.ended.is_none() => {
-                let to = ChunkAddress::new(start.clone(), chunk.offset as usize);
+                let first = chunk.offset as usize;
+                let to = ChunkAddress::new(start.clone(), first..first + chunk.length as usize);
                 ChunkDestination::Memory { to, threads: *threads, nontemporal: *nontemporal }
             }
             _ => ChunkDestination::Nowhere,

@@ -158,6 +158,8 @@ ranks! {
     GraphReservation,
     /// How much memory graphs hold.
     GraphMemoryUsage,
+    /// Parts of a transfer that came before its turn.
+    BouncedParts,
     /// Buffers that wait for their next use.
     BounceBuffers,
     /// Pinned and registered host memory.

@@ -9,7 +9,7 @@ use super::uploads;
 use crate::locks::{Monitor, Mutex, MutexGuard, rank};
 use crate::log::info;
 use crate::model::completion::{self, LOST};
-use crate::model::host_writes::{self, Key, MOST_OVERLAPPING, Store, Writes};
+use crate::model::host_writes::{self, Key, Store, Writes};
 use crate::model::numbers;
 use causeway_api::sys::CUresult;
 use causeway_sync::spin;
@@ -22,8 +22,6 @@ use std::sync::{Arc, LazyLock};
 pub trait Carrier: Sync {
     /// A thread begins to wait for a transfer.
     fn wake_receiver(&self);
-    /// What has been asked for so far is to be on its way.
-    fn flush(&self);
     /// The transfer with this number will not come: has it ended as one that failed, once nothing writes to
     /// its memory.
     fn cancel(&self, number: u64);
@@ -37,10 +35,6 @@ pub struct Transfer {
     end: usize,
     /// In which flow the server sends it.
     flow: u64,
-    /// Whether others had to be in place before it.
-    is_blocked: bool,
-    /// Whether something lay before one that is blocked which the program's own code has to end.
-    is_behind_hazard: bool,
     /// The sequence number of its command, [`UNPOSTED`] until it has its place among the session's commands.
     /// Until then it lies before nothing: what another thread posts meanwhile is before it, and may be what
     /// it waits for.
@@ -67,7 +61,7 @@ const UNPOSTED: u64 = u64::MAX;
 
 /// The transfers that are expected.
 pub(crate) struct Transfers {
-    /// Those that are pending. No other lock is taken while this one is held.
+    /// Those that are pending. No lock but those of streams' transfers is taken while this one is held.
     pub pending: LazyLock<Mutex<rank::PendingWrites, Table>>,
     /// How many transfers are pending, so that the common case of none costs one load.
     count: AtomicUsize,
@@ -96,8 +90,7 @@ pub fn are_awaited() -> bool {
 pub struct Expected {
     /// The transfer.
     pub transfer: Arc<Transfer>,
-    /// In which flow the server had better send it: that of the newest transfer into the same memory before
-    /// it.
+    /// In which flow the server had better send it: that of the newest transfer before it.
     pub flow: u64,
     /// Whether others have to be in place before it, so that only this process may write its bytes.
     pub is_blocked: bool,
@@ -106,23 +99,15 @@ pub struct Expected {
 /// Takes a transfer into the table that goes into memory of this library, which no copy of the program is in
 /// order with.
 pub fn begin_apart(carrier: &'static dyn Carrier, flow: u64, range: Range<usize>) -> Expected {
-    enter(TRANSFERS.pending.lock(), carrier, flow, &[], false, range)
+    enter(TRANSFERS.pending.lock(), carrier, flow, None, range)
 }
 
-/// Whether any transfer on its way writes to `range`.
-pub fn any_into(range: &Range<usize>) -> bool {
-    // With nothing on its way the look costs one load, and with nothing that overlaps one lock.
-    any_pending() && TRANSFERS.pending.lock().overlapping(range.clone()).next().is_some()
-}
-
-/// Takes a transfer into the table, behind those that lie before it. `is_behind_hazard` says whether
-/// something lies before one of these which the program's own code has to end.
+/// Takes a transfer into the table, behind a barrier if one is named.
 pub fn enter(
     mut pending: MutexGuard<'_, rank::PendingWrites, Table>,
     carrier: &'static dyn Carrier,
     flow: u64,
-    before: &[Arc<Transfer>],
-    is_behind_hazard: bool,
+    barrier: Option<u64>,
     range: Range<usize>,
 ) -> Expected {
     let transfer = Arc::new(Transfer {
@@ -131,39 +116,15 @@ pub fn enter(
         start: range.start,
         end: range.end,
         flow,
-        is_blocked: !before.is_empty(),
-        is_behind_hazard,
         sequence: AtomicU64::new(UNPOSTED),
         failure: AtomicU32::new(0),
         outcome: Monitor::default(),
         over: AtomicBool::new(false),
     });
-    let keys = before.iter().map(|before| before.key());
-    let is_blocked = pending.begin(range, transfer.number, transfer.clone(), keys);
+    let is_blocked = pending.begin(range, transfer.number, transfer.clone(), barrier);
     drop(pending);
     TRANSFERS.count.fetch_add(1, Ordering::AcqRel);
     Expected { transfer, flow, is_blocked }
-}
-
-/// Waits while a program has posted so many overlapping copies that their bytes would take too much memory
-/// here, unless its own code has to run before they can come.
-pub fn make_room() {
-    loop {
-        let oldest = {
-            let pending = TRANSFERS.pending.lock();
-            if pending.blocked_bytes() < MOST_OVERLAPPING {
-                return;
-            }
-            let blocked = || pending.owners().filter(|transfer| transfer.is_blocked);
-            let ends_by_itself = blocked().all(|transfer| !transfer.is_behind_hazard);
-            blocked().min_by_key(|transfer| transfer.number).filter(|_| ends_by_itself).cloned()
-        };
-        let Some(oldest) = oldest else { return };
-        // A lost link ends the transfer, too.
-        oldest.carrier.flush();
-        // Its error is reported by the stream that it belongs to.
-        let _ = oldest.wait();
-    }
 }
 
 /// The server cannot send a transfer.
@@ -265,13 +226,9 @@ impl Transfer {
         call();
     }
 
-    fn key(&self) -> (Key, usize) {
+    /// Its place in the table, and how many bytes it has there.
+    pub fn key(&self) -> (Key, usize) {
         (Key { start: self.start, number: self.number }, self.end - self.start)
-    }
-
-    /// Whether the transfer writes to any of `range`.
-    pub fn overlaps(&self, range: &Range<usize>) -> bool {
-        self.start < range.end && range.start < self.end
     }
 
     /// What the program gets for `error`.
@@ -285,23 +242,30 @@ impl Transfer {
         }
     }
 
-    /// Its bytes have arrived behind those of others, or instead: has them put in place in their turn.
-    pub(crate) fn store(self: Arc<Self>, store: impl FnOnce() + Send + 'static) {
+    /// Whether its bytes may go in place.
+    pub(crate) fn is_next(&self) -> bool {
+        TRANSFERS.pending.lock().is_next(self.number)
+    }
+
+    /// Its bytes have arrived, `bytes` of them elsewhere than where they belong: has them put in place when
+    /// all that lies before it is.
+    pub(crate) fn store(self: Arc<Self>, bytes: usize, store: impl FnOnce() + Send + 'static) {
         let number = self.number;
-        let store: Store = Box::new(move || {
+        let run = Box::new(move || {
             store();
-            self.finish(Ok(()));
+            self.finish(Ok(()))
         });
-        let now = TRANSFERS.pending.lock().arrived(number, store);
-        now.into_iter().for_each(host_writes::later);
+        let now = TRANSFERS.pending.lock().arrived(number, Store { bytes, run });
+        host_writes::carry_out(now);
     }
 
     /// Its carrier is done with it: its bytes are in place, or will never be.
     pub(crate) fn ended<E: Display>(&self, outcome: Result<(), E>) {
-        self.finish(outcome.map_err(|error| self.status(&error)));
+        host_writes::carry_out(self.finish(outcome.map_err(|error| self.status(&error))));
     }
 
-    fn finish(&self, result: Result<(), CUresult>) {
+    /// Notes what has become of it, and gives what is to be stored now.
+    fn finish(&self, result: Result<(), CUresult>) -> Vec<Store> {
         let then = self.outcome.change(|outcome| {
             if outcome.result.is_some() {
                 return None;
@@ -310,11 +274,11 @@ impl Transfer {
             self.over.store(true, Ordering::Release);
             Some(core::mem::take(&mut outcome.then))
         });
-        let Some(then) = then else { return };
+        let Some(then) = then else { return Vec::new() };
         let (key, length) = self.key();
         let next = TRANSFERS.pending.lock().finish(key, length);
         TRANSFERS.count.fetch_sub(1, Ordering::AcqRel);
-        next.into_iter().for_each(host_writes::later);
         then.into_iter().for_each(|call| call());
+        next
     }
 }

@@ -110,6 +110,19 @@ pub fn post(stream: &StreamState, task: Task) -> Result<(), CUresult> {
     Ok(())
 }
 
+/// Has a stream wait for the bytes of copies that lie before its next command, if some are still on their
+/// way: the device writes by itself to memory that it shares with the program, and a thread that polls must
+/// not find that first.
+pub fn hold_for_writes(stream: &StreamState) -> Result<(), CUresult> {
+    let after = stream.pending_writes();
+    if after.is_done() {
+        return Ok(());
+    }
+    let token = register(Task::Access { run: Box::new(|| ()), after });
+    let request = calls::host_function { stream: stream.handle, token };
+    send::post_in(stream.context, &request).inspect_err(|_| forget(token))
+}
+
 /// Stops a stream here, until [`let_go`] gets the token that this returns.
 pub fn hold(stream: &StreamState) -> Result<u64, CUresult> {
     let token = register(Task::Hold);

@@ -1,5 +1,6 @@
 //! Do transfers arrive where they belong, and what becomes of those that nobody wants?
 
+use core::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
@@ -11,16 +12,16 @@ use crossbeam_channel::unbounded;
 
 use crate::common::{ALL, Joint, Pair, SCARCE_SHM, SHM, events, pair, pattern};
 
-/// Memory for a transfer, and how often it was asked for.
+/// Memory for a transfer, and for how many bytes it was asked.
 struct ChosenLate {
     memory: Vec<AtomicU8>,
     asked: AtomicUsize,
 }
 
 impl ChooseMemory for ChosenLate {
-    fn memory(&self) -> *mut u8 {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        self.memory.as_ptr().cast_mut().cast()
+    fn memory(&self, part: Range<usize>) -> *mut u8 {
+        self.asked.fetch_add(part.len(), Ordering::Relaxed);
+        self.memory[part].as_ptr().cast_mut().cast()
     }
 }
 
@@ -58,7 +59,7 @@ pub fn transfers_arrive(joint: Joint) {
     client.link.expect_transfer(77, destination).unwrap();
     worker.send_transfer(77, &pattern(length, 77)).unwrap();
     assert!(ended.recv().unwrap().unwrap() == pattern(length, 77));
-    // To memory that is chosen when the first bytes come.
+    // To memory that is chosen when bytes come, once for each.
     let chosen = Arc::new(ChosenLate {
         memory: (0..length).map(|_| AtomicU8::new(0)).collect(),
         asked: AtomicUsize::new(0),
@@ -76,7 +77,7 @@ pub fn transfers_arrive(joint: Joint) {
     assert_eq!(chosen.asked.load(Ordering::Relaxed), 0);
     worker.send_transfer(76, &pattern(length, 76)).unwrap();
     ended.recv().unwrap().unwrap();
-    assert!(chosen.asked.load(Ordering::Relaxed) > 0);
+    assert_eq!(chosen.asked.load(Ordering::Relaxed), length);
     let expected = pattern(length, 76);
     assert!(chosen.memory.iter().zip(&expected).all(|(found, byte)| found.load(Ordering::Relaxed) == *byte));
     // What the client does not expect is dropped, and the lanes go on.

@@ -1,57 +1,27 @@
-//! What writes to a range of the program's memory before a stream's end?
+//! Behind which unfinished transfers does a copy from a device come?
 
-use super::pending_writes::PendingWrites;
+use super::barrier;
 use crate::model::stream::StreamState;
-use crate::model::transfers::{self, Carrier, Expected, Transfer};
+use crate::model::stream::held::Barrier;
+use crate::model::transfers::{self, Carrier, Expected};
 use core::ops::Range;
-use std::sync::Arc;
 
-/// Unfinished transfers into a range of memory that lie before a stream's end, and whether the program's own
-/// code may have to run before that is reached.
+/// Behind what the pieces of one copy come: the first one decides.
 #[derive(Default)]
-pub struct Before {
-    transfers: Vec<Arc<Transfer>>,
-    is_behind_hazard: bool,
-}
+pub struct CopyOrder(Option<Option<Barrier>>);
 
-impl Before {
-    /// What lies before the next command of `stream` and writes to `range`.
-    pub fn of(stream: &StreamState, range: &Range<usize>) -> Self {
-        if transfers::any_into(range) { Self::among(stream, range) } else { Self::default() }
-    }
-
-    /// The same, where there is something that writes to `range`.
-    fn among(stream: &StreamState, range: &Range<usize>) -> Self {
-        let PendingWrites { mut transfers, hazard } = stream.pending_writes();
-        transfers.retain(|transfer| transfer.overlaps(range));
-        Self { transfers, is_behind_hazard: hazard }
-    }
-
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        self.transfers.is_empty()
-    }
-
-    /// Waits until the bytes of all are in place. The error of one is reported by the stream that it belongs
-    /// to.
-    pub fn wait(&self) {
-        for transfer in &self.transfers {
-            let _ = transfer.wait();
-        }
-    }
-}
-
-/// Takes a transfer into `range` into the table, for a copy at the end of `stream`, behind those that lie
-/// before it.
-pub fn begin(stream: &StreamState, carrier: &'static dyn Carrier, range: Range<usize>) -> Expected {
-    let mut pending = transfers::TRANSFERS.pending.lock();
-    let mut before = Before::default();
-    if pending.overlapping(range.clone()).next().is_some() {
-        drop(pending);
-        before = Before::among(stream, &range);
-        pending = transfers::TRANSFERS.pending.lock();
-    }
-    let newest = before.transfers.iter().max_by_key(|transfer| transfer.number());
-    let flow = newest.map_or(stream.handle.value(), |newest| newest.flow());
-    transfers::enter(pending, carrier, flow, &before.transfers, before.is_behind_hazard, range)
+/// Takes a transfer into `range` into the table, for a piece of a copy at the end of `stream`, behind all
+/// that lies before the copy.
+pub fn begin(
+    stream: &StreamState,
+    carrier: &'static dyn Carrier,
+    order: &mut CopyOrder,
+    range: Range<usize>,
+) -> Expected {
+    let of_copy = || if transfers::any_pending() { barrier::of_stream(stream) } else { None };
+    let barrier = *order.0.get_or_insert_with(of_copy);
+    let pending = transfers::TRANSFERS.pending.lock();
+    let barrier = barrier.filter(|barrier| pending.has_barrier(barrier.number));
+    let flow = barrier.map_or(stream.handle.value(), |barrier| barrier.flow);
+    transfers::enter(pending, carrier, flow, barrier.map(|barrier| barrier.number), range)
 }

@@ -10,9 +10,11 @@
 //! | `current` | Which context is current to a thread? |
 //! | `contexts` | Which contexts are there, and what is kept of each? |
 //! | [`pending_writes`] | What lies before a point of a stream, as far as the program's memory is concerned? |
-//! | [`before`] | What writes to a range of the program's memory before a stream's end? |
+//! | `barrier` | What stands for all transfers that lie before a stream's next command? |
+//! | [`before`] | Behind which unfinished transfers does a copy from a device come? |
 //! | `work` | Is its work, and that of its streams, known to be done? |
 
+mod barrier;
 pub mod before;
 mod contexts;
 pub mod current;

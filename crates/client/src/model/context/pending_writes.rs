@@ -37,6 +37,11 @@ impl PendingWrites {
         self.transfers.iter().try_for_each(|transfer| transfer.wait())
     }
 
+    /// The same, whatever becomes of each: the first error.
+    pub fn wait_all(&self) -> Result<(), CUresult> {
+        self.transfers.iter().fold(Ok(()), |outcome, transfer| outcome.and(transfer.wait()))
+    }
+
     /// Whether the bytes of every copy are there.
     pub fn is_done(&self) -> bool {
         self.transfers.iter().all(|transfer| transfer.is_done())
@@ -111,13 +116,13 @@ impl StreamState {
     }
 
     /// For a legacy default stream: the streams that it is in order with.
-    fn others_in_order(&self) -> Vec<(Handle<Stream>, Arc<Self>)> {
+    pub(super) fn others_in_order(&self) -> Vec<(Handle<Stream>, Arc<Self>)> {
         stream::select(|stream| stream.context == self.context && stream.is_blocking())
     }
 
     /// For a legacy default stream: what blocking streams held when its newest command came lies before all
     /// that blocking streams get afterwards.
-    fn take_over_blocking(&self) {
+    pub(super) fn take_over_blocking(&self) {
         let newest = handles::last_legacy_sequence(self.context);
         if newest <= self.transfers.lock().taken_over {
             return;

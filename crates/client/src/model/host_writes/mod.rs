@@ -10,12 +10,13 @@
 //! Who keeps it:
 //!
 //! - *Write after write*, this folder. The bytes of copies from devices are on the wire after their stream
-//!   has passed the copy, and the parts of several copies come on several lanes. So a transfer knows its
-//!   *dependencies*: unfinished transfers into an overlapping range that lie before it
-//!   ([`StreamState::pending_writes`](crate::model::stream::StreamState::pending_writes)). Its first chunk
-//!   goes in place when they have finished; otherwise the transfer is received into a *bounce buffer*, and
-//!   stored in place by a thread of its own when the last dependency has finished. A transfer has finished
-//!   when its bytes are in place, so every wait stays right.
+//!   has passed the copy, and the parts of several copies come on several lanes. So all pieces of a copy are
+//!   behind a *barrier*, which stands for the unfinished transfers that lie before the copy, whichever memory
+//!   they go to (`model/context/barrier.rs`): a thread of the program that polls must not
+//!   find a byte of a later copy before the bytes of an earlier one. What comes of a transfer when all that
+//!   has finished goes in place; what comes before that into a *bounce buffer*, and is stored in place when
+//!   everything before it has finished, few bytes by whoever finds that, more by a thread of its own. A
+//!   transfer has finished when its bytes are in place, so every wait stays right.
 //! - *Read after write*: a copy to a device whose source may still be written reads it when its stream gets
 //!   there (`copy/to_device.rs`), and a host function runs when the bytes before it are in place
 //!   (`session/callbacks.rs`).
@@ -24,15 +25,14 @@
 //! - Memory that the device reaches itself, mapped, managed or shared with the server, is written by commands
 //!   of the device, whose order is the device's (`mirrored`).
 //!
-//! Memory: overlapping transfers share a flow on the lanes, where the next one begins when all chunks of the
-//! one before have been taken. So only what other lanes deliver while one lane is late is received into
-//! bounce buffers; a transfer whose first chunk comes after its dependencies takes none. A program that goes
-//! on posting is stopped at [`MOST_OVERLAPPING`] bytes of unfinished transfers that have dependencies.
-//!
+//! Memory: transfers that are in order share a flow on the lanes, where the next one begins when all chunks
+//! of the one before have been taken. So only what other lanes deliver while one lane is late is received into
+//! bounce buffers, no more than a chunk for each lane where a copy follows another; a server that sends
+//! otherwise fills no more of them than the program has asked for.//!
 //! | Module | Question it answers |
 //! |---|---|
 //! | `ranges` | Which unfinished writes overlap a range? |
-//! | `order` | May this transfer be written in place, and which ones may be stored now? |
+//! | `order` | May these bytes be written in place, and which ones may be stored now? |
 //! | `bounce` | Where do bounce buffers come from? |
 //! | `store` | Who stores what lies in bounce buffers? |
 
@@ -44,8 +44,4 @@ mod store;
 pub use bounce::Bounce;
 pub use order::Writes;
 pub use ranges::Key;
-pub use store::{Store, later};
-
-/// Bytes of unfinished transfers that have dependencies at which a copying call waits for the oldest of them,
-/// if nothing that the program's own code has to end lies before it.
-pub const MOST_OVERLAPPING: usize = 256 << 20;
+pub use store::{Store, carry_out};

@@ -1,31 +1,73 @@
-//! Who stores what lies in bounce buffers? A thread of its own: those that receive must be back for what
-//! comes next.
+//! Who stores what lies in bounce buffers? Few bytes whoever finds that their turn has come, more a thread of
+//! its own: those that receive must be back for what comes next.
 
 use crate::log::error;
 use causeway_sync::{delays, threads};
 use crossbeam_channel::{Sender, unbounded};
+use std::collections::VecDeque;
 use std::sync::LazyLock;
 
+/// So many bytes are stored in less time than it takes to wake a thread.
+const AT_ONCE: usize = 64 << 10;
+
 /// Puts the bytes of a transfer in place, and says that it has finished.
-pub type Store = Box<dyn FnOnce() + Send>;
+pub struct Store {
+    /// How many bytes.
+    pub bytes: usize,
+    /// Does it, and gives those whose turn has come by that.
+    pub run: Box<dyn FnOnce() -> Vec<Store> + Send>,
+}
 
 static STORES: LazyLock<Sender<Store>> = LazyLock::new(|| {
     let (sender, receiver) = unbounded::<Store>();
     let started = threads::spawn("store", move || {
         for store in receiver {
             delays::inject();
-            store();
+            carry_out((store.run)());
         }
     });
     if let Err(cause) = started {
-        error!("no thread for copies to overlapping memory could be started, so others store them: {cause}");
+        error!("no thread for copies that arrive early could be started, so others store them: {cause}");
     }
     sender
 });
 
-/// Stores soon. Where no thread could be started, the calling one does it.
-pub fn later(store: Store) {
-    if let Err(refused) = STORES.send(store) {
-        (refused.into_inner())();
+/// Stores these, and those whose turn comes by that, at once or soon. Where no thread could be started, the
+/// calling one does it.
+pub fn carry_out(stores: impl IntoIterator<Item = Store>) {
+    let mut stores: VecDeque<_> = stores.into_iter().collect();
+    while let Some(store) = stores.pop_front() {
+        let refused = if store.bytes <= AT_ONCE {
+            Some(store)
+        } else {
+            STORES.send(store).err().map(|refused| refused.into_inner())
+        };
+        if let Some(store) = refused {
+            delays::inject();
+            stores.extend((store.run)());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::bounded;
+
+    #[test]
+    fn short_and_long_stores_follow_each_other_and_a_long_row_needs_no_deep_stack() {
+        fn row(left: usize, done: Sender<()>) -> Store {
+            let run = Box::new(move || {
+                if left == 0 {
+                    done.send(()).unwrap();
+                    return Vec::new();
+                }
+                vec![row(left - 1, done)]
+            });
+            Store { bytes: if left % 10_000 == 1 { AT_ONCE + 1 } else { 4 }, run }
+        }
+        let (done, ended) = bounded(1);
+        carry_out([row(100_000, done)]);
+        ended.recv().unwrap();
     }
 }

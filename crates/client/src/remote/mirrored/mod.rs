@@ -52,8 +52,9 @@ pub fn device_address(host: usize) -> Option<u64> {
     if has_one_address(host) { Some(host as u64) } else { regions::device_address(host) }
 }
 
-/// Whether an address lies in memory that both sides have at the same address, without a mirror to ask.
-fn has_one_address(host: usize) -> bool {
+/// Whether an address lies in memory that both sides have at the same address, without a mirror to ask: what
+/// the device writes there is the program's at once.
+pub fn has_one_address(host: usize) -> bool {
     shared::holds(host, host) || host_mappings::find(host).is_some()
 }
 

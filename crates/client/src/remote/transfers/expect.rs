@@ -2,7 +2,7 @@
 
 use super::receive_buffer::{self, ReceiveBuffer};
 use crate::model::completion::LOST;
-use crate::model::context::before;
+use crate::model::context::before::{self, CopyOrder};
 use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Carrier, Expected, Transfer};
 use crate::remote::session::{self, Session};
@@ -16,29 +16,25 @@ impl Carrier for Session {
         Self::wake_receiver(self, Awaited::Transfer);
     }
 
-    fn flush(&self) {
-        // A lost link ends the transfers, too.
-        let _ = Self::flush(self);
-    }
-
     fn cancel(&self, number: u64) {
         self.link().cancel_transfer(number);
     }
 }
 
-/// Prepares to receive a transfer for a copy at the end of `stream`, which `threads` threads may write; the
-/// command that makes the server send it comes after, and nothing else of the session's copies may come
-/// between.
+/// Prepares to receive a transfer for a piece of a copy at the end of `stream`, whose pieces share `order`
+/// and which `threads` threads may write; the command that makes the server send it comes after, and nothing
+/// else of the session's copies may come between.
 ///
 /// # Safety
 /// The memory that `buffer` means must be valid for writes until the transfer is done.
 pub unsafe fn expect(
     stream: &StreamState,
+    order: &mut CopyOrder,
     buffer: ReceiveBuffer,
     threads: usize,
 ) -> Result<Expected, CUresult> {
     let session = session::of(stream.context)?;
-    let expected = before::begin(stream, session, buffer.range());
+    let expected = before::begin(stream, session, order, buffer.range());
     // SAFETY: as this function demands.
     unsafe { tell(session, &expected, buffer, threads) }?;
     Ok(expected)

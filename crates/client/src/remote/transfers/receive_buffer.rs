@@ -1,12 +1,13 @@
 //! Where are the bytes of a transfer received, and how do they get to where they belong?
 
+use crate::locks::{Mutex, rank};
 use crate::model::host_writes::Bounce;
-use crate::model::transfers::{TRANSFERS, Transfer};
+use crate::model::transfers::Transfer;
 use causeway_link::{ChooseMemory, Destination, TransferError};
 use causeway_memory::copy_threads;
 use causeway_sync::delays;
 use core::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// Spreads the bytes of a transfer over the program's memory.
 pub type Scatter = Box<dyn FnOnce(&[u8]) + Send>;
@@ -48,12 +49,12 @@ pub unsafe fn destination(
             Destination::raw(address, length, move |outcome| transfer.ended(outcome))
         },
         ReceiveBuffer::Direct(address, length) => {
-            let place =
-                Arc::new(InTurn { number: transfer.number, address, length, bounce: OnceLock::new() });
+            let bounced = Mutex::default();
+            let place = Arc::new(InTurn { transfer: transfer.clone(), address, length, bounced });
             let on_end = {
                 let place = place.clone();
-                move |outcome: Result<(), TransferError>| match (outcome, place.is_bounced()) {
-                    (Ok(()), true) => transfer.clone().store(move || {
+                move |outcome: Result<(), TransferError>| match (outcome, place.bounced_bytes()) {
+                    (Ok(()), bytes @ 1..) => transfer.clone().store(bytes, move || {
                         // SAFETY: the transfer is not done yet, and all its bytes have arrived.
                         unsafe { place.store(threads) };
                     }),
@@ -66,21 +67,30 @@ pub unsafe fn destination(
         }
         ReceiveBuffer::Scatter { length, scatter, .. } => {
             Destination::buffer(vec![0; length], move |outcome| match outcome {
-                Ok(bytes) if is_blocked => transfer.clone().store(move || scatter(&bytes)),
+                Ok(bytes) if is_blocked && !transfer.is_next() => {
+                    transfer.clone().store(length, move || scatter(&bytes));
+                }
                 outcome => transfer.ended(outcome.map(|bytes| scatter(&bytes))),
             })
         }
     }
 }
 
-/// Memory of the program, or a bounce buffer if the transfer's turn has not come when its first bytes do.
+/// Memory of the program, and a bounce buffer for the parts of a transfer that come before its turn.
 struct InTurn {
-    number: u64,
+    transfer: Arc<Transfer>,
     address: *mut u8,
     length: usize,
-    /// Decided once, when the first bytes come: chunks come on several threads at a time, and all go the same
-    /// way. Nothing in it is in place.
-    bounce: OnceLock<Option<Bounce>>,
+    bounced: Mutex<rank::BouncedParts, Bounced>,
+}
+
+/// What lies elsewhere than where it belongs.
+#[derive(Default)]
+struct Bounced {
+    /// It has room for the whole transfer; what is not written of it costs nothing.
+    buffer: Option<Bounce>,
+    /// Which parts lie in it.
+    parts: Vec<Range<usize>>,
 }
 
 // SAFETY: an address of the program, which whoever expects the transfer allows any thread to write behind.
@@ -89,8 +99,8 @@ unsafe impl Send for InTurn {}
 unsafe impl Sync for InTurn {}
 
 impl InTurn {
-    fn is_bounced(&self) -> bool {
-        matches!(self.bounce.get(), Some(Some(_)))
+    fn bounced_bytes(&self) -> usize {
+        self.bounced.lock().parts.iter().map(Range::len).sum()
     }
 
     /// Copies what lies in the bounce buffer to where it belongs.
@@ -98,20 +108,34 @@ impl InTurn {
     /// # Safety
     /// The program's memory must be writable, and nobody may write to the bounce buffer any more.
     unsafe fn store(&self, threads: usize) {
-        if let Some(Some(bounce)) = self.bounce.get() {
-            // SAFETY: the buffer has as many bytes; for the rest as this function demands.
-            unsafe { copy_threads::copy(self.address, bounce.memory(), self.length, threads) };
+        let Bounced { buffer, parts } = core::mem::take(&mut *self.bounced.lock());
+        let Some(buffer) = buffer else { return };
+        for part in parts {
+            let (to, from) =
+                (self.address.wrapping_add(part.start), buffer.memory().wrapping_add(part.start));
+            // SAFETY: the buffer has as many bytes as the transfer; for the rest as this function demands.
+            unsafe { copy_threads::copy(to, from, part.len(), threads) };
         }
     }
 }
 
 impl ChooseMemory for InTurn {
-    fn memory(&self) -> *mut u8 {
-        let bounce = self.bounce.get_or_init(|| {
-            let is_next = TRANSFERS.pending.lock().is_next(self.number);
-            delays::inject();
-            (!is_next).then(|| Bounce::of(self.length))
-        });
-        bounce.as_ref().map_or(self.address, Bounce::memory)
+    fn memory(&self, part: Range<usize>) -> *mut u8 {
+        let start = part.start;
+        let mut bounced = self.bounced.lock();
+        let Bounced { buffer, parts } = &mut *bounced;
+        // A part that comes again, because its lane has died, must not be covered by what came of it before.
+        let known = parts.iter_mut().find(|known| known.start == start);
+        if let (Some(known), Some(buffer)) = (known, &buffer) {
+            known.end = known.end.max(part.end);
+            return buffer.memory().wrapping_add(start);
+        }
+        let is_next = self.transfer.is_next();
+        delays::inject();
+        if is_next {
+            return self.address.wrapping_add(start);
+        }
+        parts.push(part);
+        buffer.get_or_insert_with(|| Bounce::of(self.length)).memory().wrapping_add(start)
     }
 }

@@ -3,7 +3,8 @@
 use super::mode::Mode;
 use super::pieces::pieces;
 use crate::model::completion;
-use crate::model::context::before::Before;
+use crate::model::context::PendingWrites;
+use crate::model::context::before::CopyOrder;
 use crate::model::region::HostRegion;
 use crate::model::stream::StreamState;
 use crate::model::transfers::{self, Expected, Transfer};
@@ -38,20 +39,21 @@ pub(super) unsafe fn from_device(
     let pending = if waits { stream.pending_writes() } else { Default::default() };
     if waits && bytes <= INLINE_BYTES {
         // SAFETY: writable as this function demands.
-        unsafe { copy_with_reply(destination, source, stream) }?;
+        let outcome = unsafe { copy_with_reply(destination, source, stream, &pending) }?;
         let newest = completion::of_thread();
         stream.reach(newest);
-        pending.wait()?;
+        outcome?;
         return stream.fetch(newest);
     }
     let session = session::of(stream.context)?;
     registered::note(session, &destination);
     let plan = session.plans.plan(Direction::FromDevice, bytes);
     let parts = pieces(source, destination, plan.buffer_bytes, Some(Direction::FromDevice));
+    let mut order = CopyOrder::default();
     if !waits {
         for (source, part) in parts {
             // SAFETY: a part of the destination, writable until the transfer is done.
-            unsafe { expect_piece(source, part, stream, &plan) }?;
+            unsafe { expect_piece(source, part, stream, &mut order, &plan) }?;
         }
         return Ok(());
     }
@@ -67,7 +69,7 @@ pub(super) unsafe fn from_device(
             outcome = outcome.and(oldest.wait());
         }
         // SAFETY: a part of the destination, writable until the transfer is done, which is waited for.
-        match unsafe { expect_piece(source, part, stream, &plan) } {
+        match unsafe { expect_piece(source, part, stream, &mut order, &plan) } {
             Ok(transfer) => under_way.push_back(transfer),
             Err(status) => outcome = outcome.and(Err(status)),
         }
@@ -89,7 +91,8 @@ pub(super) unsafe fn from_device(
     stream.fetch(newest)
 }
 
-/// Asks for few bytes to come with the reply, and waits for them.
+/// Asks for few bytes to come with the reply, and waits for them, and for `pending` before they are stored:
+/// what became of that is the result within.
 ///
 /// # Safety
 /// `destination` must be writable.
@@ -97,26 +100,26 @@ unsafe fn copy_with_reply(
     destination: HostRegion,
     source: DevicePlace,
     stream: &StreamState,
-) -> Result<(), CUresult> {
-    let (start, end) = destination.span();
-    let before = Before::of(stream, &(start..end));
+    pending: &PendingWrites,
+) -> Result<Result<(), CUresult>, CUresult> {
     let request = calls::copy_from_device_now { source, stream: stream.handle };
     // SAFETY: writable as this function demands; `unpack` takes no more than the region has.
     let store = |bytes: &[u8]| unsafe { destination.unpack(bytes, 1) };
     let late = send::call_reading(stream.context, &request, |reply| {
         let length = reply.count(1)?;
         let bytes = reply.take(length)?;
-        if before.is_empty() {
+        if pending.is_done() {
             store(bytes);
             return Ok(None);
         }
         Ok(Some(bytes.to_vec()))
     })?;
+    // The stream has passed these; their bytes may still be on their way.
+    let outcome = pending.wait_all();
     if let Some(bytes) = late {
-        before.wait();
         store(&bytes);
     }
-    Ok(())
+    Ok(outcome)
 }
 
 /// Asks for a copy of `source` to come as a transfer into `part`.
@@ -127,6 +130,7 @@ unsafe fn expect_piece(
     source: DevicePlace,
     part: HostRegion,
     stream: &StreamState,
+    order: &mut CopyOrder,
     plan: &Plan,
 ) -> Result<Arc<Transfer>, CUresult> {
     let session = session::of(stream.context)?;
@@ -143,7 +147,8 @@ unsafe fn expect_piece(
     // Held from the look for what lies before the transfer until its command is queued.
     let posting = session.copies_from_device.lock();
     // SAFETY: as this function demands.
-    let Expected { transfer, flow, is_blocked } = unsafe { expect::expect(stream, buffer, plan.threads) }?;
+    let expected = unsafe { expect::expect(stream, order, buffer, plan.threads) }?;
+    let Expected { transfer, flow, is_blocked } = expected;
     // Before the command is queued: whoever posts one behind it finds the transfer, as soon as it is posted.
     stream.add_transfer(transfer.clone());
     delays::inject();
@@ -161,8 +166,5 @@ unsafe fn expect_piece(
     let posted = send::post_and(stream.context, &request, || transfer.posted());
     drop(posting);
     posted.inspect_err(|status| transfers::failed(number, *status))?;
-    if is_blocked {
-        transfers::make_room();
-    }
     Ok(transfer)
 }

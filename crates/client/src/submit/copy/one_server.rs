@@ -54,6 +54,9 @@ pub(super) unsafe fn copy(
     };
     if let (Endpoint::Host(host), Endpoint::Device(_)) = (asked.0, destination) {
         copies::count(Direction::FromDevice, By::Common, &host);
+        if mirrored::has_one_address(host.address as usize) {
+            callbacks::hold_for_writes(stream)?;
+        }
     }
     if mode == Mode::Synchronous && uses_source && !is_settled(stream) {
         // The driver reads so short a source as soon as its own stream is idle, even if others that it is in
