@@ -145,9 +145,9 @@ fn must_have_gone(counts: &Value, way: &str) {
 #[test]
 fn on_one_host_devices_copy_by_themselves_or_through_memory_that_servers_share() {
     let folder = tempfile::tempdir().unwrap();
+    // A server has another one at a Unix socket prove the same key.
     let key_file = folder.path().join("key");
-    let first = Server::start();
-    let second = locked_server(&key_file);
+    let (first, second) = (locked_server(&key_file), locked_server(&key_file));
     let taps = [&first, &second].map(|server| Tap::on(server.target()));
     let on = taps.each_ref().map(|tap| tap.target().connect_string().to_string()).join(",");
     let via_shm = "copies from devices of server 1 to those of server 2 go via shm";
@@ -293,6 +293,15 @@ fn way_to(server: &Server, address: &str) -> PeerWay {
     }
 }
 
+/// The sockets that a server names to its clients on this host.
+fn names_of_sockets(server: &Server) -> Vec<String> {
+    let hello = describe_process(COMMANDS, Vec::new());
+    let session = connect(server.target(), hello, &ConnectOptions::default()).unwrap();
+    session.link.close();
+    assert!(!session.welcome.locality.sockets.is_empty(), "it listens at sockets");
+    session.welcome.locality.sockets
+}
+
 /// A server is no way to find out what there is in its network.
 #[test]
 fn a_client_cannot_have_a_server_connect_to_what_it_names() {
@@ -310,7 +319,14 @@ fn a_client_cannot_have_a_server_connect_to_what_it_names() {
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "the server has connected");
     let socket = way_to(&server, "unix:/var/run/docker.sock");
-    assert!(socket.reason.contains("no socket that the server connects to"), "{socket:?}");
+    assert!(socket.reason.contains("connects to no socket of this name"), "{socket:?}");
+    // A server of the same user with another key, at the socket that it names to its own clients.
+    let other = Server::start_with_key(&folder.path().join("other"));
+    for name in names_of_sockets(&other) {
+        let socket = way_to(&server, &format!("unix:{name}"));
+        assert!(socket.reason.contains("connects to no socket of this name"), "{socket:?}");
+    }
+    other.must_be_well();
     server.must_be_well();
 }
 
