@@ -38,7 +38,7 @@ __device__ static Status run(const Team &team, const Step &step, const Window *d
     case TEST:
         while (!signal_test<Scope>(team, words, step.cell, Compare::at_least, step.value)) {
         }
-        return Status::ok;
+        return team_status<Scope>(team);
     case ADD: return atomic_add<Scope>(team, step.peer, words, step.cell, step.value);
     case CAS: { // an addition in another way
         u64 before = 0, expected;
@@ -92,7 +92,9 @@ enum {
     NO_SIGNAL,
     NO_BARRIER,
     FROM_BEYOND,
-    UNSUPPORTED_ADD
+    UNSUPPORTED_ADD,
+    POLL_OF_FAILED,
+    POLL
 };
 
 extern "C" __global__ void mistake(Team team, Window window, Window others, u32 which, u64 *answer) {
@@ -116,6 +118,17 @@ extern "C" __global__ void mistake(Team team, Window window, Window others, u32 
     case NO_BARRIER: status = team.rank == 0 ? barrier<Block>(team) : Status::ok; break;
     case UNSUPPORTED_ADD:
         status = signal<Block>(team, peer, window, 0, 1, SignalKind::add, Initiator::proxy);
+        break;
+    case POLL_OF_FAILED:
+        if (team.rank == 1) {
+            status = put<Block>(team, peer, window, bytes - 8, window, 0, 16);
+            break;
+        }
+        [[fallthrough]];
+    case POLL:
+        while (!signal_test<Block>(team, window, 0, Compare::equal, 77)) {
+        }
+        status = team_status<Block>(team);
         break;
     }
     if (threadIdx.x == 0) *answer = static_cast<u64>(status);

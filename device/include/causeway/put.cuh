@@ -239,14 +239,26 @@ __device__ inline Status signal_wait(const Team &team, const Window &window, u64
     return status != Status::ok ? status : detail::wait_until<Scope>(team, window, offset, compare, value);
 }
 
-// Whether the signal compares so now. Does not wait.
+// `ok` while the team is well, or why it has ended: this rank's own first error, or `aborted` where a peer
+// has failed or the host has ended it. For kernels that poll by themselves.
+template <class Scope = Thread> __device__ inline Status team_status(const Team &team) {
+    Status status = Status::ok;
+    if (Scope::rank() == 0) status = detail::end_of(team, false);
+    return from_first<Scope>(status);
+}
+
+// Whether there is nothing more to wait for: the signal compares so now, or the team has ended, so that it
+// may never do. `team_status` tells which. Does not wait itself.
 template <class Scope = Thread>
 __device__ inline bool signal_test(const Team &team, const Window &window, u64 offset, Compare compare,
                                    u64 value) {
-    if (detail::check_word(team, Verb::wait, team.rank, window, offset) != Status::ok) return false;
-    u64 found = 0;
-    if (Scope::rank() == 0) found = order::load_acquire(reinterpret_cast<const u64 *>(window.base + offset));
-    return detail::holds(compare, Scope::from_first(found), value);
+    if (detail::check_word(team, Verb::wait, team.rank, window, offset) != Status::ok) return true;
+    u64 is_over = 0;
+    if (Scope::rank() == 0) {
+        u64 found = order::load_acquire(reinterpret_cast<const u64 *>(window.base + offset));
+        is_over = detail::holds(compare, found, value) || detail::end_of(team, true) != Status::ok;
+    }
+    return Scope::from_first(is_over) != 0;
 }
 
 // Waits until all that the scope has asked for before is done: puts are at the peers, and gets are here. Of

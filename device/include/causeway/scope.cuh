@@ -25,8 +25,18 @@ struct Warp {
     }
     __device__ static u32 size() { return 32; }
     __device__ static void sync() { __syncwarp(); }
-    __device__ static u64 from_first(u64 value) { return __shfl_sync(0xffffffffu, value, 0); }
-    __device__ static bool any(bool is_so) { return __any_sync(0xffffffffu, is_so) != 0; }
+    // The shuffle orders no memory. Behind the barrier all see what the first thread has seen: the bytes in
+    // front of a signal.
+    __device__ static u64 from_first(u64 value) {
+        u64 seen = __shfl_sync(0xffffffffu, value, 0);
+        __syncwarp();
+        return seen;
+    }
+    __device__ static bool any(bool is_so) {
+        bool seen = __any_sync(0xffffffffu, is_so) != 0;
+        __syncwarp();
+        return seen;
+    }
 };
 
 struct Block {

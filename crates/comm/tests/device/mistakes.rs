@@ -36,6 +36,7 @@ fn mistakes_are_refused_and_nothing_is_written() {
         (9, Status::TimedOut, "a barrier"),
         (10, Status::OutOfBounds, "do not lie in the window"),
         (11, Status::Unsupported, "memory of the host"),
+        (12, Status::OutOfBounds, "do not lie in the window"),
     ];
     for wish in [Wish::Auto, Wish::Proxy] {
         for (which, status, told) in cases {
@@ -100,16 +101,19 @@ fn copies_that_fail_end_the_team_with_the_drivers_words() {
 
 #[test]
 fn the_program_can_end_a_wait() {
-    let gpu = Ranks::new(Lanes::Well);
-    let team = team(&gpu, 2, patient());
-    let window = team.window(Kind::Device, WINDOW).unwrap();
-    std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| run(&gpu, &team, window, (&team, window), 8));
-        std::thread::sleep(Duration::from_millis(50));
-        team.abort();
-        assert_eq!(waiting.join().unwrap(), [u64::from(Status::Aborted.code()); 2]);
-    });
-    assert_eq!(team.failure(), Some(Failure::Program));
+    // That of signal_wait, and a loop over signal_test.
+    for which in [8, 13] {
+        let gpu = Ranks::new(Lanes::Well);
+        let team = team(&gpu, 2, patient());
+        let window = team.window(Kind::Device, WINDOW).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| run(&gpu, &team, window, (&team, window), which));
+            std::thread::sleep(Duration::from_millis(50));
+            team.abort();
+            assert_eq!(waiting.join().unwrap(), [u64::from(Status::Aborted.code()); 2], "{which}");
+        });
+        assert_eq!(team.failure(), Some(Failure::Program));
+    }
 }
 
 #[test]
