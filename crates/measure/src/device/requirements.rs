@@ -6,8 +6,11 @@ use super::case::What;
 use super::results::Run;
 use crate::table::significant;
 
-/// The way by which the host's thread moves bytes itself.
-const PROXY: &str = "proxy, host memory";
+/// The way by which the host's thread has a copy engine move bytes, to windows on the GPU.
+const TO_GPU: &str = "proxy";
+
+/// The way by which it moves them itself, to windows in the host's memory.
+const TO_HOST: &str = "proxy, host memory";
 
 /// What must hold, and what was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,7 +41,8 @@ impl Judge<'_> {
     fn all(&self) -> Vec<Verdict> {
         let mut all = Vec::new();
         let limits = [
-            (What::Latency, PROXY, 8, 1, 3.5, "from a GPU by the proxy to a GPU, 8 B"),
+            (What::Latency, TO_GPU, 8, 1, 3.5, "from a GPU by the proxy to a GPU, 8 B"),
+            (What::Latency, TO_HOST, 8, 1, 3.5, "from a GPU by the proxy to the host's memory, 8 B"),
             (What::Latency, "direct", 8, 1, 2.0, "direct put of 8 B with signal, one way"),
             (What::Barrier, "direct", 8, 2, 4.0, "barrier of two"),
         ];
@@ -143,7 +147,8 @@ mod tests {
     fn each_limit_is_met_on_one_side_and_missed_on_the_other() {
         let at = |scale: f64| {
             met(vec![
-                figure(What::Latency, PROXY, 8, 1, 3.5 * scale),
+                figure(What::Latency, TO_GPU, 8, 1, 3.5 * scale),
+                figure(What::Latency, TO_HOST, 8, 1, 3.5 * scale),
                 figure(What::Latency, "direct", 8, 1, 2.0 * scale),
                 figure(What::Barrier, "direct", 8, 2, 4.0 * scale),
                 figure(What::RateByThreads, "proxy, eight queues", 8, 32, 1.0),
@@ -153,10 +158,23 @@ mod tests {
                 figure(What::Bandwidth, "device copy", 1 << 28, 1, 1000.0),
             ])
         };
-        assert_eq!((at(0.99).len(), at(1.01).len()), (5, 5));
+        assert_eq!((at(0.99).len(), at(1.01).len()), (6, 6));
         assert!(at(0.99).iter().all(|(_, is_met)| *is_met), "{:?}", at(0.99));
         assert!(at(1.01).iter().all(|(_, is_met)| !*is_met), "{:?}", at(1.01));
         assert!(met(Vec::new()).is_empty(), "what was not measured is not judged");
+    }
+
+    #[test]
+    fn a_verdict_is_about_the_windows_that_it_names() {
+        let of = |to_gpu, to_host| {
+            let found = met(vec![
+                figure(What::Latency, TO_GPU, 8, 1, to_gpu),
+                figure(What::Latency, TO_HOST, 8, 1, to_host),
+            ]);
+            found.iter().map(|(what, is_met)| (what.contains("to a GPU"), *is_met)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(5.0, 2.0), [(true, false), (false, true)]);
+        assert_eq!(of(2.0, 5.0), [(true, true), (false, false)]);
     }
 
     #[test]
