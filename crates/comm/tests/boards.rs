@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -278,6 +279,28 @@ fn what_jobs_have_left_behind_is_swept() {
         assert!(is_there(&file(folder.path(), job)), "{what}");
     }
     assert_eq!(ranks(&lives), [0]);
+}
+
+/// Makes a file or socket look as if it had been made an hour ago.
+fn make_old(path: &Path) {
+    let ago = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap() - Duration::from_secs(3600);
+    let time = libc::timespec { tv_sec: ago.as_secs() as i64, tv_nsec: 0 };
+    let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: the path ends with a zero, and there are two times.
+    assert_eq!(unsafe { libc::utimensat(libc::AT_FDCWD, name.as_ptr(), [time, time].as_ptr(), 0) }, 0);
+}
+
+#[test]
+fn sockets_whose_board_has_gone_are_swept_when_nobody_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = |job: &Job| folder.path().join(format!("causeway-comm-{}-0.1", job.name()));
+    let (left, young, living) = (job(2), job(2), job(2));
+    let [_, _, _lives] = [&left, &young, &living].map(|job| UnixListener::bind(socket(job)).unwrap());
+    for job in [&left, &living] {
+        make_old(&socket(job));
+    }
+    join(&job(2), 0, &in_folder(folder.path()));
+    assert_eq!([&left, &young, &living].map(|job| socket(job).exists()), [false, true, true]);
 }
 
 #[test]

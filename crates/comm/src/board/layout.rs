@@ -62,6 +62,13 @@ impl Layout {
         self.slot(self.ranks)
     }
 
+    /// The layout of the board that begins so, if it is one.
+    pub(super) fn of_head(head: &[u8; HEAD_BYTES]) -> Option<Self> {
+        let number = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| head[at + index]));
+        let is_board = head[..8] == MAGIC && number(20) == SLOT_BYTES as u32;
+        is_board.then(|| Self { ranks: number(16) })
+    }
+
     /// The head of a job's board.
     pub(super) fn head(self, tag: u64, epoch: u32) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
@@ -88,6 +95,18 @@ mod tests {
             assert!(layout.slot(0) > layout.mark(ranks - 1));
             assert!(layout.bytes() <= u64::from(ranks) * 129 + 256);
         }
+    }
+
+    #[test]
+    fn a_board_is_known_by_its_head() {
+        let head = Layout { ranks: 7 }.head(3, 9);
+        assert_eq!(Layout::of_head(&head), Some(Layout { ranks: 7 }));
+        for at in [0, 7, 20] {
+            let mut other = head;
+            other[at] ^= 1;
+            assert_eq!(Layout::of_head(&other), None);
+        }
+        assert_eq!(Layout::of_head(&[0; HEAD_BYTES]), None);
     }
 
     #[test]

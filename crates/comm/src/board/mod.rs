@@ -208,6 +208,17 @@ impl Board {
         self.media.iter().try_for_each(|medium| medium.write(at, &[mark.0]))
     }
 
+    /// Takes the name of the board in System V memory away when all ranks of the job have been seen, as
+    /// [`forget_names`](Self::forget_names) does of all boards. Nothing shows that its ranks have ended when it is left
+    /// behind but that nobody has it attached, and there are few such segments on a host.
+    ///
+    /// # Errors
+    /// When the name cannot be removed.
+    pub fn forget_segment(&self) -> io::Result<()> {
+        let segments = self.media.iter().filter(|medium| medium.kind() == MediumKind::SystemV);
+        segments.into_iter().try_for_each(|medium| medium.forget_name())
+    }
+
     /// Takes the boards' names away, so that nothing is left behind however processes end. To be called when
     /// all ranks have joined; those who come later find another board.
     ///

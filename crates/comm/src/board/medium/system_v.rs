@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 use rustix::process::geteuid;
 
-use super::super::layout::Layout;
+use super::super::layout::{HEAD_BYTES, Layout};
 use super::kind::{Medium, MediumError, MediumKind, settle_head};
 use crate::job::Job;
 
@@ -75,6 +75,55 @@ fn is_own(status: &libc::shmid_ds) -> bool {
     status.shm_perm.uid == user && status.shm_perm.cuid == user && status.shm_perm.mode & 0o077 == 0
 }
 
+/// `SHM_STAT` and `SHM_INFO`: the status of the segment at a place of the kernel's table, and that table's last place.
+const SHM_STAT: libc::c_int = 13;
+const SHM_INFO: libc::c_int = 14;
+
+/// The most places that are looked at.
+const MAX_PLACES: libc::c_int = 1 << 16;
+
+/// A board that is younger than this may belong to ranks that have not attached it yet, in seconds.
+const YOUNG: libc::time_t = 60;
+
+/// Removes boards of this user that no process has attached: their ranks were all ended before they could do so. What
+/// cannot be removed stays.
+fn sweep() {
+    // SAFETY: plain data, all zeros are a value of it; the kernel writes less than this.
+    let mut places: libc::shmid_ds = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel writes the structure.
+    let last = unsafe { libc::shmctl(0, SHM_INFO, &raw mut places) };
+    for place in 0..=last.min(MAX_PLACES) {
+        // SAFETY: plain data, all zeros are a value of it.
+        let mut found: libc::shmid_ds = unsafe { core::mem::zeroed() };
+        // SAFETY: the kernel writes the structure.
+        let number = unsafe { libc::shmctl(place, SHM_STAT, &raw mut found) };
+        if number >= 0 && is_left_behind(&found) && is_board(number, found.shm_segsz) {
+            // SAFETY: removal takes no structure.
+            unsafe { libc::shmctl(number, libc::IPC_RMID, core::ptr::null_mut()) };
+        }
+    }
+}
+
+/// Whether a segment is this user's, old, and attached by nobody.
+fn is_left_behind(found: &libc::shmid_ds) -> bool {
+    // SAFETY: no memory is passed.
+    let now = unsafe { libc::time(core::ptr::null_mut()) };
+    let changed = found.shm_ctime.max(found.shm_atime).max(found.shm_dtime);
+    is_own(found) && found.shm_nattch == 0 && now.saturating_sub(changed) > YOUNG
+}
+
+/// Whether a segment of so many bytes begins as a board does that is so long.
+fn is_board(number: libc::c_int, bytes: usize) -> bool {
+    let mut head = [0; HEAD_BYTES];
+    let Some(segment) = (bytes >= HEAD_BYTES).then(|| Attached::new(number, bytes).ok()).flatten() else {
+        return false;
+    };
+    for (byte, shared) in head.iter_mut().zip(segment.bytes) {
+        *byte = shared.load(Ordering::Relaxed);
+    }
+    Layout::of_head(&head).is_some_and(|layout| layout.bytes() == bytes as u64)
+}
+
 /// A board in a segment.
 #[derive(Debug)]
 pub(crate) struct SystemVMedium {
@@ -112,7 +161,10 @@ impl SystemVMedium {
             let board = Attached::new(number, length).map_err(failed("shmat"))?;
             let medium = Self { board, proof: None };
             match settle_head(&medium, layout, job.tag(), epoch) {
-                Ok(()) => return Ok(medium),
+                Ok(()) => {
+                    sweep();
+                    return Ok(medium);
+                }
                 Err(error) => refusal = error,
             }
         }
