@@ -13,6 +13,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::hello::{self, CHALLENGE_BYTES, HELLO_BYTES, Hello, HelloError, Speaker};
 use super::network;
 use super::place::{SocketPlace, socket_name};
+use super::shortage::{self, Shortage};
 use super::socket::{self, Connection, Credentials, read_some};
 use super::stream::Stream;
 use crate::board::{Board, MediumKind, Slot};
@@ -37,6 +38,7 @@ pub struct Meeting {
     refused: Vec<(SocketPlace, io::Error)>,
     strangers: VecDeque<Stranger>,
     stop: Arc<OwnedFd>,
+    shortage: Shortage,
 }
 
 /// Someone who has connected and not said yet who it is.
@@ -111,7 +113,8 @@ impl Meeting {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let own = sockets.iter().map(|(_, listener)| Own::new(listener)).collect();
         let strangers = VecDeque::new();
-        Ok(Self { job: job.clone(), slot, _own: own, sockets, refused, strangers, stop })
+        let shortage = Shortage::new(&stop);
+        Ok(Self { job: job.clone(), slot, _own: own, sockets, refused, strangers, stop, shortage })
     }
 
     /// Listens for ranks of other hosts, too. All of its ports may be taken: then [`refused`](Self::refused) says so.
@@ -159,11 +162,14 @@ impl Meeting {
     /// was ended.
     fn wait(&self) -> Option<Option<usize>> {
         let strangers = self.strangers.iter().map(|stranger| stranger.stream.as_fd());
-        let listeners = self.sockets.iter().map(|(_, listener)| listener.as_fd());
+        let is_open = self.shortage.pause().is_zero();
+        let listeners = self.sockets.iter().filter(|_| is_open).map(|(_, listener)| listener.as_fd());
         let all = core::iter::once(self.stop.as_fd()).chain(strangers).chain(listeners);
         let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let oldest = self.strangers.front().map(|stranger| PATIENCE.saturating_sub(stranger.since.elapsed()));
-        let patience = oldest.and_then(|left| (left + Duration::from_millis(1)).try_into().ok());
+        let reopening = Some(self.shortage.pause()).filter(|pause| !pause.is_zero());
+        let first = oldest.into_iter().chain(reopening).min();
+        let patience = first.and_then(|left| (left + Duration::from_millis(1)).try_into().ok());
         if poll(&mut polled, patience.as_ref()).is_err() {
             // It was interrupted.
             return Some(None);
@@ -177,8 +183,19 @@ impl Meeting {
 
     /// Lets those in who have come.
     fn admit(&mut self) -> Option<HelloError> {
+        if !self.shortage.pause().is_zero() {
+            return None;
+        }
         for (place, listener) in &self.sockets {
-            let Ok(stream) = listener.accept() else { continue };
+            let stream = match listener.accept() {
+                Ok(stream) => stream,
+                Err(error) if shortage::is_meant(&error) => {
+                    self.shortage.turn_away(&self.stop, || listener.accept().map(drop));
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            self.shortage.is_over(&self.stop);
             match greet(stream, place) {
                 Ok(stranger) => let_in(&mut self.strangers, stranger),
                 // It has gone again.

@@ -12,6 +12,7 @@ mod hello;
 mod listener;
 mod network;
 mod place;
+mod shortage;
 mod socket;
 mod stream;
 
