@@ -12,6 +12,7 @@
 //! | `receive`    | How is one received?                                                     |
 //! | `unexpected` | Where are messages that probes took out?                                 |
 //! | `team`       | How do kernels come to communicate?                                      |
+//! | `version`    | Is the library the one that a program was built for?                     |
 
 mod job;
 mod memory;
@@ -20,5 +21,6 @@ mod send;
 mod state;
 mod team;
 mod unexpected;
+mod version;
 
 pub(crate) use state::{fail, world};
