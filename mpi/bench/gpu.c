@@ -50,6 +50,12 @@ void gpu_use(void) {
     CALL(cuCtxSetCurrent, (void *), context);
 }
 
+void gpu_reset(void) {
+    CALL(cuDevicePrimaryCtxReset_v2, (int), device);
+    CALL(cuDevicePrimaryCtxRetain, (void **, int), &context, device);
+    gpu_use();
+}
+
 void *gpu_take_of(int number, size_t bytes) {
     int other = devices > 0 ? number % devices : 0, reaches = 0;
     void *theirs = NULL;

@@ -16,6 +16,8 @@ void gpu_start_on(int number);
 // Memory of the device that rank `number` has, to which this process's device copies, directly where it can;
 // NULL where both have the same device. Given back as memory of the kind DEVICE.
 void *gpu_take_of(int number, size_t bytes);
+// Ends the context, and all that is in it, and makes it anew (cudaDeviceReset).
+void gpu_reset(void);
 // Takes the context for another thread.
 void gpu_use(void);
 // Memory of a kind, of so many bytes.

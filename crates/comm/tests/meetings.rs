@@ -93,7 +93,7 @@ fn without_the_nonce_nobody_gets_in() {
             // Another job's rank, which knows the name of the socket.
             let mut stranger = pair.stranger();
             stranger.read_exact(&mut [0; 8]).unwrap();
-            stranger.write_all(b"CWmeet2\0").unwrap();
+            stranger.write_all(b"CWmeet3\0").unwrap();
             stranger.write_all(&[1; 56]).unwrap();
             assert_eq!(stranger.read(&mut [0; 64]).unwrap(), 0);
         },
@@ -129,7 +129,7 @@ fn those_who_say_nothing_keep_nobody_out() {
             let mut silent: Vec<UnixStream> = (0..100).map(|_| pair.stranger()).collect();
             silent.iter_mut().step_by(2).for_each(|stream| {
                 // It may have been thrown out by those who came after it.
-                let _ = stream.write_all(b"CWmeet2");
+                let _ = stream.write_all(b"CWmeet3");
             });
             silent.truncate(60);
             pair.reach().unwrap();

@@ -87,13 +87,15 @@ static void end(struct operation *operation) {
 }
 
 // Whether the receiver, which has been told of a message, does not fetch it. It may sit in a call of the MPI
-// that knows nothing of this (MPI_Barrier), and wait there for what this rank does after its send. A short
-// message is waited for as long as some copies would take; in that time the receiver may fetch others.
+// that knows nothing of this (MPI_Barrier), and wait there for what this rank does after its send. A receiver
+// that computes is no such one: a long message, which takes memory and time when it is taken back, is waited
+// for. A short one is waited for as long as some copies would take; in that time the receiver may fetch
+// others.
 static bool is_late(struct operation *operation) {
-    enum { PATIENCE_NS = 20000000, OF_SHORT_NS = 50000, COPIES = 3 };
+    enum { OF_LONG_NS = 1000000000, OF_SHORT_NS = 50000, COPIES = 3 };
     long at = now();
     if (operation->told_at == 0) operation->told_at = at;
-    if (!operation->is_short) return at - operation->told_at > PATIENCE_NS;
+    if (!operation->is_short) return at - operation->told_at > OF_LONG_NS;
     long since = operation->told_at > fetched_at ? operation->told_at : fetched_at;
     return at - since > OF_SHORT_NS && at - since > COPIES * copied_in;
 }

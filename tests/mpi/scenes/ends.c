@@ -107,7 +107,8 @@ void checked(void) {
         must_say(MPI_Barrier(MPI_COMM_WORLD), "no call on this communicator has come for 8 s from rank 0");
     printf("%s: ok\n", scene);
     fflush(stdout);
-    // A launcher ends all ranks once one has ended without MPI_Finalize: rank 0, which is last here, goes first.
+    // A launcher ends all ranks once one has ended without MPI_Finalize: rank 0, which is last here, goes
+    // first.
     sleep(rank == 0 ? 1 : 6);
     _exit(0);
 }
@@ -139,4 +140,39 @@ void death_in_call(void) {
     printf("%s: ok\n", scene);
     fflush(stdout);
     _exit(0);
+}
+
+// One message as it should be.
+static void right_message(int number) {
+    char *memory = filled(DEVICE, LONG, rank == 0 ? number : 99);
+    if (rank == 0) MPI_Send(memory, LONG, MPI_BYTE, 1, number, MPI_COMM_WORLD);
+    if (rank == 1) MPI_Recv(memory, LONG, MPI_BYTE, 0, number, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    must_hold(memory, LONG, number);
+    MPI_Barrier(MPI_COMM_WORLD);
+    gpu_give_back(DEVICE, memory, LONG);
+}
+
+// What goes wrong is forgiven: memory that the program has freed too early, more often than a channel may
+// fail, and contexts that end.
+void recovery(void) {
+    enum { MISTAKES = 5, RESETS = 3 };
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (int at = 0; at < MISTAKES; at++) {
+        char *memory = filled(DEVICE, LONG, 1);
+        MPI_Request request = MPI_REQUEST_NULL;
+        if (rank == 0) {
+            MPI_Isend(memory, LONG, MPI_BYTE, 1, 0, MPI_COMM_WORLD, &request);
+            gpu_give_back(DEVICE, memory, LONG);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        int error = rank == 0 ? MPI_Wait(&request, MPI_STATUS_IGNORE)
+                              : MPI_Recv(memory, LONG, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        must(error != MPI_SUCCESS, "memory that was freed is handed over");
+        if (rank == 1) gpu_give_back(DEVICE, memory, LONG);
+    }
+    right_message(1);
+    for (int at = 0; at < RESETS; at++) {
+        gpu_reset();
+        right_message(2 + at);
+    }
 }

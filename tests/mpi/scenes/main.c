@@ -79,6 +79,8 @@ int main(int argc, char **argv) {
         lengths();
     else if (strcmp(scene, "death_in_call") == 0)
         death_in_call();
+    else if (strcmp(scene, "recovery") == 0)
+        recovery();
     else
         must(0, "there is no such scene");
     MPI_Finalize();

@@ -42,5 +42,6 @@ void death_in_transfer(void);
 void checked(void);
 void lengths(void);
 void death_in_call(void);
+void recovery(void);
 
 #endif

@@ -90,11 +90,11 @@ pub extern "C" fn causeway_comm_offer_state(operation: u64) -> c_int {
     }
 }
 
-/// Gives the memory of an offer back, where the peer has not begun to fetch it, and keeps a copy. The offer's
-/// state tells whether it has.
+/// Gives the memory of an offer back, where the peer has not begun to fetch it and is late, and keeps a copy. The
+/// offer's state tells whether it has.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_detach(operation: u64) {
     if let Some(world) = world() {
-        world.detach(operation);
+        world.detach_late(operation);
     }
 }

@@ -62,7 +62,7 @@ pub enum Missing {
     #[error("CAUSEWAY_COMM_CHANNELS leaves it out")]
     LeftOut,
     /// It does not work.
-    #[error("it has failed, and is not tried again")]
+    #[error("it has failed, and is left alone for a while")]
     Failed,
     /// It is for ranks of one host.
     #[error("the peer is on another host, or no board shows it")]

@@ -65,7 +65,12 @@ impl Channel {
 
     /// Whether it carries what a program's memory held, where the program has that back already.
     pub fn carries_copies(self) -> bool {
-        matches!(self, Self::Staged | Self::Rdma | Self::Loopback | Self::Tcp)
+        matches!(self, Self::Staged | Self::Bar | Self::Rdma | Self::Loopback | Self::Tcp)
+    }
+
+    /// Whether it is there for short messages, though both ranks have a part in each.
+    pub fn is_for_short(self) -> bool {
+        matches!(self, Self::Bar | Self::Loopback)
     }
 
     /// Whether two ranks have this channel, or why not.

@@ -30,8 +30,8 @@ pub enum Name {
     },
 }
 
-/// Kernels that are loaded, by context and name. Modules go with their context, whose address another one may
-/// get: a launch that fails is tried again with a module that is loaded anew.
+/// Kernels that are loaded, by context (`Scope::life`) and name. Modules go with their context, and not every driver
+/// says that it has ended: a launch that fails is tried again with a module that is loaded anew.
 static LOADED: Mutex<Option<HashMap<(u64, Name), Function>>> = Mutex::new(None);
 
 /// Runs a kernel with one thread for each of `work` items, as far as there are so many, and waits for its end.
@@ -49,7 +49,7 @@ pub unsafe fn run(
     parameters: &[u64],
 ) -> Result<(), CudaError> {
     let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, MOST_BLOCKS) as u32;
-    let key = (scope.context(), name);
+    let key = (scope.life(), name);
     let lock = || LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = lock().get_or_insert_default().get(&key).copied();
     if let Some(function) = known {

@@ -190,7 +190,7 @@ impl Table {
 
 type Tables = HashMap<(u64, u64), Arc<Table>>;
 
-/// Tables that are on GPUs, by list and context.
+/// Tables that are on GPUs, by list and context (`Scope::life`).
 static TABLES: Mutex<Option<Tables>> = Mutex::new(None);
 
 fn tables() -> MutexGuard<'static, Option<Tables>> {
@@ -205,7 +205,7 @@ pub fn forget(id: u64) {
 }
 
 fn table(scope: &Scope<'static>, device: i32, what: &Elements<'_>) -> Result<Arc<Table>, CudaError> {
-    let key = (what.id, scope.context());
+    let key = (what.id, scope.life());
     if let Some(known) = tables().get_or_insert_default().get(&key) {
         return Ok(Arc::clone(known));
     }

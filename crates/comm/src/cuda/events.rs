@@ -13,9 +13,9 @@ const WITHOUT_TIMING: u32 = 2;
 /// Events that wait for the next copies, of each context.
 const MOST: usize = 256;
 
-/// One of the calling thread's context, which has that number.
-pub(super) fn take(driver: &Driver, context: u64) -> Result<u64, CudaError> {
-    if let Some(event) = events().get_or_insert_default().get_mut(&context).and_then(Vec::pop) {
+/// One of the calling thread's context, which has that number (`life`).
+pub(super) fn take(driver: &Driver, life: u64) -> Result<u64, CudaError> {
+    if let Some(event) = events().get_or_insert_default().entry(life).or_default().pop() {
         return Ok(event);
     }
     let mut event: *mut c_void = core::ptr::null_mut();
@@ -24,10 +24,10 @@ pub(super) fn take(driver: &Driver, context: u64) -> Result<u64, CudaError> {
     Ok(event as u64)
 }
 
-/// Takes one back that nobody looks at any more.
-pub(super) fn give_back(driver: &Driver, context: u64, event: u64) {
+/// Takes one back that nobody looks at any more. One of a context that was forgotten went with it.
+pub(super) fn give_back(driver: &Driver, life: u64, event: u64) {
     let mut events = events();
-    let of_context = events.get_or_insert_default().entry(context).or_default();
+    let Some(of_context) = events.get_or_insert_default().get_mut(&life) else { return };
     if of_context.len() < MOST {
         of_context.push(event);
         return;
@@ -36,9 +36,9 @@ pub(super) fn give_back(driver: &Driver, context: u64, event: u64) {
     unsafe { (driver.destroy_event)(event as *mut c_void) };
 }
 
-/// Those of a context that is destroyed are useless, and another may get its number.
-pub(super) fn forget(context: u64) {
-    events().get_or_insert_default().remove(&context);
+/// Those of a context that is destroyed are useless.
+pub(super) fn forget(life: u64) {
+    events().get_or_insert_default().remove(&life);
 }
 
 fn events() -> MutexGuard<'static, Option<HashMap<u64, Vec<u64>>>> {

@@ -11,6 +11,7 @@ mod events;
 mod functions;
 mod gpudirect;
 mod kernel;
+mod life;
 mod memory;
 mod order;
 mod pending;

@@ -12,11 +12,15 @@ use super::scope::Scope;
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: c_int = 600;
 
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+const CONTEXT_IS_DESTROYED: c_int = 709;
+
 /// A copy that was begun. One that is dropped goes on, and nobody hears of its end.
 #[derive(Debug)]
 pub struct PendingCopy {
     driver: &'static Driver,
     context: u64,
+    life: u64,
     event: u64,
 }
 
@@ -43,16 +47,26 @@ impl PendingCopy {
 
     /// A mark behind what the scope's stream has been given so far.
     fn behind(scope: &Scope<'static>, stream: u64) -> Result<Self, CudaError> {
-        let (driver, context) = (scope.driver, scope.context);
-        let pending = Self { driver, context, event: events::take(driver, context)? };
+        let (driver, context, life) = (scope.driver, scope.context, scope.life());
+        let pending = Self { driver, context, life, event: events::take(driver, life)? };
         // SAFETY: both are of the scope's context; the driver checks them.
         let status = unsafe { (driver.record_event)(pending.event as *mut c_void, stream as *mut c_void) };
         check("cuEventRecord", status).map(|()| pending)
     }
 
-    /// The context in whose stream it goes.
-    pub fn context(&self) -> u64 {
-        self.context
+    /// The number of the context in whose stream it goes, see [`Scope::life`].
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// Its context, if that is still the one in which it was begun.
+    fn scope(&self) -> Result<Scope<'static>, CudaError> {
+        let scope = Scope::of_context(self.driver, self.context)?;
+        if scope.life() == self.life {
+            Ok(scope)
+        } else {
+            Err(CudaError { call: "cuEventQuery", code: CONTEXT_IS_DESTROYED })
+        }
     }
 
     /// Whether the copy is done.
@@ -61,7 +75,7 @@ impl PendingCopy {
     /// When the copy, or work of the program before it, has failed, or the context is gone.
     pub fn is_done(&self) -> Result<bool, CudaError> {
         // A thread that captures may not ask otherwise.
-        let _scope = Scope::of_context(self.driver, self.context)?;
+        let _scope = self.scope()?;
         // SAFETY: the event is this copy's until it is given back.
         match unsafe { (self.driver.query_event)(self.event as *mut c_void) } {
             NOT_READY => Ok(false),
@@ -74,7 +88,7 @@ impl PendingCopy {
     /// # Errors
     /// As of [`is_done`](Self::is_done).
     pub fn wait(self) -> Result<(), CudaError> {
-        let _scope = Scope::of_context(self.driver, self.context)?;
+        let _scope = self.scope()?;
         // SAFETY: the event is this copy's until it is given back.
         check("cuEventSynchronize", unsafe { (self.driver.synchronize_event)(self.event as *mut c_void) })
     }
@@ -82,6 +96,6 @@ impl PendingCopy {
 
 impl Drop for PendingCopy {
     fn drop(&mut self) {
-        events::give_back(self.driver, self.context, self.event);
+        events::give_back(self.driver, self.life, self.event);
     }
 }

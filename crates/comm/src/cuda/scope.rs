@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use super::error::CudaError;
 use super::events;
 use super::functions::{Driver, check};
+use super::life;
 use super::memory::DeviceMemory;
 
 /// `CU_STREAM_NON_BLOCKING`.
@@ -21,6 +22,7 @@ const RELAXED: c_int = 2;
 pub struct Scope<'a> {
     pub(super) driver: &'a Driver,
     pub(super) context: u64,
+    life: u64,
     mode: c_int,
 }
 
@@ -63,7 +65,11 @@ impl<'a> Scope<'a> {
         let mut mode = RELAXED;
         // SAFETY: reads and writes the mode.
         let status = unsafe { (driver.exchange_capture_mode)(&raw mut mode) };
-        let scope = Self { driver, context, mode: if status == 0 { mode } else { RELAXED } };
+        let (life, ended) = life::of(context);
+        if let Some(ended) = ended {
+            forget(ended);
+        }
+        let scope = Self { driver, context, life, mode: if status == 0 { mode } else { RELAXED } };
         check("cuThreadExchangeStreamCaptureMode", status)?;
         Ok(scope)
     }
@@ -100,6 +106,12 @@ impl<'a> Scope<'a> {
         self.context
     }
 
+    /// A number that no other context of this process has, before or after: another may get the handle, and a
+    /// context that is reset keeps it.
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
     /// The driver's functions.
     pub(super) fn functions(&self) -> &'a Driver {
         self.driver
@@ -108,7 +120,7 @@ impl<'a> Scope<'a> {
     /// A stream of the context that waits for no other, and that stands in front of them: a device has few queues for
     /// streams of one priority, and what this library does must not stand behind a kernel that waits for it.
     pub(super) fn stream(&self) -> Result<u64, CudaError> {
-        if let Some(stream) = streams().get_or_insert_default().get(&self.context) {
+        if let Some(stream) = streams().get_or_insert_default().get(&self.life) {
             return Ok(*stream);
         }
         let (mut least, mut greatest) = (0, 0);
@@ -119,15 +131,20 @@ impl<'a> Scope<'a> {
         // SAFETY: there is room for the stream.
         let status = unsafe { (self.driver.create_stream)(&raw mut stream, NON_BLOCKING, greatest) };
         check("cuStreamCreateWithPriority", status)?;
-        streams().get_or_insert_default().insert(self.context, stream as u64);
+        streams().get_or_insert_default().insert(self.life, stream as u64);
         Ok(stream as u64)
     }
 
-    /// A context that is destroyed takes its stream and events with it, and another may get its address.
+    /// A context that is destroyed takes its stream and events with it, and not every driver says that it was.
     pub(super) fn forget_context(&self) {
-        streams().get_or_insert_default().remove(&self.context);
-        events::forget(self.context);
+        forget(self.life);
     }
+}
+
+/// Forgets what is kept for a context that has ended.
+fn forget(life: u64) {
+    streams().get_or_insert_default().remove(&life);
+    events::forget(life);
 }
 
 /// The primary context of a device.
@@ -154,6 +171,7 @@ impl Scope<'static> {
     }
 }
 
+/// The stream of each context, by its number (`life`).
 fn streams() -> std::sync::MutexGuard<'static, Option<HashMap<u64, u64>>> {
     static STREAMS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)

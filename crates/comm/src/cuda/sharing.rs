@@ -61,6 +61,7 @@ pub struct Opened {
     pub address: u64,
     /// The context in which it was opened.
     pub context: u64,
+    life: u64,
     /// Its bytes from the address on, as far as the driver knows.
     pub bytes: u64,
 }
@@ -81,7 +82,12 @@ impl Opened {
         let memory = DeviceMemory::at(driver, address);
         let bytes =
             memory.map_or(0, |memory| memory.start.saturating_add(memory.bytes).saturating_sub(address));
-        Ok(Self { driver, address, context: scope.context(), bytes })
+        Ok(Self { driver, address, context: scope.context(), life: scope.life(), bytes })
+    }
+
+    /// Whether the context in which it was opened is still there: it takes what is open in it along.
+    pub fn is_open(&self) -> bool {
+        Scope::of_context(self.driver, self.context).is_ok_and(|scope| scope.life() == self.life)
     }
 }
 

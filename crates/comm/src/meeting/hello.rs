@@ -1,6 +1,6 @@
 //! What do two ranks say to each other first?
 //!
-//! 64 bytes each way, little-endian: `CWmeet2` and a zero, who speaks and to whom, the epoch, the process id
+//! 64 bytes each way, little-endian: `CWmeet3` and a zero, who speaks and to whom, the epoch, the process id
 //! by which the speaker sees the other (0 when it does not, or does not know yet), the speaker's process
 //! number, 8 bytes that the caller has drawn, and a proof over all that with 8 bytes that the listener has
 //! drawn for this connection alone: nobody can say again what another has said.
@@ -23,7 +23,7 @@ pub(super) const HELLO_BYTES: usize = 64;
 /// Bytes that the listener draws and sends as soon as a connection comes.
 pub(super) const CHALLENGE_BYTES: usize = 8;
 
-const MAGIC: [u8; 8] = *b"CWmeet2\0";
+const MAGIC: [u8; 8] = *b"CWmeet3\0";
 
 /// Bytes in front of the proof.
 const STATEMENT_BYTES: usize = HELLO_BYTES - PROOF_BYTES;

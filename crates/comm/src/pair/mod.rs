@@ -120,14 +120,16 @@ impl Pair {
     }
 }
 
-/// By what launchers and kernels say: sets of nodes that meet, then sets of sockets.
+/// By what launchers and kernels say: sets of nodes that meet, within sockets that do.
 fn distance(here: &Identity, there: &Identity) -> Distance {
     let (a, b) = (here.cores, there.cores);
     let known = |one: u64, two: u64| one != 0 && two != 0;
-    if known(a.nodes, b.nodes) && a.nodes & b.nodes != 0 {
+    if known(a.sockets, b.sockets) && a.sockets & b.sockets == 0 {
+        Distance::OtherSocket
+    } else if known(a.nodes, b.nodes) && a.nodes & b.nodes != 0 {
         Distance::SameNode
     } else if known(a.sockets, b.sockets) {
-        if a.sockets & b.sockets != 0 { Distance::SameSocket } else { Distance::OtherSocket }
+        Distance::SameSocket
     } else {
         Distance::Unknown
     }

@@ -42,6 +42,17 @@ pub enum Distance {
     Unknown,
 }
 
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::SameNode => "at the same NUMA nodes",
+            Self::SameSocket => "at other NUMA nodes of a socket",
+            Self::OtherSocket => "at other sockets",
+            Self::Unknown => "at an unknown distance",
+        })
+    }
+}
+
 /// How a file descriptor gets from one rank to the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DescriptorWay {

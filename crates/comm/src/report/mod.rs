@@ -70,6 +70,8 @@ struct Count {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     ways: BTreeMap<(u32, Way), Count>,
+    /// Messages that the program had back before the peer came.
+    taken_back: BTreeMap<u32, Count>,
     calls: BTreeMap<(String, Algorithm), Count>,
     /// By the number of the highest bit of the size.
     sizes: BTreeMap<u32, u64>,
@@ -82,6 +84,13 @@ impl Report {
         count.messages += 1;
         count.bytes = count.bytes.saturating_add(bytes);
         *self.sizes.entry(u64::BITS - bytes.leading_zeros()).or_default() += 1;
+    }
+
+    /// Counts a message that was sent to a peer, and of which a copy is kept since the peer is late.
+    pub fn count_taken_back(&mut self, peer: u32, bytes: u64) {
+        let count = self.taken_back.entry(peer).or_default();
+        count.messages += 1;
+        count.bytes = count.bytes.saturating_add(bytes);
     }
 
     /// Counts a collective call of this name: `bytes` are those that this rank sends and receives.
@@ -106,6 +115,12 @@ impl Report {
         let mut lines = Vec::new();
         for ((peer, way), Count { messages, bytes }) in &self.ways {
             lines.push(format!("rank {rank} and {peer}: {messages} messages, {bytes} bytes {way}"));
+        }
+        for (peer, Count { messages, bytes }) in &self.taken_back {
+            lines.push(format!(
+                "rank {rank} and {peer}: {messages} of the messages that were sent, {bytes} bytes, were copied \
+                 into memory of the host, since the receiver was late"
+            ));
         }
         for ((name, algorithm), Count { messages: calls, bytes }) in &self.calls {
             lines.push(format!("rank {rank}: {calls} calls of {name}, {bytes} bytes, {algorithm}"));
@@ -137,6 +152,7 @@ mod tests {
         report.count(1, way, 8191);
         report.count(2, Way::Inline(Inline::Short), 0);
         report.count(2, Way::Offered, 1);
+        report.count_taken_back(2, 1);
         let messages = [Some(Channel::Staged), Some(Channel::Vmm), None].map(|way| report.messages(way));
         assert_eq!(messages, [2, 0, 1]);
         assert_eq!(
@@ -145,6 +161,8 @@ mod tests {
                 "rank 0 and 1: 2 messages, 13191 bytes received by staged: there is no other",
                 "rank 0 and 2: 1 messages, 1 bytes sent, for the receiver to fetch (its report says how)",
                 "rank 0 and 2: 1 messages, 0 bytes sent with the MPI: short, and not open at the receiver",
+                "rank 0 and 2: 1 of the messages that were sent, 1 bytes, were copied into memory of the host, \
+                 since the receiver was late",
                 "rank 0: sizes in bytes: 1 below 1, 1 below 2, 2 below 8192",
             ]
         );

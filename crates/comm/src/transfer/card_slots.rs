@@ -17,7 +17,7 @@ pub(super) struct CardSlots {
 
 impl CardSlots {
     pub(super) fn new(domain: &ProtectionDomain, usage: Use) -> Result<Self, CardError> {
-        let slots = HostSlots::new(HOST_SLOTS).map_err(std::io::Error::other)?;
+        let (slots, _) = HostSlots::new(HOST_SLOTS).map_err(std::io::Error::other)?;
         let start = slots.address(0) as *mut u8;
         // SAFETY: the slots are mapped until the region has gone. They are used by this end's copies and by
         // the card in turn, as the two ranks tell each other.

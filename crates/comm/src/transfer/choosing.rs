@@ -1,21 +1,19 @@
 //! Which channel does a receiver take for the messages of a peer?
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::VIA;
 
 use super::error::TransferError;
+use super::failures::Failures;
 use crate::channels::{Channel, Ends, Joined, Missing};
 use crate::cuda::{self, Driver};
 use crate::pair::Pair;
 use crate::profile::Profile;
 use crate::scheduler::{Choice, Known, Scheduler};
 use crate::tracer::{Operation, Tracer, Traffic};
-
-/// How often a channel may fail before a peer is not asked for it any more.
-const MOST_FAILURES: u32 = 3;
 
 /// Messages that have the same channels, at the same cost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -38,7 +36,7 @@ pub(super) struct Chooser {
     is_network: bool,
     allowed: Vec<Channel>,
     tracer: Tracer,
-    failures: HashMap<Channel, u32>,
+    failures: Failures,
     /// What earlier jobs have found out.
     profile: Profile,
     schedulers: HashMap<Kind, (String, Scheduler)>,
@@ -53,7 +51,7 @@ impl Chooser {
         profile: Profile,
     ) -> Self {
         let tracer = Tracer::new(threshold);
-        let (failures, schedulers) = (HashMap::new(), HashMap::new());
+        let (failures, schedulers) = (Failures::default(), HashMap::new());
         Self { pair, is_network, allowed, tracer, failures, profile, schedulers }
     }
 
@@ -69,19 +67,20 @@ impl Chooser {
 
     /// A message has taken so long.
     pub(super) fn took(&mut self, kind: &Kind, by: Channel, bytes: u64, traffic: Traffic, time: Duration) {
+        self.failures.succeeded(by);
         self.scheduler(kind).observe(by, bytes, traffic, time.as_nanos() as f64);
     }
 
     /// A message has taken so long, and has opened memory that stays open.
     pub(super) fn opened(&mut self, kind: &Kind, by: Channel, bytes: u64, traffic: Traffic, time: Duration) {
+        self.failures.succeeded(by);
         self.scheduler(kind).observe_opening(by, bytes, traffic, time.as_nanos() as f64);
     }
 
     /// A channel has failed.
     pub(super) fn failed(&mut self, channel: Channel, error: &TransferError) {
         if error.is_of_channel() {
-            let count = if error.is_final() { MOST_FAILURES } else { 1 };
-            *self.failures.entry(channel).or_default() += count;
+            self.failures.failed(channel, error.needs_long(), Instant::now());
         }
     }
 
@@ -100,6 +99,13 @@ impl Chooser {
         Channel::ALL.into_iter().filter(|channel| self.has(*channel, ends).is_ok()).collect()
     }
 
+    /// Those that they have and that are left alone, since they have failed: they are tried where no other brings a
+    /// message.
+    pub(super) fn paused(&self, ends: &Ends) -> Vec<Channel> {
+        let is_paused = |channel: &Channel| self.has(*channel, ends) == Err(Missing::Failed);
+        Channel::ALL.into_iter().filter(is_paused).collect()
+    }
+
     /// Why they do not have the others.
     pub(super) fn why_not(&self, ends: &Ends) -> Vec<String> {
         let why = |channel: Channel| Some(format!("{channel}: {}", self.has(channel, ends).err()?));
@@ -110,11 +116,11 @@ impl Chooser {
         if !self.allowed.contains(&channel) {
             return Err(Missing::LeftOut);
         }
-        if self.failures.get(&channel).is_some_and(|count| *count >= MOST_FAILURES) {
-            return Err(Missing::Failed);
-        }
         channel.probe(&self.pair, ends)?;
-        if channel.is_between_hosts() && !self.is_network { Err(Missing::Nearer) } else { Ok(()) }
+        if channel.is_between_hosts() && !self.is_network {
+            return Err(Missing::Nearer);
+        }
+        if self.failures.is_paused(channel, Instant::now()) { Err(Missing::Failed) } else { Ok(()) }
     }
 
     /// Adds to a profile what has been found out.
@@ -142,5 +148,6 @@ fn name(pair: &Pair, kind: &Kind) -> String {
     };
     let memory = if kind.is_direct { "exported" } else { "bounced" };
     let cards = if kind.is_gpudirect { ", GPUDirect" } else { "" };
-    format!("{model}, {driver}, {}, {:?}, {memory}{cards}", pair.place, kind.joined)
+    let distance = pair.distance;
+    format!("{model}, {driver}, {}, {distance}, {:?}, {memory}{cards}", pair.place, kind.joined)
 }

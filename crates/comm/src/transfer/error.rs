@@ -45,6 +45,11 @@ pub enum TransferError {
     /// Memory of the host could not be had.
     #[error("memory to pass the bytes through could not be had: {0}")]
     Memory(#[from] SealedMemoryError),
+    /// The kernel drops a descriptor for which the process has no number left.
+    #[error(
+        "a descriptor that rank {0} has sent did not arrive: this process has too many open (see `ulimit -n`)"
+    )]
+    NoDescriptor(u32),
     /// A card.
     #[error("the message of rank {peer} does not come by an RDMA device: {cause}")]
     Card {
@@ -70,14 +75,20 @@ pub enum TransferError {
 }
 
 impl TransferError {
-    /// Whether the error tells of the channel: one that fails again and again is not asked for any more. That
-    /// a program went on with a copy of its message says nothing of channels.
+    /// Whether the error tells of the channel: one that fails again and again is left alone for a while. That
+    /// a program went on with a copy of its message, or has freed the memory, says nothing of channels.
     pub(crate) fn is_of_channel(&self) -> bool {
-        !matches!(self, Self::Refused { refusal: Refusal::Copied | Refusal::Unknown, .. })
+        !matches!(self, Self::Refused { refusal: Refusal::Copied, .. }) && !self.is_of_message()
     }
 
-    /// Whether it is of no use to ask for the channel again: what joins two cards does not come back.
-    pub(crate) fn is_final(&self) -> bool {
+    /// Whether the error tells of the message, which no channel brings.
+    pub(crate) fn is_of_message(&self) -> bool {
+        matches!(self, Self::Refused { refusal: Refusal::Unknown | Refusal::Memory, .. })
+    }
+
+    /// Whether it is of little use to ask for the channel again soon: what joins two cards comes back when somebody
+    /// sees to it.
+    pub(crate) fn needs_long(&self) -> bool {
         matches!(self, Self::Card { .. } | Self::Refused { refusal: Refusal::Card, .. })
     }
 

@@ -44,7 +44,7 @@ impl Giver<'_> {
         offer: &Offer,
     ) -> Result<(), TransferError> {
         if self.slots.is_none() {
-            self.slots = Some(HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?);
+            self.slots = Some(HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?.0);
         }
         if let Some(slots) = &mut self.slots {
             slots.pin(scope);
@@ -192,7 +192,7 @@ impl Giver<'_> {
     /// Gives what the program's memory held, which has been copied.
     pub(super) fn give_copy(&self, channel: Channel, copy: &[u8]) -> Result<(), TransferError> {
         match channel {
-            Channel::Staged => {
+            Channel::Staged | Channel::Bar => {
                 let slots = self.slots()?;
                 self.pass_copy(copy, slots.ring, |slot| slots.address(slot))
             }
@@ -226,7 +226,8 @@ impl Giver<'_> {
 
     /// The peer's slots, which it hands over before it fetches anything through them.
     fn slots(&self) -> Result<&HostSlots, TransferError> {
-        self.slots.as_ref().ok_or_else(|| self.connection.wrong("no slots before a fetch"))
+        let (peer, channel, refusal) = (self.connection.peer, Channel::Staged, Refusal::Slots);
+        self.slots.as_ref().ok_or(TransferError::Refused { peer, channel, refusal })
     }
 
     /// Passes a payload through slots, which `begin` begins to fill. All that are free are begun at once, so that

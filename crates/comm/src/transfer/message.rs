@@ -89,6 +89,12 @@ pub enum Refusal {
     /// The program has its memory back, and there is a copy in memory of the host.
     #[error("its program went on with a copy, which comes by `staged` alone")]
     Copied,
+    /// The kernel has dropped the descriptor of the memory through which the payload is to pass.
+    #[error("the memory to pass the bytes through has not reached it: it has too many descriptors open")]
+    Slots,
+    /// The memory is another one than that which was offered.
+    #[error("the memory of the message is gone: the program has freed it before the message was received")]
+    Memory,
     /// It has no card, or that cannot be joined with the receiver's.
     #[error("it has no RDMA device that the one here can be joined with")]
     Card,
@@ -114,6 +120,8 @@ impl Message {
             Self::Refused(Refusal::Channel) => (13, 2, 0, 0, 0),
             Self::Refused(Refusal::Copied) => (13, 3, 0, 0, 0),
             Self::Refused(Refusal::Card) => (13, 4, 0, 0, 0),
+            Self::Refused(Refusal::Memory) => (13, 5, 0, 0, 0),
+            Self::Refused(Refusal::Slots) => (13, 6, 0, 0, 0),
             Self::Words => (14, 0, 0, 0, 0),
             Self::Join => (15, 0, 0, 0, 0),
             Self::Joined => (16, 0, 0, 0, 0),
@@ -150,6 +158,8 @@ impl Message {
             (13, 2) => Self::Refused(Refusal::Channel),
             (13, 3) => Self::Refused(Refusal::Copied),
             (13, 4) => Self::Refused(Refusal::Card),
+            (13, 5) => Self::Refused(Refusal::Memory),
+            (13, 6) => Self::Refused(Refusal::Slots),
             (14, 0) => Self::Words,
             (15, 0) => Self::Join,
             (16, 0) => Self::Joined,
@@ -196,6 +206,8 @@ mod tests {
             Message::Refused(Refusal::Channel),
             Message::Refused(Refusal::Copied),
             Message::Refused(Refusal::Card),
+            Message::Refused(Refusal::Memory),
+            Message::Refused(Refusal::Slots),
             Message::Words,
             Message::Join,
             Message::Joined,

@@ -23,6 +23,7 @@
 //! | `fetch`     | How does the receiver get the bytes?                                   |
 //! | `in_flight` | Which copies of a receiver are under way, and which have ended?        |
 //! | `choosing`  | Which channel does a receiver take for the messages of a peer?         |
+//! | `failures`  | Which channels are left alone for a while, since they have failed?     |
 //! | `cache`     | Which memory of a peer stays open?                                     |
 
 pub(crate) mod cache;
@@ -30,6 +31,7 @@ mod card_slots;
 pub(crate) mod choosing;
 mod error;
 mod exchange;
+mod failures;
 pub(crate) mod fetch;
 mod giving;
 pub(crate) mod in_flight;

@@ -19,7 +19,7 @@ struct Server<'a> {
     connection: &'a Connection,
     offers: &'a Offers,
     giver: Giver<'a>,
-    /// The operation that was served last, and whether the peer has copied by itself.
+    /// The operation that was served last, and whether that was in a way that pays for short messages.
     last: Option<(u64, bool)>,
 }
 
@@ -58,9 +58,9 @@ impl Server<'_> {
             Some(Message::Slots { count, bytes }) if !self.connection.is_network() => {
                 let ring = Ring::checked(count, bytes)
                     .ok_or_else(|| self.connection.wrong("slots of such a size"))?;
-                let descriptor =
-                    descriptor.ok_or_else(|| self.connection.wrong("slots without a descriptor"))?;
-                self.giver.slots = Some(HostSlots::of_peer(descriptor, ring).map_err(TransferError::Memory)?);
+                // Where the descriptor is lost for lack of room, what passes through the slots is refused.
+                let slots = descriptor.map(|descriptor| HostSlots::of_peer(descriptor, ring));
+                self.giver.slots = slots.transpose().map_err(TransferError::Memory)?;
                 Ok(())
             }
             Some(Message::Join) => {
@@ -76,10 +76,10 @@ impl Server<'_> {
                 outcome => outcome,
             },
             Some(Message::Done { operation }) => {
-                if let Some((served, by_itself)) = self.last.take()
+                if let Some((served, pays)) = self.last.take()
                     && served == operation
                 {
-                    self.offers.served(operation, peer, by_itself);
+                    self.offers.served(operation, peer, pays);
                 }
                 self.offers.end(operation, peer, OfferState::Done);
                 Ok(())
@@ -106,11 +106,14 @@ impl Server<'_> {
         }
         let found =
             Driver::loaded().and_then(|driver| Some((driver, DeviceMemory::at(driver, offer.address)?)));
-        let (driver, memory) = found.ok_or_else(|| refused(Refusal::Channel))?;
+        // At its address there may be other memory by now.
+        let (driver, memory) = found
+            .filter(|(_, memory)| memory.buffer == offer.buffer)
+            .ok_or_else(|| refused(Refusal::Memory))?;
         let scope = Scope::of(driver, &memory)?;
         let is_inside = memory.has(offer.address, offer.bytes);
         let by_itself = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.exportable;
-        self.last = Some((operation, by_itself && is_inside));
+        self.last = Some((operation, by_itself && is_inside || channel.is_for_short()));
         match channel {
             Channel::Ipc if memory.ipc && is_inside => self.giver.give_handle(driver, &memory, &offer),
             Channel::Vmm if memory.exportable && is_inside => self.giver.give_export(driver, &memory, &offer),

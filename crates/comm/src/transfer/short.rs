@@ -2,8 +2,9 @@
 //! brings the bytes, where two are needed by way of the host. But to open a buffer takes longer than many
 //! short messages, and a sender of short messages expects to go on before they are received.
 //!
-//! So a buffer is offered from the ninth short message on, unless that shows that the receiver cannot open
-//! it. A sender whose offer is not taken soon takes it back; then short messages to that peer go with the MPI
+//! So a buffer is offered from the ninth short message on. Where the receiver does not come to copy from it, and takes
+//! no other channel that is quick for short messages either, they go with the MPI for a while. The receiver measures its
+//! channels first, so that one message which went otherwise says nothing. A sender whose offer is not taken soon takes it back; then short messages to that peer go with the MPI
 //! for a while, each time for longer.
 
 use std::collections::HashMap;
@@ -14,7 +15,12 @@ const BEFORE: u8 = 8;
 /// Buffers that are known of each peer.
 const MOST_BUFFERS: usize = 64;
 
-/// Messages that go with the MPI after an offer that was taken back: at first, and at most.
+/// Short messages from a buffer that the receiver may fetch with this rank's help alone: as many as it needs to measure
+/// all channels, for several classes of sizes.
+const MOST_HELPED: u8 = 100;
+
+/// Messages that go with the MPI after an offer that was taken back, or from a buffer that is not opened: at first,
+/// and at most.
 const FIRST_PAUSE: u32 = 64;
 const LONGEST_PAUSE: u32 = 1 << 16;
 
@@ -23,10 +29,12 @@ const LONGEST_PAUSE: u32 = 1 << 16;
 enum State {
     /// So many short messages have gone with the MPI.
     Counted(u8),
-    /// The peer copies from it.
+    /// So many were fetched with this rank's help alone. The pause that follows where none is fetched otherwise.
+    Helped(u8, u32),
+    /// The peer copies from it, or fetches from it by a channel that is quick.
     Open,
-    /// The peer cannot.
-    Closed,
+    /// The peer does not seem to be able to: so many more go with the MPI, and the pause after that.
+    Closed(u32, u32),
 }
 
 #[derive(Debug, Default)]
@@ -72,8 +80,16 @@ impl ShortMessages {
             return false;
         }
         match peer.state(buffer) {
-            State::Open => true,
-            State::Closed => false,
+            State::Open | State::Helped(..) => true,
+            State::Closed(left, _) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            State::Closed(_, pause) => {
+                let pause = *pause;
+                *peer.state(buffer) = State::Helped(0, pause);
+                true
+            }
             State::Counted(count) if *count < BEFORE => {
                 *count += 1;
                 false
@@ -82,15 +98,19 @@ impl ShortMessages {
         }
     }
 
-    /// A peer has fetched something from a buffer: by itself, or with this rank's help, which says of one
-    /// that is open nothing new.
-    pub(crate) fn fetched(&mut self, peer: u32, buffer: u64, by_itself: bool) {
+    /// A peer has fetched something from a buffer: in a way that pays for short messages (by itself, or by a channel
+    /// that is quick), or in another, which says of one that is open nothing new.
+    pub(crate) fn fetched(&mut self, peer: u32, buffer: u64, pays: bool) {
         let state = self.peers.entry(peer).or_default().state(buffer);
-        match (by_itself, &*state) {
-            (true, _) => *state = State::Open,
-            (false, State::Counted(count)) if *count >= BEFORE => *state = State::Closed,
-            (false, _) => {}
-        }
+        *state = match *state {
+            _ if pays => State::Open,
+            State::Counted(count) if count >= BEFORE => State::Helped(1, FIRST_PAUSE),
+            State::Helped(count, pause) if count + 1 >= MOST_HELPED => {
+                State::Closed(pause, (pause * 2).min(LONGEST_PAUSE))
+            }
+            State::Helped(count, pause) => State::Helped(count + 1, pause),
+            state => state,
+        };
     }
 
     /// A short message was not fetched soon.
@@ -138,13 +158,32 @@ mod tests {
     }
 
     #[test]
-    fn one_that_cannot_be_opened_is_not_offered_again() {
+    fn a_channel_that_needs_the_sender_closes_no_buffer() {
         let mut messages = ShortMessages::default();
         // A long message that went otherwise says nothing yet.
         messages.fetched(1, 7, false);
         assert_eq!(offered(&mut messages, 1, 7, 9), 1);
-        messages.fetched(1, 7, false);
-        assert_eq!(offered(&mut messages, 1, 7, 100), 0);
+        // The receiver measures.
+        for _ in 0..MOST_HELPED - 1 {
+            messages.fetched(1, 7, false);
+            assert!(messages.is_offered(1, 7));
+        }
+        messages.fetched(1, 7, true);
+        assert_eq!(offered(&mut messages, 1, 7, 1000), 1000);
+    }
+
+    #[test]
+    fn one_that_is_never_opened_is_offered_less_and_less_and_not_given_up() {
+        let mut messages = ShortMessages::default();
+        assert_eq!(offered(&mut messages, 1, 7, 9), 1);
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            for _ in 0..MOST_HELPED {
+                messages.fetched(1, 7, false);
+            }
+            pauses.push((0..).take_while(|_| !messages.is_offered(1, 7)).count());
+        }
+        assert_eq!(pauses, [64, 128, 256]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! slots that are filled and read in turn.
 
 use std::collections::VecDeque;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use causeway_memory::{SealedMemory, SealedMemoryError};
 use memmap2::{MmapOptions, MmapRaw};
@@ -87,28 +87,29 @@ pub(crate) struct HostSlots {
     /// In front of the mapping, so that it goes first. None where the driver refuses, or has not been asked.
     pinned: Option<Pinned>,
     is_tried: bool,
+    /// It stays without the descriptor by which it was made.
     mapping: MmapRaw,
-    memory: SealedMemory,
     pub(crate) ring: Ring,
 }
 
 impl HostSlots {
-    /// New ones, whose length nobody can change.
-    pub(crate) fn new(ring: Ring) -> Result<Self, SealedMemoryError> {
-        Self::map(SealedMemory::new("causeway-comm-slots", ring.total())?, ring)
+    /// New ones, and what the peer maps, whose length nobody can change.
+    pub(crate) fn new(ring: Ring) -> Result<(Self, SealedMemory), SealedMemoryError> {
+        let memory = SealedMemory::new("causeway-comm-slots", ring.total())?;
+        Ok((Self::map(&memory, ring)?, memory))
     }
 
     /// Those of a peer. Memory that could become shorter is refused: to touch what is gone ends a process.
     pub(crate) fn of_peer(descriptor: OwnedFd, ring: Ring) -> Result<Self, SealedMemoryError> {
-        Self::map(SealedMemory::check(descriptor, ring.total())?, ring)
+        Self::map(&SealedMemory::check(descriptor, ring.total())?, ring)
     }
 
-    fn map(memory: SealedMemory, ring: Ring) -> Result<Self, SealedMemoryError> {
+    fn map(memory: &SealedMemory, ring: Ring) -> Result<Self, SealedMemoryError> {
         let bytes = memory.bytes();
         // At most MOST_BYTES.
         let mapping = MmapOptions::new().len(bytes as usize).map_raw(&memory.descriptor());
         let mapping = mapping.map_err(|cause| SealedMemoryError::System { bytes, cause })?;
-        Ok(Self { pinned: None, is_tried: false, mapping, memory, ring })
+        Ok(Self { pinned: None, is_tried: false, mapping, ring })
     }
 
     /// Registers them with the driver here, so that the GPU's engine copies without a detour. Where it
@@ -121,11 +122,6 @@ impl HostSlots {
         let (address, bytes) = (self.mapping.as_mut_ptr() as u64, self.ring.total() as usize);
         // SAFETY: the mapping goes after what is registered.
         self.pinned = unsafe { Pinned::new(scope, address, bytes) }.ok();
-    }
-
-    /// What the peer maps.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.memory.descriptor()
     }
 
     /// The address of a slot.
@@ -188,14 +184,14 @@ mod tests {
     #[test]
     fn both_ends_see_the_same_bytes() {
         let ring = Ring { count: 2, bytes: 4096, first: 4096 };
-        let own = HostSlots::new(ring).unwrap();
-        let peer = HostSlots::of_peer(own.descriptor().try_clone_to_owned().unwrap(), ring).unwrap();
+        let (own, memory) = HostSlots::new(ring).unwrap();
+        let peer = HostSlots::of_peer(memory.descriptor().try_clone_to_owned().unwrap(), ring).unwrap();
         // SAFETY: both are mapped, and nobody else uses them.
         unsafe { (own.address(1) as *mut u8).write(7) };
         // SAFETY: as above.
         assert_eq!(unsafe { (peer.address(1) as *const u8).read() }, 7);
         let longer = Ring { count: 3, ..ring };
-        assert!(HostSlots::of_peer(own.descriptor().try_clone_to_owned().unwrap(), longer).is_err());
+        assert!(HostSlots::of_peer(memory.descriptor().try_clone_to_owned().unwrap(), longer).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How do both ends know what has become of an offer, without a message? By words in memory that both map: the
-//! sender writes into one that it offers, the receiver that it takes the payload and that it has it. Each
-//! offer has a word of its own, and each word says of which operation it tells.
+//! sender writes into one that it offers, the receiver that it takes the payload, and that it has it or that the
+//! copy has failed. Each offer has a word of its own, and each word says of which operation it tells.
 //!
 //! Behind them lie mailboxes for the words of collective calls (`mailbox`).
 //!
@@ -8,7 +8,7 @@
 //! says that it is done. A sender that wants its memory back takes the offer itself; one of both wins.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use causeway_memory::{SealedMemory, SealedMemoryError};
 use memmap2::{MmapOptions, MmapRaw};
@@ -21,8 +21,9 @@ pub(crate) const WORDS: u16 = 512;
 /// The words, and the mailboxes behind them.
 const BYTES: u64 = (WORDS as u64 + mailbox::CELLS as u64) * 8;
 
-/// What the two lowest bits of a word say of the operation whose number stands above them. Where none is
-/// offered, a word is 0.
+/// What the two lowest bits of a word say of the operation whose number, which is never 0, stands above them. Where
+/// none is offered, a word is 0.
+const FAILED: u64 = 0;
 const OFFERED: u64 = 1;
 const TAKEN: u64 = 2;
 const DONE: u64 = 3;
@@ -30,30 +31,26 @@ const DONE: u64 = 3;
 /// The words for one direction between two ranks.
 #[derive(Debug)]
 pub(crate) struct Words {
+    /// It stays without the descriptor by which it was made: ranks have many peers, and few descriptors.
     mapping: MmapRaw,
-    memory: SealedMemory,
 }
 
 impl Words {
-    /// New ones, of a sender.
-    pub(crate) fn new() -> Result<Self, SealedMemoryError> {
-        Self::map(SealedMemory::new("causeway-comm-words", BYTES)?)
+    /// New ones, of a sender, and what the peer maps.
+    pub(crate) fn new() -> Result<(Self, SealedMemory), SealedMemoryError> {
+        let memory = SealedMemory::new("causeway-comm-words", BYTES)?;
+        Ok((Self::map(&memory)?, memory))
     }
 
     /// Those of a peer that sends.
     pub(crate) fn of_peer(descriptor: OwnedFd) -> Result<Self, SealedMemoryError> {
-        Self::map(SealedMemory::check(descriptor, BYTES)?)
+        Self::map(&SealedMemory::check(descriptor, BYTES)?)
     }
 
-    fn map(memory: SealedMemory) -> Result<Self, SealedMemoryError> {
+    fn map(memory: &SealedMemory) -> Result<Self, SealedMemoryError> {
         let mapping = MmapOptions::new().len(BYTES as usize).map_raw(&memory.descriptor());
         let mapping = mapping.map_err(|cause| SealedMemoryError::System { bytes: BYTES, cause })?;
-        Ok(Self { mapping, memory })
-    }
-
-    /// What the peer maps.
-    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.memory.descriptor()
+        Ok(Self { mapping })
     }
 
     fn cells(&self) -> &[AtomicU64] {
@@ -74,7 +71,10 @@ impl Words {
 
     fn change(&self, slot: u16, operation: u64, from: u64, to: u64) -> bool {
         let number = operation << 2;
-        let (from, to) = (number | from, if to == 0 { 0 } else { number | to });
+        self.replace(slot, number | from, number | to)
+    }
+
+    fn replace(&self, slot: u16, from: u64, to: u64) -> bool {
         self.word(slot).compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
@@ -85,12 +85,16 @@ impl Words {
 
     /// The sender: takes an offer back. Says whether the receiver has not taken it before.
     pub(crate) fn withdraw(&self, slot: u16, operation: u64) -> bool {
-        self.change(slot, operation, OFFERED, 0)
+        self.replace(slot, operation << 2 | OFFERED, 0)
     }
 
-    /// The sender: whether the receiver has the payload.
-    pub(crate) fn is_done(&self, slot: u16, operation: u64) -> bool {
-        self.word(slot).load(Ordering::Acquire) == operation << 2 | DONE
+    /// The sender: whether the receiver has the payload (`true`), or has failed to copy it; none before either.
+    pub(crate) fn outcome(&self, slot: u16, operation: u64) -> Option<bool> {
+        match self.word(slot).load(Ordering::Acquire) {
+            word if word == operation << 2 | DONE => Some(true),
+            word if word == operation << 2 | FAILED => Some(false),
+            _ => None,
+        }
     }
 
     /// The sender: the word tells of nothing any more.
@@ -107,6 +111,11 @@ impl Words {
     pub(crate) fn finish(&self, slot: u16, operation: u64) {
         self.change(slot, operation, TAKEN, DONE);
     }
+
+    /// The receiver: it could not copy the payload of an offer that it has taken.
+    pub(crate) fn fail(&self, slot: u16, operation: u64) {
+        self.change(slot, operation, TAKEN, FAILED);
+    }
 }
 
 #[cfg(test)]
@@ -114,8 +123,8 @@ mod tests {
     use super::*;
 
     fn two_ends() -> (Words, Words) {
-        let sender = Words::new().unwrap();
-        let receiver = Words::of_peer(sender.descriptor().try_clone_to_owned().unwrap()).unwrap();
+        let (sender, memory) = Words::new().unwrap();
+        let receiver = Words::of_peer(memory.descriptor().try_clone_to_owned().unwrap()).unwrap();
         (sender, receiver)
     }
 
@@ -125,16 +134,29 @@ mod tests {
         sender.offer(7, 3);
         assert!(!receiver.take(7, 2) && !receiver.take(6, 3), "another operation, another word");
         assert!(receiver.take(7, 3) && !receiver.take(7, 3) && !sender.withdraw(7, 3));
-        assert!(!sender.is_done(7, 3));
+        assert_eq!(sender.outcome(7, 3), None);
         receiver.finish(7, 3);
-        assert!(sender.is_done(7, 3) && !sender.is_done(7, 2));
+        receiver.fail(7, 3);
+        assert_eq!((sender.outcome(7, 3), sender.outcome(7, 2)), (Some(true), None));
         // What comes late for an earlier operation changes nothing.
         sender.offer(7, 9);
         receiver.finish(7, 3);
         assert!(receiver.take(7, 9));
         sender.clear(7);
         receiver.finish(7, 9);
-        assert!(!sender.is_done(7, 9));
+        assert_eq!(sender.outcome(7, 9), None);
+    }
+
+    #[test]
+    fn a_copy_that_fails_is_told_by_the_word() {
+        let (sender, receiver) = two_ends();
+        sender.offer(7, 3);
+        receiver.fail(7, 3);
+        assert_eq!(sender.outcome(7, 3), None, "what was not taken has not failed");
+        assert!(receiver.take(7, 3));
+        receiver.fail(7, 3);
+        assert_eq!((sender.outcome(7, 3), sender.outcome(7, 2)), (Some(false), None));
+        assert!(!sender.withdraw(7, 3) && !receiver.take(7, 3));
     }
 
     #[test]

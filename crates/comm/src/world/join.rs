@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use causeway_config::ValueError;
-use causeway_sync::Monitor;
+use causeway_sync::{Monitor, threads};
 use thiserror::Error;
 
+use super::completion::Completion;
 use super::departures::Departures;
 use super::state::{Extra, Outgoing, Shared, World, lock};
 use crate::board::{Board, BoardError, Places};
@@ -64,7 +65,8 @@ impl World {
             offers: Offers::default(),
             incoming: Monitor::default(),
             in_flight: Mutex::default(),
-            outgoing: Mutex::default(),
+            completion: Completion::default(),
+            outgoing: Monitor::default(),
             departures: Arc::new(Departures::default()),
             open_at: Mutex::default(),
             has_left: AtomicBool::new(false),
@@ -72,7 +74,7 @@ impl World {
             profile: Mutex::new(profile),
         });
         let accepting = Arc::clone(&shared);
-        let acceptor = std::thread::Builder::new().name("causeway-comm".to_owned()).spawn(move || {
+        let acceptor = threads::spawn("comm", move || {
             while let Some(arrival) = meeting.arrival() {
                 // Who cannot prove to be a rank of this job is nobody.
                 if let Ok(connection) = arrival {
@@ -83,7 +85,7 @@ impl World {
         Ok(Self {
             shared,
             stop,
-            threads: Mutex::new(vec![acceptor]),
+            threads: Mutex::new(vec![(None, acceptor)]),
             profile_trouble,
             extra: OnceLock::new(),
         })
@@ -175,15 +177,22 @@ impl Drop for World {
         // It may watch the peers.
         drop(self.extra.take());
         self.stop.stop();
+        self.shared.completion.stop();
         self.shared.has_left.store(true, Ordering::Release);
-        for peer in lock(&self.shared.outgoing).values() {
-            if let Outgoing::Connected(connection) = peer {
-                connection.shut();
+        let mut looked_for = Vec::new();
+        for (peer, state) in self.shared.outgoing.lock().iter() {
+            match state {
+                Outgoing::Connected(connection) => connection.shut(),
+                Outgoing::LookedFor { .. } => looked_for.push(*peer),
+                Outgoing::Missing { .. } => {}
             }
         }
-        for thread in core::mem::take(&mut *lock(&self.threads)) {
-            // One that has panicked has said so.
-            let _ = thread.join();
+        for (peer, thread) in core::mem::take(&mut *lock(&self.threads)) {
+            // One that waits for a peer's answer ends by itself, when it sees that the rank has left.
+            if thread.is_finished() || peer.is_none_or(|peer| !looked_for.contains(&peer)) {
+                // One that has panicked has said so.
+                let _ = thread.join();
+            }
         }
     }
 }

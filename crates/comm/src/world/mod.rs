@@ -10,7 +10,10 @@
 //! | `mailboxes` | Which mailboxes have two ranks of one host for collective calls?     |
 //! | `send`    | What does a rank offer to others, and until when?                      |
 //! | `receive` | How does a rank get what others have sent it word of?                  |
+//! | `watch`   | Who sees that a copy is over, whatever the program does meanwhile?     |
+//! | `completion` | How do those who begin copies and that thread wait for each other?  |
 
+mod completion;
 mod departures;
 mod join;
 mod mailboxes;
@@ -18,6 +21,7 @@ mod reach;
 mod receive;
 mod send;
 mod state;
+mod watch;
 
 pub use departures::Listener;
 pub use join::WorldError;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use causeway_sync::threads;
+
 use super::departures::Listener;
 use super::state::{Outgoing, PATIENCE, Shared, World, lock};
 use crate::meeting::{self, Connection};
@@ -15,6 +17,16 @@ use crate::transfer::words::Words;
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LAST_RETRY: Duration = Duration::from_secs(2);
 
+/// For how long a call waits for a peer of this host that has not answered: it may be stopped, or have no descriptor
+/// left. Messages go with the MPI until it does.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The same when the peer is looked for again.
+const RETRY_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// The same for a call in which all ranks are to find the same: as long as each of two sockets may take to answer.
+const AGREEMENT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Which peers that were reached still are, for threads that outlive a call.
 #[derive(Debug, Clone)]
 pub struct Presence(Arc<Shared>);
@@ -22,7 +34,7 @@ pub struct Presence(Arc<Shared>);
 impl Presence {
     /// Whether a peer that has been reached is there.
     pub fn has(&self, peer: u32) -> bool {
-        peer == self.0.rank || matches!(lock(&self.0.outgoing).get(&peer), Some(Outgoing::Connected(_)))
+        peer == self.0.rank || matches!(self.0.outgoing.lock().get(&peer), Some(Outgoing::Connected(_)))
     }
 }
 
@@ -30,7 +42,7 @@ impl Shared {
     /// A peer has gone. What is left of it may hold memory of the driver, which is to be freed behind this: the
     /// driver may wait for kernels then that wait for that very peer, and lets no other call in.
     fn has_gone(&self, peer: u32) {
-        lock(&self.outgoing).remove(&peer);
+        self.outgoing.lock().remove(&peer);
         self.departures.tell(peer);
     }
 }
@@ -51,96 +63,136 @@ impl World {
         self.shared.settings.graph_limit
     }
 
-    /// Whether a peer knows what a descriptor is and fetches what is offered: its socket has answered.
+    /// Whether a peer knows what a descriptor is and fetches what is offered: its socket has answered. One that does
+    /// not answer soon is looked for behind this.
     pub fn reaches(&self, peer: u32) -> bool {
         if peer == self.shared.rank {
             return true;
         }
-        let mut outgoing = lock(&self.shared.outgoing);
-        let pause = match outgoing.get(&peer) {
+        let now = Instant::now();
+        let mut outgoing = self.shared.outgoing.lock();
+        let (pause, patience) = match outgoing.get(&peer) {
             Some(Outgoing::Connected(_)) => return true,
-            Some(Outgoing::LookedFor) => return false,
-            Some(Outgoing::Missing { again, .. }) if *again > Instant::now() => return false,
-            Some(Outgoing::Missing { pause, .. }) => (*pause * 2).min(LAST_RETRY),
-            None => FIRST_RETRY,
+            Some(Outgoing::LookedFor { until: Some(until) }) => {
+                let until = *until;
+                drop(outgoing);
+                return self.wait_for_peer(peer, until);
+            }
+            Some(Outgoing::LookedFor { until: None }) => return false,
+            Some(Outgoing::Missing { again, .. }) if *again > now => return false,
+            Some(Outgoing::Missing { pause, is_silent: true, .. }) => (*pause * 2, Duration::ZERO),
+            Some(Outgoing::Missing { pause, .. }) => (*pause * 2, RETRY_TIMEOUT),
+            None => (FIRST_RETRY, ANSWER_TIMEOUT),
         };
-        let has_nearer = self.shared.settings.channels.iter().any(|channel| !channel.is_between_hosts());
-        let connected = if has_nearer { self.connect(peer) } else { None };
-        let is_reached = connected.is_some();
-        let is_looked_for =
-            !is_reached && self.shared.settings.uses_network() && self.look_over_network(peer, pause);
-        let state = match connected {
-            Some(connection) => Outgoing::Connected(connection),
-            None if is_looked_for => Outgoing::LookedFor,
-            None => Outgoing::Missing { again: Instant::now() + pause, pause },
-        };
-        outgoing.insert(peer, state);
-        is_reached
+        let pause = pause.min(LAST_RETRY);
+        let until = now + patience;
+        outgoing.insert(peer, Outgoing::LookedFor { until: self.has_nearer().then_some(until) });
+        drop(outgoing);
+        if self.look_for(peer, pause) {
+            return self.wait_for_peer(peer, until);
+        }
+        let missing = Outgoing::Missing { again: now + pause, pause, is_silent: false };
+        self.shared.outgoing.change(|outgoing| outgoing.insert(peer, missing));
+        false
+    }
+
+    fn has_nearer(&self) -> bool {
+        self.shared.settings.channels.iter().any(|channel| !channel.is_between_hosts())
+    }
+
+    /// Waits for the thread that looks for a peer. Says whether it has found it by then.
+    fn wait_for_peer(&self, peer: u32, until: Instant) -> bool {
+        let patience = until.saturating_duration_since(Instant::now());
+        let found = self.shared.outgoing.wait_for(patience, |outgoing| match outgoing.get(&peer) {
+            Some(Outgoing::LookedFor { until: Some(_) }) => None,
+            state => Some(matches!(state, Some(Outgoing::Connected(_)))),
+        });
+        found.unwrap_or(false)
     }
 
     /// Whether a peer is reached on this host. Unlike [`reaches`](Self::reaches) it looks again at once for a
     /// peer that was not there before; it may have joined since.
     pub fn is_near(&self, peer: u32) -> bool {
-        if let Some(Outgoing::Missing { again, .. }) = lock(&self.shared.outgoing).get_mut(&peer) {
+        if let Some(Outgoing::Missing { again, .. }) = self.shared.outgoing.lock().get_mut(&peer) {
             *again = Instant::now();
         }
-        let is_reached = self.reaches(peer);
-        let outgoing = lock(&self.shared.outgoing);
+        if !self.reaches(peer) {
+            self.wait_for_peer(peer, Instant::now() + AGREEMENT_TIMEOUT);
+        }
+        let outgoing = self.shared.outgoing.lock();
         match outgoing.get(&peer) {
             Some(Outgoing::Connected(connection)) => !connection.is_network(),
-            _ => is_reached && peer == self.shared.rank,
+            _ => peer == self.shared.rank,
         }
     }
 
-    /// Looks for a peer at the hosts that the user names, in a thread of its own, since a host may take long
-    /// to answer. That thread serves the peer when it is found.
-    fn look_over_network(&self, peer: u32, pause: Duration) -> bool {
-        let shared = Arc::clone(&self.shared);
+    /// Looks for a peer in a thread of its own, which serves the peer when it is found. Says whether there is one.
+    fn look_for(&self, peer: u32, pause: Duration) -> bool {
+        let (shared, has_nearer) = (Arc::clone(&self.shared), self.has_nearer());
         let look = move || {
-            let own = lock(&shared.board).slot().clone();
-            let found = meeting::reach_over_network(&shared.job, &own, peer, &shared.settings.hosts);
-            let connection = found.ok().filter(|connection| {
-                connection.set_patience(Some(PATIENCE)).is_ok()
-                    && connection.say_with(Message::Words, None).is_ok()
+            let start = Instant::now();
+            let found = if has_nearer { shared.connect(peer) } else { None };
+            let found = found.or_else(|| {
+                let looked_for = Outgoing::LookedFor { until: None };
+                shared.outgoing.change(|outgoing| outgoing.insert(peer, looked_for));
+                shared.connect_over_network(peer)
             });
-            let mut outgoing = lock(&shared.outgoing);
-            let Some(connection) = connection.filter(|_| !shared.has_left.load(Ordering::Acquire)) else {
-                outgoing.insert(peer, Outgoing::Missing { again: Instant::now() + pause, pause });
-                return;
-            };
-            let connection = Arc::new(connection);
-            outgoing.insert(peer, Outgoing::Connected(Arc::clone(&connection)));
-            drop(outgoing);
+            let found = found.map(Arc::new);
+            let now = Instant::now();
+            let is_silent = now - start > ANSWER_TIMEOUT;
+            let connection = shared.outgoing.change(|outgoing| {
+                let found = found.filter(|_| !shared.has_left.load(Ordering::Acquire));
+                let state = match &found {
+                    Some(connection) => Outgoing::Connected(Arc::clone(connection)),
+                    None => Outgoing::Missing { again: now + pause, pause, is_silent },
+                };
+                outgoing.insert(peer, state);
+                found
+            });
+            let Some(connection) = connection else { return };
             let left = serve(&connection, &shared.offers);
             shared.has_gone(peer);
             drop(left);
         };
-        std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(look).is_ok()
+        let thread = threads::spawn(&format!("comm-{peer}"), look);
+        thread.map(|thread| lock(&self.threads).push((Some(peer), thread))).is_ok()
     }
+}
 
-    fn connect(&self, peer: u32) -> Option<Arc<Connection>> {
+impl Shared {
+    /// Connects to a peer of this host.
+    fn connect(&self, peer: u32) -> Option<Connection> {
         let (own, scan) = {
-            let board = lock(&self.shared.board);
-            (board.slot().clone(), board.scan())
+            let board = lock(&self.board);
+            let scan = board.scan();
+            if scan.local_count() as u64 == u64::from(self.job.ranks()) {
+                // Nobody else will look for it. What cannot be removed now is removed at the end.
+                let _ = board.forget_segment();
+            }
+            (board.slot().clone(), scan)
         };
         // Without the board: the peer may have to let another rank in first, which needs its own board; three
         // ranks that reach for each other in a circle would wait until one loses its patience.
-        let connection = meeting::reach(&self.shared.job, &own, scan.get(peer)?).ok()?;
+        let connection = meeting::reach(&self.job, &own, scan.get(peer)?).ok()?;
         connection.set_patience(Some(PATIENCE)).ok()?;
         let words = Words::new().ok();
-        let descriptor = words.as_ref().map(Words::descriptor);
+        let descriptor = words.as_ref().map(|(_, memory)| memory.descriptor());
         connection.say_with(Message::Words, descriptor).ok()?;
-        if let Some(words) = words {
-            self.shared.offers.open(peer, Arc::new(words));
+        if let Some((words, _)) = words {
+            self.offers.open(peer, Arc::new(words));
         }
-        let connection = Arc::new(connection);
-        let (serving, shared) = (Arc::clone(&connection), Arc::clone(&self.shared));
-        let thread = std::thread::Builder::new().name(format!("causeway-comm-{peer}")).spawn(move || {
-            let left = serve(&serving, &shared.offers);
-            shared.has_gone(serving.peer);
-            drop(left);
-        });
-        lock(&self.threads).push(thread.ok()?);
+        Some(connection)
+    }
+
+    /// Connects to a peer at the hosts that the user names.
+    fn connect_over_network(&self, peer: u32) -> Option<Connection> {
+        if !self.settings.uses_network() {
+            return None;
+        }
+        let own = lock(&self.board).slot().clone();
+        let connection = meeting::reach_over_network(&self.job, &own, peer, &self.settings.hosts).ok()?;
+        connection.set_patience(Some(PATIENCE)).ok()?;
+        connection.say_with(Message::Words, None).ok()?;
         Some(connection)
     }
 }

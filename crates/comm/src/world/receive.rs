@@ -54,8 +54,9 @@ impl World {
         to_gpu: bool,
         room: u64,
     ) -> Result<Option<u64>, TransferError> {
+        let wait = if self.watches_copies() { Wait::ForNothing } else { Wait::UntilThere };
         // SAFETY: as promised by the caller.
-        unsafe { self.fetch_and(descriptor, to, to_gpu, room, Operation::NonBlocking, Wait::ForNothing) }
+        unsafe { self.fetch_and(descriptor, to, to_gpu, room, Operation::NonBlocking, wait) }
     }
 
     /// # Safety
@@ -88,9 +89,11 @@ impl World {
             }
             Outcome::UnderWay(underway) => {
                 drop(locked);
-                let context = underway.context();
+                let queue = underway.life();
                 let copying = Copying { fetcher, underway };
-                Ok(Some(lock(&self.shared.in_flight).add(context, copying, start)))
+                let number = lock(&self.shared.in_flight).add(queue, copying, start);
+                self.shared.completion.begun();
+                Ok(Some(number))
             }
         }
     }
@@ -101,8 +104,8 @@ impl World {
     /// # Errors
     /// When the copy has failed.
     pub fn fetch_end(&self, number: u64) -> Option<Result<(), TransferError>> {
-        let is_done = |copying: &Copying| copying.underway.is_done();
-        let ended = lock(&self.shared.in_flight).end(number, Instant::now(), is_done);
+        let (now, in_flight) = (Instant::now(), &self.shared.in_flight);
+        let ended = lock(in_flight).end(number, now, Copying::is_done, Copying::tell);
         let (Copying { fetcher, underway: ended }, took) = ended?;
         let mut fetcher = lock(&fetcher);
         let outcome = fetcher.end(&ended, took);

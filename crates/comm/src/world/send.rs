@@ -8,7 +8,7 @@ use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
 use crate::report::{Inline, Way};
-use crate::transfer::offers::{Offer, OfferState};
+use crate::transfer::offers::{LATE, Offer, OfferState, TakenBack};
 use crate::verbs;
 
 /// How many buffers are known to be open at peers.
@@ -28,15 +28,22 @@ impl World {
         if self.shared.settings.is_threshold_set || bytes == 0 {
             return Err(Inline::Short);
         }
-        let memory = || DeviceMemory::at(Driver::loaded()?, address?);
-        let can_open = |memory: &DeviceMemory| {
-            let channels = &self.shared.settings.channels;
-            memory.ipc && channels.contains(&Channel::Ipc)
-                || memory.exportable && channels.contains(&Channel::Vmm)
+        let memory = || {
+            Driver::loaded().zip(address).and_then(|(driver, address)| {
+                DeviceMemory::at(driver, address).filter(|memory| self.has_way_for_short(driver, memory))
+            })
         };
-        let buffer = memory().filter(can_open).ok_or(Inline::Short)?.buffer;
+        let buffer = memory().ok_or(Inline::Short)?.buffer;
         let is_offered = self.shared.offers.is_short_offered(peer, buffer) && self.reaches(peer);
         if is_offered { Ok(()) } else { Err(Inline::Short) }
+    }
+
+    /// Whether a short message from memory may pay: the peer opens the memory, or the processor reaches it.
+    fn has_way_for_short(&self, driver: &'static Driver, memory: &DeviceMemory) -> bool {
+        let channels = &self.shared.settings.channels;
+        memory.ipc && channels.contains(&Channel::Ipc)
+            || memory.exportable && channels.contains(&Channel::Vmm)
+            || channels.contains(&Channel::Bar) && bar::usable(driver, memory).is_ok()
     }
 
     /// Whether a message of so many bytes is shorter than what is worth being fetched from memory that is not
@@ -147,23 +154,25 @@ impl World {
     }
 
     /// Gives the program back what it has offered, before the peer has begun to fetch it, and keeps a copy
-    /// for the peer. Says whether it has. A program that waits for its send may be what the receiver waits
-    /// for.
+    /// for the peer. Says whether it has: there is a limit for such copies.
     pub fn detach(&self, operation: u64) -> bool {
+        self.detach_after(operation, Duration::ZERO)
+    }
+
+    /// The same, where the peer is late: a program that waits for its send may be what the receiver waits for.
+    pub fn detach_late(&self, operation: u64) -> bool {
+        self.detach_after(operation, LATE)
+    }
+
+    fn detach_after(&self, operation: u64, least: Duration) -> bool {
         if !self.shared.settings.channels.iter().any(|channel| channel.carries_copies()) {
             return false;
         }
-        self.shared.offers.detach(operation, |offer| {
-            let length = usize::try_from(offer.bytes).ok()?;
-            let mut copy: Vec<u8> = Vec::new();
-            copy.try_reserve_exact(length).ok()?;
-            // SAFETY: the vector has room for so many bytes, all of which the copy writes.
-            unsafe {
-                cuda::copy(copy.as_mut_ptr() as u64, offer.address, length).ok()?;
-                copy.set_len(length);
-            }
-            Some(copy)
-        })
+        // SAFETY: the program leaves the memory alone until it hears of the offer's end.
+        let copy = |offer: &Offer, share| unsafe { TakenBack::copy(offer.address, offer.bytes, share) };
+        let Some((peer, bytes)) = self.shared.offers.detach(operation, least, copy) else { return false };
+        lock(&self.shared.report).count_taken_back(peer, bytes);
+        true
     }
 
     /// Waits until all peers have fetched what they were offered, but not for ever. Says whether they have.

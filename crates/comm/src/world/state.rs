@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use causeway_sync::Monitor;
 
+use super::completion::Completion;
 use super::departures::Departures;
 use crate::board::Board;
+use crate::cuda::CudaError;
 use crate::job::Job;
 use crate::meeting::{Connection, Stop};
 use crate::profile::{Profile, ProfileError};
@@ -29,7 +31,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 pub struct World {
     pub(super) shared: Arc<Shared>,
     pub(super) stop: Stop,
-    pub(super) threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads, and the peer whose each is.
+    pub(super) threads: Mutex<Vec<(Option<u32>, JoinHandle<()>)>>,
     pub(super) profile_trouble: Option<ProfileError>,
     pub(super) extra: OnceLock<Extra>,
 }
@@ -54,8 +57,10 @@ pub(super) struct Shared {
     pub(super) incoming: Monitor<HashMap<u32, Arc<Mutex<Fetcher>>>>,
     /// Payloads that are being copied.
     pub(super) in_flight: Mutex<InFlight<Copying>>,
+    /// Who looks at them.
+    pub(super) completion: Completion,
     /// Peers to which this rank hands messages over.
-    pub(super) outgoing: Mutex<HashMap<u32, Outgoing>>,
+    pub(super) outgoing: Monitor<HashMap<u32, Outgoing>>,
     /// Who hears of peers that go.
     pub(super) departures: Arc<Departures>,
     /// Buffers of this rank that peers have open, as far as it knows.
@@ -74,15 +79,30 @@ pub(super) struct Copying {
     pub(super) underway: Box<Underway>,
 }
 
+impl Copying {
+    pub(super) fn is_done(&self) -> Result<bool, CudaError> {
+        self.underway.is_done()
+    }
+
+    pub(super) fn tell(&self, is_well: bool) {
+        self.underway.tell(is_well);
+    }
+}
+
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Connected(Arc<Connection>),
-    /// It is looked for at other hosts.
-    LookedFor,
-    /// It could not be reached, and is looked for again then.
+    /// It is looked for, and calls wait for it until then; not where it is looked for at other hosts, which may take long
+    /// to answer.
+    LookedFor {
+        until: Option<Instant>,
+    },
+    /// It could not be reached, and is looked for again then. One that `is_silent` took long to give no answer: no call
+    /// waits for it any more.
     Missing {
         again: Instant,
         pause: Duration,
+        is_silent: bool,
     },
 }
 

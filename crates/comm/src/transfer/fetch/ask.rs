@@ -27,9 +27,9 @@ impl Fetcher {
             return self.fetch_by_card(channel, order, destination);
         }
         if matches!(channel, Channel::Staged | Channel::Bar) && self.slots.is_none() {
-            let slots = HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?;
+            let (slots, memory) = HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?;
             let Ring { count, bytes, .. } = slots.ring;
-            self.connection.say_with(Message::Slots { count, bytes }, Some(slots.descriptor()))?;
+            self.connection.say_with(Message::Slots { count, bytes }, Some(memory.descriptor()))?;
             self.slots = Some(slots);
             self.openings.open();
         }
@@ -81,7 +81,7 @@ impl Fetcher {
             Some(slots) => slots,
             None => {
                 self.openings.open();
-                HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?
+                HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?.0
             }
         };
         let slots = self.slots.insert(slots);
@@ -136,6 +136,7 @@ impl Fetcher {
                 self.mapped.insert(buffer, mapping);
                 Ok(start)
             }
+            (Message::Export { .. }, _, None) => Err(TransferError::NoDescriptor(self.connection.peer)),
             _ => Err(self.connection.wrong("a region without a way to it")),
         }
     }
@@ -161,8 +162,7 @@ impl Fetcher {
             let (driver, device) =
                 destination.opener().ok_or_else(|| self.connection.wrong("a bounce buffer for no GPU"))?;
             let _scope = destination.opening_scope()?;
-            let descriptor =
-                descriptor.ok_or_else(|| self.connection.wrong("a bounce buffer without a descriptor"))?;
+            let descriptor = descriptor.ok_or(TransferError::NoDescriptor(self.connection.peer))?;
             let bytes = usize::try_from(total)
                 .map_err(|_| self.connection.wrong("a bounce buffer of such a size"))?;
             self.bounce = Some(Mapping::import(driver, descriptor.as_fd(), bytes, device)?);

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::super::choosing::Kind;
 use super::super::error::TransferError;
-use super::super::message::Message;
+use super::super::message::{Message, Refusal};
 use super::fetcher::{Destination, Fetcher};
 use super::open::Open;
 use super::order::{Fetched, Order, Outcome, Underway, Wait};
 use crate::bar;
-use crate::channels::{Ends, Gpu, Joined};
+use crate::channels::{Channel, Ends, Gpu, Joined};
 use crate::cuda::{self, CudaError, Reach};
 use crate::matching;
 use crate::verbs;
@@ -31,9 +31,17 @@ impl Fetcher {
             is_gpudirect: ends.own.is_some_and(|gpu| gpu.gpudirect) && order.source.gpudirect,
             device: destination.memory.map(|memory| memory.device),
         };
-        let mut failed = Vec::new();
+        let (mut failed, mut tried) = (Vec::new(), Vec::new());
         let traffic = self.chooser.count(order.by);
-        while let Some(choice) = self.chooser.choose(&kind, order.bytes, traffic) {
+        loop {
+            let Some(choice) = self.chooser.choose(&kind, order.bytes, traffic) else {
+                let is_untried = |channel: &Channel| !tried.contains(channel);
+                kind.channels = self.chooser.paused(&ends).into_iter().filter(is_untried).collect();
+                if kind.channels.is_empty() {
+                    break;
+                }
+                continue;
+            };
             let fetched = Fetched { channel: choice.channel, reason: choice.reason };
             let start = Instant::now();
             let found = self.fetch_open(fetched.channel, order, &destination, wait);
@@ -69,8 +77,17 @@ impl Fetcher {
                     self.connection.shut();
                     return Err(error);
                 }
+                Err(error) if error.is_of_message() => {
+                    self.connection.say(Message::Abandoned { operation: order.operation })?;
+                    return Err(error);
+                }
                 Err(error) => {
+                    if matches!(error, TransferError::Refused { refusal: Refusal::Slots, .. }) {
+                        // They are sent again.
+                        self.slots = None;
+                    }
                     self.chooser.failed(fetched.channel, &error);
+                    tried.push(fetched.channel);
                     failed.push(format!("{}: {error}", fetched.channel));
                     kind.channels.retain(|other| *other != fetched.channel);
                 }
@@ -81,23 +98,15 @@ impl Fetcher {
         Err(TransferError::NoChannel { peer: self.connection.peer, why })
     }
 
-    /// A payload that was under way is there after so long, or is not.
+    /// A payload that was under way is there after so long, or is not. The sender has heard of it.
     pub(crate) fn end(
         &mut self,
         ended: &Underway,
         took: Result<Duration, CudaError>,
     ) -> Result<(), TransferError> {
-        match took {
-            Ok(time) => {
-                ended.words.finish(ended.word, ended.operation);
-                self.chooser.took(&ended.kind, ended.fetched.channel, ended.bytes, ended.traffic, time);
-                Ok(())
-            }
-            Err(error) => {
-                self.connection.say(Message::Abandoned { operation: ended.operation })?;
-                Err(error.into())
-            }
-        }
+        let time = took?;
+        self.chooser.took(&ended.kind, ended.fetched.channel, ended.bytes, ended.traffic, time);
+        Ok(())
     }
 }
 

@@ -56,7 +56,14 @@ impl Fetcher {
         destination: &Destination,
     ) -> Option<Source> {
         match channel {
-            Channel::Ipc => self.opened.get(buffer).cloned().map(Source::Opened),
+            Channel::Ipc => {
+                let opened = self.opened.get(buffer).cloned()?;
+                if !opened.is_open() {
+                    self.opened.remove(buffer);
+                    return None;
+                }
+                Some(Source::Opened(opened))
+            }
             Channel::Vmm => {
                 let mapping = self.mapped.get(buffer)?;
                 destination.let_use(mapping).ok()?;

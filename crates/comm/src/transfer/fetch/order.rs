@@ -64,9 +64,18 @@ pub(crate) struct Underway {
 }
 
 impl Underway {
-    /// The context in whose stream the copy goes.
-    pub(crate) fn context(&self) -> u64 {
-        self.copy.context()
+    /// The number of the context in whose stream the copy goes.
+    pub(crate) fn life(&self) -> u64 {
+        self.copy.life()
+    }
+
+    /// Tells the sender that the copy is over. Any thread may do so, and it is no message that could wait.
+    pub(crate) fn tell(&self, is_well: bool) {
+        if is_well {
+            self.words.finish(self.word, self.operation);
+        } else {
+            self.words.fail(self.word, self.operation);
+        }
     }
 
     /// Whether the copy is done.

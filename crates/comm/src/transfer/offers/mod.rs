@@ -1,13 +1,20 @@
 //! What does this rank send, and what has become of it?
 
+mod taken_back;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use causeway_sync::Monitor;
 
 use super::short::ShortMessages;
 use super::words::{WORDS, Words};
+use taken_back::Total;
+pub(crate) use taken_back::{LATE, Share, TakenBack};
 
 /// A range of memory that a peer may fetch once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Offer {
     pub(crate) peer: u32,
     pub(crate) address: u64,
@@ -17,7 +24,7 @@ pub(crate) struct Offer {
     /// Whether the message is offered though it is short.
     pub(crate) is_short: bool,
     /// What the program's memory held, where the program has it back already.
-    pub(crate) copy: Option<Arc<Vec<u8>>>,
+    pub(crate) copy: Option<Arc<TakenBack>>,
 }
 
 /// What has become of an offer.
@@ -34,8 +41,9 @@ pub enum OfferState {
 /// All offers of a rank.
 #[derive(Debug, Default)]
 pub(crate) struct Offers {
-    table: Mutex<Table>,
+    table: Monitor<Table>,
     short: Mutex<ShortMessages>,
+    taken_back: Total,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +51,8 @@ struct Table {
     last: u64,
     offers: HashMap<u64, Entry>,
     peers: HashMap<u32, PeerWords>,
+    /// When each peer has last fetched something.
+    fetched: HashMap<u32, Instant>,
 }
 
 /// The words between this rank and a peer, and which of them tell of no offer.
@@ -66,18 +76,30 @@ struct Entry {
     word: Option<Word>,
     /// The peer has asked for it.
     is_served: bool,
+    /// It is being taken back, which a peer that asks for it waits for.
+    is_leaving: bool,
+    since: Instant,
     /// The program has heard that it is done, since there is a copy.
     is_told: bool,
 }
 
 impl Entry {
-    /// Whether the peer has said by the offer's word that it has the payload.
-    fn is_done(&self, number: u64) -> bool {
-        self.word.as_ref().is_some_and(|word| word.words.is_done(word.slot, number))
+    fn new(offer: Offer, word: Option<Word>) -> Self {
+        let (state, since) = (OfferState::UnderWay, Instant::now());
+        Self { offer, state, word, is_served: false, is_leaving: false, since, is_told: false }
+    }
+
+    /// What has become of it, as far as the peer has said: by a message, or by the offer's word.
+    fn state(&self, number: u64) -> OfferState {
+        match self.word.as_ref().and_then(|word| word.words.outcome(word.slot, number)) {
+            Some(true) => OfferState::Done,
+            Some(false) => OfferState::Failed,
+            None => self.state,
+        }
     }
 
     fn is_under_way(&self, number: u64) -> bool {
-        self.state == OfferState::UnderWay && !self.is_done(number)
+        self.state(number) == OfferState::UnderWay
     }
 }
 
@@ -101,18 +123,18 @@ impl Table {
 impl Offers {
     /// A peer has these words from now on.
     pub(crate) fn open(&self, peer: u32, words: Arc<Words>) {
-        self.lock().peers.insert(peer, PeerWords { words, free: (0..WORDS).rev().collect() });
+        self.table.lock().peers.insert(peer, PeerWords { words, free: (0..WORDS).rev().collect() });
     }
 
     /// The words for a peer, if it has some.
     pub(crate) fn words(&self, peer: u32) -> Option<Arc<Words>> {
-        self.lock().peers.get(&peer).map(|peer| Arc::clone(&peer.words))
+        self.table.lock().peers.get(&peer).map(|peer| Arc::clone(&peer.words))
     }
 
     /// Offers memory. The number is never 0. The word tells what becomes of it, as long as there are free
     /// ones.
     pub(crate) fn add(&self, offer: Offer) -> (u64, Option<u16>) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.last += 1;
         let number = table.last;
         let word = table.peers.get_mut(&offer.peer).and_then(|peer| {
@@ -121,29 +143,33 @@ impl Offers {
             Some(Word { words: Arc::clone(&peer.words), slot })
         });
         let slot = word.as_ref().map(|word| word.slot);
-        let state = OfferState::UnderWay;
-        table.offers.insert(number, Entry { offer, state, word, is_served: false, is_told: false });
+        table.offers.insert(number, Entry::new(offer, word));
         (number, slot)
     }
 
     /// Offers memory that the peer is to open, and of which no word tells. The number is never 0.
     pub(crate) fn show(&self, offer: Offer) -> u64 {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.last += 1;
         let number = table.last;
-        let state = OfferState::UnderWay;
-        table.offers.insert(number, Entry { offer, state, word: None, is_served: false, is_told: false });
+        table.offers.insert(number, Entry::new(offer, None));
         number
     }
 
     /// An offer is not to be fetched any more, whatever has become of it.
     pub(crate) fn hide(&self, number: u64) {
-        self.lock().remove(number);
+        self.table.lock().remove(number);
     }
 
     /// An offer that is under way, for the peer that it was made to, which begins to fetch it.
     pub(crate) fn begin(&self, number: u64, peer: u32) -> Option<Offer> {
-        let mut table = self.lock();
+        self.table.wait(|table| match table.offers.get(&number) {
+            Some(entry) if entry.is_leaving => None,
+            _ => Some(Self::begin_of(table, number, peer)),
+        })
+    }
+
+    fn begin_of(table: &mut Table, number: u64, peer: u32) -> Option<Offer> {
         let entry = table.offers.get_mut(&number)?;
         if entry.offer.peer != peer || !entry.is_under_way(number) {
             return None;
@@ -156,35 +182,64 @@ impl Offers {
         Some(entry.offer.clone())
     }
 
-    /// Gives the program its memory back before the peer has fetched anything, with a copy that `copy` makes.
-    /// Says whether it has: not where the peer has begun, or the copy fails.
-    pub(crate) fn detach(&self, number: u64, copy: impl FnOnce(&Offer) -> Option<Vec<u8>>) -> bool {
-        let mut table = self.lock();
-        let Some(entry) = table.offers.get_mut(&number) else { return false };
-        let is_open = |word: &Word| word.words.withdraw(word.slot, number);
-        if entry.is_served || entry.state != OfferState::UnderWay || !entry.word.as_ref().is_none_or(is_open)
-        {
-            return false;
-        }
-        // The peer waits meanwhile.
-        entry.offer.copy = copy(&entry.offer).map(Arc::new);
-        if entry.offer.copy.is_none() {
-            if let Some(word) = &entry.word {
-                word.words.offer(word.slot, number);
+    /// Gives the program its memory back before the peer has fetched anything, with a copy that `copy` makes. Gives the
+    /// peer and the message's bytes if it has: not where the peer has begun, or has fetched something since less than
+    /// `least`, there is too much in such copies, or the copy fails. No other offer waits for the copy.
+    pub(crate) fn detach(
+        &self,
+        number: u64,
+        least: Duration,
+        copy: impl FnOnce(&Offer, Share) -> Option<TakenBack>,
+    ) -> Option<(u32, u64)> {
+        let (offer, share) = self.leave(number, least)?;
+        let copy = copy(&offer, share).map(Arc::new);
+        let is_taken_back = copy.is_some();
+        self.table.change(|table| {
+            let Some(entry) = table.offers.get_mut(&number) else { return };
+            entry.is_leaving = false;
+            match copy {
+                Some(copy) => {
+                    entry.offer.copy = Some(copy);
+                    let word = entry.word.take();
+                    table.release(offer.peer, word);
+                }
+                None => {
+                    if let Some(word) = &entry.word {
+                        word.words.offer(word.slot, number);
+                    }
+                }
             }
-            return false;
+        });
+        if is_taken_back && offer.is_short {
+            self.short().taken_back(offer.peer);
         }
-        let (peer, is_short, word) = (entry.offer.peer, entry.offer.is_short, entry.word.take());
-        table.release(peer, word);
-        if is_short {
-            self.short().taken_back(peer);
+        is_taken_back.then_some((offer.peer, offer.bytes))
+    }
+
+    /// From now on an offer is the program's alone, if the peer has not begun to fetch it.
+    fn leave(&self, number: u64, least: Duration) -> Option<(Offer, Share)> {
+        let mut table = self.table.lock();
+        let table = &mut *table;
+        let entry = table.offers.get_mut(&number)?;
+        let is_free = !entry.is_served && !entry.is_leaving && entry.state == OfferState::UnderWay;
+        if !is_free || entry.offer.copy.is_some() {
+            return None;
         }
-        true
+        // A receiver that fetches one message after the other does come.
+        let fetched = table.fetched.get(&entry.offer.peer).copied();
+        let waited = fetched.map_or(entry.since, |fetched| entry.since.max(fetched)).elapsed();
+        if waited < least && !entry.offer.is_short {
+            return None;
+        }
+        let share = self.taken_back.take(entry.offer.bytes, waited)?;
+        let is_open = |word: &Word| word.words.withdraw(word.slot, number);
+        entry.is_leaving = entry.word.as_ref().is_none_or(is_open);
+        entry.is_leaving.then(|| (entry.offer.clone(), share))
     }
 
     /// The peer has come to an end with it.
     pub(crate) fn end(&self, number: u64, peer: u32, state: OfferState) {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Some(entry) = table.offers.get_mut(&number).filter(|entry| entry.offer.peer == peer) else {
             return;
         };
@@ -199,12 +254,14 @@ impl Offers {
     /// The peer has gone: nothing of what it was offered will be fetched.
     pub(crate) fn end_all(&self, peer: u32) {
         self.short().forget(peer);
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         table.peers.remove(&peer);
+        table.fetched.remove(&peer);
         table.offers.retain(|_, entry| entry.offer.peer != peer || !entry.is_told);
         for (number, entry) in &mut table.offers {
             if entry.offer.peer == peer && entry.state == OfferState::UnderWay {
-                entry.state = if entry.is_done(*number) { OfferState::Done } else { OfferState::Failed };
+                let is_done = entry.state(*number) == OfferState::Done;
+                entry.state = if is_done { OfferState::Done } else { OfferState::Failed };
                 entry.word = None;
             }
         }
@@ -212,18 +269,21 @@ impl Offers {
 
     /// What has become of an offer. One that has come to its end is forgotten with the answer.
     pub(crate) fn state(&self, number: u64) -> OfferState {
-        let mut table = self.lock();
+        let mut table = self.table.lock();
         let Some(entry) = table.offers.get_mut(&number) else { return OfferState::Failed };
-        let state = if entry.is_done(number) { OfferState::Done } else { entry.state };
-        match (state, &entry.offer.copy) {
+        match (entry.state(number), &entry.offer.copy) {
             (OfferState::UnderWay, None) => OfferState::UnderWay,
             (OfferState::UnderWay, Some(_)) => {
                 entry.is_told = true;
                 OfferState::Done
             }
             (ended, copy) => {
-                let (peer, has_helped) = (entry.offer.peer, entry.offer.is_short && copy.is_none());
+                let (peer, is_short) = (entry.offer.peer, entry.offer.is_short);
+                let has_helped = is_short && copy.is_none();
                 table.remove(number);
+                if ended == OfferState::Done && !is_short {
+                    table.fetched.insert(peer, Instant::now());
+                }
                 if has_helped && ended == OfferState::Done {
                     self.short().succeeded(peer);
                 }
@@ -234,7 +294,7 @@ impl Offers {
 
     /// Whether a peer has still to fetch something.
     pub(crate) fn are_under_way(&self) -> bool {
-        self.lock().offers.iter().any(|(number, entry)| entry.is_under_way(*number))
+        self.table.lock().offers.iter().any(|(number, entry)| entry.is_under_way(*number))
     }
 
     /// Whether a short message from a buffer is offered to a peer.
@@ -242,21 +302,17 @@ impl Offers {
         self.short().is_offered(peer, buffer)
     }
 
-    /// A peer has fetched the payload of an operation, by itself or with this rank's help.
-    pub(crate) fn served(&self, number: u64, peer: u32, by_itself: bool) {
-        let table = self.lock();
+    /// A peer has fetched the payload of an operation, in a way that pays for short messages or in another.
+    pub(crate) fn served(&self, number: u64, peer: u32, pays: bool) {
+        let table = self.table.lock();
         if let Some(entry) = table.offers.get(&number).filter(|entry| entry.offer.peer == peer) {
-            self.short().fetched(peer, entry.offer.buffer, by_itself);
+            self.short().fetched(peer, entry.offer.buffer, pays);
         }
     }
 
     /// Where both locks are held the table's is taken first.
     fn short(&self) -> MutexGuard<'_, ShortMessages> {
         self.short.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,16 +6,26 @@ fn offer() -> Offer {
     Offer { peer: 3, address: 64, bytes: 8, buffer: 7, is_short: false, copy: None }
 }
 
+/// Whether a peer may begin to fetch an offer, and what the program's memory held, if it has that back.
+fn begin(offers: &Offers, number: u64, peer: u32) -> Option<Option<Vec<u8>>> {
+    offers.begin(number, peer).map(|offer| offer.copy.map(|copy| copy.to_vec()))
+}
+
+/// Takes an offer back with a copy of these bytes; without any the copy fails.
+fn detach(offers: &Offers, number: u64, bytes: Option<&[u8]>) -> bool {
+    offers.detach(number, Duration::ZERO, |_, share| bytes.map(|bytes| TakenBack::of(bytes, share))).is_some()
+}
+
 #[test]
 fn offers_are_for_one_peer_and_end_once() {
     let offers = Offers::default();
     let (first, second) = (offers.add(offer()).0, offers.add(offer()).0);
-    assert_eq!(offers.begin(first, 3), Some(offer()));
-    assert_eq!((offers.begin(first, 2), offers.begin(9, 3)), (None, None));
+    assert_eq!(begin(&offers, first, 3), Some(None));
+    assert_eq!((begin(&offers, first, 2), begin(&offers, 9, 3)), (None, None));
     offers.end(first, 2, OfferState::Done);
     assert_eq!(offers.state(first), OfferState::UnderWay);
     offers.end(first, 3, OfferState::Done);
-    assert_eq!(offers.begin(first, 3), None);
+    assert_eq!(begin(&offers, first, 3), None);
     offers.end_all(3);
     assert_eq!((offers.state(first), offers.state(second)), (OfferState::Done, OfferState::Failed));
     assert_eq!(offers.state(first), OfferState::Failed);
@@ -23,8 +33,8 @@ fn offers_are_for_one_peer_and_end_once() {
 
 /// Offers with words, and the receiver's end of them.
 fn with_words() -> (Offers, Words) {
-    let (offers, words) = (Offers::default(), Words::new().unwrap());
-    let peer = Words::of_peer(words.descriptor().try_clone_to_owned().unwrap()).unwrap();
+    let (offers, (words, memory)) = (Offers::default(), Words::new().unwrap());
+    let peer = Words::of_peer(memory.descriptor().try_clone_to_owned().unwrap()).unwrap();
     offers.open(3, Arc::new(words));
     (offers, peer)
 }
@@ -36,7 +46,7 @@ fn a_peer_that_takes_an_offer_by_its_word_ends_it() {
     let slot = slot.unwrap();
     assert!(peer.take(slot, first));
     assert_eq!(offers.state(first), OfferState::UnderWay);
-    assert!(!offers.detach(first, |_| Some(Vec::new())), "the peer reads the memory");
+    assert!(!detach(&offers, first, Some(&[1])), "the peer reads the memory");
     peer.finish(slot, first);
     assert!(!offers.are_under_way() && offers.begin(first, 3).is_none());
     assert_eq!((offers.state(first), offers.state(first)), (OfferState::Done, OfferState::Failed));
@@ -51,12 +61,12 @@ fn a_peer_that_takes_an_offer_by_its_word_ends_it() {
 fn what_the_program_has_back_is_not_taken() {
     let (offers, peer) = with_words();
     let (first, slot) = offers.add(offer());
-    assert!(!offers.detach(first, |_| None));
-    assert!(offers.detach(first, |_| Some(vec![1; 8])) && !peer.take(slot.unwrap(), first));
-    assert!(offers.begin(first, 3).unwrap().copy.is_some());
+    assert!(!detach(&offers, first, None));
+    assert!(detach(&offers, first, Some(&[1; 8])) && !peer.take(slot.unwrap(), first));
+    assert_eq!(begin(&offers, first, 3), Some(Some(vec![1; 8])));
     // Where the copy failed it is offered still.
     let (second, slot) = offers.add(offer());
-    assert!(!offers.detach(second, |_| None) && peer.take(slot.unwrap(), second));
+    assert!(!detach(&offers, second, None) && peer.take(slot.unwrap(), second));
     // A peer that could not copy asks, and is served.
     assert!(offers.begin(second, 3).is_some());
     offers.end(second, 3, OfferState::Done);
@@ -78,9 +88,9 @@ fn a_peer_that_goes_leaves_what_it_has_and_no_words() {
 fn what_is_shown_has_no_word_and_is_hidden_again() {
     let (offers, _peer) = with_words();
     let number = offers.show(offer());
-    assert_eq!(offers.begin(number, 3), Some(offer()));
+    assert_eq!(begin(&offers, number, 3), Some(None));
     offers.hide(number);
-    assert_eq!(offers.begin(number, 3), None);
+    assert_eq!(begin(&offers, number, 3), None);
     // What a peer says of it later changes nothing.
     offers.end(number, 3, OfferState::Done);
     assert!(!offers.are_under_way() && offers.add(offer()).1.is_some());
@@ -100,12 +110,45 @@ fn more_offers_than_words_are_made_without() {
 fn a_copy_gives_the_memory_back_before_the_peer_comes() {
     let offers = Offers::default();
     let (first, second) = (offers.add(offer()).0, offers.add(offer()).0);
-    assert!(!offers.detach(first, |_| None) && offers.detach(first, |_| Some(vec![7; 8])));
+    assert!(!detach(&offers, first, None) && detach(&offers, first, Some(&[7; 8])));
     assert_eq!((offers.state(first), offers.state(first)), (OfferState::Done, OfferState::Done));
-    assert_eq!(offers.begin(first, 3).unwrap().copy.as_deref(), Some(&vec![7; 8]));
+    assert_eq!(begin(&offers, first, 3), Some(Some(vec![7; 8])));
     offers.begin(second, 3).unwrap();
-    assert!(!offers.detach(second, |_| Some(Vec::new())) && offers.are_under_way());
+    assert!(!detach(&offers, second, Some(&[1])) && offers.are_under_way());
     offers.end(first, 3, OfferState::Done);
     offers.end(second, 3, OfferState::Done);
     assert_eq!((offers.state(first), offers.are_under_way()), (OfferState::Failed, false));
+}
+
+#[test]
+fn a_peer_that_asks_for_what_is_being_taken_back_waits_and_nobody_else_does() {
+    let (offers, peer) = with_words();
+    let (first, slot) = offers.add(offer());
+    let (other, _) = offers.add(offer());
+    let asked = std::thread::scope(|scope| {
+        let mut asking = None;
+        let taken_back = offers.detach(first, Duration::ZERO, |_, share| {
+            asking = Some(scope.spawn(|| begin(&offers, first, 3)));
+            // The table is free meanwhile: other offers come to their end.
+            assert!(!peer.take(slot.unwrap(), first) && begin(&offers, other, 3).is_some());
+            offers.end(other, 3, OfferState::Done);
+            assert_eq!(offers.state(first), OfferState::UnderWay, "the program's memory is still read");
+            Some(TakenBack::of(&[7; 8], share))
+        });
+        assert_eq!(taken_back, Some((3, 8)));
+        asking.unwrap().join().unwrap()
+    });
+    assert_eq!(asked, Some(Some(vec![7; 8])));
+    assert!(!detach(&offers, first, Some(&[1])), "it is taken back once");
+}
+
+#[test]
+fn a_long_message_is_taken_back_when_its_receiver_is_late() {
+    const NEVER: Duration = Duration::from_secs(1 << 30);
+    let offers = Offers::default();
+    let copy = |_: &Offer, share| Some(TakenBack::of(&[1], share));
+    let long = offers.add(offer()).0;
+    let short = offers.add(Offer { is_short: true, ..offer() }).0;
+    assert_eq!([long, short].map(|number| offers.detach(number, NEVER, copy)), [None, Some((3, 8))]);
+    assert_eq!(offers.detach(long, Duration::ZERO, copy), Some((3, 8)));
 }
