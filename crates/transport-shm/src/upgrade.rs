@@ -25,10 +25,10 @@ use super::side::{Message, MessageKind, Peer};
 use super::state::Role;
 use super::transfers::parts;
 use causeway_access::local::{SOCKET_PREFIX, is_socket_name};
-use causeway_access::target::Endpoint;
+use causeway_access::target::{Endpoint, Key};
 use causeway_connection::Dial;
 use causeway_connection::channel::{Connection, HandshakeReadError, handshake_frame};
-use causeway_connection::host_socket::reach_named;
+use causeway_connection::host_socket::{ask_for_proof, reach_named};
 use causeway_memory::SealedMemory;
 use causeway_transport::Parts;
 use causeway_transport::slots::SLOT;
@@ -93,6 +93,9 @@ pub struct Way<'a> {
     pub dialer: Option<&'a dyn Dial>,
     /// A folder in which the server's sockets may be, besides where the server says.
     pub socket_folder: Option<&'a Path>,
+    /// The server's key, if this process knows it: whoever listens at a socket has to prove it before anything of
+    /// the session is told there.
+    pub key: Option<&'a Key>,
 }
 
 /// Reaches the server's socket and joins the session: the client's part. `allowed` is asked whether this
@@ -105,7 +108,12 @@ pub fn upgrade(
 ) -> Result<Joined, UpgradeError> {
     let reach = |name: &str| match way.dialer {
         Some(dialer) => dialer.dial(&Endpoint::Unix(name.to_owned()), PATIENCE),
-        None => reach_named(name, PATIENCE).map(OwnedFd::from),
+        None => reach_named(name, PATIENCE).and_then(|socket| {
+            if way.key.is_some() {
+                ask_for_proof(&socket, way.key, PATIENCE)?;
+            }
+            Ok(OwnedFd::from(socket))
+        }),
     };
     let mut failure = None;
     for name in candidates(&locality.sockets, way.socket_folder) {
@@ -200,6 +208,10 @@ fn introduce(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use causeway_access::target::socket_proof;
+    use causeway_wire::handshake::{LaneToken, PROOF_SIZE, SessionId};
+    use std::io::Read as _;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn only_sockets_of_servers_are_tried_and_the_shared_folder_comes_first() {
@@ -213,5 +225,32 @@ mod tests {
         );
         assert_eq!(candidates(&sockets[1..2], Some(Path::new("/run/a"))), ["/run/a/causeway-1.sock"]);
         assert_eq!(show("/run/a/causeway-1.sock"), "/run/a/causeway-...");
+    }
+
+    #[test]
+    fn who_listens_with_another_key_is_told_nothing_of_the_session() {
+        let folder = std::env::temp_dir().canonicalize().unwrap();
+        let folder = folder.join(format!("causeway-upgrade-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("causeway-1.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let heard = std::thread::spawn(move || {
+            let (mut caller, _) = listener.accept().unwrap();
+            let mut asked = [0; PREFACE_SIZE + PROOF_SIZE];
+            caller.read_exact(&mut asked).unwrap();
+            let proof = socket_proof(Some(&Key::generate()), asked.last_chunk().unwrap());
+            caller.write_all(&[PrefaceAnswer::GoOn.to_bytes().as_slice(), &proof].concat()).unwrap();
+            let mut rest = Vec::new();
+            caller.read_to_end(&mut rest).map(|_| rest)
+        });
+        let name = path.to_str().unwrap().to_owned();
+        let server = Locality { boot_id: String::new(), sockets: vec![name] };
+        let hello = JoinHello { session: SessionId([1; 16]), token: LaneToken([2; 32]) };
+        let key = Key::generate();
+        let way = Way { dialer: None, socket_folder: None, key: Some(&key) };
+        let error = upgrade(&server, &hello, &way, |_| Ok(())).unwrap_err();
+        assert!(matches!(error, UpgradeError::Unreachable { .. }), "{error}");
+        assert!(heard.join().unwrap().unwrap_or_default().is_empty());
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -27,7 +27,11 @@ fn probe(facts: &Facts<'_>) -> Result<Cost, String> {
 fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
     let owner = JoinHello { session: dialling.session(), token: dialling.token() };
     let (options, limit) = (dialling.options, staging::cgroup_limit());
-    let way = Way { dialer: options.dialer.as_deref(), socket_folder: options.socket_folder.as_deref() };
+    let way = Way {
+        dialer: options.dialer.as_deref(),
+        socket_folder: options.socket_folder.as_deref(),
+        key: dialling.target.key.as_ref().filter(|_| dialling.target.protection.needs_key()),
+    };
     let nowhere = Locality { boot_id: String::new(), sockets: Vec::new() };
     let server = dialling.facts.server.unwrap_or(&nowhere);
     match upgrade(server, &owner, &way, |bytes| staging::client_may_use(bytes, limit)) {

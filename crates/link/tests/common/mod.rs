@@ -9,6 +9,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_access::target::socket_proof;
 use causeway_access::{Key, Target};
 use causeway_connection::exchange::Exchange;
 use causeway_link::accept::{
@@ -160,7 +161,8 @@ fn accept_all(
                             proof: Duration::from_secs(5),
                             request: Duration::from_secs(5),
                         };
-                        let caller = authenticate_local(stream, false, |_| None, &own, timeouts).unwrap();
+                        let proof = |nonce: &[u8; 32]| Some(socket_proof(key, nonce));
+                        let caller = authenticate_local(stream, false, proof, &own, timeouts).unwrap();
                         let Caller { request: Request::Join(hello), connection: local } = caller else {
                             panic!("a client that has a session wants to share memory")
                         };
