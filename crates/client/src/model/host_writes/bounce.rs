@@ -3,8 +3,11 @@
 use crate::locks::{Mutex, rank};
 use core::ptr::NonNull;
 
-/// Bytes of free buffers that are kept for the next ones: a row of pieces of the usual size.
+/// Bytes of free buffers that are kept for the next ones: a row of chunks of the usual size.
 const MOST_KEPT: usize = 32 << 20;
+
+/// As many of them are kept at most: all are looked at for the next one.
+const MOST_BUFFERS: usize = 256;
 
 #[derive(Default)]
 struct Pool {
@@ -34,7 +37,7 @@ fn take(length: usize) -> Vec<u8> {
 
 fn give_back(buffer: Vec<u8>) {
     let mut pool = POOL.lock();
-    if pool.bytes + buffer.len() <= MOST_KEPT {
+    if pool.bytes + buffer.len() <= MOST_KEPT && pool.free.len() < MOST_BUFFERS {
         pool.bytes += buffer.len();
         pool.free.push(buffer);
     }

@@ -7,8 +7,10 @@ use crossbeam_channel::{Sender, unbounded};
 use std::collections::VecDeque;
 use std::sync::LazyLock;
 
-/// So many bytes are stored in less time than it takes to wake a thread.
-const AT_ONCE: usize = 64 << 10;
+/// So many bytes are stored in about the time that it takes to wake a thread that may have to wait for a core.
+/// While one that receives does, others go on with what comes, and the sooner a copy is in place the fewer
+/// bytes of the next one come too early.
+const AT_ONCE: usize = 1 << 20;
 
 /// Puts the bytes of a transfer in place, and says that it has finished.
 pub struct Store {

@@ -50,7 +50,7 @@ pub unsafe fn destination(
         },
         ReceiveBuffer::Direct(address, length) => {
             let bounced = Mutex::default();
-            let place = Arc::new(InTurn { transfer: transfer.clone(), address, length, bounced });
+            let place = Arc::new(InTurn { transfer: transfer.clone(), address, bounced });
             let on_end = {
                 let place = place.clone();
                 move |outcome: Result<(), TransferError>| match (outcome, place.bounced_bytes()) {
@@ -76,21 +76,15 @@ pub unsafe fn destination(
     }
 }
 
-/// Memory of the program, and a bounce buffer for the parts of a transfer that come before its turn.
+/// Stands for a part that is not to be stored.
+const NOTHING: Range<usize> = usize::MAX..usize::MAX;
+
+/// Memory of the program, and bounce buffers for the parts of a transfer that come before its turn.
 struct InTurn {
     transfer: Arc<Transfer>,
     address: *mut u8,
-    length: usize,
-    bounced: Mutex<rank::BouncedParts, Bounced>,
-}
-
-/// What lies elsewhere than where it belongs.
-#[derive(Default)]
-struct Bounced {
-    /// It has room for the whole transfer; what is not written of it costs nothing.
-    buffer: Option<Bounce>,
-    /// Which parts lie in it.
-    parts: Vec<Range<usize>>,
+    /// The parts that lie elsewhere than where they belong.
+    bounced: Mutex<rank::BouncedParts, Vec<(Range<usize>, Bounce)>>,
 }
 
 // SAFETY: an address of the program, which whoever expects the transfer allows any thread to write behind.
@@ -100,42 +94,90 @@ unsafe impl Sync for InTurn {}
 
 impl InTurn {
     fn bounced_bytes(&self) -> usize {
-        self.bounced.lock().parts.iter().map(Range::len).sum()
+        self.bounced.lock().iter().map(|(part, _)| part.len()).sum()
     }
 
-    /// Copies what lies in the bounce buffer to where it belongs.
+    /// Copies what lies in bounce buffers to where it belongs.
     ///
     /// # Safety
-    /// The program's memory must be writable, and nobody may write to the bounce buffer any more.
+    /// The program's memory must be writable, and nobody may write to the bounce buffers any more.
     unsafe fn store(&self, threads: usize) {
-        let Bounced { buffer, parts } = core::mem::take(&mut *self.bounced.lock());
-        let Some(buffer) = buffer else { return };
-        for part in parts {
-            let (to, from) =
-                (self.address.wrapping_add(part.start), buffer.memory().wrapping_add(part.start));
-            // SAFETY: the buffer has as many bytes as the transfer; for the rest as this function demands.
-            unsafe { copy_threads::copy(to, from, part.len(), threads) };
+        let bounced = core::mem::take(&mut *self.bounced.lock());
+        for (part, bounce) in bounced {
+            let to = self.address.wrapping_add(part.start);
+            // SAFETY: the buffer was made for as many bytes; for the rest as this function demands.
+            unsafe { copy_threads::copy(to, bounce.memory(), part.len(), threads) };
         }
     }
 }
 
 impl ChooseMemory for InTurn {
     fn memory(&self, part: Range<usize>) -> *mut u8 {
-        let start = part.start;
         let mut bounced = self.bounced.lock();
-        let Bounced { buffer, parts } = &mut *bounced;
-        // A part that comes again, because its lane has died, must not be covered by what came of it before.
-        let known = parts.iter_mut().find(|known| known.start == start);
-        if let (Some(known), Some(buffer)) = (known, &buffer) {
-            known.end = known.end.max(part.end);
-            return buffer.memory().wrapping_add(start);
+        // A part comes again where its lane has died: to the same place, since what came of it before must not
+        // cover it in the end.
+        if let Some((known, bounce)) = bounced.iter_mut().find(|(known, _)| known.start == part.start) {
+            if known.len() == part.len() {
+                return bounce.memory();
+            }
+            // No peer that keeps to what is agreed cuts it in another way. The buffer stays, for who may still
+            // write to it.
+            *known = NOTHING;
         }
         let is_next = self.transfer.is_next();
         delays::inject();
         if is_next {
-            return self.address.wrapping_add(start);
+            return self.address.wrapping_add(part.start);
         }
-        parts.push(part);
-        buffer.get_or_insert_with(|| Bounce::of(self.length)).memory().wrapping_add(start)
+        let bounce = Bounce::of(part.len());
+        let memory = bounce.memory();
+        bounced.push((part, bounce));
+        memory
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::numbers;
+    use crate::model::transfers::{self, Carrier, TRANSFERS};
+
+    struct Nowhere;
+
+    impl Carrier for Nowhere {
+        fn wake_receiver(&self) {}
+        fn cancel(&self, _: u64) {}
+    }
+
+    #[test]
+    fn parts_that_come_before_their_turn_are_stored_behind_what_lies_before_them() {
+        let memory = Box::leak(Box::new([0_u8; 16])).as_mut_ptr();
+        let address = memory.wrapping_add(8);
+        let before = transfers::begin_apart(&Nowhere, 0, memory as usize..address as usize).transfer;
+        let barrier = numbers::fresh();
+        assert!(TRANSFERS.pending.lock().add_barrier(barrier, [before.key()], []));
+        let range = address as usize..address as usize + 8;
+        let expected = transfers::enter(TRANSFERS.pending.lock(), &Nowhere, 0, Some(barrier), range);
+        assert!(expected.is_blocked);
+        let place =
+            Arc::new(InTurn { transfer: expected.transfer.clone(), address, bounced: Mutex::default() });
+        let early = place.memory(0..4);
+        assert_ne!(early, address);
+        // SAFETY: both places are writable for as many bytes, and the test's own.
+        unsafe { early.write_bytes(7, 4) };
+        before.ended(Ok::<(), TransferError>(()));
+        let late = place.memory(4..8);
+        assert_eq!(late, address.wrapping_add(4));
+        // SAFETY: as above.
+        unsafe { late.write_bytes(9, 4) };
+        assert_eq!(place.memory(0..4), early, "a part that comes again goes where it went");
+        assert_eq!(place.bounced_bytes(), 4);
+        let storing = place.clone();
+        // SAFETY: as above.
+        expected.transfer.clone().store(4, move || unsafe { storing.store(1) });
+        assert!(expected.transfer.is_done());
+        // SAFETY: nobody writes to it any more.
+        let found = unsafe { core::slice::from_raw_parts(address, 8) };
+        assert_eq!(found, [7, 7, 7, 7, 9, 9, 9, 9]);
     }
 }
