@@ -11,10 +11,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 
 use causeway_sync::Latch;
+use causeway_sync::queue::{Receiver, Sender, queue};
 use causeway_sync::spin::{self, cores};
 use causeway_sync::threads;
 
@@ -94,7 +94,7 @@ struct Pool {
 
 impl Pool {
     fn new() -> Self {
-        let (jobs, waiting) = unbounded();
+        let (jobs, waiting) = queue();
         Self { jobs, waiting, threads: Mutex::new(0) }
     }
 

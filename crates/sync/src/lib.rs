@@ -18,6 +18,7 @@
 //! | [`wake_flag`] | a thread of another process, on a word of shared memory |
 //! | [`Delegated`] | nobody: who finds the lock taken leaves the work to its holder |
 //! | [`EventfdWake`] | one thread that sleeps in `poll` on a descriptor as well |
+//! | [`queue`](mod@queue) | any number of threads, for items of a queue, of which each goes to one |
 //!
 //! They share one rule, of which Dekker's algorithm is the oldest example: who is about to sleep *says so
 //! first and then looks once more*; who brings something *makes it visible first and then looks whether
@@ -33,6 +34,7 @@
 //! | --- | --- |
 //! | [`spin`] | How long does a thread poll for what is about to come before it sleeps? |
 //! | [`threads`] | Why do our threads not disturb the program they live in? |
+//! | [`LazyThread`] | Who is told when a thread that is started late cannot be started? |
 //! | [`delays`] | How do tests meet rare orders of threads? |
 //!
 //! [loom]: https://docs.rs/loom
@@ -46,9 +48,12 @@ mod eventfd;
 pub mod face;
 mod fork_join;
 mod latch;
+#[cfg(not(loom))]
+mod lazy_thread;
 mod monitor;
 mod parker;
 mod poll_pause;
+pub mod queue;
 #[cfg(not(loom))]
 pub mod spin;
 #[cfg(not(loom))]
@@ -61,6 +66,8 @@ pub use event_count::{EventCount, Key};
 pub use eventfd::{EventfdWake, WakeReason};
 pub use fork_join::ForkJoinPool;
 pub use latch::Latch;
+#[cfg(not(loom))]
+pub use lazy_thread::LazyThread;
 pub use monitor::{Monitor, WaitQueue};
 pub use parker::Parker;
 pub use poll_pause::PollPause;

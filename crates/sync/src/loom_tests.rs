@@ -10,6 +10,7 @@ use loom::sync::atomic::AtomicU32;
 use loom::thread;
 
 use crate::face::Mutex;
+use crate::queue::{Receiver, queue};
 use crate::{
     Delegated, EventCount, EventfdWake, ForkJoinPool, Latch, Monitor, Parker, PollPause, WaitQueue, WaitSlot,
     WakeReason, wake_flag,
@@ -80,6 +81,40 @@ fn a_slot_ends_its_use_once_and_what_was_written_before_is_there() {
         shared.1.store(5, Relaxed);
         assert!(shared.0.end(7) && !shared.0.end(7));
         waiter.join().unwrap();
+    });
+}
+
+#[test]
+fn a_slot_serves_its_next_use_whatever_is_left_of_the_last() {
+    loom::model(|| {
+        let slot = Arc::new(WaitSlot::new());
+        slot.begin(7);
+        let ender = in_thread(&slot, |slot| {
+            assert!(slot.end(7));
+            // The waiter may begin its next use before this one's wake-up.
+            while !slot.end(8) {
+                thread::yield_now();
+            }
+        });
+        slot.park(7);
+        slot.begin(8);
+        slot.park(8);
+        ender.join().unwrap();
+        assert_eq!(slot.number(), 0);
+    });
+}
+
+#[test]
+fn each_item_of_a_queue_goes_to_one_and_its_end_to_all() {
+    loom::model(|| {
+        let (sender, receiver) = queue();
+        let receiver = Arc::new(receiver);
+        let other = in_thread(&receiver, Receiver::receive);
+        let sending = thread::spawn(move || sender.send(1).unwrap());
+        let own = receiver.receive();
+        let got = [own, other.join().unwrap()];
+        sending.join().unwrap();
+        assert!(got == [Some(1), None] || got == [None, Some(1)]);
     });
 }
 

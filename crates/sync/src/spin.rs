@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use causeway_config::ValueError;
 use causeway_config::read::PROCESS;
 use causeway_config::table::CORES;
-use crossbeam_channel::Receiver;
+
+use crate::queue::Receiver;
 
 /// Polls between two readings of the clock, and two offers of the core to others.
 const POLLS: u32 = 32;
@@ -102,12 +103,11 @@ pub fn polled_in_vain() {
     thread_local! {
         static VAIN: Cell<u32> = const { Cell::new(0) };
     }
-    VAIN.with(|vain| {
-        vain.set(vain.get().wrapping_add(1));
-        if vain.get().is_multiple_of(POLLS) {
-            std::thread::yield_now();
-        }
-    });
+    // Has no destructor, and so is there as long as the thread is.
+    VAIN.set(VAIN.get().wrapping_add(1));
+    if VAIN.get().is_multiple_of(POLLS) {
+        std::thread::yield_now();
+    }
 }
 
 /// A thread that polls for something.
@@ -167,16 +167,16 @@ pub fn until(patience: Duration, mut is_there: impl FnMut() -> bool) -> bool {
 pub fn receive<T>(queue: &Receiver<T>) -> Option<T> {
     let mut next = None;
     until(between_work(), || {
-        next = queue.try_recv().ok();
+        next = queue.try_receive();
         next.is_some()
     });
-    next.or_else(|| queue.recv().ok())
+    next.or_else(|| queue.receive())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::unbounded;
+    use crate::queue::queue;
 
     #[test]
     fn polling_ends_when_it_is_there_or_when_patience_does() {
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_queue_gives_what_it_has_and_then_its_end() {
-        let (sender, queue) = unbounded();
+        let (sender, queue) = queue();
         let late = std::thread::spawn(move || {
             sender.send(1).unwrap();
             std::thread::sleep(Duration::from_millis(5));

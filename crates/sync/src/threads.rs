@@ -1,7 +1,23 @@
 //! Threads that live in other people's processes.
 
+use std::cell::Cell;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
+
+/// The calling thread's number, counted from 1: no other thread of the process has or had it. Unlike
+/// `std::thread::current` it can be asked for in the last destructors of a thread.
+pub fn number() -> u64 {
+    static NEWEST: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        // Has no destructor, and so is there as long as the thread is.
+        static NUMBER: Cell<u64> = const { Cell::new(0) };
+    }
+    if NUMBER.get() == 0 {
+        NUMBER.set(NEWEST.fetch_add(1, Ordering::Relaxed) + 1);
+    }
+    NUMBER.get()
+}
 
 /// Starts a thread named `causeway-{name}` that no signal is ever delivered to, so that the program's
 /// handlers run on the program's own threads, as they would without us.

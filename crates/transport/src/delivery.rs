@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use causeway_sync::delays;
+use causeway_sync::queue::Sender as QueueEnd;
 use causeway_wire::chunk::ChunkHeader;
-use crossbeam_channel::Sender as QueueEnd;
 
 use crate::counters::count;
 use crate::destination::ChunkAddress;
@@ -86,7 +86,7 @@ pub fn deliver(
             match copies.filter(|_| length > COPIED_AT_ONCE) {
                 Some(queue) => {
                     if let Err(refused) = queue.send(copy) {
-                        refused.into_inner().carry_out();
+                        refused.carry_out();
                     }
                 }
                 None => copy.carry_out(),

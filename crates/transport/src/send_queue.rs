@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use crossbeam_channel::{Sender as QueueEnd, unbounded};
 use parking_lot::Mutex;
 
 use crate::delivery::Copy;
@@ -14,6 +13,7 @@ use crate::error::LinkError;
 use crate::sending::{Address, Order, Sending};
 use crate::shared::{Shared, spawn_or_lose};
 use crate::staging::Piece;
+use causeway_sync::queue::{Sender as QueueEnd, queue};
 use causeway_sync::{delays, spin};
 
 /// A transfer longer than the longest piece goes in pieces of this many bytes, so that filling, carrying and
@@ -59,16 +59,16 @@ pub struct TransferQueue {
 impl TransferQueue {
     /// Starts both threads; the one that sends is called after the transport, by `name`.
     pub fn start(&self, link: &Arc<Shared>, transport: Arc<impl Staged>, name: &str) {
-        let (copies, queue) = unbounded::<Copy>();
+        let (copies, waiting) = queue::<Copy>();
         spawn_or_lose(link, "copy", move |_| {
-            while let Some(copy) = spin::receive(&queue) {
+            while let Some(copy) = spin::receive(&waiting) {
                 copy.carry_out();
             }
         });
         *self.copies.lock() = Some(copies);
-        let (orders, queue) = unbounded();
+        let (orders, waiting) = queue();
         spawn_or_lose(link, name, move |link| {
-            while let Some(order) = spin::receive(&queue) {
+            while let Some(order) = spin::receive(&waiting) {
                 delays::inject();
                 // A lost link is noticed by the thread that receives frames.
                 drop(carry_out(&*transport, link, order));
@@ -96,7 +96,7 @@ pub fn send(transport: &impl Staged, link: &Arc<Shared>, order: Order) -> Result
     match orders {
         Some(orders) => match orders.send(order) {
             Ok(()) => Ok(Sending::done()),
-            Err(refused) => carry_out(transport, link, refused.into_inner()),
+            Err(refused) => carry_out(transport, link, refused),
         },
         None => carry_out(transport, link, order),
     }

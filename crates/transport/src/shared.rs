@@ -5,7 +5,6 @@
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
@@ -45,7 +44,7 @@ pub struct Shared {
     cause: OnceLock<LinkError>,
     events: OnceLock<Arc<dyn LinkEvents>>,
     /// The thread that notifies the owner of the loss.
-    notifier: OnceLock<ThreadId>,
+    notifier: OnceLock<u64>,
     /// Whether the notifier, or [`start`](Self::start), has begun to do so.
     notifying: AtomicBool,
     /// Whether that is done.
@@ -171,7 +170,7 @@ impl Shared {
         // The owner may be waiting for this very thread, so this is not for ever.
         let deadline = Instant::now() + PATIENCE_WITH_TELLER;
         while !self.owner_notified.load(Ordering::SeqCst)
-            && self.notifier.get() != Some(&std::thread::current().id())
+            && self.notifier.get() != Some(&threads::number())
             && Instant::now() < deadline
         {
             std::thread::yield_now();
@@ -187,7 +186,7 @@ impl Shared {
             if self.state.compare_exchange(OPEN, LOST, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
                 let cause = self.cause.get().expect("a cause was set above");
                 // Only one thread gets here, so there is no other notifier.
-                let _ = self.notifier.set(std::thread::current().id());
+                let _ = self.notifier.set(threads::number());
                 self.end_carrier();
                 self.notify_loss(cause);
                 self.transfers.fail_all(cause);

@@ -57,7 +57,8 @@ thread_local! {
 #[inline]
 pub fn name(name: &str) {
     if trace::is_on() {
-        NAME.with_borrow_mut(|kept| name.clone_into(kept));
+        // In the last destructors of a thread there is no name.
+        let _ = NAME.try_with(|kept| name.clone_into(&mut kept.borrow_mut()));
     }
 }
 
@@ -99,7 +100,7 @@ fn begin(context: Handle<Context>, stream: Handle<Stream>, opcode: Opcode) -> Op
         return None;
     }
     mark(context, stream).ok()?;
-    let named = NAME.with_borrow_mut(core::mem::take);
+    let named = NAME.try_with(RefCell::take).unwrap_or_default();
     let name = if opcode == Opcode::launch && !named.is_empty() { named } else { opcode.name().to_owned() };
     let begin = record(context, stream).ok()?;
     Some(Timed { name, context, stream, begin, end: Handle::NULL })

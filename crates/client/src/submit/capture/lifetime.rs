@@ -8,6 +8,7 @@ use crate::model::stream::StreamState;
 use crate::remote::session;
 use causeway_api::handle::{Context, Graph, Handle};
 use causeway_api::sys::{CUresult, CUstreamCaptureMode};
+use causeway_sync::threads;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
@@ -46,7 +47,7 @@ pub fn begin(
         Capture {
             origin: state.handle,
             mode,
-            thread: std::thread::current().id(),
+            thread: threads::number(),
             graph,
             keeps_graph,
             tips: HashMap::from([(state.handle, tips)]),
@@ -82,7 +83,7 @@ pub fn end(state: &StreamState) -> Result<Handle<Graph>, CUresult> {
         INVALIDATED
     } else if !capture.is_joined(&graphs) {
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
-    } else if !is_relaxed && capture.thread != std::thread::current().id() {
+    } else if !is_relaxed && capture.thread != threads::number() {
         CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
     } else {
         return Ok(capture.graph);

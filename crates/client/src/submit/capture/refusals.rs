@@ -5,6 +5,7 @@ use crate::model::context;
 use crate::model::stream::StreamState;
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::{CUresult, CUstreamCaptureMode};
+use causeway_sync::threads;
 use core::cell::Cell;
 
 thread_local! {
@@ -73,7 +74,7 @@ pub fn refuse_unsafe() -> Result<(), CUresult> {
     if own == CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED {
         return Ok(());
     }
-    let thread = std::thread::current().id();
+    let thread = threads::number();
     let mut captures = CAPTURES.by_id.lock();
     let mut refused = false;
     for capture in captures.values_mut() {

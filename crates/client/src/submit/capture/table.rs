@@ -8,7 +8,6 @@ use causeway_api::sys::{CUgraphEdgeData, CUgraphNode, CUresult, CUstreamCaptureM
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread::ThreadId;
 
 /// The nodes that a stream's next one comes after as a program is told of them, and as many edges.
 pub(super) type Given = (Box<[CUgraphNode]>, Box<[CUgraphEdgeData]>);
@@ -17,7 +16,7 @@ pub(super) type Given = (Box<[CUgraphNode]>, Box<[CUgraphEdgeData]>);
 pub(super) struct Capture {
     pub(super) origin: Handle<Stream>,
     pub(super) mode: CUstreamCaptureMode,
-    pub(super) thread: ThreadId,
+    pub(super) thread: u64,
     pub(super) graph: Handle<Graph>,
     /// Whether the graph was there before and stays when the capture fails.
     pub(super) keeps_graph: bool,
