@@ -73,7 +73,7 @@ pub unsafe fn copy(
         // SAFETY: the piece lies in the source, which is readable until this function returns; all that is
         // referred to has been settled by then.
         let bytes = unsafe { slice::from_raw_parts(source.add(offset), length) };
-        let pending = pending_images::refer_to_data(session.server(), bytes);
+        let pending = pending_images::refer_to_data(session.server(), bytes)?;
         let request = calls::copy_to_device {
             destination: Region::linear(destination + offset as u64, length as u64).into(),
             stream: stream.handle,

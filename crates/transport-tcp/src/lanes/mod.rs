@@ -34,7 +34,7 @@ use causeway_connection::socket::{is_within_a_host, limit_unsent, round_trip};
 use causeway_pipeline::MOST_LANES;
 use causeway_pipeline::lanes::is_long;
 use causeway_sync::face::{Mutex, MutexGuard};
-use causeway_sync::{EventfdWake, WaitQueue, delays, spin};
+use causeway_sync::{EventfdWake, WaitQueue, delays, spin, threads};
 use causeway_transport::TransportKind;
 use causeway_transport::{Awaited, LinkError, Shared, count, spawn_or_lose};
 use causeway_transport::{Memory, Order, Pending, Sending};
@@ -317,8 +317,13 @@ impl Lanes {
         drop(state);
         self.0.work.notify(call.wake);
         if call.start {
-            let lanes = self.clone();
-            spawn_or_lose(link, "lane-send", move |link| lanes.send_for_ever(link));
+            let (lanes, own) = (self.clone(), Arc::clone(link));
+            if let Err(error) = threads::spawn("lane-send", move || lanes.send_for_ever(&own)) {
+                // Those that are there look for work again before they sleep.
+                if !self.0.state.lock().pool.not_started() {
+                    link.lose(LinkError::local(&error));
+                }
+            }
         }
     }
 

@@ -53,6 +53,12 @@ impl SenderPool {
         self.threads += usize::from(start);
         Call { wake, start }
     }
+
+    /// The thread that was to be started could not be; whether there are others.
+    pub fn not_started(&mut self) -> bool {
+        self.threads -= 1;
+        self.threads > 0
+    }
 }
 
 #[cfg(test)]
@@ -73,6 +79,13 @@ mod tests {
         pool.sleep();
         assert_eq!(pool.call(1, 2, 8), Call { wake: 1, start: false });
         assert_eq!(pool.call(1, 2, 8), Call::default(), "it is on its way");
+        assert_eq!(pool.call(1, 3, 8), started);
+        assert!(pool.not_started(), "the others go on");
+        assert_eq!(pool.call(1, 3, 8), started, "and the next call tries again");
+        assert!(
+            pool.not_started() && pool.not_started() && !pool.not_started(),
+            "without any there is nobody"
+        );
     }
 
     proptest! {

@@ -2,10 +2,11 @@
 //! its own: those that receive must be back for what comes next.
 
 use crate::log::error;
-use causeway_sync::{delays, threads};
-use crossbeam_channel::{Sender, unbounded};
+use causeway_sync::queue::Receiver;
+use causeway_sync::{LazyThread, delays, threads};
 use std::collections::VecDeque;
-use std::sync::LazyLock;
+use std::io;
+use std::thread::JoinHandle;
 
 /// So many bytes are stored in about the time that it takes to wake a thread that may have to wait for a core.
 /// While one that receives does, others go on with what comes, and the sooner a copy is in place the fewer
@@ -20,19 +21,16 @@ pub struct Store {
     pub run: Box<dyn FnOnce() -> Vec<Store> + Send>,
 }
 
-static STORES: LazyLock<Sender<Store>> = LazyLock::new(|| {
-    let (sender, receiver) = unbounded::<Store>();
-    let started = threads::spawn("store", move || {
-        for store in receiver {
+static STORES: LazyThread<Store> = LazyThread::new();
+
+fn start(queue: Receiver<Store>) -> io::Result<JoinHandle<()>> {
+    threads::spawn("store", move || {
+        while let Some(store) = queue.receive() {
             delays::inject();
             carry_out((store.run)());
         }
-    });
-    if let Err(cause) = started {
-        error!("no thread for copies that arrive early could be started, so others store them: {cause}");
-    }
-    sender
-});
+    })
+}
 
 /// Stores these, and those whose turn comes by that, at once or soon. Where no thread could be started, the
 /// calling one does it.
@@ -42,7 +40,10 @@ pub fn carry_out(stores: impl IntoIterator<Item = Store>) {
         let refused = if store.bytes <= AT_ONCE {
             Some(store)
         } else {
-            STORES.send(store).err().map(|refused| refused.into_inner())
+            if let Err(cause) = STORES.ensure(start) {
+                error!("no thread for copies that arrive early could be started, so others store them: {cause}");
+            }
+            STORES.send(store).err()
         };
         if let Some(store) = refused {
             delays::inject();
@@ -54,7 +55,7 @@ pub fn carry_out(stores: impl IntoIterator<Item = Store>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::bounded;
+    use crossbeam_channel::{Sender, bounded};
 
     #[test]
     fn short_and_long_stores_follow_each_other_and_a_long_row_needs_no_deep_stack() {

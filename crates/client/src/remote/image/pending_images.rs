@@ -6,16 +6,16 @@
 
 use super::{Image, hashes};
 use crate::locks::{Monitor, rank};
-use crate::log::error;
+use crate::log::{error, info};
 use crate::model::numbers;
 use crate::remote::session::{self, INLINE_BYTES, Session};
 use crate::statistics;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
-use causeway_sync::threads;
+use causeway_sync::queue::Receiver;
+use causeway_sync::{LazyThread, threads};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::ClientMessage;
-use crossbeam_channel::{Sender, unbounded};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -38,11 +38,11 @@ struct Offers {
     /// Offers by the number of the transfer as which the bytes would be sent, which no two of the program
     /// have in common.
     by_number: LazyLock<Monitor<rank::ImageOffers, HashMap<u64, Option<Bytes>>>>,
-    sender: LazyLock<Sender<(usize, u64)>>,
+    /// The thread that sends what servers ask for. It is there before anything is offered.
+    sender: LazyThread<(usize, u64)>,
 }
 
-static PENDING: Offers =
-    Offers { by_number: LazyLock::new(Monitor::default), sender: LazyLock::new(start_sender) };
+static PENDING: Offers = Offers { by_number: LazyLock::new(Monitor::default), sender: LazyThread::new() };
 
 /// An image that has been offered to a server.
 #[derive(Clone, Copy, Debug)]
@@ -90,31 +90,43 @@ impl PendingImage {
 }
 
 /// Offers an image whose bytes the program leaves as they are until the pending image is settled.
-pub fn refer_to(server: usize, image: &Image<'_>) -> PendingImage {
+pub fn refer_to(server: usize, image: &Image<'_>) -> Result<PendingImage, CUresult> {
     let bytes = image.bytes();
     insert(server, bytes, Bytes::Referenced(bytes.as_ptr() as usize, bytes.len()))
 }
 
 /// Offers what a copy brings to a device, whose bytes the program leaves as they are until the pending image
 /// is settled.
-pub fn refer_to_data(server: usize, bytes: &[u8]) -> PendingImage {
+pub fn refer_to_data(server: usize, bytes: &[u8]) -> Result<PendingImage, CUresult> {
     let data = Bytes::Data(bytes.as_ptr() as usize, bytes.len());
     insert_named(server, bytes.len(), blake3::hash(bytes), data)
 }
 
 /// Offers a copy of an image.
-pub fn copy_of(server: usize, image: &Image<'_>) -> PendingImage {
+pub fn copy_of(server: usize, image: &Image<'_>) -> Result<PendingImage, CUresult> {
     insert(server, image.bytes(), Bytes::Kept(image.bytes().to_vec()))
 }
 
-fn insert(server: usize, bytes: &[u8], kept: Bytes) -> PendingImage {
+fn insert(server: usize, bytes: &[u8], kept: Bytes) -> Result<PendingImage, CUresult> {
     insert_named(server, bytes.len(), hashes::of(bytes), kept)
 }
 
-fn insert_named(server: usize, length: usize, hash: blake3::Hash, kept: Bytes) -> PendingImage {
+fn insert_named(
+    server: usize,
+    length: usize,
+    hash: blake3::Hash,
+    kept: Bytes,
+) -> Result<PendingImage, CUresult> {
+    let start = |queue| threads::spawn("images", move || serve(&queue));
+    PENDING.sender.ensure(start).map_err(|cause| {
+        info!(
+            "an image cannot be offered to the server, as no thread for sending it could be started: {cause}"
+        );
+        CUresult::CUDA_ERROR_OPERATING_SYSTEM
+    })?;
     let image = PendingImage { server, number: numbers::fresh(), length: length as u64, hash: hash.into() };
     PENDING.by_number.lock().insert(image.number, Some(kept));
-    image
+    Ok(image)
 }
 
 /// The server has the image.
@@ -128,28 +140,23 @@ pub fn known(number: u64) {
 
 /// A server wants the image. Sending takes long, and the thread that calls this must not.
 pub fn wanted(server: usize, number: u64) {
+    // Without the thread nothing was ever offered.
     if PENDING.sender.send((server, number)).is_err() {
-        error!("an image cannot be sent, because the thread for it could not be started");
+        error!("the server asks for image {number}, which it was not offered");
     }
 }
 
-fn start_sender() -> Sender<(usize, u64)> {
-    let (sender, numbers) = unbounded();
-    let started = threads::spawn("images", move || {
-        for (server, number) in numbers {
-            // The entry stays while its bytes are being read, so that whoever they belong to waits.
-            let taken = PENDING.by_number.lock().get_mut(&number).and_then(Option::take);
-            match taken {
-                Some(bytes) => send(server, number, &bytes),
-                None => error!("the server asks for image {number}, which it was not offered"),
-            }
-            known(number);
+/// Sends what servers ask for.
+fn serve(numbers: &Receiver<(usize, u64)>) {
+    while let Some((server, number)) = numbers.receive() {
+        // The entry stays while its bytes are being read, so that whoever they belong to waits.
+        let taken = PENDING.by_number.lock().get_mut(&number).and_then(Option::take);
+        match taken {
+            Some(bytes) => send(server, number, &bytes),
+            None => error!("the server asks for image {number}, which it was not offered"),
         }
-    });
-    if let Err(cause) = started {
-        error!("no thread for sending images could be started: {cause}");
+        known(number);
     }
-    sender
 }
 
 fn send(server: usize, number: u64, bytes: &Bytes) {

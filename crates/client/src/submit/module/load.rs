@@ -32,8 +32,13 @@ pub(super) fn send_image(
     let stays = lifetime == ImageLifetime::UntilUnload && matches!(image, Image::Single(_));
     let kept = posted && !stays && image.bytes().len() <= MOST_COPIED;
     let server = session.server();
-    let pending =
+    let offered =
         if kept { pending_images::copy_of(server, image) } else { pending_images::refer_to(server, image) };
+    let Ok(pending) = offered else {
+        // Nobody could send it when the server asks: so it goes along.
+        let payload = pending_images::send_along(session, image.bytes())?;
+        return send(payload, posted).map(|()| None);
+    };
     let sent = send(pending.payload(), posted);
     if sent.is_err() || !posted {
         pending.withdraw();
