@@ -18,6 +18,7 @@
 //! |---|---|
 //! | `arguments` | How is read and written what the program passes by address? |
 //! | `process` | What happens at fork and at exit? |
+//! | `guard` | What must not leave the library? |
 //! | [`environment`] | Which variables mean something? |
 //! | `log`, `statistics` | What does the user learn? |
 //! | `disk_cache` | What is kept on disk? |
@@ -26,6 +27,7 @@ mod abi;
 mod arguments;
 mod disk_cache;
 pub mod environment;
+mod guard;
 mod locks;
 mod log;
 mod model;

@@ -50,7 +50,8 @@ impl Command<'_> {
 
 /// The bit that makes a transfer's number the token of a host function that has returned: the transfer says
 /// what [`ClientMessage::HostDone`] says, but does not stay behind commands that the worker is carrying out.
-/// The driver may hold up one of those until streams are idle that wait for the host function.
+/// The driver may hold up one of those until streams are idle that wait for the host function. In
+/// [`WorkerMessage::Reached`] it says that the token is one of a host function.
 pub const HOST_DONE_TRANSFER: u64 = 1 << 63;
 
 /// What a client says to its worker.
@@ -99,9 +100,10 @@ pub enum WorkerMessage<'a> {
         /// Names the function.
         token: u64,
     },
-    /// Work that a query found unfinished is over.
+    /// Work that a query found unfinished is over; or a stream has failed before a host function, which it will not
+    /// reach.
     Reached {
-        /// The token of that query.
+        /// The token of that query; or [`HOST_DONE_TRANSFER`] and the token of the function.
         token: u64,
         /// The `CUresult`.
         status: u32,

@@ -1,12 +1,12 @@
 //! What every exported symbol goes through on its way in and out.
 
-use crate::log::{self, Level, error};
+use crate::log::{self, Level, error, info};
+use crate::submit::callbacks;
 use crate::trace::{self, Category};
-use crate::{process, statistics};
+use crate::{guard, process, statistics};
 use causeway_api::coverage::{FUNCTIONS, Kind};
 use causeway_api::sys::CUresult;
 use core::ffi::c_void;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,6 +19,49 @@ unsafe impl Sync for Address {}
 // SAFETY: as above.
 unsafe impl Send for Address {}
 
+/// Entry points that a function of `cuLaunchHostFunc` or `cuStreamAddCallback`, or a destructor of a user object, may
+/// call: those that the driver does not refuse there (580, H100), as they name what they concern and need no
+/// current context, which there is none of. What could wait is not among them (`cuStreamSynchronize`,
+/// `cuEventSynchronize`), though the driver lets it wait even for the function that calls it, nor what puts work for
+/// the device into a stream. Default streams are refused where streams are looked up.
+const IN_FUNCTIONS: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGetExportTable",
+    "cuGetProcAddress",
+    "cuGetProcAddress_v2",
+    "cuStreamQuery",
+    "cuStreamGetFlags",
+    "cuStreamGetPriority",
+    "cuStreamGetId",
+    "cuStreamGetCtx",
+    "cuStreamGetCtx_v2",
+    "cuStreamIsCapturing",
+    "cuStreamGetCaptureInfo",
+    "cuStreamGetCaptureInfo_v2",
+    "cuStreamGetCaptureInfo_v3",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuStreamWaitEvent",
+    "cuStreamAddCallback",
+    "cuLaunchHostFunc",
+    "cuStreamDestroy_v2",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuEventRecordWithFlags",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime",
+    "cuEventElapsedTime_v2",
+    "cuUserObjectCreate",
+];
+
+/// Decides about a call of `symbol` by a function of the program that a stream waits for.
+#[cold]
+fn admit_in_function(symbol: &str) -> Result<(), CUresult> {
+    if IN_FUNCTIONS.contains(&symbol) { Ok(()) } else { Err(CUresult::CUDA_ERROR_NOT_PERMITTED) }
+}
+
 /// Runs an entry point: `index` is its place in [`FUNCTIONS`].
 #[inline]
 pub fn enter(index: usize, body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
@@ -28,19 +71,23 @@ pub fn enter(index: usize, body: impl FnOnce() -> Result<(), CUresult>) -> CUres
         log_call(index, refusal);
         return refusal;
     }
+    if callbacks::is_in_function()
+        && let Err(refusal) = admit_in_function(FUNCTIONS[index].symbol)
+    {
+        log_call(index, refusal);
+        return refusal;
+    }
     let begun = trace::begin();
     // A callback of the program may call the driver from inside a call.
     let outer = statistics::begin_call();
-    // The only state that a panic can leave half done is behind locks that do not poison, and the call
-    // reports it.
-    let outcome = catch_unwind(AssertUnwindSafe(body));
+    let outcome = guard::run(body);
     statistics::end_call(index, outer);
     trace::end(FUNCTIONS[index].symbol, Category::Call, begun);
     let result = match outcome {
-        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
-        Ok(Err(status)) => status,
-        Err(_) => {
-            error!("{} failed inside the library; please report the message above", FUNCTIONS[index].symbol);
+        Some(Ok(())) => CUresult::CUDA_SUCCESS,
+        Some(Err(status)) => status,
+        None => {
+            info!("the fault was in {}", FUNCTIONS[index].symbol);
             CUresult::CUDA_ERROR_UNKNOWN
         }
     };
@@ -71,4 +118,21 @@ pub fn unsupported(index: usize) -> CUresult {
     }
     statistics::count_call(index, statistics::Carried::Local);
     CUresult::CUDA_ERROR_NOT_SUPPORTED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_functions_of_streams_may_call_exists_and_waits_for_nothing() {
+        for symbol in IN_FUNCTIONS {
+            assert!(FUNCTIONS.iter().any(|function| function.symbol == *symbol), "{symbol}");
+            assert!(!symbol.contains("Synchronize"), "{symbol}");
+            assert_eq!(admit_in_function(symbol), Ok(()));
+        }
+        for symbol in ["cuMemFree_v2", "cuStreamSynchronize", "cuCtxDestroy_v2", "cuCtxGetCurrent"] {
+            assert_eq!(admit_in_function(symbol), Err(CUresult::CUDA_ERROR_NOT_PERMITTED), "{symbol}");
+        }
+    }
 }

@@ -120,8 +120,6 @@ ranks! {
     AllRanges,
     /// Imports that are closed when a stream has passed.
     ClosingImports,
-    /// What is to be done when streams reach a point.
-    Callbacks,
     /// Memory that is registered with network cards.
     RegisteredMemory,
     /// Plans for copies.
@@ -168,6 +166,8 @@ ranks! {
     Uploads,
     /// What the server reports the end of.
     Watches,
+    /// What is to be done when streams reach a point.
+    Callbacks,
     /// What became of a transfer.
     TransferOutcome,
     /// Writes to the program's memory that are not done.
@@ -186,6 +186,8 @@ ranks! {
     Heap,
     /// All heaps.
     Heaps,
+    /// Blocks that other processes may open.
+    OwnExports,
     /// Copies of a stream whose bytes are not there.
     StreamTransfers,
     /// Limits of a context.

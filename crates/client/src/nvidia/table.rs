@@ -1,10 +1,10 @@
 //! What is a private table, and what do all entries have in common?
 
-use crate::log::{debug, error};
+use crate::guard;
+use crate::log::debug;
 use causeway_api::sys::CUresult;
 use core::ffi::c_void;
 use core::ptr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A size, or the address of a function.
 pub type Word = *const c_void;
@@ -32,13 +32,10 @@ impl<const N: usize> Table<N> {
 
 /// Runs the body of an entry: no panic may leave it.
 pub fn guarded(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
-    match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(Ok(())) => CUresult::CUDA_SUCCESS,
-        Ok(Err(status)) => status,
-        Err(_) => {
-            error!("an entry of a private table failed inside the library; please report the message above");
-            CUresult::CUDA_ERROR_UNKNOWN
-        }
+    match guard::run(body) {
+        Some(Ok(())) => CUresult::CUDA_SUCCESS,
+        Some(Err(status)) => status,
+        None => CUresult::CUDA_ERROR_UNKNOWN,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::remote::image::pending_images;
 use crate::submit::pool::ranges;
 use crate::submit::{callbacks, device_times};
 use crate::trace;
+use causeway_api::sys::CUresult;
 
 /// This room, as seen from below.
 pub struct Submit;
@@ -12,6 +13,14 @@ pub struct Submit;
 impl Above for Submit {
     fn reached(&self, server: usize, token: u64) {
         callbacks::reached(server, token);
+    }
+
+    fn refused(&self, server: usize, token: u64, status: CUresult) {
+        callbacks::refused(server, token, status);
+    }
+
+    fn lost(&self, server: usize) {
+        callbacks::lost(server);
     }
 
     fn image_wanted(&self, server: usize, number: u64) {

@@ -4,6 +4,7 @@ use crate::model::context::{self, ContextState};
 use crate::model::handles;
 use crate::model::stream::{self, StreamState};
 use crate::remote::session;
+use crate::submit::callbacks;
 use crate::submit::capture;
 use crate::submit::send;
 use causeway_api::calls;
@@ -53,11 +54,15 @@ pub fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stre
     Ok(stream)
 }
 
-/// The stream that the program passed; 0, 1 and 2 name default streams of the current context.
+/// The stream that the program passed; 0, 1 and 2 name default streams of the current context, which functions that
+/// streams call have none of.
 #[inline]
 pub fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
     const LEGACY: u64 = 1;
     const PER_THREAD: u64 = 2;
+    if Stream::address(raw) <= PER_THREAD && callbacks::is_in_function() {
+        return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
+    }
     match (Stream::address(raw), default_stream) {
         (0, DefaultStream::Legacy) | (LEGACY, _) => {
             context::current()?;

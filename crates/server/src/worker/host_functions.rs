@@ -1,65 +1,85 @@
 //! Host functions of the client: a stream stops at one, and goes on when the client says that the function
-//! has returned.
+//! has returned. One that fails before does not get there, which the client is told.
 
 use super::session::Session;
+use super::turn::{self, Stop};
 use causeway_api::handle::{Native, Stream};
-use causeway_gpu::{CuResult, Gate};
+use causeway_gpu::CuResult;
 use causeway_wire::codec::Encode;
-use causeway_wire::message::WorkerMessage;
+use causeway_wire::message::{HOST_DONE_TRANSFER, WorkerMessage};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
 
-/// Host functions of which the client says that they have returned before their gate is known. There is one
+/// Host functions of which the client says that they have returned before their stop is known. There is one
 /// at a time unless the client invents them.
 const MOST_EARLY: usize = 1024;
 
 /// Streams that wait for host functions of the client, by the functions' tokens.
 #[derive(Default)]
-pub struct HostFunctions(Mutex<Gates>);
+pub struct HostFunctions(Arc<Mutex<Stops>>);
 
 #[derive(Default)]
-struct Gates {
-    closed: FxHashMap<u64, Box<dyn Gate>>,
-    /// The function has returned before the gate could be entered here.
+struct Stops {
+    closed: FxHashMap<u64, Arc<Stop>>,
+    /// The function has returned, or will never be called, before the stop could be entered here.
     early: FxHashSet<u64>,
+}
+
+impl Stops {
+    /// Nobody waits for a function any more; gives what its stream stops at.
+    fn end(&mut self, token: u64) -> Option<Arc<Stop>> {
+        let stop = self.closed.remove(&token);
+        if stop.is_none() && self.early.len() < MOST_EARLY {
+            self.early.insert(token);
+        }
+        stop
+    }
 }
 
 impl HostFunctions {
     /// Lets go of every stream.
     pub fn open_all(&self) {
-        self.0.lock().closed.clear();
+        let closed = core::mem::take(&mut self.0.lock().closed);
+        closed.into_values().for_each(|stop| stop.open());
     }
 
     /// A host function of the client has returned: its stream goes on.
     pub fn returned(&self, token: u64) {
-        let mut gates = self.0.lock();
-        let gate = gates.closed.remove(&token);
-        if gate.is_none() && gates.early.len() < MOST_EARLY {
-            gates.early.insert(token);
-        }
-        drop(gates);
-        if let Some(gate) = gate {
-            gate.open();
+        let stop = self.0.lock().end(token);
+        if let Some(stop) = stop {
+            stop.open();
         }
     }
 
     /// Puts a host function of the client into a stream: the client is told when the stream gets there, and
-    /// the stream goes on when the client says that the function has returned.
+    /// the stream goes on when the client says that the function has returned. Or the client is told that the stream
+    /// has failed before.
     pub fn enqueue(&self, session: &Session, stream: Native<Stream>, token: u64) -> CuResult<()> {
-        let link = session.link().clone();
-        let gate = session.gpu().gate(
+        let (link, of_failed) = (session.link().clone(), session.link().clone());
+        let stops = Arc::clone(&self.0);
+        let stop = turn::take(
+            session.gpu(),
             stream,
-            Box::new(move || {
+            move |_| {
                 // A lost link is noticed by the receiving thread.
                 let _ = link.send(|out| WorkerMessage::HostCall { token }.encode(out));
-            }),
-        )?;
-        let mut gates = self.0.lock();
-        if gates.early.remove(&token) {
-            drop(gates);
-            gate.open();
+            },
+            move |error| {
+                drop(stops.lock().end(token));
+                let (token, status) = (HOST_DONE_TRANSFER | token, error.0);
+                let _ = of_failed.send(|out| WorkerMessage::Reached { token, status }.encode(out));
+            },
+        );
+        let stop = stop.inspect_err(|_| {
+            self.0.lock().early.remove(&token);
+        })?;
+        let mut stops = self.0.lock();
+        if stops.early.remove(&token) {
+            drop(stops);
+            stop.open();
         } else {
-            gates.closed.insert(token, gate);
+            stops.closed.insert(token, stop);
         }
         Ok(())
     }

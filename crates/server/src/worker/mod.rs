@@ -19,6 +19,7 @@
 //! | `uploads_in_flight` | When does memory of copies to the device come back?                                |
 //! | `landing`        | Where does the GPU put what is read?                                               |
 //! | `arena`          | What is memory shared with a client of the same host to the GPU?                   |
+//! | `turn`           | How does work of others, a card's or the client's, get its turn in a stream?       |
 //! | `session`        | What do all of them work with, and how do they answer?                             |
 //! | `pool`           | Which threads carry out what is slow?                                              |
 
@@ -39,6 +40,7 @@ mod pool;
 mod rdma;
 mod serve;
 mod session;
+mod turn;
 mod uploads;
 mod uploads_in_flight;
 mod waits;

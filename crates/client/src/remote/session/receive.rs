@@ -11,7 +11,7 @@ use causeway_api::calls::Opcode;
 use causeway_api::sys::CUresult;
 use causeway_link::{Awaited, IdleHook, LinkError, LinkEvents};
 use causeway_sync::{delays, spin};
-use causeway_wire::message::{Messages, WorkerMessage};
+use causeway_wire::message::{HOST_DONE_TRANSFER, Messages, WorkerMessage};
 
 /// Hears from the link when it is lost.
 pub struct Events(pub &'static Session);
@@ -61,6 +61,9 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             session.faults.record(CUresult(status));
         }
         WorkerMessage::HostCall { token } => session.above.reached(session.server, token),
+        WorkerMessage::Reached { token, status } if token & HOST_DONE_TRANSFER != 0 => {
+            session.above.refused(session.server, token & !HOST_DONE_TRANSFER, CUresult(status));
+        }
         WorkerMessage::Reached { token, status } => completion::reached(token, CUresult(status)),
         WorkerMessage::Output { bytes } => print(OutputStream::Standard, bytes),
         WorkerMessage::ErrorOutput { bytes } => print(OutputStream::Error, bytes),
@@ -136,6 +139,7 @@ impl Session {
         self.faults.lose();
         self.replies.fail_all(LOST);
         completion::server_lost(self.server);
+        self.above.lost(self.server);
     }
 }
 

@@ -35,8 +35,11 @@ pub(super) fn by_way_of_client(
         to.legacy_stream.synchronize()?;
         return carry(destination, &writing, source, &reading);
     }
-    let run = Box::new(move || {
-        if let Err(status) = carry(destination, &writing, source, &reading) {
+    let run = Box::new(move |turn: Result<(), CUresult>| {
+        // A stream that has failed before copies nothing.
+        if turn.is_ok()
+            && let Err(status) = carry(destination, &writing, source, &reading)
+        {
             error!(
                 "a copy between devices of two servers failed on its way through this machine ({})",
                 status.0

@@ -109,14 +109,16 @@ unsafe fn within_host(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    let run = Box::new(move || {
+    let run = Box::new(move |turn: Result<(), CUresult>| {
         let (destination, source) = (destination, source);
-        // SAFETY: the stream has come to the copy and not passed it, or the caller's own stack holds this;
-        // the regions may overlap, so the bytes go through a buffer.
-        unsafe { destination.unpack(&source.pack(), 1) };
+        if turn.is_ok() {
+            // SAFETY: the stream has come to the copy and not passed it, or the caller's own stack holds this;
+            // the regions may overlap, so the bytes go through a buffer.
+            unsafe { destination.unpack(&source.pack(), 1) };
+        }
     });
     if mode != Mode::InGraph && is_settled(stream) {
-        run();
+        run(Ok(()));
         return Ok(());
     }
     callbacks::post(stream, Task::Access { run, after: stream.pending_writes() })?;

@@ -294,13 +294,26 @@ unsafe fn read_later(
     let numbered: Vec<_> = pieces(destination, source, plan.buffer_bytes, Some(Direction::ToDevice))
         .map(|part| (numbers::fresh(), part))
         .collect();
-    let later = numbered.clone();
-    let send = Box::new(move || {
-        // SAFETY: the stream has not passed the copy yet, so the source is readable. An error means that the
-        // link is lost, which every call reports.
+    let mut later = numbered.clone();
+    // Whoever frees the memory waits for this.
+    let (start, end) = source.span();
+    let reading = Reading::of(start, end);
+    let send = Box::new(move |turn: Result<(), CUresult>| {
+        let mut blank = Vec::new();
+        if turn.is_err() {
+            // The program may have the memory back, and the server's commands wait for bytes, whichever.
+            blank.resize(later.iter().map(|(_, part)| part.1.bytes()).max().unwrap_or(0), 0_u8);
+            for (_, (_, region)) in &mut later {
+                *region = HostRegion::linear(blank.as_mut_ptr(), region.bytes());
+            }
+        }
+        // SAFETY: the stream has not passed the copy yet, so the source is readable; or else the vector is, which
+        // outlives the call. An error means that the link is lost, which every call reports.
         let _ = unsafe { send_pieces(session, later.into_iter(), &plan, options, |_, _| Ok(())) };
+        drop(reading);
     });
-    let token = callbacks::register(Task::Access { run: send, after: stream.pending_writes() });
+    let task = Task::Access { run: send, after: stream.pending_writes() };
+    let token = callbacks::register(stream.context.server(), task)?;
     let reached = calls::host_function { stream: stream.handle, token };
     send::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
     for (number, (place, part)) in numbered {

@@ -9,16 +9,15 @@
 //! | Module   | Question it answers                                                          |
 //! |----------|------------------------------------------------------------------------------|
 //! | `gpudirect` | Which device memory do the network cards of the session's links reach?      |
-//! | `turn`   | How does work of a card get its turn in a stream?                            |
 
 mod gpudirect;
-mod turn;
 
 pub use gpudirect::{DeviceBlocks, GpuDirect};
 
 use super::arena::{Arena, Credit};
 use super::incoming::{Buffer, Incoming};
 use super::session::{Head, Session};
+use super::turn;
 use causeway_api::calls::{Request, copy_from_device, copy_to_device};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{Payload, RemoteRegion};
@@ -131,7 +130,8 @@ impl RdmaCopies {
                 link.read_to_device(memory, &device, address, bytes, then);
             },
             move |_| refused.decline(memory),
-        )
+        )?;
+        Ok(())
     }
 
     /// Has the card take a copy to the client straight out of the device's memory. False where it does not

@@ -24,6 +24,8 @@ pub unsafe fn cuUserObjectCreate(
     if object_out.is_null() || flags != CUuserObject_flags::CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    // The destructor's, which cannot be refused one.
+    callbacks::must_have_thread()?;
     // SAFETY: not null, so there is room for the result.
     unsafe {
         give(object_out, objects::create(ptr, destroy, initialRefcount, callbacks::run_later)?.as_raw())

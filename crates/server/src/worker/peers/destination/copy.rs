@@ -4,12 +4,13 @@ use super::outstanding_read::{Arrived, Asker};
 use super::reader::{Asked, Reader};
 use crate::worker::pool::Pool;
 use crate::worker::session::{Head, Session};
+use crate::worker::turn::{self, Stop};
 use causeway_api::calls::peer_copy;
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
 use causeway_gpu::in_flight::{HostMemory, InFlight};
 use causeway_gpu::objects::Translate;
-use causeway_gpu::{CuResult, Gate, NativePlace};
+use causeway_gpu::{CuResult, NativePlace};
 use causeway_link::{DeviceMemory, LinkError, TransportKind};
 use causeway_pipeline::{Direction, Piece, Plan, Shape, Table, cut};
 use causeway_wire::codec::Encode;
@@ -37,15 +38,8 @@ struct State {
     pieces: Box<dyn Iterator<Item = Piece> + Send>,
     under_way: usize,
     failure: Option<CUresult>,
-    end: End,
-}
-
-/// What of a copy's end has come.
-enum End {
-    /// Nothing: the stream stops at this gate, or will.
-    Open(Option<Box<dyn Gate>>),
-    /// The copy is over.
-    Over,
+    /// Where the stream stops, from its turn on until the copy is over.
+    stop: Option<Arc<Stop>>,
 }
 
 /// Puts a copy from another worker into a stream. Its pieces are written to the device in the stream
@@ -70,33 +64,23 @@ pub fn copy(
         destination,
         writing,
         buffers: plan.buffers,
-        state: Mutex::new(State {
-            pieces: Box::new(pieces),
-            under_way: 0,
-            failure: None,
-            end: End::Open(None),
-        }),
+        state: Mutex::new(State { pieces: Box::new(pieces), under_way: 0, failure: None, stop: None }),
         reader,
     });
     let reached = Arc::clone(&copy);
-    let gate = session.gpu().gate(
+    turn::take(
+        session.gpu(),
         stream,
-        Box::new(move || {
+        move |stop| {
+            reached.state.lock().stop = Some(stop);
             let event_loop = Arc::clone(&reached.event_loop);
             event_loop.run(move || {
                 let reader = Arc::clone(&reached.reader);
                 reader.take_turn(Box::new(move || reached.go_on()));
             });
-        }),
+        },
+        move |status| copy.say_over(Some(status)),
     )?;
-    let mut state = copy.state.lock();
-    match &mut state.end {
-        End::Open(kept) => *kept = Some(gate),
-        End::Over => {
-            drop(state);
-            gate.open();
-        }
-    }
     Ok(())
 }
 
@@ -194,20 +178,23 @@ impl Copy {
 
     /// Lets the stream go on, and tells the client what failed.
     fn finish(&self) {
-        let (end, failure) = {
+        let (stop, failure) = {
             let mut state = self.state.lock();
-            (core::mem::replace(&mut state.end, End::Over), state.failure)
+            (state.stop.take(), state.failure)
         };
-        let End::Open(gate) = end else { return };
+        let Some(stop) = stop else { return };
+        self.say_over(failure);
+        stop.open();
+        self.reader.end_turn();
+    }
+
+    /// Tells the other worker, whose stream waits for it, that the copy is over, and the client what failed.
+    fn say_over(&self, failure: Option<CUresult>) {
         // A lost link needs to be told nothing.
         let _ = self.reader.link.append(|out| PeerMessage::Done { offer: self.offer }.encode(out));
         if let Some(status) = failure {
             self.session.answer(self.head, Err(status), &[]);
         }
-        if let Some(gate) = gate {
-            gate.open();
-        }
-        self.reader.end_turn();
     }
 }
 

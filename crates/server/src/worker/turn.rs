@@ -1,5 +1,5 @@
-//! Work of the network card that has its turn in a stream: it begins when the stream gets there, and the
-//! stream goes on when it is done.
+//! Work of others that has its turn in a stream, of a network card or of the client: it begins when the stream gets
+//! there, and the stream goes on when it is done.
 
 use causeway_api::handle::{Native, Stream};
 use causeway_api::sys::CUresult;
@@ -62,13 +62,13 @@ impl<S: FnOnce(Arc<Stop>), R: FnOnce(CUresult)> Turn<S, R> {
 }
 
 /// Has `start` begin something when `stream` gets here; it opens the stop when that is done. Of the two
-/// functions exactly one is called.
+/// functions exactly one is called. Gives the stop.
 pub fn take(
     gpu: &dyn Gpu,
     stream: Native<Stream>,
     start: impl FnOnce(Arc<Stop>) + Send + 'static,
     refuse: impl FnOnce(CUresult) + Send + 'static,
-) -> CuResult<()> {
+) -> CuResult<Arc<Stop>> {
     let stop = Arc::new(Stop(Mutex::new(State::Ahead)));
     let turn = Arc::new(Turn { parts: Mutex::new(Some((start, refuse))), stop: Arc::clone(&stop) });
     let reached = Arc::clone(&turn);
@@ -89,7 +89,8 @@ pub fn take(
             }
         }),
     );
-    asked.inspect_err(|error| turn.refuse(*error))
+    asked.inspect_err(|error| turn.refuse(*error))?;
+    Ok(stop)
 }
 
 #[cfg(test)]
