@@ -4,9 +4,13 @@
 //! A descriptor is a file in memory, so it is passed from process to process like the driver's own; what it
 //! says is the token under which the broker has the real one. Handles of `cuIpc*` say the same in 64 bytes.
 
+use crate::locks::{Mutex, rank};
 use causeway_api::sys::CUresult;
+use causeway_api::types::ExportToken;
 use core::ffi::c_char;
+use std::collections::HashSet;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a descriptor or a handle stands for.
@@ -29,6 +33,24 @@ const MAGIC: [u8; 8] = *b"causeway";
 /// Bytes of a descriptor's contents, and of a handle.
 const LENGTH: usize = 64;
 const CONTENT: usize = LENGTH - MAGIC.len() - 1;
+
+/// Blocks of this process's memory that others may open.
+static OWN: LazyLock<Mutex<rank::OwnExports, HashSet<ExportToken>>> = LazyLock::new(Mutex::default);
+
+/// Other processes may open a block of this one's memory.
+pub fn exported(token: ExportToken) {
+    OWN.lock().insert(token);
+}
+
+/// They may no more.
+pub fn withdrawn(token: &ExportToken) {
+    OWN.lock().remove(token);
+}
+
+/// Whether a token stands for a block of this process's memory.
+pub fn is_own(token: &ExportToken) -> bool {
+    OWN.lock().contains(token)
+}
 
 /// Whether another process may use memory or events of this one, or this one those of another.
 pub fn is_used() -> bool {

@@ -43,10 +43,18 @@ pub fn withdraw(base: usize) {
     RANGES.write().remove(&base);
 }
 
-/// A context ends, and the worker's part of the memory in it with it.
-pub fn context_ends(context: Handle<Context>) {
+/// A context ends, and the worker's part of the memory in it with it. Takes out what the context owns, which is all but
+/// what is of pools.
+pub fn context_ends(context: Handle<Context>) -> Vec<Range> {
     let mut ranges = RANGES.write();
-    ranges.values_mut().filter(|range| range.context == context).for_each(|range| range.is_shared = false);
+    let of_context = |range: &Range| range.context == context;
+    ranges.values_mut().filter(|range| of_context(range)).for_each(|range| range.is_shared = false);
+    ranges.extract_if(.., |_, range| of_context(range) && !range.is_pooled).map(|(_, range)| range).collect()
+}
+
+/// Whether a context owns any.
+pub fn is_any_of(context: Handle<Context>) -> bool {
+    RANGES.read().values().any(|range| range.context == context && !range.is_pooled)
 }
 
 /// Notes memory that the program registers.

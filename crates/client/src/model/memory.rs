@@ -177,7 +177,8 @@ pub fn remove(base: CUdeviceptr, origin: Origin) -> Option<Piece> {
     take_if(base, |piece| piece.origin == origin)
 }
 
-/// Forgets the memory of a context that ends; gives what is of pools, which belong to the device and live on.
+/// Forgets the memory of a context that ends; gives what does not end with it on the server: what is of pools, which
+/// belong to the device and live on, what lies in this process, and what other processes have.
 pub fn context_ends(context: Handle<Context>) -> Vec<Piece> {
     let ended: Vec<Piece> = {
         let mut pieces = MEMORY.pieces[context.server()].write();
@@ -186,7 +187,10 @@ pub fn context_ends(context: Handle<Context>) -> Vec<Piece> {
         bases.iter().filter_map(|base| pieces.remove(base)).collect()
     };
     // Without the lock: the rest may have the last reference to its heap.
-    ended.into_iter().filter(|piece| piece.origin == Origin::Pool).collect()
+    let stays = |piece: &Piece| {
+        matches!(piece.origin, Origin::Pool | Origin::Managed | Origin::Imported | Origin::PoolImport)
+    };
+    ended.into_iter().filter(stays).collect()
 }
 
 /// Refuses a range that begins in known memory and ends outside it. A range that begins elsewhere is for the

@@ -5,6 +5,8 @@ use crate::log::info;
 use crate::model::address::free_ranges::UNIT;
 use crate::model::address::heap::{Block, BlockSource, Heap, of_device};
 use crate::model::address::window::{self, Window};
+use crate::model::exchange;
+use crate::model::memory::{Origin, Piece};
 use crate::model::stream::StreamState;
 use crate::model::{context, device, handles, memory};
 use crate::remote::session;
@@ -59,9 +61,10 @@ pub fn peers_of(device: CUdevice) -> impl Iterator<Item = CUdevice> {
     })
 }
 
-/// Forgets the pieces of memory of a context that ends; pools get theirs back.
-pub fn end_pieces(context: Handle<Context>) {
-    let of_pools = memory::context_ends(context);
+/// Forgets the pieces of memory of a context that ends; pools get theirs back, and the caller what is no device's.
+pub fn end_pieces(context: Handle<Context>) -> Vec<Piece> {
+    let (of_pools, others): (Vec<_>, Vec<_>) =
+        memory::context_ends(context).into_iter().partition(|piece| piece.origin == Origin::Pool);
     if !of_pools.is_empty() {
         // Its error, if there is one, ends with the context.
         let _ = context::state(context).and_then(|state| state.synchronize());
@@ -71,6 +74,7 @@ pub fn end_pieces(context: Handle<Context>) {
             heap.free(piece.base, piece.size, None);
         }
     }
+    others
 }
 
 /// Releases the memory of a context that ends.
@@ -209,6 +213,7 @@ impl BlockSource for Servers {
             handles::drop_handle(handle);
             ipc_imports::end(handle);
             if let Some(token) = token {
+                exchange::withdrawn(&token);
                 // As below: an error means that the session is lost.
                 let _ = send::post_in(nowhere, &calls::export_withdraw { token });
             }

@@ -71,6 +71,7 @@ pub fn export(address: CUdeviceptr, origin: Origin) -> Result<[c_char; 64], CUre
         ));
     };
     let (token, base) = heap.export(piece.base)?;
+    exchange::exported(token);
     let mut content = token.0.to_vec();
     content.extend((piece.base - base).to_le_bytes());
     content.extend(piece.size.to_le_bytes());
@@ -87,6 +88,10 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
     let number = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| content[at + index]));
     let token = ExportToken(core::array::from_fn(|index| content[index]));
     let (offset, size) = (number(16), number(24));
+    // As the driver says of memory that this process has anyway. An imported pool's may be its own.
+    if origin == Origin::Imported && exchange::is_own(&token) {
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    }
     let context = context::current_state()?;
     let mut imported = IMPORTS.imported.lock();
     let block = match imported.entry(token) {
@@ -180,6 +185,17 @@ fn sweep() {
         // Its address was checked when it was freed.
         let _ = drop_piece(address);
     }
+}
+
+/// Closes a piece of a context that ends, however often it is open.
+pub fn context_ends(address: CUdeviceptr) {
+    let mut imported = IMPORTS.imported.lock();
+    if let Some(open) = imported.values_mut().find_map(|block| block.pieces.get_mut(&address)) {
+        open.times = 1;
+    }
+    drop(imported);
+    // An error means that the session is lost, or that it was closed meanwhile.
+    let _ = drop_piece(address);
 }
 
 fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {

@@ -3,7 +3,7 @@
 use crate::log::info;
 use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};
-use crate::model::{advice, host_window};
+use crate::model::{advice, host_window, transfers};
 use crate::remote::mirrored::regions;
 use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
@@ -51,14 +51,20 @@ pub fn make(context: Handle<Context>, size: usize) -> Result<CUdeviceptr, CUresu
 
 /// Gives back what [`make`] made, once the device is idle.
 pub fn unmake(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
-    advice::forget(base..base + size);
     let freed = regions::forget(base as usize);
+    release(base, size);
+    freed
+}
+
+/// Gives back what this process has of it, after the copies that still use it; the server has nothing of it any more.
+pub fn release(base: CUdeviceptr, size: u64) {
+    transfers::wait_for_range(base as usize, (base + size) as usize);
+    advice::forget(base..base + size);
     if host_window::managed().contains(base as usize) {
         host_window::managed().release(base as usize, size as usize);
     } else {
         host_window::release(base as usize, size as usize);
     }
-    freed
 }
 
 /// Frees managed memory, which has been taken out of the table of memory.

@@ -7,6 +7,7 @@ use crate::model::numbers;
 use crate::model::transfers;
 use crate::remote::mirrored;
 use crate::remote::registered;
+use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CU_MEMHOSTREGISTER_READ_ONLY, CUresult};
 use causeway_memory::pages::{self, Access, page_size};
@@ -15,6 +16,7 @@ use core::ffi::c_void;
 /// Allocates memory for `cuMemHostAlloc`: page-aligned and zeroed.
 pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
     let context = context::current()?;
+    session::of(context)?.faults().check()?;
     let mapped = size.checked_next_multiple_of(page_size()).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -80,19 +82,35 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
     registered::forget(&range);
     let forgotten =
         if range.is_shared { mirrored::shared::forget(range.context, base) } else { mirrored::forget(base) };
-    if host_window::contains(base) {
-        host_window::release(base, range.size);
+    unmap(&range);
+    forgotten
+}
+
+/// Unmaps memory of [`allocate`] that has been taken out of the table.
+fn unmap(range: &Range) {
+    if host_window::contains(range.base) {
+        host_window::release(range.base, range.size);
     } else {
         // SAFETY: mapped by `allocate` with this size and taken out of the table, so it is unmapped once;
         // that nobody uses it any more is the program's promise.
-        unsafe { libc::munmap(address, range.size.next_multiple_of(page_size())) };
+        unsafe { libc::munmap(range.base as *mut c_void, range.size.next_multiple_of(page_size())) };
     }
-    forgotten
+}
+
+/// Gives back memory of a context that has ended, which has been taken out of the table, after the copies that still
+/// use it. What the program had registered it keeps.
+pub fn end(range: &Range) {
+    transfers::wait_for_range(range.base, range.base + range.size);
+    registered::forget(range);
+    if !range.is_registered {
+        unmap(range);
+    }
 }
 
 /// Notes memory of the program as pinned.
 pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUresult> {
     let context = context::current()?;
+    session::of(context)?.faults().check()?;
     let base = address as usize;
     if base == 0 || size == 0 || base.checked_add(size).is_none() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

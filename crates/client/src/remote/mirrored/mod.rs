@@ -41,10 +41,10 @@ pub fn is_open(range: &Range) -> bool {
         || session::of(range.context).is_ok_and(|session| session.above.is_open(range.base as u64))
 }
 
-/// Forgets what the device reached in a context that ends.
-pub fn context_ends(context: Handle<Context>) {
+/// Forgets what the device reached in a context that ends; gives the host memory that the context owned.
+pub fn context_ends(context: Handle<Context>) -> Vec<Range> {
     regions::context_ends(context);
-    host_memory::context_ends(context);
+    host_memory::context_ends(context)
 }
 
 /// The address on the device of memory that it reaches.

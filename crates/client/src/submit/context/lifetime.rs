@@ -2,10 +2,11 @@
 
 use crate::model::context::current::{leave, push};
 use crate::model::context::{ContextState, primary};
-use crate::model::{array, device, handles, numbers, stream, texture};
+use crate::model::{array, device, handles, host_memory, memory, numbers, stream, texture};
+use crate::remote::session::faults;
 use crate::remote::{mirrored, session};
 use crate::submit::pool::ranges;
-use crate::submit::{blocks, capture, event, module, send};
+use crate::submit::{blocks, capture, event, ipc, managed, module, pinned, send};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
@@ -28,11 +29,16 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
     if state.retained.is_some() {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
-    end_of_contents(state);
+    let owned = end_of_contents(state);
     // A command that ends a context does not work in it.
-    send::call_in(state.without_context(), &calls::context_destroy { context: state.handle })?;
+    let ended = send::call_in(state.without_context(), &calls::context_destroy { context: state.handle });
     forget(state.handle);
-    Ok(())
+    owned.give_back();
+    match ended {
+        // As the driver says (580, H100): after a fault a context is of no more use, but can be destroyed.
+        Err(status) if faults::is_sticky(status) => Ok(()),
+        ended => ended,
+    }
 }
 
 /// Keeps a context that the server has made in another way.
@@ -44,9 +50,10 @@ pub fn adopt(handle: Handle<Context>, device: CUdevice) -> Arc<ContextState> {
 
 /// Forgets an adopted context, which `end` ends on the server.
 pub fn abandon(state: &ContextState, end: impl FnOnce() -> Result<(), CUresult>) -> Result<(), CUresult> {
-    end_of_contents(state);
+    let owned = end_of_contents(state);
     let ended = end();
     forget(state.handle);
+    owned.give_back();
     ended
 }
 
@@ -81,11 +88,13 @@ pub fn release(device: CUdevice) -> Result<(), CUresult> {
     if *retained > 0 || !state.is_active() {
         return Ok(());
     }
-    end_of_contents(state);
+    let owned = end_of_contents(state);
     handles::suspend(state.handle);
     let request =
         calls::primary_context_release { context: state.handle, device: device::on_server(device)? };
-    send::post_in(state.handle, &request)
+    let released = send::post_in(state.handle, &request);
+    owned.give_back();
+    released
 }
 
 /// Destroys everything in the primary context of a device.
@@ -97,12 +106,14 @@ pub fn reset(device: CUdevice) -> Result<(), CUresult> {
         return Ok(());
     }
     let idle = send::call_in(state.handle, &calls::context_synchronize {});
-    end_of_contents(state);
+    let owned = end_of_contents(state);
     handles::suspend(state.handle);
     state.limits.lock().clear();
     let request = calls::primary_context_reset { context: state.handle, device: device::on_server(device)? };
     // The work before it may have failed, and still the context is to be reset.
-    send::call_in(state.without_context(), &request).and(idle)
+    let reset = send::call_in(state.without_context(), &request);
+    owned.give_back();
+    reset.and(idle)
 }
 
 /// Sets the flags with which the primary context of a device is created.
@@ -133,8 +144,30 @@ pub fn tell_ends_to(listener: fn(Handle<Context>)) {
     LISTENER.get_or_init(|| listener);
 }
 
-/// Forgets everything that ends with a context.
-fn end_of_contents(state: &ContextState) {
+/// Memory of this process that a context owned, and pieces of other processes' memory that were open in it. Everything
+/// else that a context owns is the server's, and ends there.
+#[must_use = "what the context owned has to be given back"]
+struct Owned {
+    host: Vec<host_memory::Range>,
+    managed: Vec<memory::Piece>,
+    imported: Vec<memory::Piece>,
+}
+
+impl Owned {
+    /// Gives it back, once the server was told that the context ends: its addresses may be used again at once.
+    fn give_back(self) {
+        self.host.iter().for_each(pinned::end);
+        self.managed.iter().for_each(|piece| managed::release(piece.base, piece.size));
+        self.imported.iter().for_each(|piece| ipc::context_ends(piece.base));
+    }
+}
+
+/// Forgets everything that ends with a context; gives what has to be given back when it has.
+fn end_of_contents(state: &ContextState) -> Owned {
+    if host_memory::is_any_of(state.handle) || mirrored::is_any() {
+        // What is in its streams may still be copied from and to its memory here. Its error ends with the context.
+        let _ = state.synchronize();
+    }
     state.peers.lock().clear();
     if let Some(listener) = LISTENER.get() {
         listener(state.handle);
@@ -145,8 +178,14 @@ fn end_of_contents(state: &ContextState) {
     module::context_ends(state.handle);
     array::context_ends(state.handle);
     texture::context_ends(state.handle);
-    blocks::end_pieces(state.handle);
-    mirrored::context_ends(state.handle);
+    let (managed, imported) = blocks::end_pieces(state.handle)
+        .into_iter()
+        .partition(|piece| piece.origin == memory::Origin::Managed);
+    let host = mirrored::context_ends(state.handle);
     ranges::context_ends(state.handle);
     blocks::context_ends(state.handle);
+    // Pools belong to devices, and give their memory back themselves.
+    let managed: Vec<memory::Piece> = managed;
+    let managed = managed.into_iter().filter(|piece| ranges::pool_of(piece.base).is_none()).collect();
+    Owned { host, managed, imported }
 }
