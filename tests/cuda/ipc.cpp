@@ -112,6 +112,9 @@ static void parent() {
         fill(memory[i], SIZES[i], (unsigned char)(10 + i));
         CHECK_DRIVER(cuIpcGetMemHandle(&offer.memory[i], memory[i]));
     }
+    CUdeviceptr own;
+    REQUIRE(cuIpcOpenMemHandle(&own, offer.memory[0], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) == CUDA_ERROR_INVALID_CONTEXT,
+            "a process opens its own memory");
     CUipcMemHandle none;
     REQUIRE(cuIpcGetMemHandle(&none, 0x12345000) != CUDA_SUCCESS, "an address of nothing has a handle");
     CUevent event = nullptr, plain;

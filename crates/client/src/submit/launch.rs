@@ -59,21 +59,23 @@ pub unsafe fn launch(
         if session::current()?.launches_wait { wait(stream) } else { Ok(()) }
     };
     // SAFETY: as this function demands.
-    unsafe { with_parameters(&state, arguments, send) }
+    unsafe { with_parameters(&state, arguments, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, send) }
 }
 
-/// Gives the parameter buffer to `send`.
+/// Gives the parameter buffer to `send`. A ready one may be shorter than the parameters, as the driver has it (580,
+/// H100), but not empty; a longer one is refused with `too_long`.
 ///
 /// # Safety
 /// `arguments` must be what `cuLaunchKernel` demands for this function.
 pub unsafe fn with_parameters<R>(
     state: &FunctionState,
     arguments: Arguments,
+    too_long: CUresult,
     send: impl FnOnce(&[u8]) -> Result<R, CUresult>,
 ) -> Result<R, CUresult> {
     // SAFETY: as this function demands.
     if let Some(ready) = unsafe { ready_buffer(arguments) }? {
-        return send(ready);
+        return check_length(ready.len(), state.parameter_bytes, too_long).and_then(|()| send(ready));
     }
     if state.info.parameters.is_empty() {
         return send(&[]);
@@ -133,6 +135,15 @@ pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresu
     Ok(())
 }
 
+/// Refuses a ready buffer of so many bytes for parameters of `needed` bytes.
+fn check_length(given: usize, needed: usize, too_long: CUresult) -> Result<(), CUresult> {
+    match given {
+        0 if needed > 0 => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        _ if given > needed => Err(too_long),
+        _ => Ok(()),
+    }
+}
+
 /// The parameter buffer that `extra` leads to, if there is one.
 ///
 /// # Safety
@@ -156,6 +167,8 @@ unsafe fn ready_buffer<'a>(arguments: Arguments) -> Result<Option<&'a [u8]>, CUr
             (name, if name == END { core::ptr::null() } else { next.add(1).read() })
         };
         match name {
+            // Nothing but the end: there is no buffer, which a function without parameters needs not.
+            END if next == arguments.extra => return Ok(Some(&[])),
             END => break,
             POINTER => buffer = value.cast::<u8>(),
             SIZE if value.is_null() => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
@@ -252,6 +265,18 @@ mod tests {
     }
 
     #[test]
+    fn a_ready_buffer_may_be_short_but_neither_empty_nor_long() {
+        const TOO_LONG: CUresult = CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+        let outcome = |given| check_length(given, 10, TOO_LONG);
+        assert_eq!(
+            [0, 1, 8, 10].map(outcome),
+            [Err(CUresult::CUDA_ERROR_INVALID_VALUE), Ok(()), Ok(()), Ok(())]
+        );
+        assert_eq!([11, 12, 16].map(outcome), [Err(TOO_LONG); 3]);
+        assert_eq!((check_length(0, 0, TOO_LONG), check_length(1, 0, TOO_LONG)), (Ok(()), Err(TOO_LONG)));
+    }
+
+    #[test]
     fn a_ready_buffer_is_found_and_a_broken_list_is_refused() {
         let bytes = [1_u8, 2, 3];
         let size = bytes.len();
@@ -268,7 +293,8 @@ mod tests {
             unsafe { ready_buffer(arguments) }
         };
         assert_eq!(found(&list), Ok(Some(&bytes[..])));
-        assert_eq!(found(&list[4..]), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
+        assert_eq!(found(&list[4..]), Ok(Some(&[][..])));
+        assert_eq!(found(&[list[0], list[1], list[4]]), Err(CUresult::CUDA_ERROR_INVALID_VALUE));
         assert_eq!(
             found(&[core::ptr::without_provenance(9), core::ptr::null()]),
             Err(CUresult::CUDA_ERROR_INVALID_VALUE)

@@ -93,10 +93,16 @@ pub unsafe fn cuCtxCreate_v4(
 }
 
 pub unsafe fn cuCtxDestroy_v2(ctx: CUcontext) -> Outcome {
+    if ctx.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     lifetime::destroy(&*context::given(ctx)?)
 }
 
 pub unsafe fn cuCtxPushCurrent_v2(ctx: CUcontext) -> Outcome {
+    if ctx.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     context::push(context::given(ctx)?.handle);
     Ok(())
 }

@@ -2,12 +2,14 @@
 
 use crate::abi::outcome::Outcome;
 use crate::arguments::give;
+use crate::model::context;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::Origin;
 use crate::submit::{event, ipc};
 use causeway_api::sys::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMemHandle, CUresult};
 
 pub unsafe fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> Outcome {
+    context::current()?;
     // SAFETY: room for the result, or null.
     unsafe { give(pHandle, CUipcMemHandle { reserved: ipc::export(dptr, Origin::Allocation)? }) }
 }
@@ -15,6 +17,7 @@ pub unsafe fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr)
 pub unsafe fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32) -> Outcome {
     /// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, the only flag there is, and which has to be given.
     const LAZY_PEER_ACCESS: u32 = 1;
+    context::current()?;
     if pdptr.is_null() || Flags != LAZY_PEER_ACCESS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -23,6 +26,7 @@ pub unsafe fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHan
 }
 
 pub unsafe fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> Outcome {
+    context::current()?;
     ipc::close(dptr, Origin::Imported)
 }
 

@@ -29,6 +29,7 @@ pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Outcome {
 }
 
 pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome {
+    context::current()?;
     if dptr.is_null() || bytesize == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -79,6 +80,7 @@ pub unsafe fn cuMemGetAddressRange_v2(
     psize: *mut usize,
     dptr: CUdeviceptr,
 ) -> Outcome {
+    context::current()?;
     let (base, size) = match (memory::find(dptr), host_memory::find(dptr as usize)) {
         // A mapping that its device may not use is as none.
         (Some(piece), _) if super::unified::is_barred(&piece, dptr) => {
@@ -104,6 +106,7 @@ pub unsafe fn cuMemAllocHost_v2(pp: *mut *mut c_void, bytesize: usize) -> Outcom
 pub unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) -> Outcome {
     /// Portable, mapped to the device, write-combined.
     const KNOWN_FLAGS: u32 = 7;
+    context::current()?;
     if pp.is_null() || Flags & !KNOWN_FLAGS != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -113,7 +116,7 @@ pub unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) 
 }
 
 pub unsafe fn cuMemFreeHost(p: *mut c_void) -> Outcome {
-    pinned::free(p)
+    if p.is_null() { Ok(()) } else { pinned::free(p) }
 }
 
 pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_void, Flags: u32) -> Outcome {
@@ -138,6 +141,7 @@ pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
     const MAPPED: u32 = 2;
     /// Memory by `cuMemCreate` belongs to no context.
     const PORTABLE: u32 = 1;
+    context::current()?;
     let is_managed = || {
         let piece = memory::find(p as CUdeviceptr).filter(|piece| piece.origin.is_managed());
         piece.is_some_and(|piece| ranges::pool_of(piece.base).is_none())

@@ -19,7 +19,7 @@
 //!   transfer has finished when its bytes are in place, so every wait stays right.
 //! - *Read after write*: a copy to a device whose source may still be written reads it when its stream gets
 //!   there (`copy/to_device.rs`), and a host function runs when the bytes before it are in place
-//!   (`session/callbacks.rs`).
+//!   (`submit/callbacks.rs`).
 //! - *Write after read*: the server issues a copy from a device behind the copies to a device that its stream
 //!   holds, for which their bytes must have come (`worker/order.rs` of the server).
 //! - Memory that the device reaches itself, mapped, managed or shared with the server, is written by commands

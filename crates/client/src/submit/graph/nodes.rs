@@ -25,7 +25,7 @@ impl Kernel {
         launch::check(&shape, &state)?;
         // SAFETY: as this function demands.
         unsafe {
-            launch::with_parameters(&state, arguments, |params| {
+            launch::with_parameters(&state, arguments, CUresult::CUDA_ERROR_INVALID_VALUE, |params| {
                 Self::with_buffer(function, context, shape, attributes, params)
             })
         }
@@ -41,7 +41,10 @@ impl Kernel {
     ) -> Result<Self, CUresult> {
         let (function, state) = module::given_function(function)?;
         mirrored::note_parameters(params)?;
-        let params: Box<[u8]> = params.into();
+        // What a short buffer leaves out is zero, so that every parameter has its place.
+        let mut params = params.to_vec();
+        params.resize(state.parameter_bytes.max(params.len()), 0);
+        let params = params.into_boxed_slice();
         let address = |offset: u32| params.as_ptr().wrapping_add(offset as usize).cast_mut().cast();
         let addresses = state.info.parameters.iter().map(|parameter| address(parameter.offset)).collect();
         let kernel = match state.owner {
