@@ -70,8 +70,8 @@ pub struct Arguments {
 pub enum MpirunError {
     /// It is not known how to hand things over.
     #[error(
-        "{program} says neither that it is Open MPI's nor MPICH's launcher when it is asked for its version: \
-         give LD_PRELOAD and CAUSEWAY_COMM_JOB to the ranks by its own options"
+        "{program} says neither that it is Open MPI's nor MPICH's launcher nor Slurm's srun when it is asked for \
+         its version: give LD_PRELOAD and CAUSEWAY_COMM_JOB to the ranks by its own options"
     )]
     Unknown {
         /// The launcher.
@@ -88,6 +88,11 @@ pub enum MpirunError {
         /// Where it was looked for.
         looked_at: Vec<PathBuf>,
     },
+    /// The launcher does not say which MPI its ranks have, and there are interposers for several.
+    #[error(
+        "srun does not say which MPI the ranks have: name the interposer that was built for it by --library"
+    )]
+    Several,
     /// The interposer was built for another MPI.
     #[error(
         "the interposer {} was built for {built_for}, and the launcher is {mpi}'s: build it with this MPI's mpicc \
@@ -130,6 +135,8 @@ pub enum Family {
     OpenMpi,
     /// MPICH's Hydra, and Intel MPI's.
     Hydra,
+    /// Slurm's srun, for ranks of any MPI.
+    Slurm,
 }
 
 impl Family {
@@ -139,6 +146,8 @@ impl Family {
             Some(Self::OpenMpi)
         } else if text.contains("HYDRA") || text.contains("Intel(R) MPI") {
             Some(Self::Hydra)
+        } else if text.starts_with("slurm ") {
+            Some(Self::Slurm)
         } else {
             None
         }
@@ -148,13 +157,16 @@ impl Family {
         match self {
             Self::OpenMpi => "Open MPI",
             Self::Hydra => "MPICH",
+            Self::Slurm => "Slurm",
         }
     }
 
-    fn folder(self) -> &'static str {
+    /// The folders of the interposers for its ranks' MPI, which srun does not say.
+    fn folders(self) -> &'static [&'static str] {
         match self {
-            Self::OpenMpi => "openmpi",
-            Self::Hydra => "mpich",
+            Self::OpenMpi => &["openmpi"],
+            Self::Hydra => &["mpich"],
+            Self::Slurm => &["openmpi", "mpich"],
         }
     }
 
@@ -172,8 +184,57 @@ impl Family {
                 options
             }
             Self::Hydra => ["-genv".into(), "LD_PRELOAD".into(), preload.to_owned()].into(),
+            Self::Slurm => vec![exported("ALL".as_ref(), preload, has_hosts)],
         }
     }
+
+    /// The launcher's arguments behind its name.
+    fn arguments(self, preload: &OsStr, has_hosts: bool, given: &[OsString]) -> Vec<OsString> {
+        let options = self.options(preload, has_hosts);
+        match self {
+            // Each program of the command line has an environment of its own.
+            Self::OpenMpi => {
+                let mut words = options.clone();
+                for word in given {
+                    words.push(word.clone());
+                    if word == ":" {
+                        words.extend(options.iter().cloned());
+                    }
+                }
+                words
+            }
+            Self::Hydra => [&options[..], given].concat(),
+            // The last one of several options counts.
+            Self::Slurm => match given.iter().position(|word| word.as_encoded_bytes().starts_with(EXPORT)) {
+                Some(at) => {
+                    let mut words = given.to_vec();
+                    let value = &words[at].to_string_lossy()[EXPORT.len()..];
+                    words[at] = exported(value.as_ref(), preload, has_hosts);
+                    words
+                }
+                None => [&options[..], given].concat(),
+            },
+        }
+    }
+}
+
+/// How srun is told what of the environment ranks get.
+const EXPORT: &[u8] = b"--export=";
+
+/// That option for what the user wants, and what ranks need of us.
+fn exported(wanted: &OsStr, preload: &OsStr, has_hosts: bool) -> OsString {
+    let mut option = OsString::from("--export=");
+    if !wanted.is_empty() && wanted != "NONE" && wanted != "NIL" {
+        option.push(wanted);
+        option.push(",");
+    }
+    option.push("LD_PRELOAD=");
+    option.push(preload);
+    for name in [COMM_JOB.name].into_iter().chain(has_hosts.then_some(COMM_HOSTS.name)) {
+        option.push(",");
+        option.push(name);
+    }
+    option
 }
 
 /// Becomes the launcher; returns only when that fails.
@@ -190,7 +251,7 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
     }
     let mut command = Command::new(launcher);
     let has_hosts = std::env::var_os(COMM_HOSTS.name).is_some();
-    command.args(family.options(&preload, has_hosts)).args(&arguments.command[1..]);
+    command.args(family.arguments(&preload, has_hosts, &arguments.command[1..]));
     if arguments.isolated {
         let told = isolated(std::env::var_os(SOCKET_DIR.name).as_deref());
         command.envs(told.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
@@ -211,7 +272,7 @@ pub fn interposer(launcher: &OsStr, named: Option<&Path>) -> Result<(Family, Pat
         None => find(family)?,
     };
     match built_for(&library) {
-        Some(other) if other != family => {
+        Some(other) if other != family && family != Family::Slurm => {
             let (built_for, mpi) = (other.name(), family.name());
             Err(MpirunError::OtherMpi { path: library, built_for, mpi })
         }
@@ -249,10 +310,15 @@ fn find(family: Family) -> Result<PathBuf, MpirunError> {
     let executable = std::env::current_exe().unwrap_or_default();
     let folder = executable.parent().unwrap_or(Path::new("."));
     let places = [folder.to_owned(), folder.join("../lib/causeway")];
-    let candidates: Vec<PathBuf> =
-        places.iter().map(|place| place.join("mpi").join(family.folder()).join(NAME)).collect();
-    let found = candidates.iter().find(|candidate| candidate.is_file()).cloned();
-    found.ok_or_else(|| no_library(family, candidates))
+    let of = |folder: &str| places.clone().map(|place| place.join("mpi").join(folder).join(NAME));
+    let candidates: Vec<Vec<PathBuf>> = family.folders().iter().map(|folder| of(folder).into()).collect();
+    let is_there = |candidate: &&PathBuf| candidate.is_file();
+    let mut found = candidates.iter().filter_map(|each| each.iter().find(is_there)).cloned();
+    match (found.next(), found.next()) {
+        (Some(library), None) => Ok(library),
+        (Some(_), Some(_)) => Err(MpirunError::Several),
+        (None, _) => Err(no_library(family, candidates.concat())),
+    }
 }
 
 /// What the ranks of this job have in common, and nobody else has.
@@ -271,7 +337,8 @@ mod tests {
         assert_eq!(Family::of("mpirun.openmpi (OpenRTE) 4.1.4\n"), Some(Family::OpenMpi));
         assert_eq!(Family::of("mpirun (Open MPI) 5.0.11\n"), Some(Family::OpenMpi));
         assert_eq!(Family::of("HYDRA build details:\n    Version: 4.0.2\n"), Some(Family::Hydra));
-        assert_eq!(Family::of("srun 22.05"), None);
+        assert_eq!(Family::of("slurm 22.05.8\n"), Some(Family::Slurm));
+        assert_eq!(Family::of("ls (GNU coreutils) 9.1\n"), None);
     }
 
     #[test]
@@ -300,9 +367,31 @@ mod tests {
         assert!(!together.iter().any(|(name, _)| *name == "OMPI_MCA_btl"), "{together:?}");
     }
 
+    fn told(family: Family, given: &str) -> String {
+        let given: Vec<OsString> = given.split(' ').map(OsString::from).collect();
+        let words = family.arguments(OsStr::new("/a.so"), false, &given);
+        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_program_of_a_command_line_has_the_interposer() {
+        let options = "-x LD_PRELOAD=/a.so -x CAUSEWAY_COMM_JOB";
+        assert_eq!(told(Family::OpenMpi, "-n 1 a : -n 2 b"), format!("{options} -n 1 a : {options} -n 2 b"));
+        // What is said once holds for all.
+        assert_eq!(told(Family::Hydra, "-n 1 a : -n 2 b"), "-genv LD_PRELOAD /a.so -n 1 a : -n 2 b");
+    }
+
+    #[test]
+    fn srun_exports_what_the_user_and_the_ranks_need() {
+        let ours = "LD_PRELOAD=/a.so,CAUSEWAY_COMM_JOB";
+        assert_eq!(told(Family::Slurm, "-n 2 a"), format!("--export=ALL,{ours} -n 2 a"));
+        assert_eq!(told(Family::Slurm, "--export=A,B=1 a"), format!("--export=A,B=1,{ours} a"));
+        assert_eq!(told(Family::Slurm, "--export=NONE a"), format!("--export={ours} a"));
+    }
+
     #[test]
     fn the_secret_is_in_no_argument() {
-        for family in [Family::OpenMpi, Family::Hydra] {
+        for family in [Family::OpenMpi, Family::Hydra, Family::Slurm] {
             let options = family.options(OsStr::new("/lib/a.so"), true);
             assert!(options.iter().any(|option| option.to_string_lossy().ends_with("/lib/a.so")));
             assert!(options.iter().all(|option| !option.to_string_lossy().contains("JOB=")));
