@@ -9,6 +9,7 @@ use super::functions::Driver;
 mod attribute {
     pub(super) const CONTEXT: i32 = 1;
     pub(super) const MEMORY_TYPE: i32 = 2;
+    pub(super) const HOST_POINTER: i32 = 4;
     pub(super) const SYNC_MEMOPS: i32 = 6;
     pub(super) const BUFFER_ID: i32 = 7;
     pub(super) const IS_MANAGED: i32 = 8;
@@ -19,7 +20,8 @@ mod attribute {
     pub(super) const ALLOWED_HANDLE_TYPES: i32 = 14;
 }
 
-/// `CU_MEMORYTYPE_DEVICE`.
+/// `CU_MEMORYTYPE_HOST` and `CU_MEMORYTYPE_DEVICE`.
+const ON_HOST: i32 = 1;
 const ON_DEVICE: i32 = 2;
 
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.
@@ -114,8 +116,28 @@ impl DeviceMemory {
 
     /// Whether an address is that of memory on a GPU: one call of the driver.
     pub fn is_at(driver: &Driver, address: u64) -> bool {
-        read::<c_int>(driver, attribute::MEMORY_TYPE, address) == Some(ON_DEVICE)
+        let kind = read::<c_int>(driver, attribute::MEMORY_TYPE, address);
+        kind.is_some_and(|kind| is_on_gpu(driver, kind, address))
     }
+}
+
+/// Whether an address of this kind of memory is one that GPUs alone reach. Memory of the host that is mapped for GPUs
+/// may have another address for them than for the processor.
+fn is_on_gpu(driver: &Driver, kind: i32, address: u64) -> bool {
+    match kind {
+        ON_DEVICE => true,
+        ON_HOST => read::<u64>(driver, attribute::HOST_POINTER, address).is_some_and(|host| host != address),
+        _ => false,
+    }
+}
+
+/// Where an allocation begins for GPUs. Of memory of the host that is mapped for them, a driver may say where it begins
+/// for the processor.
+fn start_at(start: u64, bytes: u64, address: u64, host: impl FnOnce() -> Option<u64>) -> u64 {
+    if address.checked_sub(start).is_some_and(|before| before < bytes) {
+        return start;
+    }
+    host().map_or(start, |host| start.wrapping_add(address.wrapping_sub(host)))
 }
 
 /// What may change from one message to the next at the same address, by one call of the driver.
@@ -146,8 +168,11 @@ impl Glance {
             (driver.pointer_attributes)(ASKED.len() as u32, ASKED.as_ptr(), places.as_mut_ptr(), address)
         };
         let [kind, buffer, start, bytes, ordered] = values;
-        let is_on_gpu = status == 0 && kind & 0xffff_ffff == ON_DEVICE as u64;
-        is_on_gpu.then_some(Self { buffer, start, bytes, is_ordered: ordered & 0xff != 0 })
+        if status != 0 || !is_on_gpu(driver, kind as i32, address) {
+            return None;
+        }
+        let start = start_at(start, bytes, address, || read(driver, attribute::HOST_POINTER, address));
+        Some(Self { buffer, start, bytes, is_ordered: ordered & 0xff != 0 })
     }
 }
 
@@ -226,6 +251,14 @@ mod tests {
         ] {
             assert_eq!(memory.has(address, bytes), has, "{address} {bytes}");
         }
+    }
+
+    #[test]
+    fn mapped_memory_begins_where_gpus_have_it() {
+        // For the processor at 0x1000, for GPUs at 0x9000.
+        assert_eq!(start_at(0x1000, 64, 0x9010, || Some(0x1010)), 0x9000);
+        assert_eq!(start_at(0x9000, 64, 0x9010, || Some(0x1010)), 0x9000);
+        assert_eq!(start_at(0x9000, 64, 0x9010, || unreachable!("it lies in the allocation")), 0x9000);
     }
 
     #[test]
