@@ -89,6 +89,16 @@ impl Element {
         }
     }
 
+    /// What an address must be a multiple of for a kernel to load elements there.
+    pub fn alignment(self) -> u64 {
+        match self {
+            Self::One(number) => number.bytes(),
+            // Both parts are loaded at once.
+            Self::Complex(number) => 2 * number.bytes(),
+            Self::Placed { number, .. } => number.bytes().max(4),
+        }
+    }
+
     /// Whether an operation is defined for it.
     pub fn takes(self, operation: Operation) -> bool {
         use Operation::{Max, MaxPlace, Min, MinPlace, Prod, Sum};

@@ -7,6 +7,7 @@ use super::group::{GroupOfC, with_group, with_root};
 use super::questions::reduction;
 use crate::c::fail;
 use crate::collective::chunks::Reduction;
+use crate::collective::element::Element;
 use crate::collective::error::CollectiveError;
 use crate::collective::group::Group;
 use crate::collective::launch::{self, memory_at};
@@ -26,7 +27,8 @@ mod name {
     pub(super) const ALLTOALL: u64 = 8;
 }
 
-/// Puts elements of two places on a GPU together: to = from, operation, to. 0, or -1.
+/// Puts elements of two places on a GPU together: to = from, operation, to. 0, 1 where no kernel takes such
+/// addresses, or -1.
 ///
 /// # Safety
 /// Both are valid for so many elements.
@@ -40,6 +42,9 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
 ) -> c_int {
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let (from, to) = (from as u64, to as u64);
+    if [from, to].iter().any(|address| address % what.element.alignment() != 0) {
+        return 1;
+    }
     let reduced = memory_at(to).zip(memory_at(from)).ok_or(CudaError::UNKNOWN_MEMORY).and_then(
         |((driver, memory), (_, other))| {
             cuda::settle(driver, &memory);
@@ -53,6 +58,13 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
 }
 
 const NO_REDUCTION: &str = "no kernel reduces such elements by that operation";
+
+/// An address of elements, or null, which is on no GPU, where no kernel can load them: so all ranks hear that this
+/// one cannot.
+fn aligned(address: *const c_void, element: c_int) -> u64 {
+    let alignment = Element::of_code(element).map_or(1, Element::alignment);
+    if (address as u64).is_multiple_of(alignment) { address as u64 } else { 0 }
+}
 
 /// Has a group reduce elements, which the numbers behind the first, the call's, describe further.
 ///
@@ -84,7 +96,7 @@ pub unsafe extern "C" fn causeway_comm_allreduce(
     element: c_int,
     operation: c_int,
 ) -> c_int {
-    let (from, to) = (from as u64, to as u64);
+    let (from, to) = (aligned(from, element), aligned(to, element));
     // SAFETY: as promised.
     unsafe {
         with_reduction(group, to, (element, operation), &[name::ALLREDUCE, count], |group, what| {
@@ -107,7 +119,7 @@ pub unsafe extern "C" fn causeway_comm_reduce(
     operation: c_int,
     root: u32,
 ) -> c_int {
-    let (from, to) = (from as u64, to as u64);
+    let (from, to) = (aligned(from, element), aligned(to, element));
     let numbers = [name::REDUCE, count, root.into()];
     // SAFETY: as promised.
     unsafe {
@@ -133,7 +145,8 @@ pub unsafe extern "C" fn causeway_comm_scan(
     operation: c_int,
     is_exclusive: c_int,
 ) -> c_int {
-    let (from, to, with_own) = (from as u64, to as u64, is_exclusive == 0);
+    let (from, to) = (aligned(from, element), aligned(to, element));
+    let with_own = is_exclusive == 0;
     let numbers = [name::SCAN, count, with_own.into()];
     // SAFETY: as promised.
     unsafe {
@@ -156,7 +169,7 @@ pub unsafe extern "C" fn causeway_comm_reduce_scatter(
     element: c_int,
     operation: c_int,
 ) -> c_int {
-    let (from, to) = (from as u64, to as u64);
+    let (from, to) = (aligned(from, element), aligned(to, element));
     // SAFETY: as promised.
     unsafe {
         let counts = core::slice::from_raw_parts(counts, (*group).ranks as usize);
