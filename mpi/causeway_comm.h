@@ -30,11 +30,15 @@ int causeway_comm_join(const char *nonce, uint32_t rank, uint32_t ranks);
 // Ends that. Prints the report of CAUSEWAY_COMM_EXPLAIN.
 void causeway_comm_leave(void);
 
+// Whether this process has a driver: without one no address is that of memory on a GPU.
+int causeway_comm_has_driver(void);
 // Whether an address is that of memory on a GPU.
 int causeway_comm_on_gpu(const void *address);
-// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned
-// is done: of small copies the driver returns before. Before memory is received into; sends and copies do so
-// themselves.
+// Whether the processor reaches an address: that of memory of the host, or of managed memory.
+int causeway_comm_is_reachable(const void *address);
+// Waits until all that is pending in the legacy and the per-thread default stream is done, as cudaMemcpy does: in the
+// context that the address is of, if it is one of a GPU, and in the calling thread's. To be called when a program hands
+// memory over.
 void causeway_comm_settle(const void *address);
 // Copies between a GPU and any memory, and waits. 0 or -1.
 int causeway_comm_copy(void *to, const void *from, uint64_t bytes);
@@ -196,7 +200,8 @@ int causeway_comm_exchange_mail(struct causeway_comm_mail *mail, const void *out
 void causeway_comm_close_mail(struct causeway_comm_mail *mail);
 
 // All these give 0 when they are done, and -1 for an error. Where not all ranks have their memory on a GPU,
-// or some are not reached, they have done nothing and give 1, at all ranks. In place: `to` is `from`, which
+// numbers that are reduced lie at an address that is no multiple of their size, or some ranks are not reached, they
+// have done nothing and give 1, at all ranks. In place: `to` is `from`, which
 // causeway_comm_alltoall does not take; for causeway_comm_allgather `from` is the rank's own block of `to`.
 int causeway_comm_allreduce(const struct causeway_comm_group *group, const void *from, void *to,
                             uint64_t count, int element, int operation);
@@ -252,7 +257,8 @@ int causeway_comm_check_graphs(const struct causeway_comm_group *group);
 // No graph with calls of the group is launched any more, at any rank. 0 or -1.
 int causeway_comm_release_graphs(const struct causeway_comm_group *group);
 
-// Puts elements of two places on a GPU together, the first place's first: to = from, operation, to.
+// Puts elements of two places on a GPU together, the first place's first: to = from, operation, to. 0, or -1, or 1
+// where no kernel loads elements from such an address, which is no multiple of their size.
 int causeway_comm_reduce_local(const void *from, void *to, uint64_t count, int element, int operation);
 
 // Whether CAUSEWAY_COMM_CHECK asks for a look at what other ranks call.

@@ -12,14 +12,24 @@ pub extern "C" fn causeway_comm_on_gpu(address: *const c_void) -> c_int {
     c_int::from(driver.is_some_and(|driver| DeviceMemory::is_at(driver, address as u64)))
 }
 
-/// Waits until what the calling thread has had copied to or from memory on a GPU by calls that have returned
-/// is done.
+/// Whether this process has a driver: without one no address is that of memory on a GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_has_driver() -> c_int {
+    c_int::from(Driver::loaded().is_some())
+}
+
+/// Whether the processor reaches an address: that of memory of the host, or of managed memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_is_reachable(address: *const c_void) -> c_int {
+    let memory = Driver::loaded().and_then(|driver| DeviceMemory::at(driver, address as u64));
+    c_int::from(memory.is_none_or(|memory| memory.is_managed))
+}
+
+/// Waits until all that the calling thread has begun in the default streams is done, as `cudaMemcpy` does.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_settle(address: *const c_void) {
-    if let Some(driver) = Driver::loaded()
-        && let Some(memory) = DeviceMemory::at(driver, address as u64)
-    {
-        cuda::settle(driver, &memory);
+    if let Some(driver) = Driver::loaded() {
+        cuda::settle_call(driver, address as u64);
     }
 }
 

@@ -59,6 +59,7 @@ entry_points! {
         stream_priorities: c"cuCtxGetStreamPriorityRange" (*mut c_int, *mut c_int);
         create_stream: c"cuStreamCreateWithPriority" (*mut *mut c_void, c_uint, c_int);
         synchronize_stream: c"cuStreamSynchronize" (*mut c_void);
+        query_stream: c"cuStreamQuery" (*mut c_void);
         stream_context: c"cuStreamGetCtx" (*mut c_void, *mut *mut c_void);
         stream_is_capturing: c"cuStreamIsCapturing" (*mut c_void, *mut c_int);
         create_event: c"cuEventCreate" (*mut *mut c_void, c_uint);

@@ -30,6 +30,30 @@ pub fn settle(driver: &Driver, memory: &DeviceMemory) {
     }
 }
 
+/// Waits until all that is pending in the default streams when a call is made is done: in the context that an address is
+/// of, if it is one of a GPU, and in the calling thread's. So a call that reads and writes memory comes after the program's
+/// kernels there, as `cudaMemcpy` does.
+pub fn settle_call(driver: &Driver, address: u64) {
+    let mut current = core::ptr::null_mut();
+    // SAFETY: room for the answer.
+    if unsafe { (driver.current_context)(&raw mut current) } != 0 {
+        current = core::ptr::null_mut();
+    }
+    let memory = DeviceMemory::at(driver, address);
+    if let Some(memory) = memory {
+        if !memory.is_ordered {
+            order(driver, &memory);
+        }
+        wait(driver, &memory);
+    }
+    if !current.is_null()
+        && memory.is_none_or(|memory| memory.context != current as u64)
+        && let Ok(scope) = Scope::of_context(driver, current as u64)
+    {
+        wait_in(&scope);
+    }
+}
+
 /// The same for two allocations: there is one wait for them where they are of one context.
 pub fn settle_both(driver: &Driver, one: &DeviceMemory, other: &DeviceMemory) {
     if one.is_ordered || other.is_ordered || one.context != other.context || one.device != other.device {
@@ -56,13 +80,22 @@ fn order(driver: &Driver, memory: &DeviceMemory) {
 fn wait(driver: &Driver, memory: &DeviceMemory) {
     // The scope's mode lets the wait be while the thread captures. Without it the memory's context is gone,
     // and all its work with it.
-    let Ok(_scope) = Scope::of(driver, memory) else { return };
+    if let Ok(scope) = Scope::of(driver, memory) {
+        wait_in(&scope);
+    }
+}
+
+/// Waits for the default streams of a scope's context.
+fn wait_in(scope: &Scope<'_>) {
+    let driver = scope.driver;
     for stream in DEFAULT_STREAMS {
         let stream = stream as *mut c_void;
         let mut is_capturing: c_int = 0;
         // SAFETY: a handle that every context has, and room for the answer.
         let status = unsafe { (driver.stream_is_capturing)(stream, &raw mut is_capturing) };
-        if status == 0 && is_capturing == 0 {
+        // To ask costs less than to wait for nothing.
+        // SAFETY: a handle that every context has.
+        if status == 0 && is_capturing == 0 && unsafe { (driver.query_stream)(stream) } != 0 {
             // SAFETY: a handle that every context has. An error of the program's work is told by the copy
             // that comes next.
             unsafe { (driver.synchronize_stream)(stream) };
