@@ -4,13 +4,6 @@
 
 #include "shim.h"
 
-// Open MPI 5 has the non-blocking forms, and calls itself MPI 3.1.
-#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
-#define HAS_LATER 1
-#else
-#define HAS_LATER 0
-#endif
-
 // One direction, as the program has described it.
 struct half {
     void *buffer;
@@ -45,29 +38,24 @@ static int exchange(const struct half *out, const struct half *in, MPI_Comm comm
 // error has been raised.
 static void *copy_out(struct half *out, const char *call, MPI_Comm comm, int *error) {
     uint64_t bytes = bytes_of(out->count, out->type);
-    int room = (int)bytes, position = room;
-    bool on_gpu = is_on_gpu(out->buffer, out->type);
-    *error = on_gpu ? MPI_SUCCESS : PMPI_Pack_size((int)out->count, out->type, comm, &room);
+    bool on_gpu = is_on_gpu(out->buffer, out->count, out->type);
+    *error = out->count < 0 ? MPI_ERR_COUNT : MPI_SUCCESS;
+    if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(comm, *error);
+    if (*error == MPI_SUCCESS) *error = check_type(out->type, comm);
     if (*error != MPI_SUCCESS) return NULL;
-    void *copy = malloc((size_t)room + 1);
+    void *copy = malloc(bytes + 1);
     const char *words = copy == NULL ? "memory for a copy cannot be had" : NULL;
-    if (words == NULL && on_gpu) words = copy_from_gpu(copy, out->buffer, bytes, out->type);
+    if (words == NULL) words = copy_elements(out->buffer, out->count, out->type, copy, true);
     if (words != NULL) {
         *error = raise_error(comm, call, words);
-    } else if (on_gpu) {
-        int peer = job_rank(comm, out->peer);
-        if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
-    } else {
-        position = 0;
-        *error = PMPI_Pack(out->buffer, (int)out->count, out->type, copy, room, &position, comm);
-    }
-    if (*error != MPI_SUCCESS) {
         free(copy);
         return NULL;
     }
+    int peer = on_gpu ? job_rank(comm, out->peer) : -1;
+    if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
     out->buffer = copy;
-    out->count = position;
-    out->type = on_gpu ? MPI_BYTE : MPI_PACKED;
+    out->count = (MPI_Count)bytes;
+    out->type = MPI_BYTE;
     return copy;
 }
 
@@ -80,7 +68,7 @@ static int replace(struct half *out, const struct half *in, MPI_Comm comm, MPI_S
     return error;
 }
 
-#if HAS_LATER
+#if HAS_MPI_4
 
 // Takes the copy over, which may be null.
 static int exchange_later(const struct half *out, const struct half *in, void *copy, MPI_Comm comm,
@@ -128,7 +116,7 @@ static int replace_later(struct half *out, const struct half *in, MPI_Comm comm,
 #define EXCHANGE(name, N, last, end, is_mpis, own)                                           \
     EXPORT int MPI_##name(const void *b, N n, MPI_Datatype t, int to, int tag, void *r, N m, \
                           MPI_Datatype u, int from, int other, MPI_Comm c, last) {           \
-        if (is_mpis && !is_on_gpu(b, t) && !is_on_gpu(r, u))                                 \
+        if (is_mpis && !is_on_gpu(b, n, t) && !is_on_gpu(r, m, u))                                 \
             return PMPI_##name(b, n, t, to, tag, r, m, u, from, other, c, end);              \
         struct half out = {(void *)b, n, t, to, tag}, in = {r, m, u, from, other};           \
         return own;                                                                          \
@@ -136,7 +124,7 @@ static int replace_later(struct half *out, const struct half *in, MPI_Comm comm,
 #define REPLACE(name, N, last, end, is_mpis, own)                                                         \
     EXPORT int MPI_##name(void *b, N n, MPI_Datatype t, int to, int tag, int from, int other, MPI_Comm c, \
                           last) {                                                                         \
-        if (is_mpis && !is_on_gpu(b, t)) return PMPI_##name(b, n, t, to, tag, from, other, c, end);       \
+        if (is_mpis && !is_on_gpu(b, n, t)) return PMPI_##name(b, n, t, to, tag, from, other, c, end);       \
         struct half out = {b, n, t, to, tag}, in = {b, n, t, from, other};                                \
         return own;                                                                                       \
     }
@@ -149,7 +137,7 @@ static int replace_later(struct half *out, const struct half *in, MPI_Comm comm,
     REPLACE(Isendrecv_replace##suffix, N, MPI_Request *q, q, !in_job, replace_later(&out, &in, c, q))
 
 AT_ONCE(, int)
-#if HAS_LATER
+#if HAS_MPI_4
 LATER(, int)
 #endif
 #if MPI_VERSION >= 4

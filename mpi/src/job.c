@@ -1,5 +1,6 @@
 // This process's part in the job, and what all files need: the lock, what is kept with communicators, errors.
 
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,9 +11,14 @@
 
 bool in_job;
 
+// What is kept is used by several threads: a program may begin with one, and open a session for several.
 static bool has_threads;
-static pthread_mutex_t mutex;
+static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static MPI_Group job_group = MPI_GROUP_NULL;
+
+void expect_threads(void) {
+    has_threads = true;
+}
 
 void lock(void) {
     if (has_threads) pthread_mutex_lock(&mutex);
@@ -33,11 +39,7 @@ static bool is_spawned(void) {
 void join_job(void) {
     int threads = MPI_THREAD_SINGLE, rank = 0, ranks = 1;
     PMPI_Query_thread(&threads);
-    has_threads = threads == MPI_THREAD_MULTIPLE;
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
-    pthread_mutex_init(&mutex, &attributes);
+    if (threads == MPI_THREAD_MULTIPLE) expect_threads();
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const char *nonce = getenv("CAUSEWAY_COMM_JOB");
@@ -95,6 +97,32 @@ uint64_t number_of(MPI_Comm comm) {
 #endif
 }
 
+// Programs know the class MPI_ERR_OTHER. MPICH 4.0.2 gives codes of its classes no texts: there the class is one of ours,
+// and programs are told the other one.
+static int own_class = MPI_ERR_OTHER;
+
+#ifdef OPEN_MPI
+
+static int new_class(void) {
+    return MPI_ERR_OTHER;
+}
+
+#else
+
+static int new_class(void) {
+    int class = MPI_ERR_OTHER;
+    PMPI_Add_error_class(&class);
+    return class;
+}
+
+EXPORT int MPI_Error_class(int code, int *class) {
+    int error = PMPI_Error_class(code, class);
+    if (error == MPI_SUCCESS && *class == own_class) *class = MPI_ERR_OTHER;
+    return error;
+}
+
+#endif
+
 // Words and their codes. An MPI has few codes to give, so the last of these gets new words again and again.
 int error_code(const char *call, const char *words) {
     enum { MOST = 64 };
@@ -102,15 +130,15 @@ int error_code(const char *call, const char *words) {
         char text[MPI_MAX_ERROR_STRING];
         int code;
     } known[MOST];
-    static int count, class;
+    static int count;
     char text[MPI_MAX_ERROR_STRING];
     snprintf(text, sizeof text, "%s: %s", call, words);
     lock();
     int at = 0;
     while (at < count && strcmp(known[at].text, text) != 0) at++;
     if (at == count) {
-        if (count == 0) PMPI_Add_error_class(&class);
-        if (count < MOST) PMPI_Add_error_code(class, &known[count++].code);
+        if (count == 0) own_class = new_class();
+        if (count < MOST) PMPI_Add_error_code(own_class, &known[count++].code);
         at = count - 1;
         memcpy(known[at].text, text, sizeof text);
         PMPI_Add_error_string(known[at].code, text);

@@ -40,22 +40,24 @@ static struct kept *take_stand_in(MPI_Message *message) {
     return kept;
 }
 
+// The message that was looked at is taken out by its source and tag: another one of any source may come at any time.
 EXPORT int MPI_Improbe(int source, int tag, MPI_Comm comm, int *flag, MPI_Message *message,
                        MPI_Status *status) {
     progress();
-    if (!in_job) return PMPI_Improbe(source, tag, comm, flag, message, status);
+    if (!in_job || source == MPI_PROC_NULL) return PMPI_Improbe(source, tag, comm, flag, message, status);
     MPI_Status found;
+    struct kept *kept = NULL;
     lock();
     int error = look(source, tag, comm, flag, &found);
     if (error == MPI_SUCCESS && *flag) {
-        struct kept *kept = take_kept(comm, source, tag);
-        if (kept == NULL) {
-            error = PMPI_Improbe(source, tag, comm, flag, message, status);
-        } else {
-            copy_status(&found, status);
-            *message = kept->is_received ? stand_in_for(kept) : kept->message;
-            if (!kept->is_received) free(kept);
-        }
+        kept = take_kept(comm, found.MPI_SOURCE, found.MPI_TAG);
+        if (kept == NULL) error = take_next(found.MPI_SOURCE, found.MPI_TAG, comm, &kept);
+    }
+    *flag = kept != NULL;
+    if (kept != NULL) {
+        tell_kept(kept, status);
+        *message = kept->is_received ? stand_in_for(kept) : kept->message;
+        if (!kept->is_received) free(kept);
     }
     unlock();
     return error;
@@ -72,15 +74,15 @@ EXPORT int MPI_Mprobe(int source, int tag, MPI_Comm comm, MPI_Message *message, 
 }
 
 // What stands for a message, or the message itself where it goes into a GPU. Null where the MPI receives it.
-static struct kept *kept_of(MPI_Message *message, const void *buffer) {
+static struct kept *kept_of(MPI_Message *message, const void *buffer, MPI_Count count, MPI_Datatype type) {
     if (*message == MPI_MESSAGE_NULL || *message == MPI_MESSAGE_NO_PROC) return NULL;
     lock();
     struct kept *kept = take_stand_in(message);
     unlock();
-    if (kept == NULL && causeway_comm_on_gpu(buffer)) {
+    if (kept == NULL && is_on_gpu(buffer, count, type)) {
         kept = calloc(1, sizeof *kept);
         if (kept == NULL) abort();
-        kept->comm = MPI_COMM_WORLD;
+        kept->comm = error_comm();
         kept->message = *message;
         *message = MPI_MESSAGE_NULL;
     }
@@ -107,13 +109,13 @@ static int receive_kept_later(struct kept *kept, void *buffer, MPI_Count count, 
 #define MATCHED_CALLS(suffix, number)                                                                  \
     EXPORT int MPI_Mrecv##suffix(void *buffer, number count, MPI_Datatype type, MPI_Message *message,  \
                                  MPI_Status *status) {                                                 \
-        struct kept *kept = kept_of(message, buffer);                                                  \
+        struct kept *kept = kept_of(message, buffer, count, type);                                                  \
         if (kept == NULL) return PMPI_Mrecv##suffix(buffer, count, type, message, status);             \
         return receive_kept(kept, buffer, count, type, status);                                        \
     }                                                                                                  \
     EXPORT int MPI_Imrecv##suffix(void *buffer, number count, MPI_Datatype type, MPI_Message *message, \
                                   MPI_Request *request) {                                              \
-        struct kept *kept = kept_of(message, buffer);                                                  \
+        struct kept *kept = kept_of(message, buffer, count, type);                                                  \
         if (kept == NULL) return PMPI_Imrecv##suffix(buffer, count, type, message, request);           \
         return receive_kept_later(kept, buffer, count, type, request);                                 \
     }

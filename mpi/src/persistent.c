@@ -5,6 +5,7 @@
 // the MPI waits for the request, restarts it and frees it as any other. What its status has to say is told
 // when the user hears of the end.
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "shim.h"
@@ -33,34 +34,74 @@ struct persistent {
 };
 
 int unheard;
-static struct persistent *first;
-static MPI_Comm own = MPI_COMM_NULL;
 
-MPI_Comm own_comm(void) {
-    lock();
-    if (own == MPI_COMM_NULL) PMPI_Comm_dup(MPI_COMM_SELF, &own);
-    unlock();
-    return own;
+// Requests by their handles. Programs have thousands of them, and each start and each end asks for one.
+
+static struct persistent **buckets;
+static size_t bucket_count, request_count;
+
+static struct persistent **bucket_of(MPI_Request handle) {
+    uint64_t mixed = (uint64_t)(uintptr_t)handle * 0x9e3779b97f4a7c15;
+    return &buckets[(mixed >> 32) & (bucket_count - 1)];
 }
 
 static struct persistent *find(MPI_Request handle) {
-    struct persistent *persistent = first;
+    struct persistent *persistent = bucket_count > 0 ? *bucket_of(handle) : NULL;
     while (persistent != NULL && persistent->handle != handle) persistent = persistent->next;
     return persistent;
 }
 
-// A tag that no other one has: they are few.
-static int unused_tag(void) {
-    int tag = 1;
-    for (struct persistent *other = first; other != NULL;) {
-        if (other->own_tag == tag) {
-            tag++;
-            other = first;
-        } else {
-            other = other->next;
+static void put_in(struct persistent *persistent) {
+    struct persistent **bucket = bucket_of(persistent->handle);
+    persistent->next = *bucket;
+    *bucket = persistent;
+}
+
+// Has room for one more.
+static void grow(void) {
+    struct persistent **before = buckets;
+    size_t count = bucket_count;
+    if (++request_count <= count) return;
+    bucket_count = count > 0 ? 2 * count : 64;
+    buckets = calloc(bucket_count, sizeof(struct persistent *));
+    if (buckets == NULL) abort();
+    for (size_t at = 0; at < count; at++)
+        for (struct persistent *each = before[at], *next; each != NULL; each = next) {
+            next = each->next;
+            put_in(each);
         }
+    free(before);
+}
+
+static void take_out(struct persistent *persistent) {
+    struct persistent **at = bucket_of(persistent->handle);
+    while (*at != persistent) at = &(*at)->next;
+    *at = persistent->next;
+    request_count--;
+}
+
+// Tags that no request has: those that were given back, and all from the last one on.
+
+static int *free_tags;
+static size_t free_tag_count, free_tag_room;
+static int last_tag;
+
+// 0 where there is none left.
+static int take_tag(void) {
+    enum { LEAST_UPPER_BOUND = 32767 };
+    if (free_tag_count > 0) return free_tags[--free_tag_count];
+    int *bound = NULL, is_known = 0;
+    PMPI_Comm_get_attr(own_comm(), MPI_TAG_UB, &bound, &is_known);
+    return last_tag < (is_known ? *bound : LEAST_UPPER_BOUND) ? ++last_tag : 0;
+}
+
+static void give_tag_back(int tag) {
+    if (free_tag_count == free_tag_room) {
+        free_tag_room = free_tag_room > 0 ? 2 * free_tag_room : 64;
+        free_tags = realloc(free_tags, free_tag_room * sizeof *free_tags);
+        if (free_tags == NULL) abort();
     }
-    return tag;
+    free_tags[free_tag_count++] = tag;
 }
 
 // Makes a request of which all is known but how the MPI knows it.
@@ -69,13 +110,16 @@ static int make(const struct persistent *what, MPI_Request *request) {
     if (persistent == NULL) return MPI_ERR_NO_MEM;
     lock();
     *persistent = *what;
-    persistent->own_tag = unused_tag();
-    persistent->next = first;
-    int error = PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, persistent->own_tag, own_comm(), request);
+    int error = MPI_ERR_OTHER;
+    persistent->own_tag = take_tag();
+    if (persistent->own_tag > 0)
+        error = PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, persistent->own_tag, own_comm(), request);
     if (error == MPI_SUCCESS) {
         persistent->handle = *request;
-        first = persistent;
+        grow();
+        put_in(persistent);
     } else {
+        if (persistent->own_tag > 0) give_tag_back(persistent->own_tag);
         free(persistent);
     }
     unlock();
@@ -84,6 +128,20 @@ static int make(const struct persistent *what, MPI_Request *request) {
 
 static void free_type(struct persistent *message) {
     if (message->kind != COLLECTIVE && !is_predefined(message->type)) PMPI_Type_free(&message->type);
+}
+
+// Has the MPI make such a request.
+static int ask_for(const struct persistent *message) {
+    MPI_Request request;
+    // A count that is no int is none of the form for ints.
+    int count = message->count > INT_MAX ? 1 : (int)message->count;
+    int error = message->kind == RECEIVE
+                    ? PMPI_Recv_init(message->buffer, count, message->type, message->peer, message->tag,
+                                     message->comm, &request)
+                    : PMPI_Send_init(message->buffer, count, message->type, message->peer, message->tag,
+                                     message->comm, &request);
+    if (error == MPI_SUCCESS) PMPI_Request_free(&request);
+    return error;
 }
 
 static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_Count count,
@@ -96,8 +154,11 @@ static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_
                                  .peer = peer,
                                  .tag = tag,
                                  .comm = comm};
+    // The MPI tells what is wrong with the arguments.
+    int error = ask_for(&message);
+    if (error != MPI_SUCCESS) return error;
     // The program may free the type before it starts the request.
-    int error = is_predefined(type) ? MPI_SUCCESS : PMPI_Type_dup(type, &message.type);
+    error = is_predefined(type) ? MPI_SUCCESS : PMPI_Type_dup(type, &message.type);
     if (error != MPI_SUCCESS) return error;
     error = make(&message, request);
     if (error != MPI_SUCCESS) free_type(&message);
@@ -110,9 +171,8 @@ int make_collective(struct staging *staging, MPI_Request inner, MPI_Comm comm, M
 }
 
 static void drop(struct persistent *persistent) {
-    struct persistent **at = &first;
-    while (*at != persistent) at = &(*at)->next;
-    *at = persistent->next;
+    take_out(persistent);
+    give_tag_back(persistent->own_tag);
     PMPI_Request_free(&persistent->handle);
     if (persistent->kind == COLLECTIVE) {
         PMPI_Request_free(&persistent->inner);
@@ -220,7 +280,7 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
 #define SEND_INIT(name, mode, number)                                                                  \
     EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,        \
                           MPI_Comm comm, MPI_Request *request) {                                       \
-        if (!is_on_gpu(buffer, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
+        if (!is_on_gpu(buffer, count, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
         return make_message(SEND, mode, buffer, count, type, to, tag, comm, request);                  \
     }
 #define PERSISTENT_CALLS(suffix, number)                                                                 \
@@ -230,7 +290,7 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
     SEND_INIT(Bsend_init##suffix, BUFFERED, number)                                                      \
     EXPORT int MPI_Recv_init##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                      MPI_Comm comm, MPI_Request *request) {                              \
-        if (!in_job && !is_on_gpu(buffer, type))                                                         \
+        if (!in_job && !is_on_gpu(buffer, count, type))                                                         \
             return PMPI_Recv_init##suffix(buffer, count, type, source, tag, comm, request);              \
         return make_message(RECEIVE, STANDARD, buffer, count, type, source, tag, comm, request);         \
     }

@@ -22,38 +22,30 @@ static int send_later(enum mode mode, const void *buffer, MPI_Count count, MPI_D
     return error;
 }
 
-const char *copy_from_gpu(void *to, const void *from, uint64_t bytes, MPI_Datatype type) {
-    if (is_contiguous(type)) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
-    struct runs *runs = hold_runs(type);
-    if (runs == NULL) return NO_RUNS;
-    const char *words = copy_runs(runs, (void *)from, to, bytes, true);
-    drop_runs(runs);
-    return words;
+static const char BUFFERED_CALL[] = "MPI_Bsend from a GPU";
+
+// MPI_Bsend returns before anybody receives, so the bytes go with the MPI, out of its buffer. What the MPI gets in
+// place of the user's memory; its bytes are copied into it. Gives an error that has been raised.
+static int copy_buffered(void *to, const void *buffer, MPI_Count count, MPI_Datatype type, int peer, MPI_Comm comm) {
+    uint64_t bytes = bytes_of(count, type);
+    const char *words = to == NULL ? "memory for a copy cannot be had" : NULL;
+    // MPICH 4.0.2 cuts the number of bytes in MPI_Bsend_c, too.
+    if (bytes > INT_MAX) words = "more than 2 GiB: send less at a time";
+    int error = words == NULL ? check_type(type, comm) : MPI_SUCCESS;
+    if (error != MPI_SUCCESS) return error;
+    if (words == NULL) words = copy_elements((void *)buffer, count, type, to, true);
+    if (words != NULL) return raise_error(comm, BUFFERED_CALL, words);
+    int of_job = job_rank(comm, peer);
+    if (of_job >= 0) causeway_comm_count_copied((uint32_t)of_job, bytes);
+    return MPI_SUCCESS;
 }
 
-// MPI_Bsend returns before anybody receives, so the bytes go with the MPI, out of its buffer.
-static int send_copied(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-                       MPI_Request *request) {
+static int send_buffered(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
     uint64_t bytes = bytes_of(count, type);
-    void *copy = malloc(bytes + 1);
-    if (copy == NULL) return raise_error(comm, "MPI_Bsend from a GPU", "memory for a copy cannot be had");
-    int error;
-    const char *words = copy_from_gpu(copy, buffer, bytes, type);
-    // The bytes lie one behind the other now.
-    if (!is_contiguous(type)) {
-        count = (MPI_Count)bytes;
-        type = MPI_BYTE;
-    }
-    if (words == NULL && bytes > INT_MAX && type == MPI_BYTE) words = "more than 2 GiB: send less at a time";
-    if (words != NULL)
-        error = raise_error(comm, "MPI_Bsend from a GPU", words);
-    else if (request != NULL)
-        error = PMPI_Ibsend(copy, (int)count, type, to, tag, comm, request);
-    else
-        error = PMPI_Bsend(copy, (int)count, type, to, tag, comm);
+    void *copy = bytes <= INT_MAX ? malloc(bytes + 1) : NULL;
+    int error = copy_buffered(copy, buffer, count, type, to, comm);
+    if (error == MPI_SUCCESS) error = PMPI_Bsend(copy, (int)bytes, MPI_BYTE, to, tag, comm);
     free(copy);
-    int peer = job_rank(comm, to);
-    if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
     return error;
 }
 
@@ -62,35 +54,54 @@ int start_buffered(struct operation *operation, const void *buffer, MPI_Count co
     operation->kind = SEND;
     operation->comm = comm;
     operation->bytes = bytes_of(count, type);
-    int error = send_copied(buffer, count, type, to, tag, comm, &operation->inner);
-    if (error == MPI_SUCCESS) add_operation(operation);
+    // The MPI may look at it until the send is done.
+    operation->copy = operation->bytes <= INT_MAX ? malloc(operation->bytes + 1) : NULL;
+    int error = copy_buffered(operation->copy, buffer, count, type, to, comm);
+    if (error == MPI_SUCCESS)
+        error = PMPI_Ibsend(operation->copy, (int)operation->bytes, MPI_BYTE, to, tag, comm, &operation->inner);
+    if (error == MPI_SUCCESS) {
+        add_operation(operation);
+    } else {
+        free(operation->copy);
+        operation->copy = NULL;
+    }
+    return error;
+}
+
+static int send_buffered_later(const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                               MPI_Request *request) {
+    struct operation *operation;
+    int error = start_request(&operation, request);
+    if (error != MPI_SUCCESS) return error;
+    error = start_buffered(operation, buffer, count, type, to, tag, comm);
+    if (error != MPI_SUCCESS) drop_request(request);
     return error;
 }
 
 #define SEND_CALL(name, mode, number)                                                           \
     EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
                           MPI_Comm comm) {                                                      \
-        if (under_way == 0 && !is_on_gpu(buffer, type))                                         \
+        if (under_way == 0 && !is_on_gpu(buffer, count, type))                                         \
             return PMPI_##name(buffer, count, type, to, tag, comm);                             \
         return send_and_wait(mode, buffer, count, type, to, tag, comm);                         \
     }
 #define ISEND_CALL(name, mode, number)                                                                 \
     EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag,        \
                           MPI_Comm comm, MPI_Request *request) {                                       \
-        if (!is_on_gpu(buffer, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
+        if (!is_on_gpu(buffer, count, type)) return PMPI_##name(buffer, count, type, to, tag, comm, request); \
         return send_later(mode, buffer, count, type, to, tag, comm, request);                          \
     }
 #define BSEND_CALLS(suffix, number)                                                                     \
     EXPORT int MPI_Bsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag,  \
                                  MPI_Comm comm) {                                                       \
-        if (!is_on_gpu(buffer, type)) return PMPI_Bsend##suffix(buffer, count, type, to, tag, comm);    \
-        return send_copied(buffer, count, type, to, tag, comm, NULL);                                   \
+        if (!is_on_gpu(buffer, count, type)) return PMPI_Bsend##suffix(buffer, count, type, to, tag, comm);    \
+        return send_buffered(buffer, count, type, to, tag, comm);                                       \
     }                                                                                                   \
     EXPORT int MPI_Ibsend##suffix(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
                                   MPI_Comm comm, MPI_Request *request) {                                \
-        if (!is_on_gpu(buffer, type))                                                                   \
+        if (!is_on_gpu(buffer, count, type))                                                                   \
             return PMPI_Ibsend##suffix(buffer, count, type, to, tag, comm, request);                    \
-        return send_copied(buffer, count, type, to, tag, comm, request);                                \
+        return send_buffered_later(buffer, count, type, to, tag, comm, request);                        \
     }
 
 static int receive(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
@@ -113,13 +124,13 @@ static int receive_later(void *buffer, MPI_Count count, MPI_Datatype type, int s
 #define RECEIVE_CALLS(suffix, number)                                                                \
     EXPORT int MPI_Recv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag,  \
                                 MPI_Comm comm, MPI_Status *status) {                                 \
-        if (!in_job && under_way == 0 && !is_on_gpu(buffer, type))                                   \
+        if (!in_job && under_way == 0 && !is_on_gpu(buffer, count, type))                                   \
             return PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                \
         return receive(buffer, count, type, source, tag, comm, status);                              \
     }                                                                                                \
     EXPORT int MPI_Irecv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                  MPI_Comm comm, MPI_Request *request) {                              \
-        if (!in_job && !is_on_gpu(buffer, type))                                                     \
+        if (!in_job && !is_on_gpu(buffer, count, type))                                                     \
             return PMPI_Irecv##suffix(buffer, count, type, source, tag, comm, request);              \
         return receive_later(buffer, count, type, source, tag, comm, request);                       \
     }

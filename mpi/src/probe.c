@@ -27,15 +27,14 @@ static uint64_t length_of(const MPI_Status *status) {
     return (uint64_t)length;
 }
 
-// Takes the next message of a rank out and keeps it.
-static struct kept *keep_next(MPI_Comm comm, int source) {
+int take_next(int source, int tag, MPI_Comm comm, struct kept **taken) {
+    *taken = NULL;
     struct kept *kept = calloc(1, sizeof *kept);
     if (kept == NULL) abort();
-    int flag = 0;
-    if (PMPI_Improbe(source, MPI_ANY_TAG, comm, &flag, &kept->message, &kept->status) != MPI_SUCCESS ||
-        !flag) {
+    int flag = 0, error = PMPI_Improbe(source, tag, comm, &flag, &kept->message, &kept->status);
+    if (error != MPI_SUCCESS || !flag) {
         free(kept);
-        return NULL;
+        return error;
     }
     kept->comm = comm;
     kept->payload = length_of(&kept->status);
@@ -44,13 +43,21 @@ static struct kept *keep_next(MPI_Comm comm, int source) {
         kept->is_received = true;
         causeway_comm_judge(kept->bytes, CAUSEWAY_COMM_DESCRIPTOR, UINT64_MAX, &kept->payload);
     }
+    *taken = kept;
+    return MPI_SUCCESS;
+}
+
+// Takes the next message of a rank out and keeps it.
+static struct kept *keep_next(MPI_Comm comm, int source) {
+    struct kept *kept = NULL;
+    if (take_next(source, MPI_ANY_TAG, comm, &kept) != MPI_SUCCESS || kept == NULL) return NULL;
     causeway_comm_keep(number_of(comm), kept->status.MPI_SOURCE, kept->status.MPI_TAG, kept);
     return kept;
 }
 
-static void tell_kept(const struct kept *kept, MPI_Status *status) {
+void tell_kept(const struct kept *kept, MPI_Status *status) {
     copy_status(&kept->status, status);
-    if (status != MPI_STATUS_IGNORE)
+    if (status != MPI_STATUS_IGNORE && kept->is_received)
         PMPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)kept->payload);
 }
 

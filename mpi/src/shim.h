@@ -13,6 +13,14 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+// What MPI 4 has, and Open MPI 5, which calls itself MPI 3.1: sessions, persistent collective calls, partitioned
+// messages, MPI_Isendrecv.
+#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
+#define HAS_MPI_4 1
+#else
+#define HAS_MPI_4 0
+#endif
+
 // job.c: this process, and what all files need.
 
 // Whether descriptors may come: this process takes part in a job.
@@ -20,6 +28,8 @@ extern bool in_job;
 // When the MPI has begun, and before it ends.
 void join_job(void);
 void leave_job(void);
+// From now on several threads may call.
+void expect_threads(void);
 // Taken where threads may call at once. The same thread may take it again.
 void lock(void);
 void unlock(void);
@@ -32,6 +42,8 @@ uint64_t number_of(MPI_Comm comm);
 bool find_kept(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *kept);
 // Frees what is kept with MPI_COMM_WORLD by a key, if something is.
 void forget_attribute_of_world(int key);
+// A communicator for the errors of calls that have none (own.c).
+MPI_Comm error_comm(void);
 // Calls the communicator's error handler for an error of ours that has these words, and gives the error's
 // code.
 int raise_error(MPI_Comm comm, const char *call, const char *words);
@@ -41,15 +53,21 @@ int error_code(const char *call, const char *words);
 // types.c: what a datatype's bytes are.
 
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type);
-// How a type is made, and of how many integers, addresses and types. COMBINER_LARGE for those whose counts
-// may be larger than that.
-enum { COMBINER_LARGE = -1 };
-int combiner_of(MPI_Datatype type, int *integers, int *addresses, int *types);
+// Of how many integers, addresses, large counts and types a type is made. There are large counts where it was made by
+// a call for them (_c).
+struct envelope {
+    MPI_Count integers, addresses, large, types;
+};
+// How a type is made (MPI_COMBINER_*).
+int combiner_of(MPI_Datatype type, struct envelope *envelope);
 // Whether a type is one that the MPI has of itself, and that must not be freed. Those of Fortran that have a
 // given precision (MPI_Type_create_f90_real) are.
 bool is_predefined(MPI_Datatype type);
 // Whether the bytes of such elements lie one behind the other, in the order in which they are sent.
 bool is_contiguous(MPI_Datatype type);
+// Where the MPI counts with an int and there are more bytes (the type is MPI_BYTE): makes them one element of a type
+// that is to be freed. Says whether it has.
+bool make_narrow(MPI_Count *count, MPI_Datatype *type);
 
 // datatype/runs.c: elements with gaps.
 
@@ -58,6 +76,7 @@ struct runs;
 struct runs *hold_runs(MPI_Datatype type);
 void drop_runs(struct runs *runs);
 extern const char NO_RUNS[];
+bool has_no_gaps(const struct runs *runs);
 // Whether so many bytes may be a number of whole elements of predefined types, such as the type is made of.
 bool may_be_whole(const struct runs *runs, uint64_t bytes);
 // Copies so many bytes of elements between a place on a GPU and one where they lie one behind the other.
@@ -65,10 +84,24 @@ bool may_be_whole(const struct runs *runs, uint64_t bytes);
 const char *copy_runs(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack);
 // The same between two places of the host.
 void copy_runs_on_host(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack);
+// The same where some of the elements' bytes are on a GPU, and others in the host as what is packed is.
+const char *copy_runs_anywhere(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack);
 // The offset of the first byte of an element.
 MPI_Aint first_of(MPI_Datatype type);
-// Whether elements are on a GPU.
-bool is_on_gpu(const void *address, MPI_Datatype type);
+// Where elements are. One type may have bytes in both: a structure whose members lie anywhere, MPI_BOTTOM.
+enum place { IN_HOST, ON_GPU, IN_BOTH };
+enum place place_of(const void *address, MPI_Count count, MPI_Datatype type);
+// Whether any byte of them is on a GPU.
+static inline bool is_on_gpu(const void *address, MPI_Count count, MPI_Datatype type) {
+    return place_of(address, count, type) != IN_HOST;
+}
+// Whether the type is one that may be sent: the MPI is asked, which raises the error.
+int check_type(MPI_Datatype type, MPI_Comm comm);
+
+// datatype/pack.c
+
+// Copies elements anywhere to memory where they lie one behind the other, or back. Gives the words of an error.
+const char *copy_elements(void *typed, MPI_Count count, MPI_Datatype type, void *packed, bool is_pack);
 
 // operation: sends from a GPU, and receives, which may bring what lies on a GPU.
 
@@ -94,9 +127,11 @@ struct operation {
     void *user;
     MPI_Count count;
     MPI_Datatype type;
-    bool on_gpu, contiguous;
+    // All of it is on a GPU, or some of it.
+    bool on_gpu, is_mixed;
+    bool contiguous;
     uint64_t room;
-    // Elements with gaps on a GPU: where they are, and what gives the memory back in which they lie one
+    // Elements with gaps, and of those on a GPU: where they are, and what gives the memory back in which they lie one
     // behind the other, which is the user's memory for all else.
     struct runs *runs;
     void *typed, *holder;
@@ -133,9 +168,9 @@ struct operation {
     void (*ended)(struct persistent *persistent, const struct operation *operation);
     // The user has freed the request.
     bool is_freed;
-    // The other half of a send and a receive that have one request, which is the receive's; and memory of the
-    // host that is the send's.
+    // The other half of a send and a receive that have one request, which is the receive's.
     struct operation *other;
+    // Memory of the host from which is sent, or null.
     void *copy;
     struct operation *next, *previous;
 };
@@ -179,8 +214,6 @@ int wait_for(MPI_Request *request, MPI_Status *status);
 
 // point_to_point.c
 
-// Copies elements to memory of the host, where they lie one behind the other. Gives the words of an error.
-const char *copy_from_gpu(void *to, const void *from, uint64_t bytes, MPI_Datatype type);
 // A buffered send from a GPU, which comes to its end without a receiver.
 int start_buffered(struct operation *operation, const void *buffer, MPI_Count count, MPI_Datatype type,
                    int to, int tag, MPI_Comm comm);
@@ -191,6 +224,8 @@ int start_buffered(struct operation *operation, const void *buffer, MPI_Count co
 int start_staging(struct operation *operation);
 // Brings what the MPI has received to the GPU, and gives the error. For the last time: frees it.
 int end_staging(struct staging *staging, bool is_last);
+// Whether the request's status tells of bytes: that of a file's does.
+bool tells_bytes(const struct staging *staging);
 void drop_staging(struct staging *staging);
 
 // collective/check.c: whether ranks call the same, where CAUSEWAY_COMM_CHECK asks for it.
@@ -244,13 +279,22 @@ static inline void copy_status(const MPI_Status *from, MPI_Status *to) {
 struct kept *take_kept(MPI_Comm comm, int source, int tag);
 // Looks once for a message. Needs the lock.
 int look(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status);
+// Takes the first message out of the MPI's queue that fits, and looks into it; null where there is none. Gives an error
+// of the MPI's. Needs the lock.
+int take_next(int source, int tag, MPI_Comm comm, struct kept **taken);
+// What a program's status says of such a message.
+void tell_kept(const struct kept *kept, MPI_Status *status);
+
+// own.c: a communicator of this rank alone, which is the interposer's.
+
+MPI_Comm own_comm(void);
+// Frees it before the MPI, or its last session, ends.
+void free_own_comm(void);
 
 // persistent.c
 
 // Messages of persistent requests whose end the user has not heard of.
 extern int unheard;
-// A communicator of this rank alone.
-MPI_Comm own_comm(void);
 // Tells of the end of a persistent request's message, for the last time or not. Says whether there was one.
 bool hear_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended);
 // A persistent request of a collective call, which it takes over where there is no error.

@@ -1,5 +1,6 @@
 // What a datatype's bytes are.
 
+#include <limits.h>
 #include <stdlib.h>
 
 #include "shim.h"
@@ -7,40 +8,31 @@
 uint64_t bytes_of(MPI_Count count, MPI_Datatype type) {
     MPI_Count size = 0;
     // A count below 0 is an error, which the MPI tells.
-    if (count <= 0) return 0;
+    if (count <= 0 || type == MPI_DATATYPE_NULL) return 0;
     PMPI_Type_size_x(type, &size);
     return (uint64_t)size * (uint64_t)count;
 }
 
-int combiner_of(MPI_Datatype type, int *integers, int *addresses, int *types) {
+int combiner_of(MPI_Datatype type, struct envelope *envelope) {
     int combiner = MPI_COMBINER_NAMED;
+    *envelope = (struct envelope){0};
 #if MPI_VERSION >= 4
     // The old question is an error for types that were made by calls for large counts.
-    MPI_Count many_integers = 0, many_addresses = 0, large = 0, many_types = 0;
-    PMPI_Type_get_envelope_c(type, &many_integers, &many_addresses, &large, &many_types, &combiner);
-    *integers = (int)many_integers;
-    *addresses = (int)many_addresses;
-    *types = (int)many_types;
-    return large > 0 ? COMBINER_LARGE : combiner;
+    PMPI_Type_get_envelope_c(type, &envelope->integers, &envelope->addresses, &envelope->large, &envelope->types,
+                             &combiner);
 #else
-    PMPI_Type_get_envelope(type, integers, addresses, types, &combiner);
-    return combiner;
+    int integers = 0, addresses = 0, types = 0;
+    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+    envelope->integers = integers;
+    envelope->addresses = addresses;
+    envelope->types = types;
 #endif
-}
-
-// The type that a type is made of, where it is a number of copies of another one.
-static bool inner_of(MPI_Datatype type, MPI_Datatype *inner) {
-    int integers, addresses, types, combiner = combiner_of(type, &integers, &addresses, &types);
-    if ((combiner != MPI_COMBINER_DUP && combiner != MPI_COMBINER_CONTIGUOUS) || types != 1 || integers > 1)
-        return false;
-    int numbers[1];
-    MPI_Aint places[1];
-    return PMPI_Type_get_contents(type, integers, addresses, types, numbers, places, inner) == MPI_SUCCESS;
+    return combiner;
 }
 
 bool is_predefined(MPI_Datatype type) {
-    int integers, addresses, types;
-    switch (combiner_of(type, &integers, &addresses, &types)) {
+    struct envelope envelope;
+    switch (combiner_of(type, &envelope)) {
     case MPI_COMBINER_NAMED:
     case MPI_COMBINER_F90_REAL:
     case MPI_COMBINER_F90_COMPLEX:
@@ -50,6 +42,7 @@ bool is_predefined(MPI_Datatype type) {
 }
 
 bool is_contiguous(MPI_Datatype type) {
+    if (type == MPI_DATATYPE_NULL) return true;
     if (is_predefined(type)) {
         // Pairs such as MPI_DOUBLE_INT have gaps.
         MPI_Count size, lower, extent;
@@ -57,9 +50,23 @@ bool is_contiguous(MPI_Datatype type) {
         PMPI_Type_get_extent_x(type, &lower, &extent);
         return lower == 0 && size == extent;
     }
-    MPI_Datatype inner;
-    if (!inner_of(type, &inner)) return false;
-    bool contiguous = is_contiguous(inner);
-    if (!is_predefined(inner)) PMPI_Type_free(&inner);
+    struct runs *runs = hold_runs(type);
+    bool contiguous = runs != NULL && has_no_gaps(runs);
+    if (runs != NULL) drop_runs(runs);
     return contiguous;
+}
+
+bool make_narrow(MPI_Count *count, MPI_Datatype *type) {
+    enum { BLOCK = 1 << 30 };
+    if (MPI_VERSION >= 4 || *count <= INT_MAX) return false;
+    MPI_Datatype blocks;
+    int lengths[] = {1, (int)(*count % BLOCK)}, whole = (int)(*count / BLOCK);
+    PMPI_Type_vector(whole, BLOCK, BLOCK, MPI_BYTE, &blocks);
+    MPI_Aint places[] = {0, (MPI_Aint)whole * BLOCK};
+    MPI_Datatype types[] = {blocks, MPI_BYTE};
+    PMPI_Type_create_struct(2, lengths, places, types, type);
+    PMPI_Type_commit(type);
+    PMPI_Type_free(&blocks);
+    *count = 1;
+    return true;
 }

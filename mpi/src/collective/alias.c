@@ -51,16 +51,6 @@ static bool is_one_place(const struct call *call) {
     return own_place(call, out, out_of_all, rank) == own_place(call, in, in_of_all, rank);
 }
 
-// The communicator in which the MPI is asked. Needs the lock.
-static MPI_Comm asking_comm(void) {
-    static MPI_Comm comm = MPI_COMM_NULL;
-    if (comm != MPI_COMM_NULL) return comm;
-    // One that is split off has none of the program's attributes.
-    PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &comm);
-    PMPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
-    return comm;
-}
-
 // Has the MPI make such a call, and gives its error.
 static int ask(const struct call *call) {
     int rank = 0, displacement = 0, numbers[2] = {0};
@@ -82,7 +72,7 @@ static int ask(const struct call *call) {
         if (given[at]->displacements != NULL) asked[at]->displacements = &displacement;
     }
     lock();
-    question.comm = asking_comm();
+    question.comm = own_comm();
     int error = invoke(&question, BLOCKING, MPI_INFO_NULL, NULL);
     unlock();
     return error;

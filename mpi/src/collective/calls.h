@@ -3,13 +3,6 @@
 #ifndef CAUSEWAY_CALLS_H
 #define CAUSEWAY_CALLS_H
 
-// Open MPI 5 has persistent forms, and calls itself MPI 3.1.
-#if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
-#define HAS_PERSISTENT 1
-#else
-#define HAS_PERSISTENT 0
-#endif
-
 // X(name, name of the non-blocking form, parameters). MPI_Neighbor_alltoallw, whose displacements are of one
 // type in all forms, and MPI_Reduce_local, which has one form alone, stand by themselves.
 #define COLLECTIVE_CALLS(X)                                  \

@@ -14,18 +14,29 @@ static bool reduce_on_gpu(const struct call *call, int *error) {
     if (call->in.count <= 0) return false;
     int done = causeway_comm_reduce_local(call->out.address, call->in.address, (uint64_t)call->in.count,
                                           element, operation);
+    // The kernel takes no such address.
+    if (done > 0) return false;
     *error = done == 0 ? MPI_SUCCESS : raise_error(call->comm, name_of(call), causeway_comm_error());
     return true;
 }
 
 static int check_call(const struct call *call, enum form form) {
-    int error = check_places(call);
+    // Without a GPU the MPI sees the places itself.
+    int error = causeway_comm_has_driver() ? check_places(call) : MPI_SUCCESS;
     return error == MPI_SUCCESS ? check(call, form) : error;
+}
+
+// What the program has begun on memory in the default streams comes before a call.
+static void settle_sides(const struct call *call) {
+    const void *addresses[] = {call->out.address, call->in.address};
+    for (int at = 0; at < 2; at++)
+        if (causeway_comm_on_gpu(addresses[at])) causeway_comm_settle(addresses[at]);
 }
 
 int collect(const struct call *call) {
     int error = check_call(call, BLOCKING);
     if (error != MPI_SUCCESS) return error;
+    if (causeway_comm_has_driver()) settle_sides(call);
     finish_fetches();
     struct taken taken = {.way = CAUSEWAY_COMM_CALL_NO_KERNEL};
     if (call->what == COLLECTIVE_Reduce_local && reduce_on_gpu(call, &error)) return error;

@@ -88,9 +88,14 @@ void drop_image(struct image *image);
 // staging.c: a call's memory in the host's, and with shim.h what an operation does with it.
 
 struct staging {
-    // What the program calls, and what the MPI is called with.
-    struct call user, call;
+    // What the MPI is called with.
+    struct call call;
+    const char *name;
     struct image *out, *in;
+    // What it sends and receives, for the report.
+    uint64_t bytes;
+    // It is a call of a file (files.c), whose request tells of bytes.
+    bool is_file;
     // What is wrong with it, as soon as something is.
     int error;
 };
@@ -175,5 +180,6 @@ bool collect_directly(const struct call *call, struct taken *taken, int *error);
 
 // Counts a call that was made at a rank with memory on a GPU, or among others that have it there.
 void explain(const struct call *call, const struct taken *taken);
+uint64_t bytes_of_layouts(const struct layout *out, const struct layout *in);
 
 #endif

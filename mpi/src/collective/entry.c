@@ -23,11 +23,11 @@ COLLECTIVE_CALLS(ENTRIES)
 SAME_FOR_ALL(Neighbor_alltoallw, neighbor_alltoallw, TYPES_BOTH, , int, MPI_Aint, false)
 
 EXPORT int MPI_Reduce_local(const void *s, void *r, int n, MPI_Datatype t, MPI_Op o) {
-    struct call call = {COLLECTIVE_Reduce_local, .is_large = false, REDUCTION_FILL, .comm = MPI_COMM_SELF};
+    struct call call = {COLLECTIVE_Reduce_local, .is_large = false, REDUCTION_FILL, .comm = error_comm()};
     return collect(&call);
 }
 
-#if HAS_PERSISTENT
+#if HAS_MPI_4
 #define PERSISTENT_ENTRIES(name, lower, parameters) PERSISTENT_FOR_ALL(name, parameters, , int, int, false)
 COLLECTIVE_CALLS(PERSISTENT_ENTRIES)
 PERSISTENT_FOR_ALL(Neighbor_alltoallw, TYPES_BOTH, , int, MPI_Aint, false)
@@ -42,7 +42,7 @@ SAME_FOR_ALL(Neighbor_alltoallw, neighbor_alltoallw, TYPES_BOTH, _c, MPI_Count, 
 PERSISTENT_FOR_ALL(Neighbor_alltoallw, TYPES_BOTH, _c, MPI_Count, MPI_Aint, true)
 
 EXPORT int MPI_Reduce_local_c(const void *s, void *r, MPI_Count n, MPI_Datatype t, MPI_Op o) {
-    struct call call = {COLLECTIVE_Reduce_local, .is_large = true, REDUCTION_FILL, .comm = MPI_COMM_SELF};
+    struct call call = {COLLECTIVE_Reduce_local, .is_large = true, REDUCTION_FILL, .comm = error_comm()};
     return collect(&call);
 }
 #endif

@@ -11,12 +11,16 @@ static uint64_t bytes_of_layout(const struct layout *layout) {
     return bytes;
 }
 
+uint64_t bytes_of_layouts(const struct layout *out, const struct layout *in) {
+    return bytes_of_layout(out) + bytes_of_layout(in);
+}
+
 void explain(const struct call *call, const struct taken *taken) {
     if (!causeway_comm_explains()) return;
     struct layout out, in;
     if (lay_out(call, &out, &in) == MPI_SUCCESS)
         causeway_comm_count_call(name_of(call), taken->way, taken->hosts, taken->leads,
-                                 bytes_of_layout(&out) + bytes_of_layout(&in));
+                                 bytes_of_layouts(&out, &in));
     free(out.blocks);
     free(in.blocks);
 }

@@ -11,7 +11,7 @@
 // Bytes of the side, from so many behind its address on.
 struct range {
     MPI_Aint low, high;
-    bool on_gpu;
+    enum place place;
     // Where there are gaps, which belong to others: what of the elements are the side's, where they begin,
     // and how many bytes that are.
     struct runs *runs;
@@ -60,13 +60,18 @@ static int find_ranges(const struct side *side, const struct layout *layout, str
                        bool *on_gpu) {
     // Where displacements are addresses, each block may lie elsewhere.
     bool is_one_place = side->address != MPI_BOTTOM;
-    *on_gpu = is_one_place && layout->count > 0 && causeway_comm_on_gpu(side->address);
-    if (is_one_place && !*on_gpu) return MPI_SUCCESS;
+    enum place of_side = causeway_comm_on_gpu(side->address) ? ON_GPU : IN_HOST;
+    *on_gpu = false;
     for (int at = 0; at < layout->count; at++) {
+        const struct block *block = &layout->blocks[at];
+        // So may each run of a type that has gaps.
+        bool is_asked = !is_one_place || !is_contiguous(block->type);
+        ranges[at].place = is_asked ? place_of(place(side, block->offset), block->count, block->type) : of_side;
+        *on_gpu |= ranges[at].place != IN_HOST;
+    }
+    for (int at = 0; at < layout->count && *on_gpu; at++) {
         int error = range_of(&layout->blocks[at], &ranges[at]);
         if (error != MPI_SUCCESS) return error;
-        ranges[at].on_gpu = is_one_place || causeway_comm_on_gpu(place(side, ranges[at].low));
-        *on_gpu |= ranges[at].on_gpu;
     }
     return MPI_SUCCESS;
 }
@@ -77,16 +82,17 @@ static void forget(struct image *image) {
     free(image);
 }
 
-// Where an image's side lies on a GPU.
+// Where an image's side lies on a GPU; null where no range does as a whole.
 static const void *on_its_gpu(const struct image *image) {
     int at = 0;
-    while (!image->ranges[at].on_gpu) at++;
-    return place(&image->side, image->ranges[at].low);
+    while (at < image->count && image->ranges[at].place != ON_GPU) at++;
+    return at < image->count ? place(&image->side, image->ranges[at].low) : NULL;
 }
 
 // Says whether there is memory.
 static bool take_image_memory(struct image *image) {
-    image->memory = causeway_comm_take_host(on_its_gpu(image), image->bytes, &image->holder);
+    const void *near = on_its_gpu(image);
+    if (near != NULL) image->memory = causeway_comm_take_host(near, image->bytes, &image->holder);
     if (image->memory != NULL) return true;
     // What is not touched costs nothing: blocks may lie far from each other.
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -127,15 +133,15 @@ void *address_of(const struct image *image) {
 }
 
 // Elements with gaps, by way of memory in which they lie one behind the other. Gives the words of an error.
-static const char *copy_elements(const struct range *range, unsigned char *here, unsigned char *there,
+static const char *copy_with_gaps(const struct range *range, unsigned char *here, unsigned char *there,
                                  bool into_image) {
     unsigned char *packed = malloc(range->bytes);
     const char *words = packed == NULL ? "memory to pack in cannot be had" : NULL;
     if (words == NULL && !into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, true);
-    if (words == NULL && range->on_gpu)
+    if (words == NULL && range->place == ON_GPU)
         words = copy_runs(range->runs, there, packed, range->bytes, into_image);
     else if (words == NULL)
-        copy_runs_on_host(range->runs, there, packed, range->bytes, into_image);
+        words = copy_runs_anywhere(range->runs, there, packed, range->bytes, into_image);
     if (words == NULL && into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, false);
     free(packed);
     return words;
@@ -145,11 +151,11 @@ static const char *copy(const struct image *image, const struct range *range, bo
     MPI_Aint first = range->runs != NULL ? range->start : range->low;
     unsigned char *here = image->memory + (first - image->low);
     unsigned char *there = (unsigned char *)place(&image->side, first);
-    if (range->runs != NULL) return copy_elements(range, here, there, into_image);
+    if (range->runs != NULL) return copy_with_gaps(range, here, there, into_image);
     unsigned char *to = into_image ? here : there, *from = into_image ? there : here;
     uint64_t bytes = (uint64_t)(range->high - range->low);
     if (bytes == 0) return NULL;
-    if (range->on_gpu) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
+    if (range->place == ON_GPU) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
     memcpy(to, from, bytes);
     return NULL;
 }
@@ -161,7 +167,7 @@ static const char *copy_all(const struct image *image, bool into_image) {
         struct range range = image->ranges[at++];
         for (; at < image->count && range.runs == NULL; at++) {
             const struct range *next = &image->ranges[at];
-            if (next->low != range.high || next->on_gpu != range.on_gpu || next->runs != NULL) break;
+            if (next->low != range.high || next->place != range.place || next->runs != NULL) break;
             range.high = next->high;
         }
         words = copy(image, &range, into_image);
@@ -170,6 +176,7 @@ static const char *copy_all(const struct image *image, bool into_image) {
 }
 
 const char *fill_image(const struct image *image) {
+    causeway_comm_settle(on_its_gpu(image));
     return image->is_read ? copy_all(image, true) : NULL;
 }
 

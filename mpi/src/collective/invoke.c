@@ -39,7 +39,7 @@ static int invoke_later(const struct call *c, MPI_Request *request) {
     return MPI_ERR_INTERN;
 }
 
-#if HAS_PERSISTENT
+#if HAS_MPI_4
 
 #define PERSISTENT_CASE(name, lower, parameters) \
     case COLLECTIVE_##name:                      \
@@ -107,7 +107,7 @@ int invoke(const struct call *call, enum form form, MPI_Info info, MPI_Request *
     if (call->is_large && form == NON_BLOCKING) return invoke_large_later(call, request);
     if (call->is_large) return invoke_large_often(call, info, request);
 #endif
-#if HAS_PERSISTENT
+#if HAS_MPI_4
     if (form == PERSISTENT) return invoke_often(call, info, request);
 #endif
     if (form == BLOCKING) return invoke_blocking(call);

@@ -16,14 +16,19 @@ struct staging *stage(const struct call *call, int *error) {
     struct layout out, in;
     struct staging *staging = NULL;
     *error = MPI_SUCCESS;
-    if (mpi_takes_gpus()) return NULL;
+    if (mpi_takes_gpus() || !causeway_comm_has_driver()) return NULL;
     *error = lay_out(call, &out, &in);
     if (*error == MPI_SUCCESS) {
         staging = calloc(1, sizeof *staging);
         if (staging == NULL) *error = MPI_ERR_NO_MEM;
+    } else if (*error != MPI_ERR_NO_MEM) {
+        // The MPI tells what is wrong with a call.
+        *error = MPI_SUCCESS;
     }
     if (staging != NULL) {
-        staging->user = staging->call = *call;
+        staging->call = *call;
+        staging->name = name_of(call);
+        if (causeway_comm_explains()) staging->bytes = bytes_of_layouts(&out, &in);
         staging->out = make_image(&call->out, &out, error);
         if (*error == MPI_SUCCESS) staging->in = make_image(&call->in, &in, error);
         if (staging->out != NULL) staging->call.out.address = address_of(staging->out);
@@ -43,12 +48,12 @@ struct staging *stage(const struct call *call, int *error) {
 void fill_staging(struct staging *staging) {
     const char *words = staging->out != NULL ? fill_image(staging->out) : NULL;
     if (words == NULL && staging->in != NULL) words = fill_image(staging->in);
-    staging->error = words == NULL ? MPI_SUCCESS : error_code(name_of(&staging->call), words);
+    staging->error = words == NULL ? MPI_SUCCESS : error_code(staging->name, words);
 }
 
 static void empty(struct staging *staging) {
     const char *words = staging->in != NULL ? empty_image(staging->in) : NULL;
-    if (words != NULL) staging->error = error_code(name_of(&staging->call), words);
+    if (words != NULL) staging->error = error_code(staging->name, words);
 }
 
 int end_staging(struct staging *staging, bool is_last) {
@@ -58,10 +63,16 @@ int end_staging(struct staging *staging, bool is_last) {
     return error;
 }
 
+bool tells_bytes(const struct staging *staging) {
+    return staging->is_file;
+}
+
 int start_staging(struct operation *operation) {
     struct staging *staging = operation->staging;
     fill_staging(staging);
-    explain(&staging->user, &(struct taken){.way = CAUSEWAY_COMM_CALL_LATER});
+    // The program may have freed the types.
+    if (causeway_comm_explains())
+        causeway_comm_count_call(staging->name, CAUSEWAY_COMM_CALL_LATER, 0, false, staging->bytes);
     if (operation->inner != MPI_REQUEST_NULL) return PMPI_Start(&operation->inner);
     return invoke(&staging->call, NON_BLOCKING, MPI_INFO_NULL, &operation->inner);
 }

@@ -5,7 +5,7 @@
 
 #include "operation.h"
 
-// Brings bytes of the host into the user's memory.
+// Brings bytes of the host into the user's memory. The program may have freed the type.
 static int deliver(struct operation *operation, const void *from, uint64_t bytes) {
     if (from == operation->user || bytes == 0) return MPI_SUCCESS;
     if (operation->on_gpu) {
@@ -16,20 +16,12 @@ static int deliver(struct operation *operation, const void *from, uint64_t bytes
         memcpy(operation->user, from, bytes);
         return MPI_SUCCESS;
     }
-    if (operation->runs != NULL) {
+    if (!operation->is_mixed) {
         copy_runs_on_host(operation->runs, operation->user, (void *)from, bytes, false);
         return MPI_SUCCESS;
     }
-    uint64_t size = bytes_of(1, operation->type);
-#if MPI_VERSION >= 4
-    MPI_Count position = 0;
-    return PMPI_Unpack_c(from, (MPI_Count)bytes, &position, operation->user, (MPI_Count)(bytes / size),
-                         operation->type, operation->comm);
-#else
-    int position = 0;
-    return PMPI_Unpack(from, (int)bytes, &position, operation->user, (int)(bytes / size), operation->type,
-                       operation->comm);
-#endif
+    const char *words = copy_runs_anywhere(operation->runs, operation->user, (void *)from, bytes, false);
+    return words == NULL ? MPI_SUCCESS : error_code("a receive into a GPU", words);
 }
 
 // For a receive that nobody waits for, the fetch may be under way when this returns.
@@ -93,7 +85,10 @@ void end_inner(struct operation *operation, int error) {
         return;
     }
     if (operation->kind == SEND) return;
+    MPI_Count length = 0;
     if (operation->kind == COLLECTIVE) {
+        if (tells_bytes(operation->staging)) PMPI_Get_elements_x(&operation->status, MPI_BYTE, &length);
+        operation->bytes = (uint64_t)length;
         operation->error = end_staging(operation->staging, operation->persistent == NULL);
         return;
     }
@@ -102,7 +97,6 @@ void end_inner(struct operation *operation, int error) {
     operation->cancelled = cancelled != 0;
     operation->bytes = 0;
     if (cancelled || operation->status.MPI_SOURCE == MPI_PROC_NULL) return;
-    MPI_Count length = 0;
     PMPI_Get_elements_x(&operation->status, MPI_BYTE, &length);
     arrive(operation, operation->memory != NULL ? operation->memory : operation->user, (uint64_t)length);
 }

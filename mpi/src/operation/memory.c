@@ -2,7 +2,6 @@
 // GPU that have gaps.
 
 #define _GNU_SOURCE
-#include <limits.h>
 #include <sys/mman.h>
 
 #include "operation.h"
@@ -40,7 +39,6 @@ bool replace_memory(struct operation *operation, uint64_t bytes) {
 
 const char *take_gaps_out(struct operation *operation) {
     if (!operation->on_gpu || operation->contiguous || operation->room == 0) return NULL;
-    if (operation->room > INT_MAX && MPI_VERSION < 4) return "more than 2 GiB with gaps: send less at a time";
     struct runs *runs = hold_runs(operation->type);
     if (runs == NULL) return NO_RUNS;
     void *typed = operation->user;

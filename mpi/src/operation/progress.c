@@ -51,7 +51,6 @@ static struct operation *join_halves(struct operation *half) {
         in->is_raised = out->is_raised;
     }
     in->other = NULL;
-    free(out->copy);
     free(out);
     return in;
 }
@@ -60,6 +59,8 @@ static void end(struct operation *operation) {
     take_out(operation);
     put_gaps_in(operation);
     give_back(operation);
+    free(operation->copy);
+    operation->copy = NULL;
     if (operation->other != NULL) {
         operation->done = true;
         if (!operation->other->done) return;
@@ -100,6 +101,9 @@ static bool is_late(struct operation *operation) {
     return at - since > OF_SHORT_NS && at - since > COPIES * copied_in;
 }
 
+// Whether something under way waits for a GPU or another process, and not for the MPI: then nothing is lost by a sleep.
+static bool is_elsewhere;
+
 static void advance(struct operation *operation) {
     if (!operation->inner_done) {
         if (operation->is_watched) return;
@@ -114,13 +118,19 @@ static void advance(struct operation *operation) {
             causeway_comm_detach(operation->offer);
             state = causeway_comm_offer_state(operation->offer);
         }
-        if (state == 0) return;
+        if (state == 0) {
+            is_elsewhere = true;
+            return;
+        }
         if (state < 0) operation->error = error_code("a send from a GPU", causeway_comm_error());
         if (operation->is_short) fetched_at = now();
     }
     if (operation->fetching != 0) {
         int state = causeway_comm_fetch_state(operation->fetching);
-        if (state == 1) return;
+        if (state == 1) {
+            is_elsewhere = true;
+            return;
+        }
         operation->fetching = 0;
         if (state < 0) operation->error = error_code("a receive from a GPU", causeway_comm_error());
     }
@@ -128,8 +138,12 @@ static void advance(struct operation *operation) {
 }
 
 void progress(void) {
-    if (under_way == 0) return;
+    if (under_way == 0) {
+        is_elsewhere = false;
+        return;
+    }
     lock();
+    is_elsewhere = false;
     for (struct operation *operation = first, *next; operation != NULL; operation = next) {
         next = operation->next;
         advance(operation);
@@ -137,9 +151,10 @@ void progress(void) {
     unlock();
 }
 
+// The MPI's own messages are waited for as the MPI waits for them: it does not sleep.
 void pause_for(int turn) {
     if (turn < 100) return;
-    if (turn < 400) {
+    if (turn < 400 || !is_elsewhere) {
         sched_yield();
         return;
     }
@@ -164,7 +179,7 @@ void finish_fetches(void) {
 }
 
 int wait_for(MPI_Request *request, MPI_Status *status) {
-    int flag = 0, error = MPI_SUCCESS;
+    int flag = 0, error = PMPI_Test(request, &flag, status);
     for (int turn = 0; error == MPI_SUCCESS && !flag; turn++) {
         if (turn > 0) pause_for(turn);
         progress();

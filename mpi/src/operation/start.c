@@ -2,46 +2,63 @@
 //
 // The rule of matching is told in docs/src/concepts/messages.md.
 
-#include <limits.h>
 #include <stdlib.h>
 
 #include "operation.h"
 
 // The MPI's calls, with counts as long as it takes them.
 
+#if MPI_VERSION >= 4
+#define WITH_COUNTS(name) name##_c
+typedef MPI_Count mpis_count;
+#else
+#define WITH_COUNTS(name) name
+typedef int mpis_count;
+#endif
+
 static int mpi_isend(enum mode mode, const void *buffer, MPI_Count count, MPI_Datatype type, int to, int tag,
                      MPI_Comm comm, MPI_Request *request) {
-#if MPI_VERSION >= 4
+    bool is_made = make_narrow(&count, &type);
+    mpis_count n = (mpis_count)count;
+    int error;
     switch (mode) {
-    case SYNCHRONOUS: return PMPI_Issend_c(buffer, count, type, to, tag, comm, request);
-    case READY: return PMPI_Irsend_c(buffer, count, type, to, tag, comm, request);
-    default: return PMPI_Isend_c(buffer, count, type, to, tag, comm, request);
+    case SYNCHRONOUS: error = WITH_COUNTS(PMPI_Issend)(buffer, n, type, to, tag, comm, request); break;
+    case READY: error = WITH_COUNTS(PMPI_Irsend)(buffer, n, type, to, tag, comm, request); break;
+    default: error = WITH_COUNTS(PMPI_Isend)(buffer, n, type, to, tag, comm, request);
     }
-#else
-    switch (mode) {
-    case SYNCHRONOUS: return PMPI_Issend(buffer, (int)count, type, to, tag, comm, request);
-    case READY: return PMPI_Irsend(buffer, (int)count, type, to, tag, comm, request);
-    default: return PMPI_Isend(buffer, (int)count, type, to, tag, comm, request);
-    }
-#endif
+    if (is_made) PMPI_Type_free(&type);
+    return error;
 }
 
 static int mpi_irecv(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                      MPI_Request *request) {
-#if MPI_VERSION >= 4
-    return PMPI_Irecv_c(buffer, count, type, source, tag, comm, request);
-#else
-    return PMPI_Irecv(buffer, (int)count, type, source, tag, comm, request);
-#endif
+    bool is_made = make_narrow(&count, &type);
+    int error = WITH_COUNTS(PMPI_Irecv)(buffer, (mpis_count)count, type, source, tag, comm, request);
+    if (is_made) PMPI_Type_free(&type);
+    return error;
 }
 
 static int mpi_imrecv(void *buffer, MPI_Count count, MPI_Datatype type, MPI_Message *message,
                       MPI_Request *request) {
-#if MPI_VERSION >= 4
-    return PMPI_Imrecv_c(buffer, count, type, message, request);
-#else
-    return PMPI_Imrecv(buffer, (int)count, type, message, request);
-#endif
+    bool is_made = make_narrow(&count, &type);
+    int error = WITH_COUNTS(PMPI_Imrecv)(buffer, (mpis_count)count, type, message, request);
+    if (is_made) PMPI_Type_free(&type);
+    return error;
+}
+
+// Whether the MPI must get a receive as the program has described it, to tell what is wrong.
+static bool are_wrong(const void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm) {
+    if (comm == MPI_COMM_NULL || type == MPI_DATATYPE_NULL || count < 0) return true;
+    return buffer == NULL && count > 0 && is_predefined(type);
+}
+
+static void set_place(struct operation *operation) {
+    enum place place = place_of(operation->user, operation->count, operation->type);
+    operation->on_gpu = place == ON_GPU;
+    operation->is_mixed = place == IN_BOTH;
+    if (place == IN_HOST) return;
+    bool is_absolute = operation->user == MPI_BOTTOM;
+    causeway_comm_settle(is_absolute ? (const void *)first_of(operation->type) : operation->user);
 }
 
 static void set_user(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type,
@@ -55,44 +72,55 @@ static void set_user(struct operation *operation, void *buffer, MPI_Count count,
     operation->inner = MPI_REQUEST_NULL;
 }
 
+// Sends a message's bytes with the MPI, from a copy in memory of the host.
+static int send_copy(struct operation *operation, enum mode mode, int to, int tag) {
+    MPI_Comm comm = operation->comm;
+    const char *call = "a send from a GPU";
+    if (!replace_memory(operation, operation->bytes))
+        return raise_error(comm, call, "memory to copy the message into cannot be had");
+    long start = now();
+    const char *words = copy_elements(operation->user, operation->count, operation->type, operation->memory, true);
+    if (words != NULL) return raise_error(comm, call, words);
+    if (causeway_comm_is_short(operation->bytes)) copied_in = now() - start;
+    return mpi_isend(mode, operation->memory, (MPI_Count)operation->bytes, MPI_BYTE, to, tag, comm,
+                     &operation->inner);
+}
+
+// Sends word of a message on a GPU, or its bytes.
+static int send_from_gpu(struct operation *operation, enum mode mode, int to, int tag) {
+    const char *words = take_gaps_out(operation);
+    if (words != NULL) return raise_error(operation->comm, "a send from a GPU", words);
+    const void *buffer = operation->user;
+    int peer = job_rank(operation->comm, to);
+    if (peer >= 0 && causeway_comm_is_offered((uint32_t)peer, buffer, operation->bytes))
+        operation->offer =
+            causeway_comm_offer((uint32_t)peer, buffer, operation->bytes, operation->descriptor);
+    if (operation->offer == 0) return send_copy(operation, mode, to, tag);
+    operation->is_short = mode != SYNCHRONOUS && causeway_comm_is_short(operation->bytes);
+    int error = mpi_isend(mode, operation->descriptor, sizeof operation->descriptor, MPI_BYTE, to, tag,
+                          operation->comm, &operation->inner);
+    if (error == MPI_SUCCESS) return error;
+    // Nobody will hear of it.
+    causeway_comm_detach(operation->offer);
+    causeway_comm_offer_state(operation->offer);
+    operation->offer = 0;
+    return error;
+}
+
 int start_send(struct operation *operation, enum mode mode, const void *buffer, MPI_Count count,
                MPI_Datatype type, int to, int tag, MPI_Comm comm) {
     operation->kind = SEND;
     set_user(operation, (void *)buffer, count, type, comm);
-    operation->on_gpu = to != MPI_PROC_NULL && is_on_gpu(buffer, type);
+    if (to != MPI_PROC_NULL && count >= 0) set_place(operation);
     operation->bytes = operation->room;
-    int error;
-    const char *words = take_gaps_out(operation);
-    if (!operation->on_gpu) {
+    int error = operation->on_gpu || operation->is_mixed ? check_type(type, comm) : MPI_SUCCESS;
+    if (error != MPI_SUCCESS) return error;
+    if (operation->on_gpu)
+        error = send_from_gpu(operation, mode, to, tag);
+    else if (operation->is_mixed)
+        error = send_copy(operation, mode, to, tag);
+    else
         error = mpi_isend(mode, buffer, count, type, to, tag, comm, &operation->inner);
-    } else if (words != NULL) {
-        give_back(operation);
-        return raise_error(comm, "a send from a GPU", words);
-    } else {
-        buffer = operation->user;
-        count = operation->count;
-        type = operation->type;
-        int peer = job_rank(comm, to);
-        if (peer >= 0 && causeway_comm_is_offered((uint32_t)peer, buffer, operation->bytes))
-            operation->offer =
-                causeway_comm_offer((uint32_t)peer, buffer, operation->bytes, operation->descriptor);
-        if (operation->offer != 0) {
-            operation->is_short = mode != SYNCHRONOUS && causeway_comm_is_short(operation->bytes);
-            error = mpi_isend(mode, operation->descriptor, sizeof operation->descriptor, MPI_BYTE, to, tag,
-                              comm, &operation->inner);
-        } else {
-            if (!replace_memory(operation, operation->bytes))
-                return raise_error(comm, "a send from a GPU",
-                                   "memory to copy the message into cannot be had");
-            long start = now();
-            if (causeway_comm_copy(operation->memory, buffer, operation->bytes) != 0) {
-                give_back(operation);
-                return raise_error(comm, "a send from a GPU", causeway_comm_error());
-            }
-            if (causeway_comm_is_short(operation->bytes)) copied_in = now() - start;
-            error = mpi_isend(mode, operation->memory, count, type, to, tag, comm, &operation->inner);
-        }
-    }
     if (error == MPI_SUCCESS)
         add_operation(operation);
     else
@@ -100,12 +128,12 @@ int start_send(struct operation *operation, enum mode mode, const void *buffer, 
     return error;
 }
 
-// What is needed to bring elements to their places at the end: the program may free the type before. Types of
-// the host's memory whose runs cannot be had are unpacked by the MPI.
+// What is needed to bring elements to their places at the end: the program may free the type before.
 static const char *prepare_elements(struct operation *operation) {
     if (operation->on_gpu) return take_gaps_out(operation);
-    if (in_job && !operation->contiguous) operation->runs = hold_runs(operation->type);
-    return NULL;
+    if (operation->contiguous || (!in_job && !operation->is_mixed)) return NULL;
+    operation->runs = hold_runs(operation->type);
+    return operation->runs == NULL ? NO_RUNS : NULL;
 }
 
 // What a receive gives the MPI: the user's memory, where that is the host's, has no gaps, and has room for a
@@ -118,23 +146,17 @@ static int prepare_receive(struct operation *operation, void **buffer, MPI_Count
     *count = operation->count;
     *type = operation->type;
     bool is_short = in_job && operation->room < CAUSEWAY_COMM_DESCRIPTOR;
-    bool has_gaps = in_job && !operation->contiguous;
-    bool fits = operation->room <= INT_MAX || MPI_VERSION >= 4;
-    if (in_job && operation->contiguous && fits) {
-        *count = (MPI_Count)operation->room;
-        *type = MPI_BYTE;
-    }
-    if (!operation->on_gpu && !is_short && !has_gaps) return MPI_SUCCESS;
+    bool has_gaps = operation->is_mixed || (in_job && !operation->contiguous);
+    bool is_replaced = operation->on_gpu || is_short || has_gaps;
     uint64_t room = is_short ? CAUSEWAY_COMM_DESCRIPTOR : operation->room;
-    if (has_gaps && room > INT_MAX && MPI_VERSION < 4)
-        return raise_error(operation->comm, "a receive", "more than 2 GiB with gaps: receive less at a time");
-    if (!replace_memory(operation, room))
-        return raise_error(operation->comm, "a receive", "memory to receive the message in cannot be had");
-    *buffer = operation->memory;
-    if (is_short || has_gaps) {
+    if (in_job || is_replaced) {
         *count = (MPI_Count)room;
         *type = MPI_BYTE;
     }
+    if (!is_replaced) return MPI_SUCCESS;
+    if (!replace_memory(operation, room))
+        return raise_error(operation->comm, "a receive", "memory to receive the message in cannot be had");
+    *buffer = operation->memory;
     return MPI_SUCCESS;
 }
 
@@ -142,17 +164,18 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
                   int tag, MPI_Comm comm) {
     operation->kind = RECEIVE;
     set_user(operation, buffer, count, type, comm);
-    if (source == MPI_PROC_NULL) {
+    if (source == MPI_PROC_NULL || are_wrong(buffer, count, type, comm)) {
         int error = mpi_irecv(buffer, count, type, source, tag, comm, &operation->inner);
+        operation->contiguous = true;
         if (error == MPI_SUCCESS) add_operation(operation);
         return error;
     }
-    operation->on_gpu = is_on_gpu(buffer, type);
-    if (operation->on_gpu) causeway_comm_settle(buffer);
+    int error = check_type(type, comm);
+    if (error != MPI_SUCCESS) return error;
+    set_place(operation);
     // Another thread's probe must not come between the look into the list and the receive.
     lock();
     struct kept *kept = in_job ? take_kept(comm, source, tag) : NULL;
-    int error;
     if (kept != NULL) {
         error = start_kept(operation, buffer, count, type, comm, kept);
     } else {
@@ -172,15 +195,14 @@ int start_kept(struct operation *operation, void *buffer, MPI_Count count, MPI_D
                struct kept *kept) {
     operation->kind = RECEIVE;
     set_user(operation, buffer, count, type, comm);
-    operation->on_gpu = is_on_gpu(buffer, type);
-    if (operation->on_gpu) causeway_comm_settle(buffer);
+    set_place(operation);
     int error = MPI_SUCCESS;
     if (kept->is_received) {
         const char *words = prepare_elements(operation);
         if (words != NULL) operation->error = error_code("a receive into a GPU", words);
         operation->status = kept->status;
         operation->inner_done = true;
-        arrive(operation, kept->bytes, sizeof kept->bytes);
+        if (words == NULL) arrive(operation, kept->bytes, sizeof kept->bytes);
     } else {
         error = prepare_receive(operation, &buffer, &count, &type);
         if (error == MPI_SUCCESS) error = mpi_imrecv(buffer, count, type, &kept->message, &operation->inner);

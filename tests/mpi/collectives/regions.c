@@ -23,6 +23,8 @@ void fill_region(struct region *region, size_t elements, const struct plan *plan
     if (plan->place == ON_GPUS) region->kind = (enum memory[]){DEVICE, POOL, EXPORTABLE}[own() % 3];
     if (plan->place == FOR_ALL_KERNELS) region->kind = (enum memory[]){DEVICE, EXPORTABLE}[own() % 2];
     region->shift = own() % 3 * (size_t)extent_of(plan->type);
+    // MPI knows no alignment.
+    if (plan->place == ANYWHERE && own() % 4 == 0) region->shift += 1 + own() % 7;
     region->address = (unsigned char *)gpu_take(region->kind, region->shift + region->bytes) + region->shift;
     gpu_copy(region->address, region->before, region->bytes);
 }

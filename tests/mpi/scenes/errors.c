@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "scenes.h"
 
@@ -56,6 +55,7 @@ static void must_be_refused(int error, const char *call) {
     MPI_Error_string(error, text, &length);
     snprintf(wanted, sizeof wanted, "%s: ", call);
     must(strncmp(text, wanted, strlen(wanted)) == 0, "the error of %s says %s", call, text);
+    must(class_of(error) == MPI_ERR_OTHER, "the error of %s has class %d", call, class_of(error));
 }
 
 #define REFUSED(call, ...) must_be_refused(call(__VA_ARGS__), #call)
@@ -64,7 +64,10 @@ static void must_be_refused(int error, const char *call) {
 static void windows_refuse(char *gpu, char *host) {
     MPI_Win window, dynamic;
     MPI_Request request;
-    REFUSED(MPI_Win_create, gpu, 64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    // All ranks hear of what one of them gives; nothing is nowhere.
+    REFUSED(MPI_Win_create, rank == 0 ? gpu : host, 64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_create(gpu, 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+    MPI_Win_free(&window);
     MPI_Win_create_dynamic(MPI_INFO_NULL, MPI_COMM_WORLD, &dynamic);
     MPI_Win_set_errhandler(dynamic, MPI_ERRORS_RETURN);
     REFUSED(MPI_Win_attach, dynamic, gpu, 64);
@@ -91,48 +94,19 @@ static void windows_refuse(char *gpu, char *host) {
     MPI_Win_free(&window);
 }
 
-// Files, in all forms of their calls.
-static void files_refuse(char *gpu) {
-    char name[] = "/tmp/causeway-scenes-XXXXXX";
-    MPI_File file;
-    MPI_Request request;
-    close(mkstemp(name));
-    int mode = MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
-    must(MPI_File_open(MPI_COMM_SELF, name, mode, MPI_INFO_NULL, &file) == MPI_SUCCESS, "no file opens");
-    REFUSED(MPI_File_read, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-    REFUSED(MPI_File_write_all, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-    REFUSED(MPI_File_write_at, file, 0, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-    REFUSED(MPI_File_read_at_all, file, 0, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-    REFUSED(MPI_File_write_shared, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-    REFUSED(MPI_File_read_ordered, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-    REFUSED(MPI_File_iread, file, gpu, 64, MPI_BYTE, &request);
-    REFUSED(MPI_File_iwrite_all, file, gpu, 64, MPI_BYTE, &request);
-    REFUSED(MPI_File_iread_at, file, 0, gpu, 64, MPI_BYTE, &request);
-    REFUSED(MPI_File_iwrite_at_all, file, 0, gpu, 64, MPI_BYTE, &request);
-    REFUSED(MPI_File_write_all_begin, file, gpu, 64, MPI_BYTE);
-    REFUSED(MPI_File_read_at_all_begin, file, 0, gpu, 64, MPI_BYTE);
-    REFUSED(MPI_File_write_ordered_begin, file, gpu, 64, MPI_BYTE);
-#if MPI_VERSION >= 4
-    REFUSED(MPI_File_read_c, file, gpu, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-#endif
-    // The file is as good as before.
-    char out[64] = "bytes of the host", in[64] = "";
-    MPI_File_write_at(file, 0, out, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-    MPI_File_read_at(file, 0, in, 64, MPI_BYTE, MPI_STATUS_IGNORE);
-    must(memcmp(in, out, 64) == 0, "the file holds other bytes");
-    MPI_File_close(&file);
-}
-
 // Calls that do not take such memory say so, and which they are.
 void refused(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     char *gpu = filled(DEVICE, 64, 4), host[64] = "";
     windows_refuse(gpu, host);
-    files_refuse(gpu);
     MPI_Aint at = 0;
     REFUSED(MPI_Pack_external, "external32", gpu, 4, MPI_INT, host, 64, &at);
     REFUSED(MPI_Unpack_external, "external32", host, 64, &at, gpu, 4, MPI_INT);
+#if MPI_VERSION >= 4
+    MPI_Count large_at = 0;
+    REFUSED(MPI_Pack_external_c, "external32", gpu, 4, MPI_INT, host, 64, &large_at);
+#endif
     // Open MPI 5 has them, and calls itself MPI 3.1.
 #if MPI_VERSION >= 4 || (defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION >= 5)
     MPI_Request request;
@@ -140,4 +114,34 @@ void refused(void) {
     REFUSED(MPI_Precv_init, gpu, 4, 16, MPI_BYTE, rank ^ 1, 0, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
 #endif
     must_hold(gpu, 64, 4);
+}
+
+// Wrong arguments of receives and of sends from a GPU are errors, as they are of the MPI.
+void arguments(void) {
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    char *gpu = filled(DEVICE, 64, 4), host[640] = "";
+    MPI_Request request;
+    MPI_Datatype raw;
+    int peer = rank ^ 1;
+    MPI_Type_vector(3, 1, 2, MPI_INT, &raw);
+    for (int at = 0; at < 2; at++) {
+        char *memory = at ? gpu : host;
+        int errors[] = {
+            MPI_Irecv(memory, -1, MPI_INT, peer, 2, MPI_COMM_WORLD, &request),
+            MPI_Irecv(memory, 1, raw, peer, 2, MPI_COMM_WORLD, &request),
+            MPI_Irecv(memory, 1, MPI_INT, 99, 2, MPI_COMM_WORLD, &request),
+            MPI_Recv_init(memory, -1, MPI_INT, peer, 2, MPI_COMM_WORLD, &request),
+            MPI_Recv_init(memory, 1, raw, peer, 2, MPI_COMM_WORLD, &request),
+            MPI_Recv_init(memory, 1, MPI_INT, peer, -7, MPI_COMM_WORLD, &request),
+            MPI_Recv_init(memory, 1, MPI_INT, 99, 7, MPI_COMM_WORLD, &request),
+            MPI_Send_init(memory, 1, MPI_INT, 99, 7, MPI_COMM_WORLD, &request),
+            MPI_Send(memory, -1, MPI_INT, peer, 2, MPI_COMM_WORLD),
+            MPI_Send(memory, 1, raw, peer, 2, MPI_COMM_WORLD),
+            MPI_Send(memory, 1, MPI_INT, 99, 2, MPI_COMM_WORLD),
+            MPI_Sendrecv_replace(memory, -1, MPI_INT, peer, 2, peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+        };
+        for (size_t call = 0; call < sizeof errors / sizeof *errors; call++)
+            must(errors[call] != MPI_SUCCESS, "call %zu of memory %d takes what is wrong", call, at);
+    }
+    MPI_Type_free(&raw);
 }

@@ -39,6 +39,45 @@ void must_hold(const char *address, size_t bytes, int number) {
     free(host);
 }
 
+static void barrier(void) {
+    while_in_barrier(0);
+}
+
+static void synchronous(void) {
+    while_in_barrier(1);
+}
+
+static const struct {
+    const char *name;
+    void (*play)(void);
+} SCENES[] = {
+    {"while_blocked", while_blocked},
+    {"barrier", barrier},
+    {"synchronous", synchronous},
+    {"mixed_requests", mixed_requests},
+    {"any_source", any_source},
+    {"any_probe", any_probe},
+    {"errors", errors},
+    {"arguments", arguments},
+    {"refused", refused},
+    {"files", files},
+    {"gaps", gaps},
+    {"pieces", pieces},
+    {"both_kinds", both_kinds},
+    {"exchange", exchange},
+    {"large", large},
+    {"default_stream", default_stream},
+    {"persistent", persistent},
+    {"many_persistent", many_persistent},
+    {"matched", matched},
+    {"death", death},
+    {"death_in_transfer", death_in_transfer},
+    {"checked", checked},
+    {"lengths", lengths},
+    {"death_in_call", death_in_call},
+    {"recovery", recovery},
+};
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -47,43 +86,12 @@ int main(int argc, char **argv) {
     gpu_start_on(rank);
     // So that all have joined the job.
     MPI_Barrier(MPI_COMM_WORLD);
-    if (strcmp(scene, "while_blocked") == 0)
-        while_blocked();
-    else if (strcmp(scene, "barrier") == 0)
-        while_in_barrier(0);
-    else if (strcmp(scene, "synchronous") == 0)
-        while_in_barrier(1);
-    else if (strcmp(scene, "mixed_requests") == 0)
-        mixed_requests();
-    else if (strcmp(scene, "any_source") == 0)
-        any_source();
-    else if (strcmp(scene, "errors") == 0)
-        errors();
-    else if (strcmp(scene, "refused") == 0)
-        refused();
-    else if (strcmp(scene, "gaps") == 0)
-        gaps();
-    else if (strcmp(scene, "exchange") == 0)
-        exchange();
-    else if (strcmp(scene, "persistent") == 0)
-        persistent();
-    else if (strcmp(scene, "matched") == 0)
-        matched();
-    else if (strcmp(scene, "death") == 0)
-        death();
-    else if (strcmp(scene, "death_in_transfer") == 0)
-        death_in_transfer();
-    else if (strcmp(scene, "checked") == 0)
-        checked();
-    else if (strcmp(scene, "lengths") == 0)
-        lengths();
-    else if (strcmp(scene, "death_in_call") == 0)
-        death_in_call();
-    else if (strcmp(scene, "recovery") == 0)
-        recovery();
-    else
-        must(0, "there is no such scene");
-    MPI_Finalize();
-    printf("%s: ok\n", scene);
-    return 0;
+    for (size_t at = 0; at < sizeof SCENES / sizeof *SCENES; at++) {
+        if (strcmp(SCENES[at].name, scene) != 0) continue;
+        SCENES[at].play();
+        MPI_Finalize();
+        printf("%s: ok\n", scene);
+        return 0;
+    }
+    must(0, "there is no such scene");
 }

@@ -141,3 +141,83 @@ void matched(void) {
         }
     }
 }
+
+// Messages of any rank are probed and received while others come: from GPUs, and from the host of the last rank.
+void any_probe(void) {
+    enum { MESSAGES = 300, SHORT = 1000, LONGER = 65536 };
+    char *own = filled(rank == ranks - 1 ? HOST : DEVICE, LONGER, rank);
+    int bytes = rank == ranks - 1 ? SHORT : LONGER;
+    for (int number = 0; rank > 0 && number < MESSAGES; number++)
+        MPI_Send(own, bytes, MPI_BYTE, 0, rank, MPI_COMM_WORLD);
+    for (int number = 0; rank == 0 && number < MESSAGES * (ranks - 1); number++) {
+        MPI_Message message;
+        MPI_Status status;
+        int count;
+        MPI_Mprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &message, &status);
+        MPI_Get_count(&status, MPI_BYTE, &count);
+        MPI_Mrecv(own, LONGER, MPI_BYTE, &message, &status);
+        must(count == (status.MPI_TAG == ranks - 1 ? SHORT : LONGER), "message %d of rank %d has %d bytes", number,
+             status.MPI_SOURCE, count);
+        if (number % 50 == 0) must_hold(own, (size_t)count, status.MPI_TAG);
+    }
+}
+
+// More bytes than an int counts: to a rank itself, in place of what it sends.
+void large(void) {
+    size_t count = ((size_t)1 << 28) + 1;
+    double *numbers = calloc(count, sizeof *numbers);
+    must(numbers != NULL, "there is no memory");
+    numbers[0] = 1;
+    numbers[count - 1] = 2;
+    MPI_Sendrecv_replace(numbers, (int)count, MPI_DOUBLE, rank, 0, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    must(numbers[0] == 1 && numbers[count - 1] == 2, "the bytes are others");
+    // Without gaps, but not made of copies of one type.
+    int lengths[] = {1 << 30, (1 << 30) + 8};
+    MPI_Datatype types[] = {MPI_BYTE, MPI_BYTE}, type;
+    MPI_Type_create_struct(2, lengths, (MPI_Aint[]){0, 1 << 30}, types, &type);
+    MPI_Type_commit(&type);
+    MPI_Request request;
+    double *in = calloc(count, sizeof *in);
+    MPI_Irecv(in, 1, type, rank, 0, MPI_COMM_WORLD, &request);
+    MPI_Send(numbers, 1, type, rank, 0, MPI_COMM_WORLD);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    must(in[0] == 1 && in[count - 1] == 2, "the bytes of a structure are others");
+    MPI_Type_free(&type);
+    free(numbers);
+    free(in);
+}
+
+// A message is sent with what copies in the default stream, which have been begun and not ended, bring into its memory, and
+// received over what they have brought there.
+void default_stream(void) {
+    enum { BYTES = 1 << 16, FILLING = 48 << 20, COPIES = 6 };
+    int peer = rank ^ 1;
+    char *filling = gpu_take(DEVICE, FILLING), *other = gpu_take(DEVICE, FILLING), *in = filled(DEVICE, BYTES, 99);
+    for (int round = 0; round < 6; round++) {
+        // Of memory that is sent for the second time the driver keeps the order of what it copies at once.
+        char *out = filled(DEVICE, BYTES, 50 + round), *next = filled(DEVICE, BYTES, round + rank);
+        if (round % 2)
+            MPI_Sendrecv(out, BYTES, MPI_BYTE, peer, 0, in, BYTES, MPI_BYTE, peer, 0, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+        for (int copy = 0; copy < COPIES; copy++) gpu_begin_copy(other, filling, FILLING);
+        gpu_begin_copy(out, next, BYTES);
+        gpu_begin_copy(in, filling, BYTES);
+        if (round < 4) {
+            MPI_Sendrecv(out, BYTES, MPI_BYTE, peer, 0, in, BYTES, MPI_BYTE, peer, 0, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+        } else {
+            MPI_Request request;
+            MPI_Ialltoall(out, BYTES / ranks, MPI_BYTE, in, BYTES / ranks, MPI_BYTE, MPI_COMM_WORLD, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        gpu_wait();
+        if (round < 4) must_hold(in, BYTES, round + peer);
+        // The first part of what rank 0 has.
+        if (round >= 4 && rank == 0) must_hold(in, (size_t)(BYTES / ranks), round);
+        gpu_give_back(DEVICE, out, BYTES);
+        gpu_give_back(DEVICE, next, BYTES);
+    }
+    gpu_give_back(DEVICE, filling, FILLING);
+    gpu_give_back(DEVICE, other, FILLING);
+    gpu_give_back(DEVICE, in, BYTES);
+}

@@ -1,4 +1,6 @@
 // Requests of messages: mixed with the MPI's own, and persistent ones.
+#include <stdlib.h>
+
 #include "scenes.h"
 
 // Requests of the MPI's and of messages from GPUs in one array, in all forms of waiting.
@@ -95,5 +97,30 @@ void persistent(void) {
     MPI_Test_cancelled(&status, &cancelled);
     must(cancelled, "a persistent receive is not cancelled");
     MPI_Request_free(&never);
+    for (int at = 0; at < 2 * COUNT; at++) MPI_Request_free(&requests[at]);
+}
+
+// As many requests as a program has that keeps one for each border of each block; half of them are made anew.
+void many_persistent(void) {
+    enum { COUNT = 600 };
+    MPI_Request requests[2 * COUNT];
+    int peer = rank ^ 1, *memory = (int *)gpu_take(DEVICE, 2 * COUNT * sizeof(int)), host[2 * COUNT];
+    for (int round = 0; round < 3; round++) {
+        for (int at = 0; at < COUNT; at++) {
+            host[at] = round * 10000 + rank * 1000 + at;
+            host[COUNT + at] = -1;
+            if (round > 0 && at % 2) continue;
+            if (round > 0) MPI_Request_free(&requests[2 * at]);
+            if (round > 0) MPI_Request_free(&requests[2 * at + 1]);
+            MPI_Recv_init(memory + COUNT + at, 1, MPI_INT, peer, at, MPI_COMM_WORLD, &requests[2 * at]);
+            MPI_Send_init(memory + at, 1, MPI_INT, peer, at, MPI_COMM_WORLD, &requests[2 * at + 1]);
+        }
+        gpu_copy(memory, host, sizeof host);
+        MPI_Startall(2 * COUNT, requests);
+        MPI_Waitall(2 * COUNT, requests, MPI_STATUSES_IGNORE);
+        gpu_copy(host, memory, sizeof host);
+        for (int at = 0; at < COUNT; at++)
+            must(host[COUNT + at] == round * 10000 + peer * 1000 + at, "number %d is %d", at, host[COUNT + at]);
+    }
     for (int at = 0; at < 2 * COUNT; at++) MPI_Request_free(&requests[at]);
 }

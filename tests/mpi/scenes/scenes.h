@@ -24,17 +24,29 @@ void must_hold(const char *address, size_t bytes, int number);
 void while_blocked(void);
 void while_in_barrier(int synchronous);
 void any_source(void);
+void any_probe(void);
 void gaps(void);
 void exchange(void);
+void large(void);
+void default_stream(void);
 void matched(void);
+
+// types.c
+void pieces(void);
+void both_kinds(void);
 
 // requests.c
 void mixed_requests(void);
 void persistent(void);
+void many_persistent(void);
 
 // errors.c
 void errors(void);
+void arguments(void);
 void refused(void);
+
+// files.c
+void files(void);
 
 // ends.c
 void death(void);

@@ -1,0 +1,185 @@
+// Reading and writing files from memory on GPUs: by way of an image of it in the host's memory. So all ranks make the
+// MPI's call, whatever memory each of them has.
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "collective/collective.h"
+
+// An image of elements. What is read from a file may be less than them, so the others are in it, too.
+static struct image *image_of(const void *address, MPI_Count count, MPI_Datatype type, bool is_written, int *error) {
+    struct side side = {.address = (void *)address, .count = count, .type = type};
+    struct block block = {0, count, type};
+    struct layout layout = {.is_read = true, .is_written = is_written, .count = 1, .blocks = &block};
+    struct image *image = make_image(&side, &layout, error);
+    const char *words = image != NULL ? fill_image(image) : NULL;
+    if (words == NULL) return image;
+    *error = error_code("a file", words);
+    drop_image(image);
+    return NULL;
+}
+
+// Whether a call goes to the MPI as it is.
+static bool is_mpis(const void *address, MPI_Count count, MPI_Datatype type) {
+    return count <= 0 || mpi_takes_gpus() || !is_on_gpu(address, count, type);
+}
+
+static int fail(MPI_File file, const char *call, int error) {
+    fprintf(stderr, "causeway: %s: its memory on a GPU cannot be staged in the host's\n", call);
+    PMPI_File_call_errhandler(file, error);
+    return error;
+}
+
+// Brings what was read to the GPU, and gives the error of the call, or of this.
+static int end_image(struct image *image, MPI_File file, const char *call, int error) {
+    const char *words = error == MPI_SUCCESS ? empty_image(image) : NULL;
+    drop_image(image);
+    return words == NULL ? error : fail(file, call, error_code(call, words));
+}
+
+#define AT_ONCE(name, parameters, arguments)                            \
+    EXPORT int MPI_File_##name parameters {                             \
+        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;        \
+        int error = MPI_SUCCESS;                                        \
+        struct image *image = image_of(b, n, t, IS_READ, &error);       \
+        if (image == NULL) return fail(f, "MPI_File_" #name, error);    \
+        b = address_of(image);                                          \
+        error = PMPI_File_##name arguments;                             \
+        return end_image(image, f, "MPI_File_" #name, error);           \
+    }
+
+// Calls that the program waits for later.
+
+static int start_later(struct operation **operation, const void *address, MPI_Count count, MPI_Datatype type,
+                       bool is_read, const char *call, MPI_Request *request) {
+    int error = start_request(operation, request);
+    if (error != MPI_SUCCESS) return error;
+    struct staging *staging = calloc(1, sizeof *staging);
+    if (staging == NULL) abort();
+    staging->name = call;
+    staging->is_file = true;
+    staging->in = image_of(address, count, type, is_read, &error);
+    (*operation)->kind = COLLECTIVE;
+    (*operation)->comm = error_comm();
+    (*operation)->staging = staging;
+    return error;
+}
+
+static int go_on_later(struct operation *operation, int error, MPI_File file, const char *call,
+                       MPI_Request *request) {
+    if (error == MPI_SUCCESS) {
+        add_operation(operation);
+        return error;
+    }
+    bool is_ours = operation->staging->in == NULL;
+    drop_staging(operation->staging);
+    drop_request(request);
+    return is_ours ? fail(file, call, error) : error;
+}
+
+#define LATER(name, parameters, arguments)                                                        \
+    EXPORT int MPI_File_##name parameters {                                                       \
+        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;                                  \
+        struct operation *operation;                                                              \
+        MPI_Request *request = q;                                                                 \
+        int error = start_later(&operation, b, n, t, IS_READ, "MPI_File_" #name, request);        \
+        if (error == MPI_SUCCESS) {                                                               \
+            b = address_of(operation->staging->in);                                               \
+            q = &operation->inner;                                                                \
+            error = PMPI_File_##name arguments;                                                   \
+        }                                                                                         \
+        return go_on_later(operation, error, f, "MPI_File_" #name, request);                      \
+    }
+
+// Calls in two parts. A file has one of them at a time.
+
+struct split {
+    MPI_File file;
+    struct image *image;
+    struct split *next;
+};
+
+static struct split *first;
+
+static void keep_split(MPI_File file, struct image *image) {
+    struct split *split = malloc(sizeof *split);
+    if (split == NULL) abort();
+    lock();
+    *split = (struct split){file, image, first};
+    first = split;
+    unlock();
+}
+
+static struct image *take_split(MPI_File file) {
+    lock();
+    struct split **at = &first;
+    while (*at != NULL && (*at)->file != file) at = &(*at)->next;
+    struct split *split = *at;
+    if (split != NULL) *at = split->next;
+    unlock();
+    struct image *image = split != NULL ? split->image : NULL;
+    free(split);
+    return image;
+}
+
+#define BEGIN(name, parameters, arguments)                           \
+    EXPORT int MPI_File_##name parameters {                          \
+        if (is_mpis(b, n, t)) return PMPI_File_##name arguments;     \
+        int error = MPI_SUCCESS;                                     \
+        struct image *image = image_of(b, n, t, IS_READ, &error);    \
+        if (image == NULL) return fail(f, "MPI_File_" #name, error); \
+        b = address_of(image);                                       \
+        error = PMPI_File_##name arguments;                          \
+        if (error == MPI_SUCCESS)                                    \
+            keep_split(f, image);                                    \
+        else                                                         \
+            drop_image(image);                                       \
+        return error;                                                \
+    }
+#define END(name, B)                                                           \
+    EXPORT int MPI_File_##name(MPI_File f, B b, MPI_Status *s) {               \
+        struct image *image = first != NULL ? take_split(f) : NULL;            \
+        int error = PMPI_File_##name(f, image != NULL ? address_of(image) : b, s); \
+        return image == NULL ? error : end_image(image, f, "MPI_File_" #name, error); \
+    }
+
+#define HERE(name, B, N) AT_ONCE(name, (MPI_File f, B b, N n, MPI_Datatype t, MPI_Status *s), (f, b, n, t, s))
+#define THERE(name, B, N) \
+    AT_ONCE(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t, MPI_Status *s), (f, at, b, n, t, s))
+#define LATER_HERE(name, B, N) \
+    LATER(name, (MPI_File f, B b, N n, MPI_Datatype t, MPI_Request *q), (f, b, n, t, q))
+#define LATER_THERE(name, B, N) \
+    LATER(name, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t, MPI_Request *q), (f, at, b, n, t, q))
+#define FILE_CALLS(verb, B, suffix, N)                                                                    \
+    HERE(verb##suffix, B, N)                                                                              \
+    HERE(verb##_all##suffix, B, N)                                                                        \
+    HERE(verb##_shared##suffix, B, N)                                                                     \
+    HERE(verb##_ordered##suffix, B, N)                                                                    \
+    THERE(verb##_at##suffix, B, N)                                                                        \
+    THERE(verb##_at_all##suffix, B, N)                                                                    \
+    LATER_HERE(i##verb##suffix, B, N)                                                                     \
+    LATER_HERE(i##verb##_all##suffix, B, N)                                                               \
+    LATER_HERE(i##verb##_shared##suffix, B, N)                                                            \
+    LATER_THERE(i##verb##_at##suffix, B, N)                                                               \
+    LATER_THERE(i##verb##_at_all##suffix, B, N)                                                           \
+    BEGIN(verb##_all_begin##suffix, (MPI_File f, B b, N n, MPI_Datatype t), (f, b, n, t))                 \
+    BEGIN(verb##_ordered_begin##suffix, (MPI_File f, B b, N n, MPI_Datatype t), (f, b, n, t))             \
+    BEGIN(verb##_at_all_begin##suffix, (MPI_File f, MPI_Offset at, B b, N n, MPI_Datatype t), (f, at, b, n, t))
+#define END_CALLS(verb, B)        \
+    END(verb##_all_end, B)        \
+    END(verb##_ordered_end, B)    \
+    END(verb##_at_all_end, B)
+
+#define IS_READ true
+FILE_CALLS(read, void *, , int)
+END_CALLS(read, void *)
+#if MPI_VERSION >= 4
+FILE_CALLS(read, void *, _c, MPI_Count)
+#endif
+#undef IS_READ
+#define IS_READ false
+FILE_CALLS(write, const void *, , int)
+END_CALLS(write, const void *)
+#if MPI_VERSION >= 4
+FILE_CALLS(write, const void *, _c, MPI_Count)
+#endif

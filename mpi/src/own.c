@@ -1,0 +1,83 @@
+// A communicator of this rank alone: for requests of the interposer's, for questions to the MPI, and for errors of
+// calls that have no communicator.
+//
+// A program of sessions alone has no MPI_COMM_SELF. There the communicator is made from a session of the interposer's,
+// which ends with the program's last one: until then the MPI has not ended.
+
+#include <stdlib.h>
+
+#include "shim.h"
+
+static MPI_Comm own = MPI_COMM_NULL;
+
+static bool has_world(void) {
+    int has_begun = 0, has_ended = 0;
+    PMPI_Initialized(&has_begun);
+    if (has_begun) PMPI_Finalized(&has_ended);
+    return has_begun && !has_ended;
+}
+
+MPI_Comm error_comm(void) {
+    if (!has_world()) return own_comm();
+    return MPI_VERSION >= 4 ? MPI_COMM_SELF : MPI_COMM_WORLD;
+}
+
+#if HAS_MPI_4
+
+static MPI_Session session = MPI_SESSION_NULL;
+static int session_count;
+
+static void make_of_session(void) {
+    MPI_Group group;
+    if (PMPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &session) != MPI_SUCCESS) return;
+    if (PMPI_Group_from_session_pset(session, "mpi://SELF", &group) != MPI_SUCCESS) return;
+    PMPI_Comm_create_from_group(group, "causeway", MPI_INFO_NULL, MPI_ERRORS_RETURN, &own);
+    PMPI_Group_free(&group);
+}
+
+void free_own_comm(void) {
+    if (own != MPI_COMM_NULL) PMPI_Comm_free(&own);
+    if (session != MPI_SESSION_NULL) PMPI_Session_finalize(&session);
+}
+
+EXPORT int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session *made) {
+    int error = PMPI_Session_init(info, handler, made);
+    if (error != MPI_SUCCESS) return error;
+    // Each session may have threads of its own.
+    expect_threads();
+    lock();
+    session_count++;
+    unlock();
+    return error;
+}
+
+EXPORT int MPI_Session_finalize(MPI_Session *ended) {
+    lock();
+    if (--session_count == 0 && !has_world()) free_own_comm();
+    unlock();
+    return PMPI_Session_finalize(ended);
+}
+
+#else
+
+static void make_of_session(void) {}
+
+void free_own_comm(void) {
+    if (own != MPI_COMM_NULL) PMPI_Comm_free(&own);
+}
+
+#endif
+
+MPI_Comm own_comm(void) {
+    lock();
+    if (own == MPI_COMM_NULL) {
+        // One that is split off has none of the program's attributes.
+        if (has_world())
+            PMPI_Comm_split(MPI_COMM_SELF, 0, 0, &own);
+        else
+            make_of_session();
+        if (own != MPI_COMM_NULL) PMPI_Comm_set_errhandler(own, MPI_ERRORS_RETURN);
+    }
+    unlock();
+    return own;
+}

@@ -1,0 +1,60 @@
+// Processes that a program spawns get the interposer, as its own ranks have it. Open MPI 5 gives them the environment of
+// its daemon, and what the info's key `env` names; MPICH and Open MPI 4 give them that of the first ranks.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim.h"
+
+#ifdef OPEN_MPI
+
+// An info as the program's, with the library to be loaded. To be freed; the program's own where there is none.
+static MPI_Info with_interposer(MPI_Info info) {
+    static const char KEY[] = "env", NAME[] = "LD_PRELOAD=";
+    const char *preload = getenv("LD_PRELOAD");
+    char before[MPI_MAX_INFO_VAL] = "", all[MPI_MAX_INFO_VAL];
+    int has_before = 0;
+    MPI_Info made;
+    if (preload == NULL) return info;
+    if (info != MPI_INFO_NULL) PMPI_Info_get(info, KEY, (int)sizeof before - 1, before, &has_before);
+    // What the program says counts.
+    if (strstr(before, NAME) != NULL) return info;
+    if (strlen(before) + strlen(NAME) + strlen(preload) + 2 > sizeof all) return info;
+    strcpy(all, before);
+    if (has_before) strcat(all, "\n");
+    strcat(strcat(all, NAME), preload);
+    int error = info == MPI_INFO_NULL ? PMPI_Info_create(&made) : PMPI_Info_dup(info, &made);
+    if (error != MPI_SUCCESS) return info;
+    PMPI_Info_set(made, KEY, all);
+    return made;
+}
+
+EXPORT int MPI_Comm_spawn(const char *command, char *argv[], int count, MPI_Info info, int root, MPI_Comm comm,
+                          MPI_Comm *children, int errors[]) {
+    finish_fetches();
+    MPI_Info given = with_interposer(info);
+    int error = PMPI_Comm_spawn(command, argv, count, given, root, comm, children, errors);
+    if (given != info) PMPI_Info_free(&given);
+    return error;
+}
+
+EXPORT int MPI_Comm_spawn_multiple(int count, char *commands[], char **argv[], const int counts[],
+                                   const MPI_Info infos[], int root, MPI_Comm comm, MPI_Comm *children,
+                                   int errors[]) {
+    int rank = 0;
+    finish_fetches();
+    PMPI_Comm_rank(comm, &rank);
+    // Only the root's arguments are looked at.
+    size_t some = rank == root && count > 0 ? (size_t)count : 0;
+    MPI_Info *given = calloc(some + 1, sizeof(MPI_Info));
+    if (given == NULL) abort();
+    for (size_t at = 0; at < some; at++) given[at] = with_interposer(infos[at]);
+    int error = PMPI_Comm_spawn_multiple(count, commands, argv, counts, some > 0 ? given : infos, root, comm,
+                                         children, errors);
+    for (size_t at = 0; at < some; at++)
+        if (given[at] != infos[at]) PMPI_Info_free(&given[at]);
+    free(given);
+    return error;
+}
+
+#endif

@@ -1,0 +1,89 @@
+// Files that are written from GPUs and read into them, in all forms of their calls.
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "scenes.h"
+
+enum { BYTES = 6000, FORMS = 8 };
+
+static void write_form(MPI_File file, int form, MPI_Offset at, char *memory, MPI_Status *status) {
+    MPI_Request request;
+    MPI_File_seek(file, at, MPI_SEEK_SET);
+    switch (form) {
+    case 0: MPI_File_write(file, memory, BYTES, MPI_BYTE, status); return;
+    case 1: MPI_File_write_all(file, memory, BYTES, MPI_BYTE, status); return;
+    case 2: MPI_File_write_at(file, at, memory, BYTES, MPI_BYTE, status); return;
+    case 3: MPI_File_write_at_all(file, at, memory, BYTES, MPI_BYTE, status); return;
+    case 4: MPI_File_iwrite(file, memory, BYTES, MPI_BYTE, &request); break;
+    case 5: MPI_File_iwrite_at_all(file, at, memory, BYTES, MPI_BYTE, &request); break;
+    case 6:
+        MPI_File_write_all_begin(file, memory, BYTES, MPI_BYTE);
+        MPI_File_write_all_end(file, memory, status);
+        return;
+    default:
+        MPI_File_write_at_all_begin(file, at, memory, BYTES, MPI_BYTE);
+        MPI_File_write_at_all_end(file, memory, status);
+        return;
+    }
+    MPI_Wait(&request, status);
+}
+
+static void read_form(MPI_File file, int form, MPI_Offset at, char *memory, MPI_Status *status) {
+    MPI_Request request;
+    MPI_File_seek(file, at, MPI_SEEK_SET);
+    switch (form) {
+    case 0: MPI_File_read(file, memory, BYTES, MPI_BYTE, status); return;
+    case 1: MPI_File_read_all(file, memory, BYTES, MPI_BYTE, status); return;
+    case 2: MPI_File_read_at(file, at, memory, BYTES, MPI_BYTE, status); return;
+    case 3: MPI_File_read_at_all(file, at, memory, BYTES, MPI_BYTE, status); return;
+    case 4: MPI_File_iread(file, memory, BYTES, MPI_BYTE, &request); break;
+    case 5: MPI_File_iread_at_all(file, at, memory, BYTES, MPI_BYTE, &request); break;
+    case 6:
+        MPI_File_read_all_begin(file, memory, BYTES, MPI_BYTE);
+        MPI_File_read_all_end(file, memory, status);
+        return;
+    default:
+        MPI_File_read_at_all_begin(file, at, memory, BYTES, MPI_BYTE);
+        MPI_File_read_at_all_end(file, memory, status);
+        return;
+    }
+    MPI_Wait(&request, status);
+}
+
+static void must_tell(MPI_Status *status, int bytes, const char *what, int form) {
+    int count;
+    MPI_Get_count(status, MPI_BYTE, &count);
+    must(count == bytes, "a status of %s, form %d, tells of %d bytes, not %d", what, form, count, bytes);
+}
+
+void files(void) {
+    char name[] = "/tmp/causeway-scenes-XXXXXX";
+    MPI_File file;
+    MPI_Status status;
+    if (rank == 0) close(mkstemp(name));
+    MPI_Bcast(name, sizeof name, MPI_CHAR, 0, MPI_COMM_WORLD);
+    int mode = MPI_MODE_RDWR | MPI_MODE_DELETE_ON_CLOSE;
+    must(MPI_File_open(MPI_COMM_WORLD, name, mode, MPI_INFO_NULL, &file) == MPI_SUCCESS, "no file opens");
+    for (int form = 0; form < FORMS; form++) {
+        // Of one rank alone the memory is on a GPU in some rounds.
+        enum memory memory = form % 2 && rank > 0 ? HOST : form % 3 ? DEVICE : MANAGED;
+        MPI_Offset at = (MPI_Offset)(form * ranks + rank) * BYTES;
+        char *out = filled(memory, BYTES, form + rank), *in = filled(memory, BYTES, 99);
+        write_form(file, form, at, out, &status);
+        must_tell(&status, BYTES, "a write", form);
+        read_form(file, form, at, in, &status);
+        must_tell(&status, BYTES, "a read", form);
+        must_hold(in, BYTES, form + rank);
+        gpu_give_back(memory, out, BYTES);
+        gpu_give_back(memory, in, BYTES);
+    }
+    // Behind the end there is nothing, and what is not read stays.
+    char *rest = filled(DEVICE, BYTES, 7);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_File_read_at(file, (MPI_Offset)FORMS * ranks * BYTES, rest, BYTES, MPI_BYTE, &status);
+    must_tell(&status, 0, "a read behind the end", 0);
+    must_hold(rest, BYTES, 7);
+    gpu_give_back(DEVICE, rest, BYTES);
+    MPI_File_close(&file);
+}
