@@ -171,9 +171,10 @@ void large(void) {
     numbers[count - 1] = 2;
     MPI_Sendrecv_replace(numbers, (int)count, MPI_DOUBLE, rank, 0, rank, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     must(numbers[0] == 1 && numbers[count - 1] == 2, "the bytes are others");
-    // Without gaps, but not made of copies of one type.
-    int lengths[] = {1 << 30, (1 << 30) + 8};
-    MPI_Datatype types[] = {MPI_BYTE, MPI_BYTE}, type;
+    // Without gaps, but not made of copies of one type. Open MPI 4.1.4 takes more bytes than an int counts for fewer than
+    // none, and counts numbers right.
+    int lengths[] = {1 << 27, (1 << 27) + 1};
+    MPI_Datatype types[] = {MPI_DOUBLE, MPI_DOUBLE}, type;
     MPI_Type_create_struct(2, lengths, (MPI_Aint[]){0, 1 << 30}, types, &type);
     MPI_Type_commit(&type);
     MPI_Request request;

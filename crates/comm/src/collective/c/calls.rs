@@ -42,7 +42,7 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
 ) -> c_int {
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let (from, to) = (from as u64, to as u64);
-    if [from, to].iter().any(|address| address % what.element.alignment() != 0) {
+    if [from, to].iter().any(|address| !address.is_multiple_of(what.element.alignment())) {
         return 1;
     }
     let reduced = memory_at(to).zip(memory_at(from)).ok_or(CudaError::UNKNOWN_MEMORY).and_then(
