@@ -15,7 +15,7 @@ extern "C" {
 
 // The version of these functions, and that of the library which is there: a program uses no other than the
 // one it was built for.
-#define CAUSEWAY_COMM_VERSION 1
+#define CAUSEWAY_COMM_VERSION 2
 uint32_t causeway_comm_version(void);
 
 // Bytes of a descriptor.
