@@ -8,6 +8,8 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 
 use thiserror::Error;
 
+use crate::inherited::{self, Timers};
+
 /// Signals that end or notify a program and that `causeway run` passes on to it.
 const PASSED_ON: [i32; 6] =
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
@@ -69,6 +71,8 @@ pub fn command(program: &[OsString], library: &Path) -> Command {
 
 /// Becomes the program; returns only when that fails.
 pub fn become_program(mut command: Command) -> LaunchError {
+    // SAFETY: it makes async-signal-safe calls.
+    unsafe { command.pre_exec(inherited::give_back) };
     let cause = command.exec();
     not_started(command.get_program())(cause)
 }
@@ -76,11 +80,12 @@ pub fn become_program(mut command: Command) -> LaunchError {
 /// Runs the program as a child until it ends, passing on the signals that come meanwhile.
 pub fn run_program(mut command: Command) -> Result<ExitStatus, LaunchError> {
     let signals = Signals::block(&[PASSED_ON.as_slice(), &[libc::SIGCHLD]].concat());
-    let mask = signals.before;
-    // SAFETY: between fork and exec one async-signal-safe call is made, on a set that was copied into the
-    // closure.
+    let (mask, timers) = (signals.before, Timers::take());
+    // SAFETY: between fork and exec async-signal-safe calls are made, on what was copied into the closure.
     unsafe {
         command.pre_exec(move || {
+            inherited::give_back()?;
+            timers.start();
             libc::pthread_sigmask(libc::SIG_SETMASK, &mask, core::ptr::null_mut());
             Ok(())
         });

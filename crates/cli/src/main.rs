@@ -23,6 +23,7 @@
 //! | `key`       | Which keys are there, and how does one get from a server to its clients?      |
 //! | `keys`      | How do servers' keys get to a program that is started?                        |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
+//! | `inherited` | What does `causeway` change of what it inherits, and a program gets unchanged?  |
 //! | `libc_of`   | Which C library does a program want?                                         |
 //! | `library`   | Where is the client library?                                                 |
 //! | `report`    | What did a program do, in words and numbers?                                 |
@@ -40,6 +41,7 @@ mod devices;
 mod doctor;
 mod embedded;
 mod from_files;
+mod inherited;
 mod jupyter;
 mod key;
 mod keys;

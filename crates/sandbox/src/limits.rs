@@ -13,6 +13,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 /// lanes up to 32, the software GPU one a core.
 pub const MOST_THREADS: u64 = 4096;
 
+/// What is not a worker's limit, but that of whoever started the server. Network cards and the driver lock what they
+/// read and write, as much memory as the control group has; the capability by which root does so without limit goes
+/// with the others. Memory that is shared counts as a file, and the software GPU's work as that of a processor.
+const LIFTED: [Resource; 5] =
+    [Resource::Memlock, Resource::Fsize, Resource::Cpu, Resource::As, Resource::Data];
+
 /// When memory runs out, workers go before the rest of the machine, the broker and their clients among them.
 /// 1000 would be first of all.
 const OUT_OF_MEMORY_SCORE: &[u8] = b"500";
@@ -21,7 +27,7 @@ const OUT_OF_MEMORY_SCORE: &[u8] = b"500";
 pub fn set() -> io::Result<()> {
     // A core file would hold the client's data.
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    unlock_memory();
+    LIFTED.into_iter().for_each(lift);
     Ok(())
 }
 
@@ -31,14 +37,13 @@ pub fn go_first_without_memory() -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE)
 }
 
-/// Lets this process lock as much memory as its control group has. Network cards and the driver lock what
-/// they read and write; the capability by which root does so without limit goes with the others.
-fn unlock_memory() {
+/// Raises a limit of this process to what the system allows.
+fn lift(resource: Resource) {
     let unlimited = Rlimit { current: None, maximum: None };
-    if setrlimit(Resource::Memlock, unlimited).is_err() {
-        let most = getrlimit(Resource::Memlock).maximum;
+    if setrlimit(resource, unlimited).is_err() {
+        let most = getrlimit(resource).maximum;
         // Without the right to raise it, as much as there may be; that is always granted.
-        let _ = setrlimit(Resource::Memlock, Rlimit { current: most, maximum: most });
+        let _ = setrlimit(resource, Rlimit { current: most, maximum: most });
     }
 }
 

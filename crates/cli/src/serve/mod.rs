@@ -34,7 +34,7 @@ pub use error::ServeError;
 pub use options::Arguments;
 
 use crate::try_driver::try_driver;
-use crate::{launch, logging};
+use crate::{inherited, launch, logging};
 use addresses::{hint, metrics_address, places, reachable};
 
 /// Checks the value of an option that [`serve`] reads itself, and that says something by itself.
@@ -49,7 +49,10 @@ pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
 
 /// Runs a server until it is told to end.
 pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
-    let signals = launch::Signals::block(&[libc::SIGTERM, libc::SIGINT]);
+    // A shell has its jobs in the background ignore Ctrl-C.
+    let interrupt = Some(libc::SIGINT).filter(|signal| !inherited::is_ignored(*signal));
+    let ending: Vec<_> = [libc::SIGTERM].into_iter().chain(interrupt).collect();
+    let signals = launch::Signals::block(&ending);
     let _at_end = logging::start(&arguments.logging);
     let (listen, socket) = places(&arguments.listen)?;
     let gpu = gpu(arguments)?;
