@@ -12,6 +12,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use causeway_config::file::places::is_absent;
+use causeway_sync::threads;
 use thiserror::Error;
 
 use crate::channels::Channel;
@@ -172,7 +174,7 @@ impl Profile {
         let system = |cause| ProfileError::System { path: path.to_owned(), cause };
         let file = match File::open(path) {
             Ok(file) => file,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(cause) if is_absent(path, &cause) => return Ok(Self::default()),
             Err(cause) => return Err(system(cause)),
         };
         let mut bytes = Vec::new();
@@ -200,7 +202,8 @@ impl Profile {
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             // Of its own, so that nobody reads half a file.
             let beside = path.with_extension(format!("{}.new", std::process::id()));
-            let written = File::create(&beside).and_then(|mut file| file.write_all(all.text().as_bytes()));
+            let written =
+                threads::without_sigxfsz(|| File::create(&beside)?.write_all(all.text().as_bytes()));
             written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
                 // It is of no use.
                 let _ = fs::remove_file(&beside);

@@ -4,11 +4,11 @@ use core::fmt::Debug;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
 use std::time::Duration;
 
 use crate::socket::{self, DialError};
+use crate::unix;
 use causeway_access::Endpoint;
 
 /// Makes connections for a process that may not make them itself: a server's worker has its broker do it.
@@ -30,9 +30,9 @@ pub fn dial_here(endpoint: &Endpoint, timeout: Duration) -> Result<TcpStream, Di
 
 /// Connects to a Unix socket: a path, or `@` and an abstract name.
 pub fn reach(name: &str) -> io::Result<OwnedFd> {
-    let address = match name.strip_prefix('@') {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(name)?,
+    let connected = match name.strip_prefix('@') {
+        Some(name) => unix::connect_to_name(name),
+        None => unix::connect_at(Path::new(name)),
     };
-    UnixStream::connect_addr(&address).map(OwnedFd::from)
+    connected.map(OwnedFd::from)
 }

@@ -11,6 +11,7 @@
 //! | [`record`]   | How are bytes encrypted and checked on their way?                           |
 //! | [`channel`]  | How are bytes sent and received, encrypted or not?                          |
 //! | `splice`     | How do bytes get to the kernel without being copied?                        |
+//! | [`unix`]     | How is a Unix socket reached or made whose path is long?                    |
 //! | `transmit`   | How does a system call on a socket finish what it began?                    |
 //! | [`exchange`] | How do questions and answers go over a connection without a link?           |
 
@@ -23,5 +24,6 @@ pub mod record;
 pub mod socket;
 mod splice;
 mod transmit;
+pub mod unix;
 
 pub use dial::{Dial, dial_here};

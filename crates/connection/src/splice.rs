@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
 
 use crate::transmit::{interrupted_or_failed, io_vector};
+use causeway_sync::descriptors::above_stdio;
 use causeway_sync::threads;
 
 /// Bytes that a pipe holds: a chunk and its header, as a rule, so that two system calls send them. With 256
@@ -65,6 +66,7 @@ impl Headers {
 impl SplicePipe {
     pub fn new() -> io::Result<Self> {
         let (end, start) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (end, start) = (above_stdio(end)?, above_stdio(start)?);
         // Less serves as well, with more steps.
         let _ = fcntl_setpipe_size(&start, ROOM).or_else(|_| fcntl_setpipe_size(&start, LESS_ROOM));
         Ok(Self { end, start, headers: Headers::new(HEADERS)? })

@@ -6,6 +6,8 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use causeway_sync::descriptors::above_stdio;
+use causeway_sync::threads;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use thiserror::Error;
 
@@ -43,13 +45,14 @@ pub struct SealedMemory {
 impl SealedMemory {
     /// Makes such memory.
     pub fn new(name: &str, bytes: u64) -> Result<Self, SealedMemoryError> {
-        let make = || -> Result<OwnedFd, rustix::io::Errno> {
-            let descriptor = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-            ftruncate(&descriptor, bytes)?;
+        let make = || -> io::Result<OwnedFd> {
+            let made = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            let descriptor = above_stdio(made)?;
+            threads::without_sigxfsz(|| Ok(ftruncate(&descriptor, bytes)?))?;
             fcntl_add_seals(&descriptor, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
             Ok(descriptor)
         };
-        let descriptor = make().map_err(|cause| SealedMemoryError::System { bytes, cause: cause.into() })?;
+        let descriptor = make().map_err(|cause| SealedMemoryError::System { bytes, cause })?;
         Ok(Self { descriptor, bytes })
     }
 

@@ -7,6 +7,7 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use causeway_config::file::places::is_absent;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -141,7 +142,7 @@ impl Profile {
             Ok(profile) if profile.pair == *pair => Ok(Some(profile)),
             // Two names became one when they were shortened: it is another pair's.
             Ok(_) => Ok(None),
-            Err(ProfileError::Read { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(ProfileError::Read { cause, .. }) if is_absent(&path, &cause) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -193,7 +194,7 @@ impl Profile {
     pub fn all(folder: &Path) -> Result<Vec<Result<Self, ProfileError>>, ProfileError> {
         let entries = match std::fs::read_dir(folder) {
             Ok(entries) => entries,
-            Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(cause) if is_absent(folder, &cause) => return Ok(Vec::new()),
             Err(cause) => return Err(ProfileError::Read { path: folder.to_owned(), cause }),
         };
         let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();

@@ -11,6 +11,9 @@ use std::time::Duration;
 
 use crate::face::{AtomicBool, Event, Readable, fence, poll_either};
 
+/// How long a thread that cannot be woken any more leaves its descriptor alone.
+const CLOSED_PAUSE: Duration = Duration::from_millis(1);
+
 /// Wakes a thread that sleeps on a descriptor, by an eventfd that it polls as well.
 #[derive(Debug)]
 pub struct EventfdWake {
@@ -57,9 +60,10 @@ impl EventfdWake {
         let outcome = poll_either([descriptor, self.event.readable()], longest);
         self.is_parked.store(false, Ordering::Relaxed);
         let Ok([by_descriptor, by_event]) = outcome else { return WakeReason::Descriptor };
-        if by_event {
-            // It was readable, and nobody else reads it.
-            self.event.clear();
+        // It was readable, and nobody else reads it.
+        if by_event && !self.event.clear() {
+            // The program has closed it. What it polls instead may be readable for ever.
+            std::thread::sleep(CLOSED_PAUSE);
         }
         match (by_descriptor, by_event) {
             (true, _) => WakeReason::Descriptor,

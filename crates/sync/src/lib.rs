@@ -35,6 +35,8 @@
 //! | [`spin`] | How long does a thread poll for what is about to come before it sleeps? |
 //! | [`threads`] | Why do our threads not disturb the program they live in? |
 //! | [`LazyThread`] | Who is told when a thread that is started late cannot be started? |
+//! | `descriptors` | Why do our descriptors not get in the way of the program's? |
+//! | [`load`] | Does this machine have more to do than it can? |
 //! | [`delays`] | How do tests meet rare orders of threads? |
 //!
 //! [loom]: https://docs.rs/loom
@@ -43,6 +45,7 @@
 #[cfg(not(loom))]
 pub mod delays;
 mod delegated;
+pub mod descriptors;
 mod event_count;
 mod eventfd;
 pub mod face;
@@ -50,6 +53,7 @@ mod fork_join;
 mod latch;
 #[cfg(not(loom))]
 mod lazy_thread;
+pub mod load;
 mod monitor;
 mod parker;
 mod poll_pause;

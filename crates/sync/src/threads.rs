@@ -41,18 +41,33 @@ fn start(builder: Builder, name: &str, body: impl FnOnce() + Send + 'static) -> 
 
 /// Calls `body`, which may write to a connection that has ended, so that the program hears nothing of it.
 pub fn without_sigpipe<T>(body: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    without(libc::SIGPIPE, io::ErrorKind::BrokenPipe, body)
+}
+
+/// Calls `body`, which may make a file longer than the limit of the process, so that this is an error and not the
+/// program's end. Memory that is shared (`memfd_create`) counts as a file.
+pub fn without_sigxfsz<T>(body: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    without(libc::SIGXFSZ, io::ErrorKind::FileTooLarge, body)
+}
+
+/// Calls `body`, whose failure of this kind comes with a signal to the calling thread.
+fn without<T>(
+    signal: libc::c_int,
+    kind: io::ErrorKind,
+    body: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
     // SAFETY: sigset_t is plain data that sigemptyset fills; the other calls read or write such sets.
     unsafe {
-        let mut pipe: libc::sigset_t = core::mem::zeroed();
+        let mut blocked: libc::sigset_t = core::mem::zeroed();
         let mut before: libc::sigset_t = core::mem::zeroed();
-        libc::sigemptyset(&mut pipe);
-        libc::sigaddset(&mut pipe, libc::SIGPIPE);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
+        libc::sigemptyset(&mut blocked);
+        libc::sigaddset(&mut blocked, signal);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, &mut before);
         let result = body();
-        if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
+        if result.as_ref().is_err_and(|error| error.kind() == kind) {
             // It waits for this thread by now, and must not be there when it is let in again.
             let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-            libc::sigtimedwait(&pipe, core::ptr::null_mut(), &at_once);
+            libc::sigtimedwait(&blocked, core::ptr::null_mut(), &at_once);
         }
         restore_signals(&before);
         result

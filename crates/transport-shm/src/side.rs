@@ -15,6 +15,7 @@ use rustix::net::{
 };
 
 use super::violation::Violation;
+use causeway_sync::descriptors::above_stdio;
 use causeway_transport::LinkError;
 
 /// The first four bytes of every message.
@@ -155,6 +156,7 @@ impl Peer {
             }
             filled += received.bytes;
         }
+        let descriptor = descriptor.map(above_stdio).transpose().map_err(LinkError::from_io)?;
         Ok(Some((Message::decode(&bytes)?, descriptor)))
     }
 }

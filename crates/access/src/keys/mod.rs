@@ -11,8 +11,9 @@
 
 pub mod file;
 
-use std::io;
 use std::path::PathBuf;
+
+use causeway_config::file::places::is_absent;
 
 use crate::target::{Endpoint, Key};
 use file::{KeyFileError, Line};
@@ -34,7 +35,7 @@ fn known_keys(named: Option<PathBuf>) -> Result<Vec<Line>, KeyFileError> {
         let Ok(path) = path else { continue };
         match file::read(&path) {
             Ok(lines) => known.extend(lines),
-            Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {}
+            Err(KeyFileError::Io { cause, .. }) if is_absent(&path, &cause) => {}
             Err(error) => return Err(error),
         }
     }

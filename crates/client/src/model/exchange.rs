@@ -7,9 +7,13 @@
 use crate::locks::{Mutex, rank};
 use causeway_api::sys::CUresult;
 use causeway_api::types::ExportToken;
+use causeway_sync::descriptors::above_stdio;
+use causeway_sync::threads;
 use core::ffi::c_char;
 use std::collections::HashSet;
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -92,17 +96,16 @@ pub fn content(handle: &[c_char; LENGTH], kind: Kind) -> Result<[u8; CONTENT], C
 /// A new descriptor that says this.
 pub fn descriptor(kind: Kind, content: &[u8]) -> Result<OwnedFd, CUresult> {
     let refused = CUresult::CUDA_ERROR_OPERATING_SYSTEM;
-    let bytes = handle(kind, content);
+    let content = bytes(handle(kind, content));
     // SAFETY: the call takes text that lives for ever.
     let number = unsafe { libc::memfd_create(c"causeway export".as_ptr(), libc::MFD_CLOEXEC) };
     if number < 0 {
         return Err(refused);
     }
     // SAFETY: made just now, and owned by nobody else.
-    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
-    // SAFETY: the bytes are ours, and as many as the call is told.
-    let written = unsafe { libc::pwrite(number, bytes.as_ptr().cast(), LENGTH, 0) };
-    if written == LENGTH as isize { Ok(descriptor) } else { Err(refused) }
+    let file = above_stdio(unsafe { File::from_raw_fd(number) }).map_err(|_| refused)?;
+    threads::without_sigxfsz(|| file.write_all_at(&content, 0)).map_err(|_| refused)?;
+    Ok(file.into())
 }
 
 /// The first bytes of what a descriptor of this kind says.

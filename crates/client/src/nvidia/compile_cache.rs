@@ -15,6 +15,7 @@ mod texts;
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::CUDA_CACHE_DISABLE;
+use causeway_sync::threads;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -118,8 +119,10 @@ pub fn keep(folder: &Path, key: &Key, result: &[u8]) -> io::Result<()> {
     let draft = folder.join(format!("{}-{number}.new", std::process::id()));
     let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
     let written = written.and_then(|mut file| {
-        file.write_all(blake3::hash(result).as_bytes())?;
-        file.write_all(result)?;
+        threads::without_sigxfsz(|| {
+            file.write_all(blake3::hash(result).as_bytes())?;
+            file.write_all(result)
+        })?;
         fs::rename(&draft, key.path(folder))
     });
     if written.is_err() {

@@ -4,6 +4,8 @@ use core::ffi::{c_int, c_ulong, c_void};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
+use causeway_sync::descriptors::above_stdio;
+
 use super::error::BarError;
 
 /// `GDRDRV_IOC_PIN_BUFFER`, `..._UNPIN_BUFFER` and `..._GET_VERSION`: both ways, the length of what is passed
@@ -57,7 +59,8 @@ impl Gdrdrv {
             });
         }
         // SAFETY: the descriptor is new and nobody else's.
-        let module = Self(unsafe { OwnedFd::from_raw_fd(opened) });
+        let opened = unsafe { OwnedFd::from_raw_fd(opened) };
+        let module = Self(above_stdio(opened).map_err(BarError::Open)?);
         let mut version = GetVersion::default();
         // SAFETY: the structure is that of the request.
         unsafe { module.ask(VERSION, (&raw mut version).cast()) }.map_err(BarError::NoVersion)?;

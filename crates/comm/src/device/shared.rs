@@ -7,6 +7,9 @@ use std::fs::File;
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
+use causeway_sync::descriptors::above_stdio;
+use causeway_sync::threads;
+
 /// What the file may not do any more.
 const SEALS: c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
@@ -44,8 +47,8 @@ impl SharedFile {
         // SAFETY: the name ends with a zero.
         let descriptor = is_ok(unsafe { libc::memfd_create(c"causeway-window".as_ptr(), flags) })?;
         // SAFETY: it is new, and nobody else's.
-        let file = unsafe { File::from_raw_fd(descriptor) };
-        file.set_len(bytes)?;
+        let file = above_stdio(unsafe { File::from_raw_fd(descriptor) })?;
+        threads::without_sigxfsz(|| file.set_len(bytes))?;
         // SAFETY: a call on a descriptor that is open.
         is_ok(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })?;
         Ok(Self { file, bytes })

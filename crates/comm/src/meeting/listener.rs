@@ -3,12 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use causeway_sync::descriptors::{EventFd, above_stdio};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use super::hello::{self, CHALLENGE_BYTES, HELLO_BYTES, Hello, HelloError, Speaker};
 use super::network;
@@ -37,7 +38,7 @@ pub struct Meeting {
     sockets: Vec<(SocketPlace, Listener)>,
     refused: Vec<(SocketPlace, io::Error)>,
     strangers: VecDeque<Stranger>,
-    stop: Arc<OwnedFd>,
+    stop: Arc<EventFd>,
     shortage: Shortage,
 }
 
@@ -62,8 +63,8 @@ enum Listener {
 impl Listener {
     fn accept(&self) -> io::Result<Stream> {
         match self {
-            Self::Unix(listener) => listener.accept().map(|(stream, _)| Stream::Unix(stream)),
-            Self::Tcp(listener) => Stream::over_network(listener.accept()?.0),
+            Self::Unix(listener) => Ok(Stream::Unix(above_stdio(listener.accept()?.0)?)),
+            Self::Tcp(listener) => Stream::over_network(above_stdio(listener.accept()?.0)?),
         }
     }
 }
@@ -79,13 +80,12 @@ impl AsFd for Listener {
 
 /// Ends a wait in [`Meeting::arrival`] from another thread.
 #[derive(Debug, Clone)]
-pub struct Stop(Arc<OwnedFd>);
+pub struct Stop(Arc<EventFd>);
 
 impl Stop {
     /// Ends it, and all that follow.
     pub fn stop(&self) {
-        // A counter that is full is not zero either.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+        self.0.signal();
     }
 }
 
@@ -110,7 +110,7 @@ impl Meeting {
                 Err(error) => refused.push((place, error)),
             }
         }
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let stop = Arc::new(EventFd::new()?);
         let own = sockets.iter().map(|(_, listener)| Own::new(listener)).collect();
         let strangers = VecDeque::new();
         let shortage = Shortage::new(&stop);

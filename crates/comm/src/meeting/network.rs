@@ -8,6 +8,8 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::time::Duration;
 
+use causeway_sync::descriptors::above_stdio;
+
 use super::error::MeetingError;
 use super::hello::{self, Expected};
 use super::place::SocketPlace;
@@ -32,7 +34,7 @@ pub(super) fn listen(job: &Job, rank: u32) -> io::Result<(SocketPlace, TcpListen
     for port in (0..PORTS).map(|attempt| job.port(rank, attempt)) {
         // One for both versions where the host has both.
         for address in any {
-            match TcpListener::bind(SocketAddr::new(address, port)) {
+            match TcpListener::bind(SocketAddr::new(address, port)).and_then(above_stdio) {
                 Ok(listener) => {
                     listener.set_nonblocking(true)?;
                     return Ok((SocketPlace::Network(listener.local_addr()?), listener));
@@ -92,7 +94,7 @@ pub fn reach_over_network(
 fn meet(address: SocketAddr, job: &Job, own: &Slot, rank: u32) -> Result<Connection, MeetingError> {
     let place = SocketPlace::Network(address);
     let unreachable = |cause| MeetingError::Unreachable { rank, place: place.clone(), cause };
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(unreachable)?;
+    let stream = TcpStream::connect_timeout(&address, PATIENCE).and_then(above_stdio).map_err(unreachable)?;
     let stream = Stream::over_network(stream).map_err(unreachable)?;
     let expected = Expected { rank, process: None };
     hello::introduce(stream, place.clone(), job, own, expected).map_err(|cause| MeetingError::Imposter {

@@ -9,6 +9,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use causeway_sync::descriptors::above_stdio;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -110,7 +111,7 @@ impl Connection {
                 count => filled += count,
             }
         }
-        Ok(Some((message, descriptor)))
+        Ok(Some((message, descriptor.map(above_stdio).transpose()?)))
     }
 
     /// For how long [`receive`](Self::receive) waits at most; for ever with `None`.
@@ -248,9 +249,11 @@ pub(super) fn connect(place: &SocketPlace, name: &str) -> io::Result<UnixStream>
     match place {
         SocketPlace::Folder(folder) => {
             let (path, _open) = path(folder, name)?;
-            UnixStream::connect(path)
+            UnixStream::connect(path).and_then(above_stdio)
         }
-        SocketPlace::Abstract => UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?),
+        SocketPlace::Abstract => {
+            UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).and_then(above_stdio)
+        }
         SocketPlace::Network(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
@@ -260,17 +263,18 @@ pub(super) fn listen(place: &SocketPlace, name: &str) -> io::Result<UnixListener
     let listener = match place {
         SocketPlace::Folder(folder) => {
             let (path, _open) = path(folder, name)?;
-            match UnixListener::bind(&path) {
-                Err(error)
-                    if error.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(&path).is_err() =>
-                {
+            let bind = || UnixListener::bind(&path).and_then(above_stdio);
+            match bind() {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && connect(place, name).is_err() => {
                     std::fs::remove_file(&path)?;
-                    UnixListener::bind(&path)?
+                    bind()?
                 }
                 bound => bound?,
             }
         }
-        SocketPlace::Abstract => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?,
+        SocketPlace::Abstract => {
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?).and_then(above_stdio)?
+        }
         SocketPlace::Network(_) => return Err(io::ErrorKind::Unsupported.into()),
     };
     listener.set_nonblocking(true)?;

@@ -73,7 +73,7 @@ pub fn read(candidate: &Candidate) -> Result<Option<Found>, Mistake> {
     let failed = |cause: io::Error| mistake(format!("the configuration file cannot be read: {cause}"));
     let open = match File::open(&*file) {
         Ok(open) => open,
-        Err(cause) if is_absent(&cause) && !candidate.must_be_there => return Ok(None),
+        Err(cause) if is_absent(&file, &cause) && !candidate.must_be_there => return Ok(None),
         Err(cause) => return Err(failed(cause)),
     };
     let data = open.metadata().map_err(failed)?;
@@ -95,9 +95,17 @@ pub fn read(candidate: &Candidate) -> Result<Option<Found>, Mistake> {
     Ok(Some(Found { file, text, data }))
 }
 
-/// Whether a failure says that there is no such file for this user.
-fn is_absent(cause: &io::Error) -> bool {
-    matches!(cause.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+/// Whether a failure to open a file says that there is none for this user: it is not there, or it is in a place where
+/// this user may not look whether it is. Programs in containers often run as a user whose home is another's.
+pub fn is_absent(path: &Path, cause: &io::Error) -> bool {
+    match cause.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => true,
+        // A file that is there and cannot be read is a mistake.
+        io::ErrorKind::PermissionDenied => {
+            fs::symlink_metadata(path).is_err_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
+        }
+        _ => false,
+    }
 }
 
 impl Found {
@@ -171,5 +179,24 @@ mod tests {
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o646)).unwrap();
         assert!(text(read_at(path, false)).contains("everybody can write"));
+    }
+
+    #[test]
+    fn file_in_a_folder_that_cannot_be_searched_is_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let closed = folder.path().join("closed");
+        fs::create_dir(&closed).unwrap();
+        let path = closed.join("c.toml");
+        fs::write(&path, "").unwrap();
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        assert!(!is_absent(&path, &denied), "it is there");
+        assert!(!is_absent(&path, &io::ErrorKind::InvalidData.into()));
+        assert!(is_absent(&path, &io::ErrorKind::NotADirectory.into()));
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+        // Root may look everywhere.
+        if fs::metadata(&path).is_err() {
+            assert!(is_absent(&path, &denied));
+        }
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
     }
 }

@@ -9,13 +9,14 @@
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
 use causeway_access::local::boot_id;
 use causeway_access::local::{SOCKET_PREFIX, SOCKET_SUFFIX};
 use causeway_access::private_folder;
 use causeway_access::target::random_bytes;
+use causeway_connection::unix;
 use causeway_wire::handshake::Locality;
 use parking_lot::Mutex;
 
@@ -137,7 +138,7 @@ impl Drop for LocalSockets {
 fn bind(path: &Path, is_private: bool) -> io::Result<UnixListener> {
     // Whoever looks for sockets that nobody listens at must not find this one before it does.
     let unfinished = path.with_extension("new");
-    let listener = UnixListener::bind(&unfinished)?;
+    let listener = unix::listen_at(&unfinished)?;
     let mode = if is_private { 0o600 } else { 0o666 };
     let finished = std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(mode))
         .and_then(|()| std::fs::rename(&unfinished, path));
@@ -167,12 +168,13 @@ fn remove_stale(folder: &Path) {
 fn is_stale(path: &Path) -> bool {
     // Connecting to an ordinary file is refused likewise.
     path.symlink_metadata().is_ok_and(|data| data.file_type().is_socket())
-        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        && unix::connect_at(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixStream;
 
     #[test]
     fn sockets_go_with_their_server_and_those_of_killed_ones_with_the_next() {

@@ -1,10 +1,10 @@
 //! The face of a program.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::futex;
 
 pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
@@ -59,28 +59,7 @@ pub(crate) fn wait_for<T>(changed: &Condvar, guard: &mut MutexGuard<'_, T>, long
 /// What a thread can sleep on in `poll`.
 pub type Readable<'a> = BorrowedFd<'a>;
 
-/// An eventfd: readable from the first write until it is cleared.
-#[derive(Debug)]
-pub(crate) struct Event(OwnedFd);
-
-impl Event {
-    pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    pub(crate) fn readable(&self) -> Readable<'_> {
-        self.0.as_fd()
-    }
-
-    pub(crate) fn signal(&self) {
-        // A counter that is full wakes all the same.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-
-    pub(crate) fn clear(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0_u8; 8]);
-    }
-}
+pub(crate) use crate::descriptors::EventFd as Event;
 
 /// Sleeps until one of two is readable, or has ended, at most for `longest`; which are. An error when a signal came.
 pub(crate) fn poll_either(waited: [Readable<'_>; 2], longest: Duration) -> io::Result<[bool; 2]> {

@@ -196,9 +196,10 @@ impl Event {
         SLEEPERS.1.notify_all();
     }
 
-    pub(crate) fn clear(&self) {
+    pub(crate) fn clear(&self) -> bool {
         let _queue = SLEEPERS.0.lock();
         self.0.store(false, core::sync::atomic::Ordering::Relaxed);
+        true
     }
 }
 

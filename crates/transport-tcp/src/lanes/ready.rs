@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use causeway_connection::channel::Incoming;
+use causeway_sync::descriptors::{EventFd, above_stdio};
 use causeway_sync::spin;
 
 /// What is named when the link has ended.
@@ -42,22 +43,22 @@ pub(super) struct Ready {
     /// Names a lane once it has bytes, and not again before it is given back.
     epoll: OwnedFd,
     /// Wakes everybody, for good.
-    over: OwnedFd,
+    over: EventFd,
     lanes: Mutex<Vec<Option<Incoming>>>,
 }
 
 impl Ready {
     /// No lanes yet.
     pub fn new() -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let over = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let epoll = above_stdio(epoll::create(CreateFlags::CLOEXEC)?)?;
+        let over = EventFd::new()?;
         epoll::add(&epoll, &over, EventData::new_u64(OVER), EventFlags::IN)?;
         Ok(Self { epoll, over, lanes: Mutex::default() })
     }
 
     /// The descriptors that this takes.
     pub fn descriptors(&self) -> [RawFd; 2] {
-        [self.epoll.as_raw_fd(), self.over.as_raw_fd()]
+        [self.epoll.as_raw_fd(), self.over.readable().as_raw_fd()]
     }
 
     /// Takes in a new lane.
@@ -124,8 +125,7 @@ impl Ready {
     /// Wakes all threads, now and whenever they ask.
     pub fn end(&self) {
         self.lanes.lock().clear();
-        // It fails when it has been called as often as a 64-bit number can count.
-        let _ = rustix::io::write(&self.over, &1_u64.to_ne_bytes());
+        self.over.signal();
     }
 }
 

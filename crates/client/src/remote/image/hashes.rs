@@ -9,6 +9,7 @@ use super::origin::{self, FileState, Origin};
 use crate::disk_cache;
 use crate::locks::{Mutex, rank};
 use blake3::Hash;
+use causeway_sync::threads;
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -95,7 +96,8 @@ fn append(folder: &Path, name: &str, (offset, length): (u64, u64), hash: Hash) -
     }
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     // In one write, so that lines of other processes stay whole.
-    file.write_all(format!("{offset} {length} {}\n", hash.to_hex()).as_bytes())
+    let line = format!("{offset} {length} {}\n", hash.to_hex());
+    threads::without_sigxfsz(|| file.write_all(line.as_bytes()))
 }
 
 #[cfg(test)]

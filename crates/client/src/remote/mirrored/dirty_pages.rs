@@ -11,6 +11,7 @@
 
 use crate::log::info;
 use causeway_memory::pages::page_size;
+use causeway_sync::descriptors::above_stdio;
 use core::ops::Range;
 use std::fs::File;
 use std::io;
@@ -177,11 +178,11 @@ impl Watcher {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a descriptor that was made just now.
-        let faults = unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) };
+        let faults = above_stdio(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })?;
         let features =
             kernel::FEATURE_PAGEFAULT_FLAG_WP | kernel::FEATURE_WP_UNPOPULATED | kernel::FEATURE_WP_ASYNC;
         request_to(faults.as_raw_fd(), kernel::SET_API, &mut [kernel::API, features, 0])?;
-        Ok(Self { faults, pagemap: File::open("/proc/self/pagemap")? })
+        Ok(Self { faults, pagemap: above_stdio(File::open("/proc/self/pagemap")?)? })
     }
 
     /// Has the kernel look for pages of `range` as `scan` says, and returns how many stretches of them it has

@@ -12,6 +12,8 @@ use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use causeway_sync::descriptors::above_stdio;
+use causeway_sync::threads;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, fstatfs, ftruncate, open, openat, unlinkat};
 use rustix::process::geteuid;
 
@@ -60,7 +62,7 @@ pub(crate) fn open_folder(folder: &Path) -> Result<OwnedFd, MediumError> {
     let number = system.f_type as u32;
     match OF_SEVERAL_HOSTS.iter().find(|(of_several, _)| *of_several == number) {
         Some((_, what)) => Err(MediumError::OfSeveralHosts { folder: folder.to_owned(), what }),
-        None => Ok(opened),
+        None => above_stdio(opened).map_err(|cause| MediumError::Folder { folder: folder.to_owned(), cause }),
     }
 }
 
@@ -90,9 +92,16 @@ impl FileMedium {
         match u64::try_from(found.st_size) {
             Ok(size) if size == layout.bytes() => {}
             // Several ranks may find it empty; they all make it as long as it has to be.
-            Ok(0) => ftruncate(&file, layout.bytes()).map_err(failed("making it long enough"))?,
+            Ok(0) => threads::without_sigxfsz(|| Ok(ftruncate(&file, layout.bytes())?)).map_err(|cause| {
+                MediumError::System { place: place(), what: "making it long enough", cause }
+            })?,
             _ => return Err(MediumError::OtherContent { place: place() }),
         }
+        let file = above_stdio(file).map_err(|cause| MediumError::System {
+            place: place(),
+            what: "opening",
+            cause,
+        })?;
         let own = Own::new(&file);
         let file = file.into();
         let medium = Self { path: folder.to_owned(), folder: opened, name, _own: own, file, layout };
