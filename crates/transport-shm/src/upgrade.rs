@@ -33,8 +33,8 @@ use causeway_memory::SealedMemory;
 use causeway_transport::Parts;
 use causeway_transport::slots::SLOT;
 
-/// How long either end waits for the other at each step.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long either end waits for the other at each step: both have work besides, and the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Memory that both processes have mapped, and the connection beside it.
 #[derive(Debug)]

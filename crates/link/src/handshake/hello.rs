@@ -117,12 +117,13 @@ fn expect_go_on(
     connection: &mut Connection,
     deadline: Instant,
 ) -> Result<(), ConnectError> {
+    let asked = Instant::now();
     let mut read = |into: &mut [u8]| {
         let read = connection.incoming.receive_exact(into, deadline);
         read.map_err(|error| match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ConnectError::NoFirstWord {
                 target: target.to_string(),
-                seconds: options.first_word_timeout.as_secs_f64(),
+                seconds: asked.elapsed().as_secs_f64(),
             },
             _ => explain(target, options, error.into()),
         })

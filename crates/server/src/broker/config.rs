@@ -103,7 +103,7 @@ impl BrokerConfig {
             spare_worker: false,
             commands,
             peers: Vec::new(),
-            proof_timeout: Duration::from_secs(2),
+            proof_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(5),
             most_handshakes: 256,
             most_sessions: None,
