@@ -1,4 +1,4 @@
-//! What is supported: every entry point of `cuda.h`, how it is carried out, and since which CUDA version.
+//! What is supported: every entry point of `cuda.h` and of the headers beside it, how it is carried out, and since which CUDA version.
 
 use core::fmt;
 use std::collections::HashMap;
@@ -54,6 +54,8 @@ pub struct PerThread {
 pub struct Function {
     /// Exported symbol.
     pub symbol: &'static str,
+    /// The header that declares it.
+    pub header: &'static str,
     /// The name by which `cuGetProcAddress` knows it.
     pub base: &'static str,
     /// CUDA version that brought this variant (11030 is 11.3).

@@ -1,4 +1,5 @@
-//! Compares the declaration list and `sys` with NVIDIA's `cuda.h`, where the CUDA 13.0 toolkit is installed.
+//! Compares the declaration list and `sys` with NVIDIA's `cuda.h` and the headers of the driver's other entry points,
+//! where the CUDA 13.0 toolkit is installed.
 //!
 //! `scripts` puts the toolkit into `~/.cache/causeway`; without it (or without `g++`) the tests say so and
 //! pass.
@@ -12,11 +13,22 @@ use toolkit::Header;
 
 const HEADER: Header = Header { folder: "cuda-13.0", name: "cuda.h" };
 
-/// Every function that the header declares for the driver's own use, which are all that exist, with the
+/// The headers of the driver's entry points, and how many declarations they have at least.
+const HEADERS: [(&str, usize); 5] =
+    [("cuda.h", 600), ("cudaGL.h", 17), ("cudaEGL.h", 12), ("cudaVDPAU.h", 5), ("cudaProfiler.h", 2)];
+
+/// Every function that a header declares for the driver's own use, which are all that exist, with the
 /// number of its arguments.
-fn declared() -> Option<BTreeMap<String, usize>> {
-    let source = "#define __CUDA_API_VERSION_INTERNAL 1\n#include <cuda.h>\n";
-    let text = String::from_utf8(HEADER.compile(&["-E", "-P"], source)?).expect("a header is text");
+fn declared(name: &'static str) -> Option<BTreeMap<String, usize>> {
+    let header = Header { name, ..HEADER };
+    // What it includes is not looked at, and not there without a display's own headers.
+    let text = std::fs::read_to_string(header.include()?.join(name)).expect("a header is text");
+    let text: String = text
+        .lines()
+        .filter(|line| !line.contains("#include"))
+        .fold("#define __CUDA_API_VERSION_INTERNAL 1\n".to_owned(), |text, line| text + line + "\n");
+    let text = String::from_utf8(header.compile(&["-E", "-P"], &text)?).expect("a header is text");
+    let text = text.replace("CUresult CUDAAPI cu", "CUresult cu");
     let mut functions = BTreeMap::new();
     for declaration in text.split("CUresult cu").skip(1) {
         let (name, rest) = declaration.split_once('(').expect("a declaration has arguments");
@@ -43,28 +55,33 @@ fn declared() -> Option<BTreeMap<String, usize>> {
 
 #[test]
 fn the_list_has_every_function_of_the_header_with_its_arguments() {
-    let Some(declared) = declared() else { return };
-    assert!(declared.len() > 600, "only {} declarations were found", declared.len());
+    for (header, least) in HEADERS {
+        let Some(declared) = declared(header) else { continue };
+        assert!(declared.len() >= least, "only {} declarations were found in {header}", declared.len());
+        must_be_listed(header, &declared);
+    }
+}
+
+fn must_be_listed(header: &str, declared: &BTreeMap<String, usize>) {
     let mut listed = BTreeMap::new();
-    for function in FUNCTIONS {
+    for function in FUNCTIONS.iter().filter(|function| function.header == header) {
         listed.insert(function.symbol.to_owned(), function.arguments);
         if let Some(variant) = function.per_thread {
             listed.insert(variant.symbol.to_owned(), function.arguments);
         }
     }
     let missing: Vec<_> = declared.keys().filter(|name| !listed.contains_key(*name)).collect();
-    assert!(missing.is_empty(), "in cuda.h, not in the list: {missing:?}");
+    assert!(missing.is_empty(), "in {header}, not in the list: {missing:?}");
     let different: Vec<_> = declared
         .iter()
         .filter(|(name, arguments)| listed[*name] != **arguments)
-        .map(|(name, arguments)| format!("{name}: {arguments} in cuda.h, {} in the list", listed[name]))
+        .map(|(name, arguments)| format!("{name}: {arguments} in {header}, {} in the list", listed[name]))
         .collect();
     assert!(different.is_empty(), "{different:?}");
     let extra: Vec<_> = listed.keys().filter(|name| !declared.contains_key(*name)).collect();
-    // These have headers of their own.
-    let is_elsewhere = |name: &str| name.starts_with("cuLink") || name.starts_with("cuProfiler");
-    let unknown: Vec<_> = extra.iter().filter(|name| !is_elsewhere(name)).collect();
-    assert!(unknown.is_empty(), "in the list, not in cuda.h: {unknown:?}");
+    // They are declared in another way.
+    let unknown: Vec<_> = extra.iter().filter(|name| !name.starts_with("cuLink")).collect();
+    assert!(unknown.is_empty(), "in the list, not in {header}: {unknown:?}");
 }
 
 macro_rules! sizes {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use causeway_api::coverage::{FUNCTIONS, Function, Kind};
 use clap::Args;
 
-/// List the functions of the CUDA driver API and how each is carried out.
+/// List the functions of the CUDA driver API, by the headers that declare them, and how each is carried out.
 ///
 /// local: answered in the client. posted: sent without waiting. called: waits for the server's reply. by
 /// hand: one of these, as the arguments demand. not supported: the function is there and returns
@@ -39,7 +39,14 @@ fn print(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<()> {
     }
     let width = FUNCTIONS.iter().map(|function| function.symbol.len()).max().unwrap_or_default();
     writeln!(out, "{:width$}  since  carried out", "function")?;
-    for function in FUNCTIONS.iter().filter(|function| !arguments.not_supported || unsupported(function)) {
+    let mut header = "";
+    for function in
+        by_header().into_iter().filter(|function| !arguments.not_supported || unsupported(function))
+    {
+        if function.header != header {
+            header = function.header;
+            writeln!(out, "\n{header}:")?;
+        }
         let since = since(function);
         write!(out, "{:width$}  {since:>5}  {}", function.symbol, function.kind)?;
         if let Kind::Unsupported { reason } = function.kind {
@@ -66,6 +73,17 @@ fn print(arguments: &Arguments, out: &mut impl io::Write) -> io::Result<()> {
     )
 }
 
+/// All functions, those of one header together: `cuda.h` first, and the others as the list has them.
+fn by_header() -> Vec<&'static Function> {
+    let mut headers: Vec<&str> = Vec::new();
+    for function in FUNCTIONS {
+        if !headers.contains(&function.header) {
+            headers.push(function.header);
+        }
+    }
+    headers.iter().flat_map(|header| FUNCTIONS.iter().filter(move |one| one.header == *header)).collect()
+}
+
 fn since(function: &Function) -> String {
     format!("{}.{}", function.since / 1000, function.since % 1000 / 10)
 }
@@ -74,6 +92,7 @@ fn to_json(function: &Function) -> serde_json::Value {
     let reason = if let Kind::Unsupported { reason } = function.kind { Some(reason) } else { None };
     serde_json::json!({
         "function": function.symbol,
+        "header": function.header,
         "since": since(function),
         "carried_out": function.kind.to_string(),
         "is_supported": reason.is_none(),

@@ -6,7 +6,7 @@ use quote::quote;
 
 pub fn expand(entries: &[Entry]) -> TokenStream {
     let rows = entries.iter().filter(|entry| !entry.operation).map(|entry| {
-        let Entry { name, base, since, reason, .. } = entry;
+        let Entry { name, base, since, reason, header, .. } = entry;
         let arguments = entry.arguments.len();
         let kind = match entry.kind {
             Kind::Local => quote!(Kind::Local),
@@ -27,11 +27,11 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
             None => quote!(None),
         };
         quote! {
-            Function { symbol: #name, base: #base, since: #since, arguments: #arguments, kind: #kind, per_thread: #per_thread }
+            Function { symbol: #name, header: #header, base: #base, since: #since, arguments: #arguments, kind: #kind, per_thread: #per_thread }
         }
     });
     quote! {
-        /// Every entry point of `cuda.h`, in the order of the declaration list.
+        /// Every entry point of the driver, in the order of the declaration list.
         pub static FUNCTIONS: &[Function] = &[#(#rows),*];
     }
 }

@@ -111,6 +111,8 @@ pub struct Entry {
     pub target: Option<String>,
     /// Why it is not supported.
     pub reason: String,
+    /// The header that declares it.
+    pub header: String,
     /// What it is about: the part of the back end that executes it. Empty for what no back end gets.
     pub subject: String,
     /// Whether the function is an operation of ours and not an entry point of `cuda.h`.

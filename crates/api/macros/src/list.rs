@@ -29,6 +29,7 @@ const FILES: &[(&str, &str)] = &[
     ("texture", include_str!("../../list/texture.api")),
     ("peer", include_str!("../../list/peer.api")),
     ("interop", include_str!("../../list/interop.api")),
+    ("graphics", include_str!("../../list/graphics.api")),
     ("debug", include_str!("../../list/debug.api")),
     ("green_context", include_str!("../../list/green_context.api")),
     ("legacy", include_str!("../../list/legacy.api")),
@@ -39,7 +40,7 @@ const FILES: &[(&str, &str)] = &[
 pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
     for (file, text) in FILES {
-        let (mut reason, mut subject) = (String::new(), String::new());
+        let (mut reason, mut subject, mut header) = (String::new(), String::new(), "cuda.h".to_owned());
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
@@ -55,7 +56,12 @@ pub fn entries() -> Vec<Entry> {
                         subject = text.to_owned();
                         return Ok(None);
                     }
+                    if let Some(text) = line.strip_prefix("header ") {
+                        header = text.to_owned();
+                        return Ok(None);
+                    }
                     let mut entry = entry(line, *file == "operations", &reason)?;
+                    entry.header.clone_from(&header);
                     if entry.executed_by_back_end() {
                         if subject.is_empty() {
                             return Err(
@@ -118,6 +124,7 @@ pub fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String>
         target: None,
         reason: reason.to_owned(),
         subject: String::new(),
+        header: String::new(),
         operation,
         facts: None,
     };

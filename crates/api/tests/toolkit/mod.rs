@@ -14,7 +14,7 @@ pub struct Header {
 
 impl Header {
     /// The folder that has the header, if it is there.
-    fn include(&self) -> Option<PathBuf> {
+    pub fn include(&self) -> Option<PathBuf> {
         let cache = PathBuf::from(std::env::var_os("HOME")?).join(".cache/causeway");
         let include = cache.join(self.folder).join("nvidia/cu13/include");
         let compiler = Command::new("g++").arg("--version").stdout(Stdio::null()).status();
