@@ -307,6 +307,11 @@ table! {
         "`FASTEST_FIRST` (the server's order) or `PCI_BUS_ID`", "";
     CUDA_LAUNCH_BLOCKING: "CUDA_LAUNCH_BLOCKING", [Client], ANY, NOTHING,
         "`1`: each launch waits until its kernel is done", "";
+    ADDRESSES_TAKEN: "CAUSEWAY_ADDRESSES_TAKEN", [Worker],
+        Values::Text("ranges of hexadecimal addresses, such as `100000000000-108000000000`, with commas between them"),
+        Default::Words("what the client library finds in the program"),
+        "addresses of the program at which a server places no windows of addresses",
+        "The client library says it by itself.";
     CUDA_MODULE_LOADING: "CUDA_MODULE_LOADING", [Worker], ANY, NOTHING,
         "`LAZY` or `EAGER`: when code of modules is loaded", "";
     CUDA_MODULE_DATA_LOADING: "CUDA_MODULE_DATA_LOADING", [Worker], ANY, NOTHING,

@@ -15,7 +15,7 @@ use crate::stream_gates::GateWords;
 use crate::streams::Streams;
 use crate::textures::Textures;
 use crate::waits::Waits;
-use crate::window::{Window, WindowState};
+use crate::window::{HostWindow, Places, WindowState};
 use causeway_api::handle::{Context, Native, Stream};
 use causeway_gpu::CuResult;
 use causeway_gpu::reports::Reports;
@@ -43,10 +43,11 @@ pub struct Driver {
     pub(crate) textures: Textures,
     pub(crate) resources: Resources,
     /// The addresses kept for memory that host and device share.
-    pub(crate) window: Arc<Window>,
+    pub(crate) window: Arc<HostWindow>,
     /// Memory of this process that kernels reach.
     pub(crate) host_ranges: Arc<HostRanges>,
     /// The range of addresses that the client gives out.
+    pub(crate) places: Places,
     pub(crate) device_window: WindowState,
     pub(crate) managed_window: WindowState,
     /// The compute capabilities of all devices, times ten, once code was loaded.
@@ -74,7 +75,8 @@ impl Driver {
     /// Loads the driver library at `path` and starts it.
     pub fn load_from(path: &Path) -> Result<Self, LoadError> {
         // Before the driver, which would else be free to put its own things there.
-        let window = Arc::new(Window::reserve());
+        let places = Places::choose();
+        let window = Arc::new(HostWindow::reserve(&places));
         let functions = load::load(path)?;
         let (output, events) = (Arc::default(), Arc::default());
         let waits = Waits::new(functions, Arc::clone(&output), Arc::clone(&events))
@@ -99,6 +101,7 @@ impl Driver {
             resources: Resources::default(),
             window,
             host_ranges: Arc::default(),
+            places,
             device_window: WindowState::default(),
             managed_window: WindowState::default(),
             capabilities: OnceLock::new(),

@@ -1,31 +1,69 @@
 //! Addresses that are kept for what the client chooses addresses for: in this process, and with the driver.
+//!
+//! All of them lie above what programs are linked and sanitizers reserve at, far below where systems put libraries and
+//! stacks. GPUs reach all of the 47 bits that processes have.
 
 use crate::functions::Functions;
+use causeway_api::snapshot::Window;
 use causeway_api::sys::CUresult;
-use causeway_gpu::CuResult;
+use causeway_gpu::{CuResult, taken};
 use causeway_sync::face::Mutex;
 use core::ops::Range;
 
-/// Where the range lies: above what programs are linked and sanitizers reserve at, far below where systems
-/// put libraries and stacks. GPUs reach all of the 47 bits that processes have.
-const START: usize = 0x3000_0000_0000;
+/// Where the windows of a process lie.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Places {
+    /// The start of what is kept for memory of the host.
+    host: u64,
+    /// What is reserved with the driver for memory of devices. A driver (580) honours wanted addresses anywhere below
+    /// 2^47, and 4 TiB of them at once.
+    pub(crate) device: Window,
+    /// Where managed memory lies: addresses that neither programs nor the driver use by themselves, reserved with
+    /// the driver when they are first needed. They cannot be a part of the range that is kept for memory of the
+    /// host: of what was mapped when it started the driver gives no addresses.
+    pub(crate) managed: (u64, u64),
+}
+
+impl Places {
+    /// Where the client's program has nothing.
+    pub(crate) fn choose() -> Self {
+        let moved = (0..4).map(|number| number * (4 << 40));
+        let taken = taken::of_client();
+        taken::first_free(moved, |by| Self::moved(by).ranges(), &taken).map_or(Self::moved(0), Self::moved)
+    }
+
+    fn moved(by: u64) -> Self {
+        Self {
+            host: 0x3000_0000_0000 + by,
+            device: Window { address: 0x2000_0000_0000 + by, size: 4 << 40, granularity: 2 << 20 },
+            managed: (0x3100_0000_0000 + by, 1 << 40),
+        }
+    }
+
+    fn ranges(self) -> [Range<u64>; 3] {
+        [(self.host, LARGEST as u64), (self.device.address, self.device.size), self.managed]
+            .map(|(start, size)| start..start + size)
+    }
+}
+
 /// Bytes of address, not of memory: 1 TiB, and less where the process's limits do not allow that.
 const LARGEST: usize = 1 << 40;
 const SMALLEST: usize = 1 << 32;
 
 /// The range, reserved in this process as long as this lives.
-pub(crate) struct Window {
+pub(crate) struct HostWindow {
     range: Range<usize>,
 }
 
-impl Window {
+impl HostWindow {
     /// Reserves the range; an empty one where the system refuses.
-    pub(crate) fn reserve() -> Self {
+    pub(crate) fn reserve(places: &Places) -> Self {
+        let start = places.host as usize;
         let sizes =
             core::iter::successors(Some(LARGEST), |size| Some(size / 4).filter(|size| *size >= SMALLEST));
         for size in sizes {
-            if reserve(START, size) {
-                return Self { range: START..START + size };
+            if reserve(start, size) {
+                return Self { range: start..start + size };
             }
         }
         tracing::warn!("no addresses could be kept for memory that host and device share");
@@ -43,7 +81,7 @@ impl Window {
     }
 }
 
-impl Drop for Window {
+impl Drop for HostWindow {
     fn drop(&mut self) {
         if !self.range.is_empty() {
             // SAFETY: reserved by `reserve`, and whoever has memory in it keeps the driver alive.
@@ -85,4 +123,18 @@ pub(crate) fn reserve_with_driver(functions: &Functions, address: u64, size: u64
         "the driver reserves other addresses than it is asked for; memory is allocated call by call"
     );
     Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_one_process_do_not_overlap() {
+        for by in (0..4).map(|number| number * (4 << 40)) {
+            let mut ranges = Places::moved(by).ranges();
+            ranges.sort_by_key(|range| range.start);
+            assert!(ranges.is_sorted_by(|one, next| one.end <= next.start), "{ranges:x?}");
+        }
+    }
 }

@@ -26,8 +26,9 @@ use causeway_config::ValueError;
 use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::set_aside::{AfterFailure, SetAside};
+use causeway_gpu::taken;
 use causeway_gpu::{Completion, CuResult, Gate, Gpu, NativePlace, OutputSink, Registration, Shared, Staging};
-use causeway_ptx::memory::{AddressSpace, ReservationError};
+use causeway_ptx::memory::{AddressSpace, PREFERRED_BASE, ReservationError};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -81,6 +82,14 @@ pub struct SoftwareGpu {
     pub(crate) virtual_memory: VirtualMemory,
 }
 
+/// Where the device's memory of so many bytes lies: where the client's program has nothing.
+fn place(bytes: u64) -> u64 {
+    let first = PREFERRED_BASE.next_multiple_of(bytes);
+    // Up to 64 TiB; programs, libraries and stacks lie above.
+    let places = (0..).map(|number| first + number * bytes).take_while(|base| base + bytes <= 1 << 46);
+    taken::first_free(places, |base| [base..base + bytes], &taken::of_client()).unwrap_or(PREFERRED_BASE)
+}
+
 impl SoftwareGpu {
     /// Starts one as the environment says; see [`Options::from_environment`].
     ///
@@ -100,7 +109,7 @@ impl SoftwareGpu {
             let list = options.visible.clone().unwrap_or_default();
             return Err(StartError::NoDevice { list, devices: options.devices });
         }
-        let space = Arc::new(AddressSpace::new(options.memory)?);
+        let space = Arc::new(AddressSpace::placed(options.memory, place)?);
         let machine = Machine {
             space: Arc::clone(&space),
             pool: causeway_ptx::Pool::for_machine(),

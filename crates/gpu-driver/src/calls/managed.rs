@@ -12,11 +12,6 @@ use causeway_api::sys::{
 };
 use causeway_gpu::{CuResult, DeviceBytes};
 
-/// Where such memory lies: addresses that neither programs nor the driver use by themselves, reserved with
-/// the driver when they are first needed. They cannot be a part of the range that is kept for memory of the
-/// host: of what was mapped when it started the driver gives no addresses.
-pub(crate) const MANAGED_WINDOW: (u64, u64) = (0x3100_0000_0000, 1 << 40);
-
 /// Device memory is mapped in multiples of this (H200, driver 580); other devices refuse, and their clients
 /// use host memory.
 const GRANULARITY: usize = 2 << 20;
@@ -37,7 +32,7 @@ unsafe impl Send for Managed {}
 impl Driver {
     /// Memory of the current context's device at `address`, where the device and its neighbours allow that.
     pub(crate) fn on_device(&self, address: u64, bytes: usize) -> CuResult<Box<dyn DeviceBytes>> {
-        let (start, size) = MANAGED_WINDOW;
+        let (start, size) = self.places.managed;
         let length = bytes.checked_next_multiple_of(GRANULARITY).filter(|length| *length > 0);
         let length = length.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let end = address.checked_add(length as u64);

@@ -1,6 +1,5 @@
 //! What the client learns of the devices when the session opens.
 
-use crate::calls::managed::MANAGED_WINDOW;
 use crate::calls::virtual_memory::window_of_client;
 use crate::driver::Driver;
 use causeway_gpu::CuResult;
@@ -107,11 +106,11 @@ impl Driver {
         let devices = handles.iter().map(|device| self.device(*device)).collect::<CuResult<Vec<_>>>()?;
         Ok(Snapshot {
             device_window: if devices.iter().all(maps_memory) {
-                window_of_client()
+                window_of_client(self.places.device)
             } else {
                 Window::default()
             },
-            managed_window: if devices.iter().all(maps_memory) { MANAGED_WINDOW } else { (0, 0) },
+            managed_window: if devices.iter().all(maps_memory) { self.places.managed } else { (0, 0) },
             backend: match version.trim() {
                 "" => format!("NVIDIA driver (CUDA {major}.{minor})"),
                 version => format!("NVIDIA driver {version} (CUDA {major}.{minor})"),

@@ -15,22 +15,14 @@ use causeway_gpu::imported::{ImportError, ImportedMemory};
 use causeway_gpu::{CuResult, Staging};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Where the session's device memory lies: addresses that neither programs nor the driver use by themselves.
-/// A driver (580) honours wanted addresses anywhere below 2^47, and 4 TiB of them at once.
-pub(crate) const WINDOW: Window = Window { address: 0x2000_0000_0000, size: 4 << 40, granularity: 2 << 20 };
-
 /// Bytes in front of the part of the window whose addresses the client gives out. Memory of nobody lies
 /// there: kernels that read a little before their first allocation find memory with NVIDIA's own addresses,
 /// too (H100, 2026-11-24).
 const IN_FRONT: u64 = 2 << 20;
 
-/// The part of the window whose addresses the client gives out.
-pub(crate) fn window_of_client() -> Window {
-    Window {
-        address: WINDOW.address + IN_FRONT,
-        size: WINDOW.size - IN_FRONT,
-        granularity: WINDOW.granularity,
-    }
+/// The part of the device window whose addresses the client gives out.
+pub(crate) fn window_of_client(window: Window) -> Window {
+    Window { address: window.address + IN_FRONT, size: window.size - IN_FRONT, ..window }
 }
 
 fn on_device(device: CUdevice) -> CUmemLocation {
@@ -216,7 +208,7 @@ impl Driver {
     /// Reserves the window, if that has not been done. Fails for ever when the driver gives other addresses.
     pub(crate) fn open_window(&self) -> CuResult<()> {
         *self.device_window.0.lock().get_or_insert_with(|| {
-            reserve_with_driver(self.functions, WINDOW.address, WINDOW.size)?;
+            reserve_with_driver(self.functions, self.places.device.address, self.places.device.size)?;
             if let Err(status) = self.map_in_front() {
                 tracing::debug!(status = status.0, "nothing lies in front of the device's memory");
             }
@@ -228,6 +220,7 @@ impl Driver {
     /// reach it.
     fn map_in_front(&self) -> CuResult<()> {
         let devices = self.all_devices()?;
+        let start = self.places.device.address;
         let first = *devices.first().ok_or(CUresult::CUDA_ERROR_NO_DEVICE)?;
         let properties = CUmemAllocationProp {
             type_: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -236,14 +229,14 @@ impl Driver {
         };
         let mut memory = 0;
         unsafe { self.functions.cuMemCreate(&mut memory, IN_FRONT as usize, &properties, 0)? };
-        let mapped = unsafe { self.functions.cuMemMap(WINDOW.address, IN_FRONT as usize, 0, memory, 0) };
+        let mapped = unsafe { self.functions.cuMemMap(start, IN_FRONT as usize, 0, memory, 0) };
         // The mapping keeps the memory.
         unsafe { self.functions.cuMemRelease(memory)? };
         mapped?;
-        self.open_to(WINDOW.address, IN_FRONT as usize, core::iter::once(first))?;
+        self.open_to(start, IN_FRONT as usize, core::iter::once(first))?;
         for other in devices.into_iter().skip(1) {
             // One that does not reach the first has nothing there.
-            let _ = self.open_to(WINDOW.address, IN_FRONT as usize, core::iter::once(other));
+            let _ = self.open_to(start, IN_FRONT as usize, core::iter::once(other));
         }
         Ok(())
     }

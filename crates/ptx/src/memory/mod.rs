@@ -33,6 +33,7 @@ pub(crate) use arena::Arena;
 pub use error::{MemoryError, OutOfMemory, ReservationError};
 pub use mapping::Access;
 pub(crate) use sizes::GUARD;
+pub use sizes::PREFERRED_BASE;
 pub(crate) use stack::{SlabStack, StackSlab};
 
 use std::collections::BTreeMap;
@@ -92,10 +93,19 @@ impl AddressSpace {
     /// # Errors
     /// When not even 4 GiB of addresses can be reserved.
     pub fn new(capacity: u64) -> Result<Self, ReservationError> {
+        Self::placed(capacity, |_| PREFERRED_BASE)
+    }
+
+    /// Like [`Self::new`], at the address that `place` wishes for so many bytes, a multiple of them, if the kernel grants
+    /// it.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn placed(capacity: u64, place: impl Fn(u64) -> u64) -> Result<Self, ReservationError> {
         let mut reserved =
             PREFERRED_RESERVATION.max(capacity.min(1 << 44).saturating_mul(2).next_power_of_two());
         let base = loop {
-            match reserve(reserved) {
+            match reserve(reserved, place(reserved)) {
                 Ok(base) => break base,
                 Err(error) if reserved <= SMALLEST_RESERVATION => return Err(ReservationError(error)),
                 Err(_) => reserved /= 2,

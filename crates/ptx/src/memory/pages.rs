@@ -2,21 +2,21 @@
 
 use std::io;
 
-use super::sizes::{GUARD, PREFERRED_BASE};
+use super::sizes::GUARD;
 
 /// Pages that may be read and written.
 pub(super) const READ_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// Reserves `size` bytes (a power of two) at a multiple of `size`, so that compiled code can tell an address
-/// of the range from any other by its upper bits alone, with [`GUARD`] bytes on both sides.
-pub(super) fn reserve(size: u64) -> io::Result<u64> {
-    let wish = map_without_access(PREFERRED_BASE - GUARD, size + 2 * GUARD)?;
+/// of the range from any other by its upper bits alone, with [`GUARD`] bytes on both sides; at `base` if it is free.
+pub(super) fn reserve(size: u64, base: u64) -> io::Result<u64> {
+    let wish = map_without_access(base - GUARD, size + 2 * GUARD)?;
     if (wish + GUARD).is_multiple_of(size) {
         return Ok(wish + GUARD);
     }
     // SAFETY: the range was mapped just now and nothing refers to it.
     unsafe { libc::munmap(wish as *mut libc::c_void, (size + 2 * GUARD) as usize) };
-    let start = map_without_access(PREFERRED_BASE, 2 * size + 2 * GUARD)?;
+    let start = map_without_access(base, 2 * size + 2 * GUARD)?;
     let base = (start + GUARD).next_multiple_of(size);
     let (kept, kept_end, end) = (base - GUARD, base + size + GUARD, start + 2 * size + 2 * GUARD);
     for (address, length) in [(start, kept - start), (kept_end, end - kept_end)] {

@@ -1,7 +1,7 @@
 //! How are addresses reserved and divided?
 
-/// Where the first address space of a process is placed when the kernel grants it.
-pub(super) const PREFERRED_BASE: u64 = 0x1000_0000_0000;
+/// Where the first address space of a process is placed when the kernel grants it, and nothing is said against it.
+pub const PREFERRED_BASE: u64 = 0x1000_0000_0000;
 /// Bytes of address (not of memory) that a space takes when the process's limits allow it: 1 TiB.
 pub(super) const PREFERRED_RESERVATION: u64 = 1 << 40;
 /// The smallest reservation that is still of use: 4 GiB.

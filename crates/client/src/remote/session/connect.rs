@@ -3,7 +3,7 @@
 use super::commands::CommonCommands;
 use super::faults::Faults;
 use super::replies::Replies;
-use super::{Direct, SESSIONS, Session, receive};
+use super::{Direct, SESSIONS, Session, receive, taken};
 use crate::locks::{Mutex, rank};
 use crate::log::{Level, debug, info};
 use crate::model::address::window;
@@ -178,7 +178,9 @@ fn wait_for_loader() {
 /// Asks one server for a session.
 fn ask_one(target: &Target) -> Result<Granted, String> {
     let started = Instant::now();
-    let for_worker = environment::for_worker();
+    let mut for_worker = environment::for_worker();
+    let taken = taken::variable().filter(|(name, _)| !for_worker.iter().any(|(said, _)| said == name));
+    for_worker.extend(taken);
     debug!("variables for the worker: {for_worker:?}");
     let mut hello = describe_process(COMMANDS, for_worker);
     let settings = PROCESS.of_server(target.name.as_deref());

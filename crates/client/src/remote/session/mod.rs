@@ -10,9 +10,11 @@
 mod commands;
 pub mod connect;
 pub mod faults;
+mod output;
 mod progress;
 mod receive;
 mod replies;
+mod taken;
 pub mod version;
 
 use crate::locks::{Mutex, must_be_free, rank};
@@ -32,6 +34,7 @@ use causeway_config::read::PROCESS;
 use causeway_config::table::STATS;
 use causeway_link::{Link, Reason, SharedReceiver, TransferOptions, TransportChoice};
 use causeway_memory::SealedMemory;
+use causeway_sync::threads;
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::handshake::Locality;
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
@@ -365,7 +368,7 @@ pub fn close() {
     }
     if let Some(path) = PROCESS.path(&STATS) {
         let path = statistics::file_of(&path, std::process::id());
-        if let Err(cause) = std::fs::write(&path, report()) {
+        if let Err(cause) = threads::without_sigxfsz(|| std::fs::write(&path, report())) {
             error!("the counts could not be written to {} (CAUSEWAY_STATS): {cause}", path.display());
         }
     }

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::faults::LOST;
+use super::output::{OutputStream, print};
 use super::replies::Waiting;
 use crate::log::{error, info};
 use crate::model::completion;
@@ -140,28 +141,5 @@ impl Session {
         self.replies.fail_all(LOST);
         completion::server_lost(self.server);
         self.above.lost(self.server);
-    }
-}
-
-/// Which of the program's streams something is printed to.
-enum OutputStream {
-    Standard,
-    Error,
-}
-
-/// What kernels print goes through the program's own `stdout` and `stderr`, so that it appears in order with
-/// what the program itself prints, as with a GPU of its own.
-fn print(stream: OutputStream, bytes: &[u8]) {
-    unsafe extern "C" {
-        static stdout: *mut libc::FILE;
-        static stderr: *mut libc::FILE;
-    }
-    // SAFETY: the C library's streams live as long as the process, and lock themselves.
-    unsafe {
-        let stream = match stream {
-            OutputStream::Standard => stdout,
-            OutputStream::Error => stderr,
-        };
-        libc::fwrite(bytes.as_ptr().cast(), 1, bytes.len(), stream);
     }
 }
