@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use causeway_access::Key;
 use causeway_access::target::{is_socket_proof, random_bytes};
+use causeway_sync::descriptors::above_stdio;
 use causeway_wire::handshake::{FOR_A_CLIENT, PREFACE_SIZE, PROOF_SIZE, PrefaceAnswer};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
@@ -36,7 +37,8 @@ pub fn reach_named(name: &str, timeout: Duration) -> io::Result<UnixStream> {
 
 /// Connects, where the standard library would wait for ever in front of a full queue.
 fn connect_within(address: &SocketAddrUnix, timeout: Duration) -> io::Result<UnixStream> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let socket =
+        above_stdio(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)?;
     set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
     connect(&socket, address)?;
     set_socket_timeout(&socket, Timeout::Send, None)?;

@@ -5,7 +5,7 @@
 //! away, so that they hear at once that they are to come back later; and the listeners are left alone for a while.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::fork::Own;
@@ -33,15 +33,15 @@ struct Reserve {
 }
 
 impl Reserve {
-    fn of(descriptor: &OwnedFd) -> Option<Self> {
-        let descriptor = descriptor.try_clone().ok()?;
+    fn of(descriptor: &impl AsFd) -> Option<Self> {
+        let descriptor = descriptor.as_fd().try_clone_to_owned().ok()?;
         Some(Self { _own: Own::new(&descriptor), _descriptor: descriptor })
     }
 }
 
 impl Shortage {
     /// None so far. A copy of a descriptor is kept in reserve.
-    pub(super) fn new(descriptor: &OwnedFd) -> Self {
+    pub(super) fn new(descriptor: &impl AsFd) -> Self {
         Self { reserve: Reserve::of(descriptor), pause: MIN_PAUSE, until: None }
     }
 
@@ -51,7 +51,7 @@ impl Shortage {
     }
 
     /// Sends those away who are waiting at a listener, one by each call of `accept`.
-    pub(super) fn turn_away(&mut self, descriptor: &OwnedFd, accept: impl Fn() -> io::Result<()>) {
+    pub(super) fn turn_away(&mut self, descriptor: &impl AsFd, accept: impl Fn() -> io::Result<()>) {
         drop(self.reserve.take());
         for _ in 0..MAX_TURNED_AWAY {
             if accept().is_err() {
@@ -64,7 +64,7 @@ impl Shortage {
     }
 
     /// Somebody could be let in. Another thread may have taken the descriptor that was in reserve.
-    pub(super) fn is_over(&mut self, descriptor: &OwnedFd) {
+    pub(super) fn is_over(&mut self, descriptor: &impl AsFd) {
         if self.reserve.is_none() {
             self.reserve = Reserve::of(descriptor);
         }
