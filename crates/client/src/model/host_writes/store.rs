@@ -41,7 +41,9 @@ pub fn carry_out(stores: impl IntoIterator<Item = Store>) {
             Some(store)
         } else {
             if let Err(cause) = STORES.ensure(start) {
-                error!("no thread for copies that arrive early could be started, so others store them: {cause}");
+                error!(
+                    "no thread for copies that arrive early could be started, so others store them: {cause}"
+                );
             }
             STORES.send(store).err()
         };
