@@ -130,7 +130,7 @@ mod tests {
         let made = descriptor(Kind::Allocation, &[7; 16]).unwrap();
         assert_eq!(read(made.as_fd(), Kind::Allocation), Ok([7_u8; 16]));
         assert!(read::<16>(made.as_fd(), Kind::Pool).is_err());
-        let other = std::fs::File::open("/dev/null").unwrap();
+        let other = File::open("/dev/null").unwrap();
         assert!(read::<16>(other.as_fd(), Kind::Allocation).is_err());
         assert!(content(&[0; LENGTH], Kind::Event).is_err());
     }

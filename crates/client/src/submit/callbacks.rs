@@ -362,7 +362,9 @@ mod tests {
         assert_eq!(heard.recv().unwrap(), (FAULT, true), "the callback hears of it, the function nothing");
         assert_eq!(told.recv().unwrap(), Err(FAULT), "who waits for the bytes of a copy gets some");
 
-        [callback(&said), function(&said), access()].map(|task| register(SERVER, task).unwrap());
+        for task in [callback(&said), function(&said), access()] {
+            register(SERVER, task).unwrap();
+        }
         let of_other = register(SERVER + 1, Task::Hold).unwrap();
         lost(SERVER);
         assert_eq!((heard.recv().unwrap(), told.recv().unwrap()), ((LOST, true), Err(LOST)));
