@@ -393,7 +393,7 @@ mod tests {
     fn the_secret_is_in_no_argument() {
         for family in [Family::OpenMpi, Family::Hydra, Family::Slurm] {
             let options = family.options(OsStr::new("/lib/a.so"), true);
-            assert!(options.iter().any(|option| option.to_string_lossy().ends_with("/lib/a.so")));
+            assert!(options.iter().any(|option| option.to_string_lossy().contains("/lib/a.so")));
             assert!(options.iter().all(|option| !option.to_string_lossy().contains("JOB=")));
         }
         assert_eq!(nonce().unwrap().len(), 32);

@@ -76,8 +76,9 @@ mod tests {
     #[test]
     fn sockets_at_long_paths_are_made_and_reached() {
         let folder = tempfile::tempdir().unwrap();
-        for length in [1, 100, 120, 250] {
-            let path = folder.path().join("long".repeat(20)).join("x".repeat(length));
+        // The socket's own name has to fit behind that of its folder's descriptor.
+        for length in [1, 40, 80] {
+            let path = folder.path().join("long".repeat(50)).join("x".repeat(length));
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             let listener = listen_at(&path).unwrap();
             connect_at(&path).unwrap().write_all(&[length as u8]).unwrap();

@@ -159,6 +159,7 @@ int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
 }
 
 int cuStreamSynchronize(void *stream) { (void)stream; return OK; }
+int cuStreamQuery(void *stream) { (void)stream; return OK; }
 int cuStreamGetCtx(void *stream, void **context) { (void)stream; *context = &the_context; return OK; }
 int cuStreamIsCapturing(void *stream, int *is) { (void)stream; *is = 0; return OK; }
 int cuEventCreate(void **event, unsigned flags) { *event = malloc(1); return flags > 2 ? INVALID : OK; }

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::time::{Duration, SystemTime};
 
+use causeway_sync::descriptors::above_stdio;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -58,12 +59,8 @@ fn is_dead_socket(folder: &OwnedFd, name: &str) -> io::Result<bool> {
     }
     let path = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
     // A queue that is full is somebody's, too.
-    let socket = socket_with(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
-        None,
-    )?;
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = above_stdio(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
     Ok(connect(&socket, &SocketAddrUnix::new(path)?) == Err(Errno::CONNREFUSED))
 }
 
