@@ -87,7 +87,7 @@ fn place(bytes: u64) -> u64 {
     let first = PREFERRED_BASE.next_multiple_of(bytes);
     // Up to 64 TiB; programs, libraries and stacks lie above.
     let places = (0..).map(|number| first + number * bytes).take_while(|base| base + bytes <= 1 << 46);
-    taken::first_free(places, |base| [base..base + bytes], &taken::of_client()).unwrap_or(PREFERRED_BASE)
+    taken::first_free(places, |base| Some(base..base + bytes), &taken::of_client()).unwrap_or(PREFERRED_BASE)
 }
 
 impl SoftwareGpu {

@@ -47,7 +47,7 @@ mod tests {
         let taken = parse("1000-2000,zz-1,3000,2fff-3001,5-");
         assert_eq!(taken, [0x1000..0x2000, 0x2fff..0x3001]);
         let first = |taken: &[Range<u64>]| {
-            first_free([0x1800, 0x2000, 0x3000, 0x4000], |start| [start..start + 0x1000], taken)
+            first_free([0x1800, 0x2000, 0x3000, 0x4000], |start| Some(start..start + 0x1000), taken)
         };
         assert_eq!(first(&[]), Some(0x1800));
         assert_eq!(first(&taken), Some(0x4000));
