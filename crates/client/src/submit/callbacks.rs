@@ -95,12 +95,14 @@ pub enum Task {
 /// What is done for a copy when its stream gets there, or has failed before.
 pub type Access = Box<dyn FnOnce(Result<(), CUresult>) + Send>;
 
+/// By token: the server whose stream a task is about, and the task.
+type Tasks = HashMap<u64, (usize, Task)>;
+
 /// What is to be done here when streams reach points.
 struct Callbacks {
     /// The next token.
     next: AtomicU64,
-    /// By token: the server whose stream it is about, and what is to be done.
-    tasks: LazyLock<Mutex<rank::Callbacks, HashMap<u64, (usize, Task)>>>,
+    tasks: LazyLock<Mutex<rank::Callbacks, Tasks>>,
     functions: LazyThread<SettledTask>,
     accesses: LazyThread<SettledTask>,
 }

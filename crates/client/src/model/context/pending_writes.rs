@@ -39,7 +39,11 @@ impl PendingWrites {
 
     /// The same, whatever becomes of each: the first error.
     pub fn wait_all(&self) -> Result<(), CUresult> {
-        self.transfers.iter().fold(Ok(()), |outcome, transfer| outcome.and(transfer.wait()))
+        let mut outcome = Ok(());
+        for transfer in &self.transfers {
+            outcome = outcome.and(transfer.wait());
+        }
+        outcome
     }
 
     /// Whether the bytes of every copy are there.
