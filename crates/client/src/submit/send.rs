@@ -44,9 +44,7 @@ pub fn post_and<C: Call<Reply = ()>>(
     }
     session.faults().check()?;
     mirrored::before(session.server(), C::OPCODE)?;
-    let queued = device_times::around(context, request, || session.append(context, request, in_line));
-    mirrored::after(session.server(), C::OPCODE);
-    queued
+    device_times::around(context, request, || session.append(context, request, in_line))
 }
 
 /// Sends a command of the calling thread's current context and waits for its reply.
@@ -77,7 +75,5 @@ fn call_uncaptured<C: Call, R>(
 ) -> Result<R, CUresult> {
     session.faults().take()?;
     mirrored::before(session.server(), C::OPCODE)?;
-    let answer = session.ask(context, request, read);
-    mirrored::after(session.server(), C::OPCODE);
-    answer
+    session.ask(context, request, read)
 }
