@@ -113,14 +113,14 @@ impl Engine {
             }
             EngineRequest::mirror_write(write) => self.memory.mirrors.write(write.changes)?,
             EngineRequest::mirror_changes(ask) => {
-                let Found { next, changes, stretches } = self.memory.mirrors.changes(gpu, ask.start)?;
-                session.answer_with(head, |out| {
-                    next.encode(out);
-                    // A `Vec<u8>` as the codec has it, without a step for each byte.
-                    (changes.len() as u32).encode(out);
-                    out.extend_from_slice(changes.as_bytes());
-                    stretches.encode(out);
-                });
+                let start = ask.start;
+                if self.memory.mirrors.are_few() {
+                    self.tell_changes(head, start);
+                } else {
+                    // Other commands go on meanwhile; the client sends no changes for what is looked through.
+                    let engine = Arc::clone(self);
+                    self.searcher.run(move || engine.tell_changes(head, start));
+                }
                 return Ok(Answer::Later);
             }
             EngineRequest::mirror_read(read) => {
@@ -199,6 +199,24 @@ impl Engine {
             }
         }
         Ok(Answer::Now)
+    }
+
+    /// Answers with what kernels have changed in mirrors from an address on.
+    fn tell_changes(&self, head: Head, start: u64) {
+        let session = &self.session;
+        let found = session
+            .enter_context(head.context)
+            .and_then(|()| self.memory.mirrors.changes(session.gpu(), start));
+        match found {
+            Ok(Found { next, changes, stretches }) => session.answer_with(head, |out| {
+                next.encode(out);
+                // A `Vec<u8>` as the codec has it, without a step for each byte.
+                (changes.len() as u32).encode(out);
+                out.extend_from_slice(changes.as_bytes());
+                stretches.encode(out);
+            }),
+            Err(error) => session.answer(head, Err(error), &[]),
+        }
     }
 
     /// Has the back end carry out a command, whose results go to the reply.

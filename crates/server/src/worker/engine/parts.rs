@@ -63,6 +63,8 @@ pub struct Engine {
     pub(super) host_functions: HostFunctions,
     /// The one thread for the linker of device code.
     pub(super) linker: Pool,
+    /// The one thread that looks for changes in many mirrors.
+    pub(super) searcher: Pool,
     /// Objects whose making in the background has ended since the lock was last taken.
     pub(super) made: Arc<Mutex<Vec<u64>>>,
     /// The end of all work is asked for.
@@ -91,6 +93,7 @@ impl Engine {
             memory: Arc::default(),
             host_functions: HostFunctions::default(),
             linker: Pool::new("causeway-link", 1),
+            searcher: Pool::new("causeway-mirror", 1),
             made: Arc::default(),
             is_asking: AtomicBool::new(false),
             state: Delegated::default(),

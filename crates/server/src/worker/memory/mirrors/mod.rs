@@ -13,6 +13,7 @@ use causeway_api::sys::CUresult;
 use causeway_api::types::MemoryStretch;
 use causeway_gpu::{CuResult, Gpu, Shared, Staging};
 use causeway_memory::mirror::{Changes, find_changes, merge_changes, read_changes};
+use core::ops::Range;
 use on_device::OnDevice;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -29,6 +30,9 @@ const MOST_IN_STRETCHES: u64 = 64 << 20;
 
 /// The longest part of a mirror that the client reads at a time.
 pub const MOST_READ: usize = on_device::PIECE;
+
+/// Mirrors of fewer bytes are looked through in less time than another thread is called to do so.
+const FEW: usize = 512 << 10;
 
 struct Mirror {
     context: Handle<Context>,
@@ -142,22 +146,39 @@ impl Mirrors {
         read.map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE).and(outcome)
     }
 
-    /// Finds what kernels have changed from the address `start` on.
+    /// Whether there is little to look through.
+    pub fn are_few(&self) -> bool {
+        self.table.lock().values().map(Mirror::len).sum::<usize>() <= FEW
+    }
+
+    /// Finds what kernels have changed from the address `start` on. Others use the mirrors meanwhile.
     pub fn changes(&self, gpu: &dyn Gpu, start: u64) -> CuResult<Found> {
-        let mut found = Found::default();
-        for (&address, mirror) in self.table.lock().iter_mut() {
-            found.changes.separate();
-            let from = start.saturating_sub(address) as usize;
-            if from >= mirror.len() {
-                continue;
-            }
-            let stopped = mirror.find(gpu, address, from, &mut found)?;
+        let (mut found, mut at) = (Found::default(), start);
+        while let Some(next) = self.search(gpu, at, &mut found)? {
             if !found.has_room() {
-                found.next = address + stopped as u64;
+                found.next = next;
                 break;
             }
+            at = next;
         }
         Ok(found)
+    }
+
+    /// Looks through the next piece of a mirror from an address on, and returns where it stopped; nothing
+    /// when there is none.
+    fn search(&self, gpu: &dyn Gpu, at: u64, found: &mut Found) -> CuResult<Option<u64>> {
+        let mut table = self.table.lock();
+        let contains = |(start, mirror): &(&u64, &Mirror)| at - **start < mirror.len() as u64;
+        let inside = table.range(..=at).next_back().filter(contains).map(|(start, _)| *start);
+        let Some(start) = inside.or_else(|| table.range(at..).next().map(|(start, _)| *start)) else {
+            return Ok(None);
+        };
+        let Some(mirror) = table.get_mut(&start) else { return Ok(None) };
+        let from = at.saturating_sub(start) as usize;
+        let to = (from / on_device::PIECE * on_device::PIECE + on_device::PIECE).min(mirror.len());
+        found.changes.separate();
+        let stopped = mirror.find(gpu, start, from..to, found)?;
+        Ok(Some(start + stopped.max(1) as u64))
     }
 
     /// Copies memory of a mirror into `into`. When that fails, the device may still write there: it must be
@@ -226,22 +247,21 @@ impl Mirror {
         }
     }
 
-    /// Finds what kernels have changed from the byte `from` on, and returns where it stopped. The mirror
-    /// begins at `address`.
-    fn find(&mut self, gpu: &dyn Gpu, address: u64, from: usize, all: &mut Found) -> CuResult<usize> {
+    /// Finds what kernels have changed in a part, and returns where it stopped. The mirror begins at
+    /// `address`.
+    fn find(&mut self, gpu: &dyn Gpu, address: u64, part: Range<usize>, all: &mut Found) -> CuResult<usize> {
         match &mut self.memory {
             Memory::Here { memory, base } => {
-                let end = base.len();
                 // SAFETY: the memory has as many bytes as the base.
                 let stopped = unsafe {
-                    find_changes(memory.as_ptr(), base, from, end, |at, bytes| {
+                    find_changes(memory.as_ptr(), base, part.start, part.end, |at, bytes| {
                         all.changes.add(address + at as u64, bytes);
                         all.has_room()
                     })
                 };
                 Ok(stopped)
             }
-            Memory::OnDevice(memory) => memory.find(gpu, from, |at, bytes| {
+            Memory::OnDevice(memory) => memory.find(gpu, part, |at, bytes| {
                 all.add_block(address + at as u64, bytes);
                 all.has_room()
             }),

@@ -63,19 +63,20 @@ impl OnDevice {
         Ok(())
     }
 
-    /// Calls `found` with the place and the bytes of each block from the byte `from` on that is not what both
-    /// ends agreed on, and agrees on it. Returns where it stopped: at the end, or earlier once `found` has
-    /// said `false`.
+    /// Calls `found` with the place and the bytes of each block of a part that is not what both ends agreed
+    /// on, and agrees on it. Returns where it stopped: at the end of the part's last block, or earlier once
+    /// `found` has said `false`.
     pub(super) fn find(
         &mut self,
         gpu: &dyn Gpu,
-        from: usize,
+        part: Range<usize>,
         mut found: impl FnMut(usize, &[u8]) -> bool,
     ) -> CuResult<usize> {
-        let mut start = from / BLOCK * BLOCK;
-        let mut copy = gpu.staging(PIECE.min(self.bytes - start))?;
-        while start < self.bytes {
-            let length = copy.len().min(self.bytes - start);
+        let mut start = part.start / BLOCK * BLOCK;
+        let end = part.end.next_multiple_of(BLOCK).min(self.bytes);
+        let mut copy = gpu.staging(PIECE.min(end - start))?;
+        while start < end {
+            let length = copy.len().min(end - start);
             copy = self.read_or_set_aside(gpu, copy, start, length)?;
             let piece = &copy.as_slice()[..length];
             for (index, (bytes, hash)) in piece.chunks(BLOCK).zip(hashes(piece)).enumerate() {
@@ -90,7 +91,7 @@ impl OnDevice {
             }
             start += length;
         }
-        Ok(self.bytes)
+        Ok(end)
     }
 
     fn read_or_set_aside(
@@ -165,7 +166,7 @@ pub(super) mod tests {
 
     fn changed(gpu: &SoftwareGpu, memory: &mut OnDevice) -> Vec<Range<usize>> {
         let mut all = Vec::new();
-        let stopped = memory.find(gpu, 0, |at, bytes| {
+        let stopped = memory.find(gpu, 0..SIZE, |at, bytes| {
             all.push(at..at + bytes.len());
             true
         });
@@ -204,7 +205,7 @@ pub(super) mod tests {
         bytes.0.lock().fill(1);
         let (mut from, mut found) = (0, 0);
         while from < SIZE {
-            let stopped = memory.find(&gpu, from, |at, bytes| {
+            let stopped = memory.find(&gpu, from..SIZE, |at, bytes| {
                 assert_eq!(at, from);
                 found += bytes.len();
                 false
@@ -228,7 +229,7 @@ pub(super) mod tests {
         }
         let (gpu, _, _) = memory();
         let mut memory = OnDevice::zeroed(Box::new(Broken), SIZE);
-        assert_eq!(memory.find(&gpu, 0, |_, _| true), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
+        assert_eq!(memory.find(&gpu, 0..SIZE, |_, _| true), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
         assert_eq!(memory.put(0, &[1]), Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS));
     }
 }
