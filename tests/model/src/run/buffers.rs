@@ -11,13 +11,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 #[derive(Default)]
 pub struct Place {
     host: AtomicPtr<u8>,
+    named: AtomicPtr<u8>,
     device: AtomicU64,
 }
 
 impl Place {
-    /// Its address for the host; null if it has none.
+    /// Its address for code of the host; null if it has none.
     pub fn host(&self) -> *mut u8 {
         self.host.load(Ordering::Acquire)
+    }
+
+    /// Its address of the host by which copies name it; null if it has none.
+    pub fn named(&self) -> *mut u8 {
+        self.named.load(Ordering::Acquire)
     }
 
     /// Its address for kernels; 0 if it has none.
@@ -34,12 +40,37 @@ fn no_memory() -> Error {
     Error { call: "the allocator", code: 2 }
 }
 
+/// Whether a buffer's pages lie at two addresses: one that is registered and that copies name, and another
+/// for code of the host, whose writes the first one's page table does not show.
+fn is_twice(kind: BufferKind, buffer: usize) -> bool {
+    kind == BufferKind::Registered && buffer % 2 == 1
+}
+
+/// Memory with two addresses.
+fn map_twice(size: usize) -> Result<[*mut u8; 2], Error> {
+    let length = pages(size).ok_or_else(no_memory)?.size();
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new file and new mappings of it, at addresses of the system's choice.
+    let places = unsafe {
+        let file = libc::memfd_create(c"causeway-model".as_ptr(), libc::MFD_CLOEXEC);
+        if file < 0 || libc::ftruncate(file, length as libc::off_t) != 0 {
+            return Err(no_memory());
+        }
+        let map = || libc::mmap(core::ptr::null_mut(), length, access, libc::MAP_SHARED, file, 0);
+        let places = [map(), map()];
+        libc::close(file);
+        places
+    };
+    if places.contains(&libc::MAP_FAILED) { Err(no_memory()) } else { Ok(places.map(<*mut _>::cast)) }
+}
+
 impl Run<'_> {
     /// Makes a buffer; one of a pool in a stream.
     pub(super) fn make(&self, buffer: usize, stream: Option<Handle>) -> Result<(), Error> {
         let made = &self.program.buffers[buffer];
         let size = made.size;
         self.enter(made.device)?;
+        let mut named = None;
         let (host, device) = match made.kind {
             BufferKind::Device => (core::ptr::null_mut(), self.machine.allocate(size)?),
             BufferKind::Pool => {
@@ -55,6 +86,14 @@ impl Run<'_> {
                 let address = self.machine.allocate_managed(size)?;
                 (core::ptr::with_exposed_provenance_mut(address as usize), address)
             }
+            BufferKind::Registered if is_twice(made.kind, buffer) => {
+                let [registered, host] = map_twice(size)?;
+                self.machine.register(registered, size)?;
+                // As programs do whose kernels use it, too.
+                self.machine.device_pointer(registered)?;
+                named = Some(registered);
+                (host, 0)
+            }
             BufferKind::Registered | BufferKind::Pageable => {
                 let layout = pages(size).ok_or_else(no_memory)?;
                 // SAFETY: the layout's size is not 0.
@@ -69,6 +108,7 @@ impl Run<'_> {
             }
         };
         self.places[buffer].host.store(host, Ordering::Release);
+        self.places[buffer].named.store(named.unwrap_or(host), Ordering::Release);
         self.places[buffer].device.store(device, Ordering::Release);
         Ok(())
     }
@@ -99,6 +139,7 @@ impl Run<'_> {
     pub(super) fn release(&self, buffer: usize, stream: Option<Handle>) -> Result<(), Error> {
         let place = &self.places[buffer];
         let host = place.host.swap(core::ptr::null_mut(), Ordering::AcqRel);
+        let named = place.named.swap(core::ptr::null_mut(), Ordering::AcqRel);
         let device = place.device.swap(0, Ordering::AcqRel);
         if host.is_null() && device == 0 {
             return Ok(());
@@ -109,6 +150,15 @@ impl Run<'_> {
             (BufferKind::Pool, Some(stream)) => self.machine.free_async(device, stream),
             (BufferKind::Device | BufferKind::Pool | BufferKind::Managed, _) => self.machine.free(device),
             (BufferKind::Pinned | BufferKind::Mapped, _) => self.machine.free_host(host),
+            (BufferKind::Registered, _) if is_twice(made.kind, buffer) => {
+                self.machine.unregister(named)?;
+                let length = pages(made.size).ok_or_else(no_memory)?.size();
+                for place in [host, named] {
+                    // SAFETY: mapped with this length, and nobody uses it any more.
+                    unsafe { libc::munmap(place.cast(), length) };
+                }
+                Ok(())
+            }
             (BufferKind::Registered | BufferKind::Pageable, _) => {
                 if made.kind == BufferKind::Registered {
                     self.machine.unregister(host)?;

@@ -51,7 +51,7 @@ impl Run<'_> {
         if kind.is_device() || kind == BufferKind::Managed {
             (true, self.device(region))
         } else {
-            (false, self.places[region.buffer].host() as u64 + region.offset as u64)
+            (false, self.places[region.buffer].named() as u64 + region.offset as u64)
         }
     }
 
