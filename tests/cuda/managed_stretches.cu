@@ -1,7 +1,9 @@
 // Managed memory of many megabytes: host and device change long and short stretches in turns, and both always see all of it.
 #include "check.h"
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 // Longer than what a reply about changed memory names at a time.
@@ -37,6 +39,44 @@ static Stretch random_stretch(size_t most) {
     size_t count = 1 + random_number() % limits[random_number() % 7];
     size_t at = random_number() % 8 == 0 ? BYTES - count : random_number() % (BYTES - count + 1);
     return {at, count};
+}
+
+// One thread waits for much managed memory again and again, another one works with memory of its own, which it gets and gives back.
+static void two_threads() {
+    constexpr size_t MUCH = 24 << 20, LITTLE = 50000;
+    unsigned char *much;
+    CHECK_CUDA(cudaMallocManaged(&much, MUCH));
+    std::atomic<bool> ends{false};
+    std::thread other([&] {
+        cudaStream_t stream;
+        CHECK_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+        unsigned char *kept;
+        CHECK_CUDA(cudaHostAlloc(&kept, LITTLE, cudaHostAllocMapped));
+        for (int round = 1; round < 6 || !ends; round++) {
+            unsigned char *own;
+            CHECK_CUDA(cudaHostAlloc(&own, LITTLE, cudaHostAllocMapped));
+            for (unsigned char *bytes : {own, kept}) {
+                memset(bytes, round, LITTLE);
+                add<<<2, 256, 0, stream>>>(bytes, LITTLE, 1);
+                CHECK_CUDA(cudaGetLastError());
+                CHECK_CUDA(cudaStreamSynchronize(stream));
+                for (size_t at = 0; at < LITTLE; at++)
+                    if (bytes[at] != static_cast<unsigned char>(round + 1)) fail("beside a wait: byte %zu is %d in round %d", at, bytes[at], round);
+            }
+            CHECK_CUDA(cudaFreeHost(own));
+        }
+        CHECK_CUDA(cudaFreeHost(kept));
+        CHECK_CUDA(cudaStreamDestroy(stream));
+    });
+    for (int round = 1; round < 5; round++) {
+        CHECK_CUDA(cudaMemsetAsync(much, round, MUCH));
+        CHECK_CUDA(cudaStreamSynchronize(0));
+        for (size_t at = 0; at < MUCH; at++)
+            if (much[at] != round) fail("waited for beside another thread: byte %zu is %d in round %d", at, much[at], round);
+    }
+    ends = true;
+    other.join();
+    CHECK_CUDA(cudaFree(much));
 }
 
 int main() {
@@ -87,5 +127,6 @@ int main() {
     CHECK_CUDA(cudaFree(copy));
     CHECK_CUDA(cudaFree(wrong));
     CHECK_CUDA(cudaFree(memory));
+    two_threads();
     return pass();
 }

@@ -160,6 +160,15 @@ impl<R: Rank, G: DerefMut> DerefMut for Guard<R, G> {
     }
 }
 
+/// Says that a thread which may wait here for a peer holds no lock of the rank. Debug builds panic where it
+/// does.
+#[inline]
+#[cfg_attr(debug_assertions, track_caller)]
+pub fn must_be_free<R: Rank>() {
+    #[cfg(debug_assertions)]
+    checked::must_be_free::<R>();
+}
+
 /// That the calling thread holds a lock of the rank. Guards are not sent to other threads, so this is not
 /// either.
 struct Held<R: Rank>(PhantomData<(R, *const ())>);
@@ -187,6 +196,15 @@ mod checked {
     thread_local! {
         /// A bit for each rank of which the calling thread holds a lock.
         static HELD: Cell<u128> = const { Cell::new(0) };
+    }
+
+    #[track_caller]
+    pub(super) fn must_be_free<R: Rank>() {
+        let name = R::NAMES[R::NUMBER as usize];
+        assert!(
+            HELD.get() & 1 << R::NUMBER == 0,
+            "a peer is waited for by a thread that holds the lock of {name}"
+        );
     }
 
     impl<R: Rank> Held<R> {
@@ -253,6 +271,16 @@ mod tests {
         let (one, other) = (Mutex::<rank::Inner, _>::new(()), RwLock::<rank::Inner, _>::new(()));
         let _one = one.lock();
         let _other = other.read();
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "a peer is waited for by a thread that holds the lock of Inner")]
+    fn a_peer_is_not_waited_for_with_a_lock_that_is_for_memory_alone() {
+        let inner = Mutex::<rank::Inner, _>::new(());
+        must_be_free::<rank::Outer>();
+        let _inner = inner.lock();
+        must_be_free::<rank::Inner>();
     }
 
     #[test]

@@ -8,5 +8,5 @@
 mod guards;
 mod ranks;
 
-pub use guards::{Monitor, Mutex, MutexGuard, RwLock};
+pub use guards::{Monitor, Mutex, MutexGuard, RwLock, must_be_free};
 pub use ranks::rank;

@@ -146,6 +146,12 @@ ranks! {
     RetiredGraphMemory,
     /// The making of an event on the server.
     EventMaking,
+    /// Whose turn it is to make the mirror of memory.
+    MirrorMaking,
+    /// Whose turn it is to fetch what kernels wrote.
+    MirrorFetches,
+    /// Held from the look for what the program wrote until that is queued.
+    MirrorSending,
     /// Memory of which a server has a mirror.
     MirroredRegions,
     /// Memory of allocation nodes.

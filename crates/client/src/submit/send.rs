@@ -44,7 +44,9 @@ pub fn post_and<C: Call<Reply = ()>>(
     }
     session.faults().check()?;
     mirrored::before(session.server(), C::OPCODE)?;
-    device_times::around(context, request, || session.append(context, request, in_line))
+    let queued = device_times::around(context, request, || session.append(context, request, in_line));
+    mirrored::after(session.server(), C::OPCODE);
+    queued
 }
 
 /// Sends a command of the calling thread's current context and waits for its reply.
@@ -75,5 +77,7 @@ fn call_uncaptured<C: Call, R>(
 ) -> Result<R, CUresult> {
     session.faults().take()?;
     mirrored::before(session.server(), C::OPCODE)?;
-    session.ask(context, request, read)
+    let answer = session.ask(context, request, read);
+    mirrored::after(session.server(), C::OPCODE);
+    answer
 }

@@ -3,8 +3,11 @@
 //! The kernel notes that for us: `userfaultfd` in its asynchronous write-protecting mode, asked by the
 //! `PAGEMAP_SCAN` request (Linux 6.7). Nobody is interrupted, system calls that write into the memory are
 //! noted like stores, and no signal handler is needed. Where the kernel cannot or may not do that (older
-//! ones, seccomp filters of containers, memory that is a mapped file), every page counts as written and is
-//! compared.
+//! ones, seccomp filters of containers), every page counts as written and is compared.
+//!
+//! What is noted is what goes through this process's page table. So only memory is watched that nobody else
+//! has ([`is_private`]), and who writes past the page table is seen to in
+//! [`other_writers`](super::other_writers).
 
 use crate::log::info;
 use causeway_memory::pages::page_size;
@@ -30,6 +33,9 @@ mod kernel {
     pub const SCAN_PROTECT_FOUND: u64 = 1;
     pub const SCAN_ONLY_WATCHED: u64 = 2;
     pub const PAGE_IS_WRITTEN: u64 = 1 << 1;
+    pub const PAGE_IS_FILE: u64 = 1 << 2;
+    pub const PAGE_IS_PRESENT: u64 = 1 << 3;
+    pub const PAGE_IS_SWAPPED: u64 = 1 << 4;
 
     /// `struct pm_scan_arg`.
     #[repr(C)]
@@ -104,39 +110,61 @@ pub fn unwatch(range: Range<usize>) {
     }
 }
 
-/// Calls `each` with the stretches of `range`, which is watched, that were written to since this was last
-/// asked; a page of the ends counts as a whole. `false` where the kernel does not say: the whole range may be
-/// written.
-pub fn visit(range: Range<usize>, mut each: impl FnMut(Range<usize>)) -> bool {
+/// What [`visit`] does about memory in its range that is not watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unwatched {
+    /// There should be none: the answer would not be the whole truth.
+    Refused,
+    /// It is passed over.
+    Skipped,
+}
+
+/// Calls `each` with the stretches of `range` that were written to since this was last asked; a page of the
+/// ends counts as a whole. `false` where the kernel does not say: the whole range may be written.
+pub fn visit(range: Range<usize>, unwatched: Unwatched, mut each: impl FnMut(Range<usize>)) -> bool {
     const MOST_REGIONS: usize = 64;
     let Some(watcher) = watcher() else { return false };
     let pages = pages(range.clone());
     let mut found = [kernel::PageRegion::default(); MOST_REGIONS];
     let mut start = pages.start;
+    let only_watched = if unwatched == Unwatched::Refused { kernel::SCAN_ONLY_WATCHED } else { 0 };
     while start < pages.end {
-        let mut scan = kernel::Scan {
-            size: size_of::<kernel::Scan>() as u64,
-            flags: kernel::SCAN_PROTECT_FOUND | kernel::SCAN_ONLY_WATCHED,
-            start: start as u64,
-            end: pages.end as u64,
-            regions: found.as_mut_ptr() as u64,
-            regions_length: found.len() as u64,
+        let scan = kernel::Scan {
+            flags: kernel::SCAN_PROTECT_FOUND | only_watched,
             category_mask: kernel::PAGE_IS_WRITTEN,
             return_mask: kernel::PAGE_IS_WRITTEN,
             ..kernel::Scan::default()
         };
-        let Ok(count) = request_to(watcher.pagemap.as_raw_fd(), kernel::SCAN, &mut scan) else {
-            return false;
-        };
-        for region in &found[..(count as usize).min(MOST_REGIONS)] {
+        let Some((count, end)) = watcher.scan(start..pages.end, scan, &mut found) else { return false };
+        for region in &found[..count] {
             each((region.start as usize).max(range.start)..(region.end as usize).min(range.end));
         }
-        if scan.walk_end as usize <= start {
+        if end <= start {
             return false;
         }
-        start = scan.walk_end as usize;
+        start = end;
     }
     true
+}
+
+/// Whether all pages of a range are there and this process's alone: neither a file's nor shared. `false`
+/// where the kernel does not say.
+pub fn is_private(range: Range<usize>) -> bool {
+    let Some(watcher) = watcher() else { return false };
+    let pages = pages(range);
+    let has_none = |inverted, mask| {
+        let scan = kernel::Scan {
+            most_pages: 1,
+            category_inverted: inverted,
+            category_mask: mask,
+            return_mask: mask,
+            ..kernel::Scan::default()
+        };
+        let mut found = [kernel::PageRegion::default()];
+        watcher.scan(pages.clone(), scan, &mut found).is_some_and(|(count, _)| count == 0)
+    };
+    let there = kernel::PAGE_IS_PRESENT | kernel::PAGE_IS_SWAPPED;
+    has_none(there, there) && has_none(0, kernel::PAGE_IS_FILE)
 }
 
 impl Watcher {
@@ -155,6 +183,26 @@ impl Watcher {
             kernel::FEATURE_PAGEFAULT_FLAG_WP | kernel::FEATURE_WP_UNPOPULATED | kernel::FEATURE_WP_ASYNC;
         request_to(faults.as_raw_fd(), kernel::SET_API, &mut [kernel::API, features, 0])?;
         Ok(Self { faults, pagemap: above_stdio(File::open("/proc/self/pagemap")?)? })
+    }
+
+    /// Has the kernel look for pages of `range` as `scan` says, and returns how many stretches of them it has
+    /// found and where it stopped; nothing where it does not say.
+    fn scan(
+        &self,
+        range: Range<usize>,
+        scan: kernel::Scan,
+        found: &mut [kernel::PageRegion],
+    ) -> Option<(usize, usize)> {
+        let mut scan = kernel::Scan {
+            size: size_of::<kernel::Scan>() as u64,
+            start: range.start as u64,
+            end: range.end as u64,
+            regions: found.as_mut_ptr() as u64,
+            regions_length: found.len() as u64,
+            ..scan
+        };
+        let count = request_to(self.pagemap.as_raw_fd(), kernel::SCAN, &mut scan).ok()?;
+        Some(((count as usize).min(found.len()), scan.walk_end as usize))
     }
 }
 
@@ -189,7 +237,7 @@ mod tests {
         }
         let ask = || {
             let mut all = Vec::new();
-            assert!(visit(range.clone(), |stretch| {
+            assert!(visit(range.clone(), Unwatched::Refused, |stretch| {
                 all.push((stretch.start - base) / bytes..(stretch.end - base) / bytes);
             }));
             all
@@ -203,8 +251,45 @@ mod tests {
         File::open("/proc/self/exe").unwrap().read_exact(page).unwrap();
         assert_eq!(ask(), [1..2, 5..6]);
         assert_eq!(ask(), []);
+        unwatch(base + bytes..base + 2 * bytes);
+        // SAFETY: as above.
+        unsafe { memory.cast::<u8>().add(bytes).write_volatile(2) };
+        assert!(!visit(range.clone(), Unwatched::Refused, |_| {}));
+        assert!(visit(range.clone(), Unwatched::Skipped, |stretch| panic!("{stretch:x?} is not watched")));
         unwatch(range);
         // SAFETY: mapped above, and not used any more.
         unsafe { libc::munmap(memory, length) };
+    }
+
+    /// New memory, `shared` or private, of so many pages.
+    fn mapped(pages: usize, shared: i32) -> Range<usize> {
+        let length = pages * page_size();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the system's choice.
+        let memory =
+            unsafe { libc::mmap(core::ptr::null_mut(), length, access, shared | libc::MAP_ANONYMOUS, -1, 0) };
+        assert_ne!(memory, libc::MAP_FAILED);
+        memory as usize..memory as usize + length
+    }
+
+    #[test]
+    fn memory_of_others_is_not_private() {
+        if watcher().is_none() {
+            return;
+        }
+        let (private, shared) = (mapped(3, libc::MAP_PRIVATE), mapped(3, libc::MAP_SHARED));
+        assert!(!is_private(private.clone()), "pages that are not there may become anybody's");
+        for range in [&private, &shared] {
+            // SAFETY: mapped above.
+            unsafe { core::ptr::write_bytes(range.start as *mut u8, 1, range.len()) };
+        }
+        assert!(is_private(private.clone()));
+        assert!(!is_private(shared.clone()));
+        let executable = mapped as *const () as usize;
+        assert!(!is_private(executable..executable + 1));
+        for range in [private, shared] {
+            // SAFETY: mapped above, and not used any more.
+            unsafe { libc::munmap(range.start as *mut _, range.len()) };
+        }
     }
 }

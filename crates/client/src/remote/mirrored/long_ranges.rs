@@ -26,7 +26,7 @@ const MOST_UNDER_WAY: usize = 8;
 const LANES: u32 = 8;
 const THREADS: usize = 8;
 /// The parts of a stretch that threads work on, each about 20 us of work.
-const PART: usize = 128 << 10;
+pub const PART: usize = 128 << 10;
 
 /// Stands for the stream of transfers that belong to none.
 const FLOW: u64 = u64::MAX;
@@ -43,34 +43,29 @@ pub fn zeroed(size: usize) -> Vec<u8> {
     zeros
 }
 
-/// Calls `each` with the diff base and the parts of `stretch` in which the memory at `host` differs from it.
-pub fn visit_unequal(
-    host: usize,
-    base: &mut [u8],
-    stretch: Range<usize>,
-    mut each: impl FnMut(&mut [u8], Range<usize>),
-) {
+/// Whether the memory at `host` differs from `base` in a part of both.
+pub fn differs(host: usize, base: &[u8], part: Range<usize>) -> bool {
+    // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program frees it, which
+    // takes it out of the table first. What another thread writes at this moment is compared as it comes.
+    let memory = unsafe { core::slice::from_raw_parts((host + part.start) as *const u8, part.len()) };
+    memory != &base[part]
+}
+
+/// The parts of `stretch` in which the memory at `host` differs from `base`; a short one is not looked at.
+pub fn unequal_parts(host: usize, base: &[u8], stretch: Range<usize>) -> Vec<Range<usize>> {
     let count = stretch.len().div_ceil(PART);
     let part = |number: usize| {
         let start = stretch.start + number * PART;
         start..(start + PART).min(stretch.end)
     };
     if count < 2 {
-        return each(base, stretch);
+        return vec![stretch];
     }
-    let differs: Vec<AtomicBool> = (0..count).map(|_| AtomicBool::new(false)).collect();
-    let compared = &*base;
+    let unequal: Vec<AtomicBool> = (0..count).map(|_| AtomicBool::new(false)).collect();
     copy_threads::share(count, THREADS, host as *const u8, |number| {
-        let range = part(number);
-        // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program frees it,
-        // which takes it out of the table first. What another thread writes at this moment is compared as it
-        // comes.
-        let memory = unsafe { core::slice::from_raw_parts((host + range.start) as *const u8, range.len()) };
-        differs[number].store(memory != &compared[range], Ordering::Relaxed);
+        unequal[number].store(differs(host, base, part(number)), Ordering::Relaxed);
     });
-    for number in (0..count).filter(|number| differs[*number].load(Ordering::Relaxed)) {
-        each(base, part(number));
-    }
+    (0..count).filter(|number| unequal[*number].load(Ordering::Relaxed)).map(part).collect()
 }
 
 /// Puts those bytes of `new` into the memory at `host` that differ from `base`, and brings `base` up to
@@ -193,15 +188,14 @@ mod tests {
     }
 
     #[test]
-    fn only_parts_that_differ_are_visited() {
+    fn only_parts_that_differ_are_found() {
         let memory: Vec<u8> = (0..5 * PART + 30).map(|at| (at * 7) as u8).collect();
         let mut base = memory.clone();
         for at in [PART + 1, 3 * PART, 5 * PART + 2] {
             base[at] ^= 1;
         }
-        let mut visited = Vec::new();
-        visit_unequal(memory.as_ptr() as usize, &mut base, 5..memory.len(), |_, range| visited.push(range));
-        assert_eq!(visited, [5..5 + PART, 5 + 2 * PART..5 + 3 * PART, 5 + 4 * PART..5 + 5 * PART]);
+        let found = unequal_parts(memory.as_ptr() as usize, &base, 5..memory.len());
+        assert_eq!(found, [5..5 + PART, 5 + 2 * PART..5 + 3 * PART, 5 + 4 * PART..5 + 5 * PART]);
     }
 
     #[test]

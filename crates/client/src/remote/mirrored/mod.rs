@@ -8,19 +8,31 @@
 //!
 //! | Module | Question it answers |
 //! |---|---|
+//! | `regions` | How does memory get a mirror, and how does it lose it? |
+//! | `exchange` | How do changes travel? |
+//! | `table` | Which memory has a mirror, what is to be compared, what is being fetched? |
+//! | `region` | What do both ends agree on, and where may that have changed? |
 //! | `dirty_pages` | Which pages has the program written to? |
-//! | `regions` | What has a mirror, and how do changes travel? |
+//! | `other_writers` | Who writes past the page table? |
 //! | `long_ranges` | How are long stretches read, compared and put in place? |
+//! | `ranges` | Which bytes, in order? |
 //! | [`shared`] | Which memory do both sides have in common? |
 //! | [`variable`] | Where do `__managed__` variables lie? |
 
 mod dirty_pages;
+mod exchange;
 mod long_ranges;
+mod other_writers;
+mod ranges;
+mod region;
 pub mod regions;
 pub mod shared;
+mod table;
 pub mod variable;
 
-pub use regions::{before, fetch, forget, is_any, send};
+pub use exchange::{after, before, fetch, send};
+pub use regions::{forget, is_read};
+pub use table::is_any;
 
 use crate::model::host_mappings;
 use crate::model::host_memory::{self, Range};

@@ -1,109 +1,56 @@
-//! What has a mirror, and how changes travel.
+//! Memory gets a mirror, is looked for, and loses its mirror.
 
-use super::dirty_pages;
-use super::long_ranges::{self, Scratch};
-use crate::locks::{Mutex, rank};
+use super::exchange;
+use super::region::Pages;
+use super::table;
+use crate::locks::{Monitor, rank};
 use crate::model::host_memory::Range;
 use crate::model::host_window;
-use crate::model::region::Endpoint;
+use crate::model::region::{Endpoint, HostRegion};
 use crate::model::transfers;
 use crate::remote::session;
-use causeway_api::calls::{self, Opcode};
+use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_api::types::MemoryStretch;
-use causeway_memory::mirror::{Changes, find_changes, read_changes};
-use causeway_memory::pages::{self, Access, page_size};
-use core::ops;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use causeway_api::types::DevicePlace;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
-/// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be
-/// held.
-const MOST_CHANGES: usize = 256 << 10;
+/// Memory whose mirror is being made, so that no other thread makes one, too.
+static MAKING: LazyLock<Monitor<rank::MirrorMaking, BTreeSet<usize>>> = LazyLock::new(Monitor::default);
 
-/// Memory of up to this size is compared before each command; asking the system which of its pages were
-/// written to takes longer (16 KiB are compared in about 0.3 us).
-const MOST_COMPARED: usize = 16 << 10;
+/// The calling thread's turn to make a mirror of the memory that begins at an address.
+struct Making(usize);
 
-/// Memory with a mirror.
-struct Region {
-    context: Handle<Context>,
-    /// Where it is in this process.
-    host: usize,
-    /// What both ends last agreed on.
-    base: Vec<u8>,
-    /// Whether the system notes the pages that are written to.
-    is_watched: bool,
-    /// The bytes from the first on whose pages have been made for what kernels wrote.
-    made: usize,
-    /// Where the program has it, if that is not `host`.
-    views: Option<Views>,
+impl Making {
+    fn begin(host: usize) -> Self {
+        MAKING.wait(|making| making.insert(host).then_some(()));
+        Self(host)
+    }
 }
 
-/// Where the program has memory that it maps at addresses of its own choice.
-#[derive(Default)]
-struct Views {
-    ranges: Vec<ops::Range<usize>>,
-    /// Whether one was taken away since changes were last looked for: what was written there the system does
-    /// not tell any more.
-    is_any_gone: bool,
-}
-
-#[derive(Default)]
-struct Regions {
-    /// By the address on the device.
-    by_device: BTreeMap<u64, Region>,
-    /// From the address in this process to the one on the device.
-    by_host: BTreeMap<usize, u64>,
-    /// Kept so that a launch allocates nothing.
-    changes: Changes,
-    scratch: Scratch,
-}
-
-/// Memory of which servers have mirrors.
-struct Mirrored {
-    regions: Mutex<rank::MirroredRegions, Option<Regions>>,
-    any: AtomicBool,
-}
-
-static MIRRORED: Mirrored = Mirrored { regions: Mutex::new(None), any: AtomicBool::new(false) };
-
-/// Whether any memory has a mirror.
-#[inline]
-pub fn is_any() -> bool {
-    MIRRORED.any.load(Ordering::Relaxed)
-}
-
-/// To be called before each command is sent to a server: one that the device may use memory for comes after
-/// what the program has written to that memory.
-#[inline]
-pub fn before(server: usize, opcode: Opcode) -> Result<(), CUresult> {
-    if opcode.is_in_stream() { send(server) } else { Ok(()) }
-}
-
-/// Sends what the program has written to memory of which the server has a mirror.
-#[inline]
-pub fn send(server: usize) -> Result<(), CUresult> {
-    if is_any() { with(|regions| regions.send_changes(server)) } else { Ok(()) }
-}
-
-/// Gets what kernels have written to mirrors of a server.
-#[inline]
-pub fn fetch(server: usize) -> Result<(), CUresult> {
-    if is_any() { with(|regions| regions.fetch_changes(server)) } else { Ok(()) }
+impl Drop for Making {
+    fn drop(&mut self) {
+        MAKING.change(|making| making.remove(&self.0));
+    }
 }
 
 /// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
 pub fn mirror(range: &Range) -> Result<u64, CUresult> {
-    let address = if host_window::contains(range.base) { range.base as u64 } else { 0 };
+    let is_own = host_window::contains(range.base);
+    let (address, pages) = if is_own { (range.base as u64, Pages::Own) } else { (0, Pages::OfProgram) };
     // What a network card writes there without this process is noticed by nobody; copies that begin later go
     // to the mirror.
     transfers::wait_for_writes(range.base, range.base + range.size);
-    create(range.context, range.base, range.room, address, false)
+    make(range.base, || {
+        let request = calls::mirror_create { address, size: range.room, managed: 0 };
+        let device = session::call_in(range.context, &request)?;
+        table::with(|table| table.add(range.context, range.base, range.room, device, pages));
+        Ok(device)
+    })
 }
 
-/// Gives memory of this process a mirror at the address `device`, or anywhere for 0.
+/// Gives managed memory of this library's own, all zeros, a mirror at the address `device`.
 ///
 /// `is_managed` says that it lies in the memory of the device, at an address of the window for that.
 pub fn create(
@@ -113,81 +60,55 @@ pub fn create(
     device: u64,
     is_managed: bool,
 ) -> Result<u64, CUresult> {
-    with(|regions| {
-        if let Some(base) = regions.by_host.get(&host) {
-            return Ok(*base);
-        }
-        let device = session::call_in(
-            context,
-            &calls::mirror_create { address: device, size, managed: is_managed.into() },
-        )?;
-        regions.add(context, host, size, device);
+    make(host, || {
+        let request = calls::mirror_create { address: device, size, managed: is_managed.into() };
+        let device = session::call_in(context, &request)?;
+        table::with(|table| table.add(context, host, size, device, Pages::Managed));
         Ok(device)
     })
 }
 
+/// Has `make` make the mirror of the memory at `host`, unless there is one, and returns its address.
+fn make(host: usize, make: impl FnOnce() -> Result<u64, CUresult>) -> Result<u64, CUresult> {
+    if let Some(known) = mirror_at(host) {
+        return Ok(known);
+    }
+    let _making = Making::begin(host);
+    mirror_at(host).map_or_else(make, Ok)
+}
+
+fn mirror_at(host: usize) -> Option<u64> {
+    if table::is_any() { table::with(|table| table.mirror_at(host)) } else { None }
+}
+
 /// Has a server mirror an allocation of its host, all of whose bytes, zeros as yet, lie at `host` in this
-/// process. The program has it where [`add_view`] says.
+/// process. The program has them at other addresses.
 pub fn mirror_allocation(
     nowhere: Handle<Context>,
     allocation: Handle<Allocation>,
     host: usize,
     size: usize,
 ) -> Result<(), CUresult> {
-    with(|regions| {
-        let address = host as u64;
-        session::call_in(nowhere, &calls::mirror_of_allocation { allocation, address, size })?;
-        regions.add(nowhere, host, size, address);
-        if let Some(region) = regions.by_device.get_mut(&address) {
-            dirty_pages::unwatch(host..host + size);
-            region.views = Some(Views::default());
-            region.is_watched = true;
-        }
-        Ok(())
-    })
-}
-
-/// The program has the memory at `host`, or its first bytes, in this range, too.
-pub fn add_view(host: usize, range: ops::Range<usize>) {
-    with_views(host, |views, is_watched| {
-        *is_watched &= dirty_pages::watch(range.clone());
-        views.ranges.push(range);
-    });
-}
-
-/// The program does not have the memory at `host` at this address any more.
-pub fn remove_view(host: usize, start: usize) {
-    with_views(host, |views, _| {
-        views.ranges.retain(|range| range.start != start);
-        views.is_any_gone = true;
-    });
-}
-
-fn with_views(host: usize, change: impl FnOnce(&mut Views, &mut bool)) {
-    let mut regions = MIRRORED.regions.lock();
-    let region = regions.as_mut().and_then(|regions| regions.by_device.get_mut(&(host as u64)));
-    if let Some(Region { views: Some(views), is_watched, .. }) = region {
-        change(views, is_watched);
-    }
+    let address = host as u64;
+    session::call_in(nowhere, &calls::mirror_of_allocation { allocation, address, size })?;
+    table::with(|table| table.add(nowhere, host, size, address, Pages::Shared));
+    Ok(())
 }
 
 /// Takes note of a mirror that the server has made at the address that the memory, all zeros, has here. What
 /// the mirror holds comes at once.
 pub fn adopt(context: Handle<Context>, host: usize, size: usize) -> Result<(), CUresult> {
-    with(|regions| {
-        if !regions.by_host.contains_key(&host) {
-            regions.add(context, host, size, host as u64);
+    table::with(|table| {
+        if table.mirror_at(host).is_none() {
+            table.add(context, host, size, host as u64, Pages::OfProgram);
         }
-        regions.fetch_changes(context.server())
-    })
+    });
+    exchange::fetch_all(context.server())
 }
 
 /// Takes the mirror of the memory that begins at `host` away, if it has one, once the device is idle.
 pub fn forget(host: usize) -> Result<(), CUresult> {
-    if !is_any() {
-        return Ok(());
-    }
-    match with(|regions| Ok(regions.remove(host)))? {
+    match remove(host) {
         Some((context, device)) => session::call_in(context, &calls::mirror_free { mirror: device }),
         None => Ok(()),
     }
@@ -195,249 +116,125 @@ pub fn forget(host: usize) -> Result<(), CUresult> {
 
 /// Forgets the mirrors of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
-    if !is_any() {
-        return;
-    }
-    // Nothing in the closure fails.
-    let _ = with(|regions| {
-        let ending: Vec<usize> = regions
-            .by_device
-            .values()
-            .filter(|region| region.context == context)
-            .map(|region| region.host)
-            .collect();
-        for host in ending {
-            regions.remove(host);
+    if table::is_any() {
+        for host in table::with(|table| table.of_context(context)) {
+            remove(host);
         }
-        Ok(())
-    });
+    }
+}
+
+/// Takes memory out of the table once nothing is on its way from or to its mirror. Returns where commands
+/// about that go, and its address.
+fn remove(host: usize) -> Option<(Handle<Context>, u64)> {
+    /// What a look at the table gives.
+    enum Found {
+        Removed(Handle<Context>, u64),
+        Busy(u64),
+    }
+    loop {
+        let server = mirror_at(host).and_then(server_of)?;
+        let found = exchange::while_nobody_sends(server, || {
+            table::with(|table| {
+                let device = table.mirror_at(host)?;
+                if table.is_busy(server, device) {
+                    return Some(Found::Busy(table.progress(server)));
+                }
+                table.remove(host).map(|(device, region)| Found::Removed(region.context, device))
+            })
+        });
+        match found? {
+            Found::Removed(context, device) => return Some((context, device)),
+            Found::Busy(seen) => exchange::wait_for_progress(server, seen),
+        }
+    }
+}
+
+fn server_of(device: u64) -> Option<usize> {
+    table::with(|table| table.region(device).map(|(_, region)| region.context.server()))
 }
 
 /// The address on the device of memory with a mirror.
 pub fn device_address(host: usize) -> Option<u64> {
-    if !is_any() {
-        return None;
-    }
-    MIRRORED.regions.lock().as_ref()?.device_of(host, host).map(|(_, address)| address)
+    if table::is_any() { table::with(|table| table.device_of(host, host)) } else { None }
 }
 
 /// The address in this process of an address of the device that lies in a mirror.
 pub fn host_address(device: u64) -> Option<usize> {
-    if !is_any() {
+    if !table::is_any() {
         return None;
     }
-    let regions = MIRRORED.regions.lock();
-    let (start, region) = regions.as_ref()?.region(device)?;
-    Some(region.host + (device - start) as usize)
+    table::with(|table| {
+        let (start, region) = table.region(device)?;
+        Some(region.host + (device - start) as usize)
+    })
 }
 
 /// The place of a copy by a server, on the device if it lies in memory with a mirror there: there it is in
 /// order with kernels.
 pub fn place(server: usize, place: Endpoint) -> Endpoint {
     let Endpoint::Host(host) = place else { return place };
-    if !is_any() {
+    if !table::is_any() {
         return place;
     }
-    let regions = MIRRORED.regions.lock();
-    let Some(regions) = regions.as_ref() else { return place };
     let (start, end) = host.span();
-    let inside = regions.device_of(start, end.saturating_sub(1)).map(|(_, address)| address);
-    let on_device = inside.or_else(|| regions.region(start as u64).map(|_| start as u64));
-    let is_here =
-        |address: &u64| regions.region(*address).is_some_and(|(_, region)| region.context.server() == server);
-    match on_device.filter(is_here) {
+    let on_device = table::with(|table| {
+        let inside = table.device_of(start, end.saturating_sub(1));
+        let on_device = inside.or_else(|| table.region(start as u64).map(|_| start as u64))?;
+        let (_, region) = table.region(on_device)?;
+        (region.context.server() == server).then_some(on_device)
+    });
+    match on_device {
         Some(address) => Endpoint::Device(host.on_device(address).into()),
         None => place,
     }
 }
 
-fn with<T>(work: impl FnOnce(&mut Regions) -> Result<T, CUresult>) -> Result<T, CUresult> {
-    work(MIRRORED.regions.lock().get_or_insert_default())
+/// A copy whose source is `host` is about to be sent, and reads it in the mirror, at `mirror`: whatever is
+/// known of who has written there, the program's own bytes are compared before that command.
+pub fn is_read(host: &HostRegion, mirror: &DevicePlace) {
+    let DevicePlace::Memory(mirror) = mirror else { return };
+    if !table::is_any() {
+        return;
+    }
+    table::with(|table| {
+        if table.region(mirror.address).is_none_or(|(_, region)| region.is_managed) {
+            return;
+        }
+        for row in rows(host) {
+            let at = (row.start - host.address as usize) as u64;
+            table.compare_next(mirror.address + at, row.len());
+        }
+    });
 }
 
-impl Regions {
-    /// The region in which an address of the device lies, and where it begins.
-    fn region(&self, device: u64) -> Option<(u64, &Region)> {
-        let (&start, region) = self.by_device.range(..=device).next_back()?;
-        (device - start < region.base.len() as u64).then_some((start, region))
+/// The addresses of a region: its rows, or all from the first to the last where what lies between is little.
+fn rows(host: &HostRegion) -> Vec<core::ops::Range<usize>> {
+    /// Gaps of fewer bytes are compared with the rest.
+    const GAP: usize = 4096;
+    let (start, end) = host.span();
+    if host.is_contiguous() || host.row_pitch < host.width + GAP && host.depth <= 1 {
+        return vec![start..end];
     }
-
-    /// Where the memory from `first` to `last` is on the device, if all of it lies in one region: the start
-    /// of the region, and the address of `first`.
-    fn device_of(&self, first: usize, last: usize) -> Option<(u64, u64)> {
-        let (&host, &device) = self.by_host.range(..=first).next_back()?;
-        let size = self.by_device.get(&device)?.base.len();
-        (last.checked_sub(host)? < size).then_some((device, device + (first - host) as u64))
-    }
-
-    fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64) {
-        let is_watched = size > MOST_COMPARED && dirty_pages::watch(host..host + size);
-        let base = long_ranges::zeroed(size);
-        self.by_device.insert(device, Region { context, host, base, is_watched, made: 0, views: None });
-        self.by_host.insert(host, device);
-        MIRRORED.any.store(true, Ordering::Relaxed);
-    }
-
-    fn remove(&mut self, host: usize) -> Option<(Handle<Context>, u64)> {
-        let device = self.by_host.remove(&host)?;
-        let region = self.by_device.remove(&device)?;
-        if region.is_watched {
-            dirty_pages::unwatch(host..host + region.base.len());
-        }
-        MIRRORED.any.store(!self.by_device.is_empty(), Ordering::Relaxed);
-        Some((region.context, device))
-    }
-
-    /// Sends what the program has written to memory with a mirror on a server.
-    fn send_changes(&mut self, server: usize) -> Result<(), CUresult> {
-        let Self { by_device, changes, .. } = self;
-        changes.clear();
-        let mut outcome = Ok(());
-        for (&device, region) in by_device.iter_mut().filter(|(_, region)| region.context.server() == server)
-        {
-            changes.separate();
-            region.visit_written(|base, host, stretch| {
-                // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program
-                // frees it, which takes the region out first.
-                let find = |base: &mut [u8], start, end, changes: &mut Changes| unsafe {
-                    find_changes(host as *const u8, base, start, end, |at, bytes| {
-                        changes.add(device + at as u64, bytes);
-                        changes.len() < MOST_CHANGES
-                    })
-                };
-                long_ranges::visit_unequal(host, base, stretch, |base, stretch| {
-                    let mut at = stretch.start;
-                    while at < stretch.end {
-                        at = find(base, at, stretch.end, changes);
-                        if changes.len() >= MOST_CHANGES {
-                            outcome = outcome.and(post(server, changes));
-                        }
-                    }
-                });
-            });
-        }
-        if !changes.is_empty() {
-            outcome = outcome.and(post(server, changes));
-        }
-        outcome
-    }
-
-    /// Gets what kernels of a server have written.
-    fn fetch_changes(&mut self, server: usize) -> Result<(), CUresult> {
-        if !self.by_device.values().any(|region| region.context.server() == server) {
-            return Ok(());
-        }
-        let mut scratch = core::mem::take(&mut self.scratch);
-        let mut start = 0;
-        let outcome = loop {
-            let request = calls::mirror_changes { start };
-            let found = session::call_reading(Handle::null_of(server), &request, |reply| {
-                let next = reply.value::<u64>()?;
-                let length = reply.count(1)?;
-                read_changes(reply.take(length)?, |address, bytes| self.put(server, address, bytes))?;
-                Ok((next, reply.value::<Vec<MemoryStretch>>()?))
-            });
-            let read = found.and_then(|(next, stretches)| {
-                stretches.iter().for_each(|stretch| self.make_pages(stretch));
-                scratch.read(server, &stretches, |address, bytes| self.put(server, address, bytes))?;
-                Ok(next)
-            });
-            match read {
-                Ok(0) => break Ok(()),
-                Ok(next) => start = next,
-                Err(status) => break Err(status),
-            }
-        };
-        self.scratch = scratch;
-        outcome
-    }
-
-    /// Makes the pages of a long stretch whose bytes are about to come. The system gives no huge pages to
-    /// memory in which it notes written ones, and to make 1 MiB of small ones takes 2 ms where eight threads
-    /// do so (a virtual machine with an H100, 2026-11-24).
-    fn make_pages(&mut self, stretch: &MemoryStretch) {
-        let Some((start, region)) = self.by_device.range_mut(..=stretch.address).next_back() else { return };
-        let size = region.base.len();
-        let at = (stretch.address - start) as usize;
-        let first = region.host + at.max(region.made).min(size);
-        let end = region.host + at.saturating_add(stretch.bytes as usize).min(size);
-        let range = first.next_multiple_of(host_window::HUGE_PAGE)
-            ..end / host_window::HUGE_PAGE * host_window::HUGE_PAGE;
-        if !region.is_watched || range.is_empty() || region.views.is_some() {
-            return;
-        }
-        // Afterwards all of these pages count as written, so that nothing which the program writes meanwhile
-        // is lost.
-        dirty_pages::unwatch(range.clone());
-        pages::populate(range.start, range.len(), Access::Write);
-        region.is_watched = dirty_pages::watch(range.clone());
-        region.made = range.end - region.host;
-    }
-
-    fn put(&mut self, server: usize, address: u64, bytes: &[u8]) {
-        let Some((start, region)) = self.by_device.range_mut(..=address).next_back() else { return };
-        if region.context.server() != server {
-            return;
-        }
-        let at = (address - start) as usize;
-        let Some(base) = region.base.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) else {
-            return;
-        };
-        // SAFETY: the memory has as many bytes as the diff base, which has these; it is the program's promise
-        // that it is writable, and it stays mapped until the program frees it.
-        unsafe { long_ranges::merge(region.host + at, base, bytes) };
-    }
+    let place = |slice, row| {
+        let first = start + slice * host.slice_pitch + row * host.row_pitch;
+        first..first + host.width
+    };
+    (0..host.depth).flat_map(|slice| (0..host.height).map(move |row| place(slice, row))).collect()
 }
 
-fn post(server: usize, changes: &mut Changes) -> Result<(), CUresult> {
-    let sent =
-        session::post_in(Handle::null_of(server), &calls::mirror_write { changes: changes.as_bytes() });
-    changes.clear();
-    sent
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Region {
-    /// Calls `each` with the diff base, the address of the memory and the places of its bytes that may have
-    /// been written to.
-    fn visit_written(&mut self, mut each: impl FnMut(&mut [u8], usize, ops::Range<usize>)) {
-        let (host, base) = (self.host, &mut self.base);
-        let (start, end) = (host, host + base.len());
-        let mut places = |stretch: ops::Range<usize>| {
-            if stretch.start < stretch.end {
-                each(base, host, stretch.start - start..stretch.end - start);
-            }
-        };
-        if let Some(views) = &mut self.views
-            && self.is_watched
-        {
-            let mut seen = true;
-            for view in &views.ranges {
-                seen &= dirty_pages::visit(view.clone(), |stretch| {
-                    places(stretch.start - view.start + start..stretch.end - view.start + start);
-                });
-            }
-            self.is_watched = seen;
-            if core::mem::take(&mut views.is_any_gone) || !seen {
-                places(start..end);
-            }
-            return;
-        }
-        if self.is_watched {
-            // Pages at the ends may be shared with another region, which takes the note of their being
-            // written.
-            let pages = dirty_pages::pages(start..end);
-            let whole = if pages.start < start { pages.start + page_size() } else { start }.min(end)
-                ..if pages.end > end { pages.end - page_size() } else { end }.max(start);
-            if whole.start >= whole.end {
-                return places(start..end);
-            }
-            if dirty_pages::visit(whole.clone(), &mut places) {
-                places(start..whole.start);
-                places(whole.end..end);
-                return;
-            }
-            self.is_watched = false;
-        }
-        places(start..end);
+    #[test]
+    fn rows_with_wide_gaps_are_places_of_their_own() {
+        let address = 0x1000 as *mut u8;
+        assert_eq!(rows(&HostRegion::linear(address, 10)), [0x1000..0x100a]);
+        let narrow = HostRegion { row_pitch: 12, height: 3, ..HostRegion::linear(address, 10) };
+        assert_eq!(rows(&narrow), [0x1000..0x1022]);
+        let wide = HostRegion { row_pitch: 0x10000, height: 2, ..narrow };
+        assert_eq!(rows(&wide), [0x1000..0x100a, 0x11000..0x1100a]);
+        let deep = HostRegion { slice_pitch: 0x100000, height: 1, depth: 2, ..wide };
+        assert_eq!(rows(&deep), [0x1000..0x100a, 0x101000..0x10100a]);
     }
 }

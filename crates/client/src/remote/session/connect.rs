@@ -8,7 +8,7 @@ use crate::locks::{Mutex, rank};
 use crate::log::{Level, debug, info};
 use crate::model::address::window;
 use crate::model::completion;
-use crate::model::{context, device};
+use crate::model::{cards, context, device};
 use crate::remote::above::Above;
 use crate::remote::plans::Plans;
 use crate::{environment, log, process};
@@ -122,10 +122,12 @@ fn ask() -> Result<Vec<Granted>, String> {
         return Err(format!("{origin} names {count} servers, and one program can have {MOST_SERVERS}"));
     }
     let (first, others) = targets.split_first().ok_or_else(|| format!("{origin} names no server"))?;
-    let others: Vec<_> = others.iter().map(Beside::begin).collect();
-    let first = ask_one(first);
-    let answers: Vec<_> = core::iter::once(first).chain(others.into_iter().map(Beside::end)).collect();
-    answers.into_iter().collect()
+    cards::while_opening(|| {
+        let others: Vec<_> = others.iter().map(Beside::begin).collect();
+        let first = ask_one(first);
+        let answers: Vec<_> = core::iter::once(first).chain(others.into_iter().map(Beside::end)).collect();
+        answers.into_iter().collect()
+    })
 }
 
 /// A server that a thread asks, if it comes to that before the caller of `cuInit` does. A library's constructor

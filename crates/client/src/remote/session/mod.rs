@@ -17,7 +17,7 @@ mod replies;
 mod taken;
 pub mod version;
 
-use crate::locks::{Mutex, rank};
+use crate::locks::{Mutex, must_be_free, rank};
 use crate::log::{error, info};
 use crate::model::completion::SequenceNumbers;
 use crate::model::{context, device};
@@ -212,6 +212,7 @@ impl Session {
         request: &C,
         in_line: impl FnOnce(),
     ) -> Result<(), CUresult> {
+        must_be_free::<rank::MirroredRegions>();
         self.commands.must_have(C::OPCODE, &self.target)?;
         statistics::mark(Carried::Posted);
         let encode = |out: &mut Vec<u8>| {
@@ -233,6 +234,7 @@ impl Session {
         request: &C,
         read: impl FnOnce(&mut Decoder<'_>) -> Result<R, DecodeError>,
     ) -> Result<R, CUresult> {
+        must_be_free::<rank::MirroredRegions>();
         self.commands.must_have(C::OPCODE, &self.target)?;
         statistics::mark(Carried::Called);
         let waiting = self.replies.expect();

@@ -46,8 +46,9 @@ pub(super) unsafe fn copy(
         mirrored::place(server, source)
     };
     let uses_source = match (asked.1, source) {
-        (Endpoint::Host(host), Endpoint::Device(_)) => {
+        (Endpoint::Host(host), Endpoint::Device(mirror)) => {
             copies::count(Direction::ToDevice, By::Common, &host);
+            mirrored::is_read(&host, &mirror);
             true
         }
         _ => false,

@@ -83,11 +83,8 @@ impl HostPages {
 
     /// Puts the first `size` bytes at `base`, a free part of the window, where nobody may use them yet.
     pub fn map(&self, allocation: Handle<Allocation>, base: usize, size: usize) -> Result<(), CUresult> {
-        let mirrored_at = self.mirror(allocation)?;
+        self.mirror(allocation)?;
         put(base, size, libc::PROT_NONE, Some(&self.pages))?;
-        if let Some(mirrored_at) = mirrored_at {
-            regions::add_view(mirrored_at, base..base + size);
-        }
         let server = self.nowhere.server();
         host_mappings::note(base, HostMapping { size, server, host_access: 0, device_access: 0 });
         Ok(())
@@ -97,17 +94,14 @@ impl HostPages {
     pub fn unmap(&self, base: usize, size: usize) -> Result<(), CUresult> {
         host_mappings::forget(base);
         transfers::wait_for_range(base, base + size);
-        if let Some(mirrored_at) = *self.mirrored_at.lock() {
-            regions::remove_view(mirrored_at, base);
-        }
         put(base, size, libc::PROT_NONE, None)
     }
 
-    /// Makes the mirror, where the worker needs one, and returns where the pages lie for it.
-    fn mirror(&self, allocation: Handle<Allocation>) -> Result<Option<usize>, CUresult> {
+    /// Makes the mirror, where the worker needs one.
+    fn mirror(&self, allocation: Handle<Allocation>) -> Result<(), CUresult> {
         let mut mirrored_at = self.mirrored_at.lock();
         if self.is_shared || mirrored_at.is_some() {
-            return Ok(*mirrored_at);
+            return Ok(());
         }
         let window = address_window::opened(self.nowhere.server())?;
         let size = self.pages.bytes();
@@ -119,7 +113,7 @@ impl HostPages {
             return Err(status);
         }
         *mirrored_at = Some(address);
-        Ok(*mirrored_at)
+        Ok(())
     }
 
     /// Takes the mirror away. Nothing may be mapped any more.

@@ -1,0 +1,281 @@
+//! How changes travel: what the program has written to the server, what kernels have written from there.
+//!
+//! Both ends find changes by comparing with what they agreed on last. So what one has found must be with the
+//! other before that one looks in the same region. On the way to the server the order of commands sees to
+//! it. On the way back the table knows for which regions the server may have changes that have not come yet;
+//! what the program has written there waits until they have. All other commands go on meanwhile.
+
+use super::long_ranges::Scratch;
+use super::table::{self, Place};
+use crate::locks::{Monitor, Mutex, rank};
+use crate::log::error;
+use crate::model::context;
+use crate::remote::session;
+use causeway_api::calls::{self, Opcode};
+use causeway_api::handle::{Handle, MOST_SERVERS};
+use causeway_api::sys::CUresult;
+use causeway_api::types::MemoryStretch;
+use causeway_memory::mirror::{Changes, read_changes};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a thread that sends changes needs, kept for the next.
+#[derive(Default)]
+struct Outbox {
+    changes: Changes,
+    places: Vec<Place>,
+    blocked: Vec<Place>,
+}
+
+/// By server. Whoever finds changes holds it until they have been appended to the session's commands: so
+/// nobody's command overtakes what another thread has found for it. It is the order of the session's commands
+/// and no more is waited for than to append them.
+static SENDING: [Mutex<rank::MirrorSending, Option<Outbox>>; MOST_SERVERS] =
+    [const { Mutex::new(None) }; MOST_SERVERS];
+
+/// Whose turn it is to fetch from a server.
+#[derive(Default)]
+struct Turns {
+    is_fetching: bool,
+    /// How many fetches have begun, and the newest that has ended well.
+    begun: u64,
+    ended: u64,
+    /// How far the table's is.
+    progress: u64,
+    scratch: Scratch,
+}
+
+/// By server.
+static TURNS: LazyLock<Vec<Monitor<rank::MirrorFetches, Turns>>> =
+    LazyLock::new(|| (0..MOST_SERVERS).map(|_| Monitor::default()).collect());
+
+/// What is known of a server's work, so that nothing is fetched that nobody can have written.
+struct Work {
+    /// Commands that may write to mirrors, counted when they have been queued.
+    may_write: AtomicU64,
+    /// So many of them were done when a fetch began that has ended.
+    fetched: AtomicU64,
+}
+
+/// By server.
+static WORK: [Work; MOST_SERVERS] =
+    [const { Work { may_write: AtomicU64::new(0), fetched: AtomicU64::new(0) } }; MOST_SERVERS];
+
+/// Whether a command may have a device write to memory with a mirror. A kernel may, whatever its parameters
+/// are: it can find addresses in memory.
+const fn may_write(opcode: Opcode) -> bool {
+    use Opcode as O;
+    opcode.is_in_stream()
+        && !matches!(
+            opcode,
+            O::copy_from_device
+                | O::copy_from_device_now
+                | O::event_record
+                | O::graph_upload
+                | O::host_function
+                | O::stream_attribute_get
+                | O::stream_attribute_set
+                | O::stream_destroy
+                | O::stream_memory_barrier
+                | O::stream_wait_event
+        )
+}
+
+impl Work {
+    /// Whether all that may have been written is here.
+    fn is_fetched(&self) -> bool {
+        self.fetched.load(Ordering::Acquire) == self.may_write.load(Ordering::Acquire)
+    }
+}
+
+/// To be called when a command has been queued, before the call returns by which the program gave it: who
+/// waits for it afterwards finds it counted.
+#[inline]
+pub fn after(server: usize, opcode: Opcode) {
+    if may_write(opcode) && table::is_any() {
+        WORK[server].may_write.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+/// To be called before each command is sent to a server: one that the device may use memory for comes after
+/// what the program has written to that memory.
+#[inline]
+pub fn before(server: usize, opcode: Opcode) -> Result<(), CUresult> {
+    if opcode.is_in_stream() { send(server) } else { Ok(()) }
+}
+
+/// Sends what the program has written to memory of which the server has a mirror.
+#[inline]
+pub fn send(server: usize) -> Result<(), CUresult> {
+    if !table::is_any() {
+        return Ok(());
+    }
+    while let Some(seen) = send_once(server)? {
+        wait_for_progress(server, seen);
+    }
+    Ok(())
+}
+
+/// Sends what can be sent now. When the rest has to wait for a fetch, returns how far that is.
+fn send_once(server: usize) -> Result<Option<u64>, CUresult> {
+    let mut outbox = SENDING[server].lock();
+    let Outbox { changes, places, blocked } = outbox.get_or_insert_default();
+    // An error may have left something.
+    changes.clear();
+    places.clear();
+    blocked.clear();
+    table::with(|table| {
+        table.take_places(server, places);
+        table.find(server, places, changes, blocked);
+    });
+    while !changes.is_empty() {
+        let request = calls::mirror_write { changes: changes.as_bytes() };
+        let sent = session::post_in(Handle::null_of(server), &request);
+        changes.clear();
+        sent?;
+        if !places.is_empty() {
+            table::with(|table| table.find(server, places, changes, blocked));
+        }
+    }
+    let is_blocked = !blocked.is_empty();
+    Ok(is_blocked.then(|| table::with(|table| table.put_back(server, blocked))))
+}
+
+/// Does something while nobody is between finding changes for a server and having appended them.
+pub fn while_nobody_sends<T>(server: usize, work: impl FnOnce() -> T) -> T {
+    let _sending = SENDING[server].lock();
+    work()
+}
+
+/// Waits until fetches from a server are further than they were.
+pub fn wait_for_progress(server: usize, seen: u64) {
+    TURNS[server].wait(|turns| (turns.progress > seen).then_some(()));
+}
+
+/// Gets what kernels have written to mirrors of a server, unless nothing can have been written since all was
+/// fetched.
+pub fn fetch(server: usize) -> Result<(), CUresult> {
+    if table::is_any() && !WORK[server].is_fetched() { fetch_all(server) } else { Ok(()) }
+}
+
+/// Gets what a server's mirrors hold that is not here.
+pub fn fetch_all(server: usize) -> Result<(), CUresult> {
+    if !table::with(|table| table.is_any_of(server)) {
+        return Ok(());
+    }
+    // Any that begins from now on brings what is wanted; it is made for all who wait for one by then.
+    let wanted = TURNS[server].lock().begun + 1;
+    let turn = TURNS[server].wait(|turns| {
+        if turns.ended >= wanted {
+            return Some(None);
+        }
+        if turns.is_fetching {
+            return None;
+        }
+        turns.is_fetching = true;
+        turns.begun += 1;
+        Some(Some((turns.begun, core::mem::take(&mut turns.scratch))))
+    });
+    let Some((number, scratch)) = turn else { return Ok(()) };
+    let mut turn = Turn { server, number, scratch, has_ended: false };
+    turn.fetch()?;
+    turn.has_ended = true;
+    Ok(())
+}
+
+/// The calling thread's turn to fetch.
+struct Turn {
+    server: usize,
+    number: u64,
+    scratch: Scratch,
+    /// Whether everything is here.
+    has_ended: bool,
+}
+
+impl Turn {
+    fn fetch(&mut self) -> Result<(), CUresult> {
+        let server = self.server;
+        // In this order: a command that is counted is in a context, which is not idle until it is done.
+        let counted = WORK[server].may_write.load(Ordering::Acquire);
+        let is_idle = context::active()
+            .filter(|context| context.handle.server() == server)
+            .all(|context| context.is_idle());
+        self.read()?;
+        if is_idle {
+            WORK[server].fetched.fetch_max(counted, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> Result<(), CUresult> {
+        let server = self.server;
+        let mut start = 0;
+        loop {
+            // What others have found before is sent before the server looks.
+            while_nobody_sends(server, || table::with(|table| table.begin_search(server, start)));
+            let request = calls::mirror_changes { start };
+            let (next, changes, found) = session::call_reading(Handle::null_of(server), &request, |reply| {
+                let next = reply.value::<u64>()?;
+                let length = reply.count(1)?;
+                let changes = reply.take(length)?.to_vec();
+                Ok((next, changes, reply.value::<Vec<MemoryStretch>>()?))
+            })?;
+            let found = table::with(|table| {
+                read_changes(&changes, |address, bytes| table.put(server, address, bytes)).map_err(
+                    |cause| {
+                        error!("the server's changes of the program's memory make no sense: {cause}");
+                        CUresult::CUDA_ERROR_UNKNOWN
+                    },
+                )?;
+                Ok(table.end_search(server, found))
+            })?;
+            self.say_progress();
+            self.scratch.read(server, &found, |address, bytes| {
+                table::with(|table| {
+                    table.make_pages(server, address, bytes.len());
+                    table.put(server, address, bytes);
+                });
+            })?;
+            if next == 0 {
+                return Ok(());
+            }
+            start = next;
+        }
+    }
+
+    fn say_progress(&self) {
+        let progress = table::with(|table| table.progress(self.server));
+        TURNS[self.server].change(|turns| turns.progress = progress);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let progress = table::with(|table| table.end_fetch(self.server));
+        TURNS[self.server].change(|turns| {
+            turns.is_fetching = false;
+            turns.progress = progress;
+            turns.scratch = core::mem::take(&mut self.scratch);
+            if self.has_ended {
+                turns.ended = self.number;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_may_write_anywhere_and_copies_to_the_program_write_no_mirror() {
+        for opcode in
+            [Opcode::launch, Opcode::graph_launch, Opcode::copy_to_device, Opcode::copy_within_device]
+        {
+            assert!(may_write(opcode), "{}", opcode.name());
+        }
+        for opcode in [Opcode::copy_from_device, Opcode::event_record, Opcode::stream_synchronize] {
+            assert!(!may_write(opcode), "{}", opcode.name());
+        }
+    }
+}

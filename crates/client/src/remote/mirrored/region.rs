@@ -1,0 +1,258 @@
+//! One piece of memory with a mirror: what both ends agree on, and which places are to be compared.
+
+use super::dirty_pages;
+use super::long_ranges;
+use super::ranges::Ranges;
+use crate::model::host_window::HUGE_PAGE;
+use causeway_api::handle::{Context, Handle};
+use causeway_memory::mirror::{Changes, find_changes};
+use causeway_memory::pages::{self, Access, page_size};
+use core::ops::Range;
+
+/// Whose the pages of memory are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pages {
+    /// This library's own, private to the process, and nothing else lies in them.
+    Own,
+    /// The same, of managed memory: drivers refuse its pages to all devices but the GPU.
+    Managed,
+    /// The program's: perhaps others have them, too, or other things lie in the first and the last.
+    OfProgram,
+    /// Others have them, or the program has them at other addresses, too.
+    Shared,
+}
+
+/// Memory with a mirror. Places are counted from its first byte.
+pub struct Region {
+    /// Where commands about the mirror go.
+    pub context: Handle<Context>,
+    /// Where it is in this process.
+    pub host: usize,
+    /// Whether it is managed memory.
+    pub is_managed: bool,
+    /// What both ends last agreed on.
+    base: Vec<u8>,
+    /// Where the system notes the pages that are written to. All else is compared each time.
+    watched: Range<usize>,
+    /// Where it has found written pages that have not been compared since.
+    written: Ranges,
+    /// Where somebody may write past the page table, so that it is compared each time.
+    suspect: Ranges,
+    /// The bytes from the first on whose pages have been made for what kernels wrote.
+    made: usize,
+}
+
+impl Region {
+    /// Memory at `host`, as long as the mirror is all zeros.
+    pub fn new(context: Handle<Context>, host: usize, size: usize, pages: Pages) -> Self {
+        let base = long_ranges::zeroed(size);
+        let (written, suspect, made) = (Ranges::default(), Ranges::default(), 0);
+        let watched = watch(host, size, pages);
+        let is_managed = pages == Pages::Managed;
+        Self { context, host, is_managed, base, watched, written, suspect, made }
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.base.len()
+    }
+
+    /// Its addresses of which the system notes written pages.
+    pub fn watched(&self) -> Range<usize> {
+        self.host + self.watched.start..self.host + self.watched.end
+    }
+
+    /// Nothing is noted any more: all of it is compared each time.
+    pub fn unwatch(&mut self) {
+        if !self.watched.is_empty() {
+            dirty_pages::unwatch(self.watched());
+        }
+        self.watched = 0..0;
+    }
+
+    /// The system has found pages written to at these addresses, as far as they are watched.
+    pub fn note_written(&mut self, addresses: &Range<usize>) {
+        let watched = self.watched();
+        let (start, end) = (addresses.start.max(watched.start), addresses.end.min(watched.end));
+        if start < end {
+            self.written.add(start - self.host..end - self.host);
+        }
+    }
+
+    /// A place is to be compared next time, whatever is known of it.
+    pub fn compare_next(&mut self, place: Range<usize>) {
+        self.written.add(place.start..place.end.min(self.len()));
+    }
+
+    /// Whether there is something to compare.
+    pub fn is_to_be_compared(&self) -> bool {
+        self.watched != (0..self.len()) || !self.written.is_empty() || !self.suspect.is_empty()
+    }
+
+    /// The places that are to be compared now. Those that were found written are suspect from now on,
+    /// unless nobody is there who could write to them past the page table.
+    pub fn take_places(&mut self, has_other_writers: bool) -> Ranges {
+        let mut places = core::mem::take(&mut self.written);
+        places.add_all(&self.suspect);
+        if has_other_writers {
+            self.suspect.clone_from(&places);
+        } else {
+            self.suspect.clear();
+        }
+        places.add(0..self.watched.start);
+        places.add(self.watched.end..self.len());
+        places
+    }
+
+    /// Whether somebody may write past the page table to what was found written, as far as is known.
+    pub fn has_unclear(&self) -> bool {
+        !self.written.is_empty() || !self.suspect.is_empty()
+    }
+
+    /// The parts of a place in which the memory may differ from what both ends agreed on.
+    pub fn unequal_parts(&self, place: Range<usize>) -> Vec<Range<usize>> {
+        long_ranges::unequal_parts(self.host, &self.base, place.start..place.end.min(self.len()))
+    }
+
+    /// Whether the memory differs in a place from what both ends agreed on.
+    pub fn differs(&self, place: Range<usize>) -> bool {
+        long_ranges::differs(self.host, &self.base, place.start..place.end.min(self.len()))
+    }
+
+    /// Adds what has changed in a place to `changes`, until those have `most` bytes, and agrees on it.
+    /// Returns where it stopped. The mirror begins at `device`.
+    pub fn find(&mut self, device: u64, place: Range<usize>, changes: &mut Changes, most: usize) -> usize {
+        changes.separate();
+        // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program frees it,
+        // which takes the region out first.
+        unsafe {
+            find_changes(self.host as *const u8, &mut self.base, place.start, place.end, |at, bytes| {
+                changes.add(device + at as u64, bytes);
+                changes.len() < most
+            })
+        }
+    }
+
+    /// Puts in what kernels have written from the byte `at` on. What is not in the region is left out.
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
+        let Some(base) = self.base.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) else {
+            return;
+        };
+        // SAFETY: the memory has as many bytes as the diff base, which has these; it is the program's promise
+        // that it is writable, and it stays mapped until the program frees it.
+        unsafe { long_ranges::merge(self.host + at, base, bytes) };
+    }
+
+    /// Makes the pages of long stretches before their bytes are put in. The system gives no huge pages to
+    /// memory in which it notes written ones, and to make 1 MiB of small ones takes 2 ms where eight threads
+    /// do so (a virtual machine with an H100, 2026-11-24).
+    pub fn make_pages(&mut self, at: usize, bytes: usize) {
+        let whole = self.host.next_multiple_of(HUGE_PAGE)..(self.host + self.len()) / HUGE_PAGE * HUGE_PAGE;
+        let start = (self.host + at.max(self.made)) / HUGE_PAGE * HUGE_PAGE;
+        let end = (self.host + at.saturating_add(bytes).min(self.len())).next_multiple_of(HUGE_PAGE);
+        let range = start.max(whole.start)..end.min(whole.end);
+        if self.watched != (0..self.len()) || range.is_empty() {
+            return;
+        }
+        // Afterwards all of these pages count as written, so that nothing which the program writes meanwhile
+        // is lost.
+        dirty_pages::unwatch(range.clone());
+        pages::populate(range.start, range.len(), Access::Write);
+        if !dirty_pages::watch(range.clone()) {
+            self.unwatch();
+        }
+        self.made = range.end - self.host;
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.unwatch();
+    }
+}
+
+/// Has the system note written pages, as far as what it notes is all that is written there, and returns
+/// where.
+fn watch(host: usize, size: usize, pages: Pages) -> Range<usize> {
+    let end = host + size;
+    let range = match pages {
+        Pages::Own | Pages::Managed => host..end,
+        Pages::OfProgram => host.next_multiple_of(page_size())..end / page_size() * page_size(),
+        Pages::Shared => return 0..0,
+    };
+    let is_private = || pages != Pages::OfProgram || dirty_pages::is_private(range.clone());
+    if range.is_empty() || !is_private() || !dirty_pages::watch(range.clone()) {
+        return 0..0;
+    }
+    range.start - host..range.end - host
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: usize = 3 * 4096;
+
+    fn region(memory: &[u8]) -> Region {
+        Region::new(Handle::NULL, memory.as_ptr() as usize, memory.len(), Pages::Shared)
+    }
+
+    fn all(places: &Ranges) -> Vec<Range<usize>> {
+        places.iter().collect()
+    }
+
+    #[test]
+    fn memory_that_others_have_is_compared_whole_each_time() {
+        let memory = vec![0; SIZE];
+        let mut region = region(&memory);
+        for _ in 0..2 {
+            assert!(region.is_to_be_compared());
+            assert_eq!(all(&region.take_places(false)), [0..SIZE]);
+        }
+    }
+
+    #[test]
+    fn what_was_found_written_is_compared_until_nobody_can_hold_it() {
+        let memory = vec![0; SIZE];
+        let mut region = region(&memory);
+        region.watched = 0..SIZE;
+        assert!(!region.is_to_be_compared() && !region.has_unclear());
+        let start = region.host;
+        region.note_written(&(start + 4096..start + 8192));
+        for _ in 0..3 {
+            assert!(region.is_to_be_compared());
+            assert_eq!(all(&region.take_places(true)), [4096..8192]);
+        }
+        region.compare_next(0..5);
+        assert_eq!(all(&region.take_places(false)), [0..5, 4096..8192]);
+        assert!(!region.is_to_be_compared());
+        region.watched = 0..0;
+    }
+
+    #[test]
+    fn edges_that_share_their_pages_are_compared_each_time() {
+        let memory = vec![0; SIZE];
+        let mut region = region(&memory);
+        region.watched = 100..SIZE - 50;
+        let start = region.host;
+        region.note_written(&(start..start + 200));
+        assert_eq!(all(&region.take_places(false)), [0..200, SIZE - 50..SIZE]);
+        assert_eq!(all(&region.take_places(false)), [0..100, SIZE - 50..SIZE]);
+        region.watched = 0..0;
+    }
+
+    #[test]
+    fn changes_are_found_and_put() {
+        let mut memory = vec![0_u8; SIZE];
+        let mut region = region(&memory);
+        region.put(SIZE - 3, &[1, 2, 3]);
+        region.put(SIZE - 2, &[9, 9, 9]);
+        assert_eq!(memory[SIZE - 3..], [1, 2, 3]);
+        assert!(!region.differs(0..SIZE));
+        memory[4100] = 5;
+        assert!(region.differs(4096..4200) && !region.differs(0..4096));
+        let mut changes = Changes::default();
+        assert_eq!(region.find(0, 0..SIZE, &mut changes, usize::MAX), SIZE);
+        assert!(!changes.is_empty() && !region.differs(0..SIZE));
+    }
+}

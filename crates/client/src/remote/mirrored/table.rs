@@ -1,0 +1,477 @@
+//! Which memory has a mirror, what of it is to be compared, and what of it is being fetched?
+
+use super::dirty_pages::{self, Unwatched};
+use super::long_ranges::PART;
+use super::other_writers::OtherWriters;
+use super::region::{Pages, Region};
+use crate::locks::{Mutex, rank};
+use crate::model::host_window;
+use causeway_api::handle::{Context, Handle};
+use causeway_api::types::MemoryStretch;
+use causeway_memory::mirror::Changes;
+use core::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Small memory of up to this size in all is compared before each command; asking the system which of its
+/// pages were written to takes longer (16 KiB are compared in about 0.3 us).
+const MOST_COMPARED: usize = 16 << 10;
+
+/// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be
+/// held.
+const MOST_CHANGES: usize = 256 << 10;
+
+/// Memory of which servers have mirrors.
+struct Mirrored {
+    /// Held for work in memory alone, never while something is sent or waited for.
+    table: Mutex<rank::MirroredRegions, Option<Table>>,
+    any: AtomicBool,
+}
+
+static MIRRORED: Mirrored = Mirrored { table: Mutex::new(None), any: AtomicBool::new(false) };
+
+/// Whether any memory has a mirror.
+#[inline]
+pub fn is_any() -> bool {
+    MIRRORED.any.load(Ordering::Relaxed)
+}
+
+/// Does something with the table, which must not wait for anybody.
+pub fn with<T>(work: impl FnOnce(&mut Table) -> T) -> T {
+    work(MIRRORED.table.lock().get_or_insert_default())
+}
+
+/// All memory with a mirror.
+#[derive(Default)]
+pub struct Table {
+    /// By the address on the device.
+    by_device: BTreeMap<u64, Region>,
+    /// From the address in this process to the one on the device.
+    by_host: BTreeMap<usize, u64>,
+    /// By server and address on the device: where something is to be compared.
+    to_compare: BTreeSet<(usize, u64)>,
+    /// Bytes of small memory that is compared each time.
+    small: BTreeMap<u64, usize>,
+    /// Where the system is asked for written pages; nothing when that has to be found out again.
+    spans: Option<Vec<Span>>,
+    writers: OtherWriters,
+    fetches: BTreeMap<usize, Fetching>,
+}
+
+/// Addresses that are asked about at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Span {
+    range: Range<usize>,
+    unwatched: Unwatched,
+}
+
+/// What of a server's mirrors is being fetched.
+#[derive(Default)]
+struct Fetching {
+    /// From which address on the server looks for changes, if it does.
+    asked: Option<u64>,
+    /// What it has found and this end does not have yet.
+    reading: Vec<MemoryStretch>,
+    /// Grows with each change of the two.
+    progress: u64,
+}
+
+/// A place that is to be compared.
+pub struct Place {
+    device: u64,
+    range: Range<usize>,
+    /// Whether it is known to be short, or to differ.
+    is_part: bool,
+}
+
+impl Table {
+    /// Notes memory as mirrored at an address of the device.
+    pub fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64, pages: Pages) {
+        let is_small = size + self.small.values().sum::<usize>() <= MOST_COMPARED;
+        if is_small {
+            self.small.insert(device, size);
+        }
+        let region = Region::new(context, host, size, if is_small { Pages::Shared } else { pages });
+        if region.is_to_be_compared() {
+            self.to_compare.insert((context.server(), device));
+        }
+        self.by_device.insert(device, region);
+        self.by_host.insert(host, device);
+        self.spans = None;
+        MIRRORED.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes memory out that begins at an address of this process.
+    pub fn remove(&mut self, host: usize) -> Option<(u64, Region)> {
+        let device = self.by_host.remove(&host)?;
+        let region = self.by_device.remove(&device)?;
+        self.to_compare.remove(&(region.context.server(), device));
+        self.small.remove(&device);
+        self.spans = None;
+        MIRRORED.any.store(!self.by_device.is_empty(), Ordering::Relaxed);
+        Some((device, region))
+    }
+
+    /// The mirror's address of memory that begins at an address of this process.
+    pub fn mirror_at(&self, host: usize) -> Option<u64> {
+        self.by_host.get(&host).copied()
+    }
+
+    /// Where the memory of a context begins in this process.
+    pub fn of_context(&self, context: Handle<Context>) -> Vec<usize> {
+        self.by_device.values().filter(|region| region.context == context).map(|region| region.host).collect()
+    }
+
+    /// Whether a server has a mirror of any.
+    pub fn is_any_of(&self, server: usize) -> bool {
+        self.by_device.values().any(|region| region.context.server() == server)
+    }
+
+    /// The region in which an address of the device lies, and where it begins.
+    pub fn region(&self, device: u64) -> Option<(u64, &Region)> {
+        let (&start, region) = self.by_device.range(..=device).next_back()?;
+        (device - start < region.len() as u64).then_some((start, region))
+    }
+
+    fn region_mut(&mut self, device: u64) -> Option<(u64, &mut Region)> {
+        let (&start, region) = self.by_device.range_mut(..=device).next_back()?;
+        (device - start < region.len() as u64).then_some((start, region))
+    }
+
+    /// Where the memory from `first` to `last` is on the device, if all of it lies in one region.
+    pub fn device_of(&self, first: usize, last: usize) -> Option<u64> {
+        let (&host, &device) = self.by_host.range(..=first).next_back()?;
+        let size = self.by_device.get(&device)?.len();
+        (last.checked_sub(host)? < size).then(|| device + (first - host) as u64)
+    }
+
+    /// So many bytes from an address of the device on are compared before the next command.
+    pub fn compare_next(&mut self, device: u64, bytes: usize) {
+        if let Some((start, region)) = self.region_mut(device) {
+            let at = (device - start) as usize;
+            region.compare_next(at..at.saturating_add(bytes));
+            let server = region.context.server();
+            self.to_compare.insert((server, start));
+        }
+    }
+
+    /// The places that are to be compared before a command for a server, for [`find`](Self::find).
+    pub fn take_places(&mut self, server: usize, places: &mut Vec<Place>) {
+        self.scan();
+        let concerned: Vec<u64> =
+            self.to_compare.range((server, 0)..(server + 1, 0)).map(|(_, device)| *device).collect();
+        let has_unclear =
+            concerned.iter().any(|device| self.by_device.get(device).is_some_and(Region::has_unclear));
+        // Asked after the pages that were written to have been looked for: who holds one of them is there now,
+        // or has written to it and is found by comparing.
+        let has_other_writers = has_unclear && !self.writers.are_none();
+        for device in concerned {
+            let Some(region) = self.by_device.get_mut(&device) else { continue };
+            let ranges = region.take_places(has_other_writers);
+            places.extend(ranges.iter().map(|range| Place { device, range, is_part: false }));
+            if !region.is_to_be_compared() {
+                self.to_compare.remove(&(server, device));
+            }
+        }
+    }
+
+    /// Asks the system which pages have been written to.
+    fn scan(&mut self) {
+        let spans = self.spans.take().unwrap_or_else(|| self.find_spans());
+        let mut are_watched = true;
+        for Span { range, unwatched } in &spans {
+            if !dirty_pages::visit(range.clone(), *unwatched, |written| self.note_written(&written)) {
+                self.unwatch(range);
+                are_watched = false;
+            }
+        }
+        self.spans = are_watched.then_some(spans);
+    }
+
+    /// What lies in a window of addresses is asked about at once: all that is watched there is in the table.
+    /// Elsewhere the program may watch pages for itself.
+    fn find_spans(&self) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        for (host, device) in &self.by_host {
+            let Some(watched) = self.by_device.get(device).map(Region::watched) else { continue };
+            if watched.is_empty() {
+                continue;
+            }
+            let is_within = host_window::contains(*host) || host_window::managed().contains(*host);
+            let is_next = |last: &Span| match last.unwatched {
+                Unwatched::Skipped => {
+                    is_within && host_window::contains(*host) == host_window::contains(last.range.start)
+                }
+                Unwatched::Refused => !is_within && last.range.end == watched.start,
+            };
+            match spans.last_mut().filter(|last| is_next(last)) {
+                Some(last) => last.range.end = watched.end,
+                None => {
+                    let unwatched = if is_within { Unwatched::Skipped } else { Unwatched::Refused };
+                    spans.push(Span { range: watched, unwatched });
+                }
+            }
+        }
+        spans
+    }
+
+    fn note_written(&mut self, written: &Range<usize>) {
+        for (_, device) in self.by_host.range(..written.end).rev() {
+            let Some(region) = self.by_device.get_mut(device) else { continue };
+            if region.host + region.len() <= written.start {
+                break;
+            }
+            region.note_written(written);
+            if region.is_to_be_compared() {
+                self.to_compare.insert((region.context.server(), *device));
+            }
+        }
+    }
+
+    /// The system does not say what was written to in a span: it is compared from now on.
+    fn unwatch(&mut self, span: &Range<usize>) {
+        for (_, device) in self.by_host.range(..span.end).rev() {
+            let Some(region) = self.by_device.get_mut(device) else { continue };
+            if region.host + region.len() <= span.start {
+                break;
+            }
+            region.unwatch();
+            self.to_compare.insert((region.context.server(), *device));
+        }
+    }
+
+    /// Compares places and takes those out that it has done, until there are enough changes for a command or
+    /// no places left. What must not be sent now goes to `blocked`: it differs, but the server has changes
+    /// for this region that are not here yet, and both were found against what was agreed on before.
+    pub fn find(
+        &mut self,
+        server: usize,
+        places: &mut Vec<Place>,
+        changes: &mut Changes,
+        blocked: &mut Vec<Place>,
+    ) {
+        while changes.len() < MOST_CHANGES
+            && let Some(Place { device, range, is_part }) = places.pop()
+        {
+            let is_busy = self.is_busy(server, device);
+            let Some(region) = self.by_device.get_mut(&device) else { continue };
+            let range = range.start..range.end.min(region.len());
+            if range.is_empty() {
+                continue;
+            }
+            if !is_part && range.len() > PART {
+                let parts = region.unequal_parts(range);
+                places.extend(parts.into_iter().rev().map(|range| Place { device, range, is_part: true }));
+            } else if !is_busy {
+                let stopped = region.find(device, range.clone(), changes, MOST_CHANGES);
+                if stopped < range.end {
+                    places.push(Place { device, range: stopped..range.end, is_part: true });
+                }
+            } else if region.differs(range.clone()) {
+                blocked.push(Place { device, range, is_part });
+            }
+        }
+    }
+
+    /// What could not be sent is compared again, when the server's fetch is further than what is returned.
+    pub fn put_back(&mut self, server: usize, blocked: &mut Vec<Place>) -> u64 {
+        for Place { device, range, .. } in blocked.drain(..) {
+            if let Some(region) = self.by_device.get_mut(&device) {
+                region.compare_next(range);
+                self.to_compare.insert((server, device));
+            }
+        }
+        self.progress(server)
+    }
+
+    /// Puts in what kernels of a server have written.
+    pub fn put(&mut self, server: usize, address: u64, bytes: &[u8]) {
+        if let Some((start, region)) = self.region_mut(address)
+            && region.context.server() == server
+        {
+            region.put((address - start) as usize, bytes);
+        }
+    }
+
+    /// Makes the pages for bytes that are put in next.
+    pub fn make_pages(&mut self, server: usize, address: u64, bytes: usize) {
+        if let Some((start, region)) = self.region_mut(address)
+            && region.context.server() == server
+        {
+            region.make_pages((address - start) as usize, bytes);
+            if region.is_to_be_compared() {
+                self.to_compare.insert((server, start));
+            }
+        }
+    }
+
+    /// Whether a server has changes for a region that are not here yet, or may find some.
+    pub fn is_busy(&self, server: usize, device: u64) -> bool {
+        let Some(fetching) = self.fetches.get(&server) else { return false };
+        let end = device + self.by_device.get(&device).map_or(0, Region::len) as u64;
+        let overlaps =
+            |part: &MemoryStretch| part.address < end && device < part.address.saturating_add(part.bytes);
+        fetching.asked.is_some_and(|from| from < end) || fetching.reading.iter().any(overlaps)
+    }
+
+    /// How far fetches from a server are.
+    pub fn progress(&self, server: usize) -> u64 {
+        self.fetches.get(&server).map_or(0, |fetching| fetching.progress)
+    }
+
+    /// The server looks for changes from this address on.
+    pub fn begin_search(&mut self, server: usize, from: u64) {
+        let fetching = self.fetches.entry(server).or_default();
+        fetching.asked = Some(from);
+        fetching.reading.clear();
+    }
+
+    /// The server has looked. Returns what of the long stretches that it has found is to be read: memory
+    /// that has been forgotten meanwhile is not.
+    pub fn end_search(&mut self, server: usize, found: Vec<MemoryStretch>) -> Vec<MemoryStretch> {
+        let is_here = |stretch: &MemoryStretch| {
+            self.region(stretch.address).is_some_and(|(_, region)| region.context.server() == server)
+        };
+        let found: Vec<_> = found.into_iter().filter(is_here).collect();
+        let fetching = self.fetches.entry(server).or_default();
+        fetching.asked = None;
+        fetching.reading.clone_from(&found);
+        fetching.progress += 1;
+        found
+    }
+
+    /// Nothing is being fetched from a server any more. Returns how far its fetches are.
+    pub fn end_fetch(&mut self, server: usize) -> u64 {
+        let fetching = self.fetches.entry(server).or_default();
+        (fetching.asked, fetching.progress) = (None, fetching.progress + 1);
+        fetching.reading.clear();
+        fetching.progress
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_memory::pages::page_size;
+
+    /// So many regions of a page fill what is compared each time.
+    fn small() -> usize {
+        MOST_COMPARED / page_size()
+    }
+
+    /// Memory of the process's own.
+    struct Memory(Range<usize>);
+
+    impl Memory {
+        /// Pages that are there.
+        fn new(pages: usize) -> Self {
+            let length = pages * page_size();
+            let (access, flags) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            // SAFETY: a new mapping at an address of the system's choice.
+            let start = unsafe { libc::mmap(core::ptr::null_mut(), length, access, flags, -1, 0) };
+            assert_ne!(start, libc::MAP_FAILED);
+            let memory = Self(start as usize..start as usize + length);
+            (0..pages).for_each(|page| memory.write(page * page_size(), 0));
+            memory
+        }
+
+        fn write(&self, at: usize, value: u8) {
+            // SAFETY: inside the mapping.
+            unsafe { (self.0.start as *mut u8).add(at).write_volatile(value) };
+        }
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
+            // SAFETY: mapped by `new`, and not used any more.
+            unsafe { libc::munmap(self.0.start as *mut libc::c_void, self.0.len()) };
+        }
+    }
+
+    /// A table in which each page of memory is a region, or nothing where the system notes no written pages.
+    fn table(memory: &Memory, ask: fn() -> bool) -> Option<Table> {
+        let mut table = Table { writers: OtherWriters::asking(ask), ..Table::default() };
+        for host in memory.0.clone().step_by(page_size()) {
+            table.add(Handle::NULL, host, page_size(), host as u64, Pages::OfProgram);
+        }
+        let is_watched = table.by_device.values().skip(small()).all(|region| !region.watched().is_empty());
+        is_watched.then_some(table)
+    }
+
+    /// The pages that are to be compared.
+    fn to_compare(table: &mut Table, memory: &Memory) -> Vec<usize> {
+        let mut places = Vec::new();
+        table.writers.ask_again();
+        table.take_places(0, &mut places);
+        let mut pages: Vec<_> =
+            places.iter().map(|place| (place.device as usize - memory.0.start) / page_size()).collect();
+        pages.sort_unstable();
+        pages
+    }
+
+    #[test]
+    fn memory_that_nobody_writes_costs_nothing() {
+        let memory = Memory::new(300);
+        let Some(mut table) = table(&memory, || false) else { return };
+        let small: Vec<usize> = (0..small()).collect();
+        assert_eq!(to_compare(&mut table, &memory), (0..300).collect::<Vec<_>>());
+        assert_eq!(table.spans.as_ref().map(Vec::len), Some(1), "one system call for all of it");
+        assert_eq!(to_compare(&mut table, &memory), small);
+        memory.write(77 * page_size() + 5, 1);
+        assert_eq!(to_compare(&mut table, &memory), [small.clone(), vec![77]].concat());
+        assert_eq!(to_compare(&mut table, &memory), small);
+        // A copy reads what has not been written to, as far as is known.
+        table.compare_next((memory.0.start + 100 * page_size()) as u64, 10);
+        assert_eq!(to_compare(&mut table, &memory), [small.clone(), vec![100]].concat());
+        assert!(table.remove(memory.0.start + 77 * page_size()).is_some());
+        assert_eq!(to_compare(&mut table, &memory), small);
+    }
+
+    #[test]
+    fn written_pages_that_may_be_held_are_compared_each_time() {
+        let memory = Memory::new(20);
+        let Some(mut table) = table(&memory, || true) else { return };
+        for _ in 0..3 {
+            assert_eq!(to_compare(&mut table, &memory), (0..20).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn what_the_program_writes_waits_only_for_bytes_of_its_own_region() {
+        let memory = Memory::new(3);
+        let mut table = Table::default();
+        let device = |page: usize| (memory.0.start + page * page_size()) as u64;
+        for page in 0..3 {
+            table.add(Handle::NULL, device(page) as usize, page_size(), device(page), Pages::Shared);
+        }
+        let find = |table: &mut Table| {
+            let (mut places, mut changes, mut blocked) = (Vec::new(), Changes::default(), Vec::new());
+            table.take_places(0, &mut places);
+            table.find(0, &mut places, &mut changes, &mut blocked);
+            let devices: Vec<u64> = blocked.iter().map(|place| place.device).collect();
+            let progress = table.put_back(0, &mut blocked);
+            (!changes.is_empty(), devices, progress)
+        };
+        // While the server looks, it may find something anywhere behind where it began.
+        table.begin_search(0, device(1));
+        assert_eq!(find(&mut table), (false, vec![], 0));
+        (0..2).for_each(|page| memory.write(page * page_size(), 1));
+        let (is_sent, blocked, seen) = find(&mut table);
+        assert_eq!((is_sent, blocked), (true, vec![device(1)]));
+        // It has found something in the last one, and in memory that is not there any more.
+        let stretch = |page| MemoryStretch { address: device(page), bytes: page_size() as u64 };
+        assert_eq!(table.end_search(0, vec![stretch(2), stretch(7)]).len(), 1);
+        assert!(table.progress(0) > seen);
+        memory.write(2 * page_size(), 1);
+        let (is_sent, blocked, seen) = find(&mut table);
+        assert_eq!((is_sent, blocked), (true, vec![device(2)]));
+        assert!(table.is_busy(0, device(2)) && !table.is_busy(0, device(1)));
+        // Bytes that come and what the program writes beside them do not meet.
+        table.put(0, device(2) + 1, &[9]);
+        assert!(table.end_fetch(0) > seen);
+        assert!(find(&mut table).1.is_empty());
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { *(device(2) as *const [u8; 2]) }, [1, 9]);
+    }
+}
