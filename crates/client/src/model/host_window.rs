@@ -82,6 +82,28 @@ pub fn allocate(size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_voi
     Some(address)
 }
 
+/// Addresses of the window at which this process has no memory. They are given back when this is dropped.
+#[derive(Debug)]
+pub struct Reserved {
+    /// The first one.
+    pub address: usize,
+    length: usize,
+}
+
+/// Takes addresses for `size` bytes that a device will have for memory that lies elsewhere in this process:
+/// no other device, on whichever server, and nothing of this process has them.
+pub fn reserve(size: usize) -> Option<Reserved> {
+    let length = length(size)?;
+    let address = take(&mut WINDOWS.host.free.lock(), length, unit(size))?;
+    Some(Reserved { address, length })
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        give_back(&mut WINDOWS.host.free.lock(), self.address, self.length);
+    }
+}
+
 /// Gives memory of [`allocate`] back.
 pub fn release(address: usize, size: usize) {
     WINDOWS.used.fetch_sub(1, Ordering::Relaxed);

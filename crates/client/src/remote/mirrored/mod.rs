@@ -36,7 +36,7 @@ pub use table::is_any;
 
 use crate::model::host_mappings;
 use crate::model::host_memory::{self, Range};
-use crate::model::host_window;
+use crate::model::host_window::{self, Reserved};
 use crate::model::region::{Endpoint, HostRegion};
 use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
@@ -53,10 +53,11 @@ pub fn is_open(range: &Range) -> bool {
         || session::of(range.context).is_ok_and(|session| session.above.is_open(range.base as u64))
 }
 
-/// Forgets what the device reached in a context that ends; gives the host memory that the context owned.
-pub fn context_ends(context: Handle<Context>) -> Vec<Range> {
-    regions::context_ends(context);
-    host_memory::context_ends(context)
+/// Forgets what the device reached in a context that ends. Gives the host memory that the context owned, and
+/// the addresses that it had for memory of the program: both may be used again when it has ended.
+pub fn context_ends(context: Handle<Context>) -> (Vec<Range>, Vec<Reserved>) {
+    let addresses = regions::context_ends(context);
+    (host_memory::context_ends(context), addresses)
 }
 
 /// The address on the device of memory that it reaches.

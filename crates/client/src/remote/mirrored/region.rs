@@ -3,7 +3,7 @@
 use super::dirty_pages;
 use super::long_ranges;
 use super::ranges::Ranges;
-use crate::model::host_window::HUGE_PAGE;
+use crate::model::host_window::{HUGE_PAGE, Reserved};
 use causeway_api::handle::{Context, Handle};
 use causeway_memory::mirror::{Changes, find_changes};
 use causeway_memory::pages::{self, Access, page_size};
@@ -28,6 +28,8 @@ pub struct Region {
     pub context: Handle<Context>,
     /// Where it is in this process.
     pub host: usize,
+    /// The addresses of the mirror, where those are not the memory's own and this process has chosen them.
+    pub reserved: Option<Reserved>,
     /// Whether it is managed memory.
     pub is_managed: bool,
     /// What both ends last agreed on.
@@ -49,7 +51,8 @@ impl Region {
         let (written, suspect, made) = (Ranges::default(), Ranges::default(), 0);
         let watched = watch(host, size, pages);
         let is_managed = pages == Pages::Managed;
-        Self { context, host, is_managed, base, watched, written, suspect, made }
+        let reserved = None;
+        Self { context, host, reserved, is_managed, base, watched, written, suspect, made }
     }
 
     /// Its length in bytes.

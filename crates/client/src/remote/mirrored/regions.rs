@@ -1,11 +1,12 @@
 //! Memory gets a mirror, is looked for, and loses its mirror.
 
 use super::exchange;
-use super::region::Pages;
+use super::region::{Pages, Region};
 use super::table;
 use crate::locks::{Monitor, rank};
+use crate::log::error;
 use crate::model::host_memory::Range;
-use crate::model::host_window;
+use crate::model::host_window::{self, Reserved};
 use crate::model::region::{Endpoint, HostRegion};
 use crate::model::transfers;
 use crate::remote::session;
@@ -37,17 +38,48 @@ impl Drop for Making {
 
 /// Gives pinned memory a mirror, if it has none yet, and returns its address on the device.
 pub fn mirror(range: &Range) -> Result<u64, CUresult> {
-    let is_own = host_window::contains(range.base);
-    let (address, pages) = if is_own { (range.base as u64, Pages::Own) } else { (0, Pages::OfProgram) };
     // What a network card writes there without this process is noticed by nobody; copies that begin later go
     // to the mirror.
     transfers::wait_for_writes(range.base, range.base + range.size);
     make(range.base, || {
-        let request = calls::mirror_create { address, size: range.room, managed: 0 };
+        let is_own = host_window::contains(range.base);
+        let reserved = if is_own { None } else { reserve(range)? };
+        let address = match &reserved {
+            Some(reserved) => reserved.address,
+            None if is_own => range.base,
+            None => ANYWHERE,
+        };
+        let request = calls::mirror_create { address: address as u64, size: range.room, managed: 0 };
         let device = session::call_in(range.context, &request)?;
-        table::with(|table| table.add(range.context, range.base, range.room, device, pages));
-        Ok(device)
+        let pages = if is_own { Pages::Own } else { Pages::OfProgram };
+        let is_added = table::with(|table| {
+            let is_free = table.is_free(device, range.room);
+            if is_free {
+                table.add(range.context, range.base, range.room, device, pages);
+                table.keep_reserved(device, reserved);
+            }
+            is_free
+        });
+        if is_added {
+            return Ok(device);
+        }
+        error!(
+            "the server has chosen the address {device:#x} for registered memory, which another server has \
+             chosen before"
+        );
+        session::call_in(range.context, &calls::mirror_free { mirror: device })?;
+        Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
     })
+}
+
+/// Has a server choose the address.
+const ANYWHERE: usize = 0;
+
+/// Addresses of the window for memory of the program, where the server has the window, too. Elsewhere the
+/// server chooses, and may choose what another server or this process has already.
+fn reserve(range: &Range) -> Result<Option<Reserved>, CUresult> {
+    let window = session::of(range.context)?.snapshot.host_window;
+    Ok(if host_window::is_open_for(window) { host_window::reserve(range.room) } else { None })
 }
 
 /// Gives managed memory of this library's own, all zeros, a mirror at the address `device`.
@@ -109,26 +141,30 @@ pub fn adopt(context: Handle<Context>, host: usize, size: usize) -> Result<(), C
 /// Takes the mirror of the memory that begins at `host` away, if it has one, once the device is idle.
 pub fn forget(host: usize) -> Result<(), CUresult> {
     match remove(host) {
-        Some((context, device)) => session::call_in(context, &calls::mirror_free { mirror: device }),
+        // The region, and with it the addresses of the mirror, is kept until the server has been told.
+        Some((device, region)) => {
+            session::call_in(region.context, &calls::mirror_free { mirror: device })
+        }
         None => Ok(()),
     }
 }
 
-/// Forgets the mirrors of a context that ends.
-pub fn context_ends(context: Handle<Context>) {
-    if table::is_any() {
-        for host in table::with(|table| table.of_context(context)) {
-            remove(host);
-        }
+/// Forgets the mirrors of a context that ends. Returns the addresses that they had, which others may have when
+/// it has ended.
+pub fn context_ends(context: Handle<Context>) -> Vec<Reserved> {
+    if !table::is_any() {
+        return Vec::new();
     }
+    let hosts = table::with(|table| table.of_context(context));
+    hosts.into_iter().filter_map(|host| remove(host)?.1.reserved.take()).collect()
 }
 
-/// Takes memory out of the table once nothing is on its way from or to its mirror. Returns where commands
-/// about that go, and its address.
-fn remove(host: usize) -> Option<(Handle<Context>, u64)> {
+/// Takes memory out of the table once nothing is on its way from or to its mirror. Returns it and the mirror's
+/// address.
+fn remove(host: usize) -> Option<(u64, Region)> {
     /// What a look at the table gives.
     enum Found {
-        Removed(Handle<Context>, u64),
+        Removed(u64, Region),
         Busy(u64),
     }
     loop {
@@ -139,11 +175,11 @@ fn remove(host: usize) -> Option<(Handle<Context>, u64)> {
                 if table.is_busy(server, device) {
                     return Some(Found::Busy(table.progress(server)));
                 }
-                table.remove(host).map(|(device, region)| Found::Removed(region.context, device))
+                table.remove(host).map(|(device, region)| Found::Removed(device, region))
             })
         });
         match found? {
-            Found::Removed(context, device) => return Some((context, device)),
+            Found::Removed(device, region) => return Some((device, region)),
             Found::Busy(seen) => exchange::wait_for_progress(server, seen),
         }
     }

@@ -5,7 +5,7 @@ use super::long_ranges::PART;
 use super::other_writers::OtherWriters;
 use super::region::{Pages, Region};
 use crate::locks::{Mutex, rank};
-use crate::model::host_window;
+use crate::model::host_window::{self, Reserved};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::types::MemoryStretch;
 use causeway_memory::mirror::Changes;
@@ -99,6 +99,19 @@ impl Table {
         self.by_host.insert(host, device);
         self.spans = None;
         MIRRORED.any.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether no mirror, on any server, has one of `size` addresses of a device.
+    pub fn is_free(&self, device: u64, size: usize) -> bool {
+        let before = self.by_device.range(..device.saturating_add(size as u64)).next_back();
+        before.is_none_or(|(start, region)| start + region.len() as u64 <= device)
+    }
+
+    /// Keeps what reserves the addresses of a mirror for as long as that is in the table.
+    pub fn keep_reserved(&mut self, device: u64, reserved: Option<Reserved>) {
+        if let Some((_, region)) = self.region_mut(device) {
+            region.reserved = reserved;
+        }
     }
 
     /// Takes memory out that begins at an address of this process.

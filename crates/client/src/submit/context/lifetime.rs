@@ -2,6 +2,7 @@
 
 use crate::model::context::current::{leave, push};
 use crate::model::context::{ContextState, primary};
+use crate::model::host_window::Reserved;
 use crate::model::{array, device, handles, host_memory, memory, numbers, stream, texture};
 use crate::remote::session::faults;
 use crate::remote::{mirrored, session};
@@ -151,6 +152,8 @@ struct Owned {
     host: Vec<host_memory::Range>,
     managed: Vec<memory::Piece>,
     imported: Vec<memory::Piece>,
+    /// What devices had for memory of the program.
+    addresses: Vec<Reserved>,
 }
 
 impl Owned {
@@ -159,6 +162,7 @@ impl Owned {
         self.host.iter().for_each(pinned::end);
         self.managed.iter().for_each(|piece| managed::release(piece.base, piece.size));
         self.imported.iter().for_each(|piece| ipc::context_ends(piece.base));
+        drop(self.addresses);
     }
 }
 
@@ -181,11 +185,11 @@ fn end_of_contents(state: &ContextState) -> Owned {
     let (managed, imported) = blocks::end_pieces(state.handle)
         .into_iter()
         .partition(|piece| piece.origin == memory::Origin::Managed);
-    let host = mirrored::context_ends(state.handle);
+    let (host, addresses) = mirrored::context_ends(state.handle);
     ranges::context_ends(state.handle);
     blocks::context_ends(state.handle);
     // Pools belong to devices, and give their memory back themselves.
     let managed: Vec<memory::Piece> = managed;
     let managed = managed.into_iter().filter(|piece| ranges::pool_of(piece.base).is_none()).collect();
-    Owned { host, managed, imported }
+    Owned { host, managed, imported, addresses }
 }
