@@ -79,12 +79,14 @@ void forget_attribute_of_world(int key) {
 
 int job_rank(MPI_Comm comm, int rank) {
     if (!in_job) return -1;
-    int is_inter = 0, found = MPI_UNDEFINED;
+    int is_inter = 0, found = MPI_UNDEFINED, size = 0;
     MPI_Group group;
     PMPI_Comm_test_inter(comm, &is_inter);
     int error = is_inter ? PMPI_Comm_remote_group(comm, &group) : PMPI_Comm_group(comm, &group);
     if (error != MPI_SUCCESS) return -1;
-    PMPI_Group_translate_ranks(group, 1, &rank, job_group, &found);
+    PMPI_Group_size(group, &size);
+    // Open MPI 4.1 looks up a rank that the group does not have behind the end of its table.
+    if (rank >= 0 && rank < size) PMPI_Group_translate_ranks(group, 1, &rank, job_group, &found);
     PMPI_Group_free(&group);
     return found == MPI_UNDEFINED ? -1 : found;
 }

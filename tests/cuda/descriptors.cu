@@ -52,6 +52,9 @@ static void closing_others(void) {
     CHECK_CUDA(cudaMallocHost(&pinned, COUNT * sizeof(int)));
     add<<<COUNT / 256, 256>>>(device, COUNT);
     CHECK_CUDA(cudaDeviceSynchronize());
+    // The library may say that its connection is lost.
+    int nowhere = open("/dev/null", O_WRONLY);
+    REQUIRE(nowhere >= 0 && dup2(nowhere, 2) == 2, "no /dev/null: %s", strerror(errno));
     syscall(SYS_close_range, 3, ~0u, 0);
     int files[FILES];
     for (int i = 0; i < FILES; i++) {

@@ -86,9 +86,7 @@ mod tests {
             listener.accept().unwrap().0.read_exact(&mut byte).unwrap();
             assert_eq!(usize::from(byte[0]), length);
         }
-        assert_eq!(
-            connect_at(&folder.path().join("no".repeat(100))).unwrap_err().kind(),
-            io::ErrorKind::NotFound
-        );
+        let nowhere = folder.path().join("no".repeat(100)).join("socket");
+        assert_eq!(connect_at(&nowhere).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }
