@@ -159,6 +159,15 @@ impl Report {
         {
             let _ = writeln!(out, "  {sentence}");
         }
+        for (reason, bytes) in
+            self.all["registered_memory"]["mirrored_bytes"].as_object().into_iter().flatten()
+        {
+            let size = binary(bytes.as_u64().unwrap_or(0));
+            let _ = writeln!(
+                out,
+                "  {size} of registered memory that kernels use have a copy on the server: {reason}"
+            );
+        }
         let _ = writeln!(out, "  copies   carried by plans of: {}", self.text("pipeline"));
         let _ = writeln!(
             out,
@@ -228,6 +237,7 @@ mod tests {
             "round_trips": { "opening": ["connection", "hello"], "all": { "cuMemAlloc": 1, "cuCtxSynchronize": 3 } },
             "copies": { "to_device": { "tcp": { "copies": 1, "bytes": 2 << 20 }, "pageable": { "copies": 1, "bytes": 2 << 20 } } },
             "bytes_from_device": 1024, "module_bytes": 100, "between_servers": ["device 1 copies by itself"],
+            "registered_memory": { "shared_bytes": 5, "mirrored_bytes": { "it may only be read": 4096 } },
             "calls": { "cuLaunchKernel": { "posted": 5 }, "cuDeviceGetAttribute": { "local": 20, "called": 1 } },
         });
         let text = Report { all, processes: 1 }.summary();
@@ -239,6 +249,7 @@ mod tests {
             "spared   1 KiB of those to the device",
             "to the device: 2 MiB over TCP (1x)",
             "device 1 copies by itself",
+            "4 KiB of registered memory that kernels use have a copy on the server: it may only be read",
             "warning: 2 MiB of the bytes to the device (100 %) went from pageable memory",
             "0.250 s of it in 4 waits",
             "waited for: connection, hello, cuCtxSynchronize 3x, cuMemAlloc 1x",

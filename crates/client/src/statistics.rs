@@ -1,6 +1,7 @@
 //! Counts of what the program did, written as JSON to the file that `CAUSEWAY_STATS` names.
 
 pub mod copies;
+pub mod host_memory;
 
 use crate::locks::{Mutex, rank};
 use causeway_api::coverage::FUNCTIONS;
@@ -206,6 +207,8 @@ struct Report<'a> {
     copies: copies::Copies,
     /// What was found out about the ways between servers.
     between_servers: &'a [String],
+    /// What of it kernels got the address of.
+    registered_memory: host_memory::RegisteredMemory,
     /// Since the session was opened.
     seconds: f64,
     /// By entry point, how often it was carried out in which way.
@@ -270,6 +273,7 @@ pub fn report(device: &str, servers: &[ServerPath<'_>], between: &[String]) -> S
         module_bytes: COUNTS.module_bytes.load(Relaxed),
         copies: copies::report(first.via, &first.link),
         between_servers: between,
+        registered_memory: host_memory::report(),
         seconds: first.started.elapsed().as_secs_f64(),
         calls,
     };

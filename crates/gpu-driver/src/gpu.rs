@@ -108,9 +108,15 @@ impl Gpu for Driver {
         self.share(address, bytes, managed)
     }
 
-    unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging> {
+    unsafe fn client_memory(
+        &self,
+        address: u64,
+        bytes: usize,
+        memory: BorrowedFd<'_>,
+        offset: u64,
+    ) -> CuResult<Staging> {
         // SAFETY: the same demand on the caller.
-        unsafe { self.share_of_client(address, bytes, memory) }
+        unsafe { self.share_of_client(address, bytes, memory, offset) }
     }
 
     fn allocation_memory(&self, allocation: Native<Allocation>, bytes: usize) -> CuResult<Staging> {

@@ -43,12 +43,16 @@ impl Pages {
         Ok(Self { address, bytes, registered_in: None, in_reservation: false })
     }
 
-    /// Pages at `address` that are not registered: new zeroed ones, or those of `memory`.
+    /// Pages at `address` that are not registered: new zeroed ones, or those of a file from an offset on.
     ///
     /// # Safety
-    /// The addresses must be reserved by a mapping of ours that nobody uses; `memory` must have as many
-    /// bytes, which nobody can take away.
-    pub(crate) unsafe fn at(address: usize, bytes: usize, memory: Option<BorrowedFd<'_>>) -> CuResult<Self> {
+    /// The addresses must be reserved by a mapping of ours that nobody uses; the file must have as many
+    /// bytes. Where somebody takes them away, whoever uses them gets SIGBUS.
+    pub(crate) unsafe fn at(
+        address: usize,
+        bytes: usize,
+        memory: Option<(BorrowedFd<'_>, libc::off_t)>,
+    ) -> CuResult<Self> {
         // SAFETY: what is replaced is ours, as this function demands.
         let address = unsafe { map(address as *mut u8, bytes, READ_WRITE, libc::MAP_FIXED, memory)? };
         if bytes >= HUGE_PAGE {
@@ -142,7 +146,7 @@ unsafe fn aligned(address: *mut u8, bytes: usize) -> *mut u8 {
     }
 }
 
-/// Maps the pages of `memory`, or anonymous ones.
+/// Maps the pages of a file from an offset on, or anonymous ones.
 ///
 /// # Safety
 /// With `MAP_FIXED` among `flags`, whatever is mapped at `address` must be the caller's to replace.
@@ -151,13 +155,13 @@ unsafe fn map(
     bytes: usize,
     access: i32,
     flags: i32,
-    memory: Option<BorrowedFd<'_>>,
+    memory: Option<(BorrowedFd<'_>, libc::off_t)>,
 ) -> CuResult<*mut u8> {
-    let (kind, descriptor) = match memory {
-        Some(memory) => (libc::MAP_SHARED, memory.as_raw_fd()),
-        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+    let (kind, descriptor, offset) = match memory {
+        Some((memory, offset)) => (libc::MAP_SHARED, memory.as_raw_fd(), offset),
+        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
     };
     // SAFETY: as this function demands.
-    let address = unsafe { libc::mmap(address.cast(), bytes, access, kind | flags, descriptor, 0) };
+    let address = unsafe { libc::mmap(address.cast(), bytes, access, kind | flags, descriptor, offset) };
     if address == libc::MAP_FAILED { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) } else { Ok(address.cast()) }
 }

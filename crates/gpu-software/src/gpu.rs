@@ -253,9 +253,15 @@ impl Gpu for SoftwareGpu {
         ))
     }
 
-    unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging> {
+    unsafe fn client_memory(
+        &self,
+        address: u64,
+        bytes: usize,
+        memory: BorrowedFd<'_>,
+        offset: u64,
+    ) -> CuResult<Staging> {
         // SAFETY: the same demand on the caller.
-        unsafe { self.memory.share_of_client(address, bytes, memory) }
+        unsafe { self.memory.share_of_client(address, bytes, memory, offset) }
     }
 
     fn client_allocation(&self, memory: OwnedFd, bytes: usize) -> CuResult<Native<handle::Allocation>> {

@@ -90,18 +90,19 @@ impl Memory {
         Ok((address, self.hand_out(address, size)))
     }
 
-    /// Memory of the client at `address` of the window.
+    /// Memory of the client at `address` of the window: that of a file from `offset` on.
     ///
     /// # Safety
-    /// `memory` must have `size` bytes, in whole pages, which nobody can take away.
+    /// As for [`causeway_gpu::Gpu::client_memory`].
     pub(super) unsafe fn share_of_client(
         &self,
         address: u64,
         size: usize,
         memory: BorrowedFd<'_>,
+        offset: u64,
     ) -> CuResult<Staging> {
         // SAFETY: the same demand on the caller.
-        let shared = unsafe { self.space.share_at(address, size as u64, memory) };
+        let shared = unsafe { self.space.share_at(address, size as u64, memory, offset) };
         shared.map_err(|error| {
             tracing::debug!("{error}");
             CUresult::CUDA_ERROR_OUT_OF_MEMORY

@@ -80,11 +80,19 @@ pub trait Gpu: Calls {
     fn shared_memory(&self, address: u64, bytes: usize, managed: bool) -> CuResult<(u64, Shared)>;
 
     /// Memory of the client, which kernels and this process reach at `address`, a page of the snapshot's host
-    /// window. It belongs to the current context as that of [`Gpu::shared_memory`] does.
+    /// window: that of a file from `offset` on. It belongs to the current context as that of
+    /// [`Gpu::shared_memory`] does.
     ///
     /// # Safety
-    /// `memory` must have `bytes`, in whole pages, which nobody can take away.
-    unsafe fn client_memory(&self, address: u64, bytes: usize, memory: BorrowedFd<'_>) -> CuResult<Staging>;
+    /// `memory` must have `bytes` there, in whole pages. Where somebody can take pages away, the caller must
+    /// have a handler for the SIGBUS of whoever uses them.
+    unsafe fn client_memory(
+        &self,
+        address: u64,
+        bytes: usize,
+        memory: BorrowedFd<'_>,
+        offset: u64,
+    ) -> CuResult<Staging>;
 
     /// An allocation, to be mapped at addresses that the client chooses, of memory that the client has handed
     /// over: nobody can take away any of its `bytes`. For back ends that have no such allocations the

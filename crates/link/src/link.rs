@@ -210,7 +210,7 @@ impl Link {
         self.carried.memory.send_descriptor(&self.carried.shared, number, memory)
     }
 
-    /// Hands a descriptor of device memory to the peer, which gets it under `number`
+    /// Hands a descriptor of device memory or of a file to the peer, which gets it under `number`
     /// ([`LinkEvents::allocation`]). Only a transport within a host can do that.
     pub fn send_allocation(&self, number: u64, allocation: BorrowedFd<'_>) -> Result<(), LinkError> {
         self.carried.memory.send_allocation(&self.carried.shared, number, allocation)

@@ -33,7 +33,7 @@ pub(crate) enum MessageKind {
     Joined,
     /// Here is the descriptor with this number.
     Descriptor,
-    /// Here is memory of a device, which only a device's driver can make something of.
+    /// Here is memory of a device, which only a device's driver can make something of, or a file.
     Allocation,
 }
 

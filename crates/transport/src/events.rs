@@ -32,8 +32,8 @@ pub trait LinkEvents: Send + Sync {
         let _ = (number, memory);
     }
 
-    /// The peer has handed over a descriptor of device memory with `Link::send_allocation`, or tried to. What
-    /// it really is only a device's driver can tell.
+    /// The peer has handed over a descriptor of device memory, or of a file, with `Link::send_allocation`, or
+    /// tried to. What it really is the receiver has to find out.
     fn allocation(&self, number: u64, allocation: Result<OwnedFd, DescriptorError>) {
         let _ = (number, allocation);
     }

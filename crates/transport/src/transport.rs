@@ -117,7 +117,7 @@ pub trait Memory: Send + Sync {
         Err(LinkError::NotWithThisTransport(self.kind()))
     }
 
-    /// Hands a descriptor of device memory to the peer, which gets it under `number`.
+    /// Hands a descriptor of device memory or of a file to the peer, which gets it under `number`.
     fn send_allocation(
         &self,
         link: &Arc<Shared>,

@@ -166,6 +166,12 @@ ranks! {
     BouncedParts,
     /// Buffers that wait for their next use.
     BounceBuffers,
+    /// Registered memory that is being handed to a worker.
+    SharingMemory,
+    /// Private memory that was moved into files.
+    MovedMemory,
+    /// Memory that the worker of a server on this host has, too.
+    SharedMemory,
     /// Pinned and registered host memory.
     HostMemory,
     /// Memory that is being read for copies.
@@ -202,6 +208,8 @@ ranks! {
     ContextPeers,
     /// Free pages of the host window.
     HostWindow,
+    /// Why registered memory has mirrors, for the statistics.
+    MirrorReasons,
     /// Values that the runtime keeps with contexts.
     ContextStorage,
     /// Texts that were compiled.

@@ -25,8 +25,6 @@ pub struct Range {
     pub id: u64,
     /// Whether the program brought the memory itself (`cuMemHostRegister`).
     pub is_registered: bool,
-    /// Whether the worker has the same memory; see [`crate::remote::mirrored::shared`].
-    pub is_shared: bool,
     /// Whether the memory is a pool's, which gives it back.
     pub is_pooled: bool,
 }
@@ -43,13 +41,10 @@ pub fn withdraw(base: usize) {
     RANGES.write().remove(&base);
 }
 
-/// A context ends, and the worker's part of the memory in it with it. Takes out what the context owns, which is all but
-/// what is of pools.
+/// A context ends. Takes out what it owns, which is all but what is of pools.
 pub fn context_ends(context: Handle<Context>) -> Vec<Range> {
-    let mut ranges = RANGES.write();
-    let of_context = |range: &Range| range.context == context;
-    ranges.values_mut().filter(|range| of_context(range)).for_each(|range| range.is_shared = false);
-    ranges.extract_if(.., |_, range| of_context(range) && !range.is_pooled).map(|(_, range)| range).collect()
+    let is_owned = |range: &Range| range.context == context && !range.is_pooled;
+    RANGES.write().extract_if(.., |_, range| is_owned(range)).map(|(_, range)| range).collect()
 }
 
 /// Whether a context owns any.

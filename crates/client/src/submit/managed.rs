@@ -1,10 +1,12 @@
-//! Managed memory: one address for host and device, and a mirror from the beginning.
+//! Managed memory: one address for host and device. On the server's own host both have the same pages, where
+//! its back end can; else there is a mirror from the beginning.
 
 use crate::log::info;
 use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};
 use crate::model::{advice, host_window, transfers};
-use crate::remote::mirrored::regions;
+use crate::remote::mirrored::shared::window::{self, Window};
+use crate::remote::mirrored::{self, regions};
 use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUdeviceptr, CUresult};
@@ -25,33 +27,45 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
     Ok(address)
 }
 
-/// Memory with a mirror at its own address, which is in no table yet. The window must be open for the
-/// context's server.
+/// Memory that both sides have, or that has a mirror at its own address. It is in no table of the program's
+/// memory yet. The window must be open for the context's server.
 ///
-/// Large memory is a device's own, where kernels have it at full speed, if the device has room for it.
+/// Large memory is a device's own, where kernels have it at full speed, if the device has room for it: both
+/// sides have it only where the device's memory is the host's.
 pub fn make(context: Handle<Context>, size: usize) -> Result<CUdeviceptr, CUresult> {
     let managed_window = session::of(context)?.snapshot.managed_window;
-    if size >= host_window::HUGE_PAGE
-        && host_window::managed().is_open_for(managed_window)
-        && let Some(address) = host_window::managed().allocate(size, None)
-    {
-        let address = address as usize;
-        match regions::create(context, address, size, address as CUdeviceptr, true) {
-            Ok(device) => return Ok(device),
-            Err(status) => {
-                info!("{size} bytes of managed memory are the host's, not the device's ({status:?})");
-                host_window::managed().release(address, size);
-            }
+    if size >= host_window::HUGE_PAGE && host_window::managed().is_open_for(managed_window) {
+        if let Some(address) = window::allocate(context, size, Window::Managed) {
+            return Ok(address as CUdeviceptr);
         }
+        if let Some(made) = make_on_device(context, size) {
+            return Ok(made);
+        }
+    }
+    if let Some(address) = window::allocate(context, size, Window::Host) {
+        return Ok(address as CUdeviceptr);
     }
     let address = host_window::allocate(size, None).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as usize;
     let made = regions::create(context, address, size, address as CUdeviceptr, false);
     made.inspect_err(|_| host_window::release(address, size))
 }
 
+/// Memory of a device with a mirror here; nothing where the device has no room.
+fn make_on_device(context: Handle<Context>, size: usize) -> Option<CUdeviceptr> {
+    let address = host_window::managed().allocate(size, None)? as usize;
+    match regions::create(context, address, size, address as CUdeviceptr, true) {
+        Ok(device) => Some(device),
+        Err(status) => {
+            info!("{size} bytes of managed memory are the host's, not the device's ({status:?})");
+            host_window::managed().release(address, size);
+            None
+        }
+    }
+}
+
 /// Gives back what [`make`] made, once the device is idle.
 pub fn unmake(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
-    let freed = regions::forget(base as usize);
+    let freed = mirrored::forget(base as usize);
     release(base, size);
     freed
 }

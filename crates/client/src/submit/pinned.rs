@@ -6,6 +6,7 @@ use crate::model::host_window;
 use crate::model::numbers;
 use crate::model::transfers;
 use crate::remote::mirrored;
+use crate::remote::mirrored::shared::window::{self, Window};
 use crate::remote::registered;
 use crate::remote::session;
 use causeway_api::handle::{Context, Handle};
@@ -21,39 +22,26 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
     if size == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let (address, is_shared) = match make(context, size) {
+    let address = match make(context, size) {
         Some(made) => made,
-        None => (map(mapped)?, false),
+        None => map(mapped)?,
     };
     let (base, id) = (address as usize, numbers::of_memory());
     let (is_registered, is_pooled) = (false, false);
-    host_memory::note(Range {
-        base,
-        size,
-        room: size,
-        flags,
-        context,
-        id,
-        is_registered,
-        is_shared,
-        is_pooled,
-    });
+    host_memory::note(Range { base, size, room: size, flags, context, id, is_registered, is_pooled });
     Ok(address)
 }
 
-/// New zeroed memory in the host window, and whether the worker has the same; nothing where there is no room.
-pub fn make(context: Handle<Context>, size: usize) -> Option<(*mut c_void, bool)> {
-    match mirrored::shared::allocate(context, size) {
-        Some(address) => Some((address, true)),
-        None => Some((host_window::allocate(size, None)?, false)),
-    }
+/// New zeroed memory in the host window, which the worker has, too, if it can; nothing where there is no room.
+pub fn make(context: Handle<Context>, size: usize) -> Option<*mut c_void> {
+    window::allocate(context, size, Window::Host).or_else(|| host_window::allocate(size, None))
 }
 
 /// Gives back memory of [`make`] that is not noted, after the copies that still write to it, once the device
-/// is idle. `is_shared` says that the worker has it, too.
-pub fn unmake(base: usize, size: usize, context: Handle<Context>, is_shared: bool) -> Result<(), CUresult> {
+/// is idle.
+pub fn unmake(base: usize, size: usize) -> Result<(), CUresult> {
     transfers::wait_for_range(base, base + size);
-    let forgotten = if is_shared { mirrored::shared::forget(context, base) } else { mirrored::forget(base) };
+    let forgotten = mirrored::forget(base);
     host_window::release(base, size);
     forgotten
 }
@@ -80,8 +68,7 @@ pub fn free(address: *mut c_void) -> Result<(), CUresult> {
     let range = host_memory::take(base, false).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     transfers::wait_for_range(base, base + range.size);
     registered::forget(&range);
-    let forgotten =
-        if range.is_shared { mirrored::shared::forget(range.context, base) } else { mirrored::forget(base) };
+    let forgotten = mirrored::forget(base);
     unmap(&range);
     forgotten
 }
@@ -116,8 +103,8 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let id = numbers::of_memory();
-    let (is_registered, is_shared, is_pooled) = (true, false, false);
-    let range = Range { base, size, room: size, flags, context, id, is_registered, is_shared, is_pooled };
+    let (is_registered, is_pooled) = (true, false);
+    let range = Range { base, size, room: size, flags, context, id, is_registered, is_pooled };
     host_memory::note_registered(range)?;
     let is_only_read = flags & CU_MEMHOSTREGISTER_READ_ONLY != 0;
     // As pinning does: copies then do not make the pages one by one.
@@ -142,18 +129,8 @@ mod tests {
     fn ranges_do_not_overlap_and_are_found_by_any_address_inside() {
         let context = Handle::new(3, 3);
         let base = 0x1000_usize;
-        let (is_registered, is_shared, is_pooled) = (true, false, false);
-        let range = Range {
-            base,
-            size: 100,
-            room: 100,
-            flags: 0,
-            context,
-            id: 0,
-            is_registered,
-            is_shared,
-            is_pooled,
-        };
+        let (is_registered, is_pooled) = (true, false);
+        let range = Range { base, size: 100, room: 100, flags: 0, context, id: 0, is_registered, is_pooled };
         host_memory::note(range);
         assert!(host_memory::is_pinned(base, base + 100) && host_memory::is_pinned(base + 99, base + 100));
         assert!(!host_memory::is_pinned(base, base + 101) && !host_memory::is_pinned(base - 1, base));

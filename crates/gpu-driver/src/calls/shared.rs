@@ -66,19 +66,21 @@ impl Driver {
         Ok((found, Shared::Here(memory)))
     }
 
-    /// Memory of the client at `address` of the window.
+    /// Memory of the client at `address` of the window: that of a file from `offset` on.
     ///
     /// # Safety
-    /// `memory` must have `bytes`, in whole pages, which nobody can take away.
+    /// As for [`causeway_gpu::Gpu::client_memory`].
     pub(crate) unsafe fn share_of_client(
         &self,
         address: u64,
         bytes: usize,
         memory: BorrowedFd<'_>,
+        offset: u64,
     ) -> CuResult<Staging> {
         let whole = self.place_in_window(address as usize, bytes)?;
+        let offset = libc::off_t::try_from(offset).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: as in `share`; the caller vouches for the memory.
-        let pages = unsafe { Pages::at(address as usize, whole, Some(memory))? };
+        let pages = unsafe { Pages::at(address as usize, whole, Some((memory, offset)))? };
         self.show_to_kernels(pages, address, bytes).map(|(_, memory)| memory)
     }
 

@@ -23,19 +23,29 @@ impl AddressSpace {
         self.place_at(start, size, |pages| protect(start, pages, READ_WRITE))
     }
 
-    /// Like [`Self::allocate_at`], for memory that another process has, too: `memory` is mapped at `start`.
+    /// Like [`Self::allocate_at`], for memory that another process has, too: `memory` is mapped at `start`,
+    /// from `offset` on.
     ///
     /// # Safety
-    /// `memory` must have `size` bytes, in whole pages, which nobody can take away.
+    /// `memory` must have `size` bytes there, in whole pages. Where somebody takes pages away, a kernel that
+    /// uses them fails, and host code that does gets SIGBUS.
     ///
     /// # Errors
     /// As [`Self::allocate_at`].
-    pub unsafe fn share_at(&self, start: u64, size: u64, memory: BorrowedFd<'_>) -> Result<(), MemoryError> {
+    pub unsafe fn share_at(
+        &self,
+        start: u64,
+        size: u64,
+        memory: BorrowedFd<'_>,
+        offset: u64,
+    ) -> Result<(), MemoryError> {
+        let not_free = MemoryError::NotFree { address: start, size };
+        let offset = libc::off_t::try_from(offset).map_err(|_| not_free)?;
         self.place_at(start, size, |pages| {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             // SAFETY: the pages are a free part of this space's own reservation, as `place_at` has found.
             let mapped = unsafe {
-                libc::mmap(start as *mut _, pages as usize, READ_WRITE, flags, memory.as_raw_fd(), 0)
+                libc::mmap(start as *mut _, pages as usize, READ_WRITE, flags, memory.as_raw_fd(), offset)
             };
             if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
         })
@@ -78,16 +88,16 @@ mod tests {
         let space = AddressSpace::new(1 << 20).unwrap();
         let start = space.host_window().start;
         let file = tempfile::tempfile().unwrap();
-        file.set_len(PAGE).unwrap();
+        file.set_len(2 * PAGE).unwrap();
         // SAFETY: the file is as long and this test's own.
-        let share = || unsafe { space.share_at(start, PAGE, std::os::fd::AsFd::as_fd(&file)) };
+        let share = || unsafe { space.share_at(start, PAGE, std::os::fd::AsFd::as_fd(&file), PAGE) };
         share().unwrap();
         assert_eq!(share(), Err(MemoryError::NotFree { address: start, size: PAGE }));
         space.write(start + 7, b"kernel").unwrap();
         let mut seen = [0; 6];
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut seen, 7).unwrap();
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut seen, PAGE + 7).unwrap();
         assert_eq!(&seen, b"kernel");
-        std::os::unix::fs::FileExt::write_all_at(&file, b"host", 0).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"host", PAGE).unwrap();
         let mut seen = [0; 4];
         space.read(start, &mut seen).unwrap();
         assert_eq!(&seen, b"host");

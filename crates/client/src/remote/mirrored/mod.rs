@@ -3,8 +3,8 @@
 //! The server has a *mirror* of such memory. What the program has written goes there before work is given to
 //! the device, and what kernels have written comes back before a call returns that waits for them. So either
 //! side sees what the other wrote before such a call; a kernel and the program cannot follow each other's
-//! writes while both run. Memory of which no kernel has the address has no mirror and costs nothing. Pinned
-//! memory of a program that is on the server's own host needs none: it is the server's, too.
+//! writes while both run. Memory of which no kernel has the address has no mirror and costs nothing. On the
+//! server's own host most memory needs none: it is the worker's, too.
 //!
 //! | Module | Question it answers |
 //! |---|---|
@@ -31,7 +31,7 @@ mod table;
 pub mod variable;
 
 pub use exchange::{after, before, fetch, send};
-pub use regions::{forget, is_read};
+pub use regions::is_read;
 pub use table::is_any;
 
 use crate::model::host_mappings;
@@ -44,7 +44,16 @@ use causeway_api::sys::CUresult;
 
 /// Makes sure that kernels reach pinned memory, and returns its address on the device.
 pub fn mirror(range: &Range) -> Result<u64, CUresult> {
-    if range.is_shared { Ok(range.base as u64) } else { regions::mirror(range) }
+    if let Some(address) = shared::device_address(range.base) {
+        return Ok(address);
+    }
+    if range.is_registered
+        && regions::device_address(range.base).is_none()
+        && let Some(address) = shared::registered::share(range)
+    {
+        return Ok(address);
+    }
+    regions::mirror(range)
 }
 
 /// Whether devices may use pinned memory: a pool's only if the program has given them access.
@@ -57,29 +66,41 @@ pub fn is_open(range: &Range) -> bool {
 /// the addresses that it had for memory of the program: both may be used again when it has ended.
 pub fn context_ends(context: Handle<Context>) -> (Vec<Range>, Vec<Reserved>) {
     let addresses = regions::context_ends(context);
+    shared::context_ends(context);
     (host_memory::context_ends(context), addresses)
+}
+
+/// Takes away what a server has of the memory that begins at `host`, if it has anything, once the device is
+/// idle.
+pub fn forget(host: usize) -> Result<(), CUresult> {
+    shared::forget(host).unwrap_or_else(|| regions::forget(host))
 }
 
 /// The address on the device of memory that it reaches.
 pub fn device_address(host: usize) -> Option<u64> {
-    if has_one_address(host) { Some(host as u64) } else { regions::device_address(host) }
+    shared::device_address(host)
+        .or_else(|| host_mappings::find(host).map(|_| host as u64))
+        .or_else(|| regions::device_address(host))
 }
 
-/// Whether an address lies in memory that both sides have at the same address, without a mirror to ask: what
-/// the device writes there is the program's at once.
-pub fn has_one_address(host: usize) -> bool {
-    shared::holds(host, host) || host_mappings::find(host).is_some()
+/// Whether an address, of this process or of the device, lies in memory that both sides have, without a mirror
+/// to ask: what the device writes there is the program's at once.
+pub fn is_same_memory(address: usize) -> bool {
+    is_in_common(address)
+        || shared::host_address(address as u64).is_some()
+        || host_mappings::find(address).is_some()
 }
 
-/// Whether an address lies in memory that the program and the server have in common.
+/// Whether an address of this process lies in memory that the program and the server have in common.
 pub fn is_in_common(address: usize) -> bool {
-    shared::holds(address, address)
+    shared::device_address(address).is_some()
 }
 
 /// The address in this process of an address of the device that lies in memory of the program.
 pub fn host_address(device: u64) -> Option<usize> {
-    let host = device as usize;
-    if has_one_address(host) { Some(host) } else { regions::host_address(device) }
+    shared::host_address(device)
+        .or_else(|| host_mappings::find(device as usize).map(|_| device as usize))
+        .or_else(|| regions::host_address(device))
 }
 
 /// Whether an address, of this process or of the device, lies in memory that both use.

@@ -26,10 +26,15 @@ impl CommonCommands {
         Self { count, release, said: Mutex::default() }
     }
 
+    /// Whether the server knows a command.
+    pub fn has(&self, opcode: Opcode) -> bool {
+        (opcode as u16) < self.count
+    }
+
     /// Refuses a command that the server at `target` does not know.
     #[inline]
     pub fn must_have(&self, opcode: Opcode, target: &Target) -> Result<(), CUresult> {
-        if (opcode as u16) < self.count { Ok(()) } else { Err(self.missing(opcode, target)) }
+        if self.has(opcode) { Ok(()) } else { Err(self.missing(opcode, target)) }
     }
 
     /// Says once that the server does not know a command.

@@ -44,6 +44,7 @@ use core::cell::Cell;
 use faults::{Faults, LOST};
 use progress::Upload;
 use replies::Replies;
+use std::os::fd::BorrowedFd;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use std::time::Instant;
@@ -340,6 +341,19 @@ impl Session {
             info!("memory cannot be handed to the server: {cause}");
             CUresult::CUDA_ERROR_NOT_SUPPORTED
         })
+    }
+
+    /// Hands a file in memory to the worker, for a command that names its number.
+    pub fn hand_over_file(&self, number: u64, file: BorrowedFd<'_>) -> Result<(), CUresult> {
+        self.link.send_allocation(number, file).map_err(|cause| {
+            info!("a file cannot be handed to the server: {cause}");
+            CUresult::CUDA_ERROR_NOT_SUPPORTED
+        })
+    }
+
+    /// Whether the server knows a command.
+    pub fn knows(&self, opcode: Opcode) -> bool {
+        self.commands.has(opcode)
     }
 
     /// Shows how an upload of `bytes` gets on, while the result lives; for uploads and terminals that merit

@@ -55,7 +55,7 @@ pub(super) unsafe fn copy(
     };
     if let (Endpoint::Host(host), Endpoint::Device(_)) = (asked.0, destination) {
         copies::count(Direction::FromDevice, By::Common, &host);
-        if mirrored::has_one_address(host.address as usize) {
+        if mirrored::is_same_memory(host.address as usize) {
             callbacks::hold_for_writes(stream)?;
         }
     }

@@ -58,8 +58,6 @@ struct Range {
     base: u64,
     bytes: u64,
     context: Handle<Context>,
-    /// Whether the server has the same pages.
-    is_shared: bool,
     /// The context has ended, and what the server had of the memory with it.
     is_cut_off: bool,
 }
@@ -194,7 +192,6 @@ impl Ranges {
                 context: range.context,
                 id,
                 is_registered: false,
-                is_shared: range.is_shared,
                 is_pooled: true,
             }),
             Kind::Managed => {
@@ -230,18 +227,17 @@ impl Ranges {
         if !host_window::is_open_for(session::of(context)?.snapshot.host_window) {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let (base, is_shared) = match self.kind {
+        let base = match self.kind {
             Kind::Pinned => {
                 let made = pinned::make(context, bytes as usize);
-                let (address, is_shared) = made.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-                (address as u64, is_shared)
+                made.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)? as u64
             }
-            Kind::Managed => (crate::submit::managed::make(context, bytes as usize)?, false),
+            Kind::Managed => crate::submit::managed::make(context, bytes as usize)?,
         };
         let mut state = self.state.lock();
         let reserved = state.reserved.current + bytes;
         state.reserved.set(reserved);
-        Ok(Range { base, bytes, context, is_shared, is_cut_off: false })
+        Ok(Range { base, bytes, context, is_cut_off: false })
     }
 
     /// Lets go of free memory while more than `keep` bytes are held, as far as the work before the frees is
@@ -278,12 +274,7 @@ impl Ranges {
     /// lost.
     fn release(&self, range: &Range) {
         let outcome = match self.kind {
-            Kind::Pinned => pinned::unmake(
-                range.base as usize,
-                range.bytes as usize,
-                range.context,
-                range.is_shared && !range.is_cut_off,
-            ),
+            Kind::Pinned => pinned::unmake(range.base as usize, range.bytes as usize),
             Kind::Managed => crate::submit::managed::unmake(range.base, range.bytes),
         };
         if let Err(status) = outcome {

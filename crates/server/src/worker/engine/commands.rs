@@ -93,12 +93,14 @@ impl Engine {
         if state.queue.holds_up(order, request) || !self.uploads.are_settled(request) {
             return false;
         }
-        let handed_over = match request {
-            Request::client_memory_map(map) => Some(map.number),
-            Request::client_allocation_create(create) => Some(create.number),
-            _ => None,
+        let memory = &self.memory.shared;
+        let has_arrived = match request {
+            Request::client_memory_map(map) => memory.has_arrived(map.number),
+            Request::client_allocation_create(create) => memory.has_arrived(create.number),
+            Request::client_file_map(map) => memory.has_file_arrived(map.number),
+            _ => true,
         };
-        if handed_over.is_some_and(|number| !self.memory.shared.has_arrived(number)) {
+        if !has_arrived {
             return false;
         }
         if matches!(request, Request::copy_from_device(_) | Request::copy_from_device_now(_))

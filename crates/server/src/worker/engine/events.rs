@@ -5,6 +5,7 @@ use causeway_link::{DescriptorError, Destination, Lease, LinkError, LinkEvents};
 use causeway_memory::SealedMemory;
 use causeway_sync::delays;
 use causeway_wire::message::HOST_DONE_TRANSFER;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// What the link tells the engine.
@@ -30,6 +31,12 @@ impl LinkEvents for Events {
     fn descriptor(&self, number: u64, memory: Result<SealedMemory, DescriptorError>) {
         let memory = memory.inspect_err(|cause| tracing::warn!("memory of the client is not used: {cause}"));
         self.0.memory.shared.arrive(number, memory.ok());
+        self.0.session.wake();
+    }
+
+    fn allocation(&self, number: u64, file: Result<OwnedFd, DescriptorError>) {
+        let file = file.inspect_err(|cause| tracing::warn!("a file of the client is not used: {cause}"));
+        self.0.memory.shared.file_arrives(number, file.ok());
         self.0.session.wake();
     }
 

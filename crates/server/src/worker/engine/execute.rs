@@ -103,6 +103,10 @@ impl Engine {
             EngineRequest::client_memory_map(map) => {
                 self.memory.shared.map(gpu, head.context, map.address, map.size, map.number)?;
             }
+            EngineRequest::client_file_map(map) => {
+                let (address, number) = (map.address, map.number);
+                self.memory.shared.map_file(gpu, head.context, address, map.size, map.offset, number)?;
+            }
             EngineRequest::client_allocation_create(create) => {
                 let made = self.memory.shared.allocate(gpu, create.size, create.number)?;
                 session.objects().insert(create.allocation, made)?;

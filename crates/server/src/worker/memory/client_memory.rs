@@ -1,22 +1,23 @@
 //! Memory of the client that lies in this process, too: both are on one host, and kernels reach the program's
 //! own bytes.
 
+use super::cut_short;
+use super::waiting::Waiting;
 use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
 use causeway_gpu::{CuResult, Gpu, Staging};
-use causeway_memory::SealedMemory;
+use causeway_memory::{SealedMemory, SharedFile};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-
-/// Pieces of memory that may wait for the commands that name them. A client names each right after it has
-/// sent it.
-const MOST_WAITING: usize = 256;
+use std::os::fd::OwnedFd;
 
 /// The memory of a session's client that this process has.
 #[derive(Default)]
 pub struct ClientMemory {
-    /// What the client has handed over and not named yet; nothing where it could not be taken.
-    arrived: Mutex<HashMap<u64, Option<SealedMemory>>>,
+    /// Memory that nobody can cut short.
+    arrived: Waiting<SealedMemory>,
+    /// Files.
+    files: Waiting<OwnedFd>,
     /// By address.
     mapped: Mutex<HashMap<u64, (Handle<Context>, Staging)>>,
 }
@@ -24,18 +25,22 @@ pub struct ClientMemory {
 impl ClientMemory {
     /// The client has handed over memory under a number.
     pub fn arrive(&self, number: u64, memory: Option<SealedMemory>) {
-        let mut arrived = self.arrived.lock();
-        if arrived.len() < MOST_WAITING {
-            arrived.insert(number, memory);
-        } else {
-            tracing::warn!("the client hands over memory without end and does not use it");
-        }
+        self.arrived.arrive(number, memory);
+    }
+
+    /// The client has handed over a file under a number.
+    pub fn file_arrives(&self, number: u64, file: Option<OwnedFd>) {
+        self.files.arrive(number, file);
     }
 
     /// Whether the memory of this number is there, or never will be.
     pub fn has_arrived(&self, number: u64) -> bool {
-        let arrived = self.arrived.lock();
-        arrived.contains_key(&number) || arrived.len() >= MOST_WAITING
+        self.arrived.has_arrived(number)
+    }
+
+    /// Whether the file of this number is there, or never will be.
+    pub fn has_file_arrived(&self, number: u64) -> bool {
+        self.files.has_arrived(number)
     }
 
     /// Maps the memory of this number at an address of the host window, for kernels of the current context,
@@ -48,22 +53,55 @@ impl ClientMemory {
         bytes: usize,
         number: u64,
     ) -> CuResult<()> {
-        let memory = self.arrived.lock().remove(&number).flatten();
-        let memory = memory.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
-        let mut mapped = self.mapped.lock();
-        if memory.bytes() != bytes as u64 || mapped.contains_key(&address) {
+        let memory = self.arrived.take(number).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        if memory.bytes() != bytes as u64 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the link has checked that the memory is sealed, and it has as many bytes.
-        let shared = unsafe { gpu.client_memory(address, bytes, memory.descriptor())? };
-        mapped.insert(address, (context, shared));
+        self.enter(context, address, || unsafe { gpu.client_memory(address, bytes, memory.descriptor(), 0) })
+    }
+
+    /// As [`Self::map`], for `bytes` of the file of this number, from `offset` on.
+    pub fn map_file(
+        &self,
+        gpu: &dyn Gpu,
+        context: Handle<Context>,
+        address: u64,
+        bytes: usize,
+        offset: u64,
+        number: u64,
+    ) -> CuResult<()> {
+        let file = self.files.take(number).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        let file = SharedFile::check(file, offset, bytes).map_err(|cause| {
+            tracing::warn!("a file of the client is not used: {cause}");
+            CUresult::CUDA_ERROR_INVALID_VALUE
+        })?;
+        cut_short::prepare(gpu)?;
+        // SAFETY: the file has as many bytes there, as was checked just now; what is cut short later becomes
+        // zeros.
+        self.enter(context, address, || unsafe {
+            gpu.client_memory(address, bytes, file.descriptor(), offset)
+        })
+    }
+
+    /// Takes in memory that `make` maps at an address where nothing is.
+    fn enter(
+        &self,
+        context: Handle<Context>,
+        address: u64,
+        make: impl FnOnce() -> CuResult<Staging>,
+    ) -> CuResult<()> {
+        let mut mapped = self.mapped.lock();
+        if mapped.contains_key(&address) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        mapped.insert(address, (context, make()?));
         Ok(())
     }
 
     /// Makes an allocation of the memory of this number.
     pub fn allocate(&self, gpu: &dyn Gpu, bytes: usize, number: u64) -> CuResult<Native<Allocation>> {
-        let memory = self.arrived.lock().remove(&number).flatten();
-        let memory = memory.ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
+        let memory = self.arrived.take(number).ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         if memory.bytes() != bytes as u64 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -121,11 +159,51 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_only_hands_over_is_stopped() {
+    fn a_file_is_mapped_from_where_the_client_says_and_only_if_it_has_the_bytes() {
+        let gpu = SoftwareGpu::with_options(&Options { memory: 1 << 20, ..Options::default() }).unwrap();
+        let context = gpu.primary_context_retain(0, 0).unwrap();
+        gpu.make_current(context).unwrap();
+        let window = gpu.snapshot().unwrap().host_window.0;
+        let (memory, owner) = (ClientMemory::default(), Handle::<Context>::new(1, 1));
+        let file = SealedMemory::new("test", 2 * BYTES as u64).unwrap();
+        let send = |number| {
+            memory.file_arrives(number, Some(file.descriptor().try_clone_to_owned().unwrap()));
+        };
+        let map = |offset, number| memory.map_file(&gpu, owner, window, BYTES, offset, number);
+
+        assert!(!memory.has_file_arrived(1));
+        assert_eq!(map(0, 1), Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+        for offset in [1, BYTES as u64 + 4096, u64::MAX - 4095] {
+            send(2);
+            assert!(map(offset, 2).is_err(), "{offset}");
+        }
+        memory.file_arrives(3, Some(std::fs::File::open("/dev/zero").unwrap().into()));
+        assert!(map(0, 3).is_err());
+        send(4);
+        map(BYTES as u64, 4).unwrap();
+        let mut shared = memory.remove(window).unwrap();
+        shared.as_mut_slice()[5] = 7;
+        let mut bytes = [0; 6];
+        rustix::io::pread(file.descriptor(), &mut bytes, BYTES as u64).unwrap();
+        assert_eq!(bytes, [0, 0, 0, 0, 0, 7]);
+    }
+
+    #[test]
+    fn a_file_that_is_cut_short_has_zeros_where_it_had_bytes() {
+        let gpu = SoftwareGpu::with_options(&Options { memory: 1 << 20, ..Options::default() }).unwrap();
+        let context = gpu.primary_context_retain(0, 0).unwrap();
+        gpu.make_current(context).unwrap();
+        let window = gpu.snapshot().unwrap().host_window.0;
         let memory = ClientMemory::default();
-        (0..2 * MOST_WAITING as u64).for_each(|number| memory.arrive(number, None));
-        assert_eq!(memory.arrived.lock().len(), MOST_WAITING);
-        // A command that names what was turned away is refused and waits for nothing.
-        assert!(memory.has_arrived(MOST_WAITING as u64 + 1));
+        let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::io::pwrite(&file, &[7; BYTES], 0).unwrap();
+        memory.file_arrives(1, Some(file.try_clone().unwrap()));
+        memory.map_file(&gpu, Handle::new(1, 1), window, BYTES, 0, 1).unwrap();
+        let mut shared = memory.remove(window).unwrap();
+        assert_eq!(shared.as_slice()[BYTES - 1], 7);
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        assert_eq!((shared.as_slice()[4095], shared.as_slice()[BYTES - 1]), (7, 0));
+        shared.as_mut_slice()[BYTES - 1] = 3;
+        assert_eq!(shared.as_slice()[4096..BYTES], [[0; 4095].as_slice(), &[3]].concat());
     }
 }
