@@ -114,7 +114,7 @@ def rpm() -> str:
         must(["bash", "-c", install], cwd=MADE)
         printed = inside(
             root,
-            "cd /root; causeway --version; causeway run -- ./program; ls -l /usr/lib/systemd/system/causeway*",
+            "cd /root; causeway --version; causeway run --on software -- ./program; ls -l /usr/lib/systemd/system/causeway*",
         )
         if PASSED not in printed or "causeway.service" not in printed:
             raise Failed(printed)
@@ -130,7 +130,7 @@ def archive() -> str:
     """The archive is unpacked anywhere."""
     with fresh("bullseye") as root:
         put(root, "causeway-*-x86_64.tar.gz")
-        after = "~/software/causeway-*/bin/causeway run -- ./program"
+        after = "~/software/causeway-*/bin/causeway run --on software -- ./program"
         return took(inside(root, book.script("bare-archive", "", "", after)), PASSED)
 
 

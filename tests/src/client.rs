@@ -5,14 +5,12 @@ use crate::server::forget_environment;
 use std::path::Path;
 use std::process::Command;
 
-/// A program as `causeway run` starts it; without a server it gets one of its own with the software GPU.
+/// A program as `causeway run` starts it; without a server it gets a private one with the software GPU.
 pub fn through_run(server: Option<&str>, program: &Path) -> Command {
     let mut command = Command::new(built::causeway());
     forget_environment(&mut command);
     command.arg("run");
-    if let Some(target) = server {
-        command.args(["--on", target]);
-    }
+    command.args(["--on", server.unwrap_or("software")]);
     command.arg("--").arg(program).env("LD_LIBRARY_PATH", built::programs_folder().join("lib"));
     command.env("CAUSEWAY_CACHE_DIR", "");
     command

@@ -234,7 +234,8 @@ fn a_private_server_opens_a_port_only_where_tcp_is_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     for (via, ports) in [("auto", 0), ("shm", 0), ("tcp", 1)] {
         let program = cuda_program("long_run");
-        let mut command = command(folder.path(), &["run", "--via", via, "--", program.to_str().unwrap()]);
+        let arguments = ["run", "--on", "software", "--via", via, "--", program.to_str().unwrap()];
+        let mut command = command(folder.path(), &arguments);
         command.env("XDG_RUNTIME_DIR", folder.path());
         let running = Running::start(&mut command);
         running.must_print("running", LIMIT);
@@ -250,7 +251,8 @@ fn nothing_of_a_private_server_stays_behind() {
     let folder = tempfile::tempdir().unwrap();
     let program = cuda_program("vector_add");
     for via in ["auto", "tcp"] {
-        let mut command = command(folder.path(), &["run", "--via", via, "--", program.to_str().unwrap()]);
+        let arguments = ["run", "--on", "software", "--via", via, "--", program.to_str().unwrap()];
+        let mut command = command(folder.path(), &arguments);
         run(command.env("XDG_RUNTIME_DIR", folder.path()), LIMIT).must_succeed();
         let left: Vec<_> = std::fs::read_dir(folder.path().join("causeway")).unwrap().flatten().collect();
         assert!(left.is_empty(), "via {via}: {left:?}");

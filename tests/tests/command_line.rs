@@ -174,14 +174,20 @@ fn an_address_that_is_a_port_alone_is_every_address() {
 }
 
 #[test]
-fn an_empty_name_of_a_server_is_told() {
-    for (arguments, variable) in [(&["--on", ""][..], None), (&[], Some(""))] {
+fn a_program_without_a_server_is_refused_where_nobody_reads_that_it_has_none() {
+    // A machine with a GPU has a server.
+    if Path::new("/dev/nvidiactl").exists() {
+        return;
+    }
+    for (arguments, variable) in [(&["--on", ""][..], None), (&[], Some("")), (&[], None)] {
         let mut command = Command::new(causeway());
         forget_environment(&mut command);
         command.arg("run").args(arguments).arg(cuda_program("vector_add"));
         command.envs(variable.map(|value| ("CAUSEWAY_ON", value)));
-        let outcome = run(&mut command, LIMIT).must_succeed();
-        assert!(outcome.stderr.contains("is empty and names no server"), "{outcome}");
+        let outcome = run(&mut command, LIMIT);
+        assert!(outcome.code() == Some(125) && outcome.stdout.is_empty(), "{outcome}");
+        assert!(outcome.stderr.contains("no server is named"), "{outcome}");
+        assert!(outcome.stderr.contains("--on software"), "{outcome}");
         assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
     }
 }
@@ -193,7 +199,7 @@ fn libraries_are_found_in_a_folder_beside_the_program() {
     std::fs::copy(causeway(), &program).expect("the program can be copied");
     let mut command = Command::new(&program);
     forget_environment(&mut command);
-    let command = command.arg("run").arg(cuda_program("vector_add"));
+    let command = command.args(["run", "--on", "software"]).arg(cuda_program("vector_add"));
     let missing = run(command, LIMIT);
     assert!(missing.code() == Some(125) && missing.stderr.contains("causeway-lib"), "{missing}");
     assert!(!missing.stderr.contains("cargo"), "{missing}");
@@ -271,10 +277,7 @@ fn run_says_what_it_is_asked_to_say() {
     for target in [None, Some(server.connect_string())] {
         let mut command = Command::new(causeway());
         forget_environment(&mut command);
-        command.args(["run", "--stats", "--verbose"]);
-        if let Some(target) = &target {
-            command.args(["--on", target]);
-        }
+        command.args(["run", "--stats", "--verbose", "--on", target.as_deref().unwrap_or("software")]);
         let outcome = run(command.arg(cuda_program("vector_add")), LIMIT).must_succeed();
         assert_eq!(outcome.stdout.lines().last(), Some("PASS vector_add"), "{outcome}");
         for word in ["causeway: ", "software GPU", "posted", "to the device"] {

@@ -57,7 +57,7 @@ fn statistics_are_json_with_everything_that_was_counted() {
         command.get_args().map(ToOwned::to_owned).skip_while(|word| *word != "--").collect::<Vec<_>>();
     let mut with_json = Command::new(causeway());
     forget_environment(&mut with_json);
-    with_json.args(["run", "--stats", "--json"]).args(program);
+    with_json.args(["run", "--stats", "--json", "--on", "software"]).args(program);
     for (name, value) in command.get_envs() {
         with_json.env(name, value.unwrap_or_default());
     }

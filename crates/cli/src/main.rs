@@ -36,6 +36,7 @@ mod bench;
 mod cdi;
 mod config;
 mod copies;
+mod default_server;
 mod demo;
 mod devices;
 mod doctor;

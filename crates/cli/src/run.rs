@@ -19,10 +19,11 @@ use crate::server::{ServerArguments, ServerError, Servers};
 
 /// Run a program on a server's GPU, or on the software GPU.
 ///
-/// The program is not changed: it finds our libcuda.so.1 in front of the machine's own. Without a server, a
-/// private one with the software GPU is started for the life of the program. Nothing is printed unless
-/// there is trouble or an option asks for it; the program's exit code and the signal that ends it come
-/// through.
+/// The program is not changed: it finds our libcuda.so.1 in front of the machine's own. Where no server is
+/// named it uses this machine's own GPUs, if there are any. Else it uses the software GPU, if standard error is
+/// a terminal, where that is said; in a script that is an error, and `--on software` names it. A private server
+/// lives as long as the program. Nothing else is printed unless there is trouble or an option asks for it; the
+/// program's exit code and the signal that ends it come through.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -87,7 +88,7 @@ pub fn prepare(
         // When nobody reads our standard error there is nobody to tell.
         let _ = writeln!(io::stderr(), "causeway: warning: {warning}");
     }
-    let servers = server.servers(verbose)?;
+    let servers = server.servers_of_program(verbose)?;
     server.check(&servers)?;
     let mut command = launch::command(program, &library);
     servers.hand_over(&mut command)?;

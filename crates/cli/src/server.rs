@@ -13,6 +13,7 @@ use causeway_server::broker::GpuChoice;
 use clap::Args;
 use thiserror::Error;
 
+use crate::default_server::{self, NoServer};
 use crate::embedded::{Embedded, EmbeddedError};
 use crate::keys::{HandOverError, hand_over};
 
@@ -77,6 +78,9 @@ pub enum ServerError {
     /// A server's address makes no sense, or its key cannot be read.
     #[error(transparent)]
     Named(#[from] ServersError),
+    /// No server is named.
+    #[error(transparent)]
+    None(#[from] NoServer),
     /// One server is wanted, and several are named.
     #[error("`{0}` names several servers, and this command uses one")]
     Several(String),
@@ -123,9 +127,19 @@ impl OnArguments {
                 "--on or CAUSEWAY_ON is empty and names no server: a private one with the software GPU is used",
             );
         }
+        self.servers_of(list.as_deref().unwrap_or(SOFTWARE), given, verbose)
+    }
+
+    /// The servers of a list; see [`Self::servers`].
+    fn servers_of(
+        &self,
+        list: &str,
+        given: &[TransportChoice],
+        verbose: bool,
+    ) -> Result<Servers, ServerError> {
         let key_file = self.keys.file().map(Path::to_owned);
         let mut all = Servers { targets: Vec::new(), key_file, private: Vec::new() };
-        for part in parts(list.as_deref().unwrap_or(SOFTWARE)) {
+        for part in parts(list) {
             let gpu = match part {
                 SOFTWARE => GpuChoice::Cpu,
                 LOCAL => GpuChoice::Driver,
@@ -159,6 +173,16 @@ impl ServerArguments {
     /// The servers that are named, or a private one; see [`OnArguments::servers`].
     pub fn servers(&self, verbose: bool) -> Result<Servers, ServerError> {
         self.on.servers(self.via.as_slice(), verbose)
+    }
+
+    /// The servers that a program is to use: those that are named, or what [`default_server`] says.
+    pub fn servers_of_program(&self, verbose: bool) -> Result<Servers, ServerError> {
+        if let Some(list) = self.list() {
+            return self.on.servers_of(&list, self.via.as_slice(), verbose);
+        }
+        let (list, notice) = default_server::choose()?;
+        notice.into_iter().for_each(tell);
+        self.on.servers_of(list, self.via.as_slice(), verbose)
     }
 
     /// Like [`Self::servers`], with the service of this machine, where there is one, in place of a private server.

@@ -1,10 +1,8 @@
 //! A thread that is started when it is first needed, and what it is given to do.
 
 use std::io;
-use std::thread::JoinHandle;
 
-use parking_lot::Mutex;
-
+use crate::face::{JoinHandle, Mutex};
 use crate::queue::{Receiver, Sender, queue};
 
 /// A thread that is started when it is first needed. Where the system has none to give, whoever needs it is told before
@@ -13,7 +11,14 @@ pub struct LazyThread<T>(Mutex<Option<Sender<T>>>);
 
 impl<T> LazyThread<T> {
     /// The thread is not needed yet.
+    #[cfg(not(any(loom, shuttle)))]
     pub const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// The thread is not needed yet.
+    #[cfg(any(loom, shuttle))]
+    pub fn new() -> Self {
         Self(Mutex::new(None))
     }
 
@@ -49,7 +54,7 @@ impl<T> Default for LazyThread<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::threads;

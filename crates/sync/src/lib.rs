@@ -13,6 +13,8 @@
 //! | [`PollPause`] | one thread, for the next look at what it polls for |
 //! | [`Monitor`] | any number of threads, until the state behind a lock is as they need it |
 //! | [`WaitQueue`] | the same, where there are several such queues behind one lock |
+//! | [`Offers`] | an owner, until nobody uses what it has offered |
+//! | [`LazyThread`] | a thread that is started late, for what it is to do; who is told when it cannot be started |
 //! | [`Latch`] | any number of threads, until so many parts are done |
 //! | [`ForkJoinPool`] | threads, for work that they can join; who has it, for those that have joined |
 //! | [`wake_flag`] | a thread of another process, on a word of shared memory |
@@ -34,7 +36,6 @@
 //! | --- | --- |
 //! | [`spin`] | How long does a thread poll for what is about to come before it sleeps? |
 //! | [`threads`] | Why do our threads not disturb the program they live in? |
-//! | [`LazyThread`] | Who is told when a thread that is started late cannot be started? |
 //! | `descriptors` | Why do our descriptors not get in the way of the program's? |
 //! | [`load`] | Does this machine have more to do than it can? |
 //! | [`delays`] | How do tests meet rare orders of threads? |
@@ -51,10 +52,10 @@ mod eventfd;
 pub mod face;
 mod fork_join;
 mod latch;
-#[cfg(not(loom))]
 mod lazy_thread;
 pub mod load;
 mod monitor;
+mod offers;
 mod parker;
 mod poll_pause;
 pub mod queue;
@@ -70,9 +71,9 @@ pub use event_count::{EventCount, Key};
 pub use eventfd::{EventfdWake, WakeReason};
 pub use fork_join::ForkJoinPool;
 pub use latch::Latch;
-#[cfg(not(loom))]
 pub use lazy_thread::LazyThread;
 pub use monitor::{Monitor, WaitQueue};
+pub use offers::Offers;
 pub use parker::Parker;
 pub use poll_pause::PollPause;
 pub use wait_slot::WaitSlot;

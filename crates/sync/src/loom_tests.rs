@@ -12,8 +12,8 @@ use loom::thread;
 use crate::face::Mutex;
 use crate::queue::{Receiver, queue};
 use crate::{
-    Delegated, EventCount, EventfdWake, ForkJoinPool, Latch, Monitor, Parker, PollPause, WaitQueue, WaitSlot,
-    WakeReason, wake_flag,
+    Delegated, EventCount, EventfdWake, ForkJoinPool, Latch, LazyThread, Monitor, Offers, Parker, PollPause,
+    WaitQueue, WaitSlot, WakeReason, wake_flag,
 };
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -115,6 +115,61 @@ fn each_item_of_a_queue_goes_to_one_and_its_end_to_all() {
         let got = [own, other.join().unwrap()];
         sending.join().unwrap();
         assert!(got == [Some(1), None] || got == [None, Some(1)]);
+    });
+}
+
+/// What a stream is to have done on a thread that two streams need first, of which the system gives one at the
+/// second try: who was refused hands nothing over, and what is handed over is done.
+#[test]
+fn what_is_handed_to_a_thread_that_starts_late_is_done() {
+    loom::model(|| {
+        let shared = Arc::new((LazyThread::<u32>::new(), AtomicU32::new(0), AtomicU32::new(0)));
+        let hand_over = {
+            let all = shared.clone();
+            move |(thread, tries, _): &(LazyThread<u32>, AtomicU32, AtomicU32)| {
+                let start = |queue: Receiver<u32>| {
+                    if tries.fetch_add(1, Relaxed) == 0 {
+                        return Err(std::io::ErrorKind::WouldBlock.into());
+                    }
+                    let all = all.clone();
+                    Ok(thread::spawn(move || {
+                        if let Some(item) = queue.receive() {
+                            all.2.fetch_add(item, Relaxed);
+                        }
+                    }))
+                };
+                match thread.ensure(start) {
+                    Ok(()) => thread.send(1).map_or(0, |()| 1),
+                    Err(_) => 0,
+                }
+            }
+        };
+        let other = in_thread(&shared, hand_over.clone());
+        let handed_over = hand_over(&*shared) + other.join().unwrap();
+        assert_eq!(handed_over, 1, "one of two was refused");
+        while shared.2.load(Relaxed) == 0 {
+            thread::yield_now();
+        }
+    });
+}
+
+/// The bytes of an image: their owner frees them when it has withdrawn the offer, and nobody reads them afterwards.
+#[test]
+fn what_was_offered_is_not_used_after_it_was_withdrawn() {
+    loom::model(|| {
+        let shared = Arc::new((Offers::new(), loom::cell::UnsafeCell::new(7_u32)));
+        shared.0.offer(1, ());
+        let taker = in_thread(&shared, |(offers, bytes)| {
+            if offers.take(1).is_some() {
+                // SAFETY: the owner does not write before the offer is settled; loom checks that.
+                assert_eq!(bytes.with(|bytes| unsafe { *bytes }), 7);
+            }
+            offers.settle(1);
+        });
+        shared.0.withdraw(1);
+        // SAFETY: nobody reads any more; loom checks that.
+        shared.1.with_mut(|bytes| unsafe { *bytes = 0 });
+        taker.join().unwrap();
     });
 }
 

@@ -3,7 +3,6 @@
 use super::ranks::Rank;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::time::Duration;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
 /// A mutex with a rank.
@@ -118,13 +117,6 @@ impl<R: Rank, T> Monitor<R, T> {
     pub fn wait<U>(&self, find: impl FnMut(&mut T) -> Option<U>) -> U {
         let _held = Held::<R>::in_order();
         self.monitor.wait(find)
-    }
-
-    /// Sleeps until `find` finds what it looks for, at most for `longest`; nothing when it has not by then.
-    #[cfg_attr(debug_assertions, track_caller)]
-    pub fn wait_for<U>(&self, longest: Duration, find: impl FnMut(&mut T) -> Option<U>) -> Option<U> {
-        let _held = Held::<R>::in_order();
-        self.monitor.wait_for(longest, find)
     }
 }
 

@@ -126,8 +126,6 @@ ranks! {
     Plans,
     /// The program's loaded files.
     LoadedObjects,
-    /// Images that the server may ask for.
-    ImageOffers,
     /// Hashes of files.
     FileHashes,
     /// How network cards reach the devices.

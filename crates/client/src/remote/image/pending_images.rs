@@ -5,7 +5,6 @@
 //! copy.
 
 use super::{Image, hashes};
-use crate::locks::{Monitor, rank};
 use crate::log::{error, info};
 use crate::model::numbers;
 use crate::remote::session::{self, INLINE_BYTES, Session};
@@ -13,15 +12,14 @@ use crate::statistics;
 use causeway_api::sys::CUresult;
 use causeway_api::types::Payload;
 use causeway_sync::queue::Receiver;
-use causeway_sync::{LazyThread, threads};
+use causeway_sync::{LazyThread, Offers, threads};
 use causeway_wire::codec::Encode;
 use causeway_wire::message::ClientMessage;
-use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 /// How long a wait for the server goes on before it looks whether the session is lost.
-const PATIENCE: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where the bytes of an offered image are.
 enum Bytes {
@@ -34,15 +32,15 @@ enum Bytes {
 }
 
 /// The pending images of the process.
-struct Offers {
-    /// Offers by the number of the transfer as which the bytes would be sent, which no two of the program
-    /// have in common.
-    by_number: LazyLock<Monitor<rank::ImageOffers, HashMap<u64, Option<Bytes>>>>,
+struct Pending {
+    /// By the number of the transfer as which the bytes would be sent, which no two of the program have in
+    /// common.
+    offers: LazyLock<Offers<Bytes>>,
     /// The thread that sends what servers ask for. It is there before anything is offered.
     sender: LazyThread<(usize, u64)>,
 }
 
-static PENDING: Offers = Offers { by_number: LazyLock::new(Monitor::default), sender: LazyThread::new() };
+static PENDING: Pending = Pending { offers: LazyLock::new(Offers::default), sender: LazyThread::new() };
 
 /// An image that has been offered to a server.
 #[derive(Clone, Copy, Debug)]
@@ -61,31 +59,15 @@ impl PendingImage {
 
     /// Waits until the server has the image or has been told everything of it: its bytes may go then.
     pub fn wait(&self) {
-        let is_settled = |pending: &mut HashMap<_, _>| (!pending.contains_key(&self.number)).then_some(());
-        while PENDING.by_number.wait_for(PATIENCE, is_settled).is_none() {
-            let lost = session::with(self.server).map_or(true, |session| session.faults().check().is_err());
-            // One that is being sent is waited for all the same: sending ends with the link.
-            if lost {
-                self.take_back();
-            }
-        }
-    }
-
-    /// Removes it unless it is being sent; whether it is gone.
-    fn take_back(&self) -> bool {
-        let mut pending = PENDING.by_number.lock();
-        let is_being_sent = pending.get(&self.number).is_some_and(Option::is_none);
-        if !is_being_sent {
-            pending.remove(&self.number);
-        }
-        !is_being_sent
+        // One that is being sent is waited for though the session is lost: sending ends with the link.
+        let is_lost =
+            || session::with(self.server).map_or(true, |session| session.faults().check().is_err());
+        PENDING.offers.wait(self.number, CHECK_INTERVAL, is_lost);
     }
 
     /// Takes back a pending image whose command was not sent, or was answered.
     pub fn withdraw(&self) {
-        if !self.take_back() {
-            PENDING.by_number.wait(|pending| (!pending.contains_key(&self.number)).then_some(()));
-        }
+        PENDING.offers.withdraw(self.number);
     }
 }
 
@@ -125,15 +107,13 @@ fn insert_named(
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
     })?;
     let image = PendingImage { server, number: numbers::fresh(), length: length as u64, hash: hash.into() };
-    PENDING.by_number.lock().insert(image.number, Some(kept));
+    PENDING.offers.offer(image.number, kept);
     Ok(image)
 }
 
 /// The server has the image.
 pub fn known(number: u64) {
-    // Its bytes are freed here, after the lock.
-    let settled = PENDING.by_number.change(|pending| pending.remove(&number));
-    if let Some(Some(Bytes::Data(_, length))) = settled {
+    if let Some(Bytes::Data(_, length)) = PENDING.offers.settle(number) {
         statistics::count_not_sent(length);
     }
 }
@@ -150,8 +130,7 @@ pub fn wanted(server: usize, number: u64) {
 fn serve(numbers: &Receiver<(usize, u64)>) {
     while let Some((server, number)) = numbers.receive() {
         // The entry stays while its bytes are being read, so that whoever they belong to waits.
-        let taken = PENDING.by_number.lock().get_mut(&number).and_then(Option::take);
-        match taken {
+        match PENDING.offers.take(number) {
             Some(bytes) => send(server, number, &bytes),
             None => error!("the server asks for image {number}, which it was not offered"),
         }
