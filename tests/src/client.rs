@@ -7,11 +7,23 @@ use std::process::Command;
 
 /// A program as `causeway run` starts it; without a server it gets a private one with the software GPU.
 pub fn through_run(server: Option<&str>, program: &Path) -> Command {
+    run_with(&["--on", server.unwrap_or("software")], program)
+}
+
+/// A program as `causeway run` starts it on the server that configuration files name.
+pub fn through_run_as_configured(program: &Path) -> Command {
+    run_with(&[], program)
+}
+
+fn run_with(options: &[&str], program: &Path) -> Command {
     let mut command = Command::new(built::causeway());
     forget_environment(&mut command);
-    command.arg("run");
-    command.args(["--on", server.unwrap_or("software")]);
-    command.arg("--").arg(program).env("LD_LIBRARY_PATH", built::programs_folder().join("lib"));
+    command
+        .arg("run")
+        .args(options)
+        .arg("--")
+        .arg(program)
+        .env("LD_LIBRARY_PATH", built::programs_folder().join("lib"));
     command.env("CAUSEWAY_CACHE_DIR", "");
     command
 }

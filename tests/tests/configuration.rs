@@ -2,7 +2,7 @@
 //! states, and are mistakes in them named?
 
 use causeway_tests::built::{causeway, cuda_program};
-use causeway_tests::client::{by_itself, through_run};
+use causeway_tests::client::{by_itself, through_run, through_run_as_configured};
 use causeway_tests::process::{Outcome, run};
 use causeway_tests::server::{Server, forget_environment};
 use serde_json::Value;
@@ -72,7 +72,7 @@ fn a_server_has_a_name_for_every_command_and_for_programs_by_themselves() {
     // Nothing but the file says what the file says.
     let listed = site.causeway(&["devices", "--verbose"]).must_succeed();
     assert!(listed.stdout.contains("via tcp") && listed.stdout.contains(" at box ("), "{listed}");
-    let mut program = through_run(None, &cuda_program("vector_add"));
+    let mut program = through_run_as_configured(&cuda_program("vector_add"));
     let statistics = site.folder.path().join("statistics.json");
     run(site.of_user(program.env("CAUSEWAY_STATS", &statistics)), LIMIT).must_succeed();
     let report: Value = serde_json::from_slice(&fs::read(&statistics).unwrap()).unwrap();

@@ -40,10 +40,14 @@ fn statistics_of_programs_that_start_others_are_all_there() {
     let twice = ["sh", "-c", "\"$0\" && \"$0\"", program];
     let mut command = Command::new(causeway());
     forget_environment(&mut command);
-    command.args(["run", "--on", "software"]).args(twice).env("CAUSEWAY_STATS", folder.path().join("report-%p.json"));
+    command
+        .args(["run", "--on", "software"])
+        .args(twice)
+        .env("CAUSEWAY_STATS", folder.path().join("report-%p.json"));
     run(&mut command, LIMIT).must_succeed();
     assert_eq!(std::fs::read_dir(folder.path()).expect("the folder is there").count(), 2);
-    let outcome = causeway_with(&[&["run", "--stats", "--on", "software"][..], &twice].concat()).must_succeed();
+    let outcome =
+        causeway_with(&[&["run", "--stats", "--on", "software"][..], &twice].concat()).must_succeed();
     assert!(outcome.stderr.contains("2 processes that used a GPU"), "{outcome}");
 }
 

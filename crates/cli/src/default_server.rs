@@ -28,7 +28,9 @@ pub fn choose() -> Result<(&'static str, Option<&'static str>), NoServer> {
 
 fn default_of(has_gpu: bool, is_read: bool) -> Result<(&'static str, &'static str), NoServer> {
     match (has_gpu, is_read) {
-        (true, _) => Ok((LOCAL, "no server is named: the program uses this machine's own GPUs (`--on local`)")),
+        (true, _) => {
+            Ok((LOCAL, "no server is named: the program uses this machine's own GPUs (`--on local`)"))
+        }
         (false, true) => Ok((
             SOFTWARE,
             "no server is named: the program uses the software GPU (`--on software`), which is many times slower than a \

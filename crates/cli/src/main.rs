@@ -67,7 +67,7 @@ use std::sync::LazyLock;
 
 use causeway_config::file::{FilesError, Section};
 use causeway_config::read::{PROCESS, files};
-use causeway_config::{Role, Who, act_as, check};
+use causeway_config::{Role, Who, act_as, check, unknown};
 use causeway_server::back_end::BUILT_IN;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -199,6 +199,9 @@ fn main() -> ExitCode {
         act_as(command.role());
         let (who, code) = command.environment();
         check(PROCESS, who).map_err(CommandError::of(code))?;
+        for variable in unknown::among(std::env::vars_os().map(|(name, _)| name)) {
+            let _ = writeln!(std::io::stderr(), "causeway: warning: {variable}");
+        }
         carry_out(command)
     });
     outcome.unwrap_or_else(|error| {

@@ -1,7 +1,9 @@
 //! What did a program do when, here and on the devices?
 
 use std::ffi::OsString;
+use std::fs::OpenOptions;
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, ExitStatus};
 
@@ -75,7 +77,8 @@ impl TraceError {
 pub fn trace(arguments: &Arguments) -> Result<ExitCode, TraceError> {
     // Before the program runs, which may take hours.
     let write = |cause| TraceError::Write { path: arguments.output.clone(), cause };
-    std::fs::write(&arguments.output, "").map_err(write)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&arguments.output);
+    drop(file.map_err(write)?);
     let folder = TempDir::new().map_err(TraceError::Folder)?;
     let ran = run_traced(arguments, folder.path());
     if ran.is_err() {

@@ -34,6 +34,7 @@ mod model;
 mod nvidia;
 mod process;
 mod remote;
+mod report_file;
 mod statistics;
 mod submit;
 mod trace;

@@ -8,6 +8,7 @@
 //! | [`table`]    | Which variables are there?                                              |
 //! | [`mod@file`] | What do configuration files say?                                        |
 //! | [`read`]     | What do environment and files say together, and can it be used?         |
+//! | [`unknown`]  | Which variables are set that nobody reads?                              |
 //! | [`document`] | How do people read the table: book, `--help`, example of a file?        |
 //!
 //! The table is the only place that knows a name, and what is not in it is not read; a key in a file is the
@@ -19,6 +20,7 @@ pub mod file;
 pub mod read;
 pub mod size;
 pub mod table;
+pub mod unknown;
 pub mod variable;
 
 pub use read::{ConfigError, Environment, Role, ValueError, act_as, check};

@@ -60,8 +60,7 @@ impl PendingImage {
     /// Waits until the server has the image or has been told everything of it: its bytes may go then.
     pub fn wait(&self) {
         // One that is being sent is waited for though the session is lost: sending ends with the link.
-        let is_lost =
-            || session::with(self.server).map_or(true, |session| session.faults().check().is_err());
+        let is_lost = || session::with(self.server).map_or(true, |session| session.faults().check().is_err());
         PENDING.offers.wait(self.number, CHECK_INTERVAL, is_lost);
     }
 

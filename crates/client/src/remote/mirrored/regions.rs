@@ -142,9 +142,7 @@ pub fn adopt(context: Handle<Context>, host: usize, size: usize) -> Result<(), C
 pub fn forget(host: usize) -> Result<(), CUresult> {
     match remove(host) {
         // The region, and with it the addresses of the mirror, is kept until the server has been told.
-        Some((device, region)) => {
-            session::call_in(region.context, &calls::mirror_free { mirror: device })
-        }
+        Some((device, region)) => session::call_in(region.context, &calls::mirror_free { mirror: device }),
         None => Ok(()),
     }
 }

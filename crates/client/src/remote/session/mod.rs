@@ -23,6 +23,7 @@ use crate::model::completion::SequenceNumbers;
 use crate::model::{context, device};
 use crate::remote::above::Above;
 use crate::remote::plans::Plans;
+use crate::report_file;
 use crate::statistics::{self, Carried};
 use crate::trace::{self, Category};
 use causeway_access::Target;
@@ -34,7 +35,6 @@ use causeway_config::read::PROCESS;
 use causeway_config::table::STATS;
 use causeway_link::{Link, Reason, SharedReceiver, TransferOptions, TransportChoice};
 use causeway_memory::SealedMemory;
-use causeway_sync::threads;
 use causeway_wire::codec::{DecodeError, Decoder, Encode};
 use causeway_wire::handshake::Locality;
 use causeway_wire::message::{ClientMessage, CommandHead, begin_command};
@@ -382,7 +382,7 @@ pub fn close() {
     }
     if let Some(path) = PROCESS.path(&STATS) {
         let path = statistics::file_of(&path, std::process::id());
-        if let Err(cause) = threads::without_sigxfsz(|| std::fs::write(&path, report())) {
+        if let Err(cause) = report_file::write(&path, &report()) {
             error!("the counts could not be written to {} (CAUSEWAY_STATS): {cause}", path.display());
         }
     }

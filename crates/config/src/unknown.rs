@@ -1,0 +1,69 @@
+//! Unknown variables: `CAUSEWAY_...` that are set and that nobody reads, such as one that is misspelt.
+
+use core::fmt;
+use std::ffi::OsString;
+
+use crate::table::ALL;
+
+/// A variable that is set and means nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Unknown {
+    name: String,
+    /// The one that may be meant.
+    likely: Option<&'static str>,
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is set, and Causeway has no such variable: ", self.name)?;
+        match self.likely {
+            Some(likely) => write!(f, "is {likely} meant?"),
+            None => f.write_str("`causeway --help` lists all"),
+        }
+    }
+}
+
+/// What others set who begin their names alike: Kubernetes for a service called `causeway`, and what builds and
+/// tests the source tree.
+const OF_OTHERS: [&str; 5] =
+    ["CAUSEWAY_SERVICE_", "CAUSEWAY_PORT", "CAUSEWAY_TEST_", "CAUSEWAY_CACHE", "CAUSEWAY_TARGET"];
+
+/// The variables among these names that mean nothing.
+pub fn among(names: impl Iterator<Item = OsString>) -> Vec<Unknown> {
+    let text = |name: OsString| name.into_string().ok();
+    let is_unknown = |name: &String| {
+        name.starts_with("CAUSEWAY_")
+            && !ALL.iter().any(|variable| variable.name == name)
+            && !OF_OTHERS.iter().any(|others| name.starts_with(others))
+    };
+    let mut unknown: Vec<_> = names.filter_map(text).filter(is_unknown).map(Unknown::of).collect();
+    unknown.sort_by(|one, other| one.name.cmp(&other.name));
+    unknown
+}
+
+impl Unknown {
+    fn of(name: String) -> Self {
+        let distance = |other: &str| strsim::damerau_levenshtein(&name, other);
+        let likely = ALL.iter().map(|variable| (distance(variable.name), variable.name)).min();
+        Self { likely: likely.filter(|(distance, _)| *distance <= 2).map(|(_, likely)| likely), name }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_means_nothing_is_named() {
+        let set = ["CAUSEWAY_ONN", "CAUSEWAY_ON", "CAUSEWAY_SERVICE_HOST", "HOME", "CAUSEWAY_ELEPHANT"];
+        let said: Vec<_> =
+            among(set.iter().map(OsString::from)).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "CAUSEWAY_ELEPHANT is set, and Causeway has no such variable: `causeway --help` lists all",
+                "CAUSEWAY_ONN is set, and Causeway has no such variable: is CAUSEWAY_ON meant?",
+            ]
+        );
+    }
+}
