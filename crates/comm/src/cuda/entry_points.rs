@@ -23,30 +23,56 @@ impl LoadedDriver {
     }
 }
 
+/// `CUDA_ERROR_NOT_SUPPORTED`: what functions answer that a driver lacks.
+pub(crate) const NOT_SUPPORTED: core::ffi::c_int = 801;
+
 /// A table of functions of the driver: `table { field: c"symbol" (arguments); ... }`. Its `load` gives none
-/// where the library or one of the functions is missing. Who writes a line promises that the function of that
-/// name takes these arguments and returns a status in every driver that has it.
+/// where the library or one of the functions is missing. Those after `} optional {` may be missing: they then answer
+/// [`NOT_SUPPORTED`] and do nothing, as they do in a driver that has them for other devices. Who writes a line promises
+/// that the function of that name takes these arguments and returns a status in every driver that has it.
 macro_rules! entry_points {
     (
         $(#[$attribute:meta])*
-        $visible:vis struct $table:ident { $($name:ident: $symbol:literal ($($argument:ty),*);)* }
+        $visible:vis struct $table:ident {
+            $($name:ident: $symbol:literal ($($argument:ty),*);)*
+        } $(optional {
+            $($other:ident: $other_symbol:literal ($($other_argument:ty),*);)*
+        })?
     ) => {
         $(#[$attribute])*
         #[derive(Debug)]
         $visible struct $table {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) -> core::ffi::c_int,)*
+            $($(pub(super) $other: unsafe extern "C" fn($($other_argument),*) -> core::ffi::c_int,)*)?
         }
 
         impl $table {
             fn load() -> Option<Self> {
                 let driver = $crate::cuda::LoadedDriver::find()?;
                 $(let $name = driver.function($symbol)?;)*
+                $($(
+                    unsafe extern "C" fn $other($(_: $other_argument),*) -> core::ffi::c_int {
+                        $crate::cuda::NOT_SUPPORTED
+                    }
+                    let absent: unsafe extern "C" fn($($other_argument),*) -> core::ffi::c_int = $other;
+                    // SAFETY: a function of this name in a library of the driver's name is the driver's, and has the
+                    // type that the table says.
+                    let $other = driver.function($other_symbol).map_or(absent, |found| unsafe {
+                        core::mem::transmute::<
+                            core::ptr::NonNull<core::ffi::c_void>,
+                            unsafe extern "C" fn($($other_argument),*) -> core::ffi::c_int,
+                        >(found)
+                    });
+                )*)?
                 // SAFETY: functions of these names in a library of the driver's name are the driver's, and
                 // have the types that the table says.
-                Some(unsafe { Self { $($name: core::mem::transmute::<
-                    core::ptr::NonNull<core::ffi::c_void>,
-                    unsafe extern "C" fn($($argument),*) -> core::ffi::c_int,
-                >($name),)* } })
+                Some(unsafe { Self {
+                    $($name: core::mem::transmute::<
+                        core::ptr::NonNull<core::ffi::c_void>,
+                        unsafe extern "C" fn($($argument),*) -> core::ffi::c_int,
+                    >($name),)*
+                    $($($other,)*)?
+                } })
             }
         }
     };

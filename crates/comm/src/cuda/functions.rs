@@ -40,7 +40,9 @@ const _: () = assert!(size_of::<AllocationProperties>() == 32 && size_of::<Acces
 pub(super) struct IpcHandle(pub(super) [c_char; 64]);
 
 entry_points! {
-    /// The driver's functions, as in every driver since CUDA 11.4.
+    /// The driver's functions, as in drivers since CUDA 11.4. Those after `optional` are not in every one, such as those of
+    /// GPUs without virtual memory management: what needs them is refused there, as where they are and cannot do it, and
+    /// what is not known to be idle is waited for.
     pub struct Driver {
         pointer_attribute: c"cuPointerGetAttribute" (*mut c_void, c_int, u64);
         pointer_attributes: c"cuPointerGetAttributes" (c_uint, *const c_int, *mut *mut c_void, u64);
@@ -54,13 +56,10 @@ entry_points! {
         device_attribute: c"cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
         device_uuid: c"cuDeviceGetUuid" (*mut [u8; 16], c_int);
         device_name: c"cuDeviceGetName" (*mut c_char, c_int, c_int);
-        can_access_peer: c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
         exchange_capture_mode: c"cuThreadExchangeStreamCaptureMode" (*mut c_int);
         stream_priorities: c"cuCtxGetStreamPriorityRange" (*mut c_int, *mut c_int);
         create_stream: c"cuStreamCreateWithPriority" (*mut *mut c_void, c_uint, c_int);
         synchronize_stream: c"cuStreamSynchronize" (*mut c_void);
-        query_stream: c"cuStreamQuery" (*mut c_void);
-        stream_context: c"cuStreamGetCtx" (*mut c_void, *mut *mut c_void);
         stream_is_capturing: c"cuStreamIsCapturing" (*mut c_void, *mut c_int);
         create_event: c"cuEventCreate" (*mut *mut c_void, c_uint);
         record_event: c"cuEventRecord" (*mut c_void, *mut c_void);
@@ -69,9 +68,13 @@ entry_points! {
         destroy_event: c"cuEventDestroy_v2" (*mut c_void);
         allocate_host: c"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
         free_host: c"cuMemFreeHost" (*mut c_void);
+        copy_async: c"cuMemcpyAsync" (u64, u64, usize, *mut c_void);
+    } optional {
+        can_access_peer: c"cuDeviceCanAccessPeer" (*mut c_int, c_int, c_int);
+        query_stream: c"cuStreamQuery" (*mut c_void);
+        stream_context: c"cuStreamGetCtx" (*mut c_void, *mut *mut c_void);
         register_host: c"cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
         unregister_host: c"cuMemHostUnregister" (*mut c_void);
-        copy_async: c"cuMemcpyAsync" (u64, u64, usize, *mut c_void);
         load_module: c"cuModuleLoadData" (*mut *mut c_void, *const c_void);
         find_function: c"cuModuleGetFunction" (*mut *mut c_void, *mut c_void, *const c_char);
         launch: c"cuLaunchKernel" (

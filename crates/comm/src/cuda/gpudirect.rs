@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::sync::OnceLock;
 
 use super::device::writes_are_ordered;
-use super::entry_points::entry_points;
+use super::entry_points::{NOT_SUPPORTED, entry_points};
 use super::error::CudaError;
 use super::functions::check;
 use super::memory::DeviceMemory;
@@ -31,8 +31,7 @@ entry_points! {
 
 fn newer(call: &'static str) -> Result<&'static Newer, CudaError> {
     static FUNCTIONS: OnceLock<Option<Newer>> = OnceLock::new();
-    // `CUDA_ERROR_NOT_SUPPORTED`.
-    FUNCTIONS.get_or_init(Newer::load).as_ref().ok_or(CudaError { call, code: 801 })
+    FUNCTIONS.get_or_init(Newer::load).as_ref().ok_or(CudaError { call, code: NOT_SUPPORTED })
 }
 
 /// A dma-buf of the whole pages that an allocation lies in, and where in it the allocation begins. Needs a

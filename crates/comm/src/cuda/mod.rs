@@ -23,7 +23,7 @@ pub use copy::copy;
 pub use device::{
     Abilities, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number, is_under_mps, reach,
 };
-pub(crate) use entry_points::{LoadedDriver, entry_points};
+pub(crate) use entry_points::{LoadedDriver, NOT_SUPPORTED, entry_points};
 pub use error::CudaError;
 pub use functions::Driver;
 pub use gpudirect::{dma_buf, flush_writes};

@@ -2,6 +2,8 @@
  * and the kernel module gdrdrv, put in front of open, ioctl and mmap. So an RDMA device reaches the "GPU's"
  * memory, and the processor does through the "BAR", as on machines that have the real ones.
  *
+ * It lacks all that crates/comm can do without: cudaIPC, virtual memory management, kernels, cuStreamQuery.
+ *
  * FAKE_GPU_GPUDIRECT=1: cards reach its memory. FAKE_GPU_GDRDRV=1: gdrdrv is there, =old in a version that is
  * too old. FAKE_GPU_DMA_BUF=1: dma-bufs can be made, and mapped. */
 #define _GNU_SOURCE
@@ -140,7 +142,6 @@ int cuDeviceGetName(char *name, int length, int device) {
     snprintf(name, (size_t)length, "fake GPU");
     return device ? INVALID : OK;
 }
-int cuDeviceCanAccessPeer(int *can, int one, int other) { *can = one == other; return OK; }
 int cuDeviceGetAttribute(int *value, int name, int device) {
     /* GPUDirect RDMA, whose writes need a flush, and dma-bufs. */
     *value = (name == 116 && is_set("FAKE_GPU_GPUDIRECT")) || (name == 124 && is_set("FAKE_GPU_DMA_BUF"));
@@ -159,8 +160,6 @@ int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) {
 }
 
 int cuStreamSynchronize(void *stream) { (void)stream; return OK; }
-int cuStreamQuery(void *stream) { (void)stream; return OK; }
-int cuStreamGetCtx(void *stream, void **context) { (void)stream; *context = &the_context; return OK; }
 int cuStreamIsCapturing(void *stream, int *is) { (void)stream; *is = 0; return OK; }
 int cuEventCreate(void **event, unsigned flags) { *event = malloc(1); return flags > 2 ? INVALID : OK; }
 int cuEventRecord(void *event, void *stream) { (void)stream; return event ? OK : INVALID; }
@@ -177,10 +176,6 @@ int cuMemFreeHost(void *address) {
     return OK;
 }
 
-int cuMemHostRegister_v2(void *address, size_t bytes, unsigned flags) {
-    return address && bytes && flags < 8 ? OK : INVALID;
-}
-int cuMemHostUnregister(void *address) { return address ? OK : INVALID; }
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) {
     (void)stream;
     memcpy((void *)to, (const void *)from, bytes);
@@ -208,26 +203,6 @@ int cuMemGetHandleForAddressRange(void *handle, uint64_t address, size_t bytes, 
     pthread_mutex_unlock(&mutex);
     return status;
 }
-
-/* What no memory of this GPU can. */
-#define REFUSED(name) int name(void) { return NOT_SUPPORTED; }
-REFUSED(cuModuleLoadData)
-REFUSED(cuModuleGetFunction)
-REFUSED(cuLaunchKernel)
-REFUSED(cuIpcGetMemHandle)
-REFUSED(cuIpcOpenMemHandle_v2)
-REFUSED(cuIpcCloseMemHandle)
-REFUSED(cuMemCreate)
-REFUSED(cuMemRetainAllocationHandle)
-REFUSED(cuMemRelease)
-REFUSED(cuMemExportToShareableHandle)
-REFUSED(cuMemImportFromShareableHandle)
-REFUSED(cuMemGetAllocationGranularity)
-REFUSED(cuMemAddressReserve)
-REFUSED(cuMemAddressFree)
-REFUSED(cuMemMap)
-REFUSED(cuMemUnmap)
-REFUSED(cuMemSetAccess)
 
 /* gdrdrv: what is pinned is mapped from the allocation's file. Its descriptor is one of /dev/null. */
 
