@@ -34,24 +34,36 @@ static int exchange(const struct half *out, const struct half *in, MPI_Comm comm
     return error == MPI_SUCCESS ? sent : error;
 }
 
+// Memory for what is sent: on the GPU where the elements are all on one, so that it goes as other messages of GPUs do
+// and takes no memory of the host. Null where none can be had.
+static void *take_copy(const struct half *out, uint64_t bytes, void **holder) {
+    *holder = NULL;
+    if (bytes > 0 && place_of(out->buffer, out->count, out->type) == ON_GPU) {
+        void *first = (char *)out->buffer + first_of(out->type);
+        void *copy = causeway_comm_take(first, bytes, holder);
+        if (copy != NULL) return copy;
+    }
+    return malloc(bytes + 1);
+}
+
 // What is sent is copied first, since what is received takes its place. Gives the copy, or null where the
 // error has been raised.
-static void *copy_out(struct half *out, const char *call, MPI_Comm comm, int *error) {
-    uint64_t bytes = bytes_of(out->count, out->type);
-    bool on_gpu = is_on_gpu(out->buffer, out->count, out->type);
+static void *copy_out(struct half *out, const char *call, MPI_Comm comm, void **holder, int *error) {
     *error = out->count < 0 ? MPI_ERR_COUNT : MPI_SUCCESS;
     if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(comm, *error);
     if (*error == MPI_SUCCESS) *error = check_type(out->type, comm);
     if (*error != MPI_SUCCESS) return NULL;
-    void *copy = malloc(bytes + 1);
+    uint64_t bytes = bytes_of(out->count, out->type);
+    bool on_gpu = is_on_gpu(out->buffer, out->count, out->type);
+    void *copy = take_copy(out, bytes, holder);
     const char *words = copy == NULL ? "memory for a copy cannot be had" : NULL;
     if (words == NULL) words = copy_elements(out->buffer, out->count, out->type, copy, true);
     if (words != NULL) {
         *error = raise_error(comm, call, words);
-        free(copy);
+        drop_copy(copy, *holder);
         return NULL;
     }
-    int peer = on_gpu ? job_rank(comm, out->peer) : -1;
+    int peer = on_gpu && *holder == NULL ? job_rank(comm, out->peer) : -1;
     if (peer >= 0) causeway_comm_count_copied((uint32_t)peer, bytes);
     out->buffer = copy;
     out->count = (MPI_Count)bytes;
@@ -61,22 +73,23 @@ static void *copy_out(struct half *out, const char *call, MPI_Comm comm, int *er
 
 static int replace(struct half *out, const struct half *in, MPI_Comm comm, MPI_Status *status) {
     int error;
-    void *copy = copy_out(out, "MPI_Sendrecv_replace", comm, &error);
+    void *holder, *copy = copy_out(out, "MPI_Sendrecv_replace", comm, &holder, &error);
     if (copy == NULL) return error;
     error = exchange(out, in, comm, status);
-    free(copy);
+    drop_copy(copy, holder);
     return error;
 }
 
 #if HAS_MPI_4
 
 // Takes the copy over, which may be null.
-static int exchange_later(const struct half *out, const struct half *in, void *copy, MPI_Comm comm,
+static int exchange_later(const struct half *out, const struct half *in, void *copy, void *holder, MPI_Comm comm,
                           MPI_Request *request) {
     struct operation *incoming, *outgoing = calloc(1, sizeof *outgoing);
     if (outgoing == NULL) abort();
     outgoing->handle = MPI_REQUEST_NULL;
     outgoing->copy = copy;
+    outgoing->copy_holder = holder;
     int error = start_request(&incoming, request);
     // Neither half may come to its end before both have begun.
     lock();
@@ -90,7 +103,7 @@ static int exchange_later(const struct half *out, const struct half *in, void *c
         incoming->other = outgoing;
         outgoing->other = incoming;
     } else {
-        free(copy);
+        drop_copy(copy, holder);
         free(outgoing);
     }
     if (is_started && error != MPI_SUCCESS) {
@@ -104,8 +117,8 @@ static int exchange_later(const struct half *out, const struct half *in, void *c
 
 static int replace_later(struct half *out, const struct half *in, MPI_Comm comm, MPI_Request *request) {
     int error;
-    void *copy = copy_out(out, "MPI_Isendrecv_replace", comm, &error);
-    return copy == NULL ? error : exchange_later(out, in, copy, comm, request);
+    void *holder, *copy = copy_out(out, "MPI_Isendrecv_replace", comm, &holder, &error);
+    return copy == NULL ? error : exchange_later(out, in, copy, holder, comm, request);
 }
 
 #endif
@@ -133,7 +146,7 @@ static int replace_later(struct half *out, const struct half *in, MPI_Comm comm,
     REPLACE(Sendrecv_replace##suffix, N, MPI_Status *s, s, !in_job && under_way == 0,                     \
             replace(&out, &in, c, s))
 #define LATER(suffix, N)                                                                              \
-    EXCHANGE(Isendrecv##suffix, N, MPI_Request *q, q, !in_job, exchange_later(&out, &in, NULL, c, q)) \
+    EXCHANGE(Isendrecv##suffix, N, MPI_Request *q, q, !in_job, exchange_later(&out, &in, NULL, NULL, c, q)) \
     REPLACE(Isendrecv_replace##suffix, N, MPI_Request *q, q, !in_job, replace_later(&out, &in, c, q))
 
 AT_ONCE(, int)

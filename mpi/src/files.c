@@ -6,7 +6,8 @@
 
 #include "collective/collective.h"
 
-// An image of elements. What is read from a file may be less than them, so the others are in it, too.
+// An image of elements. What is read from a file may be less than them, so the others are in it, too. Where there can be
+// none, the MPI is called with no elements all the same, before the program hears of it: other ranks may wait for this one.
 static struct image *image_of(const void *address, MPI_Count count, MPI_Datatype type, bool is_written, int *error) {
     struct side side = {.address = (void *)address, .count = count, .type = type};
     struct block block = {0, count, type};
@@ -40,12 +41,13 @@ static int end_image(struct image *image, MPI_File file, const char *call, int e
 #define AT_ONCE(name, parameters, arguments)                            \
     EXPORT int MPI_File_##name parameters {                             \
         if (is_mpis(b, n, t)) return PMPI_File_##name arguments;        \
-        int error = MPI_SUCCESS;                                        \
-        struct image *image = image_of(b, n, t, IS_READ, &error);       \
-        if (image == NULL) return fail(f, "MPI_File_" #name, error);    \
+        int refused = MPI_SUCCESS;                                      \
+        struct image *image = image_of(b, n, t, IS_READ, &refused);     \
+        if (image == NULL) n = 0, t = MPI_BYTE;                         \
         b = address_of(image);                                          \
-        error = PMPI_File_##name arguments;                             \
-        return end_image(image, f, "MPI_File_" #name, error);           \
+        int error = PMPI_File_##name arguments;                         \
+        if (image != NULL) return end_image(image, f, "MPI_File_" #name, error); \
+        return error == MPI_SUCCESS ? fail(f, "MPI_File_" #name, refused) : error; \
     }
 
 // Calls that the program waits for later.
@@ -58,23 +60,23 @@ static int start_later(struct operation **operation, const void *address, MPI_Co
     if (staging == NULL) abort();
     staging->name = call;
     staging->is_file = true;
-    staging->in = image_of(address, count, type, is_read, &error);
+    // The program hears of an error when it waits.
+    staging->in = image_of(address, count, type, is_read, &staging->error);
     (*operation)->kind = COLLECTIVE;
-    (*operation)->comm = error_comm();
+    // Errors of files are returned, unless the program wants it otherwise.
+    (*operation)->comm = own_comm();
     (*operation)->staging = staging;
     return error;
 }
 
-static int go_on_later(struct operation *operation, int error, MPI_File file, const char *call,
-                       MPI_Request *request) {
+static int go_on_later(struct operation *operation, int error, MPI_Request *request) {
     if (error == MPI_SUCCESS) {
         add_operation(operation);
         return error;
     }
-    bool is_ours = operation->staging->in == NULL;
     drop_staging(operation->staging);
     drop_request(request);
-    return is_ours ? fail(file, call, error) : error;
+    return error;
 }
 
 #define LATER(name, parameters, arguments)                                                        \
@@ -83,64 +85,71 @@ static int go_on_later(struct operation *operation, int error, MPI_File file, co
         struct operation *operation;                                                              \
         MPI_Request *request = q;                                                                 \
         int error = start_later(&operation, b, n, t, IS_READ, "MPI_File_" #name, request);        \
-        if (error == MPI_SUCCESS) {                                                               \
-            b = address_of(operation->staging->in);                                               \
-            q = &operation->inner;                                                                \
-            error = PMPI_File_##name arguments;                                                   \
-        }                                                                                         \
-        return go_on_later(operation, error, f, "MPI_File_" #name, request);                      \
+        if (error != MPI_SUCCESS) return error;                                                   \
+        if (operation->staging->in == NULL) n = 0, t = MPI_BYTE;                                  \
+        b = address_of(operation->staging->in);                                                   \
+        q = &operation->inner;                                                                    \
+        error = PMPI_File_##name arguments;                                                       \
+        return go_on_later(operation, error, request);                                            \
     }
 
 // Calls in two parts. A file has one of them at a time.
 
 struct split {
     MPI_File file;
+    // None where there could be none, for an error of which the program hears at the end.
     struct image *image;
+    int error;
     struct split *next;
 };
 
 static struct split *first;
 
-static void keep_split(MPI_File file, struct image *image) {
+static void keep_split(MPI_File file, struct image *image, int error) {
     struct split *split = malloc(sizeof *split);
     if (split == NULL) abort();
     lock();
-    *split = (struct split){file, image, first};
+    *split = (struct split){file, image, error, first};
     first = split;
     unlock();
 }
 
-static struct image *take_split(MPI_File file) {
+// Takes out what is kept for a file. Says whether there is something.
+static bool take_split(MPI_File file, struct split *found) {
+    if (first == NULL) return false;
     lock();
     struct split **at = &first;
     while (*at != NULL && (*at)->file != file) at = &(*at)->next;
     struct split *split = *at;
     if (split != NULL) *at = split->next;
     unlock();
-    struct image *image = split != NULL ? split->image : NULL;
+    if (split == NULL) return false;
+    *found = *split;
     free(split);
-    return image;
+    return true;
 }
 
 #define BEGIN(name, parameters, arguments)                           \
     EXPORT int MPI_File_##name parameters {                          \
         if (is_mpis(b, n, t)) return PMPI_File_##name arguments;     \
-        int error = MPI_SUCCESS;                                     \
-        struct image *image = image_of(b, n, t, IS_READ, &error);    \
-        if (image == NULL) return fail(f, "MPI_File_" #name, error); \
+        int refused = MPI_SUCCESS;                                   \
+        struct image *image = image_of(b, n, t, IS_READ, &refused);  \
+        if (image == NULL) n = 0, t = MPI_BYTE;                      \
         b = address_of(image);                                       \
-        error = PMPI_File_##name arguments;                          \
+        int error = PMPI_File_##name arguments;                      \
         if (error == MPI_SUCCESS)                                    \
-            keep_split(f, image);                                    \
+            keep_split(f, image, refused);                           \
         else                                                         \
             drop_image(image);                                       \
         return error;                                                \
     }
-#define END(name, B)                                                           \
-    EXPORT int MPI_File_##name(MPI_File f, B b, MPI_Status *s) {               \
-        struct image *image = first != NULL ? take_split(f) : NULL;            \
-        int error = PMPI_File_##name(f, image != NULL ? address_of(image) : b, s); \
-        return image == NULL ? error : end_image(image, f, "MPI_File_" #name, error); \
+#define END(name, B)                                                                             \
+    EXPORT int MPI_File_##name(MPI_File f, B b, MPI_Status *s) {                                 \
+        struct split split;                                                                      \
+        if (!take_split(f, &split)) return PMPI_File_##name(f, b, s);                            \
+        int error = PMPI_File_##name(f, address_of(split.image), s);                             \
+        if (split.image != NULL) return end_image(split.image, f, "MPI_File_" #name, error);     \
+        return error == MPI_SUCCESS ? fail(f, "MPI_File_" #name, split.error) : error;           \
     }
 
 #define HERE(name, B, N) AT_ONCE(name, (MPI_File f, B b, N n, MPI_Datatype t, MPI_Status *s), (f, b, n, t, s))

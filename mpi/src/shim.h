@@ -170,8 +170,8 @@ struct operation {
     bool is_freed;
     // The other half of a send and a receive that have one request, which is the receive's.
     struct operation *other;
-    // Memory of the host from which is sent, or null.
-    void *copy;
+    // Memory from which is sent in place of the user's, or null; and what gives it back where it is on a GPU.
+    void *copy, *copy_holder;
     struct operation *next, *previous;
 };
 // How many are under way.
@@ -211,6 +211,11 @@ void finish_fetches(void);
 void pause_for(int turn);
 // Waits for a request of the MPI's while all else moves on.
 int wait_for(MPI_Request *request, MPI_Status *status);
+
+// operation/memory.c
+
+// Frees memory from which was sent: what `malloc` gave, or a holder of memory on a GPU. Both may be null.
+void drop_copy(void *copy, void *holder);
 
 // point_to_point.c
 

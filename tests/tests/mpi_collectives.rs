@@ -278,3 +278,21 @@ fn ranks_that_call_differently_are_told() {
         }
     }
 }
+
+/// Messages are under way while ranks are in collective calls, one-sided ones and those of files, or come late.
+#[test]
+fn messages_beside_other_calls_have_all_their_bytes() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        for (ranks, rounds, threads) in [(2, "6", "0"), (3, "4", "0"), (2, "2", "2")] {
+            let (nonce, folder) = (new_nonce(), tempfile::tempdir().expect("a temporary folder can be made"));
+            let mut command = mpi.command(&server, ranks, Some(&nonce));
+            let seed = format!("0x{}", &nonce[..15]);
+            command.arg(mpi.folder().join("random_calls")).args([&seed, rounds, threads]).arg(folder.path());
+            let outcome = run(&mut command, Duration::from_secs(300));
+            assert!(outcome.stdout.contains("0 things are wrong"), "seed {seed}, {ranks} ranks: {outcome}");
+            outcome.must_succeed();
+        }
+    }
+    server.must_be_well();
+}

@@ -129,7 +129,7 @@ struct image *make_image(const struct side *side, const struct layout *layout, i
 }
 
 void *address_of(const struct image *image) {
-    return (void *)((uintptr_t)image->memory - (uintptr_t)image->low);
+    return image == NULL ? NULL : (void *)((uintptr_t)image->memory - (uintptr_t)image->low);
 }
 
 // Elements with gaps, by way of memory in which they lie one behind the other. Gives the words of an error.

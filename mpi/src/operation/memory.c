@@ -2,6 +2,7 @@
 // GPU that have gaps.
 
 #define _GNU_SOURCE
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include "operation.h"
@@ -24,6 +25,13 @@ void give_back(struct operation *operation) {
     if (operation->memory == NULL) return;
     if (operation->memory_bytes > 0) munmap(operation->memory, operation->memory_bytes);
     operation->memory = NULL;
+}
+
+void drop_copy(void *copy, void *holder) {
+    if (holder != NULL)
+        causeway_comm_give_back(holder);
+    else
+        free(copy);
 }
 
 bool replace_memory(struct operation *operation, uint64_t bytes) {

@@ -59,8 +59,8 @@ static void end(struct operation *operation) {
     take_out(operation);
     put_gaps_in(operation);
     give_back(operation);
-    free(operation->copy);
-    operation->copy = NULL;
+    drop_copy(operation->copy, operation->copy_holder);
+    operation->copy = operation->copy_holder = NULL;
     if (operation->other != NULL) {
         operation->done = true;
         if (!operation->other->done) return;

@@ -57,6 +57,24 @@ static void must_tell(MPI_Status *status, int bytes, const char *what, int form)
     must(count == bytes, "a status of %s, form %d, tells of %d bytes, not %d", what, form, count, bytes);
 }
 
+// One rank has not the memory that it names: it hears of that, and the others, which wait for it, go on.
+static void write_too_much(MPI_File file) {
+    enum { TOO_MUCH = 256 << 20 };
+    char *out = filled(DEVICE, BYTES, 1);
+    int count = rank == 0 ? TOO_MUCH : BYTES, errors[3];
+    MPI_Offset at = (MPI_Offset)rank * BYTES;
+    MPI_Request request;
+    MPI_Status status;
+    errors[0] = MPI_File_write_at_all(file, at, out, count, MPI_BYTE, &status);
+    MPI_File_iwrite_at_all(file, at, out, count, MPI_BYTE, &request);
+    errors[1] = MPI_Wait(&request, &status);
+    MPI_File_write_at_all_begin(file, at, out, count, MPI_BYTE);
+    errors[2] = MPI_File_write_at_all_end(file, out, &status);
+    for (int form = 0; form < 3; form++)
+        must((errors[form] != MPI_SUCCESS) == (rank == 0), "form %d has error %d", form, errors[form]);
+    gpu_give_back(DEVICE, out, BYTES);
+}
+
 void files(void) {
     char name[] = "/tmp/causeway-scenes-XXXXXX";
     MPI_File file;
@@ -85,5 +103,6 @@ void files(void) {
     must_tell(&status, 0, "a read behind the end", 0);
     must_hold(rest, BYTES, 7);
     gpu_give_back(DEVICE, rest, BYTES);
+    write_too_much(file);
     MPI_File_close(&file);
 }

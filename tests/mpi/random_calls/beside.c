@@ -1,0 +1,255 @@
+// Calls that all ranks make while messages are under way: collective, one-sided and of files.
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "random_calls.h"
+
+// Integers on a GPU or in the host.
+struct numbers {
+    enum memory memory;
+    size_t count;
+    int *here, *there;
+};
+
+static struct numbers take(enum memory memory, size_t count) {
+    struct numbers numbers = {memory, count, calloc(count + 1, sizeof(int)), NULL};
+    numbers.there = gpu_take(memory, (count + 1) * sizeof(int));
+    gpu_copy(numbers.there, numbers.here, count * sizeof(int));
+    return numbers;
+}
+
+static void write_out(struct numbers *numbers) {
+    gpu_copy(numbers->there, numbers->here, numbers->count * sizeof(int));
+}
+
+static void read_in(struct numbers *numbers) {
+    gpu_copy(numbers->here, numbers->there, numbers->count * sizeof(int));
+}
+
+static void give_back(struct numbers *numbers) {
+    gpu_give_back(numbers->memory, numbers->there, (numbers->count + 1) * sizeof(int));
+    free(numbers->here);
+}
+
+static int value(int rank, size_t at, uint64_t seed) {
+    return (int)(seed % 1000) + rank * 100000 + (int)at;
+}
+
+static void fill_with(struct numbers *numbers, int rank, uint64_t seed) {
+    for (size_t at = 0; at < numbers->count; at++) numbers->here[at] = value(rank, at, seed);
+    write_out(numbers);
+}
+
+static void must_be(const struct group *group, struct numbers *numbers, int rank, uint64_t seed, const char *call) {
+    read_in(numbers);
+    for (size_t at = 0; at < numbers->count; at++)
+        if (numbers->here[at] != value(rank, at, seed)) {
+            is_wrong(group, "%s: number %zu of %zu (%s) is %d, not %d", call, at, numbers->count,
+                     gpu_name(numbers->memory), numbers->here[at], value(rank, at, seed));
+            return;
+        }
+}
+
+static void reduce(struct group *group) {
+    size_t count = below(group, 40000);
+    uint64_t seed = below(group, 1000);
+    struct numbers in = take(some_memory(group), count);
+    struct numbers out = take(some_memory(group), count);
+    fill_with(&in, group->rank, seed);
+    MPI_Request request;
+    if (below(group, 2)) {
+        MPI_Allreduce(in.there, out.there, (int)count, MPI_INT, MPI_MAX, group->comm);
+    } else {
+        MPI_Iallreduce(in.there, out.there, (int)count, MPI_INT, MPI_MAX, group->comm, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    must_be(group, &out, group->ranks - 1, seed, "MPI_Allreduce");
+    give_back(&in);
+    give_back(&out);
+}
+
+static void broadcast(struct group *group) {
+    size_t count = below(group, 60000);
+    uint64_t seed = below(group, 1000);
+    int root = (int)below(group, (size_t)group->ranks);
+    struct numbers numbers = take(some_memory(group), count);
+    if (group->rank == root) fill_with(&numbers, root, seed);
+    MPI_Bcast(numbers.there, (int)count, MPI_INT, root, group->comm);
+    must_be(group, &numbers, root, seed, "MPI_Bcast");
+    give_back(&numbers);
+}
+
+static void communicators(struct group *group) {
+    MPI_Comm other;
+    if (below(group, 2))
+        MPI_Comm_dup(group->comm, &other);
+    else
+        MPI_Comm_split(group->comm, 0, group->rank, &other);
+    MPI_Comm_free(&other);
+}
+
+// Memory that the MPI reaches by itself.
+static enum memory of_the_host(struct group *group) {
+    static const enum memory kinds[] = {HOST, PINNED, MANAGED};
+    enum memory memory = kinds[below(group, 3)];
+    return group->is_host ? HOST : memory;
+}
+
+enum { WINDOW = 3000, MOST_RANKS = 64 };
+
+// Each rank writes to the next one and reads from the one before.
+static void transfer(struct group *group, MPI_Win window, struct numbers *out, struct numbers *in, int kind) {
+    int next = (group->rank + 1) % group->ranks, before = (group->rank + group->ranks - 1) % group->ranks;
+    MPI_Group all, some;
+    MPI_Request requests[2];
+    int near[2] = {next, before};
+    switch (kind) {
+    case 0:
+        MPI_Win_fence(0, window);
+        MPI_Put(out->there, WINDOW, MPI_INT, next, 0, WINDOW, MPI_INT, window);
+        MPI_Get(in->there, WINDOW, MPI_INT, before, WINDOW, WINDOW, MPI_INT, window);
+        MPI_Win_fence(0, window);
+        break;
+    case 1:
+        MPI_Comm_group(group->comm, &all);
+        MPI_Group_incl(all, next == before ? 1 : 2, near, &some);
+        MPI_Win_post(some, 0, window);
+        MPI_Win_start(some, 0, window);
+        MPI_Accumulate(out->there, WINDOW, MPI_INT, next, 0, WINDOW, MPI_INT, MPI_REPLACE, window);
+        MPI_Get(in->there, WINDOW, MPI_INT, before, WINDOW, WINDOW, MPI_INT, window);
+        MPI_Win_complete(window);
+        MPI_Win_wait(window);
+        MPI_Group_free(&all);
+        MPI_Group_free(&some);
+        break;
+    case 2:
+        MPI_Win_lock_all(0, window);
+        MPI_Rput(out->there, WINDOW, MPI_INT, next, 0, WINDOW, MPI_INT, window, &requests[0]);
+        MPI_Rget(in->there, WINDOW, MPI_INT, before, WINDOW, WINDOW, MPI_INT, window, &requests[1]);
+        MPI_Waitall(2, requests, MPI_STATUSES_IGNORE);
+        MPI_Win_flush_all(window);
+        MPI_Win_unlock_all(window);
+        break;
+    default:
+        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, next, 0, window);
+        MPI_Put(out->there, WINDOW, MPI_INT, next, 0, WINDOW, MPI_INT, window);
+        MPI_Win_unlock(next, window);
+        MPI_Win_lock(MPI_LOCK_SHARED, before, 0, window);
+        MPI_Get(in->there, WINDOW, MPI_INT, before, WINDOW, WINDOW, MPI_INT, window);
+        MPI_Win_flush(before, window);
+        MPI_Win_unlock(before, window);
+    }
+    MPI_Barrier(group->comm);
+}
+
+// What each rank counts up at rank 0, every number once.
+static void count_up(struct group *group, MPI_Win window) {
+    int one = 1, found = -1, expected = 0, all[MOST_RANKS];
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
+    MPI_Fetch_and_op(&one, &found, MPI_INT, 0, 2 * WINDOW, MPI_SUM, window);
+    MPI_Win_unlock(0, window);
+    MPI_Allgather(&found, 1, MPI_INT, all, 1, MPI_INT, group->comm);
+    for (int rank = 0; rank < group->ranks; rank++) expected |= 1 << all[rank];
+    if (expected != (1 << group->ranks) - 1) is_wrong(group, "MPI_Fetch_and_op has found %d", found);
+}
+
+static void window(struct group *group) {
+    uint64_t seed = below(group, 1000);
+    int before = (group->rank + group->ranks - 1) % group->ranks, kind = (int)below(group, 4);
+    bool is_allocated = below(group, 2);
+#ifdef MPICH_VERSION
+    // MPICH 4.0.2 alone takes all displacements in some of these for 0.
+    is_allocated = false;
+#endif
+    enum memory memory = of_the_host(group);
+    struct numbers own = take(memory, 2 * WINDOW + 1), out = take(of_the_host(group), WINDOW);
+    struct numbers in = take(of_the_host(group), WINDOW);
+    struct numbers allocated = own;
+    MPI_Win window;
+    MPI_Aint bytes = (2 * WINDOW + 1) * sizeof(int);
+    if (is_allocated)
+        MPI_Win_allocate(bytes, sizeof(int), MPI_INFO_NULL, group->comm, &allocated.there, &window);
+    else
+        MPI_Win_create(own.there, bytes, sizeof(int), MPI_INFO_NULL, group->comm, &window);
+    // The second half is what others read.
+    MPI_Win_lock(MPI_LOCK_EXCLUSIVE, group->rank, 0, window);
+    for (size_t at = 0; at < WINDOW; at++) allocated.here[WINDOW + at] = value(group->rank, at, seed + 1);
+    allocated.here[2 * WINDOW] = 0;
+    memcpy(allocated.there, allocated.here, (size_t)bytes);
+    MPI_Win_unlock(group->rank, window);
+    fill_with(&out, group->rank, seed);
+    MPI_Barrier(group->comm);
+    transfer(group, window, &out, &in, kind);
+    must_be(group, &in, before, seed + 1, "a read from a window");
+    count_up(group, window);
+    MPI_Win_lock(MPI_LOCK_SHARED, group->rank, 0, window);
+    struct numbers written = {HOST, WINDOW, allocated.here, allocated.there};
+    must_be(group, &written, before, seed, "a write to a window");
+    MPI_Win_unlock(group->rank, window);
+    MPI_Win_free(&window);
+    give_back(&own);
+    give_back(&out);
+    give_back(&in);
+}
+
+static void file(struct group *group) {
+    char name[4096];
+    size_t count = 1 + below(group, 30000);
+    uint64_t seed = below(group, 1000);
+    int before = (group->rank + group->ranks - 1) % group->ranks;
+    struct numbers out = take(some_memory(group), count);
+    struct numbers in = take(some_memory(group), count);
+    fill_with(&out, group->rank, seed);
+    snprintf(name, sizeof name, "%s/file-%d", group->folder, group->number);
+    MPI_File file;
+    MPI_Request request;
+    MPI_Offset own = group->rank * (MPI_Offset)(count * sizeof(int));
+    MPI_Offset other = before * (MPI_Offset)(count * sizeof(int));
+    if (MPI_File_open(group->comm, name, MPI_MODE_CREATE | MPI_MODE_RDWR, MPI_INFO_NULL, &file) != MPI_SUCCESS) {
+        is_wrong(group, "%s cannot be opened", name);
+        exit(1);
+    }
+    switch (below(group, 3)) {
+    case 0:
+        MPI_File_write_at_all(file, own, out.there, (int)count, MPI_INT, MPI_STATUS_IGNORE);
+        break;
+    case 1:
+        MPI_File_iwrite_at(file, own, out.there, (int)count, MPI_INT, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        break;
+    default:
+        MPI_File_write_at_all_begin(file, own, out.there, (int)count, MPI_INT);
+        MPI_File_write_at_all_end(file, out.there, MPI_STATUS_IGNORE);
+    }
+    MPI_File_sync(file);
+    MPI_Barrier(group->comm);
+    MPI_File_sync(file);
+    if (below(group, 2)) {
+        MPI_File_read_at_all(file, other, in.there, (int)count, MPI_INT, MPI_STATUS_IGNORE);
+    } else {
+        MPI_File_iread_at(file, other, in.there, (int)count, MPI_INT, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    must_be(group, &in, before, seed, "what was read from a file");
+    MPI_File_close(&file);
+    if (group->rank == 0) MPI_File_delete(name, MPI_INFO_NULL);
+    MPI_Barrier(group->comm);
+    give_back(&out);
+    give_back(&in);
+}
+
+void call_beside(struct group *group) {
+    // Open MPI's windows and files are not for several threads (its guide says so).
+    switch (below(group, group->has_threads ? 5 : 9)) {
+    case 0: break;
+    case 1: MPI_Barrier(group->comm); break;
+    case 2: reduce(group); break;
+    case 3: broadcast(group); break;
+    case 4: communicators(group); break;
+    case 5:
+    case 6: window(group); break;
+    default: file(group);
+    }
+}

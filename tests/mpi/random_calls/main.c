@@ -1,0 +1,102 @@
+// Random messages that are under way while ranks make other calls: one-sided ones, of files, collective ones; and while
+// they are late. What arrives is known, so nothing has to be sent twice.
+//
+// random_calls SEED ROUNDS THREADS FOLDER [host]: so many threads of each rank do so, each with communicators of its own.
+// With 0 threads the ranks call with MPI_THREAD_SINGLE. `host`: all memory is the host's.
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "random_calls.h"
+
+enum { MOST_THREADS = 8 };
+
+int wrong;
+static int rounds;
+
+static uint64_t next(struct group *group) {
+    // splitmix64 (Steele, Lea and Flood, 2014).
+    uint64_t z = group->state += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+size_t below(struct group *group, size_t limit) {
+    return next(group) % limit;
+}
+
+enum memory some_memory(struct group *group) {
+    enum memory memory = (enum memory)below(group, MEMORIES);
+    return group->is_host ? HOST : memory;
+}
+
+unsigned char byte_at(uint64_t seed, size_t at) {
+    return (unsigned char)((seed + at * (2 * seed + 1)) >> 2);
+}
+
+void is_wrong(const struct group *group, const char *format, ...) {
+    char words[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(words, sizeof words, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "rank %d, thread %d: %s\n", group->rank, group->number, words);
+    __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+}
+
+static void *run(void *argument) {
+    struct group *group = argument;
+    gpu_use();
+    for (int round = 0; round < rounds; round++) {
+        struct messages *messages = start_messages(group);
+        call_beside(group);
+        end_messages(group, messages);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 5) return 2;
+    int threads = atoi(argv[3]), provided = MPI_THREAD_SINGLE, rank = 0, all = 0;
+    MPI_Init_thread(&argc, &argv, threads > 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (threads > MOST_THREADS || (threads > 0 && provided < MPI_THREAD_MULTIPLE)) return 2;
+    gpu_start_on(rank);
+    rounds = atoi(argv[2]);
+    // Larger than what all threads send with MPI_Bsend at a time.
+    size_t room = (size_t)(threads > 0 ? threads : 1) * 12 * (900000 + MPI_BSEND_OVERHEAD);
+    void *buffer = malloc(room);
+    int size;
+    MPI_Buffer_attach(buffer, (int)room);
+    struct group groups[MOST_THREADS] = {0};
+    pthread_t started[MOST_THREADS];
+    for (int number = 0; number < threads || number == 0; number++) {
+        struct group *group = &groups[number];
+        *group = (struct group){.state = strtoull(argv[1], NULL, 0) + (uint64_t)number * 77, .folder = argv[4]};
+        MPI_Comm_dup(MPI_COMM_WORLD, &group->comm);
+        MPI_Comm_dup(MPI_COMM_WORLD, &group->probed);
+        MPI_Comm_rank(group->comm, &group->rank);
+        MPI_Comm_size(group->comm, &group->ranks);
+        group->has_threads = threads > 0;
+        group->is_host = argc > 5;
+        group->number = number;
+        if (threads > 0)
+            pthread_create(&started[number], NULL, run, group);
+        else
+            run(group);
+    }
+    for (int number = 0; number < threads; number++) pthread_join(started[number], NULL);
+    for (int number = 0; number < threads || number == 0; number++) {
+        MPI_Comm_free(&groups[number].comm);
+        MPI_Comm_free(&groups[number].probed);
+    }
+    MPI_Buffer_detach(&buffer, &size);
+    MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) printf("%d things are wrong\n", all);
+    MPI_Finalize();
+    return all != 0;
+}

@@ -1,0 +1,90 @@
+// Types of bytes with gaps, the order of whose bytes is known.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "random_calls.h"
+
+static void add_run(struct known_type *type, size_t offset, size_t length) {
+    type->offsets[type->count] = offset;
+    type->lengths[type->count++] = length;
+    type->size += length;
+    if (offset + length > type->extent) type->extent = offset + length;
+}
+
+static void make_indexed(struct group *group, struct known_type *type) {
+    int lengths[MOST_RUNS], runs = 1 + (int)below(group, MOST_RUNS);
+    MPI_Aint offsets[MOST_RUNS];
+    size_t at = 0;
+    for (int run = 0; run < runs; run++) {
+        lengths[run] = 1 + (int)below(group, 40);
+        offsets[run] = (MPI_Aint)at;
+        at += (size_t)lengths[run] + below(group, 9);
+    }
+    // The order in which they are sent is any.
+    for (int run = runs - 1; run > 0; run--) {
+        int other = (int)below(group, (size_t)run + 1), length = lengths[run];
+        MPI_Aint offset = offsets[run];
+        lengths[run] = lengths[other], offsets[run] = offsets[other];
+        lengths[other] = length, offsets[other] = offset;
+    }
+    for (int run = 0; run < runs; run++) add_run(type, (size_t)offsets[run], (size_t)lengths[run]);
+    MPI_Type_create_hindexed(runs, lengths, offsets, MPI_BYTE, &type->type);
+}
+
+static void make_vector(struct group *group, struct known_type *type) {
+    size_t blocks = 1 + below(group, MOST_RUNS), length = 1 + below(group, 300), stride = length + below(group, 20);
+    for (size_t at = 0; at < blocks; at++) add_run(type, at * stride, length);
+    MPI_Type_vector((int)blocks, (int)length, (int)stride, MPI_BYTE, &type->type);
+}
+
+// A structure of numbers and bytes.
+static void make_structure(struct group *group, struct known_type *type) {
+    int lengths[3] = {1 + (int)below(group, 5), 1 + (int)below(group, 5), 1 + (int)below(group, 9)};
+    MPI_Aint offsets[3] = {0, 24 + 8 * (MPI_Aint)below(group, 2), 80};
+    MPI_Datatype types[3] = {MPI_INT, MPI_DOUBLE, MPI_BYTE}, packed;
+    size_t sizes[3] = {sizeof(int), sizeof(double), 1};
+    for (int at = 0; at < 3; at++) add_run(type, (size_t)offsets[at], (size_t)lengths[at] * sizes[at]);
+    MPI_Type_create_struct(3, lengths, offsets, types, &packed);
+    type->extent = 96;
+    MPI_Type_create_resized(packed, 0, 96, &type->type);
+    MPI_Type_free(&packed);
+}
+
+void make_type(struct group *group, struct known_type *type) {
+    *type = (struct known_type){.type = MPI_BYTE};
+    switch (below(group, 5)) {
+    case 0: make_indexed(group, type); break;
+    case 1: make_vector(group, type); break;
+    case 2: make_structure(group, type); break;
+    default: add_run(type, 0, 1); return;
+    }
+    MPI_Type_commit(&type->type);
+}
+
+void free_type(struct known_type *type) {
+    if (type->type != MPI_BYTE) MPI_Type_free(&type->type);
+}
+
+size_t span_of(const struct known_type *type, size_t count) {
+    return count * type->extent;
+}
+
+void fill_elements(const struct known_type *type, size_t count, uint64_t seed, unsigned char *memory, size_t bytes) {
+    size_t sent = 0;
+    memset(memory, 0x5a, bytes);
+    for (size_t element = 0; element < count; element++)
+        for (size_t run = 0; run < type->count; run++)
+            for (size_t at = 0; at < type->lengths[run]; at++)
+                memory[element * type->extent + type->offsets[run] + at] = byte_at(seed, sent++);
+}
+
+size_t count_wrong(const struct known_type *type, size_t count, uint64_t seed, const unsigned char *memory,
+                   size_t bytes) {
+    unsigned char *expected = malloc(bytes + 1);
+    size_t found = 0;
+    fill_elements(type, count, seed, expected, bytes);
+    for (size_t at = 0; at < bytes; at++) found += memory[at] != expected[at];
+    free(expected);
+    return found;
+}
