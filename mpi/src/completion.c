@@ -10,7 +10,7 @@
 
 // Whether there is nothing but the MPI's own.
 static bool is_idle(void) {
-    return under_way == 0 && failures == NULL && unheard == 0;
+    return under_way == 0 && failures == NULL && unheard == 0 && plain_count == 0;
 }
 
 // What there is to hear of a request that has come to its end. Says whether that is an error.
@@ -56,8 +56,92 @@ static MPI_Request *copy_of(int count, const MPI_Request *requests) {
     return copy;
 }
 
+// A call of the MPI has ended with such an error for a receive of the MPI's own, which may be under way still: makes
+// the status that of the message, and gives the error.
+static int settle_plain(struct plain *plain, MPI_Request request, MPI_Status *found, MPI_Status *status, int error) {
+    if (request != MPI_REQUEST_NULL) return error;
+    MPI_Comm comm = comm_of_plain(plain);
+    if (error != MPI_SUCCESS) {
+        drop_plain(plain);
+    } else {
+        error = end_plain(plain, found);
+        if (error != MPI_SUCCESS) PMPI_Comm_call_errhandler(comm, error);
+    }
+    copy_status(found, status);
+    return error;
+}
+
+static int wait_plain(struct plain *plain, MPI_Request *request, MPI_Status *status) {
+    MPI_Status found;
+    bool is_alone = under_way == 0 && plain_count == 1;
+    int error = is_alone ? PMPI_Wait(request, &found) : wait_for(request, &found);
+    return settle_plain(plain, *request, &found, status, error);
+}
+
+static int test_plain(struct plain *plain, MPI_Request *request, int *flag, MPI_Status *status) {
+    MPI_Status found;
+    progress();
+    int error = PMPI_Test(request, flag, &found);
+    return settle_plain(plain, *request, &found, status, error);
+}
+
+// The receives of the MPI's own among an array's, and statuses of theirs where the program has none.
+struct plains {
+    int count;
+    struct plain **list;
+    MPI_Status *statuses;
+};
+
+static struct plains plains_of(int count, const MPI_Request *requests) {
+    struct plains plains = {0, NULL, NULL};
+    if (plain_count == 0 || count <= 0) return plains;
+    plains = (struct plains){count, calloc((size_t)count, sizeof *plains.list), NULL};
+    plains.statuses = calloc((size_t)count, sizeof *plains.statuses);
+    if (plains.list == NULL || plains.statuses == NULL) abort();
+    for (int at = 0; at < count; at++) plains.list[at] = plain_with(requests[at]);
+    return plains;
+}
+
+// Ends those whose requests the MPI has freed; `place` gives where the status of each is, or is null where that is the
+// same place. Gives the error of the call, or MPI_ERR_IN_STATUS.
+static int end_plains(struct plains *plains, const MPI_Request *requests, const int *indices, int ended,
+                      MPI_Status *statuses, int error) {
+    bool has_failed = false;
+    MPI_Comm comm = MPI_COMM_NULL;
+    for (int place = 0; place < ended && plains->list != NULL; place++) {
+        int at = indices == NULL ? place : indices[place];
+        struct plain *plain = plains->list[at];
+        if (plain == NULL || requests[at] != MPI_REQUEST_NULL) continue;
+        plains->list[at] = NULL;
+        int own = error == MPI_ERR_IN_STATUS ? statuses[place].MPI_ERROR : error;
+        comm = comm_of_plain(plain);
+        if (own != MPI_SUCCESS) {
+            drop_plain(plain);
+            continue;
+        }
+        own = end_plain(plain, &statuses[place]);
+        if (own == MPI_SUCCESS) continue;
+        for (int other = 0; other < ended && !has_failed && error == MPI_SUCCESS; other++)
+            statuses[other].MPI_ERROR = MPI_SUCCESS;
+        statuses[place].MPI_ERROR = own;
+        has_failed = true;
+    }
+    if (has_failed) PMPI_Comm_call_errhandler(comm, MPI_ERR_IN_STATUS);
+    return has_failed ? MPI_ERR_IN_STATUS : error;
+}
+
+// Frees what was taken for them. Those that the MPI has ended by an error are forgotten.
+static void drop_plains(struct plains *plains, const MPI_Request *requests) {
+    for (int at = 0; at < plains->count; at++)
+        if (plains->list[at] != NULL && requests[at] == MPI_REQUEST_NULL) drop_plain(plains->list[at]);
+    free(plains->list);
+    free(plains->statuses);
+}
+
 EXPORT int MPI_Wait(MPI_Request *request, MPI_Status *status) {
     if (is_idle()) return PMPI_Wait(request, status);
+    struct plain *plain = plain_with(*request);
+    if (plain != NULL) return wait_plain(plain, request, status);
     MPI_Request handle = *request;
     int error = wait_for(request, status);
     return error == MPI_SUCCESS ? settle(handle, status) : error;
@@ -65,6 +149,8 @@ EXPORT int MPI_Wait(MPI_Request *request, MPI_Status *status) {
 
 EXPORT int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
     if (is_idle()) return PMPI_Test(request, flag, status);
+    struct plain *plain = plain_with(*request);
+    if (plain != NULL) return test_plain(plain, request, flag, status);
     MPI_Request handle = *request;
     progress();
     int error = PMPI_Test(request, flag, status);
@@ -78,7 +164,9 @@ static int wait_all(int count, MPI_Request *requests, MPI_Status *statuses) {
     if (errors == NULL) abort();
     bool has_status = statuses != MPI_STATUSES_IGNORE, has_failed = false;
     for (int at = 0; at < count; at++) {
-        errors[at] = wait_for(&requests[at], has_status ? &statuses[at] : MPI_STATUS_IGNORE);
+        MPI_Status *status = has_status ? &statuses[at] : MPI_STATUS_IGNORE;
+        struct plain *plain = plain_with(requests[at]);
+        errors[at] = plain != NULL ? wait_plain(plain, &requests[at], status) : wait_for(&requests[at], status);
         has_failed |= errors[at] != MPI_SUCCESS;
     }
     int error = settle_all(count, NULL, handles, statuses);
@@ -92,9 +180,14 @@ static int wait_all(int count, MPI_Request *requests, MPI_Status *statuses) {
 
 static int test_all(int count, MPI_Request *requests, int *flag, MPI_Status *statuses) {
     MPI_Request *handles = copy_of(count, requests);
+    struct plains plains = plains_of(count, requests);
+    MPI_Status *found = plains.list != NULL && statuses == MPI_STATUSES_IGNORE ? plains.statuses : statuses;
     progress();
-    int error = PMPI_Testall(count, requests, flag, statuses);
-    if (error == MPI_SUCCESS && *flag) error = settle_all(count, NULL, handles, statuses);
+    int error = PMPI_Testall(count, requests, flag, found);
+    bool has_ended = error == MPI_SUCCESS && *flag;
+    error = end_plains(&plains, requests, NULL, count, found, error);
+    if (has_ended && error == MPI_SUCCESS) error = settle_all(count, NULL, handles, statuses);
+    drop_plains(&plains, requests);
     free(handles);
     return error;
 }
@@ -111,14 +204,22 @@ EXPORT int MPI_Testall(int count, MPI_Request *requests, int *flag, MPI_Status *
 
 static int test_any(int count, MPI_Request *requests, int *index, int *flag, MPI_Status *status, bool waits) {
     MPI_Request *handles = copy_of(count, requests);
+    struct plains plains = plains_of(count, requests);
+    MPI_Status *found = plains.list != NULL && status == MPI_STATUS_IGNORE ? plains.statuses : status;
     int error = MPI_SUCCESS;
     *flag = 0;
     for (int turn = 0; error == MPI_SUCCESS && !*flag && (waits || turn == 0); turn++) {
         if (turn > 0) pause_for(turn);
         progress();
-        error = PMPI_Testany(count, requests, index, flag, status);
+        error = PMPI_Testany(count, requests, index, flag, found);
     }
-    if (error == MPI_SUCCESS && *flag && *index != MPI_UNDEFINED) error = settle(handles[*index], status);
+    if (error == MPI_SUCCESS && *flag && *index != MPI_UNDEFINED) {
+        struct plain *plain = plains.list != NULL ? plains.list[*index] : NULL;
+        if (plain != NULL) plains.list[*index] = NULL;
+        error = plain != NULL ? settle_plain(plain, MPI_REQUEST_NULL, found, found, error)
+                              : settle(handles[*index], status);
+    }
+    drop_plains(&plains, requests);
     free(handles);
     return error;
 }
@@ -137,15 +238,19 @@ EXPORT int MPI_Testany(int count, MPI_Request *requests, int *index, int *flag, 
 static int test_some(int count, MPI_Request *requests, int *ended, int *indices, MPI_Status *statuses,
                      bool waits) {
     MPI_Request *handles = copy_of(count, requests);
+    struct plains plains = plains_of(count, requests);
+    MPI_Status *found = plains.list != NULL && statuses == MPI_STATUSES_IGNORE ? plains.statuses : statuses;
     int error = MPI_SUCCESS;
     *ended = 0;
     for (int turn = 0; error == MPI_SUCCESS && *ended == 0 && (waits || turn == 0); turn++) {
         if (turn > 0) pause_for(turn);
         progress();
-        error = PMPI_Testsome(count, requests, ended, indices, statuses);
+        error = PMPI_Testsome(count, requests, ended, indices, found);
     }
-    if (error == MPI_SUCCESS && *ended != MPI_UNDEFINED)
-        error = settle_all(*ended, indices, handles, statuses);
+    bool has_ended = error == MPI_SUCCESS && *ended != MPI_UNDEFINED;
+    if (*ended != MPI_UNDEFINED) error = end_plains(&plains, requests, indices, *ended, found, error);
+    if (has_ended && error == MPI_SUCCESS) error = settle_all(*ended, indices, handles, statuses);
+    drop_plains(&plains, requests);
     free(handles);
     return error;
 }
@@ -162,6 +267,11 @@ EXPORT int MPI_Testsome(int count, MPI_Request *requests, int *ended, int *indic
 
 EXPORT int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *status) {
     progress();
+    struct plain *plain = plain_with(request);
+    if (plain != NULL) {
+        look_at_plain(plain, flag, status);
+        return MPI_SUCCESS;
+    }
     int error = PMPI_Request_get_status(request, flag, status);
     struct operation ended;
     if (error == MPI_SUCCESS && *flag && unheard > 0) hear_persistent(request, status, false, &ended);
@@ -169,6 +279,8 @@ EXPORT int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *st
 }
 
 EXPORT int MPI_Request_free(MPI_Request *request) {
+    struct plain *plain = plain_with(*request);
+    if (plain != NULL) return free_plain(plain, request);
     if (!free_later(*request) && !free_persistent(*request)) {
         forget_failure(*request);
         return PMPI_Request_free(request);

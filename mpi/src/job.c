@@ -20,6 +20,10 @@ void expect_threads(void) {
     has_threads = true;
 }
 
+bool may_have_threads(void) {
+    return has_threads;
+}
+
 void lock(void) {
     if (has_threads) pthread_mutex_lock(&mutex);
 }

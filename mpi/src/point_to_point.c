@@ -78,11 +78,16 @@ static int send_buffered_later(const void *buffer, MPI_Count count, MPI_Datatype
     return error;
 }
 
-#define SEND_CALL(name, mode, number)                                                           \
+#define SEND_CALL(name, later, mode, number)                                                           \
     EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
                           MPI_Comm comm) {                                                      \
-        if (under_way == 0 && !is_on_gpu(buffer, count, type))                                         \
+        if (under_way == 0 && is_quick(mode, count, type) && !is_on_gpu(buffer, count, type))   \
             return PMPI_##name(buffer, count, type, to, tag, comm);                             \
+        if (under_way == 0 && !is_on_gpu(buffer, count, type)) {                                \
+            MPI_Request request;                                                                \
+            int error = PMPI_##later(buffer, count, type, to, tag, comm, &request);             \
+            return error == MPI_SUCCESS ? wait_for(&request, MPI_STATUS_IGNORE) : error;        \
+        }                                                                                       \
         return send_and_wait(mode, buffer, count, type, to, tag, comm);                         \
     }
 #define ISEND_CALL(name, mode, number)                                                                 \
@@ -126,18 +131,22 @@ static int receive_later(void *buffer, MPI_Count count, MPI_Datatype type, int s
                                 MPI_Comm comm, MPI_Status *status) {                                 \
         if (!in_job && under_way == 0 && !is_on_gpu(buffer, count, type))                                   \
             return PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                \
+        int error;                                                                                   \
+        if (receive_plain(buffer, count, type, source, tag, comm, status, &error)) return error;     \
         return receive(buffer, count, type, source, tag, comm, status);                              \
     }                                                                                                \
     EXPORT int MPI_Irecv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                  MPI_Comm comm, MPI_Request *request) {                              \
         if (!in_job && !is_on_gpu(buffer, count, type))                                                     \
             return PMPI_Irecv##suffix(buffer, count, type, source, tag, comm, request);              \
+        int error;                                                                                   \
+        if (start_plain(buffer, count, type, source, tag, comm, request, &error)) return error;      \
         return receive_later(buffer, count, type, source, tag, comm, request);                       \
     }
 
-SEND_CALL(Send, STANDARD, int)
-SEND_CALL(Ssend, SYNCHRONOUS, int)
-SEND_CALL(Rsend, READY, int)
+SEND_CALL(Send, Isend, STANDARD, int)
+SEND_CALL(Ssend, Issend, SYNCHRONOUS, int)
+SEND_CALL(Rsend, Irsend, READY, int)
 ISEND_CALL(Isend, STANDARD, int)
 ISEND_CALL(Issend, SYNCHRONOUS, int)
 ISEND_CALL(Irsend, READY, int)
@@ -145,9 +154,9 @@ BSEND_CALLS(, int)
 RECEIVE_CALLS(, int)
 
 #if MPI_VERSION >= 4
-SEND_CALL(Send_c, STANDARD, MPI_Count)
-SEND_CALL(Ssend_c, SYNCHRONOUS, MPI_Count)
-SEND_CALL(Rsend_c, READY, MPI_Count)
+SEND_CALL(Send_c, Isend_c, STANDARD, MPI_Count)
+SEND_CALL(Ssend_c, Issend_c, SYNCHRONOUS, MPI_Count)
+SEND_CALL(Rsend_c, Irsend_c, READY, MPI_Count)
 ISEND_CALL(Isend_c, STANDARD, MPI_Count)
 ISEND_CALL(Issend_c, SYNCHRONOUS, MPI_Count)
 ISEND_CALL(Irsend_c, READY, MPI_Count)

@@ -17,8 +17,17 @@ static int any_tag(int tag) {
     return tag == MPI_ANY_TAG ? -1 : tag;
 }
 
+static int kept_count;
+
+bool has_kept(void) {
+    return __atomic_load_n(&kept_count, __ATOMIC_RELAXED) > 0;
+}
+
 struct kept *take_kept(MPI_Comm comm, int source, int tag) {
-    return causeway_comm_kept(number_of(comm), any_source(source), any_tag(tag), 1);
+    if (!has_kept()) return NULL;
+    struct kept *kept = causeway_comm_kept(number_of(comm), any_source(source), any_tag(tag), 1);
+    if (kept != NULL) __atomic_sub_fetch(&kept_count, 1, __ATOMIC_RELAXED);
+    return kept;
 }
 
 static uint64_t length_of(const MPI_Status *status) {
@@ -51,6 +60,7 @@ int take_next(int source, int tag, MPI_Comm comm, struct kept **taken) {
 static struct kept *keep_next(MPI_Comm comm, int source) {
     struct kept *kept = NULL;
     if (take_next(source, MPI_ANY_TAG, comm, &kept) != MPI_SUCCESS || kept == NULL) return NULL;
+    __atomic_add_fetch(&kept_count, 1, __ATOMIC_RELAXED);
     causeway_comm_keep(number_of(comm), kept->status.MPI_SOURCE, kept->status.MPI_TAG, kept);
     return kept;
 }

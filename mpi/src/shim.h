@@ -32,6 +32,8 @@ void leave_job(void);
 void expect_threads(void);
 // Taken where threads may call at once. The same thread may take it again.
 void lock(void);
+// Whether several threads may call.
+bool may_have_threads(void);
 void unlock(void);
 // The rank in the job of a communicator's rank, or -1 where it is of another one.
 int job_rank(MPI_Comm comm, int rank);
@@ -212,6 +214,36 @@ void pause_for(int turn);
 // Waits for a request of the MPI's while all else moves on.
 int wait_for(MPI_Request *request, MPI_Status *status);
 
+// operation/plain.c: receives of the host's memory that are the MPI's own.
+
+struct plain;
+// How many are under way.
+extern int plain_count;
+// Starts a receive as one, or a blocking one, where it may be. Says whether it has; then there may be an error of the
+// MPI's, or of a blocking one, which has been raised.
+bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                 MPI_Request *request, int *error);
+bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                   MPI_Status *status, int *error);
+// The one that has this request, or null.
+struct plain *plain_with(MPI_Request request);
+MPI_Comm comm_of_plain(const struct plain *plain);
+// The MPI has ended one, and freed its request: makes the status that of the message, gives the error, and forgets it.
+int end_plain(struct plain *plain, MPI_Status *status);
+// Forgets one that has ended by an error of the MPI's.
+void drop_plain(struct plain *plain);
+// Whether one has ended, and its status; it stays.
+void look_at_plain(struct plain *plain, int *flag, MPI_Status *status);
+// The same for all of them: a rank may wait for the end of what it has sent word of.
+void look_at_plains(void);
+// The program frees the request of one.
+int free_plain(struct plain *plain, MPI_Request *request);
+// Word of a message on a GPU has come: there are no further ones.
+void note_descriptor(void);
+// Whether the MPI may be left alone with a send: it does not wait there for a receiver that waits for this rank to look
+// at what it receives.
+bool is_quick(enum mode mode, MPI_Count count, MPI_Datatype type);
+
 // operation/memory.c
 
 // Frees memory from which was sent: what `malloc` gave, or a holder of memory on a GPU. Both may be null.
@@ -280,6 +312,8 @@ static inline void copy_status(const MPI_Status *from, MPI_Status *to) {
     *to = *from;
     to->MPI_ERROR = error;
 }
+// Whether there are messages that a probe took out.
+bool has_kept(void);
 // Takes the first message out that a probe took out before, or gives null.
 struct kept *take_kept(MPI_Comm comm, int source, int tag);
 // Looks once for a message. Needs the lock.

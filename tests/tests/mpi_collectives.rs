@@ -284,15 +284,30 @@ fn ranks_that_call_differently_are_told() {
 fn messages_beside_other_calls_have_all_their_bytes() {
     let server = Server::start();
     for mpi in Mpi::ALL {
-        for (ranks, rounds, threads) in [(2, "6", "0"), (3, "4", "0"), (2, "2", "2")] {
+        for (ranks, rounds, threads, who) in
+            [(2, "6", "0", "all"), (3, "4", "0", "all"), (2, "2", "2", "all"), (2, "4", "0", "some")]
+        {
             let (nonce, folder) = (new_nonce(), tempfile::tempdir().expect("a temporary folder can be made"));
             let mut command = mpi.command(&server, ranks, Some(&nonce));
             let seed = format!("0x{}", &nonce[..15]);
-            command.arg(mpi.folder().join("random_calls")).args([&seed, rounds, threads]).arg(folder.path());
+            command.arg(mpi.folder().join("random_calls")).args([&seed, rounds, threads]);
+            command.arg(folder.path()).arg(who);
             let outcome = run(&mut command, Duration::from_secs(300));
             assert!(outcome.stdout.contains("0 things are wrong"), "seed {seed}, {ranks} ranks: {outcome}");
             outcome.must_succeed();
         }
+    }
+    server.must_be_well();
+}
+
+#[test]
+fn a_rank_without_a_gpu_receives_from_one_that_has_one() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command(&server, 2, Some(&new_nonce()));
+        let outcome = run(command.arg(mpi.folder().join("one_gpu")), Duration::from_secs(120));
+        assert!(outcome.stdout.contains("0 messages are wrong"), "{outcome}");
+        outcome.must_succeed();
     }
     server.must_be_well();
 }

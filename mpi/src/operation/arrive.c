@@ -72,7 +72,10 @@ void arrive(struct operation *operation, const void *start, uint64_t length) {
         if (!is_there) operation->error = deliver(operation, start, length);
         break;
     case CAUSEWAY_COMM_TOO_LONG: operation->error = MPI_ERR_TRUNCATE; break;
-    default: operation->error = fetch(operation, word, operation->bytes); break;
+    default:
+        note_descriptor();
+        operation->error = fetch(operation, word, operation->bytes);
+        break;
     }
     if (operation->error == MPI_SUCCESS && is_cut(operation)) operation->error = MPI_ERR_TYPE;
 }

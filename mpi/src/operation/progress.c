@@ -138,6 +138,10 @@ static void advance(struct operation *operation) {
 }
 
 void progress(void) {
+    // To look at each of them takes longer than all else here, and there is mostly nothing to be found.
+    enum { TURNS = 256 };
+    static unsigned turn;
+    if (plain_count > 0 && ++turn % TURNS == 0) look_at_plains();
     if (under_way == 0) {
         is_elsewhere = false;
         return;
@@ -172,6 +176,7 @@ static bool is_fetching(void) {
 }
 
 void finish_fetches(void) {
+    if (plain_count > 0) look_at_plains();
     for (int turn = 0; under_way > 0 && (turn == 0 || is_fetching()); turn++) {
         if (turn > 0) pause_for(turn);
         progress();
@@ -191,7 +196,7 @@ int wait_for(MPI_Request *request, MPI_Status *status) {
 // Where nothing else is under way the MPI waits in its own way. Says whether it has.
 static bool leave_it_to_the_mpi(struct operation *operation) {
     lock();
-    bool is_alone = first == operation && operation->next == NULL && !operation->inner_done;
+    bool is_alone = first == operation && operation->next == NULL && !operation->inner_done && plain_count == 0;
     operation->is_watched = is_alone;
     unlock();
     if (!is_alone) return false;

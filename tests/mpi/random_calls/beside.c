@@ -16,16 +16,16 @@ struct numbers {
 static struct numbers take(enum memory memory, size_t count) {
     struct numbers numbers = {memory, count, calloc(count + 1, sizeof(int)), NULL};
     numbers.there = gpu_take(memory, (count + 1) * sizeof(int));
-    gpu_copy(numbers.there, numbers.here, count * sizeof(int));
+    copy_bytes(numbers.there, numbers.here, count * sizeof(int));
     return numbers;
 }
 
 static void write_out(struct numbers *numbers) {
-    gpu_copy(numbers->there, numbers->here, numbers->count * sizeof(int));
+    copy_bytes(numbers->there, numbers->here, numbers->count * sizeof(int));
 }
 
 static void read_in(struct numbers *numbers) {
-    gpu_copy(numbers->here, numbers->there, numbers->count * sizeof(int));
+    copy_bytes(numbers->here, numbers->there, numbers->count * sizeof(int));
 }
 
 static void give_back(struct numbers *numbers) {

@@ -1,8 +1,8 @@
-// Random messages that are under way while ranks make other calls: one-sided ones, of files, collective ones; and while
-// they are late. What arrives is known, so nothing has to be sent twice.
+// Random messages that are under way while ranks make other calls: one-sided ones, of files, collective ones; and
+// while they are late. What arrives is known, so nothing has to be sent twice.
 //
-// random_calls SEED ROUNDS THREADS FOLDER [host]: so many threads of each rank do so, each with communicators of its own.
-// With 0 threads the ranks call with MPI_THREAD_SINGLE. `host`: all memory is the host's.
+// random_calls SEED ROUNDS THREADS FOLDER [host|some]: so many threads of each rank do so, each with communicators of
+// its own. With 0 threads the ranks call with MPI_THREAD_SINGLE. `host`: no rank has a GPU; `some`: every second one.
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -16,6 +16,7 @@ enum { MOST_THREADS = 8 };
 
 int wrong;
 static int rounds;
+static bool has_gpu;
 
 static uint64_t next(struct group *group) {
     // splitmix64 (Steele, Lea and Flood, 2014).
@@ -34,6 +35,13 @@ enum memory some_memory(struct group *group) {
     return group->is_host ? HOST : memory;
 }
 
+void copy_bytes(void *to, const void *from, size_t bytes) {
+    if (has_gpu)
+        gpu_copy(to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
 unsigned char byte_at(uint64_t seed, size_t at) {
     return (unsigned char)((seed + at * (2 * seed + 1)) >> 2);
 }
@@ -50,7 +58,7 @@ void is_wrong(const struct group *group, const char *format, ...) {
 
 static void *run(void *argument) {
     struct group *group = argument;
-    gpu_use();
+    if (has_gpu) gpu_use();
     for (int round = 0; round < rounds; round++) {
         struct messages *messages = start_messages(group);
         call_beside(group);
@@ -65,7 +73,9 @@ int main(int argc, char **argv) {
     MPI_Init_thread(&argc, &argv, threads > 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (threads > MOST_THREADS || (threads > 0 && provided < MPI_THREAD_MULTIPLE)) return 2;
-    gpu_start_on(rank);
+    const char *who = argc > 5 ? argv[5] : "all";
+    has_gpu = strcmp(who, "host") != 0 && (strcmp(who, "some") != 0 || rank % 2 == 0);
+    if (has_gpu) gpu_start_on(rank);
     rounds = atoi(argv[2]);
     // Larger than what all threads send with MPI_Bsend at a time.
     size_t room = (size_t)(threads > 0 ? threads : 1) * 12 * (900000 + MPI_BSEND_OVERHEAD);
@@ -82,7 +92,7 @@ int main(int argc, char **argv) {
         MPI_Comm_rank(group->comm, &group->rank);
         MPI_Comm_size(group->comm, &group->ranks);
         group->has_threads = threads > 0;
-        group->is_host = argc > 5;
+        group->is_host = !has_gpu;
         group->number = number;
         if (threads > 0)
             pthread_create(&started[number], NULL, run, group);

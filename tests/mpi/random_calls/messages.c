@@ -69,7 +69,7 @@ static void receive(struct group *group, struct message *message, int tag) {
     unsigned char *empty = malloc(bytes);
     memset(empty, 0x5a, bytes);
     message->received = gpu_take(message->in, bytes);
-    gpu_copy(message->received, empty, bytes);
+    copy_bytes(message->received, empty, bytes);
     free(empty);
     int room = (int)message->room, from = message->receive == ANY_SOURCE ? MPI_ANY_SOURCE : message->from;
     if (message->receive == RECV_INIT) {
@@ -85,7 +85,7 @@ static void send(struct group *group, struct message *message, int tag) {
     unsigned char *full = malloc(bytes + 1);
     fill_elements(&message->type, message->count, message->seed, full, bytes);
     message->sent = gpu_take(message->out, bytes);
-    gpu_copy(message->sent, full, bytes);
+    copy_bytes(message->sent, full, bytes);
     free(full);
     int count = (int)message->count, to = message->to;
     MPI_Comm comm = message->receive >= PROBED ? group->probed : group->comm;
@@ -214,7 +214,7 @@ static void end_never(struct group *group, struct messages *messages) {
 static void end_receive(struct group *group, struct message *message, int tag) {
     size_t bytes = span_of(&message->type, message->room) + GUARD;
     unsigned char *found = malloc(bytes);
-    gpu_copy(found, message->received, bytes);
+    copy_bytes(found, message->received, bytes);
     size_t count = count_wrong(&message->type, message->count, message->seed, found, bytes);
     if (count > 0)
         is_wrong(group, "message %d of %zu elements of %zu bytes from %d (%s, send %d) into %s (receive %d): %zu wrong",

@@ -18,7 +18,7 @@ struct group {
     uint64_t state;
     // Whether threads beside this one call, too.
     bool has_threads;
-    // Whether all memory is to be the host's.
+    // Whether this rank has no GPU: all its memory is the host's.
     bool is_host;
     // Where files are made, and a name for them that no other thread has.
     const char *folder;
@@ -28,6 +28,8 @@ struct group {
 // A number below `limit`, the same at all ranks.
 size_t below(struct group *group, size_t limit);
 enum memory some_memory(struct group *group);
+// Copies between any two places that this rank has.
+void copy_bytes(void *to, const void *from, size_t bytes);
 // A byte of a thing.
 unsigned char byte_at(uint64_t seed, size_t at);
 // Says what is wrong, in words for the rank, and counts it.
