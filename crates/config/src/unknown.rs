@@ -56,8 +56,7 @@ mod tests {
     #[test]
     fn only_what_means_nothing_is_named() {
         let set = ["CAUSEWAY_ONN", "CAUSEWAY_ON", "CAUSEWAY_SERVICE_HOST", "HOME", "CAUSEWAY_ELEPHANT"];
-        let said: Vec<_> =
-            among(set.iter().map(OsString::from)).iter().map(ToString::to_string).collect();
+        let said: Vec<_> = among(set.iter().map(OsString::from)).iter().map(ToString::to_string).collect();
         assert_eq!(
             said,
             [

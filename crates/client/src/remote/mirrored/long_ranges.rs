@@ -51,6 +51,18 @@ pub fn differs(host: usize, base: &[u8], part: Range<usize>) -> bool {
     memory != &base[part]
 }
 
+/// From the first to the last byte of a part in which the memory at `host` differs from `base`.
+pub fn changed(host: usize, base: &[u8], part: Range<usize>) -> Option<Range<usize>> {
+    const STEP: usize = 4096;
+    let unequal = |start: &usize| differs(host, base, *start..(start + STEP).min(part.end));
+    let steps = || part.clone().step_by(STEP);
+    let (first, last) = (steps().find(unequal)?, steps().rfind(unequal)?);
+    let end = (last + STEP).min(part.end);
+    let byte_differs = |at: &usize| differs(host, base, *at..at + 1);
+    let (first, last) = ((first..end).find(byte_differs)?, (first..end).rfind(byte_differs)?);
+    Some(first..last + 1)
+}
+
 /// The parts of `stretch` in which the memory at `host` differs from `base`; a short one is not looked at.
 pub fn unequal_parts(host: usize, base: &[u8], stretch: Range<usize>) -> Vec<Range<usize>> {
     let count = stretch.len().div_ceil(PART);

@@ -3,13 +3,14 @@
 //! The server has a *mirror* of such memory. What the program has written goes there before work is given to
 //! the device, and what kernels have written comes back before a call returns that waits for them. So either
 //! side sees what the other wrote before such a call; a kernel and the program cannot follow each other's
-//! writes while both run. Memory of which no kernel has the address has no mirror and costs nothing. On the
+//! writes while both run, but for single words that the program writes. Memory of which no kernel has the address has no mirror and costs nothing. On the
 //! server's own host most memory needs none: it is the worker's, too.
 //!
 //! | Module | Question it answers |
 //! |---|---|
 //! | `regions` | How does memory get a mirror, and how does it lose it? |
 //! | `exchange` | How do changes travel? |
+//! | `flags` | Which words are sent while kernels run? |
 //! | `table` | Which memory has a mirror, what is to be compared, what is being fetched? |
 //! | `region` | What do both ends agree on, and where may that have changed? |
 //! | `dirty_pages` | Which pages has the program written to? |
@@ -21,6 +22,7 @@
 
 mod dirty_pages;
 mod exchange;
+mod flags;
 mod long_ranges;
 mod other_writers;
 mod ranges;

@@ -9,6 +9,9 @@ use causeway_memory::mirror::{Changes, find_changes};
 use causeway_memory::pages::{self, Access, page_size};
 use core::ops::Range;
 
+/// Bytes of a word that a device reads at once.
+const WORD: usize = 8;
+
 /// Whose the pages of memory are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pages {
@@ -120,6 +123,30 @@ impl Region {
     /// Whether the memory differs in a place from what both ends agreed on.
     pub fn differs(&self, place: Range<usize>) -> bool {
         long_ranges::differs(self.host, &self.base, place.start..place.end.min(self.len()))
+    }
+
+    /// From the first to the last byte in a place that differs from what both ends agreed on.
+    pub fn changed(&self, place: Range<usize>) -> Option<Range<usize>> {
+        long_ranges::changed(self.host, &self.base, place.start..place.end.min(self.len()))
+    }
+
+    /// The aligned word around a changed part, as far as it is the region's, if the part lies in one.
+    pub fn word_around(&self, part: &Range<usize>) -> Option<Range<usize>> {
+        let first = (self.host + part.start) / WORD * WORD;
+        let word = first.saturating_sub(self.host)..(first + WORD - self.host).min(self.len());
+        (part.end <= word.end).then_some(word)
+    }
+
+    /// Its bytes in a place.
+    pub fn bytes(&self, place: Range<usize>) -> Vec<u8> {
+        // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program frees it,
+        // which takes the region out first. What another thread writes at this moment is read as it comes.
+        unsafe { core::slice::from_raw_parts((self.host + place.start) as *const u8, place.len()) }.to_vec()
+    }
+
+    /// Agrees on bytes from `at` on, whatever has become of them since.
+    pub fn agree(&mut self, at: usize, bytes: &[u8]) {
+        self.base[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     /// Adds what has changed in a place to `changes`, until those have `most` bytes, and agrees on it.
@@ -242,6 +269,25 @@ mod tests {
         assert_eq!(all(&region.take_places(false)), [0..200, SIZE - 50..SIZE]);
         assert_eq!(all(&region.take_places(false)), [0..100, SIZE - 50..SIZE]);
         region.watched = 0..0;
+    }
+
+    #[test]
+    fn a_change_within_one_aligned_word_is_told_from_others() {
+        let mut memory = vec![0_u64; SIZE / 8];
+        let bytes = memory.as_mut_ptr().cast::<u8>();
+        // SAFETY: inside the memory.
+        let mut region = region(unsafe { core::slice::from_raw_parts(bytes, SIZE) });
+        assert_eq!(region.changed(0..SIZE), None);
+        // SAFETY: as above.
+        unsafe { bytes.add(4099).write(1) };
+        assert_eq!(region.changed(0..SIZE), Some(4099..4100));
+        assert_eq!(region.word_around(&(4099..4100)), Some(4096..4104));
+        // SAFETY: as above.
+        unsafe { bytes.add(4104).write(1) };
+        assert_eq!(region.changed(0..SIZE), Some(4099..4105));
+        assert_eq!(region.word_around(&(4099..4105)), None);
+        region.agree(4096, &region.bytes(4096..4104));
+        assert_eq!(region.changed(0..SIZE), Some(4104..4105));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Memory gets a mirror, is looked for, and loses its mirror.
 
 use super::exchange;
+use super::flags;
 use super::region::{Pages, Region};
 use super::table;
 use crate::locks::{Monitor, rank};
@@ -61,6 +62,7 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
             is_free
         });
         if is_added {
+            flags::watch();
             return Ok(device);
         }
         error!(

@@ -84,6 +84,16 @@ pub struct Place {
     is_part: bool,
 }
 
+/// A word that alone has changed.
+#[derive(PartialEq, Eq)]
+pub struct LoneChange {
+    /// Where its mirror begins.
+    device: u64,
+    /// Where it is there.
+    at: usize,
+    bytes: Vec<u8>,
+}
+
 impl Table {
     /// Notes memory as mirrored at an address of the device.
     pub fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64, pages: Pages) {
@@ -283,6 +293,32 @@ impl Table {
             } else if region.differs(range.clone()) {
                 blocked.push(Place { device, range, is_part });
             }
+        }
+    }
+
+    /// The word that alone differs in all that a server has mirrors of; nothing where more does, or where the
+    /// server may have changes that are not here yet. It is found again by the next command.
+    pub fn lone_change(&mut self, server: usize, places: &mut Vec<Place>) -> Option<LoneChange> {
+        places.clear();
+        self.take_places(server, places);
+        let mut changes = places.iter().filter_map(|Place { device, range, .. }| {
+            let region = self.by_device.get(device)?;
+            region.changed(range.clone()).map(|part| (*device, part))
+        });
+        let change = changes.next().filter(|_| changes.next().is_none());
+        self.put_back(server, places);
+        let (device, part) = change?;
+        let region = self.by_device.get(&device).filter(|region| !region.is_managed)?;
+        let word = region.word_around(&part)?;
+        let bytes = region.bytes(word.clone());
+        (!self.is_busy(server, device)).then_some(LoneChange { device, at: word.start, bytes })
+    }
+
+    /// Agrees on a lone change, which is added to `changes`.
+    pub fn agree(&mut self, change: &LoneChange, changes: &mut Changes) {
+        if let Some(region) = self.by_device.get_mut(&change.device) {
+            region.agree(change.at, &change.bytes);
+            changes.add(change.device + change.at as u64, &change.bytes);
         }
     }
 
