@@ -523,4 +523,39 @@ mod tests {
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { *(device(2) as *const [u8; 2]) }, [1, 9]);
     }
+
+    #[test]
+    fn a_word_that_alone_has_changed_is_agreed_on_and_no_other() {
+        let memory = Memory::new(4);
+        let mut table = Table::default();
+        let device = |page: usize| (memory.0.start + page * page_size()) as u64;
+        for page in 0..4 {
+            let pages = if page == 3 { Pages::Managed } else { Pages::Shared };
+            table.add(Handle::NULL, device(page) as usize, page_size(), device(page), pages);
+        }
+        let find = |table: &mut Table| table.lone_change(0, &mut Vec::new());
+        assert!(find(&mut table).is_none());
+        memory.write(page_size() + 13, 1);
+        let lone = find(&mut table).unwrap();
+        assert_eq!((lone.device, lone.at, lone.bytes[5]), (device(1), 8, 1));
+        // What has company, and what the server may have changed, stays for the next command.
+        memory.write(page_size() + 16, 1);
+        assert!(find(&mut table).is_none());
+        memory.write(page_size() + 16, 0);
+        memory.write(0, 1);
+        assert!(find(&mut table).is_none());
+        memory.write(0, 0);
+        table.begin_search(0, device(1));
+        assert!(find(&mut table).is_none());
+        table.end_fetch(0);
+        assert!(find(&mut table) == Some(lone));
+        let (lone, mut changes) = (find(&mut table).unwrap(), Changes::default());
+        memory.write(page_size() + 13, 2);
+        table.agree(&lone, &mut changes);
+        assert!(!changes.is_empty());
+        assert_eq!(find(&mut table).unwrap().bytes[5], 2, "what was written since is another change");
+        memory.write(page_size() + 13, 1);
+        memory.write(3 * page_size(), 1);
+        assert!(find(&mut table).is_none(), "managed memory is sent with commands alone");
+    }
 }
