@@ -17,7 +17,7 @@ help:
 	@echo 'make bench       measure calls, copies and frames with the software GPU, over TCP and shared memory (see causeway bench --help)'
 	@echo 'make wheel       build/packages/causeway_gpu-*.whl, with which Python programs use a server; make wheel-test tests it in a new'
 	@echo '                 virtual environment, with CuPy, Numba and a kernel of Jupyter'
-	@echo 'make packages    deb, rpm, archive and images of client and server into build/packages, with checksums and a bill of materials;'
+	@echo 'make packages    deb, rpm, archive and images into build/packages, with checksums and a bill of materials;'
 	@echo '                 make packages-test installs them on bare roots of Debian 11, 12 and 13 by the commands of the book; needs root'
 	@echo 'make portable    build/portable/x86_64: what these are made of, for glibc 2.28 or later; make reproducible builds it again'
 	@echo '                 elsewhere, and compares'
@@ -81,6 +81,7 @@ mpi: setup
 # What is handed out is built for an old glibc, by a linker that knows its symbols.
 portable: setup
 	@scripts/portable.sh
+	@scripts/portable-device.sh build/portable/x86_64
 
 reproducible: portable
 	@scripts/reproducible.sh

@@ -65,9 +65,10 @@ rm -rf "$bundle"/gpu_test/{tests,__pycache__,*/__pycache__}
 cp -r tests/python "$bundle/"
 
 # What makes a wheel of the program and the libraries that are here already, laid out as in the source tree.
-mkdir -p "$bundle"/wheel/{tools,packaging}
+mkdir -p "$bundle"/wheel/{tools,packaging,mpi}
 cp -r tools/package "$bundle/wheel/tools/"
 cp -r packaging/python "$bundle/wheel/packaging/"
+cp -r mpi/python "$bundle/wheel/mpi/"
 cp Cargo.toml LICENSE THIRD-PARTY-NOTICES.md "$bundle/wheel/"
 rm -rf "$bundle"/wheel/tools/package/{test_package.py,__pycache__}
 # What watching costs is measured where nothing else runs: watch_cost.py --gpu driver bin

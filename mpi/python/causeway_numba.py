@@ -1,7 +1,7 @@
 """Numba's form of the headers in `device/include`: the operations of kernels that communicate, to be called from
 kernels that `numba.cuda.jit` compiles with `lto=True`.
 
-    ops = causeway_numba.operations("build/cuda/causeway_device.ltoir")
+    ops = causeway_numba.operations()
     put_signal, signal_wait = ops.put_signal["block"], ops.signal_wait["block"]
 
     @cuda.jit(lto=True)
@@ -14,12 +14,13 @@ kernels that `numba.cuda.jit` compiles with `lto=True`.
 
 A team or a window is the address of its handle in memory of the GPU, which `Handles` puts there. Each operation
 returns 0 or a number of `causeway::Status`; all threads of its scope call it with the same arguments. Ranks,
-kinds and statuses are 32 bits wide, all else 64. `make programs` compiles what is linked, NVIDIA's intermediate
-code, from `device/numba`. Kernels that wait for each other are specialized first, so that none is compiled while
+kinds and statuses are 32 bits wide, all else 64. What is linked, NVIDIA's intermediate code, is in the wheel and in the
+package causeway-dev; `make programs` compiles it from `device/numba`: `operations("build/cuda/causeway_device.ltoir")`. Kernels that wait for each other are specialized first, so that none is compiled while
 another one waits."""
 
 from types import SimpleNamespace
 
+import causeway_comm
 import numpy
 from numba import cuda, types
 
@@ -44,9 +45,11 @@ PARAMETERS = {
 }
 
 
-def operations(code):
+def operations(code=None):
     """The operations, by name and scope: `put["block"]`; `atomic_add` is each thread's own. `code` is the file
-    causeway_device.ltoir, which is linked to each kernel that calls one."""
+    causeway_device.ltoir, which is linked to each kernel that calls one: that of the installation, or of `make
+    programs`."""
+    code = code or causeway_comm.installed("device/causeway_device.ltoir")
 
     def declare(name, parameters):
         return cuda.declare_device(f"causeway_{name}", SHORT(LONG, *parameters), link=str(code), abi="c")

@@ -1,7 +1,7 @@
 """Triton's form of the headers in `device/include`: the operations of kernels that communicate, to be called from
 kernels of `triton.jit`.
 
-    ops = causeway_triton.operations("build/cuda/causeway_device.bc")
+    ops = causeway_triton.operations()
     put_signal, signal_wait = ops.put_signal, ops.signal_wait
 
     @triton.jit
@@ -15,12 +15,13 @@ kernels of `triton.jit`.
 All threads of a program call an operation together, as a block, with the same arguments: numbers, no blocks of
 them. A team or a window is the address of its handle in memory of the GPU (`team.handle(rank)`, copied there).
 Kinds of a signal: 0 sets, 1 adds; what it is waited for to be: 0 equal, 1 not equal, 2 at least. Each operation
-returns 0 or a number of `causeway::Status`. `make bitcode` compiles what is linked, LLVM's bitcode, from
-`device/numba` and `device/bitcode`. Kernels that wait for each other are compiled first, so that none is compiled
+returns 0 or a number of `causeway::Status`. What is linked, LLVM's bitcode, is in the wheel and in the
+package causeway-dev; `make bitcode` compiles it from `device/numba` and `device/bitcode`. Kernels that wait for each other are compiled first, so that none is compiled
 or loaded while another one waits: let no argument be one that Triton specializes on."""
 
 from types import SimpleNamespace
 
+import causeway_comm
 from triton.language import core
 
 SHORT, LONG = core.int32, core.int64
@@ -41,8 +42,10 @@ PARAMETERS = {
 NAME = "causeway"
 
 
-def operations(code):
-    """The operations by name, and `extern_libs` for the launch. `code` is the file causeway_device.bc."""
+def operations(code=None):
+    """The operations by name, and `extern_libs` for the launch. `code` is the file causeway_device.bc, that of
+    the installation or of `make bitcode`."""
+    code = code or causeway_comm.installed("device/causeway_device.bc")
 
     def declare(name, types):
         # A call changes memory and waits for others: it is never moved, left out or made one with another.

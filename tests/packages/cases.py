@@ -1,5 +1,6 @@
 """What is installed, where, and what must work then."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -94,13 +95,129 @@ def deb() -> str:
             "journalctl --unit causeway --no-pager | tail -n 20\n"
             "ldconfig -p | grep 'libcuda.so.1 '\n"
             "causeway devices --on unix:/run/causeway/server.sock\n"
-            "apt remove -y causeway-server causeway-client causeway-client-system\n"
-            "! systemctl is-active causeway && ! ldconfig -p | grep 'libcuda.so.1 '"
+            "[ -s /etc/causeway/key ]\n"
+            "apt purge -y causeway-server causeway-client causeway-client-system\n"
+            "! systemctl is-active causeway && ! ldconfig -p | grep 'libcuda.so.1 '\n"
+            "! [ -e /etc/causeway/key ] && ! [ -e /var/cache/causeway ] && ! [ -e /etc/ld.so.conf.d/000-causeway.conf ]"
         )
         printed = booted(root, book.script("bare-deb", "/etc/causeway/key", "", after))
         if printed.count(PASSED) != 2:
             raise Failed(f"a program ran {printed.count(PASSED)} times of 2:\n{printed}")
         return took(printed, "ActiveState=active", "LimitMEMLOCK=infinity", "/usr/lib/causeway/libcuda.so.1")
+
+
+def driver_package(folder: Path) -> Path:
+    """A library that is found by the name of NVIDIA's, as Debian's package of that name."""
+    place = folder / "libcuda1"
+    library = place / "usr/lib/x86_64-linux-gnu/libcuda.so.1"
+    library.parent.mkdir(parents=True)
+    named = ["-Wl,-soname,libcuda.so.1", "-o", library]
+    must(["cc", "-shared", "-nostdlib", *named, "-x", "c", "/dev/null"])
+    (place / "DEBIAN").mkdir()
+    about = "Package: libcuda1\nVersion: 1\nArchitecture: amd64\nMaintainer: a test <test@localhost>\nDescription: a test\n"
+    (place / "DEBIAN/control").write_text(about)
+    must(["dpkg-deb", "--root-owner-group", "--build", place, folder / "libcuda1.deb"])
+    return folder / "libcuda1.deb"
+
+
+WITH_DRIVER = """
+set -e -o pipefail
+export HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+cd /root
+is() {{
+    found=$(ldconfig -p | awk '$1 == "libcuda.so.1" {{ print $NF; exit }}')
+    case $found in $1) ;; *) echo "programs find '$found', not $1"; exit 1 ;; esac
+}}
+ours=/usr/lib/causeway/libcuda.so.1 theirs="*/x86_64-linux-gnu/libcuda.so.1"
+dpkg --install libcuda1.deb
+{install} 2>&1 | tee said
+grep -q "has NVIDIA's driver" said
+is "$theirs"
+# The driver goes, and comes again; programs follow.
+dpkg --purge libcuda1
+is "$ours"
+dpkg --install libcuda1.deb
+is "$theirs"
+apt purge -y causeway-client-system
+dpkg --purge libcuda1
+! ldconfig -p | grep 'libcuda.so.1 '
+echo programs keep the driver
+"""
+
+
+def driver() -> str:
+    """README's line on a machine with NVIDIA's driver: its programs keep it."""
+    [install] = [
+        command.text
+        for command in book.read((ROOT / "README.md").read_text(encoding="utf-8"))[0]
+        if command.text.startswith("apt install")
+    ]
+    # There is nobody to ask.
+    install = book.here(install, "").strip().replace("apt install", "apt install -y")
+    with tempfile.TemporaryDirectory() as folder, fresh("bookworm") as root:
+        put(root, "*.deb")
+        shutil.copy(driver_package(Path(folder)), root / "root")
+        printed = inside(root, WITH_DRIVER.format(install=install))
+        if "programs keep the driver" not in printed:
+            raise Failed(printed)
+    return f"`{install}` beside a driver, which goes and comes again"
+
+
+# An MPI of each kind that a distribution has, and what C programs are built with.
+BUILDS = ("openmpi-bin", "mpich", "gcc", "libc6-dev", "make", "pkg-config", "cmake")
+# Ranks are root's here, and more than the machine has cores.
+RANKS = (
+    "export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1\n"
+    "export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe\n"
+)
+# What is measured, and that messages went from GPU to GPU.
+MEASURED = "causeway bench mpi --quick --kind latency --sizes 64K --memory gpu -- {launcher} | tee said && grep -q ipc said\n"
+
+
+def five(root: Path) -> None:
+    """Puts Open MPI 5 into a root, which has Debian's 4."""
+    must(["bash", "-c", "source scripts/mpis.sh && install_mpi openmpi-5"], cwd=ROOT)
+    cache = Path(os.environ.get("CAUSEWAY_CACHE", Path.home() / ".cache/causeway"))
+    shutil.copytree(cache / "openmpi-5", root / "opt/openmpi-5", symlinks=True)
+
+
+def mpi() -> str:
+    """Ranks of three MPIs send memory on GPUs, with the interposer that belongs to each."""
+    with fresh("bookworm", *BUILDS) as root:
+        put(root, "*.deb")
+        five(root)
+        after = (
+            "for launcher in mpirun.openmpi mpirun.mpich; do\n"
+            + MEASURED.format(launcher="$launcher")
+            + "done\n"
+            "export PATH=/opt/openmpi-5/bin:$PATH LD_LIBRARY_PATH=/opt/openmpi-5/lib\n"
+            + MEASURED.format(launcher="mpirun")
+            + "apt remove -y causeway-mpi\n"
+            "! causeway mpirun -- mpirun -n 2 ./program 2>error\n"
+            "grep 'no interposer for Open MPI 5 at .*: install the package causeway-mpi' error"
+        )
+        printed = inside(root, book.script("bare-mpi", "", RANKS, after))
+        if printed.count(PASSED) != 2:
+            raise Failed(f"a program ran {printed.count(PASSED)} times of 2:\n{printed}")
+        return took(printed)
+
+
+def dev() -> str:
+    """A C program is built with the headers, by pkg-config and by CMake, of the packages and of the archive."""
+    with fresh("bookworm", *BUILDS) as root:
+        put(root, "*.deb", "causeway-*-x86_64.tar.gz")
+        after = (
+            "apt purge -y causeway causeway-client causeway-dev && [ ! -e /usr/include/causeway ]\n"
+            "tar -xzf causeway-*-x86_64.tar.gz && rm -r team.c team build CMakeLists.txt\n"
+            "place=$(echo /root/causeway-*-x86_64) && cp $place/share/causeway/examples/{team.c,CMakeLists.txt} .\n"
+            "export PKG_CONFIG_PATH=$place/share/pkgconfig PATH=$place/bin:$PATH\n"
+            "cc team.c $(pkg-config --cflags --libs causeway) -ldl -o team && causeway run --on software -- ./team\n"
+            "cmake -B build -Dcauseway_ROOT=$place . && cmake --build build && causeway run --on software -- build/team\n"
+        )
+        printed = inside(root, book.script("bare-dev", "", "", after))
+        if printed.count("PASS team") != 4:
+            raise Failed(f"a program ran {printed.count('PASS team')} times of 4:\n{printed}")
+        return took(printed)
 
 
 def rpm() -> str:
@@ -241,6 +358,9 @@ ALL = {
     "portable": portable,
     "wheel": wheel,
     "deb": deb,
+    "driver": driver,
+    "mpi": mpi,
+    "dev": dev,
     "rpm": rpm,
     "archive": archive,
     "module": module,

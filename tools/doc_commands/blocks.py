@@ -25,7 +25,7 @@ from fences import lines  # noqa: E402
 
 RUN = ""
 SERVER = "server"
-BARE = ("bare-wheel", "bare-deb", "bare-rpm", "bare-archive")
+BARE = ("bare-wheel", "bare-deb", "bare-mpi", "bare-dev", "bare-rpm", "bare-archive")
 NOT_RUN = ("builds", "needs-gpu", "needs-rdma", "needs-machines", "needs-root", *BARE)
 
 CODE = re.compile(r"`([^`]+)`")

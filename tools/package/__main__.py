@@ -58,7 +58,7 @@ def check(tree: Path) -> int:
         found = elf.needs(file)
         glibc = ".".join(map(str, found.glibc))
         print(
-            f"{file.name}: glibc {glibc}; {', '.join(sorted(found.libraries))}; {file.stat().st_size / (1 << 20):.1f} MiB"
+            f"{file.relative_to(tree)}: glibc {glibc}; {', '.join(sorted(found.libraries))}; {file.stat().st_size / (1 << 20):.1f} MiB"
         )
         wrong += elf.wrong(file.name, found, GLIBC)
     for sentence in wrong:
@@ -93,8 +93,14 @@ def make_packages(kind, tree: Path, out: Path) -> None:
     layout.objects(tree)
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        for package in packages.packages(tree, ROOT, ask_program(tree, Path(folder)), kind.ZSH):
+        for package in packages.packages(tree, ROOT, ask_program(tree, Path(folder)), kind.ZSH, version()):
             print(kind.build(package, version(), out, moment()))
+    for name in layout.DEVICE_FILES:
+        if not (tree / "lib/causeway/device" / name).is_file():
+            print(
+                f"packages: NOT in them: {name}, which scripts/portable-device.sh has not built",
+                file=sys.stderr,
+            )
 
 
 def sums(out: Path) -> None:
@@ -114,7 +120,14 @@ def sums(out: Path) -> None:
     metadata = json.loads(
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     )
-    programs = ("causeway-cli", "causeway-client", "causeway-comm", "causeway-nvml", "causeway-stubs")
+    programs = (
+        "causeway-cli",
+        "causeway-client",
+        "causeway-comm",
+        "causeway-fabric-perf",
+        "causeway-nvml",
+        "causeway-stubs",
+    )
     crates = {(crate.name, crate.version) for crate in shipped(metadata, programs)}
     made = ("SHA256SUMS", "causeway.cdx.json")
     digest = {

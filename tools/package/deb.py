@@ -13,9 +13,10 @@ ZSH = "vendor-completions"
 # What is done after the files are in place, and before and after they are removed: deb-postinst(5),
 # deb-prerm(5).
 SCRIPTS = {
+    # Also when a driver of NVIDIA's comes or goes: see TRIGGERS.
     "causeway-client-system": {
-        "postinst": 'if [ "$1" = configure ]; then ldconfig; fi\n',
-        "postrm": 'if [ "$1" = remove ] || [ "$1" = purge ]; then ldconfig; fi\n',
+        "postinst": 'case $1 in configure | triggered) /usr/lib/causeway/for-every-program ;; esac\n',
+        "prerm": 'if [ "$1" = remove ]; then /usr/lib/causeway/for-every-program --not; fi\n',
     },
     # As dh_installsystemd has it: started when it is installed, and again when it is upgraded, unless the
     # administrator has switched it off. A machine without systemd, such as a container that is being made,
@@ -39,12 +40,23 @@ if [ "$1" = remove ] && [ -d /run/systemd/system ]; then deb-systemd-invoke stop
 """,
         "postrm": """\
 if [ "$1" = purge ]; then
-    rm -rf /var/cache/causeway
+    rm -rf /var/cache/causeway /run/causeway
+    # The key that the service has made; what an administrator has written besides stays.
+    rm -f /etc/causeway/key
+    rmdir --ignore-fail-on-non-empty /etc/causeway 2>/dev/null || true
     if command -v deb-systemd-helper >/dev/null; then deb-systemd-helper purge causeway.service >/dev/null || true; fi
 fi
 if [ -d /run/systemd/system ]; then systemctl --system daemon-reload >/dev/null || true; fi
 """,
     },
+}
+
+# Files of others at whose change `postinst triggered` runs: deb-triggers(5).
+TRIGGERS = {
+    "causeway-client-system": [
+        f"{folder}/libcuda.so.1"
+        for folder in ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/nvidia/current")
+    ]
 }
 
 
@@ -89,6 +101,9 @@ def build(package: Package, version: str, out: Path, moment: int) -> Path:
         for name, text in SCRIPTS.get(package.name, {}).items():
             (about / name).write_text(f"#!/bin/sh\nset -e\n{text}", encoding="utf-8")
             (about / name).chmod(0o755)
+        if package.name in TRIGGERS:
+            lines = [f"interest-noawait {path}\n" for path in TRIGGERS[package.name]]
+            (about / "triggers").write_text("".join(lines), encoding="utf-8")
         path = out / f"{package.name}_{version}_amd64.deb"
         command = ["dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(place), str(path)]
         environment = os.environ | {"SOURCE_DATE_EPOCH": str(moment)}

@@ -10,6 +10,12 @@ from pathlib import Path
 OF_GLIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2",
             "ld-linux-aarch64.so.1"}  # fmt: skip
 
+# What ours are there for to be found with: the driver's libraries, our own, and the MPI of the interposer.
+OF_OTHERS = {"libcuda.so.1", "libnvidia-ml.so.1", "libcauseway_comm.so", "libmpi.so.40"}
+
+# How the functions and the data begin that come from there, none of which has a version.
+WITHOUT_VERSIONS = ("MPI_", "PMPI_", "OMPI_", "ompi_", "causeway_")
+
 VERSION = re.compile(r"Name: (GLIBC_[0-9.]+)\s")
 NEEDED = re.compile(r"\(NEEDED\)\s+Shared library: \[(.+)\]")
 SONAME = re.compile(r"\(SONAME\)\s+Library soname: \[(.+)\]")
@@ -61,11 +67,11 @@ def wrong(name: str, found: Needs, most_glibc: str) -> list[str]:
     if found.glibc > number(most_glibc):
         is_needed = ".".join(map(str, found.glibc))
         sentences.append(f"{name} needs glibc {is_needed}, and may need {most_glibc} at most")
-    if found.without_version:
+    if lost := {symbol for symbol in found.without_version if not symbol.startswith(WITHOUT_VERSIONS)}:
         # The linker takes a library that has them for granted: that of the build is too old, or there is none.
-        names = ", ".join(sorted(found.without_version))
+        names = ", ".join(sorted(lost))
         sentences.append(f"{name} needs {names}, which no library that it names had when it was linked")
-    if others := found.libraries - OF_GLIBC - {"libcuda.so.1", "libnvidia-ml.so.1"}:
+    if others := found.libraries - OF_GLIBC - OF_OTHERS:
         sentences.append(f"{name} needs {', '.join(sorted(others))}, which not every system has")
     if left := found.sections & {".symtab", ".debug_info", ".debug_line"}:
         sentences.append(f"{name} is not stripped: it has {', '.join(sorted(left))}")

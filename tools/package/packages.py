@@ -5,15 +5,18 @@ Hat's.
 | --- | --- |
 | `causeway` | the program, its manual, completions |
 | `causeway-client` | the libraries that programs find by `causeway run` |
-| `causeway-client-system` | lets every program of the machine find them |
+| `causeway-client-system` | lets every program of the machine find them, where there is no driver of NVIDIA's |
 | `causeway-server` | the service |
+| `causeway-mpi` | `causeway mpirun`'s interposers and `causeway bench mpi`'s programs, for each MPI |
+| `causeway-dev` | headers, pkg-config, CMake, what kernels link, Python's modules, examples |
+| `causeway-monitoring` | a dashboard and alerts, and `fabric-perf` |
 """
 
 import gzip
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import layout
 from layout import LIBRARIES, LINKS, install
 
 HOME = "https://github.com/causeway-gpu/causeway"
@@ -32,9 +35,13 @@ class Package:
     needs: tuple[str, ...] = ()
     # Files that the administrator may change.
     settings: tuple[str, ...] = ()
-    files: dict[str, Path] = field(default_factory=dict)
+    # Where each lies, and the file that it is made of, or its content.
+    files: dict[str, Path | bytes] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
 
+
+# How the names of files end that are among programs and libraries and are neither.
+DATA = (".ltoir", ".bc")
 
 # Where shells look for completions.
 COMPLETIONS = {
@@ -44,9 +51,14 @@ COMPLETIONS = {
 }
 
 
-def packages(tree: Path, root: Path, said: Path, zsh: str) -> list[Package]:
+def packages(tree: Path, root: Path, said: Path, zsh: str, version: str) -> list[Package]:
     """The packages, from a tree and the files of `packaging`. `said` is a folder with manual pages and
     completions, `zsh` where a system's zsh has those of packages."""
+    layout.must_have_all(tree)
+    sources = {f"/usr/{place}": content for place, content in layout.sources(root, version).items()}
+    monitoring = {path for path in sources if path.startswith("/usr/share/causeway/monitoring/")}
+    parts = {f"/usr/lib/causeway/{name}": tree / "lib/causeway" / name for name in layout.parts(tree)}
+    mpi = {path for path in parts if path.startswith("/usr/lib/causeway/mpi/")}
     ours = root / "packaging"
     libraries = tree / "lib/causeway"
     program = {"/usr/bin/causeway": tree / "bin/causeway"}
@@ -79,10 +91,12 @@ def packages(tree: Path, root: Path, said: Path, zsh: str) -> list[Package]:
             "causeway-client-system",
             "every program of the machine uses a Causeway server",
             "Puts Causeway's libraries into the search path of the whole machine (ld.so.conf.d), so that programs need no"
-            " `causeway run`: for machines without NVIDIA's driver.",
+            " `causeway run`. Where NVIDIA's driver is installed, programs keep that.",
             needs=("causeway-client",),
-            settings=("/etc/ld.so.conf.d/000-causeway.conf",),
-            files={"/etc/ld.so.conf.d/000-causeway.conf": ours / "client/causeway.conf"}
+            files={
+                "/usr/share/causeway/ld.so.conf": ours / "client/causeway.conf",
+                "/usr/lib/causeway/for-every-program": ours / "client/for-every-program",
+            }
             | documents("causeway-client-system", root),
         ),
         Package(
@@ -98,6 +112,33 @@ def packages(tree: Path, root: Path, said: Path, zsh: str) -> list[Package]:
                 "/etc/causeway/serve.toml": ours / "systemd/serve.toml",
             }
             | documents("causeway-server", root),
+        ),
+        Package(
+            "causeway-mpi",
+            "messages between GPUs in MPI programs",
+            "The libraries by which `causeway mpirun` lets unmodified programs of Open MPI 4, Open MPI 5 and MPICH send memory on"
+            " GPUs, and the programs of `causeway bench mpi`. The MPI is not in it.",
+            needs=("causeway", "causeway-client"),
+            files={path: parts[path] for path in sorted(mpi)} | documents("causeway-mpi", root),
+        ),
+        Package(
+            "causeway-dev",
+            "headers for kernels that communicate and messages between GPUs",
+            "The headers <causeway/...> with files for pkg-config and CMake, what kernels of Numba and Triton link, modules for"
+            " Python, the program of `causeway bench device`, and examples.",
+            needs=("causeway", "causeway-client"),
+            files={path: sources[path] for path in sorted(sources.keys() - monitoring)}
+            | {path: parts[path] for path in sorted(parts.keys() - mpi)}
+            | documents("causeway-dev", root),
+        ),
+        Package(
+            "causeway-monitoring",
+            "Grafana dashboard and alerts for Causeway servers, and fabric-perf",
+            "A dashboard for Grafana, alerts for Prometheus, and fabric-perf, which measures two RDMA devices and Causeway's links"
+            " between them.",
+            files={path: sources[path] for path in sorted(monitoring)}
+            | {f"/usr/bin/{name}": tree / "bin" / name for name in layout.TOOLS}
+            | documents("causeway-monitoring", root),
         ),
     ]
 
@@ -116,16 +157,16 @@ def lay_out(package: Package, version: str, place: Path) -> None:
     for path, source in package.files.items():
         target = place / path.format(version=version).lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
-        if path.endswith(".gz"):
-            target.write_bytes(gzip.compress(source.read_bytes(), mtime=0))
-            target.chmod(0o644)
-        elif path.startswith(("/usr/bin/", "/usr/lib/causeway/")):
+        if path.startswith(("/usr/bin/", "/usr/lib/causeway/")) and not path.endswith(DATA):
             install(source, target)
-        else:
-            shutil.copyfile(source, target)
-            target.chmod(0o644)
+            continue
+        content = source if isinstance(source, bytes) else source.read_bytes()
+        target.write_bytes(gzip.compress(content, mtime=0) if path.endswith(".gz") else content)
+        target.chmod(0o644)
     for path, target in package.links.items():
-        (place / path.lstrip("/")).symlink_to(target)
+        link = place / path.lstrip("/")
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
     for folder in [place, *place.rglob("*")]:
         if folder.is_dir():
             folder.chmod(0o755)

@@ -13,7 +13,13 @@ ZSH = "site-functions"
 
 # What is done after the files are in place, and before and after they are removed.
 SCRIPTS = {
-    "causeway-client-system": {"post": "/sbin/ldconfig", "postun": "/sbin/ldconfig"},
+    # Also when a driver of NVIDIA's comes or goes.
+    "causeway-client-system": {
+        "post": "/usr/lib/causeway/for-every-program",
+        "preun": "if [ $1 = 0 ]; then /usr/lib/causeway/for-every-program --not; fi",
+        "transfiletriggerin -- /usr/lib64/libcuda.so": "/usr/lib/causeway/for-every-program",
+        "transfiletriggerpostun -- /usr/lib64/libcuda.so": "/usr/lib/causeway/for-every-program",
+    },
     # As systemd's macros have it: a service is not started by its installation.
     "causeway-server": {
         "post": "systemd-sysusers causeway.conf >/dev/null 2>&1 || groupadd --system --force causeway || :\n"
@@ -61,7 +67,8 @@ def spec(package: Package, version: str, place: Path) -> str:
         path = "/" + str(file.relative_to(place))
         if file.is_dir() and not file.is_symlink():
             # Folders that no other package has.
-            if path == "/usr/lib/causeway" or path.startswith("/usr/share/doc/"):
+            ours = ("/usr/share/doc/", "/usr/lib/causeway", "/usr/share/causeway", "/usr/include/causeway")
+            if path.startswith((*ours, "/usr/share/cmake/causeway")):
                 lines.append(f"%dir {path}")
         elif path in package.settings:
             lines.append(f"%config(noreplace) {path}")

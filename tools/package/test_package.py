@@ -5,11 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import unittest
 import zipfile
 from pathlib import Path
 
+import archive
 import deb
 import elf
 import layout
@@ -84,7 +86,7 @@ class Tree(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         self.built = self.folder / "built"
         self.built.mkdir()
-        for name in ("causeway", *layout.LIBRARIES.values()):
+        for name in ("causeway", *layout.TOOLS, *layout.LIBRARIES.values()):
             (self.built / name).write_bytes(name.encode() * 100)
         self.tree = self.folder / "tree"
         layout.stage(self.built, self.tree)
@@ -109,6 +111,31 @@ class Tree(unittest.TestCase):
         first = self.wheel("first").read_bytes()
         os.utime(self.tree / "bin/causeway", (1, 1))
         self.assertEqual(self.wheel("second").read_bytes(), first)
+
+    def test_a_wheel_has_the_modules_and_the_interposers(self):
+        interposer = self.tree / "lib/causeway/mpi/mpich/libcauseway_mpi.so"
+        interposer.parent.mkdir(parents=True)
+        interposer.write_text("interposer")
+        names = zipfile.ZipFile(self.wheel("out")).namelist()
+        self.assertIn("causeway_gpu/lib/causeway/mpi/mpich/libcauseway_mpi.so", names)
+        for module in ("causeway_comm.py", "causeway_team.py", "causeway_numba.py", "causeway_triton.py"):
+            self.assertIn(module, names)
+        self.assertEqual(sum(name.endswith("libcauseway_comm.so") for name in names), 1)
+
+    def test_modules_find_the_library_of_their_wheel_or_archive(self):
+        ask = "import causeway_comm as c; print(c.installed('libcauseway_comm.so'), c.installed('device/no_such.bc'))"
+        wheel_place, prefix = self.folder / "site", self.folder / "prefix"
+        with zipfile.ZipFile(self.wheel("out")) as made:
+            made.extractall(wheel_place)
+        shutil.copytree(self.tree / "lib", prefix / "lib", symlinks=True)
+        shutil.copytree(ROOT / "mpi/python", prefix / "share/causeway/python")
+        for modules, library in (
+            (wheel_place, wheel_place / "causeway_gpu/lib/causeway/libcauseway_comm.so"),
+            (prefix / "share/causeway/python", prefix / "lib/causeway/libcauseway_comm.so"),
+        ):
+            command = [sys.executable, "-Bc", ask]
+            done = subprocess.run(command, cwd=modules, check=True, capture_output=True, text=True)
+            self.assertEqual(done.stdout.split(), [str(library), "no_such.bc"])
 
     def test_a_wheel_is_installed_and_starts_its_program(self):
         (self.tree / "bin/causeway").write_text("#!/bin/sh\necho started with $*\n")
@@ -135,15 +162,20 @@ class Packages(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         built = self.folder / "built"
         built.mkdir()
-        for name in ("causeway", *layout.LIBRARIES.values()):
+        for name in ("causeway", *layout.TOOLS, *layout.LIBRARIES.values()):
             (built / name).write_text(name)
         self.tree = self.folder / "tree"
         layout.stage(built, self.tree)
+        others = [f"mpi/{mpi}/{name}" for mpi in layout.MPIS for name in layout.MPI_FILES[:2]]
+        for name in (*others, "device/causeway_device.ltoir"):
+            file = self.tree / "lib/causeway" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(name)
         said = self.folder / "said"
         said.mkdir()
         for name in ("causeway-run.1", *packages.COMPLETIONS):
             (said / name).write_text(name)
-        self.packages = {one.name: one for one in packages.packages(self.tree, ROOT, said, deb.ZSH)}
+        self.packages = {one.name: one for one in packages.packages(self.tree, ROOT, said, deb.ZSH, "1.2.3")}
 
     def test_files_of_packages_do_not_meet(self):
         paths = [path for one in self.packages.values() for path in (*one.files, *one.links)]
@@ -151,6 +183,86 @@ class Packages(unittest.TestCase):
         for one in self.packages.values():
             self.assertTrue(set(one.needs) <= set(self.packages), one.name)
             self.assertTrue(set(one.settings) <= set(one.files), one.name)
+
+    def test_every_part_of_a_tree_and_every_source_is_in_one_package(self):
+        paths = {path for one in self.packages.values() for path in (*one.files, *one.links)}
+        parts = {f"/usr/{file.relative_to(self.tree)}" for file in self.tree.rglob("*") if not file.is_dir()}
+        self.assertEqual(parts - paths, set())
+        headers = {f"/usr/include/causeway/{file.name}" for file in ROOT.glob("device/include/causeway/*")}
+        self.assertEqual({path for path in paths if path.startswith("/usr/include")} - headers,
+                         {"/usr/include/causeway/causeway_comm.h"})  # fmt: skip
+        self.assertEqual(headers - paths, set())
+
+    def test_no_package_is_made_without_the_interposers(self):
+        (self.tree / "lib/causeway/mpi/openmpi-5" / layout.INTERPOSER).unlink()
+        with self.assertRaisesRegex(layout.LayoutError, "openmpi-5/libcauseway_mpi.so: make the tree"):
+            packages.packages(self.tree, ROOT, self.folder, deb.ZSH, "1.2.3")
+
+    def test_what_programs_are_written_with_has_the_version(self):
+        place = self.folder / "place"
+        packages.lay_out(self.packages["causeway-dev"], "1.2.3", place)
+        about = (place / "usr/share/pkgconfig/causeway.pc").read_text()
+        self.assertIn("\nVersion: 1.2.3\n", about)
+        version = (place / "usr/share/cmake/causeway/causeway-config-version.cmake").read_text()
+        self.assertIn('set(PACKAGE_VERSION "1.2.3")', version)
+        code = place / "usr/lib/causeway/device/causeway_device.ltoir"
+        self.assertEqual(code.stat().st_mode & 0o777, 0o644)
+
+    def test_an_archive_has_the_sources_and_the_interposers(self):
+        path = archive.build(self.tree, ROOT, "1.2.3", self.folder, 0)
+        with tarfile.open(path) as made:
+            modes = {entry.name.removeprefix("causeway-1.2.3-x86_64/"): entry.mode for entry in made}
+        self.assertEqual(modes["include/causeway/team.h"], 0o644)
+        self.assertEqual(modes["lib/causeway/comm/libcauseway_comm.so"], 0o777)
+        self.assertIn("lib/causeway/mpi/mpich/libcauseway_mpi.so", modes)
+
+    def for_every_program(self, libraries: dict[str, str], *words: str) -> tuple[str, bool]:
+        """What the script of `causeway-client-system` says, and whether programs find ours, on a machine where the
+        loader finds these libraries."""
+        root = self.folder / "machine"
+        script = (ROOT / "packaging/client/for-every-program").read_text()
+        ours = root / "etc/ld.so.conf.d/000-causeway.conf"
+        for path in ("/etc/ld.so.conf.d", "/usr/share/causeway/ld.so.conf", "/usr/lib/wsl"):
+            self.assertIn(path, script)
+            script = script.replace(path, f"{root}{path}")
+        script = script.replace("/usr/lib/x86_64-linux-gnu/nvidia", f"{root}/nvidia")
+        (root / "usr/share/causeway").mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / "packaging/client/causeway.conf", root / "usr/share/causeway/ld.so.conf")
+        listed = "".join(f"\t{name} (libc6,x86-64) => {path}\n" for name, path in libraries.items())
+        (root / "listed").write_text(listed)
+        ldconfig = root / "bin/ldconfig"
+        ldconfig.parent.mkdir(exist_ok=True)
+        ldconfig.write_text(f'#!/bin/sh\n[ "$1" != -p ] || cat {root}/listed\n')
+        ldconfig.chmod(0o755)
+        environment = os.environ | {"PATH": f"{ldconfig.parent}:{os.environ['PATH']}"}
+        command = ["sh", "-c", script, "for-every-program", *words]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+        return done.stderr, ours.exists()
+
+    def test_programs_of_a_machine_with_a_driver_keep_it(self):
+        ours = {"libcuda.so.1": "/usr/lib/causeway/libcuda.so.1"}
+        self.assertEqual(self.for_every_program({"libc.so.6": "/lib/libc.so.6"}), ("", True))
+        self.assertEqual(self.for_every_program(ours), ("", True))
+        # A driver comes, and goes.
+        said, is_ours = self.for_every_program({"libcuda.so.1": "/usr/lib64/libcuda.so.1"})
+        self.assertFalse(is_ours)
+        self.assertIn("has NVIDIA's driver (/usr/lib64/libcuda.so.1), which its programs keep", said)
+        self.assertEqual(self.for_every_program({}), ("", True))
+        self.assertEqual(self.for_every_program(ours, "--not"), ("", False))
+
+    def test_removing_the_service_for_good_leaves_no_secret(self):
+        postrm = deb.SCRIPTS["causeway-server"]["postrm"]
+        settings = self.folder / "etc/causeway"
+        settings.mkdir(parents=True)
+        (settings / "key").write_text("secret")
+        (settings / "site.toml").write_text("")
+        script = postrm.replace("/etc/", f"{self.folder}/etc/").replace("/var/", f"{self.folder}/var/")
+        script = script.replace("/run/", f"{self.folder}/run/").replace(
+            "deb-systemd-helper", "no-such-program"
+        )
+        for word, left in (("remove", ["key", "site.toml"]), ("purge", ["site.toml"])):
+            subprocess.run(["sh", "-ec", script, "postrm", word], check=True)
+            self.assertEqual(sorted(file.name for file in settings.iterdir()), left)
 
     def test_a_package_of_debian_has_what_is_said_of_it(self):
         made = deb.build(self.packages["causeway-server"], "1.2.3", self.folder, 1_000_000_000)

@@ -10,7 +10,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from layout import LIBRARIES, LINKS, STUBS, objects
+from layout import DEVICE_FILES, LIBRARIES, LINKS, STUBS, objects, parts
 
 NAME = "causeway_gpu"
 # Of one build of glibc's, for any Python: nothing in it is an extension of Python's.
@@ -47,12 +47,22 @@ def contents(tree: Path, package: Path, root: Path, version: str, tag: str) -> d
     # Python looks for these two beside the packages, not in them.
     for beside in ("causeway_gpu.pth", "causeway_gpu.start"):
         files[beside] = ((package / beside).read_bytes(), False)
+    # Modules for messages and kernels that communicate, by their own names.
+    for module in sorted((root / "mpi/python").glob("*.py")):
+        files[module.name] = (module.read_bytes(), False)
     files[f"{NAME}/bin/causeway"] = ((tree / "bin/causeway").read_bytes(), True)
     libraries = f"{NAME}/lib/causeway"
     for name in LIBRARIES:
         if name != STUBS:
             files[f"{libraries}/{name}"] = ((tree / "lib/causeway" / name).read_bytes(), True)
+    # The interposers, and what modules give kernels to link. The program of `bench device` is for those who write some.
+    for name in parts(tree):
+        if name != f"device/{DEVICE_FILES[0]}":
+            is_program = not name.startswith("device/")
+            files[f"{libraries}/{name}"] = ((tree / "lib/causeway" / name).read_bytes(), is_program)
     for name, target in LINKS.items():
+        if "/" in name:
+            continue
         # There are no links in wheels. Two copies of the driver would be two drivers in one process, so
         # that its second name is a library which holds nothing and needs the first. Of the stubs a process
         # may have several.

@@ -95,6 +95,26 @@ pub fn files(folder: &Path) -> Vec<(&'static str, PathBuf)> {
     NAMES.iter().filter_map(there).collect()
 }
 
+/// Where packages have what is not for `PATH`.
+const OF_PACKAGES: &str = "/usr/lib/causeway";
+
+/// The folders where programs and libraries that belong to this program may lie, in the order in which they are
+/// looked at: its own (a build, or copies of one), `../lib/causeway` seen from there (packages, archive, wheel), and
+/// that of packages, for a program that came alone.
+pub fn places() -> Vec<PathBuf> {
+    places_of(&std::env::current_exe().unwrap_or_default())
+}
+
+fn places_of(executable: &Path) -> Vec<PathBuf> {
+    let beside = executable.parent().unwrap_or(Path::new("."));
+    let mut places = vec![beside.to_owned()];
+    places.extend(beside.parent().map(|prefix| prefix.join("lib/causeway")));
+    if !places.iter().any(|place| place == Path::new(OF_PACKAGES)) {
+        places.push(OF_PACKAGES.into());
+    }
+    places
+}
+
 fn find_beside(executable: &Path) -> Result<PathBuf, LibraryError> {
     let beside = executable.parent().unwrap_or(Path::new("/"));
     let installed = beside.parent().unwrap_or(Path::new("/")).join("lib").join("causeway");
@@ -136,6 +156,16 @@ fn make_links(built: &Path, folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_belongs_to_the_program_lies_beside_it_or_where_it_was_installed() {
+        let of = |executable: &str| {
+            let places = places_of(Path::new(executable));
+            places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of("/usr/bin/causeway"), ["/usr/bin", "/usr/lib/causeway"]);
+        assert_eq!(of("/opt/c/bin/causeway"), ["/opt/c/bin", "/opt/c/lib/causeway", "/usr/lib/causeway"]);
+    }
 
     #[test]
     fn the_library_is_found_where_it_is_installed_or_built() {

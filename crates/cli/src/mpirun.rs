@@ -11,6 +11,7 @@ use clap::Args;
 use thiserror::Error;
 
 use crate::launch::{self, LaunchError};
+use crate::library;
 
 /// The interposer's file.
 const NAME: &str = "libcauseway_mpi.so";
@@ -50,8 +51,9 @@ pub fn isolated(folder: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
 /// ranks.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The interposer that was built for this MPI (`make mpi`). If not given: libcauseway_mpi.so in
-    /// mpi/openmpi or mpi/mpich of the folder of the program `causeway`, or of ../lib/causeway.
+    /// The interposer that was built for this MPI. If not given: libcauseway_mpi.so in mpi/openmpi-4,
+    /// mpi/openmpi-5 or mpi/mpich, as the launcher's version says, of the folder of the program `causeway`, of
+    /// ../lib/causeway (the package causeway-mpi, the archive, the wheel) or of /usr/lib/causeway.
     #[arg(long, value_name = "FILE", env = MPI_LIBRARY.name)]
     library: Option<PathBuf>,
     /// The ranks are in containers of their own: Open MPI and MPICH take ranks of one launcher for neighbours
@@ -79,20 +81,21 @@ pub enum MpirunError {
     },
     /// There is no interposer.
     #[error(
-        "there is no interposer for {mpi} at {}: build it with `make mpi`, and \
-         name it by --library", paths(.looked_at)
+        "there is no interposer for {mpi} at {}: install the package causeway-mpi, or build it with `make mpi` of \
+         the sources and name it by --library", paths(.looked_at)
     )]
     NoLibrary {
         /// The MPI.
-        mpi: &'static str,
+        mpi: String,
         /// Where it was looked for.
         looked_at: Vec<PathBuf>,
     },
     /// The launcher does not say which MPI its ranks have, and there are interposers for several.
     #[error(
-        "srun does not say which MPI the ranks have: name the interposer that was built for it by --library"
+        "srun does not say which MPI the ranks have: name the interposer that was built for it by --library, one \
+         of {}", paths(.0)
     )]
-    Several,
+    Several(Vec<PathBuf>),
     /// The interposer was built for another MPI.
     #[error(
         "the interposer {} was built for {built_for}, and the launcher is {mpi}'s: build it with this MPI's mpicc \
@@ -161,13 +164,16 @@ impl Family {
         }
     }
 
-    /// The folders of the interposers for its ranks' MPI, which srun does not say.
-    fn folders(self) -> &'static [&'static str] {
-        match self {
-            Self::OpenMpi => &["openmpi"],
-            Self::Hydra => &["mpich"],
-            Self::Slurm => &["openmpi", "mpich"],
-        }
+    /// The folders of the interposers for its ranks' MPI, which srun does not say. Open MPI's interface changes with
+    /// the first number of its version; a folder without one is of whoever built for the MPI that is there.
+    fn folders(self, major: Option<u32>) -> Vec<String> {
+        let words: &[&str] = match (self, major) {
+            (Self::OpenMpi, Some(major)) => return vec![format!("openmpi-{major}"), "openmpi".to_owned()],
+            (Self::OpenMpi, None) => &["openmpi"],
+            (Self::Hydra, _) => &["mpich"],
+            (Self::Slurm, _) => &["openmpi-4", "openmpi-5", "openmpi", "mpich"],
+        };
+        words.iter().map(|&word| word.to_owned()).collect()
     }
 
     /// The options by which the ranks get the interposer. The nonce is a secret, and travels by its name
@@ -265,11 +271,11 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
 /// # Errors
 /// When the launcher is of no MPI that is known, or there is no interposer.
 pub fn interposer(launcher: &OsStr, named: Option<&Path>) -> Result<(Family, PathBuf), MpirunError> {
-    let family = family(launcher)?;
+    let Said { family, major } = ask(launcher)?;
     let library = match named {
         Some(named) if named.is_file() => named.to_owned(),
-        Some(named) => return Err(no_library(family, vec![named.to_owned()])),
-        None => find(family)?,
+        Some(named) => return Err(no_library(family, major, vec![named.to_owned()])),
+        None => find(family, major, &library::places())?,
     };
     match built_for(&library) {
         Some(other) if other != family && family != Family::Slurm => {
@@ -291,33 +297,53 @@ fn built_for(library: &Path) -> Option<Family> {
     })
 }
 
-fn family(launcher: &OsStr) -> Result<Family, MpirunError> {
+/// What a launcher says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Said {
+    family: Family,
+    /// The first number of its version.
+    major: Option<u32>,
+}
+
+impl Said {
+    fn of(text: &str) -> Option<Self> {
+        let family = Family::of(text)?;
+        let major = text.split_whitespace().find_map(|word| word.split_once('.')?.0.parse().ok());
+        Some(Self { family, major })
+    }
+}
+
+fn ask(launcher: &OsStr) -> Result<Said, MpirunError> {
     let said = Command::new(launcher).arg("--version").output();
     let text = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
     match text {
-        Ok(text) => Family::of(&text)
+        Ok(text) => Said::of(&text)
             .ok_or_else(|| MpirunError::Unknown { program: launcher.to_string_lossy().into_owned() }),
         Err(cause) => Err(launch::not_started(launcher)(cause).into()),
     }
 }
 
-fn no_library(family: Family, looked_at: Vec<PathBuf>) -> MpirunError {
-    MpirunError::NoLibrary { mpi: family.name(), looked_at }
+fn no_library(family: Family, major: Option<u32>, looked_at: Vec<PathBuf>) -> MpirunError {
+    let mpi = match (family, major) {
+        (Family::OpenMpi, Some(major)) => format!("{} {major}", family.name()),
+        _ => family.name().to_owned(),
+    };
+    MpirunError::NoLibrary { mpi, looked_at }
 }
 
-/// The interposer in one of the usual places.
-fn find(family: Family) -> Result<PathBuf, MpirunError> {
-    let executable = std::env::current_exe().unwrap_or_default();
-    let folder = executable.parent().unwrap_or(Path::new("."));
-    let places = [folder.to_owned(), folder.join("../lib/causeway")];
-    let of = |folder: &str| places.clone().map(|place| place.join("mpi").join(folder).join(NAME));
-    let candidates: Vec<Vec<PathBuf>> = family.folders().iter().map(|folder| of(folder).into()).collect();
+/// The interposer in one of the usual places. The first folder that there is counts; but of srun's ranks it is not known
+/// which they need.
+fn find(family: Family, major: Option<u32>, places: &[PathBuf]) -> Result<PathBuf, MpirunError> {
+    let of = |folder: String| places.iter().map(move |place| place.join("mpi").join(&folder).join(NAME));
+    let candidates: Vec<Vec<PathBuf>> =
+        family.folders(major).into_iter().map(|folder| of(folder).collect()).collect();
     let is_there = |candidate: &&PathBuf| candidate.is_file();
-    let mut found = candidates.iter().filter_map(|each| each.iter().find(is_there)).cloned();
-    match (found.next(), found.next()) {
-        (Some(library), None) => Ok(library),
-        (Some(_), Some(_)) => Err(MpirunError::Several),
-        (None, _) => Err(no_library(family, candidates.concat())),
+    let mut found: Vec<PathBuf> =
+        candidates.iter().filter_map(|each| each.iter().find(is_there)).cloned().collect();
+    match found.len() {
+        0 => Err(no_library(family, major, candidates.concat())),
+        2.. if family == Family::Slurm => Err(MpirunError::Several(found)),
+        _ => Ok(found.swap_remove(0)),
     }
 }
 
@@ -339,6 +365,36 @@ mod tests {
         assert_eq!(Family::of("HYDRA build details:\n    Version: 4.0.2\n"), Some(Family::Hydra));
         assert_eq!(Family::of("slurm 22.05.8\n"), Some(Family::Slurm));
         assert_eq!(Family::of("ls (GNU coreutils) 9.1\n"), None);
+    }
+
+    #[test]
+    fn the_version_of_a_launcher_says_which_interposer_its_ranks_need() {
+        let folder = tempfile::tempdir().unwrap();
+        let places = ["bin", "lib/causeway"].map(|place| folder.path().join(place));
+        let put = |name: &str| {
+            let path = folder.path().join(name).join(NAME);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, "").unwrap();
+            path
+        };
+        let find_for = |text: &str| {
+            let said = Said::of(text).unwrap();
+            find(said.family, said.major, &places).map_err(|error| error.to_string())
+        };
+        let (four, five) = ("mpirun.openmpi (OpenRTE) 4.1.4\n", "mpirun (Open MPI) 5.0.11\n");
+        let error = find_for(five).unwrap_err();
+        assert!(error.contains("for Open MPI 5 at") && error.contains("package causeway-mpi"), "{error}");
+        let of_four = put("lib/causeway/mpi/openmpi-4");
+        let of_mpich = put("lib/causeway/mpi/mpich");
+        assert_eq!(find_for(four).as_ref(), Ok(&of_four));
+        assert_eq!(find_for("HYDRA build details:\n    Version:    4.0.2\n").as_ref(), Ok(&of_mpich));
+        assert!(find_for(five).unwrap_err().contains("mpi/openmpi-5/libcauseway_mpi.so"));
+        // A folder without a version serves where there is none with it.
+        let built = put("bin/mpi/openmpi");
+        assert_eq!(find_for(five).as_ref(), Ok(&built));
+        assert_eq!(find_for(four).as_ref(), Ok(&of_four));
+        let error = find_for("slurm 22.05.8\n").unwrap_err();
+        assert!(error.contains("--library") && error.contains("openmpi-4"), "{error}");
     }
 
     #[test]

@@ -63,10 +63,12 @@ pub struct DeviceArguments {
     /// team needs memory that program and GPU share, so over a network there is none.
     #[arg(long, value_name = "MODULES", value_delimiter = ',', default_value = "auto")]
     pub via: Vec<TransportChoice>,
-    /// The measuring program. If not given: causeway_device_bench beside the program causeway.
+    /// The measuring program. If not given: causeway_device_bench beside the program causeway, or that of the
+    /// package causeway-dev.
     #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
-    /// The library that makes teams. If not given: libcauseway_comm.so beside the program causeway.
+    /// The library that makes teams. If not given: libcauseway_comm.so beside the program causeway, or in
+    /// ../lib/causeway.
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
     /// Print everything with the single figures as JSON, in place of tables.

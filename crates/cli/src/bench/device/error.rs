@@ -15,15 +15,15 @@ pub enum DeviceError {
     Target(#[from] TargetError),
     /// There is no measuring program.
     #[error(
-        "there is no measuring program at {}: build it with `make programs`, which leaves it in build/cuda, \
-         and name it by --program",
+        "there is no measuring program at {}: install the package causeway-dev, or build it with `make programs` of \
+         the sources, which leaves it in build/cuda, and name it by --program",
         .0.display()
     )]
     NoProgram(PathBuf),
     /// There is no library that makes teams.
     #[error(
-        "there is no {}, which makes teams of kernels: build it with `cargo build -p causeway-comm`, and name \
-         it by --library",
+        "there is no {}, which makes teams of kernels: install the package causeway-client, or build it with \
+         `cargo build -p causeway-comm` of the sources and name it by --library",
         .0.display()
     )]
     NoLibrary(PathBuf),

@@ -31,10 +31,9 @@ pub struct Program {
 impl Program {
     /// The program that the arguments name, or that lies beside `causeway`.
     pub fn new(arguments: &DeviceArguments, gpus: &Gpus) -> Result<Self, DeviceError> {
-        let executable = std::env::current_exe().map_err(TargetError::Executable)?;
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let named = |given: &Option<PathBuf>, name: &str| {
-            absolute(given.clone().unwrap_or_else(|| executable.with_file_name(name)))
+            absolute(given.clone().unwrap_or_else(|| usual(name, &library::places())))
         };
         let program = named(&arguments.program, PROGRAM);
         if !program.is_file() {
@@ -66,6 +65,13 @@ impl Program {
     }
 }
 
+/// Where a file is: in one of these places, or in the folder `device` of one; beside this program where it is in none.
+fn usual(name: &str, places: &[PathBuf]) -> PathBuf {
+    let candidates = places.iter().flat_map(|place| [place.join(name), place.join("device").join(name)]);
+    let found = candidates.into_iter().find(|candidate| candidate.is_file());
+    found.unwrap_or_else(|| places[0].join(name))
+}
+
 /// A list of folders with one more in front.
 fn with(folder: &Path, before: Option<OsString>) -> OsString {
     let mut list = folder.as_os_str().to_owned();
@@ -80,6 +86,17 @@ fn with(folder: &Path, before: Option<OsString>) -> OsString {
 mod tests {
     use super::super::arguments::tests::parse;
     use super::*;
+
+    #[test]
+    fn the_program_is_beside_causeway_or_where_packages_have_it() {
+        let root = tempfile::tempdir().unwrap();
+        let places = ["bin", "lib/causeway"].map(|place| root.path().join(place));
+        assert_eq!(usual(PROGRAM, &places), places[0].join(PROGRAM));
+        let installed = places[1].join("device").join(PROGRAM);
+        std::fs::create_dir_all(installed.parent().unwrap()).unwrap();
+        std::fs::write(&installed, "").unwrap();
+        assert_eq!(usual(PROGRAM, &places), installed);
+    }
 
     #[test]
     fn the_program_finds_the_library_and_nothing_that_lies_beside_it() {

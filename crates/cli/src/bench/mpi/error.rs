@@ -23,7 +23,8 @@ pub enum MpiError {
     Mpirun(#[from] MpirunError),
     /// There is no measuring program.
     #[error(
-        "there is no measuring program at {}: build it with `make mpi`, and name it by --program",
+        "there is no measuring program at {}: install the package causeway-mpi, or build it with `make mpi` of the \
+         sources and name it by --program",
         .0.display()
     )]
     NoProgram(PathBuf),
