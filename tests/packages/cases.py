@@ -182,9 +182,9 @@ def five(root: Path) -> None:
 
 
 def mpi() -> str:
-    """Ranks of three MPIs send memory on GPUs, with the interposer that belongs to each."""
+    """Ranks of three MPIs send memory on GPUs, with the interposer that belongs to each, of packages and archive."""
     with fresh("bookworm", *BUILDS) as root:
-        put(root, "*.deb")
+        put(root, "*.deb", "causeway-*-x86_64.tar.gz")
         five(root)
         after = (
             "for launcher in mpirun.openmpi mpirun.mpich; do\n"
@@ -194,7 +194,11 @@ def mpi() -> str:
             + MEASURED.format(launcher="mpirun")
             + "apt remove -y causeway-mpi\n"
             "! causeway mpirun -- mpirun -n 2 ./program 2>error\n"
-            "grep 'no interposer for Open MPI 5 at .*: install the package causeway-mpi' error"
+            "grep 'no interposer for Open MPI 5 at .*: install the package causeway-mpi' error\n"
+            # The archive's, in a folder of its own.
+            "apt purge -y causeway causeway-client && [ ! -e /usr/lib/causeway ]\n"
+            "tar -xzf causeway-*-x86_64.tar.gz && export PATH=$(echo /root/causeway-*-x86_64/bin):$PATH\n"
+            + MEASURED.format(launcher="mpirun")
         )
         printed = inside(root, book.script("bare-mpi", "", RANKS, after))
         if printed.count(PASSED) != 2:
