@@ -13,7 +13,8 @@ use causeway_link::describe_process;
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{
-    Answer, ClientHello, LaneHello, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Welcome,
+    Answer, ClientHello, Features, LaneHello, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection,
+    Welcome,
 };
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -59,9 +60,11 @@ pub fn authenticated(target: &Target) -> Connection {
     Connection::new(stream, keys)
 }
 
-/// What a client of this build says of itself.
+/// What a client of this build says of itself, but that it does nothing by itself: it sends no keepalives.
 pub fn hello() -> ClientHello {
-    describe_process(COMMANDS, Vec::new())
+    let mut hello = describe_process(COMMANDS, Vec::new());
+    hello.abilities.features = Features::default();
+    hello
 }
 
 /// Asks for a session and returns what the server answers.

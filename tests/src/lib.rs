@@ -12,6 +12,7 @@
 //! | [`hostile`]  | How does one talk to a server as no client would?                              |
 //! | [`raw_session`] | How does one send commands that no client would send?                    |
 //! | [`network`]  | How are client and server put on two ends of a network of known length and rate?  |
+//! | [`stall`]    | How does a network fall silent whose connections stay open?                  |
 //! | [`tap`]      | What travels between a client and a server?                                    |
 
 pub mod built;
@@ -23,4 +24,5 @@ pub mod process;
 pub mod programs;
 pub mod raw_session;
 pub mod server;
+pub mod stall;
 pub mod tap;

@@ -68,6 +68,8 @@ pub const COMM_COLLECTIVE_THRESHOLD_DEFAULT: u64 = 64 << 10;
 pub const COMM_GRAPH_LIMIT_DEFAULT: u64 = 600;
 /// Operations with a peer that end a period of the tracer.
 pub const COMM_TRACE_DEFAULT: u64 = 64;
+/// Seconds without a byte of the server after which a program gives it up.
+pub const KEEPALIVE_TIMEOUT_DEFAULT: u64 = 15;
 /// The most connections that carry large copies.
 pub const LANES_MOST: u64 = 32;
 /// The most devices of the software GPU: more no program expects.
@@ -97,6 +99,12 @@ table! {
          longer than 5 ms one for each 1.25 ms of it, 16 at most"),
         "how many connections carry large copies",
         "The kernel keeps no more than about 2.7 MiB under way on each.";
+    KEEPALIVE_TIMEOUT: "CAUSEWAY_KEEPALIVE_TIMEOUT", [Client], Values::Number(0, 86_400),
+        Default::Number(KEEPALIVE_TIMEOUT_DEFAULT),
+        "after how many seconds without a byte a connection over TCP to a server counts as dead",
+        "Both ends send something every second, however long a kernel runs, so that silence means that the worker is \
+         stopped, or that something on the way forwards nothing any more. 0 is never; 1 and 2 are 3. A server that \
+         sends nothing, since it is older, is not given up.";
     DEDUP: "CAUSEWAY_DEDUP", [Client], Values::Switch, Default::Words("off"),
         "copies of 1 MiB and more from pageable memory to a device send only what the server does not \
          have from earlier ones", "";

@@ -14,7 +14,7 @@ use crate::socket::path_mtu;
 /// The longest question or answer in bytes.
 pub const LONGEST: usize = 8 << 20;
 
-/// How long the rest of a message may take once it has begun.
+/// How long the rest of a message may take once it has begun, and how long the peer may take nothing of one.
 const REST: Duration = Duration::from_secs(30);
 
 /// Why an exchange has ended. Nothing can be asked over it any more.
@@ -45,6 +45,8 @@ pub struct Exchange {
 impl Exchange {
     /// Over an authenticated connection on which nothing else is under way.
     pub fn new(connection: Connection) -> Self {
+        // Whoever takes nothing holds nobody up for longer; where that cannot be had it is as without.
+        let _ = connection.socket().set_write_timeout(Some(REST));
         Self { connection, sent: 0, received: 0 }
     }
 

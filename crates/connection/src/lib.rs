@@ -13,12 +13,14 @@
 //! | `splice`     | How do bytes get to the kernel without being copied?                        |
 //! | [`unix`]     | How is a Unix socket reached or made whose path is long?                    |
 //! | `transmit`   | How does a system call on a socket finish what it began?                    |
+//! | [`keepalive`] | When does a connection count as dead, although TCP still answers?          |
 //! | [`exchange`] | How do questions and answers go over a connection without a link?           |
 
 pub mod channel;
 pub mod dial;
 pub mod exchange;
 pub mod host_socket;
+pub mod keepalive;
 pub mod noise;
 pub mod record;
 pub mod socket;

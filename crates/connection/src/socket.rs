@@ -14,6 +14,8 @@ use thiserror::Error;
 use causeway_access::Endpoint;
 use causeway_access::servers::names_instead;
 
+use crate::keepalive::Traffic;
+
 /// How long an unanswered segment or keep-alive probe may last before the peer counts as dead. With the
 /// one-second steps in which it is looked at, a program hears of a dead server within 5 s.
 pub const DEAD_AFTER: Duration = Duration::from_secs(3);
@@ -236,6 +238,29 @@ pub fn path_mtu(socket: impl AsFd) -> Option<u32> {
     let (info, size) = information(socket)?;
     let known = size >= core::mem::offset_of!(libc::tcp_info, tcpi_pmtu) + 4;
     (known && info.tcpi_pmtu > 0).then_some(info.tcpi_pmtu)
+}
+
+/// What has come and gone on a connection. Nothing where the kernel does not count it, and at a Unix socket: what
+/// falls silent within a host is stopped, and not cut off.
+pub fn traffic(socket: impl AsFd) -> Option<Traffic> {
+    let (info, size) = information(&socket)?;
+    let is_known = size >= core::mem::offset_of!(libc::tcp_info, tcpi_notsent_bytes) + 4;
+    // The handshake has come, whatever else has.
+    let counts = is_known && info.tcpi_bytes_received > 0;
+    counts.then(|| Traffic {
+        received: info.tcpi_bytes_received,
+        unread: rustix::io::ioctl_fionread(&socket).unwrap_or_default(),
+        acknowledged: info.tcpi_bytes_acked,
+        has_unacknowledged: info.tcpi_unacked > 0 || info.tcpi_notsent_bytes > 0,
+    })
+}
+
+/// Whether a short message can be sent without waiting.
+pub fn has_room(socket: impl AsFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut waiting = [PollFd::new(&socket, PollFlags::OUT)];
+    // A connection that has ended is found out by sending on it.
+    !matches!(poll(&mut waiting, Some(&now)), Ok(0))
 }
 
 /// How long ago the peer's kernel acknowledged anything, when something is waiting to be acknowledged.

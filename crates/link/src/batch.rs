@@ -10,7 +10,7 @@
 //! So an idle link costs nothing, and a busy one no system call per message.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use causeway_sync::{Parker, spin, threads};
@@ -46,6 +46,8 @@ pub(crate) struct Sending {
     waiting: AtomicBool,
     /// Where the flusher parks while nothing is posted.
     flusher: Parker,
+    /// How many frames had been sent when it was last looked whether a keepalive is due.
+    sent_before: AtomicU64,
 }
 
 struct Writer {
@@ -103,6 +105,7 @@ impl Sending {
             writer: Mutex::new(Writer { outgoing, spare: empty_frame(), packed: Vec::new() }),
             waiting: AtomicBool::new(false),
             flusher: Parker::new(),
+            sent_before: AtomicU64::new(0),
         }
     }
 
@@ -170,6 +173,24 @@ impl Sending {
                 Ok(())
             }
             Err(error) => Err(self.shared.lose(error)),
+        }
+    }
+
+    /// Sends a frame without messages, unless others have been sent since this was last called. What is under way
+    /// says as much: nobody is waited for, neither another writer nor the peer.
+    pub(crate) fn send_keepalive(&self) {
+        let sent = self.shared.counters().frames_sent.load(Ordering::Relaxed);
+        if self.sent_before.swap(sent, Ordering::Relaxed) != sent || self.shared.is_over() {
+            return;
+        }
+        let Some(mut writer) = self.writer.try_lock() else { return };
+        if !writer.outgoing.has_room() {
+            return;
+        }
+        let header = self.numbers.lock().number(0);
+        if let Err(error) = writer.send(header) {
+            drop(writer);
+            self.shared.lose(error);
         }
     }
 

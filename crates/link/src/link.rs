@@ -12,6 +12,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
 use causeway_connection::channel::Connection;
+use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_memory::SealedMemory;
 use causeway_transport::staging::{Piece, Region};
 use causeway_transport::{
@@ -49,6 +50,10 @@ impl Carrier for Carried {
     fn end(&self) {
         self.memory.end();
         self.sending.wake_flusher();
+    }
+
+    fn send_keepalive(&self) {
+        self.sending.send_keepalive();
     }
 }
 
@@ -92,6 +97,17 @@ impl Link {
     pub fn start(&self, events: Arc<dyn LinkEvents>) {
         self.carried.shared.start(events);
         self.carried.memory.start(&self.carried.shared);
+    }
+
+    /// From here on the peer is shown every second that this end is there, and the link, or a connection of it,
+    /// is given up when nothing has come for as long as `timeouts` says: from now on if it is known that the peer
+    /// does the same, otherwise once it has. Once; it may come before [`start`](Self::start).
+    pub fn keep_alive(&self, timeouts: KeepaliveTimeouts, peer_does: bool) {
+        let shared = &self.carried.shared;
+        if peer_does {
+            shared.note_keepalive();
+        }
+        self.carried.memory.keep_alive(shared, timeouts);
     }
 
     /// Adds a bulk lane that the peer has opened.

@@ -99,7 +99,7 @@ impl Receiver {
         let mut next = self.begin();
         while let Ok(false) = next {
             next = match self.receive_polling(hook, &yields) {
-                Ok(PollResult::Found) => self.take_frame(),
+                Ok(PollResult::Found) => self.take_polled_frame(),
                 Ok(PollResult::PollBackoff) => {
                     hook.asleep(|| self.receive_asleep()).and_then(|()| self.take_frame())
                 }
@@ -116,7 +116,7 @@ impl Receiver {
         let mut next = self.begin();
         if let Ok(false) = next {
             next = match self.receive_now() {
-                Ok(true) => self.take_frame(),
+                Ok(true) => self.take_polled_frame(),
                 nothing => nothing,
             };
         }
@@ -140,10 +140,19 @@ impl Receiver {
         self.take_frame()
     }
 
-    /// Takes the next frame of the bytes that have come; whether there is one.
+    /// Takes the next frame of the bytes that have come; whether there is one. Those without messages show that
+    /// the peer is there.
     fn take_frame(&mut self) -> Result<bool, LinkError> {
-        let Some(frame) = self.frames.next_frame()? else { return Ok(false) };
-        self.numbers.lock().accept(&frame.header)?;
+        let frame = loop {
+            let Some(frame) = self.frames.next_frame()? else { return Ok(false) };
+            let mut numbers = self.numbers.lock();
+            numbers.accept(&frame.header)?;
+            if frame.header.length > 0 {
+                break frame;
+            }
+            numbers.processed_all();
+            self.shared.note_keepalive();
+        };
         count(&self.shared.counters().frames_received, 1);
         count(&self.shared.counters().message_bytes_received, frame.header.length as usize);
         if frame.header.kind == FrameKind::CompressedMessages {
@@ -151,6 +160,15 @@ impl Receiver {
         }
         self.at_hand = Some(frame);
         Ok(true)
+    }
+
+    /// The same of bytes for which this thread has polled. A keepalive is not what it polls for.
+    fn take_polled_frame(&mut self) -> Result<bool, LinkError> {
+        let taken = self.take_frame()?;
+        if taken {
+            self.spins_in_vain = 0;
+        }
+        Ok(taken)
     }
 
     /// An error ends the link.
@@ -168,10 +186,7 @@ impl Receiver {
     /// Takes in the bytes that have come; whether there were any.
     fn receive_now(&mut self) -> Result<bool, LinkError> {
         let count = self.incoming.receive(&self.shared, self.frames.space(), false)?;
-        if count > 0 {
-            self.frames.filled(count);
-            self.spins_in_vain = 0;
-        }
+        self.frames.filled(count);
         Ok(count > 0)
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::lanes::{DialLanes, Lanes};
 use causeway_connection::channel::{Connection, Incoming, Outgoing};
-use causeway_connection::socket::{LOOK_EVERY, PeerWatch, round_trip};
+use causeway_connection::socket::{LOOK_EVERY, PeerWatch, has_room, round_trip};
 use causeway_sync::spin;
 use causeway_sync::{EventfdWake, WakeReason};
 use causeway_transport::{LinkError, Shared};
@@ -52,6 +52,10 @@ struct Sending {
 impl SendMessages for Sending {
     fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         self.outgoing.send(bytes).map_err(LinkError::from_io)
+    }
+
+    fn has_room(&mut self) -> bool {
+        has_room(self.outgoing.socket())
     }
 
     fn is_far(&mut self) -> bool {

@@ -25,6 +25,28 @@ pub enum LinkError {
          network is cut"
     )]
     PeerSilent,
+    /// Nothing has come from the peer for too long, though its machine, or one on the way, answers.
+    #[error(
+        "nothing has come from the other end for {seconds} s, although it sends something every second: either its \
+         process is stopped, or something on the way (a proxy, a port forward, a NAT) forwards nothing any more. \
+         CAUSEWAY_KEEPALIVE_TIMEOUT says how long a program waits, `causeway serve --client-timeout` how long a server does"
+    )]
+    KeepaliveTimeout {
+        /// How long nothing has come.
+        seconds: u64,
+    },
+    /// The same of one connection of the link, while something comes on others.
+    #[error(
+        "nothing has come over its {connection} for {seconds} s, while other connections of the session work: something on \
+         the way (a proxy, a port forward, a NAT) forwards nothing on it any more. CAUSEWAY_KEEPALIVE_TIMEOUT says how \
+         long a program waits, `causeway serve --keepalive-timeout` how long a server does"
+    )]
+    SilentConnection {
+        /// Which connection.
+        connection: &'static str,
+        /// How long nothing has come.
+        seconds: u64,
+    },
     /// The connection failed otherwise.
     #[error("the connection failed: {0}")]
     Io(Arc<io::Error>),

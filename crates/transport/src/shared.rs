@@ -34,6 +34,10 @@ pub const MOST_DESCRIPTORS: usize = 128;
 pub trait Carrier: Send + Sync {
     /// The link has ended. May be called more than once and from any thread.
     fn end(&self);
+
+    /// Shows the peer that this end is there, by a frame without messages, unless it has seen that lately or
+    /// takes nothing at the moment. Never blocks.
+    fn send_keepalive(&self) {}
 }
 
 /// What a link's threads and its transport share.
@@ -49,6 +53,8 @@ pub struct Shared {
     notifying: AtomicBool,
     /// Whether that is done.
     owner_notified: AtomicBool,
+    /// Whether the peer shows every second that it is there.
+    peer_keeps_alive: AtomicBool,
     counters: AtomicCounters,
     /// All our descriptors, for a forked child that may take no lock.
     descriptors: [AtomicI32; MOST_DESCRIPTORS],
@@ -72,6 +78,7 @@ impl Shared {
             notifier: OnceLock::new(),
             notifying: AtomicBool::new(false),
             owner_notified: AtomicBool::new(false),
+            peer_keeps_alive: AtomicBool::new(false),
             counters: AtomicCounters::default(),
             descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; MOST_DESCRIPTORS],
         };
@@ -115,6 +122,24 @@ impl Shared {
     /// What has gone over the link so far.
     pub fn counted(&self) -> Counters {
         self.counters.now()
+    }
+
+    /// The peer shows every second that it is there: it has said so, or has done so once.
+    #[inline]
+    pub fn note_keepalive(&self) {
+        self.peer_keeps_alive.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer shows every second that it is there.
+    pub fn peer_keeps_alive(&self) -> bool {
+        self.peer_keeps_alive.load(Ordering::Relaxed)
+    }
+
+    /// Shows the peer that this end is there, as [`Carrier::send_keepalive`] does.
+    pub fn send_keepalive(&self) {
+        if let Some(carrier) = self.carrier.upgrade() {
+            carrier.send_keepalive();
+        }
     }
 
     /// Takes note of a descriptor that a forked child is to close.

@@ -16,6 +16,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use causeway_connection::channel::{Connection, shut_down};
+use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_memory::SealedMemory;
 use causeway_pipeline::TransportKind;
 
@@ -31,6 +32,11 @@ pub trait SendMessages: Send {
     /// Sends all of `bytes`, which are one frame. Blocks while the peer takes nothing; what is kept on the
     /// way is bounded.
     fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError>;
+
+    /// Whether a short frame can be sent without waiting.
+    fn has_room(&mut self) -> bool {
+        true
+    }
 
     /// Whether the peer is so far away that frames are worth compressing. Asked for long frames only.
     fn is_far(&mut self) -> bool {
@@ -55,6 +61,13 @@ pub trait Memory: Send + Sync {
 
     /// The link's owner can be asked from now on where transfers go. Called once.
     fn start(&self, link: &Arc<Shared>);
+
+    /// From here on the peer is shown every second that this end is there, and where the peer does the same the
+    /// link, or a connection of it, is given up when nothing has come for so long. Called once. A transport whose
+    /// peer cannot fall silent without ending the connection has nothing to do.
+    fn keep_alive(&self, link: &Arc<Shared>, timeouts: KeepaliveTimeouts) {
+        let _ = (link, timeouts);
+    }
 
     /// Begins to move the bytes of `order` into the peer's destination for the transfer. Blocks while the
     /// peer takes nothing, unless the order has a guard: such an order is only queued where the

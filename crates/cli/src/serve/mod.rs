@@ -22,8 +22,8 @@ use std::time::Duration;
 use causeway_access::keys::file;
 use causeway_api::calls::COMMANDS;
 use causeway_server::broker::{
-    Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, RunningBroker, StartError,
-    devices_for,
+    Access, AllowedUsers, Broker, BrokerConfig, CacheConfig, GpuChoice, KeepaliveSeconds, RunningBroker,
+    StartError, devices_for,
 };
 use causeway_server::heartbeat::HeartbeatTimeouts;
 use causeway_sync::threads;
@@ -89,6 +89,10 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         most_sessions: arguments.most_sessions,
         most_sessions_per_peer: arguments.most_sessions_per_peer,
         heartbeat: HeartbeatTimeouts { hung: arguments.hung_worker, ..defaults.heartbeat },
+        keepalive: KeepaliveSeconds {
+            connection: arguments.keepalive_timeout,
+            client: arguments.client_timeout,
+        },
         gpu,
         devices: devices.transpose()?,
         cache: cache(arguments),

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use causeway_access::DEFAULT_PORT;
 use causeway_config::table;
-use causeway_server::broker::{DEFAULT_SESSIONS_PER_PEER, DeviceList, GpuChoice, PeerRange};
+use causeway_server::broker::{
+    DEFAULT_SESSIONS_PER_PEER, DeviceList, GpuChoice, KeepaliveSeconds, PeerRange,
+};
 use causeway_server::heartbeat::HungWorker;
 use clap::Args;
 
@@ -90,6 +92,15 @@ pub struct Arguments {
     /// those. A worker that is stopped or does not answer at all is killed after 60 s either way.
     #[arg(long, value_name = "warn|kill[:SECONDS]", default_value_t = HungWorker::default())]
     pub(super) hung_worker: HungWorker,
+    /// After how many seconds without a byte a connection of a session over TCP is given up while others of the
+    /// session work, and a connection of another server. Something is sent on each every second. 0 is never.
+    #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().connection)]
+    pub(super) keepalive_timeout: u32,
+    /// After how many seconds without a byte of its client a session over TCP ends. A program that is stopped, as
+    /// by a debugger, is as silent as one behind a network that forwards nothing any more, so leave time for that.
+    /// 0 is never.
+    #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().client)]
+    pub(super) client_timeout: u32,
     /// Where monitoring systems read what happens here, HOST:PORT or :PORT: /metrics in Prometheus' format,
     /// /healthz and /readyz. Whoever reaches the address may read; there is nothing of a client's in it.
     #[arg(long, value_name = "ADDRESS")]

@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
-use causeway_wire::handshake::{Abilities, Answer, ClientHello, CommandTable, Opening, OwnVersion, Welcome};
+use causeway_wire::handshake::{
+    Abilities, Answer, ClientHello, CommandTable, Features, Opening, OwnVersion, Welcome,
+};
 use causeway_wire::text::Printable;
 
 use crate::handshake::error::{ConnectError, misunderstood, not_via};
@@ -108,6 +110,8 @@ pub fn connect_over(
                     connection: Some(connection),
                 },
             )?;
+            let peer_does = welcome.abilities.features.contain(Features::KEEPALIVE);
+            link.keep_alive(options.keepalive, peer_does);
             // The key's proofs travel each way before the hello; without a key the hello goes with the first
             // words.
             let keys = target.protection.needs_key().then_some("keys");

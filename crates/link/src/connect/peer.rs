@@ -66,5 +66,7 @@ pub fn connect_peer(
             connection: Some(connection),
         },
     )?;
+    // The first frame shows whether the other worker does the same.
+    link.keep_alive(options.keepalive, false);
     Ok(PeerLink { link, receiver, reasons })
 }

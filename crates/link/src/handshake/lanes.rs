@@ -80,7 +80,11 @@ pub(crate) fn open_lane(
     asked: &str,
     encode: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Connection, ConnectError> {
-    let (connection, answer) = open(target, proof, options, MAX_OPENING, encode)?;
+    // Nothing has to be started for it: who does not answer is dead, as one is that falls silent later.
+    let answer_timeout =
+        options.answer_timeout.min(options.keepalive.connection.max(options.first_word_timeout));
+    let options = ConnectOptions { answer_timeout, ..options.clone() };
+    let (connection, answer) = open(target, proof, &options, MAX_OPENING, encode)?;
     match answer {
         Answer::LaneReady => Ok(connection),
         Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),

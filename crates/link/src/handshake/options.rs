@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use causeway_config::ValueError;
 use causeway_config::read::PROCESS;
-use causeway_config::table::LANES;
+use causeway_config::table::{KEEPALIVE_TIMEOUT, KEEPALIVE_TIMEOUT_DEFAULT, LANES};
 use causeway_connection::Dial;
+use causeway_connection::keepalive::KeepaliveTimeouts;
 
 use crate::transport_choice::TransportChoice;
 
@@ -21,6 +22,8 @@ pub struct ConnectOptions {
     pub first_word_timeout: Duration,
     /// For the server's answer, which comes after its worker has started the GPU.
     pub answer_timeout: Duration,
+    /// How long nothing may come over a link.
+    pub keepalive: KeepaliveTimeouts,
     /// Open as many lanes as the length of the network asks for, not all that were granted.
     pub lanes_by_distance: bool,
     /// Which transport the session goes over.
@@ -40,6 +43,7 @@ impl Default for ConnectOptions {
             connect_timeout: Duration::from_secs(5),
             first_word_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
+            keepalive: keepalive(),
             lanes_by_distance: lanes_asked_for().is_ok_and(|lanes| lanes.is_none()),
             via: TransportChoice::Auto,
             verbs_in_clear: false,
@@ -47,6 +51,14 @@ impl Default for ConnectOptions {
             dialer: None,
         }
     }
+}
+
+/// What `CAUSEWAY_KEEPALIVE_TIMEOUT` says. A connection is as little worth as all of them where nothing comes, since a
+/// worker is not stopped as programs are.
+fn keepalive() -> KeepaliveTimeouts {
+    // What the variable may not be is refused before anybody connects.
+    let seconds = PROCESS.number(&KEEPALIVE_TIMEOUT).ok().flatten().unwrap_or(KEEPALIVE_TIMEOUT_DEFAULT);
+    KeepaliveTimeouts::of_seconds(seconds, seconds)
 }
 
 /// What `CAUSEWAY_LANES` says.

@@ -13,6 +13,7 @@ use super::access::{Access, AllowedUsers};
 use super::dial::PeerRange;
 use crate::back_end::GpuChoice;
 use crate::heartbeat::{HeartbeatTimeouts, HungWorker};
+use crate::protocol::messages::KeepaliveSeconds;
 
 /// Where module images are kept between sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct BrokerConfig {
     pub most_sessions_per_peer: usize,
     /// How long a worker may be silent, or at one command, and what happens then.
     pub heartbeat: HeartbeatTimeouts,
+    /// How long a client, or another server's worker, may be silent.
+    pub keepalive: KeepaliveSeconds,
     /// How long a worker may take to end after its client has gone.
     pub client_gone_grace: Duration,
     /// The most bulk lanes of a session.
@@ -109,6 +112,7 @@ impl BrokerConfig {
             most_sessions: None,
             most_sessions_per_peer: DEFAULT_SESSIONS_PER_PEER,
             heartbeat: HeartbeatTimeouts { silent: Duration::from_secs(60), hung: HungWorker::default() },
+            keepalive: KeepaliveSeconds::default(),
             client_gone_grace: Duration::from_secs(10),
             most_lanes: causeway_pipeline::MOST_LANES,
             socket_folder: None,

@@ -73,6 +73,7 @@ use causeway_sync::threads;
 use causeway_wire::handshake::Protection;
 
 pub use crate::back_end::{DeviceList, DeviceListError, GpuChoice, devices_for};
+pub use crate::protocol::messages::KeepaliveSeconds;
 pub use access::{Access, AllowedUsers};
 pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};

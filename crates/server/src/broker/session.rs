@@ -250,7 +250,19 @@ impl Worker {
         );
         let images = SessionImages::new(cache_start(shared), Arc::clone(&control));
         let (keeps_images, locality) = (images.are_kept(), shared.local.locality());
-        let start = SessionStart { hello, version, session, token, lanes, gpu, keeps_images, locality, keys };
+        let keepalive = shared.config.keepalive;
+        let start = SessionStart {
+            hello,
+            version,
+            session,
+            token,
+            lanes,
+            gpu,
+            keeps_images,
+            locality,
+            keys,
+            keepalive,
+        };
         // Only now: once the worker knows its client it may answer, and lanes may come at any moment after
         // that.
         if let Err(error) = messages::send(&control, &ToWorker::Start(Box::new(start)), Some(socket)) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use causeway_access::Endpoint;
 use causeway_access::target::random_bytes;
+use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_wire::handshake::{LaneToken, SessionId};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
@@ -17,6 +18,8 @@ use super::callers::PeerCaller;
 use crate::activity::Activity;
 use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
+#[cfg(any(test, feature = "fuzzing"))]
+use crate::protocol::messages::KeepaliveSeconds;
 use crate::protocol::messages::{self, ToBroker, Token};
 
 /// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands
@@ -38,6 +41,8 @@ pub struct Exchange {
     callers: (Sender<PeerCaller>, Receiver<PeerCaller>),
     progress: ProgressCounter,
     activity: Activity,
+    /// How long workers of other servers may be silent.
+    peer_keepalive: KeepaliveTimeouts,
 }
 
 #[derive(Default)]
@@ -47,7 +52,12 @@ struct Questions {
 }
 
 impl Exchange {
-    pub(super) fn new(control: Arc<Control>, session: SessionId, activity: Activity) -> Arc<Self> {
+    pub(super) fn new(
+        control: Arc<Control>,
+        session: SessionId,
+        activity: Activity,
+        peer_keepalive: KeepaliveTimeouts,
+    ) -> Arc<Self> {
         Arc::new(Self {
             control,
             session,
@@ -55,6 +65,7 @@ impl Exchange {
             callers: unbounded(),
             progress: ProgressCounter::default(),
             activity,
+            peer_keepalive,
         })
     }
 
@@ -62,7 +73,13 @@ impl Exchange {
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn alone() -> Arc<Self> {
         let (control, _) = Control::pair().expect("a pair of sockets");
-        Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone())
+        let keepalive = KeepaliveSeconds::default().of_peer();
+        Self::new(Arc::new(control), SessionId([0; 16]), Activity::alone(), keepalive)
+    }
+
+    /// How long workers of other servers may be silent.
+    pub fn peer_keepalive(&self) -> KeepaliveTimeouts {
+        self.peer_keepalive
     }
 
     /// The session, a ticket with which the worker of another server can come to it, and what shows that

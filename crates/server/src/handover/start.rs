@@ -4,15 +4,18 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use causeway_api::calls::COMMANDS;
 use causeway_connection::channel::{Connection, end_after_goodbye};
 use causeway_link::transports::NotJoined;
-use causeway_link::{Link, Receiver, Upgrade};
+use causeway_link::{Link, LinkError, Receiver, Upgrade};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Abilities, Answer, ClientHello, LaneToken, Locality, SessionId, Welcome};
-use rustix::event::{PollFd, PollFlags, poll};
+use causeway_wire::handshake::{
+    Abilities, Answer, ClientHello, Features, LaneToken, Locality, SessionId, Welcome,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::attend::attend;
 use super::confined::Confined;
@@ -21,7 +24,7 @@ use super::exchange::Exchange;
 use crate::activity::Activity;
 use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, SessionStart, ToBroker, ToWorker};
+use crate::protocol::messages::{self, KeepaliveSeconds, SessionStart, ToBroker, ToWorker};
 
 /// A worker's task: a client that waits for an answer.
 #[derive(Debug)]
@@ -40,6 +43,7 @@ pub struct WorkerStart {
     locality: Locality,
     control: Control,
     connection: Connection,
+    keepalive: KeepaliveSeconds,
     confined: Confined,
 }
 
@@ -51,7 +55,18 @@ impl WorkerStart {
         connection: OwnedFd,
         confined: Confined,
     ) -> Self {
-        let SessionStart { hello, version, session, token, lanes, gpu, keeps_images, locality, keys } = start;
+        let SessionStart {
+            hello,
+            version,
+            session,
+            token,
+            lanes,
+            gpu,
+            keeps_images,
+            locality,
+            keys,
+            keepalive,
+        } = start;
         let connection = Connection::new(TcpStream::from(connection), keys);
         Self {
             hello,
@@ -64,6 +79,7 @@ impl WorkerStart {
             locality,
             control,
             connection,
+            keepalive,
             confined,
         }
     }
@@ -95,13 +111,19 @@ impl WorkerStart {
             abilities: Abilities::ours(&COMMANDS),
             snapshot,
         });
+        let (socket, timeouts) = (Arc::clone(self.connection.socket()), self.keepalive.of_client());
+        socket.set_write_timeout(Some(timeouts.link))?;
         self.connection.send_handshake(|out| answer.encode(out))?;
-        let socket = Arc::clone(self.connection.socket());
-        let (link, receiver) = establish(&self.control, self.connection)?;
+        socket.set_write_timeout(None)?;
+        let peer_does = self.hello.abilities.features.contain(Features::KEEPALIVE);
+        // Other clients may say nothing for as long as they like.
+        let patience = if peer_does { timeouts.link } else { Duration::MAX };
+        let (link, receiver) = establish(&self.control, self.connection, patience)?;
+        link.keep_alive(timeouts, peer_does);
         tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
         let (control, lanes) = (Arc::new(self.control), link.clone());
         activity.goes_via(link.kind());
-        let exchange = Exchange::new(Arc::clone(&control), self.session, activity);
+        let exchange = Exchange::new(Arc::clone(&control), self.session, activity, self.keepalive.of_peer());
         let asker = Arc::clone(&exchange);
         threads::spawn("control", move || attend(&control, &socket, &lanes, &asker))?;
         Ok((link, receiver, exchange))
@@ -121,16 +143,25 @@ impl WorkerStart {
 }
 
 /// Waits until the client shows where the session goes on: it joins in shared memory or over verbs, or sends
-/// its first command over TCP.
-fn establish(control: &Control, connection: Connection) -> Result<(Link, Receiver), WorkerError> {
-    let mut lanes = Vec::new();
+/// its first frame over TCP; at most for `timeout`.
+fn establish(
+    control: &Control,
+    connection: Connection,
+    timeout: Duration,
+) -> Result<(Link, Receiver), WorkerError> {
+    let (mut lanes, begun) = (Vec::new(), Instant::now());
     while lanes.is_empty() {
+        let Some(left) = timeout.checked_sub(begun.elapsed()) else {
+            return Err(LinkError::KeepaliveTimeout { seconds: timeout.as_secs() }.into());
+        };
+        // What does not fit is for ever.
+        let left = Timespec::try_from(left).ok();
         let mut waiting_for = [
             PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN),
             PollFd::new(connection.socket(), PollFlags::IN),
         ];
         // An interrupted wait is only a reason to look again.
-        let _ = poll(&mut waiting_for, None);
+        let _ = poll(&mut waiting_for, left.as_ref());
         if waiting_for[0].revents().is_empty() {
             if waiting_for[1].revents().is_empty() {
                 continue;

@@ -6,17 +6,19 @@
 //! where nothing is copied; a thread that waits for its transfer sends too, so that a short one needs no
 //! other thread. As many other threads [receive](receiving) straight into the destinations of transfers, each
 //! on whichever lane [has bytes](ready), and never send: so none of them waits for the other direction, and
-//! no lane for a thread.
+//! no lane for a thread. One thread more [shows](keepalive) the peer that this end is there, and finds out when
+//! nothing comes.
 
 mod delayed_acks;
+mod keepalive;
 mod ready;
 mod receiving;
 mod sender_pool;
 
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use causeway_transport::TransportError;
 use causeway_transport::shared::MOST_DESCRIPTORS;
@@ -30,6 +32,7 @@ use sender_pool::SenderPool;
 
 use super::schedule::{OrderId, Schedule, Task};
 use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
+use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_connection::socket::{is_within_a_host, limit_unsent, round_trip};
 use causeway_pipeline::MOST_LANES;
 use causeway_pipeline::lanes::is_long;
@@ -92,6 +95,8 @@ struct State {
     calls: AtomicUsize,
     /// The bytes of a transfer have left its memory.
     progress: WaitQueue,
+    /// The link has ended.
+    end: WaitQueue,
 }
 
 /// What the lock of the lanes protects.
@@ -116,8 +121,18 @@ enum NotStarted {
 struct Lane {
     outgoing: Mutex<Outgoing>,
     socket: Socket,
-    /// Whether the peer's machine takes nothing any more.
-    is_silent: AtomicBool,
+    /// Why it was given up, though it has not ended.
+    given_up: OnceLock<LinkError>,
+    has_ended: AtomicBool,
+}
+
+impl Lane {
+    fn give_up(&self, cause: LinkError) {
+        // The first cause is kept.
+        let _ = self.given_up.set(cause);
+        // Whoever receives on it next notices.
+        shut_down(&self.socket);
+    }
 }
 
 /// A queued transfer whose memory belongs to whoever waits for it.
@@ -147,6 +162,11 @@ impl Memory for Lanes {
         if let NotStarted::Waiting(lanes) = waiting {
             lanes.into_iter().for_each(|lane| self.start_receiving(link, lane));
         }
+    }
+
+    fn keep_alive(&self, link: &Arc<Shared>, timeouts: KeepaliveTimeouts) {
+        let lanes = self.clone();
+        spawn_or_lose(link, "keepalive", move |link| lanes.keep_alive_until_end(link, timeouts));
     }
 
     unsafe fn send(&self, link: &Arc<Shared>, order: Order) -> Result<Sending, LinkError> {
@@ -197,6 +217,7 @@ impl Memory for Lanes {
         drop(finished);
         self.0.work.notify_all();
         self.0.progress.notify_all();
+        self.0.end.notify_all();
     }
 }
 
@@ -248,6 +269,7 @@ impl Lanes {
             work: WaitQueue::new(),
             calls: AtomicUsize::new(0),
             progress: WaitQueue::new(),
+            end: WaitQueue::new(),
         })))
     }
 
@@ -270,8 +292,8 @@ impl Lanes {
             let descriptors = pipe.into_iter().flatten().chain([socket.as_raw_fd()]);
             descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
             let (outgoing, socket) = (Mutex::new(outgoing), Arc::clone(&socket));
-            let is_silent = AtomicBool::new(false);
-            open.push(Arc::new(Lane { outgoing, socket, is_silent }));
+            let (given_up, has_ended) = (OnceLock::new(), AtomicBool::new(false));
+            open.push(Arc::new(Lane { outgoing, socket, given_up, has_ended }));
             self.0.state.lock().schedule.add_lane(number, refers)
         };
         if link.check().is_err() {

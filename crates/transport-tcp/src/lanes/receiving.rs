@@ -119,9 +119,7 @@ impl Lanes {
     fn look_after(&self, lane: usize, watch: &mut PeerWatch) {
         let lane = Arc::clone(&self.0.open.read()[lane]);
         if watch.look(lane.socket.as_fd()) {
-            lane.is_silent.store(true, Ordering::Relaxed);
-            // Whoever receives on it next notices.
-            shut_down(&lane.socket);
+            lane.give_up(LinkError::PeerSilent);
         }
     }
 
@@ -129,8 +127,9 @@ impl Lanes {
     fn lane_ended(&self, link: &Arc<Shared>, held: &Held, cause: LinkError) {
         shut_down(held.incoming.socket());
         self.0.ready.forget(held);
-        let is_silent = self.0.open.read()[held.lane].is_silent.load(Ordering::Relaxed);
-        let cause = if is_silent { LinkError::PeerSilent } else { cause };
+        let lane = Arc::clone(&self.0.open.read()[held.lane]);
+        lane.has_ended.store(true, Ordering::Relaxed);
+        let cause = lane.given_up.get().cloned().unwrap_or(cause);
         let mut state = self.0.state.lock();
         state.schedule.ended(held.lane);
         let live = state.schedule.live();

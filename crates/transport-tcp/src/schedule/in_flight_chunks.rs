@@ -39,6 +39,10 @@ struct Lane {
     /// As many of them as the peer has been told of.
     acknowledged: u64,
     acknowledgement_due: bool,
+    /// How often something was sent.
+    sent: u64,
+    /// How often when it was last looked whether a keepalive is due.
+    sent_before: u64,
 }
 
 impl Lane {
@@ -50,6 +54,18 @@ impl Lane {
     fn take_acknowledgement(&mut self) -> Option<LaneRecord> {
         let lane = self.number.filter(|_| self.acknowledgement_due)?;
         (self.acknowledgement_due, self.acknowledged) = (false, self.received);
+        Some(LaneRecord::Received { lane, received: self.received })
+    }
+
+    /// What shows the peer that the lane works, where nothing else has lately. A lane begins with its number.
+    fn take_keepalive(&mut self) -> Option<LaneRecord> {
+        let lane = self.number.filter(|_| self.is_free() && !self.is_new)?;
+        let has_carried = core::mem::replace(&mut self.sent_before, self.sent) != self.sent;
+        if has_carried {
+            return None;
+        }
+        // This one does not count.
+        self.sent_before += 1;
         Some(LaneRecord::Received { lane, received: self.received })
     }
 
@@ -160,6 +176,10 @@ impl InFlightChunks {
             || self.lanes.iter().any(|lane| lane.is_free() && lane.is_new || lane.acknowledgement_due)
     }
 
+    pub fn take_keepalive(&mut self, lane: usize) -> Option<LaneRecord> {
+        self.lanes.get_mut(lane)?.take_keepalive()
+    }
+
     pub fn begin(&mut self, lane: usize) {
         self.lanes[lane].busy = true;
     }
@@ -172,6 +192,7 @@ impl InFlightChunks {
     pub fn sent(&mut self, lane: usize, well: bool) {
         let lane = &mut self.lanes[lane];
         lane.busy = false;
+        lane.sent += 1;
         lane.dead |= !well;
     }
 

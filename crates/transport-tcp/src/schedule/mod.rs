@@ -82,6 +82,15 @@ impl Schedule {
         Some(task)
     }
 
+    /// What shows the peer that this end is there, on a free lane that has carried nothing since this was last asked
+    /// of it: how many chunks have come over the lane, whether or not that is news. Done with, too, by
+    /// [`sent`](Self::sent).
+    pub fn take_keepalive(&mut self, lane: usize) -> Option<Task> {
+        let record = self.in_flight.take_keepalive(lane)?;
+        self.in_flight.begin(lane);
+        Some(Task { lane, records: vec![record], chunk: None })
+    }
+
     fn choose(&mut self, only: Option<OrderId>) -> Option<Task> {
         if let Some((lane, number)) = self.in_flight.take_new() {
             return Some(Task { lane, records: vec![LaneRecord::Number(number)], chunk: None });

@@ -67,6 +67,34 @@ fn a_transfer_takes_no_more_lanes_than_it_may_and_the_next_one_takes_the_rest() 
 }
 
 #[test]
+fn a_lane_shows_that_it_works_when_it_has_carried_nothing_else() {
+    let mut schedule = Schedule::default();
+    schedule.add_lane(Some(5), false);
+    schedule.add_lane(None, false);
+    assert_eq!(schedule.take_keepalive(0), None, "its number comes first");
+    assert_eq!(schedule.take_keepalive(1), None, "it has no number");
+    assert_eq!(schedule.take_keepalive(2), None, "there is no such lane");
+    let number = schedule.take(None).unwrap();
+    assert_eq!(schedule.take_keepalive(0), None, "the lane is busy");
+    schedule.sent(&number, true);
+    assert_eq!(schedule.take_keepalive(0), None, "its number says as much");
+    for received in 0..3 {
+        let keepalive = schedule.take_keepalive(0).unwrap();
+        assert_eq!(keepalive.records, [LaneRecord::Received { lane: 5, received }]);
+        schedule.post(order(received, K, 0, 8));
+        assert!(schedule.take(None).is_none(), "the lane is busy");
+        schedule.sent(&keepalive, true);
+        let task = schedule.take(None).unwrap();
+        schedule.sent(&task, true);
+        assert_eq!(schedule.take_keepalive(0), None, "it has carried a chunk");
+        schedule.received(0);
+    }
+    let last = schedule.take_keepalive(0).unwrap();
+    schedule.sent(&last, false);
+    assert_eq!(schedule.take_keepalive(0), None, "it has failed");
+}
+
+#[test]
 fn a_lane_that_is_free_at_once_does_not_get_everything() {
     let mut schedule = with_lanes_that(true, 4);
     schedule.post(order(1, 2048 * K, 0, 2));

@@ -64,8 +64,13 @@ pub struct Features(pub u64);
 crate::record!(Features { 0 });
 
 impl Features {
-    /// Those that this build has. None has been needed beside commands so far.
-    pub const OURS: Self = Self(0);
+    /// It sends something every second on each connection of a link over TCP on which it sends nothing else: a frame
+    /// without messages, or how many chunks have come over a lane. Every end understands these; with this one a link
+    /// on which nothing comes is dead.
+    pub const KEEPALIVE: Self = Self(1);
+
+    /// Those that this build has.
+    pub const OURS: Self = Self::KEEPALIVE;
 
     /// What both ends can do.
     #[must_use]

@@ -24,7 +24,7 @@ use super::control::Control;
 
 pub use to_broker::{ToBroker, Token};
 pub use to_monitor::{ToMonitor, WorkerOf};
-pub use to_worker::{SessionStart, ToWorker};
+pub use to_worker::{KeepaliveSeconds, SessionStart, ToWorker};
 
 /// Why a broker and a worker do not understand each other.
 #[derive(Debug, Error)]
@@ -103,6 +103,7 @@ mod tests {
             keeps_images: true,
             locality: locality.clone(),
             keys: None,
+            keepalive: KeepaliveSeconds { connection: 4, client: 5 },
         };
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         send(&broker, &ToWorker::Start(Box::new(start)), Some(&file)).unwrap();
@@ -110,6 +111,7 @@ mod tests {
         let ToWorker::Start(start) = message else { panic!("another message") };
         assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, gpu));
         assert_eq!((start.keeps_images, start.locality), (true, locality));
+        assert_eq!(start.keepalive, KeepaliveSeconds { connection: 4, client: 5 });
         assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
         send(&worker, &ToBroker::ClientGone, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientGone);

@@ -1,12 +1,43 @@
 //! What the broker says to its workers.
 
+use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_connection::record::ConnectionKeys;
 use causeway_sandbox::Confinement;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::handshake::{ClientHello, LaneToken, Locality, SessionId, VerbsHello};
+use causeway_wire::record;
 
 use super::confinement;
 use crate::back_end::GpuChoice;
+
+/// How long nothing may come from a client, in seconds; 0 is for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeepaliveSeconds {
+    /// On one connection of a session, while something comes on others; and from a worker of another server.
+    pub connection: u32,
+    /// On all connections of a session. A program that is stopped is as silent as one behind a dead network.
+    pub client: u32,
+}
+
+record!(KeepaliveSeconds { connection, client });
+
+impl Default for KeepaliveSeconds {
+    fn default() -> Self {
+        Self { connection: 15, client: 3600 }
+    }
+}
+
+impl KeepaliveSeconds {
+    /// For the link to the client.
+    pub fn of_client(self) -> KeepaliveTimeouts {
+        KeepaliveTimeouts::of_seconds(self.connection.into(), self.client.into())
+    }
+
+    /// For links to workers of other servers.
+    pub fn of_peer(self) -> KeepaliveTimeouts {
+        KeepaliveTimeouts::of_seconds(self.connection.into(), self.connection.into())
+    }
+}
 
 /// What a worker needs to know of its session; comes first, with the command connection.
 #[derive(Debug, Clone)]
@@ -29,6 +60,8 @@ pub struct SessionStart {
     pub locality: Locality,
     /// The state of the encryption of the connection.
     pub keys: Option<ConnectionKeys>,
+    /// How long the client may be silent.
+    pub keepalive: KeepaliveSeconds,
 }
 
 impl Encode for SessionStart {
@@ -41,6 +74,7 @@ impl Encode for SessionStart {
         self.keeps_images.encode(out);
         self.locality.encode(out);
         self.keys.encode(out);
+        self.keepalive.encode(out);
         self.hello.encode(out);
     }
 }
@@ -56,6 +90,7 @@ impl<'a> Decode<'a> for SessionStart {
             keeps_images: input.value()?,
             locality: input.value()?,
             keys: input.value()?,
+            keepalive: input.value()?,
             // It comes last, since only its end tells its length.
             hello: {
                 let offer = input.value()?;

@@ -73,6 +73,8 @@ impl Acceptor {
                     gpudirect(&self.session, &self.blocks, &link, DeviceUse::ExposedForRead);
                 let found = if found.is_empty() { found } else { format!(", out of the device by {found}") };
                 tracing::info!("another server's worker reads here via {}{found}", link.kind());
+                // The first frame shows whether the other worker does the same.
+                link.keep_alive(self.session.exchange().peer_keepalive(), false);
                 source::serve(&self.session, &self.offers, &link, receiver, direct);
                 self.links.add(ticket, link);
             }

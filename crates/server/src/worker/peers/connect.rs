@@ -67,6 +67,7 @@ pub fn connect(
         via: request.via.parse().unwrap_or_default(),
         verbs_in_clear: request.in_clear,
         socket_folder: PROCESS.path(&SOCKET_DIR),
+        keepalive: session.exchange().peer_keepalive(),
         dialer: Some(Arc::new(ByBroker {
             exchange: Arc::clone(session.exchange()),
             proof: request.ticket.proof,
