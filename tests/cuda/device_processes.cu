@@ -41,7 +41,12 @@ __global__ void exchange(Team team, Window data, Window words, unsigned long lon
     }
 }
 
+__global__ void meet(Team team) {
+    barrier<Block>(team, 1);
+}
+
 __global__ void wait_for_ever(Team team, Window words) {
+    if (barrier<Block>(team, 1) != Status::ok) return;
     signal_wait<Block>(team, words, 0, Compare::equal, ~0ull);
 }
 
@@ -101,8 +106,12 @@ int main(int count, char **arguments) {
         printf("a window in the host was used\n");
     }
     if (mistake == "end") {
-        // Ends without a word.
-        if (errs) _exit(0);
+        // Ends without a word, when all others have looked for the last time whether all is well.
+        if (errs) {
+            meet<<<1, 32>>>(ours);
+            CHECK_CUDA(cudaDeviceSynchronize());
+            _exit(0);
+        }
         wait_for_ever<<<1, 32>>>(ours, cells);
         CHECK_CUDA(cudaDeviceSynchronize());
         REQUIRE(causeway_team_check(team) != 0, "the end of a rank was not noticed");

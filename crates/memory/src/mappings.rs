@@ -1,5 +1,6 @@
 //! What is mapped in this process, and which file is it?
 
+use causeway_sync::descriptors::above_stdio;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -79,7 +80,7 @@ impl Mapping {
 /// # Errors
 /// When the system does not say.
 pub fn within(range: Range<usize>) -> io::Result<Vec<Mapping>> {
-    find(BufReader::new(File::open("/proc/self/maps")?), &range)
+    find(BufReader::new(above_stdio(File::open("/proc/self/maps")?)?), &range)
 }
 
 /// What the kernel notes of the memory in `range` besides: the pairs of letters of `VmFlags` in
@@ -88,7 +89,7 @@ pub fn within(range: Range<usize>) -> io::Result<Vec<Mapping>> {
 /// # Errors
 /// When the system does not say.
 pub fn flags_within(range: &Range<usize>) -> io::Result<BTreeSet<[u8; 2]>> {
-    find_flags(BufReader::new(File::open("/proc/self/smaps")?), range)
+    find_flags(BufReader::new(above_stdio(File::open("/proc/self/smaps")?)?), range)
 }
 
 fn find_flags(lines: impl BufRead, range: &Range<usize>) -> io::Result<BTreeSet<[u8; 2]>> {

@@ -13,6 +13,7 @@
 //! to open `/dev/userfaultfd`, or `vm.unprivileged_userfaultfd`). Without that they would fail, which a
 //! program cannot expect: then nothing is replaced.
 
+use causeway_sync::descriptors::above_stdio;
 use std::fs::OpenOptions;
 use std::io;
 use std::mem::MaybeUninit;
@@ -78,7 +79,7 @@ impl WriteBarrier {
             made
         };
         // SAFETY: a descriptor that was made just now.
-        let faults = unsafe { OwnedFd::from_raw_fd(made) };
+        let faults = above_stdio(unsafe { OwnedFd::from_raw_fd(made) })?;
         let barrier = Self { faults };
         let features = kernel::FEATURE_PAGEFAULT_FLAG_WP
             | kernel::FEATURE_WP_HUGETLBFS_SHMEM

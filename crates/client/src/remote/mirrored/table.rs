@@ -526,11 +526,13 @@ mod tests {
 
     #[test]
     fn a_word_that_alone_has_changed_is_agreed_on_and_no_other() {
-        let memory = Memory::new(4);
+        // What is compared each time, and one page more.
+        let managed = small();
+        let memory = Memory::new(managed + 1);
         let mut table = Table::default();
         let device = |page: usize| (memory.0.start + page * page_size()) as u64;
-        for page in 0..4 {
-            let pages = if page == 3 { Pages::Managed } else { Pages::Shared };
+        for page in 0..=managed {
+            let pages = if page == managed { Pages::Managed } else { Pages::Shared };
             table.add(Handle::NULL, device(page) as usize, page_size(), device(page), pages);
         }
         let find = |table: &mut Table| table.lone_change(0, &mut Vec::new());
@@ -555,7 +557,7 @@ mod tests {
         assert!(!changes.is_empty());
         assert_eq!(find(&mut table).unwrap().bytes[5], 2, "what was written since is another change");
         memory.write(page_size() + 13, 1);
-        memory.write(3 * page_size(), 1);
+        memory.write(managed * page_size(), 1);
         assert!(find(&mut table).is_none(), "managed memory is sent with commands alone");
     }
 }
