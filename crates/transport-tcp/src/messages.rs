@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::lanes::{DialLanes, Lanes};
 use causeway_connection::channel::{Connection, Incoming, Outgoing};
@@ -26,7 +26,7 @@ pub fn parts(connection: Connection, dialer: Option<Box<dyn DialLanes>>) -> io::
     incoming.read_ahead();
     // A wait is cut into pieces, to look now and then whether the peer's machine is still there.
     incoming.socket().set_read_timeout(Some(LOOK_EVERY))?;
-    let receiver = Receiving { incoming, receiver_wake, watch: PeerWatch::default() };
+    let receiver = Receiving { incoming, receiver_wake, watch: PeerWatch::default(), looked: Instant::now() };
     let sender = Sending { outgoing, is_far: false, asked: 0 };
     Ok(Parts {
         sender: Box::new(sender),
@@ -71,6 +71,8 @@ struct Receiving {
     incoming: Incoming,
     receiver_wake: Option<Arc<EventfdWake>>,
     watch: PeerWatch,
+    /// When it was last looked for the peer's machine.
+    looked: Instant,
 }
 
 impl Receiving {
@@ -81,6 +83,12 @@ impl Receiving {
             // The call that receives has done so.
             None => WakeReason::Time,
         }
+    }
+
+    /// Looks for the peer's machine.
+    fn look(&mut self) -> Result<(), LinkError> {
+        self.looked = Instant::now();
+        if self.watch.look(self.incoming.socket()) { Err(LinkError::PeerSilent) } else { Ok(()) }
     }
 }
 
@@ -99,12 +107,14 @@ impl ReceiveMessages for Receiving {
                     }
                     match self.sleep() {
                         WakeReason::Descriptor => {}
-                        WakeReason::Woken => return Ok(0),
-                        WakeReason::Time => {
-                            if self.watch.look(self.incoming.socket()) {
-                                return Err(LinkError::PeerSilent);
+                        WakeReason::Woken => {
+                            // Others may call so often that the time is never over.
+                            if self.looked.elapsed() >= LOOK_EVERY {
+                                self.look()?;
                             }
+                            return Ok(0);
                         }
+                        WakeReason::Time => self.look()?,
                     }
                 }
                 Err(error) => return Err(LinkError::from_io(error)),
