@@ -263,11 +263,15 @@ pub fn has_room(socket: impl AsFd) -> bool {
     !matches!(poll(&mut waiting, Some(&now)), Ok(0))
 }
 
-/// How long ago the peer's kernel acknowledged anything, when something is waiting to be acknowledged.
+/// How long ago the peer's kernel acknowledged anything, when something is waiting to be acknowledged: what was
+/// sent, or what this machine cannot even send, since its network is down, although the peer has room for it.
 fn last_acknowledgement(socket: impl AsFd) -> Option<Duration> {
     let (info, size) = information(socket)?;
     let known = size >= core::mem::offset_of!(libc::tcp_info, tcpi_last_ack_recv) + 4;
-    (known && info.tcpi_unacked > 0).then(|| Duration::from_millis(u64::from(info.tcpi_last_ack_recv)))
+    let knows_room = size >= core::mem::offset_of!(libc::tcp_info, tcpi_snd_wnd) + 4;
+    let is_unsent = knows_room && info.tcpi_notsent_bytes > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
+    let waits = known && (info.tcpi_unacked > 0 || is_unsent);
+    waits.then(|| Duration::from_millis(u64::from(info.tcpi_last_ack_recv)))
 }
 
 /// What the kernel knows of a connection, and how many bytes of that it has filled in.
