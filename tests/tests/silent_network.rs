@@ -106,7 +106,9 @@ fn a_server_behind_a_silent_network_is_said_to_say_nothing() {
         let mut command = by_itself(&stall.target().connect_string(), &cuda_program("vector_add"));
         let outcome = Running::start(command.env("CAUSEWAY_VIA", "tcp")).finish(LIMIT);
         assert_eq!(outcome.code(), Some(1), "{outcome}");
-        assert!(outcome.stderr.contains("said nothing for"), "{outcome}");
+        // Either end may be the first that has waited for long enough, and one direction still works.
+        let reasons = ["said nothing for", "ended the connection during the handshake"];
+        assert!(reasons.iter().any(|reason| outcome.stderr.contains(reason)), "{outcome}");
     }
     stall.silence(Silent::None, Direction::Both);
     server.must_have_workers(0);
