@@ -141,6 +141,11 @@ fn send_once(server: usize) -> Result<Option<u64>, CUresult> {
     Ok(is_blocked.then(|| table::with(|table| table.put_back(server, blocked))))
 }
 
+/// Whether a server is known to have no work under way.
+pub fn is_idle(server: usize) -> bool {
+    context::active().filter(|context| context.handle.server() == server).all(|context| context.is_idle())
+}
+
 /// Does something while nobody is between finding changes for a server and having appended them.
 pub fn while_nobody_sends<T>(server: usize, work: impl FnOnce() -> T) -> T {
     let _sending = SENDING[server].lock();
@@ -197,9 +202,7 @@ impl Turn {
         let server = self.server;
         // In this order: a command that is counted is in a context, which is not idle until it is done.
         let counted = WORK[server].may_write.load(Ordering::Acquire);
-        let is_idle = context::active()
-            .filter(|context| context.handle.server() == server)
-            .all(|context| context.is_idle());
+        let is_idle = is_idle(server);
         self.read()?;
         if is_idle {
             WORK[server].fetched.fetch_max(counted, Ordering::AcqRel);

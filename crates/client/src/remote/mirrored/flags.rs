@@ -12,7 +12,6 @@
 use super::exchange;
 use super::table::{self, Place};
 use crate::log::info;
-use crate::model::context;
 use crate::process;
 use crate::remote::session;
 use causeway_api::calls;
@@ -51,10 +50,8 @@ fn serve() {
 
 /// Whether a server may have work under way that reads a mirror.
 fn is_at_work(server: usize) -> bool {
-    table::with(|table| table.is_any_of(server))
-        && context::active()
-            .filter(|context| context.handle.server() == server)
-            .any(|context| !context.is_idle())
+    // In this order: a program that is idle, which most are for most of the time, has its table left alone.
+    !exchange::is_idle(server) && table::with(|table| table.is_any_of(server))
 }
 
 /// What a look needs, kept for the next.

@@ -3,8 +3,9 @@
 //! The server has a *mirror* of such memory. What the program has written goes there before work is given to
 //! the device, and what kernels have written comes back before a call returns that waits for them. So either
 //! side sees what the other wrote before such a call; a kernel and the program cannot follow each other's
-//! writes while both run, but for single words that the program writes. Memory of which no kernel has the address has no mirror and costs nothing. On the
-//! server's own host most memory needs none: it is the worker's, too.
+//! writes while both run, but for single words that the program writes. Memory of which no kernel has the
+//! address has no mirror and costs nothing. On the server's own host most memory needs none: it is the
+//! worker's, too.
 //!
 //! | Module | Question it answers |
 //! |---|---|
