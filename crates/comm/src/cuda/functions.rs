@@ -2,11 +2,11 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
 use super::entry_points::{LoadedDriver, entry_points};
 use super::error::CudaError;
+use super::lookup::Lookup;
 
 /// `CUmemLocation` and `CUmemAccessDesc` as the driver lays them out.
 #[repr(C)]
@@ -141,34 +141,9 @@ impl Driver {
 
     /// The driver that the program has loaded, if it has.
     pub fn loaded() -> Option<&'static Self> {
-        static DRIVER: OnceLock<Driver> = OnceLock::new();
-        /// How many libraries had been loaded when the driver was looked for in vain.
-        static LOOKED_AT: AtomicU64 = AtomicU64::new(0);
-        if let Some(driver) = DRIVER.get() {
-            return Some(driver);
-        }
-        let loaded = libraries_loaded();
-        if LOOKED_AT.load(Ordering::Relaxed) == loaded {
-            return None;
-        }
-        let found = Self::load();
-        LOOKED_AT.store(loaded, Ordering::Relaxed);
-        found.map(|driver| DRIVER.get_or_init(|| driver))
+        static DRIVER: Lookup<Driver> = Lookup::new();
+        DRIVER.get(Self::load)
     }
-}
-
-/// How many libraries this process has ever loaded. It takes a tenth of what the question for one library
-/// takes.
-fn libraries_loaded() -> u64 {
-    unsafe extern "C" fn first(info: *mut libc::dl_phdr_info, _: usize, count: *mut c_void) -> c_int {
-        // SAFETY: the caller's counter, and the loader's structure.
-        unsafe { *count.cast::<u64>() = (*info).dlpi_adds };
-        1
-    }
-    let mut count = 0_u64;
-    // SAFETY: the function looks at one entry and writes the counter that is passed.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut count).cast()) };
-    count
 }
 
 /// A status as a result.

@@ -12,6 +12,7 @@ mod functions;
 mod gpudirect;
 mod kernel;
 mod life;
+mod lookup;
 mod memory;
 mod order;
 mod pending;
