@@ -97,6 +97,11 @@ impl Server {
         eventually(&format!("the server's log says {text:?}"), PATIENCE, || self.log().contains(text));
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// The process ids of the workers.
     pub fn workers(&self) -> Vec<u32> {
         children_of(self.process.pid())

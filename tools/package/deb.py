@@ -18,9 +18,9 @@ SCRIPTS = {
         "postinst": 'case $1 in configure | triggered) /usr/lib/causeway/for-every-program ;; esac\n',
         "prerm": 'if [ "$1" = remove ]; then /usr/lib/causeway/for-every-program --not; fi\n',
     },
-    # As dh_installsystemd has it: started when it is installed, and again when it is upgraded, unless the
-    # administrator has switched it off. A machine without systemd, such as a container that is being made,
-    # is left as it is.
+    # As dh_installsystemd has it: started when it is installed, unless the administrator has switched it off, and
+    # reloaded when it is upgraded, over which sessions go on; a release that cannot be is started again. A machine
+    # without systemd, such as a container that is being made, is left as it is.
     "causeway-server": {
         "postinst": """\
 if [ "$1" = configure ]; then
@@ -31,7 +31,7 @@ if [ "$1" = configure ]; then
     fi
     if [ -d /run/systemd/system ]; then
         systemctl --system daemon-reload >/dev/null || true
-        deb-systemd-invoke restart causeway.service >/dev/null || true
+        systemctl reload causeway.service >/dev/null 2>&1 || deb-systemd-invoke restart causeway.service >/dev/null || true
     fi
 fi
 """,

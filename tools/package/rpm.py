@@ -20,12 +20,13 @@ SCRIPTS = {
         "transfiletriggerin -- /usr/lib64/libcuda.so": "/usr/lib/causeway/for-every-program",
         "transfiletriggerpostun -- /usr/lib64/libcuda.so": "/usr/lib/causeway/for-every-program",
     },
-    # As systemd's macros have it: a service is not started by its installation.
+    # As systemd's macros have it, a service is not started by its installation. One that runs is reloaded, over which
+    # sessions go on; a release that cannot be is started again.
     "causeway-server": {
         "post": "systemd-sysusers causeway.conf >/dev/null 2>&1 || groupadd --system --force causeway || :\n"
         "if [ -d /run/systemd/system ]; then systemctl daemon-reload || :; fi",
         "preun": "if [ $1 = 0 ] && [ -d /run/systemd/system ]; then systemctl --no-reload disable --now causeway.service || :; fi",
-        "postun": "if [ $1 -ge 1 ] && [ -d /run/systemd/system ]; then systemctl try-restart causeway.service || :; fi",
+        "postun": "if [ $1 -ge 1 ] && [ -d /run/systemd/system ]; then { systemctl reload causeway.service 2>/dev/null || systemctl try-restart causeway.service || :; }; fi",
     },
 }
 

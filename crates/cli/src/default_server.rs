@@ -18,12 +18,13 @@ pub struct NoServer;
 /// Where the driver of a GPU is reached: NVIDIA's, and in Windows Subsystem for Linux.
 const DRIVER_FILES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 
-/// What is used in place of a server that is named, and what is to be said of it to who is at a terminal.
-pub fn choose() -> Result<(&'static str, Option<&'static str>), NoServer> {
+/// What is used in place of a server that is named, and what is to be said of it. Whoever `names_transport` by which a
+/// server of this machine is reached asks for one, and hears in a script, too, which it is.
+pub fn choose(names_transport: bool) -> Result<(&'static str, Option<&'static str>), NoServer> {
     let has_gpu = DRIVER_FILES.iter().any(|file| Path::new(file).exists());
     let is_read = io::stderr().is_terminal();
-    let (server, notice) = default_of(has_gpu, is_read)?;
-    Ok((server, is_read.then_some(notice)))
+    let (server, notice) = default_of(has_gpu, is_read || names_transport)?;
+    Ok((server, (is_read || !has_gpu).then_some(notice)))
 }
 
 fn default_of(has_gpu: bool, is_read: bool) -> Result<(&'static str, &'static str), NoServer> {

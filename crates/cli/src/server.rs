@@ -180,7 +180,7 @@ impl ServerArguments {
         if let Some(list) = self.list() {
             return self.on.servers_of(&list, self.via.as_slice(), verbose);
         }
-        let (list, notice) = default_server::choose()?;
+        let (list, notice) = default_server::choose(self.via.is_some())?;
         notice.into_iter().for_each(tell);
         self.on.servers_of(list, self.via.as_slice(), verbose)
     }

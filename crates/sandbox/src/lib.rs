@@ -55,4 +55,4 @@ pub use nodes::{NodesError, make_device_nodes};
 pub use plan::{
     Missing, Part, Plan, PlanError, Shared, Wanted, default_session_memory, default_total_memory,
 };
-pub use users::{BadUsers, UserRange};
+pub use users::{BadUsers, User, UserRange};

@@ -99,6 +99,20 @@ impl Users {
         taken.insert(number);
         Some(User { number, of: Some(Arc::clone(self)) })
     }
+
+    /// Those that processes have.
+    pub fn taken(&self) -> Vec<u32> {
+        self.taken.lock().iter().copied().collect()
+    }
+
+    /// Takes these, which processes of another server have; of those that are in the range and free, each until it is
+    /// dropped.
+    pub fn reserve(self: &Arc<Self>, numbers: &[u32]) -> Vec<User> {
+        let mut taken = self.taken.lock();
+        let in_range = |number: &&u32| (self.range.first..=self.range.last).contains(*number);
+        let free = numbers.iter().filter(in_range).filter(|number| taken.insert(**number));
+        free.map(|number| User { number: *number, of: Some(Arc::clone(self)) }).collect()
+    }
 }
 
 /// The user of one process; given back when dropped.
@@ -135,6 +149,17 @@ mod tests {
         assert!(users.take().is_none());
         drop(first);
         assert_eq!(users.take().unwrap().number(), 7);
+    }
+
+    #[test]
+    fn users_of_another_server_are_given_to_nobody() {
+        let users = Users::new(UserRange::new(7, 9).unwrap(), false);
+        let first = users.take().unwrap();
+        let reserved = users.reserve(&[7, 8, 12]);
+        assert_eq!((first.number(), users.taken()), (7, vec![7, 8]));
+        assert_eq!(users.take().unwrap().number(), 9);
+        drop(reserved);
+        assert_eq!(users.take().unwrap().number(), 8);
     }
 
     #[test]

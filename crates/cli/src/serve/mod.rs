@@ -6,12 +6,16 @@
 //! | `sandbox`   | What does its owner say about the sandbox of its workers?         |
 //! | `values`    | How are numbers of bytes, users and groups read there?            |
 //! | `addresses` | Where does it listen, and under which address do others reach it? |
+//! | `service`   | What is systemd told?                                             |
+//! | `restart`   | How does a new one take the place of a running one?               |
 //! | `error`     | Why does it not start?                                            |
 
 mod addresses;
 mod error;
 mod options;
+mod restart;
 mod sandbox;
+mod service;
 mod values;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -36,6 +40,8 @@ pub use options::Arguments;
 use crate::try_driver::try_driver;
 use crate::{inherited, launch, logging};
 use addresses::{hint, metrics_address, places, reachable};
+use restart::{Restart, Successor};
+use service::tell;
 
 /// Checks the value of an option that [`serve`] reads itself, and that says something by itself.
 pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
@@ -51,8 +57,9 @@ pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
 pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     // A shell has its jobs in the background ignore Ctrl-C.
     let interrupt = Some(libc::SIGINT).filter(|signal| !inherited::is_ignored(*signal));
-    let ending: Vec<_> = [libc::SIGTERM].into_iter().chain(interrupt).collect();
-    let signals = launch::Signals::block(&ending);
+    let awaited = [libc::SIGTERM].into_iter().chain(interrupt).chain(restart::signal());
+    let signals = launch::Signals::block(&awaited.collect::<Vec<_>>());
+    let program = restart::Program::of_this_process();
     let _at_end = logging::start(&arguments.logging);
     let (listen, socket) = places(&arguments.listen)?;
     let gpu = gpu(arguments)?;
@@ -75,7 +82,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     if gpu == GpuChoice::Driver {
         try_driver().map_err(ServeError::NoDriver)?;
     }
-    let broker = Broker::start(BrokerConfig {
+    let config = BrokerConfig {
         listen,
         metrics,
         socket,
@@ -102,8 +109,30 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         socket_folder: arguments.socket_dir.clone(),
         sandbox: arguments.sandbox.wanted(key_file),
         ..defaults
-    })?;
-    // Whoever started the server may not want to know where it is; that is no reason not to serve.
+    };
+    let broker = if arguments.takes_over {
+        Broker::take_over(config)?
+    } else {
+        let broker = Broker::start(config)?;
+        print_addresses(&broker);
+        broker
+    };
+    // What depends on the service waits for this (Type=notify).
+    tell(&[NotifyState::Ready, NotifyState::Status(&broker.state())]);
+    let end = wait(&broker, signals, arguments.drain, program)?;
+    match &end {
+        End::Stopped => tell(&[NotifyState::Stopping]),
+        End::Replaced(_) => {}
+    }
+    broker.stop();
+    match end {
+        End::Stopped => Ok(ExitCode::SUCCESS),
+        End::Replaced(successor) => Ok(successor.outlast()),
+    }
+}
+
+/// Says where the server is. Whoever started it may not want to know; that is no reason not to serve.
+fn print_addresses(broker: &RunningBroker) {
     let mut out = io::stdout().lock();
     for target in broker.targets() {
         let target = reachable(target);
@@ -116,23 +145,13 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         }
     }
     let _ = out.flush();
-    drop(out);
-    // What depends on the service waits for this (Type=notify).
-    tell(&[NotifyState::Ready, NotifyState::Status(&broker.state())]);
-    wait(&broker, signals, arguments.drain)?;
-    tell(&[NotifyState::Stopping]);
-    broker.stop();
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Tells systemd; elsewhere nobody is told.
-fn tell(states: &[NotifyState<'_>]) {
-    // Whoever does not listen need not know.
-    let _ = sd_notify::notify(states);
 }
 
 /// How often systemd is told how the server is.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How much longer systemd waits each time for a server that it has told to end, and that is drained.
+const STOP_EXTENSION: Duration = Duration::from_secs(30);
 
 /// What systemd is told from time to time: how the server is, where that has changed, and, where it watches the
 /// service, that it works, as long as it does.
@@ -150,7 +169,11 @@ impl Reports {
         (Self { status: String::new(), is_watched: watchdog.is_some() }, interval)
     }
 
-    fn report(&mut self, broker: &RunningBroker) {
+    fn report(&mut self, broker: &RunningBroker, is_ending: bool) {
+        if is_ending {
+            // Until the next time, and for the workers' end: systemd's limit is not made for sessions.
+            tell(&[NotifyState::ExtendTimeoutUsec(STOP_EXTENSION.as_micros() as u32)]);
+        }
         if self.is_watched && broker.works() {
             tell(&[NotifyState::Watchdog]);
         }
@@ -162,36 +185,68 @@ impl Reports {
     }
 }
 
-/// Waits until the server is to end: for a signal, or for the last session of a server that is drained.
-fn wait(broker: &RunningBroker, signals: launch::Signals, seconds: u32) -> Result<(), ServeError> {
+/// Why a server ends.
+enum End {
+    /// It is to.
+    Stopped,
+    /// Another one has taken its place, and its own sessions have ended.
+    Replaced(Successor),
+}
+
+/// Waits until the server is to end: for a signal, or for the last session of a server that is drained or replaced.
+fn wait(
+    broker: &RunningBroker,
+    signals: launch::Signals,
+    seconds: u32,
+    program: Option<restart::Program>,
+) -> Result<End, ServeError> {
     let (sender, told) = unbounded();
     // It waits for as long as this process lives.
-    threads::spawn("signals", move || while sender.send(signals.wait().number).is_ok() {})
+    threads::spawn("signals", move || while sender.send(signals.wait()).is_ok() {})
         .map_err(|cause| ServeError::Start(StartError::System(cause)))?;
     let (drained, mut has_drained) = (broker.drained(), false);
     let (mut reports, interval) = Reports::new();
-    let is_told = std::env::var_os("NOTIFY_SOCKET").is_some();
-    let next_report = if is_told { tick(interval) } else { never() };
+    let mut next_report = if service::is_service() { tick(interval) } else { never() };
+    let mut restart = Restart::new(program, told.clone());
     loop {
         let signal = select! {
-            recv(told) -> signal => signal.unwrap_or(libc::SIGTERM),
+            recv(told) -> signal => signal,
             recv(next_report) -> _ => {
-                reports.report(broker);
+                reports.report(broker, has_drained);
+                continue;
+            }
+            recv(restart.outcome()) -> outcome => {
+                if restart.has_ended(outcome) {
+                    // From now on the other one reports.
+                    next_report = never();
+                }
                 continue;
             }
             recv(drained) -> _ => {
+                if let Some(successor) = restart.take_successor() {
+                    tracing::info!("stopping: the sessions of this server have ended, and another one serves");
+                    return Ok(End::Replaced(successor));
+                }
                 tracing::info!("stopping: the server is drained");
-                return Ok(());
+                return Ok(End::Stopped);
             }
         };
-        match on_signal(signal, seconds, has_drained) {
+        let Ok(signal) = signal else { return Ok(End::Stopped) };
+        if restart.passes_on(signal) {
+            continue;
+        }
+        if signal.number == libc::SIGHUP {
+            restart.begin(broker);
+            continue;
+        }
+        match on_signal(signal.number, seconds, has_drained) {
             Some(limit) => {
                 has_drained = true;
                 broker.drain(Some(limit));
             }
             None => {
-                tracing::info!(signal, "stopping");
-                return Ok(());
+                tracing::info!(signal = signal.number, "stopping");
+                return Ok(End::Stopped);
             }
         }
     }

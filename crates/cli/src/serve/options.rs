@@ -20,7 +20,8 @@ use crate::logging;
 /// machine only, unless --listen names another address. Whoever connects over TCP proves that it holds the
 /// key, as does the server, and everything is encrypted. The key is made at the first start; programs of the
 /// server's own user find it by themselves, and `causeway key show` prints it for others. SIGTERM or Ctrl-C
-/// ends the server and its sessions.
+/// ends the server and its sessions. On SIGHUP the program, as it is installed now, and its configuration are
+/// started anew: the new server accepts callers, and open sessions go on.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Where to listen: HOST:PORT, or only HOST; unix:PATH, or unix:@NAME for an abstract socket; or one of
@@ -109,6 +110,9 @@ pub struct Arguments {
     /// them. 0 ends them at once, as Ctrl-C does.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(super) drain: u32,
+    /// Take the place of the server that has started this one, which is asked at standard input.
+    #[arg(long, hide = true)]
+    pub(super) takes_over: bool,
     #[command(flatten)]
     pub(super) sandbox: Sandbox,
     #[command(flatten)]

@@ -68,9 +68,17 @@ impl Parent {
     pub fn make(found: &Found, memory: u64) -> Result<Self, GroupsError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let name = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let unified = found.unified.as_ref().filter(|folder| has_memory(folder));
+        let unified = found.unified.as_deref().map(outside).filter(|folder| has_memory(folder));
         let kind = match (unified, &found.memory) {
-            (Some(folder), _) => Kind::Unified(make_unified(folder, &name)?),
+            (Some(folder), _) => {
+                let group = make_unified(folder, &name)?;
+                if found.unified.as_deref() != Some(folder) {
+                    // The other server's group is to go with that.
+                    let server = group.join(SERVER);
+                    make_folder(&server).and_then(|()| join(&server)).map_err(not_ours(&group))?;
+                }
+                Kind::Unified(group)
+            }
             (None, Some(memory)) => Kind::Apart {
                 memory: make_apart(memory, &name)?,
                 pids: found.pids.as_ref().map(|pids| make_apart(pids, &name)).transpose()?,
@@ -115,6 +123,16 @@ impl Drop for Parent {
             }
         }
     }
+}
+
+/// The group in which a server was started. A process that a server starts to take its place begins in the server's
+/// own group, beneath which no other group may be.
+fn outside(folder: &Path) -> &Path {
+    let parent = folder.parent().filter(|_| folder.ends_with(SERVER));
+    let is_servers = |parent: &&Path| {
+        parent.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(PREFIX))
+    };
+    parent.filter(is_servers).and_then(Path::parent).unwrap_or(folder)
 }
 
 fn has_memory(folder: &Path) -> bool {
@@ -224,6 +242,23 @@ mod tests {
         assert_eq!(group.entrances().unwrap().len(), 1);
         fs::write(of_process.join("memory.events"), "oom 1\noom_kill 2\n").unwrap();
         assert_eq!(group.killed_for_memory(), 2);
+    }
+
+    #[test]
+    fn a_server_that_another_one_starts_has_its_group_beside_that_ones() {
+        let (folder, _) = unified();
+        let server = folder.path().join(format!("{PREFIX}1-0")).join(SERVER);
+        fs::create_dir_all(&server).unwrap();
+        assert_eq!(outside(&server), folder.path());
+        assert_eq!(outside(folder.path()), folder.path());
+        let elsewhere = Path::new("/sys/fs/cgroup/other/server");
+        assert_eq!(outside(elsewhere), elsewhere);
+        let _parent = Parent::make(&Found { unified: Some(server), ..Found::default() }, 1 << 20).unwrap();
+        let own = format!("{PREFIX}{}-", std::process::id());
+        let names = fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name());
+        let own: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with(&own)).collect();
+        let moved = folder.path().join(&own[0]).join(SERVER).join("cgroup.procs");
+        assert_eq!((own.len(), fs::read_to_string(moved).unwrap()), (1, "0".to_owned()));
     }
 
     #[test]

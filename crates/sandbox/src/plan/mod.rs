@@ -22,7 +22,7 @@ use crate::driver_cache::DriverCaches;
 use crate::limits::MOST_THREADS;
 use crate::mode::Mode;
 use crate::network::EmptyNetwork;
-use crate::users::Users;
+use crate::users::{User, Users};
 use crate::{files, nodes};
 use facts::Facts;
 
@@ -131,6 +131,17 @@ impl Plan {
     /// The parts that cannot be had.
     pub fn missing(&self) -> &[Missing] {
         &self.missing
+    }
+
+    /// The users of the processes that run.
+    pub fn users_taken(&self) -> Vec<u32> {
+        self.users.as_ref().map(|users| users.taken()).unwrap_or_default()
+    }
+
+    /// Keeps users from new processes that those of another server have, each until it is dropped.
+    pub fn reserve_users(&self, numbers: &[u32]) -> Vec<User> {
+        let own = self.users.as_ref().filter(|_| self.shared.is_none());
+        own.map(|users| users.reserve(numbers)).unwrap_or_default()
     }
 
     /// Why all workers have one user, if they do.

@@ -58,6 +58,18 @@ impl HandshakeSlots {
         is_free || (giving_way < self.most && self.count(|stage| stage == Stage::Unfinished) > 0)
     }
 
+    /// Whether nobody has a slot.
+    pub fn is_empty(&self) -> bool {
+        self.holders.is_empty()
+    }
+
+    /// All who have not said yet what they want have to go.
+    pub fn give_way_all(&mut self) {
+        for (_, stage) in self.holders.values_mut().filter(|(_, stage)| *stage == Stage::Unfinished) {
+            *stage = Stage::GivingWay;
+        }
+    }
+
     /// Lets somebody in, unless there is no room.
     pub fn enter(&mut self, source: Source) -> Option<Entry> {
         if !self.has_room() {

@@ -44,6 +44,21 @@ impl Handshakes {
         self.0.lock().slots.has_room()
     }
 
+    /// Whether nobody shakes hands.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().slots.is_empty()
+    }
+
+    /// Ends the connections of all who have not said yet what they want.
+    pub fn hang_up_all(&self) {
+        let mut table = self.0.lock();
+        table.slots.give_way_all();
+        for (_, connection) in table.connections.drain() {
+            // It may have been ended by its peer.
+            let _ = shutdown(&connection, Shutdown::Both);
+        }
+    }
+
     /// Lets a caller in, for which another one may have to go; nothing when there is no room.
     pub fn enter(&self, source: Source, connection: &impl AsFd) -> io::Result<Option<HandshakeSlot>> {
         let own = connection.as_fd().try_clone_to_owned()?;
@@ -82,6 +97,24 @@ mod tests {
     use super::*;
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn all_who_shake_hands_are_hung_up_on_and_none_who_has_finished() {
+        let handshakes = Handshakes::new(4);
+        let enter = |stream: &UnixStream| handshakes.enter(Source::User(0), stream).unwrap().unwrap();
+        let (mut open, mut peer) = UnixStream::pair().unwrap();
+        let finished = enter(&open);
+        assert!(finished.finish() && !handshakes.is_empty());
+        let (mut shaking, _its_peer) = UnixStream::pair().unwrap();
+        let slot = enter(&shaking);
+        handshakes.hang_up_all();
+        assert_eq!(shaking.read(&mut [0; 1]).unwrap(), 0);
+        peer.write_all(b"x").unwrap();
+        assert_eq!(open.read(&mut [0; 1]).unwrap(), 1);
+        assert!(!slot.finish());
+        drop((slot, finished));
+        assert!(handshakes.is_empty());
+    }
 
     #[test]
     fn who_gives_way_finds_its_connection_ended_and_who_has_finished_does_not() {

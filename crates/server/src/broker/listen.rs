@@ -23,13 +23,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::listen;
 
 use super::drain::Drain;
+use super::hot_restart::Forward;
 use super::refusal::refuse;
 use super::sessions::Upgrader;
 use super::shared::Shared;
 use super::totals::Refusal;
 use super::{diagnosis, session, status};
 use crate::admission::{HandshakeSlot, Handshakes, Origin, Source};
-use crate::protocol::messages::{self, ToWorker};
+use crate::protocol::messages::{self, SessionRequest, ToWorker};
 
 /// How long accepting pauses when the system has no descriptors or memory left.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -49,7 +50,7 @@ const CROWD: Duration = Duration::from_secs(60);
 pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared: &Arc<Shared>) {
     let admission = &shared.admission;
     let local = shared.local.listeners();
-    let lengthened = local.iter().try_for_each(|listener| listen(listener, BACKLOG));
+    let lengthened = local.iter().try_for_each(|local| listen(&local.socket, BACKLOG));
     let lengthened = lengthened.and_then(|()| listener.map_or(Ok(()), |listener| listen(listener, BACKLOG)));
     if let Err(error) = lengthened {
         tracing::warn!("many callers at a time may have to wait: {}", io::Error::from(error));
@@ -63,7 +64,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
         };
         let (from_network, from_host) = (wanted(&admission.network), wanted(&admission.local));
         let mut waiting_for = vec![PollFd::new(stopped, PollFlags::IN)];
-        waiting_for.extend(local.iter().map(|listener| PollFd::new(listener, from_host)));
+        waiting_for.extend(local.iter().map(|local| PollFd::new(&local.socket, from_host)));
         waiting_for.extend(listener.map(|listener| PollFd::new(listener, from_network)));
         let timeout = match (in_trouble, from_network.is_empty() || from_host.is_empty()) {
             (true, _) => Some(&PAUSE),
@@ -83,7 +84,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
                 continue;
             }
             let accepted = match (local.get(i - 1), listener) {
-                (Some(local), _) => local.accept().map(|(stream, _)| Incoming::Local(stream)),
+                (Some(local), _) => local.socket.accept().map(|(stream, _)| Incoming::Local(stream)),
                 (None, Some(listener)) => {
                     listener.accept().map(|(stream, peer)| Incoming::Network(stream, peer))
                 }
@@ -189,26 +190,12 @@ impl Incoming {
                 diagnosis::answer(shared, origin, &hello, connection, slot);
             }
             _ if !slot.finish() => {}
-            Request::Peer(hello) => {
-                if let Err(error) = add_peer(shared, &hello, connection) {
-                    tracing::warn!(peer = %origin, session = %hello.session, "another server was turned away: {error}");
-                }
-            }
-            Request::Lane(hello) => {
-                if let Err(error) = add_lane(shared, &hello, connection) {
-                    tracing::warn!(peer = %origin, session = %hello.session, "a bulk lane was turned away: {error}");
-                }
-            }
+            Request::Peer(hello) => lead_to_session(shared, SessionRequest::Peer(hello), connection, &origin),
+            Request::Lane(hello) => lead_to_session(shared, SessionRequest::Lane(hello), connection, &origin),
             Request::Verbs(hello) => {
-                if let Err(error) = hand_over_verbs(shared, &hello, connection) {
-                    tracing::warn!(peer = %origin, session = %hello.session, "verbs are not set up: {error}");
-                }
+                lead_to_session(shared, SessionRequest::Verbs(hello), connection, &origin)
             }
-            Request::Join(hello) => {
-                if let Err(error) = join_memory(shared, &hello, connection) {
-                    tracing::warn!(peer = %origin, session = %hello.session, "memory is not shared: {error}");
-                }
-            }
+            Request::Join(hello) => lead_to_session(shared, SessionRequest::Join(hello), connection, &origin),
         }
     }
 
@@ -227,7 +214,7 @@ impl Incoming {
                     })?;
                     let door =
                         AcceptPolicy { key: key.as_ref(), clear: config.clear, version: &version, timeouts };
-                    authenticate(stream, &door, |id| shared.sessions.ticket(id))
+                    authenticate(stream, &door, |id| shared.ticket(id))
                 });
                 (Origin::Network(peer), accepted)
             }
@@ -276,20 +263,72 @@ fn begin_session(
     };
     if slot.finish() {
         drop(slot);
-        session::run_session(shared, peer, hello, version, connection);
+        if let Some(worker) = session::run_session(shared, peer, hello, version, connection) {
+            return shared.relatives.session_ends(worker, || drop(seat));
+        }
     }
     drop(seat);
+}
+
+/// Hands the connection of a caller to the worker of the session that it wants to get to.
+pub fn lead_to_session(
+    shared: &Shared,
+    request: SessionRequest,
+    connection: Connection,
+    origin: &dyn fmt::Display,
+) {
+    let (session, what, outcome) = match request {
+        SessionRequest::Peer(hello) => {
+            (hello.session, "another server was turned away", add_peer(shared, &hello, connection))
+        }
+        SessionRequest::Lane(hello) => {
+            (hello.session, "a bulk lane was turned away", add_lane(shared, &hello, connection))
+        }
+        SessionRequest::Verbs(hello) => {
+            (hello.session, "verbs are not set up", hand_over_verbs(shared, &hello, connection))
+        }
+        SessionRequest::Join(hello) => {
+            (hello.session, "memory is not shared", join_memory(shared, &hello, connection))
+        }
+    };
+    if let Err(error) = outcome {
+        tracing::warn!(peer = %origin, %session, "{what}: {error}");
+    }
+}
+
+/// Hands a caller on to the broker whose place this one has taken, since no session of this one's is meant, or tells it
+/// why it is turned away.
+fn forward_or_refuse(
+    shared: &Shared,
+    request: SessionRequest,
+    connection: Connection,
+    refusal: &str,
+    cause: &'static str,
+) -> Result<(), messages::ControlError> {
+    match shared.relatives.forward(request, connection) {
+        Ok(()) => Ok(()),
+        Err(Forward::Failed(error)) => Err(error),
+        Err(Forward::NoParent(mut connection)) => {
+            refuse(&mut connection, refusal);
+            Err(messages::ControlError::Io(io::Error::other(cause)))
+        }
+    }
 }
 
 /// Hands the connection of a caller of this host to the worker that it wants to share memory with.
 fn join_memory(
     shared: &Shared,
     hello: &JoinHello,
-    mut connection: Connection,
+    connection: Connection,
 ) -> Result<(), messages::ControlError> {
     let Some((control, upgrader)) = shared.sessions.admit_join(hello) else {
-        refuse(&mut connection, "the session has ended, or shares memory already");
-        return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong token")));
+        return forward_or_refuse(
+            shared,
+            SessionRequest::Join(*hello),
+            connection,
+            "the session has ended, or shares memory already",
+            "no such session, or a wrong token",
+        );
     };
     let (socket, _) = messages::take_apart(connection)?;
     let message = match upgrader {
@@ -305,10 +344,13 @@ fn add_lane(
     mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
     let Some(control) = shared.sessions.admit_lane(hello) else {
-        refuse(&mut connection, "the lane's session has ended, or has this lane already");
-        return Err(messages::ControlError::Io(io::Error::other(
+        return forward_or_refuse(
+            shared,
+            SessionRequest::Lane(*hello),
+            connection,
+            "the lane's session has ended, or has this lane already",
             "no such session, a wrong token, or no such lane",
-        )));
+        );
     };
     connection.send_handshake(|out| Answer::LaneReady.encode(out))?;
     let (socket, keys) = messages::take_apart(connection)?;
@@ -319,11 +361,16 @@ fn add_lane(
 fn hand_over_verbs(
     shared: &Shared,
     hello: &VerbsHello,
-    mut connection: Connection,
+    connection: Connection,
 ) -> Result<(), messages::ControlError> {
     let Some((control, upgrader)) = shared.sessions.admit_verbs(hello) else {
-        refuse(&mut connection, "the session has ended, or has asked for verbs already");
-        return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong token")));
+        return forward_or_refuse(
+            shared,
+            SessionRequest::Verbs(*hello),
+            connection,
+            "the session has ended, or has asked for verbs already",
+            "no such session, or a wrong token",
+        );
     };
     let (socket, keys) = messages::take_apart(connection)?;
     let hello = *hello;
@@ -340,8 +387,13 @@ fn add_peer(
     mut connection: Connection,
 ) -> Result<(), messages::ControlError> {
     let Some(control) = shared.sessions.admit_peer(hello) else {
-        refuse(&mut connection, "the session that the ticket leads to has ended, or the ticket is used up");
-        return Err(messages::ControlError::Io(io::Error::other("no such session, or a wrong ticket")));
+        return forward_or_refuse(
+            shared,
+            SessionRequest::Peer(*hello),
+            connection,
+            "the session that the ticket leads to has ended, or the ticket is used up",
+            "no such session, or a wrong ticket",
+        );
     };
     connection.send_handshake(|out| Answer::LaneReady.encode(out))?;
     let (socket, keys) = messages::take_apart(connection)?;

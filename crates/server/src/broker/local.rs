@@ -11,6 +11,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use causeway_access::local::boot_id;
 use causeway_access::local::{SOCKET_PREFIX, SOCKET_SUFFIX};
@@ -20,25 +21,42 @@ use causeway_connection::unix;
 use causeway_wire::handshake::Locality;
 use parking_lot::Mutex;
 
+use super::hot_restart::InheritedSockets;
+use crate::protocol::messages::Place;
+
 /// The sockets; those in folders are removed when this is dropped.
 #[derive(Debug, Default)]
 pub struct LocalSockets {
-    listeners: Vec<UnixListener>,
+    listeners: Mutex<Vec<Arc<LocalListener>>>,
     names: Vec<String>,
     paths: Mutex<Vec<PathBuf>>,
     /// Where this server's own socket lies, and those of others that serve the same user.
     folder: Option<PathBuf>,
 }
 
+/// A socket at which callers of this host come in.
+#[derive(Debug)]
+pub struct LocalListener {
+    /// The socket, which does not block.
+    pub socket: UnixListener,
+    /// Which one it is.
+    pub place: Place,
+}
+
 impl LocalSockets {
-    /// Opens what can be opened; the log says what cannot. `folder` is one that clients in containers see,
-    /// too; otherwise one of this user alone is used.
-    pub fn open(folder: Option<&Path>) -> Self {
+    /// Opens what can be opened and is not inherited; the log says what cannot. `folder` is one that clients in
+    /// containers see, too; otherwise one of this user alone is used.
+    pub fn open(folder: Option<&Path>, inherited: &mut InheritedSockets) -> Self {
         let mut sockets = Self::default();
         let number = u128::from_le_bytes(random_bytes());
         let name = format!("{SOCKET_PREFIX}{number:032x}");
-        match SocketAddr::from_abstract_name(&name).and_then(|address| UnixListener::bind_addr(&address)) {
-            Ok(listener) => sockets.add(listener, format!("@{name}")),
+        let bind_abstract = || {
+            let address = SocketAddr::from_abstract_name(&name)?;
+            Ok((format!("@{name}"), UnixListener::bind_addr(&address)?))
+        };
+        match inherited.take_told(|name| name.starts_with('@')).map_or_else(bind_abstract, Ok::<_, io::Error>)
+        {
+            Ok((name, listener)) => sockets.add(listener, name),
             Err(error) => tracing::warn!("no abstract socket for clients of this host: {error}"),
         }
         let (folder, is_private) = match folder {
@@ -49,6 +67,11 @@ impl LocalSockets {
             remove_stale(&folder);
             // Whoever is told of the socket follows no links.
             let folder = folder.canonicalize()?;
+            if let Some((path, listener)) =
+                inherited.take_told(|name| Path::new(name).parent() == Some(folder.as_path()))
+            {
+                return Ok((listener, PathBuf::from(path), folder));
+            }
             let path = folder.join(format!("{name}{SOCKET_SUFFIX}"));
             bind(&path, is_private).map(|listener| (listener, path, folder))
         });
@@ -68,41 +91,64 @@ impl LocalSockets {
     ///
     /// # Errors
     /// When it cannot be listened at: a server that cannot be found is no use.
-    pub fn listen_at(&mut self, name: &str, others: bool) -> io::Result<()> {
-        let listener = match name.strip_prefix('@') {
-            Some(name) => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?,
-            None => {
+    pub fn listen_at(
+        &mut self,
+        name: &str,
+        others: bool,
+        inherited: &mut InheritedSockets,
+    ) -> io::Result<()> {
+        let place = Place::Named(name.to_owned());
+        let own = inherited.take::<UnixListener>(&place);
+        let socket = match (name.strip_prefix('@'), own) {
+            (Some(_), Some(own)) => own,
+            (Some(name), None) => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?,
+            (None, own) => {
                 let path = Path::new(name);
-                if is_stale(path) {
-                    std::fs::remove_file(path)?;
-                }
-                // Otherwise the finished socket would take the other server's place.
-                if path.symlink_metadata().is_ok() {
-                    return Err(io::ErrorKind::AddrInUse.into());
-                }
-                let listener = bind(path, !others)?;
+                let socket = match own {
+                    Some(own) => {
+                        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode(!others)))?;
+                        own
+                    }
+                    None => {
+                        if is_stale(path) {
+                            std::fs::remove_file(path)?;
+                        }
+                        // Otherwise the finished socket would take the other server's place.
+                        if path.symlink_metadata().is_ok() {
+                            return Err(io::ErrorKind::AddrInUse.into());
+                        }
+                        bind(path, !others)?
+                    }
+                };
                 self.paths.get_mut().push(path.to_owned());
-                listener
+                socket
             }
         };
-        listener.set_nonblocking(true)?;
-        self.listeners.push(listener);
+        socket.set_nonblocking(true)?;
+        self.listeners.get_mut().push(Arc::new(LocalListener { socket, place }));
         Ok(())
     }
 
-    fn add(&mut self, listener: UnixListener, name: String) {
-        match listener.set_nonblocking(true) {
+    fn add(&mut self, socket: UnixListener, name: String) {
+        match socket.set_nonblocking(true) {
             Ok(()) => {
-                self.listeners.push(listener);
+                let place = Place::Told(name.clone());
+                self.listeners.get_mut().push(Arc::new(LocalListener { socket, place }));
                 self.names.push(name);
             }
             Err(error) => tracing::warn!("a socket for clients of this host cannot be used: {error}"),
         }
     }
 
-    /// Where callers come in; none of them blocks.
-    pub fn listeners(&self) -> &[UnixListener] {
-        &self.listeners
+    /// Where callers come in.
+    pub fn listeners(&self) -> Vec<Arc<LocalListener>> {
+        self.listeners.lock().clone()
+    }
+
+    /// Gives the sockets up, which another process has now, files and all.
+    pub fn give_up(&self) {
+        self.listeners.lock().clear();
+        self.paths.lock().clear();
     }
 
     /// The folder with the server's own socket, if it has one there.
@@ -139,14 +185,17 @@ fn bind(path: &Path, is_private: bool) -> io::Result<UnixListener> {
     // Whoever looks for sockets that nobody listens at must not find this one before it does.
     let unfinished = path.with_extension("new");
     let listener = unix::listen_at(&unfinished)?;
-    let mode = if is_private { 0o600 } else { 0o666 };
-    let finished = std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(mode))
+    let finished = std::fs::set_permissions(&unfinished, std::fs::Permissions::from_mode(mode(is_private)))
         .and_then(|()| std::fs::rename(&unfinished, path));
     if let Err(error) = finished {
         let _ = std::fs::remove_file(&unfinished);
         return Err(error);
     }
     Ok(listener)
+}
+
+fn mode(is_private: bool) -> u32 {
+    if is_private { 0o600 } else { 0o666 }
 }
 
 /// Removes the sockets of servers that were killed.
@@ -176,11 +225,15 @@ mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
 
+    fn open(folder: &Path) -> LocalSockets {
+        LocalSockets::open(Some(folder), &mut InheritedSockets::default())
+    }
+
     #[test]
     fn sockets_go_with_their_server_and_those_of_killed_ones_with_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let files = || std::fs::read_dir(folder.path()).unwrap().count();
-        let first = LocalSockets::open(Some(folder.path()));
+        let first = open(folder.path());
         let Locality { sockets, .. } = first.locality();
         assert!(sockets.len() == 2 && sockets[0].starts_with('@') && sockets[1].ends_with(SOCKET_SUFFIX));
         assert!(UnixStream::connect(&sockets[1]).is_ok());
@@ -188,7 +241,7 @@ mod tests {
         drop(UnixListener::bind(folder.path().join("causeway-0.sock")).unwrap());
         std::fs::write(folder.path().join("other"), "").unwrap();
         assert_eq!(files(), 3);
-        let second = LocalSockets::open(Some(folder.path()));
+        let second = open(folder.path());
         assert_eq!(files(), 3, "the stale one has gone, a new one has come");
         assert!(UnixStream::connect(&sockets[1]).is_ok());
         first.remove();
@@ -207,7 +260,9 @@ mod tests {
         drop(UnixListener::bind(&path).unwrap());
         let listen = |others| {
             let mut sockets = LocalSockets::default();
-            sockets.listen_at(path.to_str().unwrap(), others).map(|()| sockets)
+            sockets
+                .listen_at(path.to_str().unwrap(), others, &mut InheritedSockets::default())
+                .map(|()| sockets)
         };
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         let first = listen(false).unwrap();
@@ -222,8 +277,32 @@ mod tests {
     }
 
     #[test]
+    fn sockets_that_are_inherited_keep_their_names_and_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = folder.path().join("server.sock").into_os_string().into_string().unwrap();
+        let mut first = open(folder.path());
+        first.listen_at(&named, false, &mut InheritedSockets::default()).unwrap();
+        let mut inherited = InheritedSockets::default();
+        for listener in first.listeners() {
+            inherited.add(listener.place.clone(), listener.socket.try_clone().unwrap().into());
+        }
+        let mut second = LocalSockets::open(Some(folder.path()), &mut inherited);
+        second.listen_at(&named, true, &mut inherited).unwrap();
+        assert_eq!(second.locality(), first.locality());
+        first.give_up();
+        drop(first);
+        for name in second.locality().sockets[1..].iter().chain([&named]) {
+            let _caller = UnixStream::connect(name).unwrap();
+        }
+        assert_eq!(second.listeners().iter().filter(|listener| listener.socket.accept().is_ok()).count(), 2);
+        assert_eq!(std::fs::metadata(&named).unwrap().permissions().mode() & 0o777, 0o666);
+        drop(second);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn a_folder_that_is_not_there_costs_only_its_socket() {
-        let sockets = LocalSockets::open(Some(Path::new("/nonexistent/folder")));
+        let sockets = open(Path::new("/nonexistent/folder"));
         assert_eq!(sockets.locality().sockets.len(), 1);
     }
 }

@@ -13,6 +13,8 @@
 //! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
 //! | `config`     | What can be set, and what is refused?                                        |
 //! | `listen`     | Who has knocked, and what becomes of what it wants?                           |
+//! | `listeners`  | Where are callers accepted, and who does it?                                  |
+//! | `hot_restart`| How does a new broker take the place of a running one?                        |
 //! | `local`      | At which sockets is the broker reached from its own host?                     |
 //! | `refusal`    | How is a caller told that it is turned away?                                  |
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
@@ -27,6 +29,7 @@
 //! | `totals`     | What has happened since the server started?                                   |
 //! | `gpus`       | How are the devices?                                                          |
 //! | `drain`      | Is the server being drained, and who is told when it is done?                  |
+//! | `error`      | Why does a broker not start?                                                   |
 //! | `ending`     | How does a server wait for the end of its sessions?                           |
 //! | `started`    | What does the broker have of a process that it has started?                   |
 //! | `shared`     | What do the broker's threads share?                                            |
@@ -37,12 +40,15 @@ mod diagnosis;
 mod dial;
 mod drain;
 mod ending;
+mod error;
 mod exports;
 mod gpu_state;
 mod gpus;
+mod hot_restart;
 mod images;
 mod inherited;
 mod listen;
+mod listeners;
 mod local;
 mod metrics;
 mod monitor;
@@ -60,16 +66,14 @@ mod worker_log;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use causeway_access::keys::file::KeyFileError;
 use causeway_access::{Endpoint, Key, Target};
-use causeway_sandbox::{Mode, Plan, PlanError, Wanted, make_device_nodes};
-use causeway_sync::threads;
+use causeway_sandbox::{Mode, Plan, Wanted, make_device_nodes};
 use causeway_wire::handshake::Protection;
 
 pub use crate::back_end::{DeviceList, DeviceListError, GpuChoice, devices_for};
@@ -77,15 +81,20 @@ pub use crate::protocol::messages::KeepaliveSeconds;
 pub use access::{Access, AllowedUsers};
 pub use config::{BrokerConfig, CacheConfig, DEFAULT_SESSIONS_PER_PEER};
 pub use dial::{BadPeerRange, PeerRange};
+pub use error::StartError;
+pub use hot_restart::{HandOverError, TakeOverError};
 
-use crate::admission::{Admission, Limits, LimitsError, RequestedLimits, SessionSlots, raise_limit};
-use crate::back_end::{self, BackEndError};
+use crate::admission::{Admission, Limits, RequestedLimits, SessionSlots, raise_limit};
+use crate::back_end;
+use crate::protocol::control::Control;
 use access::ServerKey;
 use crossbeam_channel::{Receiver, never};
 use drain::Drain;
 use exports::ExportRegistry;
 use gpu_state::GpuState;
 use gpus::Gpus;
+use hot_restart::{Inheritance, InheritedSockets, Relatives, follow_parent};
+use listeners::{Listeners, NetworkSockets};
 use local::LocalSockets;
 use monitor::Monitor;
 use parking_lot::Mutex;
@@ -93,79 +102,10 @@ use prestarted::PrestartedWorkers;
 use sessions::Sessions;
 use shared::Shared;
 use spawn::Spawner;
-use thiserror::Error;
 use totals::Totals;
 
 /// How long workers get between being asked to end and being killed when the broker stops.
 const STOP_GRACE: Duration = Duration::from_secs(3);
-
-/// Why a broker could not be started.
-#[derive(Debug, Error)]
-pub enum StartError {
-    /// There is nowhere to listen.
-    #[error("there is neither an address nor a Unix socket to listen at")]
-    Nowhere,
-    /// The key cannot be used.
-    #[error(transparent)]
-    Key(#[from] KeyFileError),
-    /// A Unix socket is taken or cannot be made.
-    #[error("cannot listen at the Unix socket {name}: {}", explain_bind(.cause))]
-    Socket {
-        /// Its name.
-        name: String,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// The address is taken or not ours.
-    #[error("cannot listen at {address}: {}", explain_bind(.cause))]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// The address for metrics is taken or not ours.
-    #[error("metrics cannot be told at {address}: {}", explain_metrics(.cause))]
-    Metrics {
-        /// The address.
-        address: SocketAddr,
-        /// What the system said.
-        cause: io::Error,
-    },
-    /// The system does not let the broker have what it is asked to give to others.
-    #[error(transparent)]
-    Limits(#[from] LimitsError),
-    /// No back end can serve as it is wanted.
-    #[error(transparent)]
-    BackEnd(#[from] BackEndError),
-    /// Workers would have more rights than they may.
-    #[error(transparent)]
-    Sandbox(#[from] PlanError),
-    /// The system refused something else.
-    #[error("the server cannot start: {0}")]
-    System(#[from] io::Error),
-}
-
-fn explain_bind(cause: &io::Error) -> String {
-    match cause.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another program listens there already; is a server running? Choose another port with --listen"
-                .to_owned()
-        }
-        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
-        io::ErrorKind::PermissionDenied => "ports below 1024 are for root; choose a higher one".to_owned(),
-        _ => cause.to_string(),
-    }
-}
-
-fn explain_metrics(cause: &io::Error) -> String {
-    match cause.kind() {
-        io::ErrorKind::AddrInUse => {
-            "another program listens there already; choose another port with --metrics".to_owned()
-        }
-        _ => explain_bind(cause),
-    }
-}
 
 /// Starts brokers.
 #[derive(Debug)]
@@ -174,21 +114,21 @@ pub struct Broker;
 impl Broker {
     /// Starts listening. The broker runs on threads of this process until it is stopped or dropped.
     pub fn start(config: BrokerConfig) -> Result<RunningBroker, StartError> {
+        Self::start_after(config, None)
+    }
+
+    /// Starts in place of the running broker that has started this process ([`RunningBroker::hand_over`]), and goes on
+    /// itself until its sessions have ended.
+    pub fn take_over(config: BrokerConfig) -> Result<RunningBroker, StartError> {
+        Self::start_after(config, Some(Control::from_stdin()?))
+    }
+
+    fn start_after(config: BrokerConfig, predecessor: Option<OwnedFd>) -> Result<RunningBroker, StartError> {
         if config.listen.is_none() && config.socket.is_none() {
             return Err(StartError::Nowhere);
         }
         back_end::check(config.gpu)?;
         let key = ServerKey::new(config.access.clone())?;
-        let listener = config.listen.map(listen_at).transpose()?;
-        let bind_metrics =
-            |address| metrics::bind(address).map_err(|cause| StartError::Metrics { address, cause });
-        let metrics_listener = config.metrics.map(bind_metrics).transpose()?;
-        let mut local = LocalSockets::open(config.socket_folder.as_deref());
-        if let Some(name) = &config.socket {
-            let listening = local.listen_at(name, config.allowed.others());
-            listening.map_err(|cause| StartError::Socket { name: name.clone(), cause })?;
-        }
-        let targets = targets(&config, listener.as_ref(), key.current()?)?;
         let wishes = RequestedLimits {
             handshakes: config.most_handshakes,
             sessions: config.most_sessions,
@@ -199,9 +139,22 @@ impl Broker {
         let admission = Admission::new(limits);
         let exports = ExportRegistry::new(limits.exports, limits.exports_per_session);
         let totals = Arc::new(Totals::new());
+        // A port that is taken is an error before anything is started.
+        let own = || open_sockets(&config, &mut InheritedSockets::default());
+        let own = predecessor.is_none().then(own).transpose()?;
         let (spawner, spawner_thread) = Spawner::start(&config, plan_sandbox(&config)?, Arc::clone(&totals))?;
         let spawner = Arc::new(spawner);
         let (monitor, monitor_thread) = Monitor::start(config.gpu, Arc::clone(&spawner))?;
+        let ((network, local), relatives) = match predecessor {
+            None => (own.unwrap_or_default(), Relatives::default()),
+            // The other one serves until now, when little is left that can fail.
+            Some(control) => {
+                let mut inheritance = Inheritance::receive(control)?;
+                let sockets = open_sockets(&config, &mut inheritance.sockets)?;
+                (sockets, inheritance.into_relatives(&admission, &spawner, &monitor))
+            }
+        };
+        let targets = targets(&config, network.callers(), key.current()?)?;
         let spares = PrestartedWorkers::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
         let gpu = GpuState::new(config.spare_worker);
         let shared = Arc::new(Shared {
@@ -218,15 +171,16 @@ impl Broker {
             stopping: AtomicBool::new(false),
             drain: Drain::default(),
             totals,
+            relatives,
             gpus: Gpus::default(),
             askers: Mutex::new(SessionSlots::new(status::MOST_CLIENTS, status::MOST_CLIENTS_OF_A_PEER)),
         });
-        let telling = metrics_listener.map(|listener| Telling::start(listener, &shared)).transpose()?;
-        let (stop, stopped) = UnixStream::pair()?;
-        let accepting = threads::spawn("accept", {
-            let shared = Arc::clone(&shared);
-            move || listen::accept_until(listener.as_ref(), &stopped, &shared)
-        })?;
+        let listeners = Arc::new(Listeners::new(Arc::clone(&shared), network));
+        listeners.open()?;
+        follow_parent(&shared)?;
+        if let Some(address) = listeners.metrics() {
+            tracing::info!("metrics are told at http://{address}/metrics");
+        }
         for target in &targets {
             tracing::info!(address = %target, protection = ?target.protection, "listening");
             if target.protection == Protection::Unprotected && matches!(target.endpoint, Endpoint::Tcp { .. })
@@ -238,9 +192,7 @@ impl Broker {
         }
         Ok(RunningBroker {
             targets,
-            telling,
-            stop: Some(stop),
-            accepting: Some(accepting),
+            listeners: Some(listeners),
             monitor_thread: Some(monitor_thread),
             spawner_thread: Some(spawner_thread),
             shared: Some(shared),
@@ -248,11 +200,18 @@ impl Broker {
     }
 }
 
-/// Listens over TCP.
-fn listen_at(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let listener = TcpListener::bind(address).map_err(|cause| StartError::Listen { address, cause })?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+/// Opens the sockets that are not inherited.
+fn open_sockets(
+    config: &BrokerConfig,
+    inherited: &mut InheritedSockets,
+) -> Result<(NetworkSockets, LocalSockets), StartError> {
+    let network = NetworkSockets::open(config, inherited)?;
+    let mut local = LocalSockets::open(config.socket_folder.as_deref(), inherited);
+    if let Some(name) = &config.socket {
+        let listening = local.listen_at(name, config.allowed.others(), inherited);
+        listening.map_err(|cause| StartError::Socket { name: name.clone(), cause })?;
+    }
+    Ok((network, local))
 }
 
 /// Where a broker listens, as its clients say it.
@@ -298,41 +257,10 @@ fn plan_sandbox(config: &BrokerConfig) -> Result<Arc<Plan>, StartError> {
 /// A broker that listens; it stops when this is dropped.
 pub struct RunningBroker {
     targets: Vec<Target>,
-    telling: Option<Telling>,
-    stop: Option<UnixStream>,
-    accepting: Option<JoinHandle<()>>,
+    listeners: Option<Arc<Listeners>>,
     monitor_thread: Option<JoinHandle<()>>,
     spawner_thread: Option<JoinHandle<()>>,
     shared: Option<Arc<Shared>>,
-}
-
-/// Metrics are told while this lives.
-struct Telling {
-    address: SocketAddr,
-    stop: Option<UnixStream>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Telling {
-    fn start(listener: TcpListener, shared: &Arc<Shared>) -> io::Result<Self> {
-        let address = listener.local_addr()?;
-        let (stop, stopped) = UnixStream::pair()?;
-        let shared = Arc::clone(shared);
-        let thread = threads::spawn("metrics", move || metrics::serve(&listener, &stopped, &shared))?;
-        tracing::info!("metrics are told at http://{address}/metrics");
-        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Telling {
-    fn drop(&mut self) {
-        // The thread waits for this end to close.
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by its own message.
-            let _ = thread.join();
-        }
-    }
 }
 
 impl core::fmt::Debug for RunningBroker {
@@ -373,12 +301,29 @@ impl RunningBroker {
     pub fn works(&self) -> bool {
         let runs =
             |thread: &Option<JoinHandle<()>>| thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        runs(&self.accepting) && runs(&self.spawner_thread) && runs(&self.monitor_thread)
+        let accepts = self.listeners.as_ref().is_some_and(|listeners| listeners.accepts());
+        accepts && runs(&self.spawner_thread) && runs(&self.monitor_thread)
     }
 
     /// Where metrics are told, if they are, with the port that was really chosen.
     pub fn metrics(&self) -> Option<SocketAddr> {
-        self.telling.as_ref().map(|telling| telling.address)
+        self.listeners.as_ref().and_then(|listeners| listeners.metrics())
+    }
+
+    /// Starts a process that is to take this broker's place, and hands over to it when it is ready to serve
+    /// ([`Broker::take_over`]). `start` gets what must be its standard input. What is received says whether that is done:
+    /// then this broker accepts nobody any more, and [`drained`](Self::drained) tells when its last session has ended. If
+    /// not, it goes on as before.
+    pub fn hand_over<P>(
+        &self,
+        start: impl FnOnce(OwnedFd) -> io::Result<P>,
+    ) -> io::Result<(P, Receiver<Result<(), HandOverError>>)> {
+        let stopping = || io::Error::other("the server is stopping");
+        let (listeners, shared) = self.listeners.as_ref().zip(self.shared.as_ref()).ok_or_else(stopping)?;
+        let (own, its) = Control::pair()?;
+        let process = start(its.into())?;
+        let done = hot_restart::hand_over(Arc::clone(listeners), Arc::clone(shared), own.into())?;
+        Ok((process, done))
     }
 
     /// Takes no new sessions from now on; `limit` is how long those that are open may go on. True if the
@@ -399,18 +344,18 @@ impl RunningBroker {
     }
 
     fn end(&mut self) {
-        drop(self.telling.take());
-        // The accepting thread waits for this end to close.
-        drop(self.stop.take());
-        if let Some(accepting) = self.accepting.take() {
-            // A panic there has been reported by its own message.
-            let _ = accepting.join();
+        if let Some(listeners) = self.listeners.take() {
+            listeners.close();
         }
         if let Some(shared) = self.shared.take() {
             shared.local.remove();
             shared.stopping.store(true, Ordering::SeqCst);
+            shared.relatives.stop_parent();
             shared.spares.end();
             shared.sessions.end_all(STOP_GRACE);
+            // It has as long for its sessions, one signal after the other.
+            shared.relatives.wait_for_parent(3 * STOP_GRACE);
+            shared.relatives.leave_child();
             shared.monitor.end();
             if let Some(monitor) = self.monitor_thread.take() {
                 let _ = monitor.join();

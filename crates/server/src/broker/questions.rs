@@ -68,7 +68,7 @@ impl Questions {
                 let exported = Exported { bytes, descriptor: descriptor.map(Arc::new) };
                 (number, exports.export(session, token, exported).then_some(nothing))
             }
-            ToBroker::Find { number, token } => (number, exports.find(&token)),
+            ToBroker::Find { number, token } => (number, shared.find_export(&token)),
             ToBroker::FindImage { number, hash, length } => return self.images.find(number, hash, length),
             ToBroker::KeepImage { number, hash } => match descriptor {
                 Some(memory) => return self.images.keep(number, hash, memory),

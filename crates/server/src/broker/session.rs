@@ -33,20 +33,23 @@ use crate::heartbeat::{Finding, HeartbeatTimeouts, Progress, Step, Watchdog};
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, SessionStart, ToBroker, ToWorker, WorkerOf};
 
-/// Runs one session from its request to the end of its worker.
+/// Runs one session from its request to the end of its worker, and returns the worker's number, if it had one.
 pub fn run_session(
     shared: &Arc<Shared>,
     peer: Origin,
     hello: ClientHello,
     version: u16,
     connection: Connection,
-) {
+) -> Option<u32> {
     let session = SessionId(random_bytes());
     let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
     let begun = Instant::now();
     let (socket, keys) = match messages::take_apart(connection) {
         Ok(parts) => parts,
-        Err(error) => return tracing::warn!(%peer, "{client} was turned away: {error}"),
+        Err(error) => {
+            tracing::warn!(%peer, "{client} was turned away: {error}");
+            return None;
+        }
     };
     let mut worker = match Worker::start(shared, session, peer, hello, version, &socket, keys.clone()) {
         Ok(worker) => worker,
@@ -54,7 +57,8 @@ pub fn run_session(
             tracing::error!(%peer, "no worker for {client}: {error}");
             shared.totals.refused(Refusal::NoWorker);
             let mut connection = Connection::new(TcpStream::from(socket), keys);
-            return refuse(&mut connection, &format!("the server could not start a worker: {error}"));
+            refuse(&mut connection, &format!("the server could not start a worker: {error}"));
+            return None;
         }
     };
     worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
@@ -93,6 +97,7 @@ pub fn run_session(
             tracing::warn!(%session, seconds, "session of {client} ends: its worker was killed, for {reason}");
         }
     }
+    Some(number)
 }
 
 /// How a session has ended, for the counts.

@@ -14,8 +14,9 @@ use causeway_wire::text::Printable;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::activity::{ActivityPage, Counts};
-use crate::admission::Origin;
+use crate::admission::{Origin, Source};
 use crate::protocol::control::Control;
+use crate::protocol::messages::{RemainingSession, WorkerOf};
 
 /// A session that has a worker.
 pub struct Session {
@@ -161,6 +162,15 @@ impl Sessions {
             SessionStatus { via: via.into(), activity: summary(&counts), ..status }
         });
         counted.collect()
+    }
+
+    /// The open sessions, as a broker that takes this one's place is to know them.
+    pub fn remaining(&self) -> Vec<RemainingSession> {
+        let of = |Session { about, .. }: &Session| RemainingSession {
+            source: Source::of(about.peer),
+            worker: WorkerOf { worker: about.worker, client: about.process, host: about.host.clone() },
+        };
+        self.0.lock().values().map(of).collect()
     }
 
     /// Waits until a session ends, or the time is over.

@@ -7,9 +7,10 @@ use std::time::Instant;
 use super::access::ServerKey;
 use super::config::BrokerConfig;
 use super::drain::Drain;
-use super::exports::ExportRegistry;
+use super::exports::{ExportRegistry, Exported};
 use super::gpu_state::GpuState;
 use super::gpus::Gpus;
+use super::hot_restart::Relatives;
 use super::local::LocalSockets;
 use super::monitor::Monitor;
 use super::prestarted::PrestartedWorkers;
@@ -17,6 +18,8 @@ use super::sessions::Sessions;
 use super::spawn::Spawner;
 use super::totals::Totals;
 use crate::admission::{Admission, SessionSlots};
+use crate::protocol::messages::Token;
+use causeway_wire::handshake::{LaneToken, TicketId};
 use parking_lot::Mutex;
 
 impl Shared {
@@ -34,6 +37,19 @@ impl Shared {
         }
         self.spares.look(&self.gpu);
         self.gpu.trouble(Instant::now())
+    }
+
+    /// The ticket of which a caller has told the id.
+    pub fn ticket(&self, id: TicketId) -> Option<LaneToken> {
+        self.sessions.ticket(id).or_else(|| self.relatives.ticket(id))
+    }
+
+    /// What a session of this server has exported, whichever of its brokers has that session.
+    pub fn find_export(&self, token: &Token) -> Option<Exported> {
+        let own = || self.exports.find(token);
+        own()
+            .or_else(|| self.relatives.export_of_parent(token))
+            .or_else(|| self.relatives.export_of_child(token))
     }
 }
 
@@ -65,6 +81,8 @@ pub struct Shared {
     pub totals: Arc<Totals>,
     /// Whether a client would get a GPU.
     pub gpu: GpuState,
+    /// The brokers whose place this one has taken, and which takes its place.
+    pub relatives: Relatives,
     /// How the devices are.
     pub gpus: Gpus,
     /// Who asks how the server is.

@@ -28,6 +28,7 @@ use crate::protocol::messages::{self, ControlError, ToWorker};
 /// *thread* that started it ends, which is how a worker dies with its broker whatever ends that.
 pub struct Spawner {
     requests: Mutex<Option<Sender<Request>>>,
+    plan: Arc<Plan>,
     totals: Arc<Totals>,
 }
 
@@ -46,13 +47,21 @@ impl Spawner {
     ) -> io::Result<(Self, JoinHandle<()>)> {
         let (requests, queue) = unbounded::<Request>();
         let config = config.clone();
-        let thread = threads::spawn("spawn", move || {
-            for Request { purpose, environment, started } in queue {
-                // Whoever asked is still there, or the broker is stopping.
-                let _ = started.send(start_worker(&config, &plan, purpose, environment));
+        let thread = threads::spawn("spawn", {
+            let plan = Arc::clone(&plan);
+            move || {
+                for Request { purpose, environment, started } in queue {
+                    // Whoever asked is still there, or the broker is stopping.
+                    let _ = started.send(start_worker(&config, &plan, purpose, environment));
+                }
             }
         })?;
-        Ok((Self { requests: Mutex::new(Some(requests)), totals }, thread))
+        Ok((Self { requests: Mutex::new(Some(requests)), plan, totals }, thread))
+    }
+
+    /// What processes may do, and which users they have.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Ends the thread, and with it every worker that is left.

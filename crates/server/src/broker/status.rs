@@ -104,7 +104,7 @@ pub fn status(shared: &Shared) -> ServerStatus {
         begun: shared.totals.begun(),
         refused: Refusal::ALL.iter().map(|why| shared.totals.refusals(*why)).sum(),
         sockets: shared.local.locality().sockets,
-        sessions: shared.sessions.list(),
+        sessions: shared.relatives.sessions().into_iter().chain(shared.sessions.list()).collect(),
         devices: shared.gpus.now(&shared.monitor),
     }
 }

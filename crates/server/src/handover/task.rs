@@ -1,8 +1,6 @@
 //! What is a process for that the broker has started?
 
-use std::io;
 use std::net::TcpStream;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use causeway_api::snapshot::Snapshot;
@@ -37,10 +35,7 @@ impl Task {
     /// # Errors
     /// When the broker is gone or says something else, or this process cannot be confined.
     pub fn receive(prepare: impl Fn(GpuChoice) -> Prepared) -> Result<Self, WorkerError> {
-        let input = io::stdin();
-        let control = Control::from_descriptor(input.as_fd().try_clone_to_owned()?);
-        let nothing = std::fs::File::open("/dev/null")?;
-        rustix::stdio::dup2_stdin(&nothing).map_err(io::Error::from)?;
+        let control = Control::from_descriptor(Control::from_stdin()?);
         let mut confined = Confined::receive(&control)?;
         let mut prepared = None;
         let (message, socket) = loop {

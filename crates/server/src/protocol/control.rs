@@ -35,6 +35,19 @@ impl Control {
         Ok((Self { socket: broker }, Self { socket: process }))
     }
 
+    /// An end whose owner never waits longer than [`PATIENCE`] for the other one to take what it is told.
+    pub fn of_broker(socket: OwnedFd) -> io::Result<Self> {
+        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        Ok(Self { socket })
+    }
+
+    /// The end that whoever started this process left at its standard input, which is closed for all else from now on.
+    pub fn from_stdin() -> io::Result<OwnedFd> {
+        let control = io::stdin().as_fd().try_clone_to_owned()?;
+        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+        Ok(control)
+    }
+
     /// The end that a worker got from its broker.
     pub fn from_descriptor(socket: OwnedFd) -> Self {
         Self { socket }

@@ -40,6 +40,8 @@ record!(PeerHello { session, ticket, connection });
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TicketId(pub [u8; 8]);
 
+record!(TicketId { 0 });
+
 /// What a client, or the worker of another server, says on a socket of the server's host, to go on in memory
 /// that both share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

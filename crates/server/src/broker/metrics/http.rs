@@ -4,7 +4,7 @@
 //! time, and one that sends or takes nothing is hung up on, so that a hostile one costs a thread for seconds.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,13 +31,6 @@ const MOST_HEADERS: usize = 64;
 
 /// How long accepting pauses when the system has no descriptors left.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-
-/// Listens for those who ask.
-pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
 
 /// Answers callers until the other end of `stopped` is closed.
 pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>) {

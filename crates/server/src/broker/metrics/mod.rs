@@ -13,4 +13,4 @@ mod families;
 mod http;
 mod text;
 
-pub use http::{bind, serve};
+pub use http::serve;

@@ -7,6 +7,7 @@
 mod confinement;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod fuzzing;
+mod restart;
 mod to_broker;
 mod to_monitor;
 mod to_worker;
@@ -22,6 +23,9 @@ use thiserror::Error;
 
 use super::control::Control;
 
+pub use restart::{
+    PROTOCOL, Place, RemainingSession, RestartAnswer, RestartMessage, RestartQuestion, SessionRequest,
+};
 pub use to_broker::{ToBroker, Token};
 pub use to_monitor::{ToMonitor, WorkerOf};
 pub use to_worker::{KeepaliveSeconds, SessionStart, ToWorker};

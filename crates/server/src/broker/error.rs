@@ -1,0 +1,83 @@
+//! Errors of a broker's start.
+
+use std::io;
+use std::net::SocketAddr;
+
+use causeway_access::keys::file::KeyFileError;
+use causeway_sandbox::PlanError;
+use thiserror::Error;
+
+use super::hot_restart::TakeOverError;
+use crate::admission::LimitsError;
+use crate::back_end::BackEndError;
+
+/// Why a broker could not be started.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// There is nowhere to listen.
+    #[error("there is neither an address nor a Unix socket to listen at")]
+    Nowhere,
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyFileError),
+    /// A Unix socket is taken or cannot be made.
+    #[error("cannot listen at the Unix socket {name}: {}", explain_bind(.cause))]
+    Socket {
+        /// Its name.
+        name: String,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The address is taken or not ours.
+    #[error("cannot listen at {address}: {}", explain_bind(.cause))]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The address for metrics is taken or not ours.
+    #[error("metrics cannot be told at {address}: {}", explain_metrics(.cause))]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The system does not let the broker have what it is asked to give to others.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// No back end can serve as it is wanted.
+    #[error(transparent)]
+    BackEnd(#[from] BackEndError),
+    /// Workers would have more rights than they may.
+    #[error(transparent)]
+    Sandbox(#[from] PlanError),
+    /// The running server does not hand over.
+    #[error(transparent)]
+    TakeOver(#[from] TakeOverError),
+    /// The system refused something else.
+    #[error("the server cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+fn explain_bind(cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there already; is a server running? Choose another port with --listen"
+                .to_owned()
+        }
+        io::ErrorKind::AddrNotAvailable => "this machine has no such address".to_owned(),
+        io::ErrorKind::PermissionDenied => "ports below 1024 are for root; choose a higher one".to_owned(),
+        _ => cause.to_string(),
+    }
+}
+
+fn explain_metrics(cause: &io::Error) -> String {
+    match cause.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program listens there already; choose another port with --metrics".to_owned()
+        }
+        _ => explain_bind(cause),
+    }
+}

@@ -1,0 +1,31 @@
+//! Listening sockets that a broker gets from the one whose place it takes.
+
+use std::os::fd::OwnedFd;
+
+use crate::protocol::messages::Place;
+
+/// The sockets that nobody has taken yet. Those that are left over are closed: the configuration has changed.
+#[derive(Debug, Default)]
+pub struct InheritedSockets(Vec<(Place, OwnedFd)>);
+
+impl InheritedSockets {
+    /// Adds one.
+    pub fn add(&mut self, place: Place, socket: OwnedFd) {
+        self.0.push((place, socket));
+    }
+
+    /// Takes the one of a place, if it is there.
+    pub fn take<S: From<OwnedFd>>(&mut self, place: &Place) -> Option<S> {
+        let at = self.0.iter().position(|(known, _)| known == place)?;
+        Some(self.0.swap_remove(at).1.into())
+    }
+
+    /// Takes the one of which clients are told whose name is wanted, and the name.
+    pub fn take_told<S: From<OwnedFd>>(&mut self, is_wanted: impl Fn(&str) -> bool) -> Option<(String, S)> {
+        let name = self.0.iter().find_map(|(place, _)| match place {
+            Place::Told(name) if is_wanted(name) => Some(name.clone()),
+            _ => None,
+        })?;
+        self.take(&Place::Told(name.clone())).map(|socket| (name, socket))
+    }
+}

@@ -1,0 +1,168 @@
+//! Listening sockets of a broker, and the threads that accept callers at them.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use causeway_sync::threads;
+use parking_lot::Mutex;
+
+use super::config::BrokerConfig;
+use super::error::StartError;
+use super::hot_restart::InheritedSockets;
+use super::shared::Shared;
+use super::{listen, metrics};
+use crate::protocol::messages::Place;
+
+/// Sockets for callers from the network, bound and not accepted at yet.
+#[derive(Default)]
+pub struct NetworkSockets {
+    callers: Option<NetworkSocket>,
+    metrics: Option<NetworkSocket>,
+}
+
+/// A socket, and the address that the configuration has for it.
+#[derive(Clone)]
+struct NetworkSocket {
+    address: SocketAddr,
+    socket: Arc<TcpListener>,
+}
+
+impl NetworkSockets {
+    /// Binds those that are not inherited.
+    pub fn open(config: &BrokerConfig, inherited: &mut InheritedSockets) -> Result<Self, StartError> {
+        let callers = config.listen.map(|address| {
+            let socket = inherited.take(&Place::Network(address.to_string()));
+            let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
+            NetworkSocket::new(address, socket).map_err(|cause| StartError::Listen { address, cause })
+        });
+        let metrics = config.metrics.map(|address| {
+            let socket = inherited.take(&Place::Metrics(address.to_string()));
+            let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
+            NetworkSocket::new(address, socket).map_err(|cause| StartError::Metrics { address, cause })
+        });
+        Ok(Self { callers: callers.transpose()?, metrics: metrics.transpose()? })
+    }
+
+    /// The socket for callers, if there is one.
+    pub fn callers(&self) -> Option<&TcpListener> {
+        self.callers.as_ref().map(|callers| &*callers.socket)
+    }
+}
+
+impl NetworkSocket {
+    fn new(address: SocketAddr, socket: io::Result<TcpListener>) -> io::Result<Self> {
+        let socket = socket?;
+        socket.set_nonblocking(true)?;
+        Ok(Self { address, socket: Arc::new(socket) })
+    }
+}
+
+/// The sockets of a running broker. Callers are accepted while this is open.
+pub struct Listeners {
+    shared: Arc<Shared>,
+    network: Mutex<NetworkSockets>,
+    accepting: Mutex<Option<Acceptor>>,
+    telling: Mutex<Option<Acceptor>>,
+}
+
+/// A thread that accepts while this lives.
+struct Acceptor {
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Acceptor {
+    fn start(name: &'static str, accept: impl FnOnce(&UnixStream) + Send + 'static) -> io::Result<Self> {
+        let (stop, stopped) = UnixStream::pair()?;
+        let thread = threads::spawn(name, move || accept(&stopped))?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+
+    fn runs(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Acceptor {
+    fn drop(&mut self) {
+        // The thread waits for this end to close.
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there has been reported by its own message.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Listeners {
+    /// Those of a broker, where nobody is accepted yet.
+    pub fn new(shared: Arc<Shared>, network: NetworkSockets) -> Self {
+        Self { shared, network: Mutex::new(network), accepting: Mutex::default(), telling: Mutex::default() }
+    }
+
+    /// Accepts callers from now on.
+    pub fn open(&self) -> io::Result<()> {
+        let (callers, metrics) = {
+            let network = self.network.lock();
+            let socket = |socket: &Option<NetworkSocket>| socket.as_ref().map(|one| Arc::clone(&one.socket));
+            (socket(&network.callers), socket(&network.metrics))
+        };
+        if let Some(socket) = metrics {
+            let shared = Arc::clone(&self.shared);
+            let telling =
+                Acceptor::start("metrics", move |stopped| metrics::serve(&socket, stopped, &shared))?;
+            *self.telling.lock() = Some(telling);
+        }
+        let shared = Arc::clone(&self.shared);
+        let accepting = Acceptor::start("accept", move |stopped| {
+            listen::accept_until(callers.as_deref(), stopped, &shared);
+        })?;
+        *self.accepting.lock() = Some(accepting);
+        Ok(())
+    }
+
+    /// Accepts nobody any more; who calls waits in the kernel's queue.
+    pub fn close(&self) {
+        // Taken out first: the thread is waited for without the lock.
+        let ended = (self.accepting.lock().take(), self.telling.lock().take());
+        drop(ended);
+    }
+
+    /// Whether callers are accepted.
+    pub fn accepts(&self) -> bool {
+        self.accepting.lock().as_ref().is_some_and(Acceptor::runs)
+    }
+
+    /// Where metrics are told, if they are.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.network.lock().metrics.as_ref().and_then(|metrics| metrics.socket.local_addr().ok())
+    }
+
+    /// A copy of each, for another process.
+    pub fn copies(&self) -> io::Result<Vec<(Place, OwnedFd)>> {
+        let mut copies = Vec::new();
+        {
+            let network = self.network.lock();
+            if let Some(NetworkSocket { address, socket }) = &network.callers {
+                copies.push((Place::Network(address.to_string()), socket.try_clone()?.into()));
+            }
+            if let Some(NetworkSocket { address, socket }) = &network.metrics {
+                copies.push((Place::Metrics(address.to_string()), socket.try_clone()?.into()));
+            }
+        }
+        for local in self.shared.local.listeners() {
+            copies.push((local.place.clone(), local.socket.try_clone()?.into()));
+        }
+        Ok(copies)
+    }
+
+    /// Gives the sockets up, which another process has now.
+    pub fn give_up(&self) {
+        *self.network.lock() = NetworkSockets::default();
+        self.shared.local.give_up();
+    }
+}

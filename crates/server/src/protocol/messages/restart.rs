@@ -1,0 +1,172 @@
+//! Hot restart messages: what a running broker and the one that takes its place say to each other.
+//!
+//! The two may be of different releases: [`PROTOCOL`] says whether they understand each other, and its message never
+//! changes.
+
+use causeway_connection::record::ConnectionKeys;
+use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
+use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, TicketId, VerbsHello};
+use causeway_wire::record;
+use causeway_wire::status::SessionStatus;
+
+use super::to_broker::Token;
+use super::to_monitor::WorkerOf;
+use crate::admission::Source;
+
+/// The version of these messages. It goes up with every change of one of them.
+pub const PROTOCOL: u32 = 1;
+
+/// What the two brokers say. The parent is the one that runs, the child the one that it has started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestartMessage {
+    /// The child is ready to take over, and speaks this version.
+    TakeOver { protocol: u32 },
+    /// The parent gives a listening socket, which comes along.
+    Listener(Place),
+    /// The parent's processes have these users.
+    Users(Vec<u32>),
+    /// A session that stays with the parent.
+    Session(RemainingSession),
+    /// The child has all and may accept callers.
+    HandedOver,
+    /// The child cannot take over, for this reason.
+    Refused { text: String },
+    /// The child accepts callers.
+    Listening,
+    /// The child was called by somebody who wants to get to a session that it does not have. The connection comes along.
+    Caller { request: SessionRequest, keys: Option<ConnectionKeys> },
+    /// A session that stayed with the parent has ended.
+    Ended { worker: u32 },
+    /// The child stops, and the parent is to end its sessions.
+    Stop,
+    /// Either asks the other.
+    Question { number: u32, question: RestartQuestion },
+    /// The answer to the question with this number; a descriptor may come along.
+    Answer { number: u32, answer: RestartAnswer },
+}
+
+/// Which listening socket it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// That for callers from the network, by the address in the configuration.
+    Network(String),
+    /// That for metrics, by the address in the configuration.
+    Metrics(String),
+    /// A Unix socket with a name from the configuration.
+    Named(String),
+    /// A Unix socket of which clients are told.
+    Told(String),
+}
+
+/// A session that stays with the broker that started its worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemainingSession {
+    /// Whose part of all sessions it is.
+    pub source: Source,
+    /// Its worker.
+    pub worker: WorkerOf,
+}
+
+record!(RemainingSession { source, worker });
+
+/// What leads to a session that is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionRequest {
+    /// A bulk lane.
+    Lane(LaneHello),
+    /// Memory that is shared.
+    Join(JoinHello),
+    /// Verbs.
+    Verbs(VerbsHello),
+    /// Another server's worker.
+    Peer(PeerHello),
+}
+
+/// What a broker asks the other one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RestartQuestion {
+    /// The ticket with this id.
+    Ticket(TicketId),
+    /// The open sessions but the first `skipped` ones.
+    Sessions { skipped: u32 },
+    /// What is exported under this token.
+    Export(Token),
+}
+
+/// The answer to a [`RestartQuestion`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestartAnswer {
+    /// The ticket, if it is there.
+    Ticket(Option<LaneToken>),
+    /// The next sessions; none where there are no more.
+    Sessions(Vec<SessionStatus>),
+    /// The exported bytes, if there are any.
+    Export(Option<Vec<u8>>),
+}
+
+/// Implements `Encode` and `Decode` for an enum: a number for each variant, and its fields in their order.
+macro_rules! tagged {
+    ($type:ident, $what:literal { $($number:literal: $variant:ident $(($value:ident))? $({ $($field:ident),* })?;)* }) => {
+        impl Encode for $type {
+            fn encode(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(Self::$variant $(($value))? $({ $($field),* })? => {
+                        $number.encode(out);
+                        $($value.encode(out);)?
+                        $($($field.encode(out);)*)?
+                    })*
+                }
+            }
+        }
+
+        impl<'a> Decode<'a> for $type {
+            fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
+                match input.value::<u8>()? {
+                    $($number => Ok(Self::$variant $(({ let $value = input.value()?; $value }))? $({ $($field: input.value()?),* })?),)*
+                    other => Err(DecodeError::UnknownTag { what: $what, value: u64::from(other) }),
+                }
+            }
+        }
+    };
+}
+
+tagged!(RestartMessage, "message between brokers" {
+    1_u8: TakeOver { protocol };
+    2_u8: Listener(place);
+    3_u8: Users(users);
+    4_u8: Session(session);
+    5_u8: HandedOver;
+    6_u8: Refused { text };
+    7_u8: Listening;
+    8_u8: Caller { request, keys };
+    9_u8: Ended { worker };
+    10_u8: Stop;
+    11_u8: Question { number, question };
+    12_u8: Answer { number, answer };
+});
+
+tagged!(Place, "listening socket" {
+    1_u8: Network(address);
+    2_u8: Metrics(address);
+    3_u8: Named(name);
+    4_u8: Told(name);
+});
+
+tagged!(SessionRequest, "request that leads to a session" {
+    1_u8: Lane(hello);
+    2_u8: Join(hello);
+    3_u8: Verbs(hello);
+    4_u8: Peer(hello);
+});
+
+tagged!(RestartQuestion, "question between brokers" {
+    1_u8: Ticket(id);
+    2_u8: Sessions { skipped };
+    3_u8: Export(token);
+});
+
+tagged!(RestartAnswer, "answer between brokers" {
+    1_u8: Ticket(ticket);
+    2_u8: Sessions(sessions);
+    3_u8: Export(bytes);
+});
