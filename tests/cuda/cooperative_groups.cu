@@ -1,4 +1,4 @@
-// Groups of threads within a block and in a grid of one block: tiles, coalesced, labelled and binary partitions, their
+// Groups of threads within a block and in grids: tiles, coalesced, labelled and binary partitions, their
 // collectives, the masks and elections that they are made of, copies of a group, and the grid's own barrier.  What each
 // thread finds is computed on the CPU as well, for data that differ each time.
 #include "check.h"
@@ -172,6 +172,21 @@ __global__ void grid_of_one(int *values, int n, int *valid) {
         if (i < n) values[i] = sum;
         auto token = grid.barrier_arrive();
         grid.barrier_wait(std::move(token));
+    }
+}
+
+// A grid of several blocks: each thread passes its number on to the next one of the grid, in every round to the one after
+// that; the last block needs what the first writes, and the first what the last.
+__global__ void grid_of_many(int *numbers, int *next, int rounds) {
+    auto grid = cg::this_grid();
+    int i = int(grid.thread_rank()), n = int(grid.size());
+    numbers[i] = i;
+    grid.sync();
+    for (int round = 0; round < rounds; round++) {
+        next[(i + 1) % n] = numbers[i];
+        grid.sync();
+        numbers[i] = next[i];
+        grid.sync();
     }
 }
 
@@ -363,6 +378,26 @@ static void check_grid(std::mt19937 &random) {
     CHECK_CUDA(cudaFree(valid));
 }
 
+static void check_grid_of_many(const Data &) {
+    int device, cores, each, cooperative;
+    CHECK_CUDA(cudaGetDevice(&device));
+    CHECK_CUDA(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
+    REQUIRE(cooperative == 1, "the device has %d for cooperative launches", cooperative);
+    CHECK_CUDA(cudaDeviceGetAttribute(&cores, cudaDevAttrMultiProcessorCount, device));
+    CHECK_CUDA(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, grid_of_many, 64, 0));
+    int blocks = std::min(cores * each, 24), rounds = 5, n = blocks * 64;
+    int *numbers, *next;
+    CHECK_CUDA(cudaMalloc(&numbers, n * sizeof(int)));
+    CHECK_CUDA(cudaMalloc(&next, n * sizeof(int)));
+    void *arguments[] = {&numbers, &next, &rounds};
+    CHECK_CUDA(cudaLaunchCooperativeKernel((const void *)grid_of_many, dim3(blocks), dim3(64), arguments, 0, 0));
+    std::vector<int> found(n);
+    CHECK_CUDA(cudaMemcpy(found.data(), numbers, n * sizeof(int), cudaMemcpyDeviceToHost));
+    for (int i = 0; i < n; i++) SAME("the number that came", i, found[i], (i + n - rounds) % n);
+    CHECK_CUDA(cudaFree(numbers));
+    CHECK_CUDA(cudaFree(next));
+}
+
 int main() {
     std::mt19937 random(std::random_device{}());
     Data data;
@@ -371,6 +406,7 @@ int main() {
     CHECK_CUDA(cudaMalloc(&data.device, sizeof(int) * THREADS));
     CHECK_CUDA(cudaMalloc(&data.found, sizeof(Found) * THREADS));
     CHECK_CUDA(cudaMemcpy(data.device, data.values.data(), sizeof(int) * THREADS, cudaMemcpyHostToDevice));
+    check_grid_of_many(data);
     check_masks(data);
     for (int size : {4, 8, 16, 32}) check_tiles(data, size);
     check_coalesced(data);

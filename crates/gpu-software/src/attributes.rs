@@ -31,11 +31,11 @@ pub(super) const WARP_SIZE: u32 = causeway_ptx::WARP_SIZE;
 pub(super) const MOST_THREADS_PER_BLOCK: u32 = causeway_ptx::MAX_THREADS_PER_BLOCK;
 pub(super) const SHARED_PER_BLOCK: u32 = 48 << 10;
 pub(super) const SHARED_PER_BLOCK_OPT_IN: u32 = causeway_ptx::MAX_SHARED_PER_BLOCK;
-/// The limits of a multiprocessor decide nothing here, where a core runs one block at a time. They are what a
-/// device of this compute capability has, so that programs which fit their launches to them make sensible
-/// ones.
-pub(super) const MOST_THREADS_PER_MULTIPROCESSOR: u32 = 2048;
-pub(super) const MOST_BLOCKS_PER_MULTIPROCESSOR: u32 = 32;
+/// So many threads and blocks may wait for each other on a core.
+pub(super) const MOST_THREADS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_THREADS_PER_WORKER;
+pub(super) const MOST_BLOCKS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_BLOCKS_PER_WORKER;
+/// The other limits of a multiprocessor decide nothing here. They are what a device of this compute capability
+/// has, so that programs which fit their launches to them make sensible ones.
 pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
 pub(super) const SHARED_PER_MULTIPROCESSOR: u32 = 228 << 10;
 pub(super) const RESERVED_SHARED_PER_BLOCK: u32 = 1 << 10;
@@ -92,7 +92,7 @@ fn peer(others: bool) -> Peer {
 }
 
 /// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, pageable
-/// memory, cooperative and cluster launches, events for other processes, multicast and the like are things
+/// memory, cluster launches, events for other processes, multicast and the like are things
 /// that this device does not have.
 fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
@@ -133,6 +133,7 @@ fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR, REGISTERS_PER_MULTIPROCESSOR),
         (A::CU_DEVICE_ATTRIBUTE_SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO, 2),
         (A::CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED, 1),
+        (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1),
         (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, SHARED_PER_BLOCK_OPT_IN),
         (A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1),
         (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, MOST_BLOCKS_PER_MULTIPROCESSOR),
@@ -173,7 +174,7 @@ pub(super) fn of_stream(id: u32, priority: i32) -> CuResult<LaunchAttribute> {
 }
 
 /// A core is what comes nearest to a multiprocessor: it runs blocks.
-fn cores() -> u32 {
+pub(super) fn cores() -> u32 {
     thread::available_parallelism().map_or(1, |cores| cores.get() as u32)
 }
 

@@ -1,8 +1,10 @@
 //! Launching kernels: the checks before, and what their faults mean in CUDA.
 
+use super::attributes::cores;
 use super::function::Function;
 use super::machine::Machine;
 use super::module::Module;
+use super::occupancy::active_blocks;
 use causeway_api::sys::{CUlaunchAttributeID, CUresult};
 use causeway_api::types::{LaunchAttribute, LaunchShape};
 use causeway_gpu::{CuResult, OutputStream};
@@ -18,6 +20,8 @@ pub(super) struct Launch {
     function: Arc<Function>,
     module: Arc<Module>,
     shape: LaunchShape,
+    /// Whether its blocks may wait for each other.
+    cooperative: bool,
     parameters: Box<[u8]>,
 }
 
@@ -25,7 +29,9 @@ impl Launch {
     /// Checks a launch as the driver does.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` for a shape beyond the limits of device or function or no parameters, `CUDA_ERROR_NOT_SUPPORTED` for an attribute that asks for something this device does not have.
+    /// `CUDA_ERROR_INVALID_VALUE` for a shape beyond the limits of device or function or no parameters,
+    /// `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE` for more blocks than run at the same time,
+    /// `CUDA_ERROR_NOT_SUPPORTED` for an attribute that asks for something this device does not have.
     pub(super) fn new(
         function: Arc<Function>,
         module: Arc<Module>,
@@ -33,8 +39,7 @@ impl Launch {
         attributes: &[LaunchAttribute],
         parameters: &[u8],
     ) -> CuResult<Self> {
-        let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
-        attributes.iter().try_for_each(|attribute| check_attribute(attribute, blocks))?;
+        attributes.iter().try_for_each(check_attribute)?;
         let kernel = &function.kernel;
         let within = |sizes: [u32; 3], limits: [u32; 3]| {
             sizes.iter().zip(limits).all(|(size, limit)| (1..=limit).contains(size))
@@ -48,9 +53,14 @@ impl Launch {
         if !fits || parameters.is_empty() && kernel.parameter_bytes > 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        let cooperative = attributes.iter().any(is_cooperative);
+        let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
+        if cooperative && blocks > most_cooperative(&function, threads, shape.shared_bytes)? {
+            return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+        }
         let mut parameters = parameters.to_vec();
         parameters.resize(kernel.parameter_bytes as usize, 0);
-        Ok(Self { function, module, shape, parameters: parameters.into() })
+        Ok(Self { function, module, shape, cooperative, parameters: parameters.into() })
     }
 
     /// Bytes of its parameters.
@@ -68,6 +78,7 @@ impl Launch {
             grid: self.shape.grid,
             block: self.shape.block,
             dynamic_shared: self.shape.shared_bytes,
+            cooperative: self.cooperative,
             params: &self.parameters,
         };
         let ended = self.module.loaded.launch(&self.function.kernel.name, config, &machine.pool, &output);
@@ -79,13 +90,26 @@ impl Launch {
     }
 }
 
-/// Whether a launch attribute can be had for a grid of so many blocks. Hints are accepted: they promise
-/// nothing.
-fn check_attribute(attribute: &LaunchAttribute, blocks: u64) -> CuResult<()> {
+/// A 32-bit word of an attribute's value.
+fn word(attribute: &LaunchAttribute, index: usize) -> u32 {
+    attribute.value[index * 4..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Whether an attribute says that the blocks of the grid may wait for each other.
+fn is_cooperative(attribute: &LaunchAttribute) -> bool {
+    CUlaunchAttributeID(attribute.id) == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+        && word(attribute, 0) != 0
+}
+
+/// How many blocks of a cooperative grid may be launched.
+fn most_cooperative(function: &Function, threads: u64, shared: u32) -> CuResult<u64> {
+    let each = active_blocks(&function.needs(), threads as i32, shared as usize)?;
+    Ok(u64::from(each.cast_unsigned()) * u64::from(cores()))
+}
+
+/// Whether a launch attribute can be had. Hints are accepted: they promise nothing.
+fn check_attribute(attribute: &LaunchAttribute) -> CuResult<()> {
     type Id = CUlaunchAttributeID;
-    let word = |index: usize| {
-        attribute.value[index * 4..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-    };
     let supported = match CUlaunchAttributeID(attribute.id) {
         Id::CU_LAUNCH_ATTRIBUTE_IGNORE
         | Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
@@ -96,11 +120,10 @@ fn check_attribute(attribute: &LaunchAttribute, blocks: u64) -> CuResult<()> {
         | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP
         | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN
         | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        | Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         | Id::CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING => true,
-        // The blocks of a grid do not all run at the same time.
-        Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => word(0) == 0 || blocks == 1,
         Id::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION | Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION => {
-            (0..3).all(|dimension| word(dimension) <= 1)
+            (0..3).all(|dimension| word(attribute, dimension) <= 1)
         }
         _ => false,
     };

@@ -129,13 +129,14 @@ fn launches_beyond_the_limits_are_refused() {
     assert!(client.gpu.function_attribute_set(function, dynamic, 300 << 10).is_err());
     let attribute = |id| LaunchAttribute { id, value: [1; 64] };
     let not_supported = Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    assert_eq!(launch(shape(2, 1), &[attribute(2)], &parameters), not_supported, "a cooperative launch");
-    assert_eq!(launch(shape(1, 1), &[attribute(2)], &parameters), Ok(()), "one of a single block");
+    assert_eq!(launch(shape(2, 1), &[attribute(2)], &parameters), Ok(()), "a cooperative launch");
+    let too_large = Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    assert_eq!(launch(shape(1 << 20, 1), &[attribute(2)], &parameters), too_large);
     assert_eq!(launch(shape(1, 1), &[attribute(8)], &parameters), Ok(()), "a priority");
     assert_eq!(launch(shape(1, 1), &[attribute(999)], &parameters), not_supported);
     let unknown = Native::from_value(u64::MAX);
     assert!(client.gpu.launch(unknown, shape(1, 1), LEGACY, &[], &parameters).is_err());
-    assert_eq!(client.download::<i32>(cell, 1, LEGACY), Ok(vec![3]));
+    assert_eq!(client.download::<i32>(cell, 1, LEGACY), Ok(vec![4]));
 }
 
 #[test]

@@ -29,8 +29,8 @@ mod verify;
 pub use compile_error::CompileError;
 pub use fault::{Fault, ThreadPlace};
 pub use limits::{
-    LAST_VERSION, MAX_BLOCK, MAX_GRID, MAX_PARAMETER_BYTES, MAX_SHARED_PER_BLOCK, MAX_THREADS_PER_BLOCK,
-    WARP_SIZE,
+    LAST_VERSION, MAX_BLOCK, MAX_BLOCKS_PER_WORKER, MAX_GRID, MAX_PARAMETER_BYTES, MAX_SHARED_PER_BLOCK,
+    MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_WORKER, WARP_SIZE,
 };
 pub use load::{LaunchConfig, LoadError, Loaded};
 pub use pool::Pool;

@@ -16,3 +16,8 @@ pub const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65535, 65535];
 pub const MAX_SHARED_PER_BLOCK: u32 = 227 << 10;
 /// Bytes of parameters a kernel may have, as CUDA 12.1 and later allow.
 pub const MAX_PARAMETER_BYTES: u32 = 32764;
+/// Threads and blocks that a thread of the pool has under way at most where blocks wait for each other, as a
+/// multiprocessor has.
+pub const MAX_THREADS_PER_WORKER: u32 = 2048;
+/// See [`MAX_THREADS_PER_WORKER`].
+pub const MAX_BLOCKS_PER_WORKER: u32 = 32;

@@ -13,7 +13,7 @@ use crate::memory::{AddressSpace, Arena, OutOfMemory};
 use crate::parse::syntax::{Space, Variable};
 use crate::pool::Pool;
 use crate::program::Program;
-use crate::run::{Host, Launch, Progress};
+use crate::run::{Host, Launch, Progress, most_begun};
 
 /// Variables from this size on get an allocation of their own.
 const LARGE_VARIABLE: u64 = 64 << 10;
@@ -45,6 +45,8 @@ pub struct LaunchConfig<'a> {
     pub block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub dynamic_shared: u32,
+    /// Whether the grid's blocks may wait for each other at a barrier of the grid: all must fit at once.
+    pub cooperative: bool,
     /// The parameter buffer, laid out as [`crate::Kernel::parameters`] says; at least
     /// [`crate::Kernel::parameter_bytes`] long.
     pub params: &'a [u8],
@@ -122,8 +124,10 @@ impl Loaded {
         let index =
             self.program.kernel_index(kernel).ok_or_else(|| Fault::UnknownKernel(kernel.to_owned()))?;
         let layout = self.program.layout(index);
-        self.check(index, layout, &config)?;
+        self.check(index, layout, &config, pool.size() as u32)?;
         let compiled = self.compiled(index)?;
+        // Blocks of a grid that is not cooperative find no barrier, unless there is but one.
+        let board = if config.cooperative { self.space.take_arena() } else { None };
         let launch = Launch {
             kernel,
             entry: compiled.entry,
@@ -134,16 +138,25 @@ impl Loaded {
             dynamic_shared: config.dynamic_shared,
             local: layout.local,
             parameters: &config.params[..self.program.kernels()[index].parameter_bytes as usize],
+            workspace: board.as_ref().map_or(0, Arena::make_workspace),
             space: &self.space,
             host,
             progress: Progress::default(),
         };
         let blocks = config.grid.iter().map(|&count| u64::from(count)).product();
         pool.run(blocks, |workers| launch.work(workers));
-        launch.into_result()
+        let result = launch.into_result();
+        board.into_iter().for_each(|board| self.space.return_arena(board));
+        result
     }
 
-    fn check(&self, index: usize, layout: &KernelLayout, config: &LaunchConfig<'_>) -> Result<(), Fault> {
+    fn check(
+        &self,
+        index: usize,
+        layout: &KernelLayout,
+        config: &LaunchConfig<'_>,
+        workers: u32,
+    ) -> Result<(), Fault> {
         let kernel = &self.program.kernels()[index];
         let name = || kernel.name.clone();
         let invalid = |reason: String| Err(Fault::InvalidConfiguration { kernel: name(), reason });
@@ -186,6 +199,10 @@ impl Loaded {
             return lacking(format!(
                 "a thread needs {local} bytes of local memory; {limit} are possible in such a block"
             ));
+        }
+        let blocks: u64 = config.grid.iter().map(|&count| u64::from(count)).product();
+        if config.cooperative && blocks > u64::from(most_begun(threads, workers)) {
+            return lacking(format!("{blocks} blocks of {threads} threads do not all run at the same time"));
         }
         let (given, needed) = (config.params.len(), kernel.parameter_bytes);
         if given < needed as usize {

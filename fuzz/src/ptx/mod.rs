@@ -130,6 +130,7 @@ impl World {
             grid: [kernel.blocks, 1, 1],
             block: [kernel.threads, 1, 1],
             dynamic_shared: kernel.dynamic_shared,
+            cooperative: false,
             params: &parameters,
         };
         let result = loaded.launch("k", config, &self.pool, &Silent);

@@ -137,7 +137,13 @@ fn must_agree(space: &Arc<AddressSpace>, program: &Program, kernel: &Kernel, ran
     let parameters = [&[count, vectors], to.as_slice(), &from].concat();
     let params: Vec<u8> = parameters.iter().flat_map(|parameter| parameter.to_le_bytes()).collect();
     let blocks = 1 + random.below(3) as u32;
-    let config = LaunchConfig { grid: [blocks, 1, 1], block: [32, 1, 1], dynamic_shared: 0, params: &params };
+    let config = LaunchConfig {
+        grid: [blocks, 1, 1],
+        block: [32, 1, 1],
+        dynamic_shared: 0,
+        cooperative: false,
+        params: &params,
+    };
     let loaded = program.load(space, None).unwrap();
     loaded.launch("kernel", config, &Pool::new(1), &Silent).unwrap();
     for (at, place) in sources.iter().chain(&others).enumerate() {

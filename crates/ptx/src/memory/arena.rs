@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::stack::StackSlab;
 
-/// The memory that one block at a time uses: parameters, shared memory, and the local memory of its threads.
+/// The memory of a block that has begun: parameters, shared memory, and the local memory of its threads.
 ///
 /// It is part of the address space, so that generic addresses reach it, and is reused from block to block.
 /// Accesses in the `.shared` and `.local` windows are checked to the byte of what the block and the thread
@@ -47,11 +47,15 @@ impl Arena {
         self.stacks.is_some()
     }
 
-    /// Where the workspace of a grid lies: two words, its size in bytes and the barrier of the grid, which
-    /// programs find by `%envreg1` (the upper half of the address) and `%envreg2`, as NVIDIA's cooperative
-    /// groups do.
-    pub(crate) fn workspace(&self) -> u64 {
-        self.base + Self::PARAMETERS.end - 64
+    /// Makes the workspace of a grid and says where it lies: two words, its size in bytes and the barrier of
+    /// the grid, which programs find by `%envreg1` (the upper half of the address) and `%envreg2`, as NVIDIA's
+    /// cooperative groups do.
+    pub(crate) fn make_workspace(&self) -> u64 {
+        let address = self.base + Self::PARAMETERS.end - 64;
+        // SAFETY: it lies in a part of the arena that may be written, behind what parameters may take, and
+        // no grid uses the arena yet.
+        unsafe { (address as *mut [u32; 2]).write([size_of::<[u32; 2]>() as u32, 0]) };
+        address
     }
 
     pub(crate) fn parameters(&self) -> u64 {

@@ -141,7 +141,13 @@ mod tests {
             space.write(arguments + 8 * string, &format.to_le_bytes()).unwrap();
         }
         let params: Vec<u8> = [format, arguments].iter().flat_map(|word| word.to_le_bytes()).collect();
-        let config = LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0, params: &params };
+        let config = LaunchConfig {
+            grid: [1; 3],
+            block: [1; 3],
+            dynamic_shared: 0,
+            cooperative: false,
+            params: &params,
+        };
         assert!(loaded.launch("k", config, &Pool::new(1), &Nobody).is_err());
         let arena = space.take_arena().unwrap();
         // SAFETY: the launch is over, so that nothing uses the stacks of its arena.

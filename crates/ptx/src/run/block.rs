@@ -1,4 +1,4 @@
-//! One block at a time on one thread of the pool.
+//! A block on one thread of the pool, which may leave it where its threads poll and come back.
 
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
@@ -14,10 +14,12 @@ const WARP: usize = 32;
 
 type Thread = Coroutine<(), (), Outcome, SlabStack>;
 
-/// Runs the blocks of one launch, one after the other.
+/// Runs blocks of one launch, one after the other, in memory of its own.
+///
+/// Compiled code knows the contexts by their addresses, so that their number never changes.
 pub(super) struct Runner<'l> {
     launch: &'l Launch<'l>,
-    stacks: &'l StackSlab,
+    arena: Arena,
     traps: &'l TrapState,
     /// One for each thread, or a single one when threads do not wait for each other.
     contexts: Vec<ThreadContext>,
@@ -41,6 +43,15 @@ struct Warp {
     alive: u32,
 }
 
+/// How far a block has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockState {
+    /// All its threads have ended.
+    Done,
+    /// Some of its threads poll, maybe for what another block does.
+    Polling,
+}
+
 /// Why a block ended early, and which thread did it.
 type Failure = (Raised, ThreadPlace);
 
@@ -54,7 +65,7 @@ impl<'l> Runner<'l> {
     /// Prepares the contexts that all blocks of a launch share.
     pub(super) fn new(
         launch: &'l Launch<'l>,
-        arena: &'l Arena,
+        arena: Arena,
         traps: &'l TrapState,
         worker: u32,
         workers: u32,
@@ -64,10 +75,11 @@ impl<'l> Runner<'l> {
         unsafe {
             let target = arena.parameters() as *mut u8;
             std::ptr::copy_nonoverlapping(launch.parameters.as_ptr(), target, launch.parameters.len());
-            (arena.workspace() as *mut [u32; 2]).write([size_of::<[u32; 2]>() as u32, 0]);
         }
-        // The blocks of a larger grid do not run at the same time, so that they must not wait for each other.
-        let workspace = if launch.blocks() == 1 { arena.workspace() } else { 0 };
+        let workspace = match launch.workspace {
+            0 if launch.blocks() == 1 => arena.make_workspace(),
+            given => given,
+        };
         let count = launch.threads();
         let total_shared = launch.static_shared + launch.dynamic_shared;
         let contexts = (0..if launch.waits { count } else { 1 })
@@ -97,10 +109,9 @@ impl<'l> Runner<'l> {
                 launch: std::ptr::from_ref(launch).cast(),
             })
             .collect();
-        let stacks = arena.stacks.as_ref().expect("an arena has stacks before it is worked with");
         Self {
             launch,
-            stacks,
+            arena,
             traps,
             contexts,
             threads: (0..count).map(|_| None).collect(),
@@ -109,14 +120,40 @@ impl<'l> Runner<'l> {
         }
     }
 
-    /// Runs the block with this index in the grid.
-    pub(super) fn run(&mut self, index: u64) -> Result<(), Failure> {
+    /// Begins the block with this index in the grid and runs it until it is done or has polled for `rounds`
+    /// rounds of its threads.
+    pub(super) fn begin(&mut self, index: u64, rounds: u32) -> Result<BlockState, Failure> {
         let [x, y, _] = self.launch.grid.map(u64::from);
         let block = [index % x, index / x % y, index / (x * y)].map(|index| index as u32);
         for context in &mut self.contexts {
             context.ctaid = block;
         }
-        let result = if self.launch.waits { self.run_together() } else { self.run_in_turn() };
+        if self.launch.waits {
+            self.make_threads();
+            return self.go_on(rounds);
+        }
+        let result = self.run_in_turn();
+        self.stop();
+        result.map(|()| BlockState::Done)
+    }
+
+    /// Goes on with a block that polls.
+    pub(super) fn go_on(&mut self, rounds: u32) -> Result<BlockState, Failure> {
+        let result = self.run_together(rounds);
+        if result != Ok(BlockState::Polling) {
+            self.stop();
+        }
+        result
+    }
+
+    /// Abandons the block if there is one, and gives back the memory.
+    pub(super) fn end(mut self) -> Arena {
+        self.stop();
+        self.arena
+    }
+
+    /// Ends the threads that have not ended.
+    fn stop(&mut self) {
         self.traps.leave();
         for thread in &mut self.threads {
             if let Some(mut thread) = thread.take() {
@@ -125,7 +162,10 @@ impl<'l> Runner<'l> {
                 unsafe { thread.force_reset() };
             }
         }
-        result
+    }
+
+    fn stacks(&self) -> &StackSlab {
+        self.arena.stacks.as_ref().expect("an arena has stacks before it is worked with")
     }
 
     /// Threads that do not wait for each other run one after the other, all on one coroutine, which is there
@@ -136,7 +176,7 @@ impl<'l> Runner<'l> {
         while next < count {
             let context: *mut ThreadContext = &mut self.contexts[0];
             // SAFETY: stack 0 is free: the last coroutine that had it is gone.
-            let stack = unsafe { self.stacks.stack(0) };
+            let stack = unsafe { self.stacks().stack(0) };
             self.contexts[0].stack_limit = stack.compiled_code_limit();
             let body = move |yielder: &Yielder<(), ()>, ()| {
                 for index in next..count {
@@ -169,13 +209,13 @@ impl<'l> Runner<'l> {
         Ok(())
     }
 
-    /// Threads that wait for each other have a coroutine each. Warps run in turn, each as far as it can get.
-    fn run_together(&mut self) -> Result<(), Failure> {
+    /// Threads that wait for each other have a coroutine each.
+    fn make_threads(&mut self) {
         let entry = self.launch.entry;
         for index in 0..self.launch.threads() {
             let context: *mut ThreadContext = &mut self.contexts[index];
             // SAFETY: the stack is free: the coroutine that had it ended with the last block.
-            let stack = unsafe { self.stacks.stack(index) };
+            let stack = unsafe { self.stacks().stack(index) };
             self.contexts[index].stack_limit = stack.compiled_code_limit();
             self.contexts[index].start(index as u32, self.launch.block);
             let body = move |yielder: &Yielder<(), ()>, ()| {
@@ -195,6 +235,12 @@ impl<'l> Runner<'l> {
             *warp = Warp { ready: alive, alive, ..Warp::default() };
         }
         self.barriers.reset();
+    }
+
+    /// Warps run in turn, each as far as it can get, until all threads have ended or some have polled in so
+    /// many rounds.
+    fn run_together(&mut self, rounds: u32) -> Result<BlockState, Failure> {
+        let mut left = rounds;
         loop {
             let mut progress = false;
             for warp in 0..self.warps.len() {
@@ -208,15 +254,21 @@ impl<'l> Runner<'l> {
                 warp.ready |= std::mem::take(&mut warp.polling);
             }
             progress |= polls;
-            if polls && !released {
-                // What is waited for is another kernel's or the program's, which may need this core.
-                std::thread::yield_now();
-            }
             if self.warps.iter().all(|warp| warp.alive == 0) {
-                return Ok(());
+                return Ok(BlockState::Done);
             }
             if !progress {
                 return Err((Raised::Deadlock, self.place(self.first_alive())));
+            }
+            if polls {
+                left = left.saturating_sub(1);
+                if left == 0 {
+                    return Ok(BlockState::Polling);
+                }
+                if !released {
+                    // What is waited for is another kernel's or the program's, which may need this core.
+                    std::thread::yield_now();
+                }
             }
         }
     }

@@ -45,7 +45,7 @@ pub(crate) struct ThreadContext {
     pub(crate) dynamic_shared: u32,
     pub(crate) total_shared: u32,
     /// Address of what the grid's blocks synchronise with, or 0: see
-    /// [`Arena::workspace`](crate::memory::Arena::workspace).
+    /// [`Arena::make_workspace`](crate::memory::Arena::make_workspace).
     pub(crate) workspace: u64,
     /// Offset of the first free byte of local memory: the top of the stack of frames.
     pub(crate) local_top: u64,
@@ -167,6 +167,8 @@ pub(crate) struct Launch<'a> {
     /// Bytes of local memory for each thread.
     pub(crate) local: u64,
     pub(crate) parameters: &'a [u8],
+    /// What the blocks of a cooperative grid synchronise with, or 0.
+    pub(crate) workspace: u64,
     pub(crate) space: &'a AddressSpace,
     pub(crate) host: &'a dyn Host,
     pub(crate) progress: Progress,
@@ -178,6 +180,8 @@ pub(crate) struct Progress {
     pub(super) next_block: AtomicU64,
     pub(super) stop: AtomicBool,
     pub(super) workers: AtomicU32,
+    /// Blocks that have begun and not ended.
+    pub(super) begun: AtomicU32,
     pub(super) fault: Mutex<Option<Fault>>,
     pub(super) output: Mutex<()>,
 }

@@ -4,5 +4,6 @@
 mod common;
 
 mod evaluate;
+mod polling;
 mod threads;
 mod values;

@@ -1,6 +1,6 @@
 //! Where does a thread go on, and how do threads meet? Branches, calls, atomics, barriers.
 
-use crate::common::{Device, Params, kernel};
+use crate::common::{Device, Params};
 use crate::evaluate::{check, d, f, i};
 
 #[test]
@@ -131,31 +131,6 @@ fn atomics_return_the_old_value() {
 }
 
 #[test]
-fn the_blocks_of_a_grid_find_a_barrier_unless_they_are_many() {
-    let device = Device::new(&[".version 9.0\n.target sm_90\n.address_size 64\n
-        .visible .entry k(.param .u64 p) {
-            .reg .b64 out, address, low; .reg .b32 high, word; .reg .pred none;
-            ld.param.u64 out, [p];
-            mov.u32 high, %envreg1; mov.u32 word, %envreg2;
-            cvt.u64.u32 address, high; shl.b64 address, address, 32; cvt.u64.u32 low, word; or.b64 address, address, low;
-            st.global.u64 [out], address;
-            setp.eq.u64 none, address, 0;
-            @none bra END;
-            atom.add.release.gpu.u32 word, [address+4], 0x80000000;
-            st.global.u32 [out+8], word;
-            ld.acquire.gpu.u32 word, [address+4];
-            st.global.u32 [out+12], word;
-            END: ret; }"]);
-    for blocks in [1, 2] {
-        let out = device.zeros::<u32>(4);
-        device.launch("k", blocks, 1, Params::default().with(out));
-        let words = device.download::<u32>(out, 4);
-        let found = (words[0] | words[1] != 0, words[2], words[3]);
-        assert_eq!(found, if blocks == 1 { (true, 0, 0x8000_0000) } else { (false, 0, 0) });
-    }
-}
-
-#[test]
 fn reserved_shared_memory_lies_outside_of_what_a_block_has() {
     let device = Device::new(&[".version 9.0\n.target sm_90\n.address_size 64\n
         .extern .shared .align 16 .b8 dynamic[];
@@ -264,80 +239,6 @@ fn the_address_of_an_element_is_that_of_its_array_and_its_index() {
     let out = device.zeros::<u32>(5);
     device.launch("k", 1, 1, Params::default().with(out));
     assert_eq!(device.download::<u32>(out, 5), [13, 12, 11, 32, 99]);
-}
-
-/// What a thread may poll with, and gets into `%r1`: the flag is at `[%rd0]`, and at `[flag]` in shared memory.
-const POLLS: [&str; 17] = [
-    "atom.global.add.u32 %r1, [%rd0], 0;",
-    "atom.acquire.gpu.global.add.u32 %r1, [%rd0], 0;",
-    "atom.global.cas.b32 %r1, [%rd0], 7, 7;",
-    "atom.global.exch.b32 %r1, [%rd0], 0;",
-    "atom.global.or.b32 %r1, [%rd0], 0;",
-    "atom.global.and.b32 %r1, [%rd0], -1;",
-    "atom.global.max.u32 %r1, [%rd0], 0;",
-    "atom.relaxed.sys.global.xor.b32 %r1, [%rd0], 0;",
-    "atom.shared.add.u32 %r1, [flag], 0;",
-    "ld.volatile.global.u32 %r1, [%rd0];",
-    "ld.acquire.gpu.global.u32 %r1, [%rd0];",
-    "ld.relaxed.sys.global.u32 %r1, [%rd0];",
-    "ld.global.cv.u32 %r1, [%rd0];",
-    "ld.volatile.shared.u32 %r1, [flag];",
-    "ld.global.u32 %r1, [%rd0]; membar.gl;",
-    "ld.global.u32 %r1, [%rd0]; fence.acq_rel.gpu;",
-    "ld.global.u32 %r1, [%rd0]; nanosleep.u32 20;",
-];
-
-/// A kernel whose thread 0 polls, a bounded number of times, for what the others set, and says what it has seen.
-fn polling_kernel(poll: &str) -> String {
-    kernel(&format!(
-        ".shared .align 4 .b32 flag; setp.ne.u32 %p1, %r0, 0; mov.u32 %r2, 0;
-         @!%p1 st.shared.u32 [flag], 0; bar.sync 0;
-         @%p1 bra SET;
-         POLL: {poll}
-         add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 1000000; setp.eq.and.u32 %p3, %r1, 0, %p2;
-         @%p3 bra POLL;
-         st.global.u32 [%rd1], %r1;
-         bra DONE;
-         SET: st.global.u32 [%rd0], 1; st.shared.u32 [flag], 1;
-         DONE:"
-    ))
-}
-
-#[test]
-fn a_thread_that_polls_by_any_atomic_or_ordered_access_lets_the_others_run() {
-    for poll in POLLS {
-        // Once with a barrier, which gives every thread a coroutine by itself, and once without.
-        let with_barrier = polling_kernel(poll);
-        let without = with_barrier.replace("bar.sync 0;", "");
-        let is_shared = poll.contains("[flag]");
-        for source in [Some(with_barrier), (!is_shared).then_some(without)].into_iter().flatten() {
-            let device = Device::new(&[&source]);
-            let (flag, seen) = (device.zeros::<u32>(1), device.zeros::<u32>(1));
-            device.launch("k", 1, 64, Params::default().with(flag).with(seen));
-            assert_ne!(device.download::<u32>(seen, 1), [0], "{poll}");
-        }
-    }
-}
-
-#[test]
-fn a_block_that_polls_for_an_earlier_one_gets_its_turn() {
-    for poll in POLLS.iter().filter(|poll| !poll.contains("[flag]") && !poll.contains("exch")) {
-        // All blocks but the first wait for it, in their first thread.
-        let device = Device::new(&[&kernel(&format!(
-            "mov.u32 %r3, %ctaid.x; setp.eq.u32 %p1, %r3, 0; mov.u32 %r2, 0; @%p1 bra SET; setp.ne.u32 %p4, %r0, 0;
-             @%p4 bra DONE;
-             POLL: {poll}
-             add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 100000000; setp.eq.and.u32 %p3, %r1, 0, %p2;
-             @%p3 bra POLL;
-             setp.ne.u32 %p1, %r1, 0; @%p1 red.global.add.u32 [%rd1], 1;
-             bra DONE;
-             SET: st.global.u32 [%rd0], 1;
-             DONE:"
-        ))]);
-        let (flag, seen) = (device.zeros::<u32>(1), device.zeros::<u32>(1));
-        device.launch("k", 9, 32, Params::default().with(flag).with(seen));
-        assert_eq!(device.download::<u32>(seen, 1), [8], "{poll}");
-    }
 }
 
 #[test]
