@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use thiserror::Error;
 
 use crate::fault::Fault;
-use crate::jit::CompiledKernel;
+use crate::jit::{CommonCode, CompiledKernel};
 use crate::layout::KernelLayout;
 use crate::link::Symbol;
 use crate::lower::function_address;
@@ -60,6 +60,7 @@ pub struct Loaded {
     addresses: Vec<u64>,
     allocations: Vec<u64>,
     code: Vec<OnceLock<Result<CompiledKernel, String>>>,
+    common: CommonCode,
 }
 
 impl Program {
@@ -78,6 +79,7 @@ impl Program {
             addresses: Vec::new(),
             allocations: Vec::new(),
             code,
+            common: CommonCode::default(),
         };
         loaded.place_variables(shared)?;
         loaded.initialise_variables(shared.is_some())?;
@@ -219,7 +221,14 @@ impl Loaded {
         let compiled = self.code[index].get_or_init(|| {
             let layout = self.program.layout(index);
             let space = (self.space.base(), self.space.reserved().trailing_zeros());
-            CompiledKernel::compile(self.program.image(), layout.function, layout, &self.addresses, space)
+            CompiledKernel::compile(
+                self.program.image(),
+                layout.function,
+                layout,
+                &self.addresses,
+                space,
+                &self.common,
+            )
         });
         compiled.as_ref().map_err(|reason| Fault::OutOfResources {
             kernel: kernel.name.clone(),

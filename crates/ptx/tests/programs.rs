@@ -403,3 +403,36 @@ fn asynchronous_copies_and_groups() {
         assert_eq!(device.download::<i32>(output, 2), [numbers.iter().sum::<i32>(), 86]);
     });
 }
+
+#[test]
+fn very_large_functions_compute_what_small_ones_do() {
+    // Sums and products in turn, over many registers, with jumps between; more statements than code is
+    // generated well for.
+    const STEPS: u32 = 6000;
+    let mut body = String::new();
+    let (mut registers, mut single) = ([1_u32; 40], 1.0_f32);
+    for step in 0..STEPS {
+        let (to, from) = ((step * 7 % 40) as usize, (step * 11 % 40) as usize);
+        body.push_str(&format!(
+            "mad.lo.u32 %r{to}, %r{from}, 17, %r{to}; fma.rn.f32 %f0, %f0, 0f3F7FFF00, 0f3DCCCCCD;\n"
+        ));
+        registers[to] = registers[from].wrapping_mul(17).wrapping_add(registers[to]);
+        single = single.mul_add(f32::from_bits(0x3F7F_FF00), 0.1);
+        if step % 50 == 0 {
+            body.push_str(&format!("bra L{step}; mov.u32 %r{to}, 0; L{step}:\n"));
+        }
+    }
+    let first: String = (0..40).map(|index| format!("mov.u32 %r{index}, 1;")).collect();
+    let last: String =
+        (0..40).map(|index| format!("st.global.u32 [%rd0+{}], %r{index};", 4 * index)).collect();
+    let source = format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p) {{
+         .reg .b32 %r<40>; .reg .b64 %rd<1>; .reg .f32 %f<1>; ld.param.u64 %rd0, [p]; {first} mov.f32 %f0, 0f3F800000;
+         {body} {last} st.global.f32 [%rd0+160], %f0; ret; }}"
+    );
+    let device = Device::new(&[&source]);
+    let out = device.zeros::<u32>(41);
+    device.launch("k", 1, 2, Params::default().with(out));
+    let expected: Vec<u32> = registers.into_iter().chain([single.to_bits()]).collect();
+    assert_eq!(device.download::<u32>(out, 41), expected);
+}
