@@ -37,7 +37,7 @@ enum Step {
     /// The command is done without further work; its action is only to be dropped.
     Pass { action: Action, done: Done },
     /// An operation.
-    Run { operation: Operation, done: Done, context: Arc<Context> },
+    Run { operation: Operation, done: Done, context: Arc<Context>, priority: i32 },
     /// The front has been replaced by what is to be done first.
     Again,
 }
@@ -121,9 +121,9 @@ impl Scheduler {
                     MutexGuard::unlocked(state, || drop(action));
                 }
             }
-            Step::Run { operation, done, context } => {
+            Step::Run { operation, done, context, priority } => {
                 let writes = operation.writes_memory();
-                self.execute(state, operation, &context);
+                self.execute(state, operation, &context, priority);
                 if context.outcome().is_err() {
                     state.wake_all_of(context.id);
                 } else if writes {
@@ -144,7 +144,13 @@ impl Scheduler {
     }
 
     /// Runs an operation without the lock; its error ends the context.
-    fn execute(self: &Arc<Self>, state: &mut MutexGuard<'_, State>, operation: Operation, context: &Context) {
+    fn execute(
+        self: &Arc<Self>,
+        state: &mut MutexGuard<'_, State>,
+        operation: Operation,
+        context: &Context,
+        priority: i32,
+    ) {
         let (kernels, host) =
             (usize::from(operation.runs_kernels()), usize::from(operation.uses_host_memory()));
         state.kernels += kernels;
@@ -153,7 +159,7 @@ impl Scheduler {
         let outcome = MutexGuard::unlocked(state, || {
             // A fault inside the engine itself must not take the stream's thread with it: the client would
             // wait for ever.
-            let outcome = catch_unwind(AssertUnwindSafe(|| operation.execute(&self.machine)));
+            let outcome = catch_unwind(AssertUnwindSafe(|| operation.execute(&self.machine, priority)));
             drop(operation);
             outcome.unwrap_or(Err(CUresult::CUDA_ERROR_LAUNCH_FAILED))
         });
@@ -296,7 +302,8 @@ impl State {
         let done = Done { bytes: command.bytes, counts: command.counts };
         match command.action {
             Action::Run(operation) if !skip => {
-                Step::Run { operation, done, context: Arc::clone(&stream.context) }
+                let (context, priority) = (Arc::clone(&stream.context), stream.priority);
+                Step::Run { operation, done, context, priority }
             }
             Action::Record { event, record } => {
                 if let Some(event) = self.events.get_mut(&event).filter(|event| event.record == record) {

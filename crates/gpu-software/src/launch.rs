@@ -1,6 +1,6 @@
 //! Launching kernels: the checks before, and what their faults mean in CUDA.
 
-use super::attributes::cores;
+use super::attributes::{PRIORITIES, cores};
 use super::function::Function;
 use super::machine::Machine;
 use super::module::Module;
@@ -22,6 +22,8 @@ pub(super) struct Launch {
     shape: LaunchShape,
     /// Whether its blocks may wait for each other.
     cooperative: bool,
+    /// The priority that the launch was given.
+    priority: Option<i32>,
     parameters: Box<[u8]>,
 }
 
@@ -54,13 +56,14 @@ impl Launch {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let cooperative = attributes.iter().any(is_cooperative);
+        let priority = attributes.iter().rev().find_map(priority_of);
         let blocks: u64 = shape.grid.iter().map(|size| u64::from(*size)).product();
         if cooperative && blocks > most_cooperative(&function, threads, shape.shared_bytes)? {
             return Err(CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         let mut parameters = parameters.to_vec();
         parameters.resize(kernel.parameter_bytes as usize, 0);
-        Ok(Self { function, module, shape, cooperative, parameters: parameters.into() })
+        Ok(Self { function, module, shape, cooperative, priority, parameters: parameters.into() })
     }
 
     /// Bytes of its parameters.
@@ -68,17 +71,18 @@ impl Launch {
         self.parameters.len()
     }
 
-    /// Runs it to its end.
+    /// Runs it to its end, with the priority of its stream unless it has one of its own.
     ///
     /// # Errors
     /// The error of its fault, which ends the context.
-    pub(super) fn execute(&self, machine: &Machine) -> CuResult<()> {
+    pub(super) fn execute(&self, machine: &Machine, priority: i32) -> CuResult<()> {
         let output = Output { machine, text: Mutex::default() };
         let config = LaunchConfig {
             grid: self.shape.grid,
             block: self.shape.block,
             dynamic_shared: self.shape.shared_bytes,
             cooperative: self.cooperative,
+            priority: self.priority.unwrap_or(priority),
             params: &self.parameters,
         };
         let ended = self.module.loaded.launch(&self.function.kernel.name, config, &machine.pool, &output);
@@ -99,6 +103,13 @@ fn word(attribute: &LaunchAttribute, index: usize) -> u32 {
 fn is_cooperative(attribute: &LaunchAttribute) -> bool {
     CUlaunchAttributeID(attribute.id) == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE
         && word(attribute, 0) != 0
+}
+
+/// The priority that an attribute gives, as near to it as there is one.
+fn priority_of(attribute: &LaunchAttribute) -> Option<i32> {
+    let is_priority = CUlaunchAttributeID(attribute.id) == CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY;
+    let (lowest, highest) = PRIORITIES;
+    is_priority.then(|| word(attribute, 0).cast_signed().clamp(highest, lowest))
 }
 
 /// How many blocks of a cooperative grid may be launched.

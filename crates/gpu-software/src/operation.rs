@@ -173,15 +173,15 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// Carries it out on the calling thread.
+    /// Carries it out on the calling thread, for a stream of this priority.
     ///
     /// # Errors
     /// The error that ends the context.
-    pub(super) fn execute(&self, machine: &Machine) -> CuResult<()> {
+    pub(super) fn execute(&self, machine: &Machine, priority: i32) -> CuResult<()> {
         let space = &*machine.space;
         let copied = match self {
-            Self::Launch(launch) => return launch.execute(machine),
-            Self::Shared(operation) => return operation.execute(machine),
+            Self::Launch(launch) => return launch.execute(machine, priority),
+            Self::Shared(operation) => return operation.execute(machine, priority),
             Self::Release { pool, block } => {
                 pool.release(*block, space);
                 Ok(())

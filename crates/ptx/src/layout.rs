@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::compile_error::CompileError;
 use crate::link::{FunctionId, Image, Reachable, VariableId};
-use crate::lower::{frame_layout, waits_for_others};
+use crate::lower::{frame_layout, polls_memory, waits_for_others};
 use crate::parse::syntax::Space;
 
 /// Local memory that calls may use when their depth cannot be told in advance (recursion, calls through
@@ -26,6 +26,8 @@ pub(crate) struct KernelLayout {
     pub(crate) local: u64,
     /// Whether threads of a block may wait for each other.
     pub(crate) waits: bool,
+    /// Whether they may wait for what threads of other blocks, kernels, or the program do.
+    pub(crate) polls: bool,
     pub(crate) calls_indirectly: bool,
 }
 
@@ -43,6 +45,7 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
     let (depth, bounded) = local_depth(image, function, &mut vec![None; image.functions.len()]);
     let recursion = if bounded && !reach.calls_indirectly { 0 } else { LOCAL_FOR_RECURSION };
     let waits = reach.functions.iter().any(|&id| waits_for_others(&image.functions[id].function));
+    let polls = reach.functions.iter().any(|&id| polls_memory(&image.functions[id].function));
     Ok(KernelLayout {
         function,
         functions: reach.functions,
@@ -51,6 +54,7 @@ pub(crate) fn layout(image: &Image, function: FunctionId) -> Result<KernelLayout
         static_shared: shared.bytes,
         local: aligned(depth.saturating_add(recursion), 16),
         waits,
+        polls,
         calls_indirectly: reach.calls_indirectly,
     })
 }

@@ -47,6 +47,8 @@ pub struct LaunchConfig<'a> {
     pub dynamic_shared: u32,
     /// Whether the grid's blocks may wait for each other at a barrier of the grid: all must fit at once.
     pub cooperative: bool,
+    /// Where several launches have blocks to run, those with the smallest number begin theirs first.
+    pub priority: i32,
     /// The parameter buffer, laid out as [`crate::Kernel::parameters`] says; at least
     /// [`crate::Kernel::parameter_bytes`] long.
     pub params: &'a [u8],
@@ -140,13 +142,17 @@ impl Loaded {
             dynamic_shared: config.dynamic_shared,
             local: layout.local,
             parameters: &config.params[..self.program.kernels()[index].parameter_bytes as usize],
+            priority: config.priority,
+            pool,
             workspace: board.as_ref().map_or(0, Arena::make_workspace),
             space: &self.space,
             host,
             progress: Progress::default(),
         };
         let blocks = config.grid.iter().map(|&count| u64::from(count)).product();
-        pool.run(blocks, |workers| launch.work(workers));
+        // Who helps with a grid that may wait for another would be away from that for ever.
+        let may_be_joined = !layout.polls && !config.cooperative;
+        pool.run(blocks, config.priority, may_be_joined, &|workers| launch.work(workers));
         let result = launch.into_result();
         board.into_iter().for_each(|board| self.space.return_arena(board));
         result

@@ -1,15 +1,45 @@
 //! Threads that run blocks.
+//!
+//! Each launch has a thread of its own and gets help from those of the pool that are free. Priorities begin to
+//! count where none is: before a thread begins a block it joins a launch that is more urgent, until that has no
+//! blocks left to begin.
 
 use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use causeway_sync::ForkJoinPool;
+use parking_lot::{Condvar, Mutex};
 
 /// A number of threads, shared by all launches of a process.
 ///
 /// The thread that launches a kernel works on it too, so a launch of a single block never changes threads;
 /// the pool's threads join launches of several blocks.
 #[derive(Debug)]
-pub struct Pool(ForkJoinPool);
+pub struct Pool {
+    threads: ForkJoinPool,
+    /// The smallest priority number among the launches that can be joined; `i32::MAX` without one. A hint: who
+    /// sees it late begins a block before it joins.
+    most_urgent: AtomicI32,
+    joinable: Mutex<Vec<Joinable>>,
+    /// Signalled when a thread that has joined a launch leaves it.
+    left: Condvar,
+}
+
+type Work<'a> = dyn Fn(u32) + Sync + 'a;
+
+/// A launch that threads of others may join.
+#[derive(Debug)]
+struct Joinable {
+    priority: i32,
+    work: *const Work<'static>,
+    /// Threads of other launches that work on it.
+    guests: usize,
+    /// Whether it has no blocks left to begin, as far as somebody has found.
+    is_begun: bool,
+}
+
+// SAFETY: the work is `Sync`, and `Pool::run` keeps it alive until all guests have left.
+unsafe impl Send for Joinable {}
 
 impl Pool {
     /// A pool on which launches run on up to `threads` threads, the launching one included.
@@ -18,7 +48,13 @@ impl Pool {
     /// When the system refuses to make threads.
     pub fn new(threads: usize) -> Self {
         let helpers = threads.saturating_sub(1);
-        Self(ForkJoinPool::new(helpers, "gpu", block_signals).expect("the system makes threads for the pool"))
+        let threads = ForkJoinPool::new(helpers, "gpu", block_signals);
+        Self {
+            threads: threads.expect("the system makes threads for the pool"),
+            most_urgent: AtomicI32::new(i32::MAX),
+            joinable: Mutex::default(),
+            left: Condvar::new(),
+        }
     }
 
     /// A pool with as many threads as the machine has for this process.
@@ -28,15 +64,91 @@ impl Pool {
 
     /// Threads a launch can run on.
     pub fn size(&self) -> usize {
-        self.0.helpers() + 1
+        self.threads.helpers() + 1
     }
 
     /// Has the work of a launch of `blocks` blocks done, by as many threads as can be of use: returns when all of them
-    /// have returned from `work`, to which each is told how many there may be.
-    pub(crate) fn run(&self, blocks: u64, work: impl Fn(u32) + Sync) {
-        let helpers = (self.0.helpers() as u64).min(blocks.saturating_sub(1)) as usize;
+    /// have returned from `work`, to which each is told how many there may be. Threads of less urgent launches
+    /// may join it where it `may_be_joined`.
+    pub(crate) fn run(&self, blocks: u64, priority: i32, may_be_joined: bool, work: &Work<'_>) {
+        let helpers = (self.threads.helpers() as u64).min(blocks.saturating_sub(1)) as usize;
         let size = self.size() as u32;
-        self.0.run(helpers, &|| work(size));
+        // Dropped behind the work, also where that panics.
+        let _open = (may_be_joined && blocks > 1).then(|| self.open(priority, work));
+        self.threads.run(helpers, &|| work(size));
+    }
+
+    fn open<'p>(&'p self, priority: i32, work: &'p Work<'_>) -> Open<'p> {
+        // SAFETY: a pointer of the same layout. Nobody uses it once `Open` is dropped, before which the work does
+        // not go away.
+        let work = unsafe { std::mem::transmute::<*const Work<'_>, *const Work<'static>>(work) };
+        let mut joinable = self.joinable.lock();
+        joinable.push(Joinable { priority, work, guests: 0, is_begun: false });
+        self.tell_most_urgent(&joinable);
+        Open { pool: self, work }
+    }
+
+    /// Works on launches that are more urgent than one of this `priority`, for as long as those have blocks to
+    /// begin. Called by threads that have begun no block of their own launch which others may wait for.
+    pub(crate) fn join_more_urgent(&self, priority: i32) {
+        while self.most_urgent.load(Ordering::Relaxed) < priority {
+            let work = {
+                let mut joinable = self.joinable.lock();
+                let open =
+                    joinable.iter_mut().filter(|launch| !launch.is_begun && launch.priority < priority);
+                let Some(launch) = open.min_by_key(|launch| launch.priority) else { return };
+                launch.guests += 1;
+                launch.work
+            };
+            let _guest = Guest { pool: self, work };
+            // SAFETY: `Open` waits until this guest has left before the work goes away.
+            unsafe { (*work)(self.size() as u32) };
+        }
+    }
+
+    fn tell_most_urgent(&self, joinable: &[Joinable]) {
+        let open = joinable.iter().filter(|launch| !launch.is_begun);
+        self.most_urgent
+            .store(open.map(|launch| launch.priority).min().unwrap_or(i32::MAX), Ordering::Relaxed);
+    }
+}
+
+/// A launch that may be joined until this is dropped, which waits for all that have.
+struct Open<'p> {
+    pool: &'p Pool,
+    work: *const Work<'static>,
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let mut joinable = self.pool.joinable.lock();
+        let is_this = |launch: &Joinable| std::ptr::addr_eq(launch.work, self.work);
+        if let Some(launch) = joinable.iter_mut().find(|launch| is_this(launch)) {
+            launch.is_begun = true;
+        }
+        self.pool.tell_most_urgent(&joinable);
+        while joinable.iter().any(|launch| is_this(launch) && launch.guests > 0) {
+            self.pool.left.wait(&mut joinable);
+        }
+        joinable.retain(|launch| !is_this(launch));
+    }
+}
+
+/// A thread's stay at a launch that is not its own.
+struct Guest<'p> {
+    pool: &'p Pool,
+    work: *const Work<'static>,
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        let mut joinable = self.pool.joinable.lock();
+        if let Some(launch) = joinable.iter_mut().find(|launch| std::ptr::addr_eq(launch.work, self.work)) {
+            launch.guests -= 1;
+            launch.is_begun = true;
+        }
+        self.pool.tell_most_urgent(&joinable);
+        self.pool.left.notify_all();
     }
 }
 

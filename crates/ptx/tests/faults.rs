@@ -325,7 +325,8 @@ fn launches_are_checked_before_they_start() {
     let device = Device::new(&[&kernel(".reg .b32 %unused;")]);
     let launch = |grid, block, dynamic_shared, bytes: usize| {
         let params = vec![0; bytes];
-        let config = LaunchConfig { grid, block, dynamic_shared, cooperative: false, params: &params };
+        let config =
+            LaunchConfig { grid, block, dynamic_shared, cooperative: false, priority: 0, params: &params };
         device.loaded.launch("k", config, pool(), &Output::default())
     };
     assert!(launch([1, 1, 1], [1024, 1, 1], 0, 16).is_ok());
@@ -342,8 +343,14 @@ fn launches_are_checked_before_they_start() {
     ] {
         assert!(matches!(launch(grid, block, shared, bytes), Err(Fault::InvalidConfiguration { .. })));
     }
-    let config =
-        LaunchConfig { grid: [1; 3], block: [1; 3], dynamic_shared: 0, cooperative: false, params: &[] };
+    let config = LaunchConfig {
+        grid: [1; 3],
+        block: [1; 3],
+        dynamic_shared: 0,
+        cooperative: false,
+        priority: 0,
+        params: &[],
+    };
     let missing = device.loaded.launch("missing", config, pool(), &Output::default());
     assert_eq!(missing, Err(Fault::UnknownKernel("missing".to_owned())));
 }
@@ -363,6 +370,7 @@ fn launches_from_many_threads_share_a_pool() {
                         block: [8, 4, 1],
                         dynamic_shared: 0,
                         cooperative: false,
+                        priority: 0,
                         params: &params.0,
                     };
                     device.loaded.launch("k", config, &pool, &Output::default()).unwrap();

@@ -131,6 +131,7 @@ impl World {
             block: [kernel.threads, 1, 1],
             dynamic_shared: kernel.dynamic_shared,
             cooperative: false,
+            priority: 0,
             params: &parameters,
         };
         let result = loaded.launch("k", config, &self.pool, &Silent);

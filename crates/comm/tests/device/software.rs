@@ -58,7 +58,14 @@ impl Machine for SoftwareMachine {
             for (rank, Params(params)) in parameters.iter().enumerate() {
                 scope.spawn(move || {
                     let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
-                    let config = LaunchConfig { grid, block, dynamic_shared: 0, cooperative: false, params };
+                    let config = LaunchConfig {
+                        grid,
+                        block,
+                        dynamic_shared: 0,
+                        cooperative: false,
+                        priority: 0,
+                        params,
+                    };
                     let launched = self.kernels.launch(kernel, config, &self.pool, &Silent);
                     launched.unwrap_or_else(|fault| panic!("{kernel}, rank {rank}: {fault}"));
                 });

@@ -49,8 +49,14 @@ fn kernels_copy_their_ranges() {
         let params: Vec<u8> = parameters.flat_map(u64::to_le_bytes).collect();
         let blocks = 1 + random.below(3) as u32;
         let grid = [blocks, moves.len() as u32, 1];
-        let config =
-            LaunchConfig { grid, block: [32, 1, 1], dynamic_shared: 0, cooperative: false, params: &params };
+        let config = LaunchConfig {
+            grid,
+            block: [32, 1, 1],
+            dynamic_shared: 0,
+            cooperative: false,
+            priority: 0,
+            params: &params,
+        };
         let loaded = program.load(&space, None).unwrap();
         loaded.launch("kernel", config, &Pool::new(1), &Silent).unwrap();
         let mut found = vec![0; content.len()];

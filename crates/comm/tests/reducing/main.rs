@@ -142,6 +142,7 @@ fn must_agree(space: &Arc<AddressSpace>, program: &Program, kernel: &Kernel, ran
         block: [32, 1, 1],
         dynamic_shared: 0,
         cooperative: false,
+        priority: 0,
         params: &params,
     };
     let loaded = program.load(space, None).unwrap();

@@ -71,6 +71,18 @@ pub(crate) fn waits_for_others(function: &Function) -> bool {
     })
 }
 
+/// Whether threads that execute this function may wait for what is outside of their block.
+pub(crate) fn polls_memory(function: &Function) -> bool {
+    let Some(body) = &function.body else { return false };
+    let loops = Loops::of(function, body);
+    body.statements.iter().enumerate().any(|(index, statement)| {
+        let Statement::Instruction(instruction) = statement else { return false };
+        let Some(row) = table::find(&instruction.opcode) else { return false };
+        // Who sleeps may look at memory by plain loads in between.
+        instruction.opcode == "nanosleep" || row.waits.polls(instruction, loops.contains(index))
+    })
+}
+
 /// Translates one function.
 ///
 /// # Errors

@@ -146,6 +146,7 @@ mod tests {
             block: [1; 3],
             dynamic_shared: 0,
             cooperative: false,
+            priority: 0,
             params: &params,
         };
         assert!(loaded.launch("k", config, &Pool::new(1), &Nobody).is_err());

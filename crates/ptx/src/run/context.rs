@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::host::Host;
 use crate::fault::{Fault, ThreadPlace};
 use crate::memory::AddressSpace;
+use crate::pool::Pool;
 
 /// Steps of polling that a thread may take before others run; a power of two large enough to make the switch
 /// cheap.
@@ -167,6 +168,9 @@ pub(crate) struct Launch<'a> {
     /// Bytes of local memory for each thread.
     pub(crate) local: u64,
     pub(crate) parameters: &'a [u8],
+    /// Blocks of launches with smaller numbers begin before those of this one, on threads of this pool.
+    pub(crate) priority: i32,
+    pub(crate) pool: &'a Pool,
     /// What the blocks of a cooperative grid synchronise with, or 0.
     pub(crate) workspace: u64,
     pub(crate) space: &'a AddressSpace,

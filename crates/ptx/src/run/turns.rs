@@ -82,6 +82,10 @@ impl Launch<'_> {
         let mut claims = Claims { launch: self, blocks, chunk, next: 0, end: 0 };
         let (mut is_more, mut is_memory) = (true, true);
         while !self.progress.stop.load(Ordering::Relaxed) {
+            // A block that has begun and polls needs this thread, as somebody may wait for that block.
+            if polling.is_empty() {
+                self.pool.join_more_urgent(self.priority);
+            }
             // Who has no block takes one, however many others have: the earliest block waits for none.
             let may_begin = is_more
                 && (polling.is_empty() || is_memory && self.progress.begun.load(Ordering::Relaxed) < most);
