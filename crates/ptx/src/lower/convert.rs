@@ -20,6 +20,9 @@ struct Conversion {
 
 impl Translator<'_, '_> {
     pub(super) fn convert(&mut self, instruction: &Instruction) -> Lowered {
+        if Self::converts_eight_bits(instruction) {
+            return self.convert_eight_bits(instruction);
+        }
         let mut form = Form::of(instruction);
         let integral = form.choice(&["rni", "rzi", "rmi", "rpi"]).map(|name| match name {
             "rni" => Rounding::NearestEven,

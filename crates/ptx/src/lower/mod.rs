@@ -14,6 +14,7 @@ mod checks;
 mod compare;
 mod control;
 mod convert;
+mod eight_bits;
 mod fault_site;
 mod faults;
 mod float;

@@ -3,6 +3,7 @@
 pub(crate) mod barrier;
 mod block;
 pub(crate) mod context;
+pub(crate) mod eight_bits;
 pub(crate) mod functions;
 mod host;
 pub(crate) mod mbarrier;

@@ -212,6 +212,17 @@ fn conversions_saturate_and_round() {
         ("cvt.rn.bf16x2.f32 %r9, %f1, %f2;", "%r9", [f(1.0), f(-2.0), 0], 0x3f80_c000),
         ("cvt.rn.f16x2.f32 %r9, %f1, %f2;", "%r9", [f(1.0), f(-2.0), 0], 0x3c00_c000),
     ]);
+    // Pairs of 8-bit numbers: of two operands the first is the upper half.
+    check(&[
+        ("cvt.rn.satfinite.e4m3x2.f32 %rs9, %f1, %f2;", "%rs9", [f(1.0), f(-448.0), 0], 0x38fe),
+        ("cvt.rn.satfinite.e4m3x2.f32 %rs9, %f1, %f2;", "%rs9", [f(f32::NAN), f(1e9), 0], 0x7f7e),
+        ("cvt.rn.satfinite.e4m3x2.f32 %rs9, %f1, %f2;", "%rs9", [f(17.0), f(19.0), 0], 0x585a),
+        ("cvt.rn.satfinite.relu.e5m2x2.f32 %rs9, %f1, %f2;", "%rs9", [f(-3.0), f(f32::INFINITY), 0], 0x007b),
+        ("cvt.rn.satfinite.e5m2x2.f16x2 %rs9, %r1;", "%rs9", [0x3c00_c000, 0, 0], 0x3cc0),
+        ("cvt.rn.satfinite.relu.e4m3x2.f16x2 %rs9, %r1;", "%rs9", [0x7e00_bc00, 0, 0], 0x7f00),
+        ("cvt.rn.f16x2.e4m3x2 %r9, %rs1;", "%r9", [0x3881, 0, 0], 0x3c00_9800),
+        ("cvt.rn.relu.f16x2.e5m2x2 %r9, %rs1;", "%r9", [0xbc7f, 0, 0], 0x7fff),
+    ]);
     for half in (0..=0xffff_u16).step_by(37) {
         let expected = half::f16::from_bits(half);
         if !expected.is_nan() {
