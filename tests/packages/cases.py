@@ -106,6 +106,69 @@ def deb() -> str:
         return took(printed, "ActiveState=active", "LimitMEMLOCK=infinity", "/usr/lib/causeway/libcuda.so.1")
 
 
+UPGRADE = """
+set -e -o pipefail
+export HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive CAUSEWAY_ON=unix:/run/causeway/server.sock
+cd /root
+main() {{ systemctl show causeway --property=MainPID --value; }}
+changed() {{ for i in $(seq 100); do [ "$(main)" = "$1" ] || return 0; sleep 0.1; done; echo "$1 is still the main process"; return 1; }}
+dpkg --install causeway_*.deb causeway-server_*.deb causeway-client_*.deb
+first=$(main)
+causeway run -- ./over_a_restart work end >worked 2>&1 &
+program=$!
+until grep running worked; do sleep 0.1; done
+# The same version again is an upgrade, as far as scripts of packages know.
+dpkg --install causeway_*.deb causeway-server_*.deb
+changed $first
+second=$(main)
+causeway run -- ./program
+causeway sessions --on $CAUSEWAY_ON >listed && grep over_a_restart listed
+# Longer than systemd waits for a sign of life of the main process.
+sleep 6
+[ "$(main)" = $second ]
+# A configuration that is wrong changes nothing.
+echo 'most-sessions = "many"' >>/etc/causeway/serve.toml
+systemctl reload causeway && sleep 1
+[ "$(main)" = $second ] && causeway run -- ./program
+sed -i '$d' /etc/causeway/serve.toml
+touch end && wait $program && cat worked
+for i in $(seq 100); do [ -d /proc/$first ] || break; sleep 0.1; done
+! [ -d /proc/$first ]
+systemctl reload causeway && changed $second
+[ "$(systemctl show causeway --property=NRestarts --value)" = 0 ]
+systemctl stop causeway
+! pgrep causeway
+# A release that does not know how to hand over keeps no signal back, and is started again.
+place=/etc/systemd/system/causeway.service.d/old.conf
+printf '[Service]\\nNotifyAccess=all\\nWatchdogSec=0\\n' >$place && systemctl daemon-reload
+install -m 755 old /usr/bin/causeway && systemctl start causeway && first=$(main)
+rm $place && systemctl daemon-reload
+! systemctl reload causeway && [ "$(main)" = $first ]
+dpkg --install causeway_*.deb causeway-server_*.deb
+[ "$(main)" != $first ] && causeway run -- ./program
+echo sessions went on
+"""
+OLD = "#!/bin/bash\nsystemd-notify --ready\nexec sleep 1000\n"
+
+
+def upgrade() -> str:
+    """An upgrade of the service, under systemd, ends no session."""
+    with fresh("bookworm", "systemd", "systemd-sysv", "dbus", "procps") as root:
+        put(root, "*.deb")
+        shutil.copy(ROOT / "build/cuda/over_a_restart", root / "root")
+        (root / "root/old").write_text(OLD)
+        settings = root / "etc/causeway"
+        settings.mkdir()
+        (settings / "test.toml").write_text('[serve]\ngpu = "cpu"\n')
+        limits = root / "etc/systemd/system/causeway.service.d"
+        limits.mkdir(parents=True)
+        (limits / "test.conf").write_text("[Service]\nWatchdogSec=4\n")
+        printed = booted(root, UPGRADE.format())
+        if "sessions went on" not in printed or printed.count(PASSED) != 3 or "PASS over_a_restart" not in printed:
+            raise Failed(printed)
+    return "by dpkg and by systemctl reload, from an older release, too"
+
+
 def driver_package(folder: Path) -> Path:
     """A library that is found by the name of NVIDIA's, as Debian's package of that name."""
     place = folder / "libcuda1"
@@ -362,6 +425,7 @@ ALL = {
     "portable": portable,
     "wheel": wheel,
     "deb": deb,
+    "upgrade": upgrade,
     "driver": driver,
     "mpi": mpi,
     "dev": dev,
