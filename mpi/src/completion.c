@@ -6,11 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim.h"
+#include "operation/plain.h"
 
-// Whether there is nothing but the MPI's own.
+// Whether there is nothing but the MPI's own. An operation that another thread ends is not under way any more before there
+// is something to hear of it: both under the lock.
 static bool is_idle(void) {
-    return under_way == 0 && failures == NULL && unheard == 0 && plain_count == 0;
+    lock();
+    bool is_idle = under_way == 0 && failures == NULL && unheard == 0 && plain_count == 0;
+    unlock();
+    return is_idle;
 }
 
 // What there is to hear of a request that has come to its end. Says whether that is an error.
@@ -58,9 +62,9 @@ static MPI_Request *copy_of(int count, const MPI_Request *requests) {
 
 // A call of the MPI has ended with such an error for a receive of the MPI's own, which may be under way still: makes
 // the status that of the message, and gives the error.
-static int settle_plain(struct plain *plain, MPI_Request request, MPI_Status *found, MPI_Status *status, int error) {
-    if (request != MPI_REQUEST_NULL) return error;
-    MPI_Comm comm = comm_of_plain(plain);
+static int settle_plain(struct plain *plain, bool has_ended, MPI_Status *found, MPI_Status *status, int error) {
+    if (!has_ended) return error;
+    MPI_Comm comm = plain->comm;
     if (error != MPI_SUCCESS) {
         drop_plain(plain);
     } else {
@@ -71,18 +75,40 @@ static int settle_plain(struct plain *plain, MPI_Request request, MPI_Status *fo
     return error;
 }
 
+// Whether the MPI has ended one in such a call. Where that has an error, a persistent request rests again.
+static bool is_over(const struct plain *plain, MPI_Request request, bool flag, int error) {
+    return request == MPI_REQUEST_NULL || (plain->is_persistent && (flag || error != MPI_SUCCESS));
+}
+
+// Looks at one of which the MPI does not know that it is under way.
+static int test_apart(struct plain *plain, int *flag, MPI_Status *status) {
+    MPI_Status found;
+    progress();
+    look_at_plain(plain, flag, &found);
+    return settle_plain(plain, *flag, &found, status, MPI_SUCCESS);
+}
+
 static int wait_plain(struct plain *plain, MPI_Request *request, MPI_Status *status) {
     MPI_Status found;
+    if (plain->is_apart) {
+        int flag = 0, error = MPI_SUCCESS;
+        for (int turn = 0; !flag; turn++) {
+            if (turn > 0) pause_for(turn);
+            error = test_apart(plain, &flag, status);
+        }
+        return error;
+    }
     bool is_alone = under_way == 0 && plain_count == 1;
     int error = is_alone ? PMPI_Wait(request, &found) : wait_for(request, &found);
-    return settle_plain(plain, *request, &found, status, error);
+    return settle_plain(plain, is_over(plain, *request, true, error), &found, status, error);
 }
 
 static int test_plain(struct plain *plain, MPI_Request *request, int *flag, MPI_Status *status) {
     MPI_Status found;
+    if (plain->is_apart) return test_apart(plain, flag, status);
     progress();
     int error = PMPI_Test(request, flag, &found);
-    return settle_plain(plain, *request, &found, status, error);
+    return settle_plain(plain, is_over(plain, *request, *flag, error), &found, status, error);
 }
 
 // The receives of the MPI's own among an array's, and statuses of theirs where the program has none.
@@ -102,19 +128,37 @@ static struct plains plains_of(int count, const MPI_Request *requests) {
     return plains;
 }
 
-// Ends those whose requests the MPI has freed; `place` gives where the status of each is, or is null where that is the
-// same place. Gives the error of the call, or MPI_ERR_IN_STATUS.
+// The first of them that is apart, and has ended or has not; -1 where there is none.
+static int find_apart(const struct plains *plains, bool has_ended) {
+    for (int at = 0; apart_count > 0 && at < plains->count; at++) {
+        struct plain *plain = plains->list[at];
+        int flag;
+        if (plain == NULL || !plain->is_apart) continue;
+        look_at_plain(plain, &flag, MPI_STATUS_IGNORE);
+        if (flag == has_ended) return at;
+    }
+    return -1;
+}
+
+// Whether the MPI has ended one whose request stays.
+static bool has_rested(const struct plain *plain, bool all, int error, int own) {
+    return plain->is_persistent && (error == MPI_ERR_IN_STATUS ? own != MPI_ERR_PENDING : all);
+}
+
+// Ends those that the MPI has ended, of so many that it was asked about or, with indices, has told of; `all` says that it
+// has ended all of these. The status of each is at its place among them. Gives the error of the call, or MPI_ERR_IN_STATUS.
 static int end_plains(struct plains *plains, const MPI_Request *requests, const int *indices, int ended,
-                      MPI_Status *statuses, int error) {
+                      bool all, MPI_Status *statuses, int error) {
     bool has_failed = false;
     MPI_Comm comm = MPI_COMM_NULL;
     for (int place = 0; place < ended && plains->list != NULL; place++) {
         int at = indices == NULL ? place : indices[place];
         struct plain *plain = plains->list[at];
-        if (plain == NULL || requests[at] != MPI_REQUEST_NULL) continue;
-        plains->list[at] = NULL;
+        if (plain == NULL) continue;
         int own = error == MPI_ERR_IN_STATUS ? statuses[place].MPI_ERROR : error;
-        comm = comm_of_plain(plain);
+        if (requests[at] != MPI_REQUEST_NULL && !has_rested(plain, all, error, own)) continue;
+        plains->list[at] = NULL;
+        comm = plain->comm;
         if (own != MPI_SUCCESS) {
             drop_plain(plain);
             continue;
@@ -183,9 +227,11 @@ static int test_all(int count, MPI_Request *requests, int *flag, MPI_Status *sta
     struct plains plains = plains_of(count, requests);
     MPI_Status *found = plains.list != NULL && statuses == MPI_STATUSES_IGNORE ? plains.statuses : statuses;
     progress();
-    int error = PMPI_Testall(count, requests, flag, found);
+    *flag = 0;
+    bool is_waiting = find_apart(&plains, false) >= 0;
+    int error = is_waiting ? MPI_SUCCESS : PMPI_Testall(count, requests, flag, found);
     bool has_ended = error == MPI_SUCCESS && *flag;
-    error = end_plains(&plains, requests, NULL, count, found, error);
+    error = end_plains(&plains, requests, NULL, count, *flag, found, error);
     if (has_ended && error == MPI_SUCCESS) error = settle_all(count, NULL, handles, statuses);
     drop_plains(&plains, requests);
     free(handles);
@@ -211,13 +257,21 @@ static int test_any(int count, MPI_Request *requests, int *index, int *flag, MPI
     for (int turn = 0; error == MPI_SUCCESS && !*flag && (waits || turn == 0); turn++) {
         if (turn > 0) pause_for(turn);
         progress();
-        error = PMPI_Testany(count, requests, index, flag, found);
+        *index = find_apart(&plains, true);
+        *flag = *index >= 0;
+        if (!*flag) error = PMPI_Testany(count, requests, index, flag, found);
+        // The others rest, but for one of which the MPI does not know.
+        if (*flag && *index == MPI_UNDEFINED && find_apart(&plains, false) >= 0) *flag = 0;
     }
     if (error == MPI_SUCCESS && *flag && *index != MPI_UNDEFINED) {
         struct plain *plain = plains.list != NULL ? plains.list[*index] : NULL;
         if (plain != NULL) plains.list[*index] = NULL;
-        error = plain != NULL ? settle_plain(plain, MPI_REQUEST_NULL, found, found, error)
+        error = plain != NULL ? settle_plain(plain, true, found, found, error)
                               : settle(handles[*index], status);
+    } else if (error != MPI_SUCCESS && plains.list != NULL && *index >= 0 && *index < count) {
+        // Its request stays, and rests.
+        struct plain *plain = plains.list[*index];
+        if (plain != NULL && plain->is_persistent) drop_plain(plain);
     }
     drop_plains(&plains, requests);
     free(handles);
@@ -245,10 +299,14 @@ static int test_some(int count, MPI_Request *requests, int *ended, int *indices,
     for (int turn = 0; error == MPI_SUCCESS && *ended == 0 && (waits || turn == 0); turn++) {
         if (turn > 0) pause_for(turn);
         progress();
-        error = PMPI_Testsome(count, requests, ended, indices, found);
+        int apart = find_apart(&plains, true);
+        *ended = apart >= 0;
+        if (apart >= 0) indices[0] = apart;
+        if (apart < 0) error = PMPI_Testsome(count, requests, ended, indices, found);
+        if (*ended == MPI_UNDEFINED && find_apart(&plains, false) >= 0) *ended = 0;
     }
     bool has_ended = error == MPI_SUCCESS && *ended != MPI_UNDEFINED;
-    if (*ended != MPI_UNDEFINED) error = end_plains(&plains, requests, indices, *ended, found, error);
+    if (*ended != MPI_UNDEFINED) error = end_plains(&plains, requests, indices, *ended, true, found, error);
     if (has_ended && error == MPI_SUCCESS) error = settle_all(*ended, indices, handles, statuses);
     drop_plains(&plains, requests);
     free(handles);
@@ -279,6 +337,8 @@ EXPORT int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *st
 }
 
 EXPORT int MPI_Request_free(MPI_Request *request) {
+    int error;
+    if (free_persistent_plain(request, &error)) return error;
     struct plain *plain = plain_with(*request);
     if (plain != NULL) return free_plain(plain, request);
     if (!free_later(*request) && !free_persistent(*request)) {

@@ -12,7 +12,7 @@
 bool in_job;
 
 // What is kept is used by several threads: a program may begin with one, and open a session for several.
-static bool has_threads;
+bool has_threads;
 static pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static MPI_Group job_group = MPI_GROUP_NULL;
 
@@ -20,16 +20,12 @@ void expect_threads(void) {
     has_threads = true;
 }
 
-bool may_have_threads(void) {
-    return has_threads;
+void lock_mutex(void) {
+    pthread_mutex_lock(&mutex);
 }
 
-void lock(void) {
-    if (has_threads) pthread_mutex_lock(&mutex);
-}
-
-void unlock(void) {
-    if (has_threads) pthread_mutex_unlock(&mutex);
+void unlock_mutex(void) {
+    pthread_mutex_unlock(&mutex);
 }
 
 // Processes that were spawned are another MPI_COMM_WORLD, with ranks of the same numbers: they get all bytes

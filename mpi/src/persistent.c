@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "shim.h"
+#include "operation/plain.h"
 
 struct persistent {
     MPI_Request handle;
@@ -182,7 +182,8 @@ static void drop(struct persistent *persistent) {
     free(persistent);
 }
 
-static void end(struct persistent *persistent, const struct operation *operation) {
+static void end(void *owner, const struct operation *operation) {
+    struct persistent *persistent = owner;
     persistent->operation = NULL;
     persistent->has_ended = true;
     persistent->ended = *operation;
@@ -252,9 +253,11 @@ bool free_persistent(MPI_Request request) {
 }
 
 EXPORT int MPI_Start(MPI_Request *request) {
+    int error;
+    if (restart_plain(request, &error)) return error;
     lock();
     struct persistent *persistent = find(*request);
-    int error = persistent == NULL ? PMPI_Start(request) : start(persistent);
+    error = persistent == NULL ? PMPI_Start(request) : start(persistent);
     unlock();
     return error;
 }
@@ -266,6 +269,9 @@ EXPORT int MPI_Startall(int count, MPI_Request *requests) {
 }
 
 EXPORT int MPI_Cancel(MPI_Request *request) {
+    struct plain *plain = plain_with(*request);
+    // It has its message.
+    if (plain != NULL && plain->is_apart) return MPI_SUCCESS;
     lock();
     struct persistent *persistent = find(*request);
     int error = MPI_SUCCESS;
@@ -290,8 +296,10 @@ EXPORT int MPI_Cancel(MPI_Request *request) {
     SEND_INIT(Bsend_init##suffix, BUFFERED, number)                                                      \
     EXPORT int MPI_Recv_init##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag, \
                                      MPI_Comm comm, MPI_Request *request) {                              \
-        if (!in_job && !is_on_gpu(buffer, count, type))                                                         \
+        int error;                                                                                       \
+        if ((!in_job || source == MPI_PROC_NULL) && !is_on_gpu(buffer, count, type))                     \
             return PMPI_Recv_init##suffix(buffer, count, type, source, tag, comm, request);              \
+        if (make_plain(buffer, count, type, source, tag, comm, request, &error)) return error;           \
         return make_message(RECEIVE, STANDARD, buffer, count, type, source, tag, comm, request);         \
     }
 

@@ -30,11 +30,20 @@ void join_job(void);
 void leave_job(void);
 // From now on several threads may call.
 void expect_threads(void);
-// Taken where threads may call at once. The same thread may take it again.
-void lock(void);
 // Whether several threads may call.
-bool may_have_threads(void);
-void unlock(void);
+extern bool has_threads;
+static inline bool may_have_threads(void) {
+    return has_threads;
+}
+// Taken where threads may call at once. The same thread may take it again.
+void lock_mutex(void);
+void unlock_mutex(void);
+static inline void lock(void) {
+    if (has_threads) lock_mutex();
+}
+static inline void unlock(void) {
+    if (has_threads) unlock_mutex();
+}
 // The rank in the job of a communicator's rank, or -1 where it is of another one.
 int job_rank(MPI_Comm comm, int rank);
 // A number that no two communicators have.
@@ -166,8 +175,8 @@ struct operation {
     // What the user has of it, if it does not wait for it at once.
     MPI_Request handle;
     // Or the persistent request that it belongs to, and what is called at the end.
-    struct persistent *persistent;
-    void (*ended)(struct persistent *persistent, const struct operation *operation);
+    void *persistent;
+    void (*ended)(void *persistent, const struct operation *operation);
     // The user has freed the request.
     bool is_freed;
     // The other half of a send and a receive that have one request, which is the receive's.
@@ -216,7 +225,6 @@ int wait_for(MPI_Request *request, MPI_Status *status);
 
 // operation/plain.c: receives of the host's memory that are the MPI's own.
 
-struct plain;
 // How many are under way.
 extern int plain_count;
 // Starts a receive as one, or a blocking one, where it may be. Says whether it has; then there may be an error of the
@@ -225,19 +233,14 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
                  MPI_Request *request, int *error);
 bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Status *status, int *error);
-// The one that has this request, or null.
-struct plain *plain_with(MPI_Request request);
-MPI_Comm comm_of_plain(const struct plain *plain);
-// The MPI has ended one, and freed its request: makes the status that of the message, gives the error, and forgets it.
-int end_plain(struct plain *plain, MPI_Status *status);
-// Forgets one that has ended by an error of the MPI's.
-void drop_plain(struct plain *plain);
-// Whether one has ended, and its status; it stays.
-void look_at_plain(struct plain *plain, int *flag, MPI_Status *status);
-// The same for all of them: a rank may wait for the end of what it has sent word of.
+// Looks whether any has ended: a rank may wait for the end of what it has sent word of.
 void look_at_plains(void);
-// The program frees the request of one.
-int free_plain(struct plain *plain, MPI_Request *request);
+// operation/plain_persistent.c: makes a persistent request of such receives, starts it, and frees it, where it may be or is
+// one. Each says whether; then there may be an error of the MPI's.
+bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                MPI_Request *request, int *error);
+bool restart_plain(MPI_Request *request, int *error);
+bool free_persistent_plain(MPI_Request *request, int *error);
 // Word of a message on a GPU has come: there are no further ones.
 void note_descriptor(void);
 // Whether the MPI may be left alone with a send: it does not wait there for a receiver that waits for this rank to look
@@ -280,6 +283,8 @@ void forget_mail_of_world(void);
 
 // Whether the MPI itself says that it takes memory on a GPU.
 bool mpi_takes_gpus(void);
+// Whether there are elements that the MPI cannot reach.
+bool is_out_of_reach(const void *address, MPI_Count count, MPI_Datatype type);
 
 // operation/failures.c: errors of operations whose requests the user waits for.
 

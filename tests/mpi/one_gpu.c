@@ -1,5 +1,8 @@
 // Rank 0 sends from a GPU, rank 1 has none and has begun all its receives before: they end in each of the calls that
 // ask about requests.
+//
+// one_gpu [persistent|probed]: the receives are persistent requests, which are started again and again; `probed`: probes
+// have taken the messages out of the MPI's queue before that.
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -103,8 +106,26 @@ static void receive_all(void) {
     must(is_there(8), "bytes are wrong", 8);
 }
 
+static void make(int tag) {
+    MPI_Recv_init(received[tag], plan[tag].room, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[tag]);
+}
+
+static void start_again(bool is_probed) {
+    for (int tag = 0; tag < MESSAGES; tag++) memset(received[tag], 0x5a, LONG + 200);
+    // The first of them have word of a GPU's messages; the last one takes all others out.
+    for (int tag = 1; is_probed && tag < NEVER; tag += 4) {
+        MPI_Status status;
+        int count;
+        MPI_Probe(0, tag, MPI_COMM_WORLD, &status);
+        MPI_Get_count(&status, MPI_BYTE, &count);
+        must(count == plan[tag].bytes, "a probe tells of other bytes", tag);
+    }
+    MPI_Startall(MESSAGES, requests);
+}
+
 int main(int argc, char **argv) {
     int rank;
+    bool is_persistent = argc > 1, is_probed = is_persistent && strcmp(argv[1], "probed") == 0;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
@@ -112,13 +133,23 @@ int main(int argc, char **argv) {
     for (int tag = 0; tag < MESSAGES && rank == 1; tag++) {
         received[tag] = malloc(LONG + 200);
         memset(received[tag], 0x5a, LONG + 200);
-        MPI_Irecv(received[tag], plan[tag].room, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[tag]);
+        if (is_persistent)
+            make(tag);
+        else
+            MPI_Irecv(received[tag], plan[tag].room, MPI_BYTE, 0, tag, MPI_COMM_WORLD, &requests[tag]);
     }
-    MPI_Barrier(MPI_COMM_WORLD);
-    if (rank == 0)
-        send_all();
-    else if (rank == 1)
-        receive_all();
+    for (int round = 0; round < (is_persistent ? 3 : 1); round++) {
+        if (rank == 1 && is_persistent && !is_probed) start_again(false);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (rank == 1 && is_probed) start_again(true);
+        if (rank == 0)
+            send_all();
+        else if (rank == 1)
+            receive_all();
+        // The program has freed it.
+        if (rank == 1 && is_persistent) make(8);
+    }
+    for (int tag = 0; tag < MESSAGES && rank == 1 && is_persistent; tag++) MPI_Request_free(&requests[tag]);
     if (rank == 1) printf("%d messages are wrong\n", wrong);
     MPI_Finalize();
     return wrong != 0;

@@ -304,10 +304,13 @@ fn messages_beside_other_calls_have_all_their_bytes() {
 fn a_rank_without_a_gpu_receives_from_one_that_has_one() {
     let server = Server::start();
     for mpi in Mpi::ALL {
-        let mut command = mpi.command(&server, 2, Some(&new_nonce()));
-        let outcome = run(command.arg(mpi.folder().join("one_gpu")), Duration::from_secs(120));
-        assert!(outcome.stdout.contains("0 messages are wrong"), "{outcome}");
-        outcome.must_succeed();
+        for form in [None, Some("persistent"), Some("probed")] {
+            let mut command = mpi.command(&server, 2, Some(&new_nonce()));
+            command.arg(mpi.folder().join("one_gpu")).args(form);
+            let outcome = run(&mut command, Duration::from_secs(120));
+            assert!(outcome.stdout.contains("0 messages are wrong"), "{form:?}: {outcome}");
+            outcome.must_succeed();
+        }
     }
     server.must_be_well();
 }

@@ -9,37 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "operation.h"
-
-// One that is under way.
-struct plain {
-    MPI_Request request;
-    MPI_Comm comm;
-    void *user;
-    uint64_t room;
-    // What the MPI was given where the user's memory has no room for a descriptor.
-    unsigned char bytes[CAUSEWAY_COMM_DESCRIPTOR];
-    // It has ended, in a call that lets the request be.
-    bool is_ended;
-    int error;
-    MPI_Status status;
-    struct plain *next;
-};
+#include "plain.h"
 
 int plain_count;
 // Word of a message on a GPU has come.
 static bool have_come;
 
-// By request, in chains; and those that are not used.
-enum { BITS = 10 };
-static struct plain *chains[1 << BITS], *unused;
+struct plain *plain_chains[1 << PLAIN_BITS];
+// Those that are not used.
+static struct plain *unused;
 
-static struct plain **chain_of(MPI_Request request) {
-    uint64_t number = (uint64_t)(uintptr_t)request;
-    return &chains[number * 0x9e3779b97f4a7c15 >> (64 - BITS)];
-}
-
-static struct plain *take_unused(void) {
+struct plain *take_unused(void) {
     struct plain *plain = unused;
     if (plain != NULL)
         unused = plain->next;
@@ -48,27 +28,33 @@ static struct plain *take_unused(void) {
     return plain;
 }
 
-struct plain *plain_with(MPI_Request request) {
-    if (plain_count == 0) return NULL;
-    lock();
-    struct plain *plain = *chain_of(request);
-    while (plain != NULL && plain->request != request) plain = plain->next;
-    unlock();
-    return plain;
+void put_plain_in(struct plain *plain) {
+    struct plain **first = chain_of(plain->request);
+    plain->next = *first;
+    *first = plain;
+}
+
+void take_plain_out(struct plain *plain) {
+    struct plain **at = chain_of(plain->request);
+    while (*at != plain) at = &(*at)->next;
+    *at = plain->next;
 }
 
 void drop_plain(struct plain *plain) {
     lock();
-    struct plain **at = chain_of(plain->request);
-    while (*at != plain) at = &(*at)->next;
-    *at = plain->next;
-    plain->next = unused;
-    unused = plain;
-    __atomic_sub_fetch(&plain_count, 1, __ATOMIC_RELAXED);
+    plain->is_active = false;
+    add_to(&plain_count, -1);
+    if (plain->is_apart) add_to(&apart_count, -1);
+    plain->is_apart = false;
+    if (!plain->is_persistent) {
+        take_plain_out(plain);
+        plain->next = unused;
+        unused = plain;
+    }
     unlock();
 }
 
-static bool is_short(const struct plain *plain) {
+bool is_short_plain(const struct plain *plain) {
     return plain->room < CAUSEWAY_COMM_DESCRIPTOR;
 }
 
@@ -97,8 +83,7 @@ static int size_of(MPI_Datatype type) {
     return size;
 }
 
-// The bytes of a receive that may be one, or -1.
-static long long room_of(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm) {
+long long room_of_plain(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm) {
     if (!in_job || have_come || source == MPI_PROC_NULL || comm == MPI_COMM_NULL) return -1;
     if (count < 0 || (buffer == NULL && count > 0)) return -1;
     // Where several threads call, one may wait in the MPI for what another one has to look at.
@@ -110,7 +95,7 @@ static long long room_of(const void *buffer, MPI_Count count, MPI_Datatype type,
 
 bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                  MPI_Request *request, int *error) {
-    long long room = room_of(buffer, count, type, source, comm);
+    long long room = room_of_plain(buffer, count, type, source, comm);
     if (room < 0) return false;
     // Another thread's probe must not come between the look into the list and the receive.
     lock();
@@ -120,15 +105,19 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
         plain->user = buffer;
         plain->room = (uint64_t)room;
         plain->comm = comm;
-        plain->is_ended = false;
-        bool has_room = !is_short(plain);
+        plain->is_active = true;
+        plain->is_ended = plain->is_persistent = plain->is_apart = plain->is_freed = false;
+        bool has_room = !is_short_plain(plain);
         *error = PMPI_Irecv(has_room ? buffer : plain->bytes, has_room ? (int)room : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
                             source, tag, comm, request);
-        struct plain **first = *error == MPI_SUCCESS ? chain_of(*request) : &unused;
         plain->request = *request;
-        plain->next = *first;
-        *first = plain;
-        if (*error == MPI_SUCCESS) __atomic_add_fetch(&plain_count, 1, __ATOMIC_RELAXED);
+        if (*error == MPI_SUCCESS) {
+            put_plain_in(plain);
+            add_to(&plain_count, 1);
+        } else {
+            plain->next = unused;
+            unused = plain;
+        }
     }
     unlock();
     return !is_kept;
@@ -140,7 +129,7 @@ static int arrive_plain(const struct plain *plain, MPI_Status *status) {
     operation.handle = MPI_REQUEST_NULL;
     operation.user = plain->user;
     operation.room = plain->room;
-    operation.memory = is_short(plain) ? (void *)plain->bytes : NULL;
+    operation.memory = is_short_plain(plain) ? (void *)plain->bytes : NULL;
     operation.status = *status;
     end_inner(&operation, MPI_SUCCESS);
     tell(&operation, status);
@@ -150,9 +139,9 @@ static int arrive_plain(const struct plain *plain, MPI_Status *status) {
 static int end(const struct plain *plain, MPI_Status *status) {
     int length = 0;
     PMPI_Get_count(status, MPI_BYTE, &length);
-    if (length != CAUSEWAY_COMM_DESCRIPTOR && (!is_short(plain) || (uint64_t)length <= plain->room)) {
+    if (length != CAUSEWAY_COMM_DESCRIPTOR && (!is_short_plain(plain) || (uint64_t)length <= plain->room)) {
         int cancelled = 0;
-        if (!is_short(plain) || length <= 0) return MPI_SUCCESS;
+        if (!is_short_plain(plain) || length <= 0) return MPI_SUCCESS;
         PMPI_Test_cancelled(status, &cancelled);
         if (!cancelled) memcpy(plain->user, plain->bytes, (size_t)length);
         return MPI_SUCCESS;
@@ -172,12 +161,11 @@ int end_plain(struct plain *plain, MPI_Status *status) {
 
 void look_at_plain(struct plain *plain, int *flag, MPI_Status *status) {
     MPI_Status found;
+    *flag = plain->is_ended;
     if (!plain->is_ended) {
+        if (plain->is_apart) return;
         int has_ended = 0;
-        if (PMPI_Request_get_status(plain->request, &has_ended, &found) != MPI_SUCCESS || !has_ended) {
-            *flag = 0;
-            return;
-        }
+        if (PMPI_Request_get_status(plain->request, &has_ended, &found) != MPI_SUCCESS || !has_ended) return;
         plain->error = end(plain, &found);
         plain->status = found;
         plain->is_ended = true;
@@ -188,10 +176,10 @@ void look_at_plain(struct plain *plain, int *flag, MPI_Status *status) {
 
 void look_at_plains(void) {
     lock();
-    for (int chain = 0; chain < 1 << BITS && plain_count > 0; chain++)
-        for (struct plain *plain = chains[chain]; plain != NULL; plain = plain->next) {
+    for (int chain = 0; chain < 1 << PLAIN_BITS && plain_count > 0; chain++)
+        for (struct plain *plain = plain_chains[chain]; plain != NULL; plain = plain->next) {
             int flag;
-            look_at_plain(plain, &flag, MPI_STATUS_IGNORE);
+            if (plain->is_active) look_at_plain(plain, &flag, MPI_STATUS_IGNORE);
         }
     unlock();
 }
@@ -202,12 +190,12 @@ void note_descriptor(void) {
 
 bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Status *status, int *error) {
-    long long room = under_way == 0 ? room_of(buffer, count, type, source, comm) : -1;
+    long long room = under_way == 0 ? room_of_plain(buffer, count, type, source, comm) : -1;
     // In a call of the MPI's nobody looks at the others.
     if (room < 0 || plain_count > 0 || has_kept()) return false;
     struct plain plain = {.user = buffer, .room = (uint64_t)room, .comm = comm};
     MPI_Status found;
-    bool has_room = !is_short(&plain);
+    bool has_room = !is_short_plain(&plain);
     *error = PMPI_Recv(has_room ? buffer : plain.bytes, has_room ? (int)room : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
                        source, tag, comm, &found);
     if (*error != MPI_SUCCESS) return true;
@@ -215,6 +203,19 @@ bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source,
     copy_status(&found, status);
     if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(comm, *error);
     return true;
+}
+
+void hand_over(const struct plain *plain, struct operation *operation) {
+    operation->kind = RECEIVE;
+    operation->comm = plain->comm;
+    operation->user = plain->user;
+    operation->contiguous = true;
+    operation->room = plain->room;
+    operation->type = MPI_BYTE;
+    operation->count = (MPI_Count)plain->room;
+    operation->memory = is_short_plain(plain) ? (void *)plain->bytes : NULL;
+    operation->inner = plain->request;
+    add_operation(operation);
 }
 
 int free_plain(struct plain *plain, MPI_Request *request) {
@@ -227,22 +228,11 @@ int free_plain(struct plain *plain, MPI_Request *request) {
     MPI_Request handle;
     int error = start_request(&operation, &handle);
     if (error != MPI_SUCCESS) return error;
-    operation->kind = RECEIVE;
-    operation->comm = plain->comm;
-    operation->user = plain->user;
-    operation->contiguous = true;
-    operation->room = plain->room;
-    operation->type = MPI_BYTE;
-    operation->count = (MPI_Count)plain->room;
-    operation->memory = is_short(plain) ? plain->bytes : NULL;
-    operation->inner = *request;
-    add_operation(operation);
+    hand_over(plain, operation);
     free_later(handle);
     lock();
-    struct plain **at = chain_of(plain->request);
-    while (*at != plain) at = &(*at)->next;
-    *at = plain->next;
-    __atomic_sub_fetch(&plain_count, 1, __ATOMIC_RELAXED);
+    take_plain_out(plain);
+    add_to(&plain_count, -1);
     unlock();
     *request = MPI_REQUEST_NULL;
     return MPI_SUCCESS;
@@ -255,8 +245,4 @@ bool is_quick(enum mode mode, MPI_Count count, MPI_Datatype type) {
     if (may_have_threads() || mode == SYNCHRONOUS) return false;
     int size = size_of(type);
     return size >= 0 && count <= EAGER / (size > 0 ? size : 1);
-}
-
-MPI_Comm comm_of_plain(const struct plain *plain) {
-    return plain->comm;
 }

@@ -1,0 +1,117 @@
+// Persistent receives into memory of the host that are the MPI's own, as plain.c has those that are not.
+//
+// The program's request is the MPI's, and stays so: what word of a message on a GPU it brings later, too, is fetched by
+// whoever ends it.
+
+#include <stdlib.h>
+
+#include "plain.h"
+
+int apart_count, persistent_count;
+
+bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
+                MPI_Request *request, int *error) {
+    long long room = room_of_plain(buffer, count, type, source, comm);
+    if (room < 0) return false;
+    struct plain *plain = calloc(1, sizeof *plain);
+    if (plain == NULL) abort();
+    plain->user = buffer;
+    plain->room = (uint64_t)room;
+    plain->comm = comm;
+    plain->source = source;
+    plain->tag = tag;
+    plain->is_persistent = true;
+    bool has_room = !is_short_plain(plain);
+    *error = PMPI_Recv_init(has_room ? buffer : plain->bytes, has_room ? (int)room : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
+                            source, tag, comm, request);
+    if (*error != MPI_SUCCESS) {
+        free(plain);
+        return true;
+    }
+    lock();
+    plain->request = *request;
+    put_plain_in(plain);
+    add_to(&persistent_count, 1);
+    unlock();
+    return true;
+}
+
+// The program has freed one, and its message has ended.
+static void forget(struct plain *plain) {
+    PMPI_Request_free(&plain->request);
+    free(plain);
+}
+
+// An operation has ended that received for one.
+static void hear(void *owner, const struct operation *operation) {
+    struct plain *plain = owner;
+    plain->status = operation->status;
+    tell(operation, &plain->status);
+    plain->error = operation->error;
+    plain->is_ended = true;
+    if (plain->is_freed) forget(plain);
+}
+
+static struct operation *operation_for(struct plain *plain) {
+    struct operation *operation = calloc(1, sizeof *operation);
+    if (operation == NULL) abort();
+    operation->handle = MPI_REQUEST_NULL;
+    operation->persistent = plain;
+    operation->ended = hear;
+    return operation;
+}
+
+static int start_apart(struct plain *plain, struct kept *kept) {
+    struct operation *operation = operation_for(plain);
+    int error = start_kept(operation, plain->user, (MPI_Count)plain->room, MPI_BYTE, plain->comm, kept);
+    if (error != MPI_SUCCESS) {
+        free(operation);
+        return error;
+    }
+    plain->is_apart = true;
+    add_to(&apart_count, 1);
+    return error;
+}
+
+bool restart_plain(MPI_Request *request, int *error) {
+    if (persistent_count == 0) return false;
+    lock();
+    struct plain *plain = find_plain(*request);
+    bool is_one = plain != NULL && plain->is_persistent;
+    if (is_one && plain->is_active) {
+        // The MPI tells what is wrong with that; of one that is apart it does not know.
+        *error = plain->is_apart ? MPI_ERR_REQUEST : PMPI_Start(request);
+    } else if (is_one) {
+        plain->is_ended = false;
+        struct kept *kept = take_kept(plain->comm, plain->source, plain->tag);
+        *error = kept != NULL ? start_apart(plain, kept) : PMPI_Start(request);
+        plain->is_active = *error == MPI_SUCCESS;
+        if (plain->is_active) add_to(&plain_count, 1);
+    }
+    unlock();
+    return is_one;
+}
+
+bool free_persistent_plain(MPI_Request *request, int *error) {
+    if (persistent_count == 0) return false;
+    lock();
+    struct plain *plain = find_plain(*request);
+    bool is_one = plain != NULL && plain->is_persistent;
+    *error = MPI_SUCCESS;
+    if (is_one) {
+        bool is_under_way = plain->is_active && !plain->is_ended, is_apart = plain->is_apart;
+        if (plain->is_active) drop_plain(plain);
+        take_plain_out(plain);
+        add_to(&persistent_count, -1);
+        // An operation ends it, if none does already.
+        plain->is_freed = is_under_way;
+        if (is_under_way && !is_apart) hand_over(plain, operation_for(plain));
+        if (!is_under_way) {
+            *error = PMPI_Request_free(request);
+            free(plain);
+        }
+        *request = MPI_REQUEST_NULL;
+    }
+    unlock();
+    return is_one;
+}
