@@ -18,22 +18,15 @@ bool mpi_takes_gpus(void) {
     return known == 1;
 }
 
-// Whether the MPI cannot reach elements: what the processor reaches, as managed memory, the MPI does, too.
-static bool is_refused(const void *address, MPI_Count count, MPI_Datatype type) {
-    if (bytes_of(count, type) == 0 || mpi_takes_gpus()) return false;
+// What the processor reaches, as managed memory, the MPI does, too.
+bool is_out_of_reach(const void *address, MPI_Count count, MPI_Datatype type) {
+    if (!causeway_comm_has_driver() || bytes_of(count, type) == 0 || mpi_takes_gpus()) return false;
     switch (place_of(address, count, type)) {
     case IN_HOST: return false;
     case IN_BOTH: return true;
     case ON_GPU: break;
     }
     return !causeway_comm_is_reachable((const void *)((uintptr_t)address + (uintptr_t)first_of(type)));
-}
-
-static int refuse_window(MPI_Win window, const char *call) {
-    fprintf(stderr, "causeway: %s: %s\n", call, WORDS);
-    int code = error_code(call, WORDS);
-    PMPI_Win_call_errhandler(window, code);
-    return code;
 }
 
 EXPORT int MPIX_Query_cuda_support(void) {
@@ -46,47 +39,20 @@ EXPORT int MPIX_GPU_query_support(int kind, int *is_supported) {
     return MPI_SUCCESS;
 }
 
-// One-sided calls, with counts of both kinds. `N` is the type of counts.
+// A window's memory lies on a GPU; what goes to and from windows may (windows.c).
 
-#define WINDOW(name, parameters, arguments, refused)        \
-    EXPORT int MPI_##name parameters {                      \
-        if (refused) return refuse_window(w, "MPI_" #name); \
-        return PMPI_##name arguments;                       \
-    }
-#define TARGET(N) int to, MPI_Aint at, N m, MPI_Datatype u
-#define FROM_HERE(N) const void *s, N n, MPI_Datatype t, TARGET(N)
-#define TO_HERE(N) void *r, N k, MPI_Datatype v
-#define WINDOW_CALLS(suffix, N)                                                                          \
-    WINDOW(Put##suffix, (FROM_HERE(N), MPI_Win w), (s, n, t, to, at, m, u, w), is_refused(s, n, t))         \
-    WINDOW(Get##suffix, (TO_HERE(N), TARGET(N), MPI_Win w), (r, k, v, to, at, m, u, w), is_refused(r, k, v)) \
-    WINDOW(Accumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w), (s, n, t, to, at, m, u, o, w),       \
-           is_refused(s, n, t))                                                                             \
-    WINDOW(Get_accumulate##suffix,                                                                       \
-           (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w),             \
-           (s, n, t, r, k, v, to, at, m, u, o, w), is_refused(s, n, t) || is_refused(r, k, v))                 \
-    WINDOW(Rput##suffix, (FROM_HERE(N), MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q),       \
-           is_refused(s, n, t))                                                                             \
-    WINDOW(Rget##suffix, (TO_HERE(N), TARGET(N), MPI_Win w, MPI_Request *q),                             \
-           (r, k, v, to, at, m, u, w, q), is_refused(r, k, v))                                              \
-    WINDOW(Raccumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w, MPI_Request *q),                     \
-           (s, n, t, to, at, m, u, o, w, q), is_refused(s, n, t))                                           \
-    WINDOW(Rget_accumulate##suffix,                                                                      \
-           (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w,              \
-            MPI_Request *q),                                                                             \
-           (s, n, t, r, k, v, to, at, m, u, o, w, q), is_refused(s, n, t) || is_refused(r, k, v))
-
-WINDOW_CALLS(, int)
-WINDOW(Fetch_and_op, (const void *s, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Op o, MPI_Win w),
-       (s, r, t, to, at, o, w), is_refused(s, 1, t) || is_refused(r, 1, t))
-WINDOW(Compare_and_swap,
-       (const void *s, const void *x, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Win w),
-       (s, x, r, t, to, at, w), is_refused(s, 1, t) || is_refused(x, 1, t) || is_refused(r, 1, t))
-WINDOW(Win_attach, (MPI_Win w, void *s, MPI_Aint n), (w, s, n), is_refused(s, n, MPI_BYTE))
+EXPORT int MPI_Win_attach(MPI_Win w, void *s, MPI_Aint n) {
+    if (!is_out_of_reach(s, n, MPI_BYTE)) return PMPI_Win_attach(w, s, n);
+    fprintf(stderr, "causeway: MPI_Win_attach: %s\n", WORDS);
+    int code = error_code("MPI_Win_attach", WORDS);
+    PMPI_Win_call_errhandler(w, code);
+    return code;
+}
 
 // All ranks make a window together, so all of them must hear of one that cannot. There is no window yet whose error
 // handler could be called.
 static int check_window(const void *address, MPI_Aint bytes, MPI_Comm comm, const char *call) {
-    int refused = is_refused(address, bytes, MPI_BYTE);
+    int refused = is_out_of_reach(address, bytes, MPI_BYTE);
     bool is_own = refused != 0;
     if (in_job && comm != MPI_COMM_NULL && members_of(comm)->can) {
         int error = PMPI_Allreduce(MPI_IN_PLACE, &refused, 1, MPI_INT, MPI_MAX, comm);
@@ -110,7 +76,7 @@ WINDOW_OF(, int)
 #define PARTITIONED(name, B)                                                                           \
     EXPORT int MPI_##name(B b, int parts, MPI_Count n, MPI_Datatype t, int peer, int tag, MPI_Comm c,  \
                           MPI_Info i, MPI_Request *q) {                                                \
-        if (is_refused(b, parts * n, t)) return raise_error(c, "MPI_" #name, WORDS);                              \
+        if (is_out_of_reach(b, parts * n, t)) return raise_error(c, "MPI_" #name, WORDS);              \
         return PMPI_##name(b, parts, n, t, peer, tag, c, i, q);                                        \
     }
 
@@ -123,13 +89,13 @@ PARTITIONED(Precv_init, void *)
 #define EXTERNAL(suffix, N, A)                                                                                  \
     EXPORT int MPI_Pack_external##suffix(const char name[], const void *s, N n, MPI_Datatype t, void *r,        \
                                          A size, A *at) {                                                       \
-        if (is_refused(s, n, t) || is_refused(r, size, MPI_BYTE))                                               \
+        if (is_out_of_reach(s, n, t) || is_out_of_reach(r, size, MPI_BYTE))                                     \
             return raise_error(error_comm(), "MPI_Pack_external" #suffix, WORDS);                               \
         return PMPI_Pack_external##suffix(name, s, n, t, r, size, at);                                          \
     }                                                                                                           \
     EXPORT int MPI_Unpack_external##suffix(const char name[], const void *s, A size, A *at, void *r, N n,       \
                                            MPI_Datatype t) {                                                    \
-        if (is_refused(s, size, MPI_BYTE) || is_refused(r, n, t))                                               \
+        if (is_out_of_reach(s, size, MPI_BYTE) || is_out_of_reach(r, n, t))                                     \
             return raise_error(error_comm(), "MPI_Unpack_external" #suffix, WORDS);                             \
         return PMPI_Unpack_external##suffix(name, s, size, at, r, n, t);                                        \
     }
@@ -137,17 +103,16 @@ PARTITIONED(Precv_init, void *)
 EXTERNAL(, int, MPI_Aint)
 
 EXPORT int MPI_Buffer_attach(void *buffer, int bytes) {
-    if (is_refused(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach", WORDS);
+    if (is_out_of_reach(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach", WORDS);
     return PMPI_Buffer_attach(buffer, bytes);
 }
 
 #if MPI_VERSION >= 4
 EXTERNAL(_c, MPI_Count, MPI_Count)
-WINDOW_CALLS(_c, MPI_Count)
 WINDOW_OF(_c, MPI_Aint)
 
 EXPORT int MPI_Buffer_attach_c(void *buffer, MPI_Count bytes) {
-    if (is_refused(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach_c", WORDS);
+    if (is_out_of_reach(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach_c", WORDS);
     return PMPI_Buffer_attach_c(buffer, bytes);
 }
 #endif

@@ -314,3 +314,15 @@ fn a_rank_without_a_gpu_receives_from_one_that_has_one() {
     }
     server.must_be_well();
 }
+
+#[test]
+fn one_sided_calls_take_buffers_on_gpus() {
+    let server = Server::start();
+    for mpi in Mpi::ALL {
+        let mut command = mpi.command(&server, 2, Some(&new_nonce()));
+        let outcome = run(command.arg(mpi.folder().join("windows")), Duration::from_secs(240));
+        assert_eq!(outcome.stdout.matches(": 0 things are wrong").count(), 2, "{outcome}");
+        outcome.must_succeed();
+    }
+    server.must_be_well();
+}

@@ -32,5 +32,3 @@ TOGETHER(Dist_graph_create_adjacent,
          (MPI_Comm c, int k, const int s[], const int v[], int l, const int d[], const int w[], MPI_Info i,
           int reorder, MPI_Comm *n),
          (c, k, s, v, l, d, w, i, reorder, n))
-TOGETHER(Win_fence, (int assertion, MPI_Win w), (assertion, w))
-TOGETHER(Win_free, (MPI_Win * w), (w))

@@ -147,9 +147,13 @@ static void transfer(struct group *group, MPI_Win window, struct numbers *out, s
 // What each rank counts up at rank 0, every number once.
 static void count_up(struct group *group, MPI_Win window) {
     int one = 1, found = -1, expected = 0, all[MOST_RANKS];
+    struct numbers result = take(some_memory(group), 1);
     MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
-    MPI_Fetch_and_op(&one, &found, MPI_INT, 0, 2 * WINDOW, MPI_SUM, window);
+    MPI_Fetch_and_op(&one, result.there, MPI_INT, 0, 2 * WINDOW, MPI_SUM, window);
     MPI_Win_unlock(0, window);
+    read_in(&result);
+    found = result.here[0];
+    give_back(&result);
     MPI_Allgather(&found, 1, MPI_INT, all, 1, MPI_INT, group->comm);
     for (int rank = 0; rank < group->ranks; rank++) expected |= 1 << all[rank];
     if (expected != (1 << group->ranks) - 1) is_wrong(group, "MPI_Fetch_and_op has found %d", found);
@@ -164,8 +168,8 @@ static void window(struct group *group) {
     is_allocated = false;
 #endif
     enum memory memory = of_the_host(group);
-    struct numbers own = take(memory, 2 * WINDOW + 1), out = take(of_the_host(group), WINDOW);
-    struct numbers in = take(of_the_host(group), WINDOW);
+    struct numbers own = take(memory, 2 * WINDOW + 1), out = take(some_memory(group), WINDOW);
+    struct numbers in = take(some_memory(group), WINDOW);
     struct numbers allocated = own;
     MPI_Win window;
     MPI_Aint bytes = (2 * WINDOW + 1) * sizeof(int);

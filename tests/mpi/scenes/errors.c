@@ -60,10 +60,9 @@ static void must_be_refused(int error, const char *call) {
 
 #define REFUSED(call, ...) must_be_refused(call(__VA_ARGS__), #call)
 
-// One-sided calls, whose memory here is on a GPU in one or the other place.
+// Windows of memory on a GPU.
 static void windows_refuse(char *gpu, char *host) {
     MPI_Win window, dynamic;
-    MPI_Request request;
     // All ranks hear of what one of them gives; nothing is nowhere.
     REFUSED(MPI_Win_create, rank == 0 ? gpu : host, 64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
     MPI_Win_create(gpu, 0, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
@@ -72,26 +71,6 @@ static void windows_refuse(char *gpu, char *host) {
     MPI_Win_set_errhandler(dynamic, MPI_ERRORS_RETURN);
     REFUSED(MPI_Win_attach, dynamic, gpu, 64);
     MPI_Win_free(&dynamic);
-    MPI_Win_create(host, 64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
-    MPI_Win_set_errhandler(window, MPI_ERRORS_RETURN);
-    MPI_Win_fence(0, window);
-    REFUSED(MPI_Put, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window);
-    REFUSED(MPI_Get, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window);
-    REFUSED(MPI_Accumulate, gpu, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window);
-    REFUSED(MPI_Get_accumulate, host, 8, MPI_INT, gpu, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window);
-    REFUSED(MPI_Get_accumulate, gpu, 8, MPI_INT, host, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window);
-    REFUSED(MPI_Fetch_and_op, host, gpu, MPI_INT, 0, 0, MPI_SUM, window);
-    REFUSED(MPI_Compare_and_swap, host, gpu, host, MPI_INT, 0, 0, window);
-    REFUSED(MPI_Rput, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window, &request);
-    REFUSED(MPI_Rget, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window, &request);
-    REFUSED(MPI_Raccumulate, gpu, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window, &request);
-    REFUSED(MPI_Rget_accumulate, host, 8, MPI_INT, gpu, 8, MPI_INT, 0, 0, 8, MPI_INT, MPI_SUM, window,
-            &request);
-#if MPI_VERSION >= 4
-    REFUSED(MPI_Put_c, gpu, 64, MPI_BYTE, 0, 0, 64, MPI_BYTE, window);
-#endif
-    MPI_Win_fence(0, window);
-    MPI_Win_free(&window);
 }
 
 // Calls that do not take such memory say so, and which they are.

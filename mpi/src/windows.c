@@ -1,0 +1,258 @@
+// One-sided calls whose own buffers lie on a GPU, on windows of the host's memory: by way of images of those in the host's
+// memory. An image stays until a call ends the access, since the MPI reads or writes it until then: what has come is
+// brought to the GPU there.
+
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "collective/collective.h"
+
+// A buffer of a call: the call's argument, and what there is of it.
+struct buffer {
+    void **address;
+    MPI_Count count;
+    MPI_Datatype type;
+    bool is_result;
+};
+
+enum { MOST_BUFFERS = 3 };
+
+// A call that has not come to its end here.
+struct access {
+    MPI_Win window;
+    int target;
+    struct image *images[MOST_BUFFERS];
+    struct access *next;
+};
+
+static struct access *first;
+
+static void drop_images(struct image **images) {
+    for (int at = 0; at < MOST_BUFFERS; at++) drop_image(images[at]);
+}
+
+static int fail(MPI_Win window, const char *call, const char *words) {
+    fprintf(stderr, "causeway: %s: %s\n", call, words);
+    int code = error_code(call, words);
+    PMPI_Win_call_errhandler(window, code);
+    return code;
+}
+
+// An image of a buffer, with its bytes: of what the MPI writes, too, since gaps stay as they are.
+static const char *make_image_of(const struct buffer *buffer, struct image **image) {
+    struct side side = {.address = *buffer->address, .count = buffer->count, .type = buffer->type};
+    struct block block = {0, buffer->count, buffer->type};
+    struct layout layout = {.is_read = true, .is_written = buffer->is_result, .count = 1, .blocks = &block};
+    int error;
+    *image = make_image(&side, &layout, &error);
+    if (*image == NULL) return "its memory on a GPU cannot be staged in the host's";
+    return fill_image(*image);
+}
+
+// Makes images of the buffers that the MPI does not reach, and has the call take these. Says by `has_some` whether there
+// are any. Gives an error that has been raised.
+static int stage_buffers(struct buffer *buffers, int count, MPI_Win window, const char *call, struct image **images,
+                         bool *has_some) {
+    const char *words = NULL;
+    *has_some = false;
+    for (int at = 0; at < count && words == NULL; at++) {
+        const struct buffer *buffer = &buffers[at];
+        if (is_out_of_reach(*buffer->address, buffer->count, buffer->type)) {
+            words = make_image_of(buffer, &images[at]);
+            *has_some = true;
+        }
+    }
+    if (words != NULL) {
+        drop_images(images);
+        return fail(window, call, words);
+    }
+    for (int at = 0; at < count; at++)
+        if (images[at] != NULL) *buffers[at].address = address_of(images[at]);
+    return MPI_SUCCESS;
+}
+
+static int keep_access(MPI_Win window, int target, struct image **images, int error) {
+    struct access *access = error == MPI_SUCCESS ? malloc(sizeof *access) : NULL;
+    if (access == NULL) {
+        if (error == MPI_SUCCESS) abort();
+        drop_images(images);
+        return error;
+    }
+    lock();
+    *access = (struct access){.window = window, .target = target, .next = first};
+    for (int at = 0; at < MOST_BUFFERS; at++) access->images[at] = images[at];
+    first = access;
+    unlock();
+    return error;
+}
+
+// Takes out the calls to a window, to one rank or, with NULL, to all of them.
+static struct access *take_accesses(MPI_Win window, const int *target) {
+    struct access *taken = NULL;
+    lock();
+    for (struct access **at = &first; *at != NULL;) {
+        struct access *access = *at;
+        if (access->window != window || (target != NULL && access->target != *target)) {
+            at = &access->next;
+            continue;
+        }
+        *at = access->next;
+        access->next = taken;
+        taken = access;
+    }
+    unlock();
+    return taken;
+}
+
+// The MPI has ended what this rank has begun: so do we.
+static int end_accesses(MPI_Win window, const int *target, const char *call, int error) {
+    if (error != MPI_SUCCESS) return error;
+    // Those with a request of their own have ended, too, and their buffers may be looked at.
+    progress();
+    if (__atomic_load_n(&first, __ATOMIC_RELAXED) == NULL) return error;
+    const char *words = NULL;
+    for (struct access *access = take_accesses(window, target), *next; access != NULL; access = next) {
+        next = access->next;
+        for (int at = 0; at < MOST_BUFFERS; at++) {
+            const char *found = access->images[at] != NULL ? empty_image(access->images[at]) : NULL;
+            if (found != NULL) words = found;
+        }
+        drop_images(access->images);
+        free(access);
+    }
+    return words == NULL ? error : fail(window, call, words);
+}
+
+// Calls with a request: an operation brings the result to the GPU. `images` are those of an origin and a result.
+static int begin_request(struct operation **operation, struct image **images, const char *call, MPI_Request *request) {
+    int error = start_request(operation, request);
+    if (error != MPI_SUCCESS) {
+        drop_images(images);
+        return error;
+    }
+    struct staging *staging = calloc(1, sizeof *staging);
+    if (staging == NULL) abort();
+    staging->name = call;
+    staging->out = images[0];
+    staging->in = images[1];
+    (*operation)->kind = COLLECTIVE;
+    (*operation)->comm = error_comm();
+    (*operation)->staging = staging;
+    return error;
+}
+
+static int go_on(struct operation *operation, int error, const struct buffer *buffers, int count, int target,
+                 MPI_Win window, MPI_Request *request) {
+#ifdef MPICH_VERSION
+    // MPICH 4.0.2 ends the request of MPI_Rget before the bytes are there, where elements have gaps. Such requests are of
+    // epochs in which a rank may wait for them otherwise.
+    for (int at = 0; at < count && error == MPI_SUCCESS; at++)
+        if (buffers[at].is_result && !is_contiguous(buffers[at].type)) error = PMPI_Win_flush_local(target, window);
+#else
+    (void)buffers, (void)count, (void)target, (void)window;
+#endif
+    if (error == MPI_SUCCESS) {
+        add_operation(operation);
+    } else {
+        drop_staging(operation->staging);
+        drop_request(request);
+    }
+    return error;
+}
+
+// Calls with counts of both kinds. `N` is the type of counts. What an operation does not read is no buffer.
+
+#define ORIGIN(n, t) {(void **)&s, n, t, false}
+#define RESULT(k, v) {&r, k, v, true}
+#define READ_BY(op, n) ((op) == MPI_NO_OP ? 0 : (n))
+#define COUNT_OF(array) (int)(sizeof array / sizeof *array)
+#define STAGE(name, ...)                                                                                        \
+    struct buffer buffers[] = {__VA_ARGS__};                                                                    \
+    struct image *images[MOST_BUFFERS] = {NULL, NULL, NULL};                                                    \
+    bool has_some;                                                                                              \
+    int error = stage_buffers(buffers, COUNT_OF(buffers), w, "MPI_" #name, images, &has_some);   \
+    if (error != MPI_SUCCESS) return error;                                                                     \
+    if (!has_some) return PMPI_##name
+
+#define ACCESS(name, parameters, arguments, ...)                    \
+    EXPORT int MPI_##name parameters {                              \
+        STAGE(name, __VA_ARGS__) arguments;                         \
+        return keep_access(w, to, images, PMPI_##name arguments);   \
+    }
+// The origin is the first buffer, and the result the second one.
+#define WITH_REQUEST(name, parameters, arguments, ...)                          \
+    EXPORT int MPI_##name parameters {                                          \
+        STAGE(name, __VA_ARGS__) arguments;                                     \
+        struct operation *operation;                                            \
+        MPI_Request *request = q;                                               \
+        error = begin_request(&operation, images, "MPI_" #name, request);       \
+        if (error != MPI_SUCCESS) return error;                                 \
+        q = &operation->inner;                                                  \
+        return go_on(operation, PMPI_##name arguments, buffers, COUNT_OF(buffers), to, w, request); \
+    }
+#define NO_ORIGIN {&(void *){NULL}, 0, MPI_BYTE, false}
+
+#define TARGET(N) int to, MPI_Aint at, N m, MPI_Datatype u
+#define FROM_HERE(N) const void *s, N n, MPI_Datatype t, TARGET(N)
+#define TO_HERE(N) void *r, N k, MPI_Datatype v
+#define WINDOW_CALLS(suffix, N)                                                                                      \
+    ACCESS(Put##suffix, (FROM_HERE(N), MPI_Win w), (s, n, t, to, at, m, u, w), ORIGIN(n, t))                         \
+    ACCESS(Get##suffix, (TO_HERE(N), TARGET(N), MPI_Win w), (r, k, v, to, at, m, u, w), RESULT(k, v))                \
+    ACCESS(Accumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w), (s, n, t, to, at, m, u, o, w), ORIGIN(n, t))     \
+    ACCESS(Get_accumulate##suffix,                                                                                   \
+           (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w),                         \
+           (s, n, t, r, k, v, to, at, m, u, o, w), ORIGIN(READ_BY(o, n), t), RESULT(k, v))                           \
+    WITH_REQUEST(Rput##suffix, (FROM_HERE(N), MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q),             \
+                 ORIGIN(n, t))                                                                                       \
+    WITH_REQUEST(Rget##suffix, (TO_HERE(N), TARGET(N), MPI_Win w, MPI_Request *q), (r, k, v, to, at, m, u, w, q),    \
+                 NO_ORIGIN, RESULT(k, v))                                                                            \
+    WITH_REQUEST(Raccumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w, MPI_Request *q),                           \
+                 (s, n, t, to, at, m, u, o, w, q), ORIGIN(n, t))                                                     \
+    WITH_REQUEST(Rget_accumulate##suffix,                                                                            \
+                 (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w, MPI_Request *q),   \
+                 (s, n, t, r, k, v, to, at, m, u, o, w, q), ORIGIN(READ_BY(o, n), t), RESULT(k, v))
+
+WINDOW_CALLS(, int)
+#if MPI_VERSION >= 4
+WINDOW_CALLS(_c, MPI_Count)
+#endif
+ACCESS(Fetch_and_op, (const void *s, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Op o, MPI_Win w),
+       (s, r, t, to, at, o, w), ORIGIN(READ_BY(o, 1), t), RESULT(1, t))
+ACCESS(Compare_and_swap,
+       (const void *s, const void *x, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Win w),
+       (s, x, r, t, to, at, w), ORIGIN(1, t), RESULT(1, t), {(void **)&x, 1, t, false})
+
+// Calls that end accesses.
+
+#define END(name, parameters, arguments, target)                                         \
+    EXPORT int MPI_##name parameters {                                                   \
+        return end_accesses(w, target, "MPI_" #name, PMPI_##name arguments);             \
+    }
+
+END(Win_complete, (MPI_Win w), (w), NULL)
+END(Win_unlock, (int to, MPI_Win w), (to, w), &to)
+END(Win_unlock_all, (MPI_Win w), (w), NULL)
+END(Win_flush, (int to, MPI_Win w), (to, w), &to)
+END(Win_flush_all, (MPI_Win w), (w), NULL)
+END(Win_flush_local, (int to, MPI_Win w), (to, w), &to)
+END(Win_flush_local_all, (MPI_Win w), (w), NULL)
+
+EXPORT int MPI_Win_fence(int assertion, MPI_Win w) {
+    finish_fetches();
+    return end_accesses(w, NULL, "MPI_Win_fence", PMPI_Win_fence(assertion, w));
+}
+
+EXPORT int MPI_Win_free(MPI_Win *w) {
+    MPI_Win window = *w;
+    finish_fetches();
+    int error = PMPI_Win_free(w);
+    // Another window may get its handle. What a program has not ended it does not hear of.
+    struct access *access = error == MPI_SUCCESS ? take_accesses(window, NULL) : NULL;
+    for (struct access *next; access != NULL; access = next) {
+        next = access->next;
+        drop_images(access->images);
+        free(access);
+    }
+    return error;
+}
