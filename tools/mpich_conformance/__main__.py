@@ -4,7 +4,8 @@
     python3 tools/mpich_conformance SOURCES --causeway TARGET/debug [--mpi openmpi,mpich] [--only coll,pt2pt/bsend]
 
 SOURCES is a folder with MPICH's sources, of which test/mpi is needed; they are not part of Causeway, and are
-got by `git clone --depth 1 --branch v4.0.2 https://github.com/pmodels/mpich`. The folder that --causeway names
+got by `git clone --depth 1 --branch v4.0.2 https://github.com/pmodels/mpich`. Of the branch's
+newest commit the folder test/mpi/session can be put beside the others. The folder that --causeway names
 has the program `causeway` and its libraries, as `cargo build` makes them.
 
 Each test is run with the interposer (`host`), and with each buffer that it gives to the MPI moved to the GPU

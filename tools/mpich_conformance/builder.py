@@ -1,5 +1,7 @@
 """How are MPICH's tests compiled for an MPI, and what is preloaded for them?"""
 
+import os
+import shutil
 import subprocess
 import threading
 from pathlib import Path
@@ -29,22 +31,28 @@ class Failed(Exception):
     """What a compiler has said."""
 
 
-def call(command):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600)
+def call(command, folder=None):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, cwd=folder)
     if done.returncode:
         raise Failed(done.stderr)
 
 
 class Builder:
-    """Compiles for one MPI into one folder. `mpi` is the ending of its programs."""
+    """Compiles for one MPI into one folder. `mpi` is the ending of its programs, or a folder that scripts/mpis.sh makes."""
 
     def __init__(self, root, mpi, build, libraries):
         self.root, self.mpi, self.libraries = root, mpi, libraries
+        self.is_open = mpi.startswith("openmpi")
         self.folder = build / mpi
         self.include = self.folder / "include"
         # The headers of DTPools look for their settings in the folder above.
         (self.include / "dtpools").mkdir(parents=True, exist_ok=True)
         self.programs, self.locks, self.lock = {}, {}, threading.Lock()
+
+    def program(self, name):
+        """One of the MPI's own programs."""
+        installed = Path(os.environ.get("CAUSEWAY_CACHE", Path.home() / ".cache/causeway")) / self.mpi / "bin"
+        return installed / name if installed.exists() and self.mpi != "mpich" else f"{name}.{self.mpi}"
 
     def prepare(self):
         """What all tests need. Raises Failed."""
@@ -68,42 +76,60 @@ class Builder:
         self.types = self.compile(self.root / "util/dtypes.c")
         # The same with the start of threads.
         self.threaded = [self.compile(source, ["-DMTEST_USE_THREAD"], "threads") for source in common]
-        self.fortran = {
-            ".f": self.compile(self.root / "util/mtest_f77.f"),
-            ".f90": self.compile(self.root / "util/mtest_f08.f90"),
-        }
+        self.fortran = {}
+        if shutil.which(self.program("mpif90")):
+            self.fortran = {
+                ".f": self.compile(self.root / "util/mtest_f77.f"),
+                ".f90": self.compile(self.root / "util/mtest_f08.f90"),
+            }
+            self.merge()
         self.interposer()
+
+    def merge(self):
+        """Tests of files in Fortran are made of a frame and what they differ in."""
+        script = self.folder / "testmerge"
+        script.write_text((self.root / "maint/testmerge.in").read_text().replace("@PERL@", "perl"))
+        for frame in self.root.glob("f*/*/*.tlt"):
+            folder = self.made(frame.parent)
+            folder.mkdir(parents=True, exist_ok=True)
+            call(["perl", script, f"-defn={self.root}/maint/common.defn", frame.with_suffix(".defn"), frame], folder)
+
+    def made(self, folder):
+        """Where sources lie that are made for a folder of the suite."""
+        return self.folder / "made" / folder.relative_to(self.root)
 
     def interposer(self):
         """The interposer, and the libraries that are preloaded for tests alone."""
         self.preload = self.folder / "libcauseway_mpi.so"
-        link = "yes" if self.mpi == "openmpi" else "no"
-        call(["make", "--silent", "-C", TREE / "mpi", f"MPICC=mpicc.{self.mpi}", f"BUILD={self.folder}",
+        link = "yes" if self.is_open else "no"
+        call(["make", "--silent", "-C", TREE / "mpi", f"MPICC={self.program('mpicc')}", f"BUILD={self.folder}",
               f"COMM={self.libraries}", f"LINK_MPI={link}"])
         self.mover = self.folder / "on_gpu.so"
         own = [*sorted((HERE / "on_gpu").glob("*.c")), TREE / "mpi/src/collective/layout.c", TREE / "mpi/bench/gpu.c"]
-        call([f"mpicc.{self.mpi}", "-O1", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra",
+        call([self.program("mpicc"), "-O1", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra",
               "-shared", f"-I{TREE}/mpi/src", f"-I{TREE}/mpi/bench", "-o", self.mover, *own, "-ldl", "-lpthread"])
         # Open MPI lets others have the processor by itself, where ranks are more than processors.
         self.yielding = []
-        if self.mpi == "mpich":
+        if not self.is_open:
             self.yielding = [self.folder / "yielding.so"]
             call(["cc", "-O1", "-g", "-std=gnu11", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-shared",
                   "-o", *self.yielding, HERE / "yielding.c", "-ldl"])
 
     def compile(self, source, flags=(), part="objects", shorter=None):
         """An object file. Fortran's modules lie beside it. `shorter` is some text, and what takes its place."""
-        path = source.relative_to(self.root)
+        made = self.folder / "made"
+        path = source.relative_to(made if source.is_relative_to(made) else self.root)
         folder = self.folder / part / path.parent
         folder.mkdir(parents=True, exist_ok=True)
         output = folder / f"{path.name}{''.join(flags)}.o"
         if source.suffix == ".c":
-            command = [f"mpicc.{self.mpi}", "-std=gnu11", "-include", HERE / "removed.h", f"-I{self.include}",
+            command = [self.program("mpicc"), "-std=gnu11", "-include", HERE / "removed.h", f"-I{self.include}",
                        f"-I{self.include}/dtpools",
                        f"-I{self.root}/include", f"-I{self.root}/dtpools/include"]
         else:
-            command = [f"mpif90.{self.mpi}", "-fallow-argument-mismatch", f"-I{self.include / path.parent}",
-                       f"-I{source.parent}", f"-I{self.folder / 'objects/util'}", "-J", folder]
+            command = [self.program("mpif90"), "-fallow-argument-mismatch", f"-I{self.include / path.parent}",
+                       f"-I{self.include / path.parent.parent / 'attr'}",
+                       f"-I{self.root / path.parent}", f"-I{self.folder / 'objects/util'}", "-J", folder]
         if output.exists() and output.stat().st_mtime > source.stat().st_mtime:
             return output
         if shorter:
@@ -131,29 +157,32 @@ class Builder:
         return made
 
     def make(self, test):
-        program = suite.program_of(self.root, test.folder, test.program,
-                                   suite.read_programs(self.root, test.folder))
+        places = [self.root / test.folder, self.made(self.root / test.folder)]
+        program = suite.program_of(places, test.program, suite.read_programs(self.root, test.folder))
         if program is None:
             return Failed("the suite makes its source when it is configured")
         is_threaded = test.folder.startswith("threads")
         output = self.folder / "tests" / test.folder / test.program
         output.parent.mkdir(parents=True, exist_ok=True)
         flags = [*program.flags, *(["-DMTEST_USE_THREAD"] if is_threaded else [])]
-        sources = [self.root / test.folder / name for name in program.sources]
+        sources = [next((place / name for place in places if (place / name).exists()), places[0] / name)
+                   for name in program.sources]
         shorter = suite.SHORTER.get(f"{test.folder}/{test.program}")
         # Modules come before what uses them.
         sources.sort(key=lambda path: ("util" not in path.name and "module" not in path.name, path.name))
         languages = {path.suffix for path in sources}
+        if languages != {".c"} and not self.fortran:
+            return Failed("the MPI has no Fortran")
         try:
             objects = [self.compile(source, flags, shorter=shorter) for source in sources]
             if languages == {".c"}:
                 common = [*self.threaded, self.threads] if is_threaded else [*self.c_objects, self.single]
-                linker = f"mpicc.{self.mpi}"
+                linker = self.program("mpicc")
             else:
                 common = [self.fortran[".f90" if ".f90" in languages else ".f"]]
                 if ".c" in languages:
                     common += [*self.c_objects, self.single]
-                linker = f"mpif90.{self.mpi}"
+                linker = self.program("mpif90")
             if "$(LDADDDATA)" in program.libraries:
                 common.append(self.types)
             call([linker, "-o", output, *objects, *common, "-lm", "-lpthread"])

@@ -32,7 +32,7 @@ class Runner:
 
     def command(self, way, ranks, report):
         """The launcher with its options, and the environment."""
-        mpi = self.builder.mpi
+        is_open = self.builder.is_open
         preload = {"bare": [], "host": [self.builder.preload], "gpu": [self.builder.mover, self.builder.preload]}
         libraries = ":".join(map(str, [*preload[way], *self.builder.yielding]))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("CAUSEWAY_", "CUDA_"))}
@@ -42,8 +42,8 @@ class Runner:
         environment["MPITEST_RETURN_WITH_CODE"] = "yes"
         # Tests with random types take buffers of up to 1 GiB, most of which are gaps.
         environment["MPITEST_MAXBUFFER"] = str(1 << 24)
-        command = [f"mpirun.{mpi}"]
-        if mpi == "openmpi":
+        command = [self.builder.program("mpirun")]
+        if is_open:
             command += ["--oversubscribe", "--bind-to", "none"]
         if way != "bare":
             environment["CAUSEWAY_ON"] = self.on
@@ -51,14 +51,16 @@ class Runner:
             environment["ON_GPU_MEMORY"] = self.memory
             environment["ON_GPU_REPORT"] = str(report)
         if libraries:
-            command += ["-x", f"LD_PRELOAD={libraries}"] if mpi == "openmpi" else ["-genv", "LD_PRELOAD", libraries]
-        return [*command, "-n", str(ranks)], environment
+            command += ["-x", f"LD_PRELOAD={libraries}"] if is_open else ["-genv", "LD_PRELOAD", libraries]
+        return [*map(str, command), "-n", str(ranks)], environment
 
     def run(self, test, program, way):
         """Has a test run one way."""
         with tempfile.TemporaryDirectory() as folder:
             report, output = Path(folder) / "report", Path(folder) / "output"
             command, environment = self.command(way, test.ranks, report)
+            # Tests of processes start themselves again.
+            (Path(folder) / test.program).symlink_to(program)
             with open(output, "w") as lines:
                 process = subprocess.Popen([*command, str(program), *test.run_arguments], stdin=subprocess.DEVNULL,
                                            stdout=lines, stderr=subprocess.STDOUT, env=environment, cwd=folder,

@@ -3,13 +3,18 @@
 import re
 from dataclasses import dataclass, field
 
-# Folders of test/mpi whose tests send, receive, or ask about messages, types, groups and topologies.
+# Folders of test/mpi whose tests send, receive, or ask about messages, types, groups and topologies; then those of what
+# programs do beside messages: windows, files, processes, sessions, partitioned messages.
 FOLDERS = """
     pt2pt coll datatype comm topo attr errhan group info init
     threads/pt2pt threads/coll threads/comm threads/init
     errors/pt2pt errors/coll errors/datatype errors/comm errors/group errors/topo errors/attr
     f77/pt2pt f77/coll f77/datatype f77/comm f77/topo f77/attr f77/ext f77/info f77/init
     f08/pt2pt f08/coll f08/datatype f08/subarray f08/comm f08/topo f08/attr f08/ext f08/misc
+    rma io spawn session part
+    threads/rma threads/spawn threads/part
+    errors/rma errors/io errors/spawn
+    f77/rma f77/io f77/spawn f08/rma f08/io f08/spawn
 """.split()
 # The suite's words of what a test needs of the machine or of MPICH's own kind: such tests are left out.
 OWN_SETTINGS = ("env=", "mpiexecarg=")
@@ -64,7 +69,7 @@ def read_test(folder, line, most_ranks, most_memory):
     words = line.split()
     # Marks in front of a name: what needs much memory, and what configure finds out.
     marked = re.match(r"@(\w+)@(.*)", words[0])
-    if marked and marked[1] == "largetest" or not words[0].strip("@") or marked and not marked[2]:
+    if not words[0].strip("@") or marked and not marked[2]:
         return None
     program = marked[2] if marked else words[0]
     ranks = int(words[1]) if len(words) > 1 and words[1].isdigit() else 2
@@ -112,12 +117,12 @@ def read_programs(root, folder):
     return programs
 
 
-def program_of(root, folder, name, programs):
-    """What this program is made of, or None where its source is not there."""
+def program_of(places, name, programs):
+    """What this program is made of, or None where its source is in none of the folders."""
     program = programs.get(name, Program([], [], []))
     if not program.sources:
-        endings = [end for end in (".c", ".f", ".f90") if (root / folder / f"{name}{end}").exists()]
-        if not endings:
+        found = [f"{name}{end}" for end in (".c", ".f", ".f90") for place in places if (place / f"{name}{end}").exists()]
+        if not found:
             return None
-        program.sources = [f"{name}{endings[0]}"]
+        program.sources = found[:1]
     return program
