@@ -4,6 +4,7 @@ use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::form::Form;
+use super::half::half_of;
 use super::{Lowered, Refusal, Translator, invalid};
 use crate::parse::syntax::{Instruction, Operand, Scalar};
 
@@ -74,6 +75,29 @@ impl Translator<'_, '_> {
         Ok(self.b.ins().fcmp(condition, a, b))
     }
 
+    /// Compares the halves of two packed values, the lower ones first, and combines each result with operand 3 if
+    /// there is one.
+    fn compare_pairs(
+        &mut self,
+        instruction: &Instruction,
+        comparison: &str,
+        combination: Option<&str>,
+        scalar: Scalar,
+    ) -> Result<[Value; 2], Refusal> {
+        let (a, b) = (self.read(instruction, 1, scalar)?, self.read(instruction, 2, scalar)?);
+        let (a, b) = (self.split_pair(a), self.split_pair(b));
+        let half = half_of(scalar);
+        let mut results = [a[0]; 2];
+        for (lane, result) in results.iter_mut().enumerate() {
+            *result = self.compare(comparison, half, false, a[lane], b[lane])?;
+            if let Some(combination) = combination {
+                let c = self.read(instruction, 3, Scalar::Pred)?;
+                *result = self.combine(combination, *result, c);
+            }
+        }
+        Ok(results)
+    }
+
     /// `setp.cmp[.bool].type p[|q], a, b[, c]`
     pub(super) fn set_predicate(&mut self, instruction: &Instruction) -> Lowered {
         let mut form = Form::of(instruction);
@@ -83,6 +107,14 @@ impl Translator<'_, '_> {
         let scalar = form.scalar()?;
         form.finish()?;
         self.expect_operands(instruction, if combination.is_some() { 4 } else { 3 })?;
+        if matches!(scalar, Scalar::F16x2 | Scalar::Bf16x2) {
+            let [low, high] = self.compare_pairs(instruction, comparison, combination, scalar)?;
+            let Operand::Pair(first, second) = self.operand(instruction, 0)? else {
+                return invalid("the destination is not `p|q`, one for each half");
+            };
+            self.assign(first, Scalar::Pred, low)?;
+            return self.assign(second, Scalar::Pred, high);
+        }
         let a = self.read(instruction, 1, scalar)?;
         let b = self.read(instruction, 2, scalar)?;
         let result = self.compare(comparison, scalar, ftz, a, b)?;
@@ -121,6 +153,19 @@ impl Translator<'_, '_> {
         let from = form.scalar()?;
         form.finish()?;
         self.expect_operands(instruction, if combination.is_some() { 4 } else { 3 })?;
+        if matches!(from, Scalar::F16x2 | Scalar::Bf16x2) {
+            let yes = match to {
+                Scalar::F16x2 if from == to => 0x3c00,
+                Scalar::Bf16x2 if from == to => 0x3f80,
+                Scalar::U32 | Scalar::S32 => -1,
+                _ => return invalid("the result is neither of that type nor `.u32` or `.s32`"),
+            };
+            let results = self.compare_pairs(instruction, comparison, combination, from)?;
+            let (yes, no) = (self.constant(types::I16, yes), self.constant(types::I16, 0));
+            let halves = results.map(|holds| self.b.ins().select(holds, yes, no));
+            let pair = self.join_pair(halves);
+            return self.write(instruction, Scalar::B32, pair);
+        }
         let a = self.read(instruction, 1, from)?;
         let b = self.read(instruction, 2, from)?;
         let mut holds = self.compare(comparison, from, ftz, a, b)?;

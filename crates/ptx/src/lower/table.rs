@@ -10,7 +10,7 @@ use cranelift_codegen::ir::InstBuilder;
 
 use super::float::{addition, division, fused, multiplication, reciprocal, square_root, subtraction};
 use super::kinds::{
-    ANY, DOUBLE, FLOAT, HALF, HALFWORD, INTEGER, Kinds, LONG, NONE, NUMBER, PREDICATE, SINGLE, WORD,
+    ANY, DOUBLE, FLOAT, HALFWORD, INTEGER, Kinds, LONG, NONE, NUMBER, PREDICATE, SINGLE, WORD,
 };
 use super::waits::Waits;
 use super::{Lowered, Translator};
@@ -152,8 +152,8 @@ const INSTRUCTIONS: &[Row] = &[
     }),
     row("sad", INTEGER, |t, i| t.sum_of_difference(i)),
     row("selp", NUMBER, |t, i| t.select_by_predicate(i)).moves_bits(),
-    row("set", INTEGER | HALF | SINGLE | DOUBLE, |t, i| t.set(i)),
-    row("setp", INTEGER | HALF | SINGLE | DOUBLE, |t, i| t.set_predicate(i)),
+    row("set", INTEGER | FLOAT, |t, i| t.set(i)),
+    row("setp", INTEGER | FLOAT, |t, i| t.set_predicate(i)),
     row("shf", WORD, |t, i| t.funnel_shift(i)),
     row("shfl", WORD | SINGLE, |t, i| t.shuffle(i)).waits(Waits::Always).moves_bits(),
     row("shl", INTEGER, |t, i| t.shift(i, true)),
