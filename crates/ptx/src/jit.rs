@@ -26,6 +26,10 @@ use crate::signature::CallTarget;
 /// it takes otherwise grow faster than the function.
 const LARGE_FUNCTION: usize = 12_000;
 
+/// Bytes of a function's frame from which on that is no good: the quick allocator has a place on the stack for nearly
+/// every value, and a thread has 80 KiB.
+const LARGE_FRAME: u32 = 32 << 10;
+
 /// A kernel that can run.
 pub(crate) struct CompiledKernel {
     pub(crate) entry: Entry,
@@ -213,7 +217,33 @@ fn compile(
     let statements =
         |id: &FunctionId| image.functions[*id].function.body.as_ref().map_or(0, |body| body.statements.len());
     let is_large = functions.iter().map(statements).max().is_some_and(|most| most >= LARGE_FUNCTION);
-    let target = native_target(if is_large { Effort::Little } else { Effort::Full })?;
+    if is_large {
+        let quick = compile_with(Effort::Little, image, functions, known, placement)?;
+        if quick.largest_frame < LARGE_FRAME {
+            return Ok((quick.module, quick.identifiers));
+        }
+        drop(Code(Some(quick.module)));
+    }
+    let good = compile_with(Effort::Full, image, functions, known, placement)?;
+    Ok((good.module, good.identifiers))
+}
+
+/// Code of functions.
+struct Generated {
+    module: JITModule,
+    identifiers: Vec<FuncId>,
+    /// Bytes of the frame that is the largest.
+    largest_frame: u32,
+}
+
+fn compile_with(
+    effort: Effort,
+    image: &Image,
+    functions: &[FunctionId],
+    known: &HashMap<FunctionId, u64>,
+    placement: &Placement<'_>,
+) -> Result<Generated, String> {
+    let target = native_target(effort)?;
     let config = target.frontend_config();
     let mut builder = JITBuilder::with_isa(Arc::clone(&target), default_libcall_names());
     let name = |function: FunctionId| format!("function {function}");
@@ -234,16 +264,19 @@ fn compile(
     }
     let mut builder_context = FunctionBuilderContext::new();
     let mut context = Context::new();
+    let mut largest_frame = 0;
     for &function in functions {
         context.func = lower::translate(image, function, placement, config, &mut builder_context)
             .map_err(|(instruction, refusal)| format!("`{}`: {refusal:?}", instruction.text))?;
         module
             .define_function(identifiers[function], &mut context)
             .map_err(|error| format!("`{}`: {error:?}", image.functions[function].function.name))?;
+        let layout = context.compiled_code().and_then(|code| code.buffer.frame_layout());
+        largest_frame = largest_frame.max(layout.map_or(0, |layout| layout.frame_to_fp_offset));
         module.clear_context(&mut context);
     }
     module.finalize_definitions().map_err(|error| error.to_string())?;
-    Ok((module, identifiers))
+    Ok(Generated { module, identifiers, largest_frame })
 }
 
 #[cfg(test)]

@@ -436,3 +436,31 @@ fn very_large_functions_compute_what_small_ones_do() {
     let expected: Vec<u32> = registers.into_iter().chain([single.to_bits()]).collect();
     assert_eq!(device.download::<u32>(out, 41), expected);
 }
+
+#[test]
+fn very_large_functions_have_stack_for_all_that_lives_at_once() {
+    // With a place on the stack for each value that ever was, 14,000 would be more than a thread has.
+    const REGISTERS: u32 = 2000;
+    let mut registers = vec![1_u32; REGISTERS as usize];
+    let mut body = String::new();
+    for to in 0..7 * REGISTERS {
+        let (to, from) = (to % REGISTERS, (to * 7 + 1) % REGISTERS);
+        body.push_str(&format!("mad.lo.u32 %r{to}, %r{from}, 17, %r{to};\n"));
+        registers[to as usize] =
+            registers[from as usize].wrapping_mul(17).wrapping_add(registers[to as usize]);
+    }
+    let first: String = (0..REGISTERS).map(|index| format!("mov.u32 %r{index}, 1;")).collect();
+    let sum: String = (1..REGISTERS).map(|index| format!("add.u32 %r0, %r0, %r{index};")).collect();
+    let source = format!(
+        ".version 8.0\n.target sm_75\n.address_size 64\n.visible .entry k(.param .u64 p) {{
+         .reg .b32 %r<{REGISTERS}>; .reg .b64 %rd<1>; ld.param.u64 %rd0, [p]; {first} {body} {sum}
+         st.global.u32 [%rd0], %r0; ret; }}"
+    );
+    let device = Device::new(&[&source]);
+    let out = device.zeros::<u32>(1);
+    device.launch("k", 1, 2, Params::default().with(out));
+    assert_eq!(
+        device.download::<u32>(out, 1),
+        [registers.iter().fold(0_u32, |sum, one| sum.wrapping_add(*one))]
+    );
+}

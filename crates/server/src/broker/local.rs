@@ -30,6 +30,8 @@ pub struct LocalSockets {
     listeners: Mutex<Vec<Arc<LocalListener>>>,
     names: Vec<String>,
     paths: Mutex<Vec<PathBuf>>,
+    /// Files of sockets that are inherited, which are the other process's until it gives them up.
+    inherited: Mutex<Vec<PathBuf>>,
     /// Where this server's own socket lies, and those of others that serve the same user.
     folder: Option<PathBuf>,
 }
@@ -70,16 +72,16 @@ impl LocalSockets {
             if let Some((path, listener)) =
                 inherited.take_told(|name| Path::new(name).parent() == Some(folder.as_path()))
             {
-                return Ok((listener, PathBuf::from(path), folder));
+                return Ok((listener, PathBuf::from(path), folder, true));
             }
             let path = folder.join(format!("{name}{SOCKET_SUFFIX}"));
-            bind(&path, is_private).map(|listener| (listener, path, folder))
+            bind(&path, is_private).map(|listener| (listener, path, folder, false))
         });
         match opened {
-            Ok((listener, path, folder)) => {
+            Ok((listener, path, folder, is_inherited)) => {
                 sockets.folder = Some(folder);
                 sockets.add(listener, path.to_string_lossy().into_owned());
-                sockets.paths.get_mut().push(path);
+                sockets.keep(path, is_inherited);
             }
             Err(error) => tracing::warn!("no socket in a folder for clients of this host: {error}"),
         }
@@ -104,6 +106,7 @@ impl LocalSockets {
             (Some(name), None) => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?,
             (None, own) => {
                 let path = Path::new(name);
+                let is_inherited = own.is_some();
                 let socket = match own {
                     Some(own) => {
                         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode(!others)))?;
@@ -120,7 +123,7 @@ impl LocalSockets {
                         bind(path, !others)?
                     }
                 };
-                self.paths.get_mut().push(path.to_owned());
+                self.keep(path.to_owned(), is_inherited);
                 socket
             }
         };
@@ -138,6 +141,17 @@ impl LocalSockets {
             }
             Err(error) => tracing::warn!("a socket for clients of this host cannot be used: {error}"),
         }
+    }
+
+    fn keep(&mut self, path: PathBuf, is_inherited: bool) {
+        let paths = if is_inherited { &mut self.inherited } else { &mut self.paths };
+        paths.get_mut().push(path);
+    }
+
+    /// The files of sockets that are inherited are this process's from now on.
+    pub fn own_inherited(&self) {
+        let inherited = core::mem::take(&mut *self.inherited.lock());
+        self.paths.lock().extend(inherited);
     }
 
     /// Where callers come in.
@@ -289,6 +303,12 @@ mod tests {
         let mut second = LocalSockets::open(Some(folder.path()), &mut inherited);
         second.listen_at(&named, true, &mut inherited).unwrap();
         assert_eq!(second.locality(), first.locality());
+        // A process that does not come up after all leaves the files.
+        let mut third = LocalSockets::default();
+        third.keep(PathBuf::from(&named), true);
+        drop(third);
+        assert!(Path::new(&named).exists());
+        second.own_inherited();
         first.give_up();
         drop(first);
         for name in second.locality().sockets[1..].iter().chain([&named]) {

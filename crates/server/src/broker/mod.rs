@@ -178,6 +178,7 @@ impl Broker {
         let listeners = Arc::new(Listeners::new(Arc::clone(&shared), network));
         listeners.open()?;
         follow_parent(&shared)?;
+        shared.local.own_inherited();
         if let Some(address) = listeners.metrics() {
             tracing::info!("metrics are told at http://{address}/metrics");
         }

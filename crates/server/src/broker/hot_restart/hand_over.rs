@@ -93,13 +93,15 @@ fn try_hand_over(
         _ => return Err(HandOverError::NotStarted),
     }
     listeners.close();
-    let given = finish_handshakes(shared).and_then(|()| give_all(listeners, shared, link));
-    if let Err(error) = given {
+    finish_handshakes(shared);
+    if let Err(error) = give_all(listeners, shared, link) {
         shared.relatives.set_child(None, || ());
         listeners.open()?;
         return Err(error);
     }
     listeners.give_up();
+    // Nobody comes for the worker that is ready.
+    shared.spares.end();
     // The sessions are waited for, and then this broker ends.
     ending::drain(shared, None);
     Ok(())
@@ -131,7 +133,7 @@ fn give_all(listeners: &Listeners, shared: &Shared, link: &Arc<BrokerLink>) -> R
 
 /// Waits until those who were let in before are turned away or have a session. Who does not say for long what it wants is
 /// hung up on, as where a slot is needed for somebody else.
-fn finish_handshakes(shared: &Shared) -> Result<(), HandOverError> {
+fn finish_handshakes(shared: &Shared) {
     let kinds = [&shared.admission.network, &shared.admission.local];
     let are_done = || kinds.iter().all(|handshakes| handshakes.is_empty());
     // A session has a seat before it is in the table.
@@ -140,7 +142,6 @@ fn finish_handshakes(shared: &Shared) -> Result<(), HandOverError> {
     wait_until(&are_done);
     kinds.iter().for_each(|handshakes| handshakes.hang_up_all());
     wait_until(&|| are_done() && are_known());
-    Ok(())
 }
 
 fn wait_until(is_so: &dyn Fn() -> bool) {
