@@ -41,7 +41,7 @@ use crate::try_driver::try_driver;
 use crate::{inherited, launch, logging};
 use addresses::{hint, metrics_address, places, reachable};
 use restart::{Restart, Successor};
-use service::tell;
+use service::{Reports, tell};
 
 /// Checks the value of an option that [`serve`] reads itself, and that says something by itself.
 pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
@@ -120,9 +120,8 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     // What depends on the service waits for this (Type=notify).
     tell(&[NotifyState::Ready, NotifyState::Status(&broker.state())]);
     let end = wait(&broker, signals, arguments.drain, program)?;
-    match &end {
-        End::Stopped => tell(&[NotifyState::Stopping]),
-        End::Replaced(_) => {}
+    if matches!(end, End::Stopped) {
+        tell(&[NotifyState::Stopping]);
     }
     broker.stop();
     match end {
@@ -145,44 +144,6 @@ fn print_addresses(broker: &RunningBroker) {
         }
     }
     let _ = out.flush();
-}
-
-/// How often systemd is told how the server is.
-const STATUS_INTERVAL: Duration = Duration::from_secs(5);
-
-/// How much longer systemd waits each time for a server that it has told to end, and that is drained.
-const STOP_EXTENSION: Duration = Duration::from_secs(30);
-
-/// What systemd is told from time to time: how the server is, where that has changed, and, where it watches the
-/// service, that it works, as long as it does.
-struct Reports {
-    status: String,
-    is_watched: bool,
-}
-
-impl Reports {
-    /// As the environment says, and how often.
-    fn new() -> (Self, Duration) {
-        let watchdog = sd_notify::watchdog_enabled();
-        // Twice in the time that it has, as systemd recommends.
-        let interval = watchdog.map_or(STATUS_INTERVAL, |within| STATUS_INTERVAL.min(within / 2));
-        (Self { status: String::new(), is_watched: watchdog.is_some() }, interval)
-    }
-
-    fn report(&mut self, broker: &RunningBroker, is_ending: bool) {
-        if is_ending {
-            // Until the next time, and for the workers' end: systemd's limit is not made for sessions.
-            tell(&[NotifyState::ExtendTimeoutUsec(STOP_EXTENSION.as_micros() as u32)]);
-        }
-        if self.is_watched && broker.works() {
-            tell(&[NotifyState::Watchdog]);
-        }
-        let status = broker.state();
-        if status != self.status {
-            tell(&[NotifyState::Status(&status)]);
-            self.status = status;
-        }
-    }
 }
 
 /// Why a server ends.

@@ -138,7 +138,7 @@ impl Restart {
     /// where there is none.
     pub fn passes_on(&self, signal: launch::Signal) -> bool {
         let State::Replaced(child) = &self.state else { return false };
-        pass_on(child, signal);
+        pass_on(child.id(), signal);
         true
     }
 
@@ -171,7 +171,7 @@ impl Successor {
         let signals = self.signals;
         let passing = causeway_sync::threads::spawn("pass-on", move || {
             for signal in signals {
-                pass_on_to(process, signal);
+                pass_on(process, signal);
             }
         });
         if let Err(error) = passing {
@@ -187,11 +187,7 @@ impl Successor {
     }
 }
 
-fn pass_on(child: &Child, signal: launch::Signal) {
-    pass_on_to(child.id(), signal);
-}
-
-fn pass_on_to(process: u32, signal: launch::Signal) {
+fn pass_on(process: u32, signal: launch::Signal) {
     // A key of the terminal has reached both.
     if signal.from_terminal {
         return;

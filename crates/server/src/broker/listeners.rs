@@ -15,7 +15,7 @@ use super::error::StartError;
 use super::hot_restart::InheritedSockets;
 use super::shared::Shared;
 use super::{listen, metrics};
-use crate::protocol::messages::Place;
+use crate::protocol::messages::ListenerAddress;
 
 /// Sockets for callers from the network, bound and not accepted at yet.
 #[derive(Default)]
@@ -35,12 +35,12 @@ impl NetworkSockets {
     /// Binds those that are not inherited.
     pub fn open(config: &BrokerConfig, inherited: &mut InheritedSockets) -> Result<Self, StartError> {
         let callers = config.listen.map(|address| {
-            let socket = inherited.take(&Place::Network(address.to_string()));
+            let socket = inherited.take(&ListenerAddress::Network(address.to_string()));
             let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
             NetworkSocket::new(address, socket).map_err(|cause| StartError::Listen { address, cause })
         });
         let metrics = config.metrics.map(|address| {
-            let socket = inherited.take(&Place::Metrics(address.to_string()));
+            let socket = inherited.take(&ListenerAddress::Metrics(address.to_string()));
             let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
             NetworkSocket::new(address, socket).map_err(|cause| StartError::Metrics { address, cause })
         });
@@ -143,19 +143,19 @@ impl Listeners {
     }
 
     /// A copy of each, for another process.
-    pub fn copies(&self) -> io::Result<Vec<(Place, OwnedFd)>> {
+    pub fn copies(&self) -> io::Result<Vec<(ListenerAddress, OwnedFd)>> {
         let mut copies = Vec::new();
         {
             let network = self.network.lock();
             if let Some(NetworkSocket { address, socket }) = &network.callers {
-                copies.push((Place::Network(address.to_string()), socket.try_clone()?.into()));
+                copies.push((ListenerAddress::Network(address.to_string()), socket.try_clone()?.into()));
             }
             if let Some(NetworkSocket { address, socket }) = &network.metrics {
-                copies.push((Place::Metrics(address.to_string()), socket.try_clone()?.into()));
+                copies.push((ListenerAddress::Metrics(address.to_string()), socket.try_clone()?.into()));
             }
         }
         for local in self.shared.local.listeners() {
-            copies.push((local.place.clone(), local.socket.try_clone()?.into()));
+            copies.push((local.address.clone(), local.socket.try_clone()?.into()));
         }
         Ok(copies)
     }

@@ -22,7 +22,7 @@ use causeway_wire::handshake::Locality;
 use parking_lot::Mutex;
 
 use super::hot_restart::InheritedSockets;
-use crate::protocol::messages::Place;
+use crate::protocol::messages::ListenerAddress;
 
 /// The sockets; those in folders are removed when this is dropped.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub struct LocalListener {
     /// The socket, which does not block.
     pub socket: UnixListener,
     /// Which one it is.
-    pub place: Place,
+    pub address: ListenerAddress,
 }
 
 impl LocalSockets {
@@ -99,8 +99,8 @@ impl LocalSockets {
         others: bool,
         inherited: &mut InheritedSockets,
     ) -> io::Result<()> {
-        let place = Place::Named(name.to_owned());
-        let own = inherited.take::<UnixListener>(&place);
+        let address = ListenerAddress::Named(name.to_owned());
+        let own = inherited.take::<UnixListener>(&address);
         let socket = match (name.strip_prefix('@'), own) {
             (Some(_), Some(own)) => own,
             (Some(name), None) => UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?)?,
@@ -128,15 +128,15 @@ impl LocalSockets {
             }
         };
         socket.set_nonblocking(true)?;
-        self.listeners.get_mut().push(Arc::new(LocalListener { socket, place }));
+        self.listeners.get_mut().push(Arc::new(LocalListener { socket, address }));
         Ok(())
     }
 
     fn add(&mut self, socket: UnixListener, name: String) {
         match socket.set_nonblocking(true) {
             Ok(()) => {
-                let place = Place::Told(name.clone());
-                self.listeners.get_mut().push(Arc::new(LocalListener { socket, place }));
+                let address = ListenerAddress::Told(name.clone());
+                self.listeners.get_mut().push(Arc::new(LocalListener { socket, address }));
                 self.names.push(name);
             }
             Err(error) => tracing::warn!("a socket for clients of this host cannot be used: {error}"),
@@ -298,7 +298,7 @@ mod tests {
         first.listen_at(&named, false, &mut InheritedSockets::default()).unwrap();
         let mut inherited = InheritedSockets::default();
         for listener in first.listeners() {
-            inherited.add(listener.place.clone(), listener.socket.try_clone().unwrap().into());
+            inherited.add(listener.address.clone(), listener.socket.try_clone().unwrap().into());
         }
         let mut second = LocalSockets::open(Some(folder.path()), &mut inherited);
         second.listen_at(&named, true, &mut inherited).unwrap();

@@ -14,21 +14,21 @@ use std::net::TcpStream;
 use thiserror::Error;
 
 use super::link::BrokerLink;
-use super::take_over::answer_export;
+use super::take_over::reply_with_export;
 use crate::broker::ending;
 use crate::broker::listen::lead_to_session;
 use crate::broker::listeners::Listeners;
 use crate::broker::shared::Shared;
 use crate::protocol::messages::{
-    ControlError, PROTOCOL, RestartAnswer, RestartMessage, RestartQuestion, SessionRequest,
+    ControlError, PROTOCOL, RestartMessage, RestartQuery, RestartReply, SessionRequest,
 };
 
 /// How long callers that shake hands may take when nobody else is accepted. Others wait meanwhile.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often is looked whether they are done.
 const LOOK: Duration = Duration::from_millis(2);
-/// Sessions in one answer, which are far fewer bytes than a message may have.
-const SESSIONS_IN_ANSWER: usize = 32;
+/// Sessions in one reply, which are far fewer bytes than a message may have.
+const SESSIONS_IN_REPLY: usize = 32;
 /// Callers of the child's that are led to sessions at the same time; more are hung up on.
 const MAX_CALLERS: usize = 64;
 
@@ -112,8 +112,8 @@ fn give_all(listeners: &Listeners, shared: &Shared, link: &Arc<BrokerLink>) -> R
     let send = |message: &RestartMessage, socket: Option<&OwnedFd>| {
         link.send(message, socket).map_err(HandOverError::Ended)
     };
-    for (place, socket) in listeners.copies()? {
-        send(&RestartMessage::Listener(place), Some(&socket))?;
+    for (address, socket) in listeners.copies()? {
+        send(&RestartMessage::Listener(address), Some(&socket))?;
     }
     send(&RestartMessage::Users(shared.spawner.plan().users_taken()), None)?;
     // From here on the child is told of each end; it may hear of one before it hears of the session.
@@ -160,9 +160,9 @@ fn serve_child(shared: &Arc<Shared>, link: &Arc<BrokerLink>) {
                 let connection = Connection::new(TcpStream::from(socket), keys);
                 lead(shared, &callers, request, connection);
             }
-            Ok((RestartMessage::Question { number, question }, _)) => answer(shared, link, number, question),
-            Ok((RestartMessage::Answer { number, answer }, descriptor)) => {
-                link.deliver(number, answer, descriptor)
+            Ok((RestartMessage::Query { number, query }, _)) => reply_to(shared, link, number, query),
+            Ok((RestartMessage::Reply { number, reply }, descriptor)) => {
+                link.deliver(number, reply, descriptor)
             }
             Ok((RestartMessage::Stop, _)) => {
                 shared.drain.begin(Some(Duration::ZERO));
@@ -200,18 +200,18 @@ fn lead(shared: &Arc<Shared>, callers: &Arc<AtomicUsize>, request: SessionReques
     }
 }
 
-fn answer(shared: &Shared, link: &BrokerLink, number: u32, question: RestartQuestion) {
-    let answer = match question {
-        RestartQuestion::Ticket(id) => RestartAnswer::Ticket(shared.ticket(id)),
-        RestartQuestion::Sessions { skipped } => {
+fn reply_to(shared: &Shared, link: &BrokerLink, number: u32, query: RestartQuery) {
+    let reply = match query {
+        RestartQuery::Ticket(id) => RestartReply::Ticket(shared.ticket(id)),
+        RestartQuery::Sessions { skipped } => {
             let all = shared.relatives.sessions().into_iter().chain(shared.sessions.list());
-            RestartAnswer::Sessions(all.skip(skipped as usize).take(SESSIONS_IN_ANSWER).collect())
+            RestartReply::Sessions(all.skip(skipped as usize).take(SESSIONS_IN_REPLY).collect())
         }
-        RestartQuestion::Export(token) => {
+        RestartQuery::Export(token) => {
             let found = shared.exports.find(&token).or_else(|| shared.relatives.export_of_parent(&token));
-            return answer_export(link, number, found);
+            return reply_with_export(link, number, found);
         }
     };
     // A child that has ended waits for nothing.
-    let _ = link.send(&RestartMessage::Answer { number, answer }, None);
+    let _ = link.send(&RestartMessage::Reply { number, reply }, None);
 }

@@ -11,19 +11,19 @@ use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, ControlError, RestartAnswer, RestartMessage, RestartQuestion};
+use crate::protocol::messages::{self, ControlError, RestartMessage, RestartQuery, RestartReply};
 
 /// How long a broker waits for the other one's answer, which is there at once unless the machine stands still.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An answer, and what came with it.
-type Answered = (RestartAnswer, Option<OwnedFd>);
+/// A reply, and what came with it.
+type Received = (RestartReply, Option<OwnedFd>);
 
 /// One end of the connection.
 pub struct BrokerLink {
     control: Control,
     next: AtomicU32,
-    pending: Mutex<HashMap<u32, Sender<Answered>>>,
+    pending: Mutex<HashMap<u32, Sender<Received>>>,
 }
 
 impl BrokerLink {
@@ -43,21 +43,21 @@ impl BrokerLink {
     }
 
     /// Asks the other one; nothing where it has gone or does not answer.
-    pub fn ask(&self, question: RestartQuestion) -> Option<Answered> {
+    pub fn ask(&self, query: RestartQuery) -> Option<Received> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (answered, answer) = bounded(1);
-        self.pending.lock().insert(number, answered);
-        let sent = self.send(&RestartMessage::Question { number, question }, None);
-        let answer = sent.ok().and_then(|()| answer.recv_timeout(ANSWER_TIMEOUT).ok());
+        let (sender, reply) = bounded(1);
+        self.pending.lock().insert(number, sender);
+        let sent = self.send(&RestartMessage::Query { number, query }, None);
+        let reply = sent.ok().and_then(|()| reply.recv_timeout(REPLY_TIMEOUT).ok());
         self.pending.lock().remove(&number);
-        answer
+        reply
     }
 
-    /// Hands an answer to whoever waits for it.
-    pub fn deliver(&self, number: u32, answer: RestartAnswer, descriptor: Option<OwnedFd>) {
+    /// Hands a reply to whoever waits for it.
+    pub fn deliver(&self, number: u32, reply: RestartReply, descriptor: Option<OwnedFd>) {
         if let Some(waiting) = self.pending.lock().remove(&number) {
             // It may have given up meanwhile.
-            let _ = waiting.send((answer, descriptor));
+            let _ = waiting.send((reply, descriptor));
         }
     }
 
@@ -87,24 +87,24 @@ mod tests {
         let asking: Vec<_> = (0..2)
             .map(|_| {
                 let one = Arc::clone(&one);
-                thread::spawn(move || one.ask(RestartQuestion::Sessions { skipped: 3 }))
+                thread::spawn(move || one.ask(RestartQuery::Sessions { skipped: 3 }))
             })
             .collect();
         let mut numbers: Vec<_> = (0..2)
             .map(|_| match other.receive().unwrap().0 {
-                RestartMessage::Question { number, .. } => number,
+                RestartMessage::Query { number, .. } => number,
                 message => panic!("{message:?}"),
             })
             .collect();
         numbers.reverse();
         for number in numbers {
-            one.deliver(number, RestartAnswer::Sessions(Vec::new()), None);
+            one.deliver(number, RestartReply::Sessions(Vec::new()), None);
         }
         for thread in asking {
-            assert_eq!(thread.join().unwrap().unwrap().0, RestartAnswer::Sessions(Vec::new()));
+            assert_eq!(thread.join().unwrap().unwrap().0, RestartReply::Sessions(Vec::new()));
         }
-        one.deliver(77, RestartAnswer::Ticket(None), None);
+        one.deliver(77, RestartReply::Ticket(None), None);
         drop(other);
-        assert!(one.ask(RestartQuestion::Sessions { skipped: 0 }).is_none());
+        assert!(one.ask(RestartQuery::Sessions { skipped: 0 }).is_none());
     }
 }

@@ -16,8 +16,7 @@ use super::link::BrokerLink;
 use crate::admission::SessionSlot;
 use crate::broker::exports::Exported;
 use crate::protocol::messages::{
-    self, ControlError, RemainingSession, RestartAnswer, RestartMessage, RestartQuestion, SessionRequest,
-    Token,
+    self, ControlError, RemainingSession, RestartMessage, RestartQuery, RestartReply, SessionRequest, Token,
 };
 
 /// What a broker has of its relatives.
@@ -133,8 +132,8 @@ impl Relatives {
 
     /// A ticket of one of the parent's sessions.
     pub fn ticket(&self, id: TicketId) -> Option<LaneToken> {
-        match self.parent()?.ask(RestartQuestion::Ticket(id))? {
-            (RestartAnswer::Ticket(ticket), _) => ticket,
+        match self.parent()?.ask(RestartQuery::Ticket(id))? {
+            (RestartReply::Ticket(ticket), _) => ticket,
             _ => None,
         }
     }
@@ -145,8 +144,8 @@ impl Relatives {
         let Some(parent) = self.parent() else { return all };
         loop {
             let skipped = u32::try_from(all.len()).unwrap_or(u32::MAX);
-            match parent.ask(RestartQuestion::Sessions { skipped }) {
-                Some((RestartAnswer::Sessions(sessions), _)) if !sessions.is_empty() => all.extend(sessions),
+            match parent.ask(RestartQuery::Sessions { skipped }) {
+                Some((RestartReply::Sessions(sessions), _)) if !sessions.is_empty() => all.extend(sessions),
                 _ => return all,
             }
         }
@@ -186,8 +185,8 @@ impl From<ControlError> for Forward {
 }
 
 fn export_of(link: &BrokerLink, token: &Token) -> Option<Exported> {
-    match link.ask(RestartQuestion::Export(*token))? {
-        (RestartAnswer::Export(bytes), descriptor) => {
+    match link.ask(RestartQuery::Export(*token))? {
+        (RestartReply::Export(bytes), descriptor) => {
             Some(Exported { bytes: bytes?, descriptor: descriptor.map(Arc::<OwnedFd>::new) })
         }
         _ => None,

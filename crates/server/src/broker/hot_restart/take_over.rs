@@ -17,7 +17,7 @@ use crate::broker::monitor::Monitor;
 use crate::broker::shared::Shared;
 use crate::broker::spawn::Spawner;
 use crate::protocol::messages::{
-    ControlError, PROTOCOL, RemainingSession, RestartAnswer, RestartMessage, RestartQuestion,
+    ControlError, PROTOCOL, RemainingSession, RestartMessage, RestartQuery, RestartReply,
 };
 
 /// Why a broker cannot take another one's place.
@@ -54,7 +54,7 @@ impl Inheritance {
         let mut ended = HashSet::new();
         loop {
             match inheritance.link.receive()? {
-                (RestartMessage::Listener(place), Some(socket)) => inheritance.sockets.add(place, socket),
+                (RestartMessage::Listener(address), Some(socket)) => inheritance.sockets.add(address, socket),
                 (RestartMessage::Users(users), _) => inheritance.users.extend(users),
                 (RestartMessage::Session(session), _) => inheritance.sessions.push(session),
                 (RestartMessage::Ended { worker }, _) => drop(ended.insert(worker)),
@@ -105,12 +105,12 @@ fn hear(link: &BrokerLink, shared: &Weak<Shared>) {
                 shared.monitor.session_ended(worker);
                 shared.relatives.session_of_parent_ends(worker);
             }
-            Ok((RestartMessage::Answer { number, answer }, descriptor)) => {
-                link.deliver(number, answer, descriptor)
+            Ok((RestartMessage::Reply { number, reply }, descriptor)) => {
+                link.deliver(number, reply, descriptor)
             }
-            Ok((RestartMessage::Question { number, question: RestartQuestion::Export(token) }, _)) => {
+            Ok((RestartMessage::Query { number, query: RestartQuery::Export(token) }, _)) => {
                 let found = shared.exports.find(&token);
-                answer_export(link, number, found.or_else(|| shared.relatives.export_of_child(&token)));
+                reply_with_export(link, number, found.or_else(|| shared.relatives.export_of_child(&token)));
             }
             Ok(_) => {
                 tracing::warn!("the server whose place this one has taken says what does not belong here")
@@ -126,9 +126,9 @@ fn hear(link: &BrokerLink, shared: &Weak<Shared>) {
 }
 
 /// Answers what is exported under a token.
-pub fn answer_export(link: &BrokerLink, number: u32, found: Option<Exported>) {
+pub fn reply_with_export(link: &BrokerLink, number: u32, found: Option<Exported>) {
     let descriptor = found.as_ref().and_then(|exported| exported.descriptor.clone());
-    let answer = RestartAnswer::Export(found.map(|exported| exported.bytes));
+    let reply = RestartReply::Export(found.map(|exported| exported.bytes));
     // Whoever has gone waits for nothing.
-    let _ = link.send(&RestartMessage::Answer { number, answer }, descriptor.as_deref());
+    let _ = link.send(&RestartMessage::Reply { number, reply }, descriptor.as_deref());
 }

@@ -24,7 +24,7 @@ use thiserror::Error;
 use super::control::Control;
 
 pub use restart::{
-    PROTOCOL, Place, RemainingSession, RestartAnswer, RestartMessage, RestartQuestion, SessionRequest,
+    ListenerAddress, PROTOCOL, RemainingSession, RestartMessage, RestartQuery, RestartReply, SessionRequest,
 };
 pub use to_broker::{ToBroker, Token};
 pub use to_monitor::{ToMonitor, WorkerOf};

@@ -22,7 +22,7 @@ pub enum RestartMessage {
     /// The child is ready to take over, and speaks this version.
     TakeOver { protocol: u32 },
     /// The parent gives a listening socket, which comes along.
-    Listener(Place),
+    Listener(ListenerAddress),
     /// The parent's processes have these users.
     Users(Vec<u32>),
     /// A session that stays with the parent.
@@ -40,14 +40,14 @@ pub enum RestartMessage {
     /// The child stops, and the parent is to end its sessions.
     Stop,
     /// Either asks the other.
-    Question { number: u32, question: RestartQuestion },
-    /// The answer to the question with this number; a descriptor may come along.
-    Answer { number: u32, answer: RestartAnswer },
+    Query { number: u32, query: RestartQuery },
+    /// The reply to the query with this number; a descriptor may come along.
+    Reply { number: u32, reply: RestartReply },
 }
 
 /// Which listening socket it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ListenerAddress {
     /// That for callers from the network, by the address in the configuration.
     Network(String),
     /// That for metrics, by the address in the configuration.
@@ -84,7 +84,7 @@ pub enum SessionRequest {
 
 /// What a broker asks the other one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RestartQuestion {
+pub enum RestartQuery {
     /// The ticket with this id.
     Ticket(TicketId),
     /// The open sessions but the first `skipped` ones.
@@ -93,9 +93,9 @@ pub enum RestartQuestion {
     Export(Token),
 }
 
-/// The answer to a [`RestartQuestion`].
+/// The reply to a [`RestartQuery`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RestartAnswer {
+pub enum RestartReply {
     /// The ticket, if it is there.
     Ticket(Option<LaneToken>),
     /// The next sessions; none where there are no more.
@@ -132,7 +132,7 @@ macro_rules! tagged {
 
 tagged!(RestartMessage, "message between brokers" {
     1_u8: TakeOver { protocol };
-    2_u8: Listener(place);
+    2_u8: Listener(address);
     3_u8: Users(users);
     4_u8: Session(session);
     5_u8: HandedOver;
@@ -141,11 +141,11 @@ tagged!(RestartMessage, "message between brokers" {
     8_u8: Caller { request, keys };
     9_u8: Ended { worker };
     10_u8: Stop;
-    11_u8: Question { number, question };
-    12_u8: Answer { number, answer };
+    11_u8: Query { number, query };
+    12_u8: Reply { number, reply };
 });
 
-tagged!(Place, "listening socket" {
+tagged!(ListenerAddress, "listening socket" {
     1_u8: Network(address);
     2_u8: Metrics(address);
     3_u8: Named(name);
@@ -159,13 +159,13 @@ tagged!(SessionRequest, "request that leads to a session" {
     4_u8: Peer(hello);
 });
 
-tagged!(RestartQuestion, "question between brokers" {
+tagged!(RestartQuery, "query between brokers" {
     1_u8: Ticket(id);
     2_u8: Sessions { skipped };
     3_u8: Export(token);
 });
 
-tagged!(RestartAnswer, "answer between brokers" {
+tagged!(RestartReply, "reply between brokers" {
     1_u8: Ticket(ticket);
     2_u8: Sessions(sessions);
     3_u8: Export(bytes);
@@ -183,13 +183,13 @@ mod tests {
         let lane = LaneHello { session: SessionId([1; 16]), token: LaneToken([2; 32]), lane: 3 };
         for message in [
             RestartMessage::TakeOver { protocol: PROTOCOL },
-            RestartMessage::Listener(Place::Named("@name".to_owned())),
+            RestartMessage::Listener(ListenerAddress::Named("@name".to_owned())),
             RestartMessage::Users(vec![1, 2]),
             RestartMessage::Session(RemainingSession { source: Source::User(4), worker }),
             RestartMessage::HandedOver,
             RestartMessage::Caller { request: SessionRequest::Lane(lane), keys: None },
-            RestartMessage::Question { number: 5, question: RestartQuestion::Ticket(TicketId([6; 8])) },
-            RestartMessage::Answer { number: 5, answer: RestartAnswer::Export(Some(vec![9])) },
+            RestartMessage::Query { number: 5, query: RestartQuery::Ticket(TicketId([6; 8])) },
+            RestartMessage::Reply { number: 5, reply: RestartReply::Export(Some(vec![9])) },
         ] {
             let mut bytes = Vec::new();
             message.encode(&mut bytes);
