@@ -6,7 +6,7 @@
 //! what the program has written there waits until they have. All other commands go on meanwhile.
 
 use super::long_ranges::Scratch;
-use super::table::{self, Place};
+use super::table::{self, Blocked, Place};
 use crate::locks::{Monitor, Mutex, rank};
 use crate::log::error;
 use crate::model::context;
@@ -16,6 +16,7 @@ use causeway_api::handle::{Handle, MOST_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::MemoryStretch;
 use causeway_memory::mirror::{Changes, read_changes};
+use causeway_sync::delays;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 struct Outbox {
     changes: Changes,
     places: Vec<Place>,
-    blocked: Vec<Place>,
+    blocked: Blocked,
 }
 
 /// By server. Whoever finds changes holds it until they have been appended to the session's commands: so
@@ -137,8 +138,8 @@ fn send_once(server: usize) -> Result<Option<u64>, CUresult> {
             table::with(|table| table.find(server, places, changes, blocked));
         }
     }
-    let is_blocked = !blocked.is_empty();
-    Ok(is_blocked.then(|| table::with(|table| table.put_back(server, blocked))))
+    delays::inject();
+    Ok(table::with(|table| table.put_back(server, blocked)))
 }
 
 /// Whether a server is known to have no work under way.

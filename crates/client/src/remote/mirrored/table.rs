@@ -84,6 +84,22 @@ pub struct Place {
     is_part: bool,
 }
 
+/// Places that differ, but must not be sent before a fetch is further.
+#[derive(Default)]
+pub struct Blocked {
+    places: Vec<Place>,
+    /// How far the server's fetch was when the first of them was found. It is read under the lock under which
+    /// the place was found busy: the fetch that it waits for may have ended when somebody comes to wait.
+    seen: u64,
+}
+
+impl Blocked {
+    /// Forgets all of them.
+    pub fn clear(&mut self) {
+        self.places.clear();
+    }
+}
+
 /// A word that alone has changed.
 #[derive(PartialEq, Eq)]
 pub struct LoneChange {
@@ -271,7 +287,7 @@ impl Table {
         server: usize,
         places: &mut Vec<Place>,
         changes: &mut Changes,
-        blocked: &mut Vec<Place>,
+        blocked: &mut Blocked,
     ) {
         while changes.len() < MOST_CHANGES
             && let Some(Place { device, range, is_part }) = places.pop()
@@ -291,7 +307,10 @@ impl Table {
                     places.push(Place { device, range: stopped..range.end, is_part: true });
                 }
             } else if region.differs(range.clone()) {
-                blocked.push(Place { device, range, is_part });
+                if blocked.places.is_empty() {
+                    blocked.seen = self.progress(server);
+                }
+                blocked.places.push(Place { device, range, is_part });
             }
         }
     }
@@ -306,7 +325,7 @@ impl Table {
             region.changed(range.clone()).map(|part| (*device, part))
         });
         let change = changes.next().filter(|_| changes.next().is_none());
-        self.put_back(server, places);
+        self.compare_again(server, places);
         let (device, part) = change?;
         let region = self.by_device.get(&device).filter(|region| !region.is_managed)?;
         let word = region.word_around(&part)?;
@@ -322,15 +341,22 @@ impl Table {
         }
     }
 
-    /// What could not be sent is compared again, when the server's fetch is further than what is returned.
-    pub fn put_back(&mut self, server: usize, blocked: &mut Vec<Place>) -> u64 {
-        for Place { device, range, .. } in blocked.drain(..) {
+    /// What could not be sent is compared again. Returns, if there is any, how far the server's fetch was that
+    /// it has to wait for.
+    pub fn put_back(&mut self, server: usize, blocked: &mut Blocked) -> Option<u64> {
+        let is_any = !blocked.places.is_empty();
+        self.compare_again(server, &mut blocked.places);
+        is_any.then_some(blocked.seen)
+    }
+
+    /// Places are compared before the next command.
+    fn compare_again(&mut self, server: usize, places: &mut Vec<Place>) {
+        for Place { device, range, .. } in places.drain(..) {
             if let Some(region) = self.by_device.get_mut(&device) {
                 region.compare_next(range);
                 self.to_compare.insert((server, device));
             }
         }
-        self.progress(server)
     }
 
     /// Puts in what kernels of a server have written.
@@ -495,33 +521,48 @@ mod tests {
             table.add(Handle::NULL, device(page) as usize, page_size(), device(page), Pages::Shared);
         }
         let find = |table: &mut Table| {
-            let (mut places, mut changes, mut blocked) = (Vec::new(), Changes::default(), Vec::new());
+            let (mut places, mut changes, mut blocked) = (Vec::new(), Changes::default(), Blocked::default());
             table.take_places(0, &mut places);
             table.find(0, &mut places, &mut changes, &mut blocked);
-            let devices: Vec<u64> = blocked.iter().map(|place| place.device).collect();
-            let progress = table.put_back(0, &mut blocked);
-            (!changes.is_empty(), devices, progress)
+            let devices: Vec<u64> = blocked.places.iter().map(|place| place.device).collect();
+            (!changes.is_empty(), devices, table.put_back(0, &mut blocked))
         };
         // While the server looks, it may find something anywhere behind where it began.
         table.begin_search(0, device(1));
-        assert_eq!(find(&mut table), (false, vec![], 0));
+        assert_eq!(find(&mut table), (false, vec![], None));
         (0..2).for_each(|page| memory.write(page * page_size(), 1));
         let (is_sent, blocked, seen) = find(&mut table);
         assert_eq!((is_sent, blocked), (true, vec![device(1)]));
         // It has found something in the last one, and in memory that is not there any more.
         let stretch = |page| MemoryStretch { address: device(page), bytes: page_size() as u64 };
         assert_eq!(table.end_search(0, vec![stretch(2), stretch(7)]).len(), 1);
-        assert!(table.progress(0) > seen);
+        assert!(table.progress(0) > seen.unwrap());
         memory.write(2 * page_size(), 1);
         let (is_sent, blocked, seen) = find(&mut table);
         assert_eq!((is_sent, blocked), (true, vec![device(2)]));
         assert!(table.is_busy(0, device(2)) && !table.is_busy(0, device(1)));
         // Bytes that come and what the program writes beside them do not meet.
         table.put(0, device(2) + 1, &[9]);
-        assert!(table.end_fetch(0) > seen);
+        assert!(table.end_fetch(0) > seen.unwrap());
         assert!(find(&mut table).1.is_empty());
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { *(device(2) as *const [u8; 2]) }, [1, 9]);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_fetch_that_ended_after_a_place_was_blocked() {
+        let memory = Memory::new(1);
+        let mut table = Table::default();
+        let device = memory.0.start as u64;
+        table.add(Handle::NULL, memory.0.start, page_size(), device, Pages::Shared);
+        let (mut places, mut changes, mut blocked) = (Vec::new(), Changes::default(), Blocked::default());
+        table.begin_search(0, device);
+        memory.write(0, 1);
+        table.take_places(0, &mut places);
+        table.find(0, &mut places, &mut changes, &mut blocked);
+        // Other changes are on their way meanwhile, without the lock of the table.
+        let ended = table.end_fetch(0);
+        assert!(table.put_back(0, &mut blocked).is_some_and(|seen| seen < ended));
     }
 
     #[test]
