@@ -1,5 +1,5 @@
-//! A relay between clients and a server that keeps its connections open and forwards nothing any more, once it is told
-//! to.
+//! A relay between clients and a server that keeps its connections open and forwards nothing any more, or cuts them, once
+//! it is told to.
 
 use causeway_access::Target;
 use causeway_connection::dial_here;
@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long the server may take to accept a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,6 +41,7 @@ pub struct Stall {
     target: Target,
     state: Arc<(Mutex<(Silent, Direction)>, Condvar)>,
     connections: Arc<AtomicUsize>,
+    sockets: Arc<Mutex<Vec<(Instant, TcpStream)>>>,
 }
 
 impl Stall {
@@ -53,11 +54,16 @@ impl Stall {
         let port = listener.local_addr().expect("a listener has an address").port();
         let state = Arc::new((Mutex::new((Silent::None, Direction::Both)), Condvar::new()));
         let connections = Arc::new(AtomicUsize::new(0));
+        let sockets = Arc::new(Mutex::new(Vec::new()));
         let (told, count, behind) = (Arc::clone(&state), Arc::clone(&connections), server.clone());
+        let to_cut = Arc::clone(&sockets);
         std::thread::spawn(move || {
             for front in listener.incoming().flatten() {
                 let Ok(back) = dial_here(&behind.endpoint, PATIENCE) else { continue };
                 let number = count.fetch_add(1, Ordering::SeqCst);
+                if let Ok(socket) = front.try_clone() {
+                    to_cut.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), socket));
+                }
                 let ways = [(&front, &back, Direction::ToServer), (&back, &front, Direction::ToClient)];
                 for (from, to, direction) in ways {
                     let told = Arc::clone(&told);
@@ -73,6 +79,16 @@ impl Stall {
             target: Target::tcp("127.0.0.1", port, server.protection, server.key.clone()),
             state,
             connections,
+            sockets,
+        }
+    }
+
+    /// Cuts all connections that have existed for longer than this.
+    pub fn cut(&self, older_than: Duration) {
+        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, socket) in sockets.extract_if(.., |(begun, _)| begun.elapsed() > older_than) {
+            // An error means that it has ended already.
+            let _ = socket.shutdown(Shutdown::Both);
         }
     }
 

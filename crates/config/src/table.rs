@@ -105,6 +105,12 @@ table! {
         "Both ends send something every second, however long a kernel runs, so that silence means that the worker is \
          stopped, or that something on the way forwards nothing any more. 0 is never; 1 and 2 are 3. A server that \
          sends nothing, since it is older, is not given up.";
+    RESUME_TIMEOUT: "CAUSEWAY_RESUME_TIMEOUT", [Client], Values::Number(0, 86_400), Default::Number(0),
+        "for how many seconds a program whose connection over TCP is lost goes on trying to connect again, and then \
+         goes on as if nothing had been",
+        "0: it ends with its connection. The server has to grant it (`causeway serve --resume-timeout`, 60 s unless said \
+         otherwise), and the shorter time counts. A copy from pageable memory takes a round trip longer, since its bytes \
+         are kept until the server has them.";
     DEDUP: "CAUSEWAY_DEDUP", [Client], Values::Switch, Default::Words("off"),
         "copies of 1 MiB and more from pageable memory to a device send only what the server does not \
          have from earlier ones", "";

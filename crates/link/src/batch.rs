@@ -18,7 +18,7 @@ use causeway_transport::{LinkError, SendMessages, Shared, count};
 use causeway_wire::compressed::{WORTH_COMPRESSING, compress};
 use causeway_wire::frame::{FrameHeader, FrameKind, HEADER_SIZE, MAX_MESSAGE};
 use causeway_wire::sequence::Sequencer;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 /// A batch of this many bytes leaves at once.
 const FULL: usize = 64 << 10;
@@ -32,6 +32,9 @@ fn idle_looks() -> u32 {
     if spin::between_work().is_zero() { 8 } else { 256 }
 }
 
+/// How long whoever says goodbye waits for others who send.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A buffer that grew beyond this for one large message is given back.
 const KEEP: usize = 1 << 20;
 
@@ -42,6 +45,8 @@ pub(crate) struct Sending {
     /// The frame being filled; its first [`HEADER_SIZE`] bytes are the header's place.
     batch: Mutex<Vec<u8>>,
     writer: Mutex<Writer>,
+    /// Sleeps until what was sent before is with the peer, where that is kept.
+    wait_for_room: Option<Box<dyn Fn() + Send + Sync>>,
     /// Whether the batch holds a message; changed under the batch's lock.
     waiting: AtomicBool,
     /// Where the flusher parks while nothing is posted.
@@ -97,12 +102,14 @@ impl Sending {
         shared: Arc<Shared>,
         numbers: Arc<Mutex<Sequencer>>,
         outgoing: Box<dyn SendMessages>,
+        wait_for_room: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Self {
         Self {
             shared,
             numbers,
             batch: Mutex::new(empty_frame()),
             writer: Mutex::new(Writer { outgoing, spare: empty_frame(), packed: Vec::new() }),
+            wait_for_room,
             waiting: AtomicBool::new(false),
             flusher: Parker::new(),
             sent_before: AtomicU64::new(0),
@@ -149,6 +156,9 @@ impl Sending {
     }
 
     pub(crate) fn flush(&self) -> Result<(), LinkError> {
+        if let Some(wait_for_room) = &self.wait_for_room {
+            wait_for_room();
+        }
         let mut writer = self.writer.lock();
         {
             let mut batch = self.batch.lock();
@@ -180,18 +190,36 @@ impl Sending {
     /// says as much: nobody is waited for, neither another writer nor the peer.
     pub(crate) fn send_keepalive(&self) {
         let sent = self.shared.counters().frames_sent.load(Ordering::Relaxed);
-        if self.sent_before.swap(sent, Ordering::Relaxed) != sent || self.shared.is_over() {
-            return;
+        if self.sent_before.swap(sent, Ordering::Relaxed) == sent {
+            self.send_acknowledgement();
         }
-        let Some(mut writer) = self.writer.try_lock() else { return };
-        if !writer.outgoing.has_room() {
-            return;
+    }
+
+    /// Tells the peer how far its frames have been dealt with, unless somebody would have to be waited for: another
+    /// writer, or the peer. Whether it was told.
+    pub(crate) fn send_acknowledgement(&self) -> bool {
+        self.writer.try_lock().is_some_and(|writer| self.send_empty(writer, FrameKind::Messages))
+    }
+
+    /// Tells the peer that this end closes the link, if that is possible soon.
+    pub(crate) fn send_goodbye(&self) {
+        if let Some(writer) = self.writer.try_lock_for(GOODBYE_TIMEOUT) {
+            self.send_empty(writer, FrameKind::Goodbye);
         }
-        let header = self.numbers.lock().number(0);
+    }
+
+    /// Sends a frame without messages, unless the peer would have to be waited for. Whether it was sent.
+    fn send_empty(&self, mut writer: MutexGuard<'_, Writer>, kind: FrameKind) -> bool {
+        if self.shared.is_over() || !writer.outgoing.has_room() {
+            return false;
+        }
+        let header = FrameHeader { kind, ..self.numbers.lock().number(0) };
         if let Err(error) = writer.send(header) {
             drop(writer);
             self.shared.lose(error);
+            return false;
         }
+        true
     }
 
     pub(crate) fn start_flusher(self: &Arc<Self>) -> std::io::Result<()> {

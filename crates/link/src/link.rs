@@ -10,6 +10,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use causeway_connection::channel::Connection;
 use causeway_connection::keepalive::KeepaliveTimeouts;
@@ -19,11 +20,15 @@ use causeway_transport::{
     Address, Awaited, Carrier, Counters, Destination, LinkError, LinkEvents, Memory, OneSided, Order, Parts,
     Sending, Shared, TransferError, TransferOptions, TransportKind,
 };
+use causeway_transport_tcp::TcpOptions;
 use causeway_wire::sequence::Sequencer;
 use parking_lot::Mutex;
 
 use crate::batch;
 use crate::receiver::Receiver;
+
+/// How long a link that is closed waits for a connection on which the peer can be told so.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A link to the other end of a session. Clones share it.
 #[derive(Clone)]
@@ -55,6 +60,10 @@ impl Carrier for Carried {
     fn send_keepalive(&self) {
         self.sending.send_keepalive();
     }
+
+    fn send_acknowledgement(&self) -> bool {
+        self.sending.send_acknowledgement()
+    }
 }
 
 impl Link {
@@ -70,15 +79,18 @@ impl Link {
 
     /// A link over the parts of a transport, and its receiving end.
     pub fn new(parts: Parts) -> io::Result<(Self, Receiver)> {
-        let Parts { sender, receiver, memory, descriptors } = parts;
+        let Parts { sender, receiver, memory, descriptors, wait_for_room } = parts;
         let numbers = Arc::new(Mutex::new(Sequencer::new()));
         let carried = Arc::new_cyclic(|own: &Weak<Carried>| {
             let shared = Arc::new(Shared::new(Weak::<Carried>::clone(own), &descriptors));
-            let sending = batch::Sending::new(Arc::clone(&shared), Arc::clone(&numbers), sender);
+            let sending =
+                batch::Sending::new(Arc::clone(&shared), Arc::clone(&numbers), sender, wait_for_room);
             Carried { sending: Arc::new(sending), memory, shared }
         });
         let shared = Arc::clone(&carried.shared);
-        let receiver = Receiver::new(shared, numbers, Arc::<Carried>::clone(&carried), receiver);
+        let is_resumable = carried.memory.is_resumable();
+        let receiver =
+            Receiver::new(shared, numbers, Arc::<Carried>::clone(&carried), receiver, is_resumable);
         carried.sending.start_flusher()?;
         Ok((Self { sending: Arc::clone(&carried.sending), carried }, receiver))
     }
@@ -86,7 +98,18 @@ impl Link {
     /// A link over the connection itself on which the session was asked for, whose lanes come by
     /// [`Link::attach_lane`].
     pub fn accepted(connection: Connection) -> io::Result<(Self, Receiver)> {
-        Self::new(causeway_transport_tcp::parts(connection, None)?)
+        Self::accepted_resumable(connection, Duration::ZERO)
+    }
+
+    /// The same; for as long as `resume` says it may be without a connection, and one that takes the place of this one
+    /// comes as lanes do.
+    pub fn accepted_resumable(connection: Connection, resume: Duration) -> io::Result<(Self, Receiver)> {
+        Self::new(causeway_transport_tcp::parts(connection, TcpOptions { dialer: None, resume })?)
+    }
+
+    /// Whether the link goes on when its connections are lost, on others.
+    pub fn is_resumable(&self) -> bool {
+        self.carried.memory.is_resumable()
     }
 
     /// Says who is told of transfers and of the end, and opens the bulk lanes in the background. Once,
@@ -262,6 +285,11 @@ impl Link {
     pub fn close(&self) {
         // The peer may be gone already, then there is nobody to tell.
         let _ = self.flush();
+        if self.is_resumable() {
+            // Otherwise the peer waits for another connection; as it does if this cannot be sent now.
+            self.carried.memory.wait_for_connection(CLOSE_TIMEOUT);
+            self.sending.send_goodbye();
+        }
         self.carried.shared.close();
     }
 

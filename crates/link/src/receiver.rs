@@ -15,6 +15,9 @@ const SPINS_IN_VAIN: u32 = 8;
 /// How often it is then tried: once in so many calls.
 const TRY_AGAIN_EVERY: u32 = 32;
 
+/// A peer that keeps its frames until they have been dealt with is told so after so many bytes at the latest.
+const ACKNOWLEDGE_EVERY: usize = 1 << 20;
+
 /// What a receiving thread does while nothing comes, and for how long it spins.
 pub trait IdleHook {
     /// Whether somebody waits for what is to come. If so, it is worth spinning for; otherwise only as
@@ -44,6 +47,10 @@ pub struct Receiver {
     /// The frame that was handed out last, until it is marked as dealt with.
     at_hand: Option<Frame>,
     spins_in_vain: u32,
+    /// Whether the peer keeps its frames.
+    is_resumable: bool,
+    /// Bytes of frames that have been dealt with since the peer was last told.
+    unacknowledged: usize,
 }
 
 impl core::fmt::Debug for Receiver {
@@ -58,6 +65,7 @@ impl Receiver {
         numbers: Arc<Mutex<Sequencer>>,
         carrier: Arc<dyn Carrier>,
         incoming: Box<dyn ReceiveMessages>,
+        is_resumable: bool,
     ) -> Self {
         Self {
             shared,
@@ -68,6 +76,8 @@ impl Receiver {
             unpacked: Vec::new(),
             at_hand: None,
             spins_in_vain: 0,
+            is_resumable,
+            unacknowledged: 0,
         }
     }
 
@@ -134,10 +144,21 @@ impl Receiver {
 
     /// The frame before is dealt with. Whether there is a next one among the bytes that have come.
     fn begin(&mut self) -> Result<bool, LinkError> {
-        if self.at_hand.take().is_some() {
+        if let Some(frame) = self.at_hand.take() {
             self.numbers.lock().processed_all();
+            if self.is_resumable {
+                self.acknowledge(frame.header.length as usize);
+            }
         }
         self.take_frame()
+    }
+
+    /// So many bytes more have been dealt with.
+    fn acknowledge(&mut self, bytes: usize) {
+        self.unacknowledged += bytes;
+        if self.unacknowledged >= ACKNOWLEDGE_EVERY && self.shared.send_acknowledgement() {
+            self.unacknowledged = 0;
+        }
     }
 
     /// Takes the next frame of the bytes that have come; whether there is one. Those without messages show that
@@ -147,6 +168,10 @@ impl Receiver {
             let Some(frame) = self.frames.next_frame()? else { return Ok(false) };
             let mut numbers = self.numbers.lock();
             numbers.accept(&frame.header)?;
+            self.incoming.acknowledged(frame.header.acknowledgement);
+            if frame.header.kind == FrameKind::Goodbye {
+                return Err(LinkError::PeerGone);
+            }
             if frame.header.length > 0 {
                 break frame;
             }

@@ -3,10 +3,7 @@
 
 mod common;
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::Connection;
@@ -18,9 +15,9 @@ use causeway_link::{
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::Protection;
 use causeway_wire::message::{ClientMessage, Command};
+use common::relay::Relay;
 use common::{COMMANDS, Pair, events, listen, pattern, target};
 use crossbeam_channel::unbounded;
-use parking_lot::Mutex;
 
 /// How long anything here may take that must happen: a timeout is 3 s, and the machine may be busy.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -30,60 +27,6 @@ const LONG: Duration = Duration::from_secs(7);
 
 const LANES: u32 = 3;
 const M: usize = 1 << 20;
-
-/// One direction of a connection through the relay.
-type Way = Arc<AtomicBool>;
-
-/// What the relay can be told: for each connection in the order in which they came, to the server and back.
-#[derive(Clone, Default)]
-struct Relay(Arc<Mutex<Vec<[Way; 2]>>>);
-
-impl Relay {
-    fn start(&self, server: SocketAddr) -> SocketAddr {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, relay) = (listener.local_addr().unwrap(), self.clone());
-        std::thread::spawn(move || {
-            for client in listener.incoming() {
-                let client = client.unwrap();
-                let Ok(server) = TcpStream::connect(server) else { return };
-                let ways = [Way::default(), Way::default()];
-                relay.0.lock().push(ways.clone());
-                let [up, down] = ways;
-                for (from, to, silent) in [(&client, &server, up), (&server, &client, down)] {
-                    let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    std::thread::spawn(move || forward(from, to, &silent));
-                }
-            }
-        });
-        address
-    }
-
-    /// Falls silent, in these directions, on the connections whose numbers are in the range.
-    fn silence(&self, connections: impl std::ops::RangeBounds<usize>, directions: &[usize]) {
-        let ways = self.0.lock();
-        for (_, ways) in ways.iter().enumerate().filter(|(number, _)| connections.contains(number)) {
-            directions.iter().for_each(|direction| ways[*direction].store(true, Ordering::SeqCst));
-        }
-    }
-}
-
-/// Forwards until told to be silent; from then on it reads on and keeps what comes, as long as the test runs.
-fn forward(mut from: TcpStream, mut to: TcpStream, silent: &AtomicBool) {
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        while silent.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        if to.write_all(&bytes[..count]).is_err() {
-            break;
-        }
-    }
-    // The end is forwarded as bytes are.
-    while silent.load(Ordering::SeqCst) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let _ = (from.shutdown(std::net::Shutdown::Both), to.shutdown(std::net::Shutdown::Both));
-}
 
 /// Both ends of a session through a relay, with all lanes; the server waits so many seconds for a client.
 fn relayed(client_timeout: u64) -> (Pair, Relay) {
@@ -114,7 +57,7 @@ fn receive_all(mut receiver: Receiver) {
 /// Waits until a transfer has gone over the lanes, each of them.
 fn wait_for_lanes(from: &Link, relay: &Relay) {
     let begun = Instant::now();
-    while relay.0.lock().len() < 1 + LANES as usize {
+    while relay.connections() < 1 + LANES as usize {
         assert!(begun.elapsed() < LIMIT, "the lanes do not come");
         std::thread::sleep(Duration::from_millis(10));
     }

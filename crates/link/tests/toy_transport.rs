@@ -117,6 +117,7 @@ fn parts(end: End, connection: Connection) -> Parts {
         sender: Box::new(end.clone()),
         receiver: Box::new(end.clone()),
         memory: Box::new(Both(end, connection)),
+        wait_for_room: None,
         descriptors: Vec::new(),
     }
 }

@@ -50,7 +50,13 @@ pub(super) fn parts(
     let sender = Sending::new(Arc::clone(&state), Arc::clone(&segment), role.sends());
     let receiver = Receiving::new(Arc::clone(&state), segment, role.receives());
     let memory = Box::new(Arena(state));
-    Ok(Parts { sender: Box::new(sender), receiver: Box::new(receiver), memory, descriptors })
+    Ok(Parts {
+        sender: Box::new(sender),
+        receiver: Box::new(receiver),
+        memory,
+        descriptors,
+        wait_for_room: None,
+    })
 }
 
 /// The memory of the peer as the link has it.

@@ -5,7 +5,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::lanes::{DialLanes, Lanes};
+use crate::commands::CommandConnection;
+use crate::dial::DialLanes;
+use crate::lanes::Lanes;
 use causeway_connection::channel::{Connection, Incoming, Outgoing};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch, has_room, round_trip};
 use causeway_sync::spin;
@@ -13,27 +15,62 @@ use causeway_sync::{EventfdWake, WakeReason};
 use causeway_transport::{LinkError, Shared};
 use causeway_transport::{Parts, ReceiveMessages, SendMessages};
 
-/// A link's parts over an authenticated command connection. `dialer` opens the lanes when the link starts;
-/// without one they are attached as they arrive.
-pub fn parts(connection: Connection, dialer: Option<Box<dyn DialLanes>>) -> io::Result<Parts> {
+/// How a link over TCP comes into being, and how it goes on.
+#[derive(Default)]
+pub struct TcpOptions {
+    /// Opens the lanes when the link starts; without it they are attached as they arrive.
+    pub dialer: Option<Box<dyn DialLanes>>,
+    /// For how long the link may be without a connection, and is resumed on another one; zero if it ends with its
+    /// connection.
+    pub resume: Duration,
+}
+
+/// A link's parts over an authenticated command connection.
+pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
     // Where threads do not look nobody is woken to, and the receiver sleeps in the call that receives: a call
     // more is 10 to 20 % of a round trip there (two cores, 2026-11-23).
     let is_called = !spin::while_waited_for().is_zero();
     let receiver_wake = if is_called { Some(Arc::new(EventfdWake::new()?)) } else { None };
     let descriptors = vec![connection.socket().as_raw_fd()];
-    let memory = Lanes::new(connection.socket().clone(), dialer, receiver_wake.clone())?;
-    let (outgoing, mut incoming) = connection.into_directions();
-    incoming.read_ahead();
-    // A wait is cut into pieces, to look now and then whether the peer's machine is still there.
-    incoming.socket().set_read_timeout(Some(LOOK_EVERY))?;
-    let receiver = Receiving { incoming, receiver_wake, watch: PeerWatch::default(), looked: Instant::now() };
-    let sender = Sending { outgoing, is_far: false, asked: 0 };
+    let dialer: Option<Arc<dyn DialLanes>> = options.dialer.map(Into::into);
+    let (outgoing, incoming) = connection.into_directions();
+    let incoming = of_commands(incoming)?;
+    let (commands, output) = if options.resume.is_zero() {
+        (CommandConnection::fixed(Arc::clone(outgoing.socket())), Output::Fixed(outgoing))
+    } else {
+        (CommandConnection::resumable(outgoing, options.resume, dialer.clone()), Output::Resumable)
+    };
+    let commands = Arc::new(commands);
+    let lanes = Lanes::new(Arc::clone(&commands), dialer, receiver_wake.clone())?;
+    let receiver = Receiving {
+        incoming,
+        receiver_wake,
+        watch: PeerWatch::default(),
+        looked: Instant::now(),
+        received: 0,
+        commands: Arc::clone(&commands),
+        lanes: lanes.clone(),
+    };
+    let wait_for_room: Option<Box<dyn Fn() + Send + Sync>> = commands.is_resumable().then(|| {
+        let commands = Arc::clone(&commands);
+        Box::new(move || commands.wait_for_room()) as _
+    });
+    let sender = Sending { output, commands, is_far: false, asked: 0 };
     Ok(Parts {
         sender: Box::new(sender),
         receiver: Box::new(receiver),
-        memory: Box::new(memory),
+        memory: Box::new(lanes),
         descriptors,
+        wait_for_room,
     })
+}
+
+/// The direction from the peer, of a connection for commands.
+fn of_commands(mut incoming: Incoming) -> io::Result<Incoming> {
+    incoming.read_ahead();
+    // A wait is cut into pieces, to look now and then whether the peer's machine is still there.
+    incoming.socket().set_read_timeout(Some(LOOK_EVERY))?;
+    Ok(incoming)
 }
 
 /// Peers with a longer round trip than this are far: saving packets saves more time there than compressing
@@ -44,23 +81,35 @@ const FAR: Duration = Duration::from_micros(150);
 const ASK_EVERY: u32 = 64;
 
 struct Sending {
-    outgoing: Outgoing,
+    output: Output,
+    commands: Arc<CommandConnection>,
     is_far: bool,
     asked: u32,
 }
 
+/// Where frames go.
+enum Output {
+    /// To the one connection that the link has for commands.
+    Fixed(Outgoing),
+    /// To the one that it has at the moment.
+    Resumable,
+}
+
 impl SendMessages for Sending {
     fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
-        self.outgoing.send(bytes).map_err(LinkError::from_io)
+        match &mut self.output {
+            Output::Fixed(outgoing) => outgoing.send(bytes).map_err(LinkError::from_io),
+            Output::Resumable => self.commands.send(bytes),
+        }
     }
 
     fn has_room(&mut self) -> bool {
-        has_room(self.outgoing.socket())
+        has_room(&*self.commands.socket())
     }
 
     fn is_far(&mut self) -> bool {
         if self.asked.is_multiple_of(ASK_EVERY) {
-            self.is_far = round_trip(self.outgoing.socket()).is_some_and(|time| time > FAR);
+            self.is_far = round_trip(&*self.commands.socket()).is_some_and(|time| time > FAR);
         }
         self.asked = self.asked.wrapping_add(1);
         self.is_far
@@ -73,6 +122,10 @@ struct Receiving {
     watch: PeerWatch,
     /// When it was last looked for the peer's machine.
     looked: Instant,
+    /// Bytes of frames that have come since the session began.
+    received: u64,
+    commands: Arc<CommandConnection>,
+    lanes: Lanes,
 }
 
 impl Receiving {
@@ -92,13 +145,29 @@ impl Receiving {
     }
 }
 
-impl ReceiveMessages for Receiving {
-    fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
+impl Receiving {
+    /// The connection is lost. The link goes on with another one, if it can; nobody who polls is held up for that.
+    fn replace(&mut self, link: &Arc<Shared>, cause: LinkError, wait: bool) -> Result<usize, LinkError> {
+        if !self.commands.is_resumable() {
+            return Err(cause);
+        }
+        if wait {
+            let incoming = self.commands.resume(link, cause, self.received)?;
+            self.incoming = of_commands(incoming).map_err(LinkError::from_io)?;
+            self.watch = PeerWatch::default();
+            self.lanes.open_missing(link);
+        }
+        Ok(0)
+    }
+
+    /// Receives some bytes of the connection that there is.
+    fn receive_some(&mut self, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         loop {
             match self.incoming.receive(into, wait && self.receiver_wake.is_none()) {
                 Ok(0) => return Err(LinkError::PeerGone),
                 Ok(count) => {
                     self.watch.heard();
+                    self.received += count as u64;
                     return Ok(count);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -120,5 +189,15 @@ impl ReceiveMessages for Receiving {
                 Err(error) => return Err(LinkError::from_io(error)),
             }
         }
+    }
+}
+
+impl ReceiveMessages for Receiving {
+    fn receive(&mut self, link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
+        self.receive_some(into, wait).or_else(|cause| self.replace(link, cause, wait))
+    }
+
+    fn acknowledged(&mut self, frame: u64) {
+        self.commands.acknowledged(frame);
     }
 }

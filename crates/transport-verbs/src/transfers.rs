@@ -36,6 +36,7 @@ pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::
         sender: Box::new(Sending(Arc::clone(&state))),
         receiver: Box::new(Receiving::new(state)),
         memory: Box::new(memory),
+        wait_for_room: None,
         descriptors,
     })
 }

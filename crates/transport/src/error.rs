@@ -47,6 +47,16 @@ pub enum LinkError {
         /// How long nothing has come.
         seconds: u64,
     },
+    /// The connection was lost, and no other one took its place.
+    #[error("{cause}. The session could not be resumed within {seconds} s: {why}")]
+    NotResumed {
+        /// How long was tried.
+        seconds: u64,
+        /// Why the connection was lost.
+        cause: String,
+        /// Why there is no other one.
+        why: String,
+    },
     /// The connection failed otherwise.
     #[error("the connection failed: {0}")]
     Io(Arc<io::Error>),

@@ -38,6 +38,12 @@ pub trait Carrier: Send + Sync {
     /// Shows the peer that this end is there, by a frame without messages, unless it has seen that lately or
     /// takes nothing at the moment. Never blocks.
     fn send_keepalive(&self) {}
+
+    /// Tells the peer at once how far its frames have been dealt with, if that is possible without waiting; whether it
+    /// was.
+    fn send_acknowledgement(&self) -> bool {
+        true
+    }
 }
 
 /// What a link's threads and its transport share.
@@ -142,6 +148,11 @@ impl Shared {
         }
     }
 
+    /// Tells the peer how far its frames have been dealt with, as [`Carrier::send_acknowledgement`] does.
+    pub fn send_acknowledgement(&self) -> bool {
+        self.carrier.upgrade().is_none_or(|carrier| carrier.send_acknowledgement())
+    }
+
     /// Takes note of a descriptor that a forked child is to close.
     pub fn note_descriptor(&self, descriptor: RawFd) {
         let free = |place: &&AtomicI32| {
@@ -149,6 +160,15 @@ impl Shared {
         };
         let noted = self.descriptors.iter().find(free);
         debug_assert!(noted.is_some(), "no transport holds more than {MOST_DESCRIPTORS} descriptors open");
+    }
+
+    /// A descriptor that was noted is about to be closed.
+    pub fn forget_descriptor(&self, descriptor: RawFd) {
+        let forget = |place: &AtomicI32| {
+            place.compare_exchange(descriptor, NO_DESCRIPTOR, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        // It is in one place alone.
+        let _ = self.descriptors.iter().any(forget);
     }
 
     /// Closes the descriptors in a forked child, so that the child does not keep its parent's session

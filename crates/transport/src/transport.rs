@@ -14,6 +14,7 @@
 
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use causeway_connection::channel::{Connection, shut_down};
 use causeway_connection::keepalive::KeepaliveTimeouts;
@@ -52,6 +53,12 @@ pub trait ReceiveMessages: Send {
     /// is an error, [`LinkError::PeerGone`] as a rule. A transport whose transfers are announced in order
     /// with its frames deals with the announcements here.
     fn receive(&mut self, link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError>;
+
+    /// The peer has dealt with all frames up to the one of this number, counted from 1 in the order in which they were
+    /// sent. A transport that would send them again on another connection need not keep them any more.
+    fn acknowledged(&mut self, frame: u64) {
+        let _ = frame;
+    }
 }
 
 /// Memory of the peer, and what both halves share: for any thread at any time.
@@ -141,6 +148,17 @@ pub trait Memory: Send + Sync {
         Err(LinkError::NotWithThisTransport(self.kind()))
     }
 
+    /// Sleeps until a link that is resumable has a connection again, at most for so long.
+    fn wait_for_connection(&self, longest: Duration) {
+        let _ = longest;
+    }
+
+    /// Whether the link goes on when its connections are lost, on others. The peer must be told then when it is to end,
+    /// and how far its frames have been dealt with.
+    fn is_resumable(&self) -> bool {
+        false
+    }
+
     /// Ends everything that joins the two processes, messages too: whoever waits in any part of the transport
     /// returns with an error, here and at the peer. May be called more than once and from any thread.
     fn end(&self);
@@ -154,6 +172,9 @@ pub struct Parts {
     pub receiver: Box<dyn ReceiveMessages>,
     /// Memory of the peer.
     pub memory: Box<dyn Memory>,
+    /// Sleeps until the peer has dealt with enough of what was sent, where that is kept; to be called before a frame
+    /// is sent, with no lock that the receiver may want.
+    pub wait_for_room: Option<Box<dyn Fn() + Send + Sync>>,
     /// What it holds open by now, for a forked child that closes its copies. They stay open as long as the
     /// link.
     pub descriptors: Vec<RawFd>,

@@ -99,11 +99,18 @@ pub enum LaneRecord {
         /// Chunks that came whole.
         received: u64,
     },
+    /// This connection is no lane: it takes the place of the connection for commands, which has failed. The sender
+    /// has received so many bytes of frames. Both ends begin with it.
+    Commands {
+        /// Bytes of frames, counted from the session's first.
+        received: u64,
+    },
 }
 
 const NUMBER_MAGIC: [u8; 4] = *b"CwN1";
 const RECEIVED_MAGIC: [u8; 4] = *b"CwR1";
 const ENDED_MAGIC: [u8; 4] = *b"CwE1";
+const COMMANDS_MAGIC: [u8; 4] = *b"CwC1";
 
 impl LaneRecord {
     /// The record as it travels.
@@ -113,6 +120,7 @@ impl LaneRecord {
             Self::Number(lane) => (NUMBER_MAGIC, lane, 0),
             Self::Received { lane, received } => (RECEIVED_MAGIC, lane, received),
             Self::Ended { lane, received } => (ENDED_MAGIC, lane, received),
+            Self::Commands { received } => (COMMANDS_MAGIC, 0, received),
         };
         let mut bytes = [0; CHUNK_HEADER_SIZE];
         bytes[..4].copy_from_slice(&magic);
@@ -130,6 +138,7 @@ impl LaneRecord {
             NUMBER_MAGIC => Self::Number(lane),
             RECEIVED_MAGIC => Self::Received { lane, received: count },
             ENDED_MAGIC => Self::Ended { lane, received: count },
+            COMMANDS_MAGIC => Self::Commands { received: count },
             _ => Self::Chunk(ChunkHeader::parse(bytes)?),
         })
     }
@@ -280,6 +289,7 @@ mod tests {
             LaneRecord::Number(7),
             LaneRecord::Received { lane: 3, received: u64::MAX },
             LaneRecord::Ended { lane: 31, received: 5 },
+            LaneRecord::Commands { received: 1 << 40 },
         ] {
             assert_eq!(LaneRecord::parse(&record.to_bytes()), Ok(record));
         }

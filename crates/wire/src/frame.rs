@@ -41,6 +41,9 @@ pub enum FrameKind {
     Messages = 2,
     /// The same, compressed as [`crate::compressed`] says.
     CompressedMessages = 3,
+    /// Nothing: the sender has closed the session. It is sent where a connection that ends would be taken for one
+    /// that is to be replaced.
+    Goodbye = 4,
 }
 
 /// The fixed part in front of a frame's body.
@@ -103,6 +106,7 @@ impl FrameHeader {
             1 => FrameKind::Handshake,
             2 => FrameKind::Messages,
             3 => FrameKind::CompressedMessages,
+            4 => FrameKind::Goodbye,
             other => return Err(FrameError::UnknownKind(other)),
         };
         let length = u32::from_le_bytes([l0, l1, l2, l3]);

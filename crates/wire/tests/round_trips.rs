@@ -65,10 +65,13 @@ fn offer() -> impl Strategy<Value = Offer> {
 }
 
 fn abilities() -> impl Strategy<Value = Abilities> {
-    (any::<u16>(), any::<u64>(), any::<u64>()).prop_map(|(count, fingerprint, features)| Abilities {
-        commands: KnownCommands { count, fingerprint },
-        features: Features(features),
-    })
+    (any::<u16>(), any::<u64>(), any::<u64>(), any::<u32>()).prop_map(
+        |(count, fingerprint, features, resume_seconds)| Abilities {
+            commands: KnownCommands { count, fingerprint },
+            features: Features(features),
+            resume_seconds,
+        },
+    )
 }
 
 fn client_hello() -> impl Strategy<Value = ClientHello> {

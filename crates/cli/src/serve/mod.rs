@@ -99,6 +99,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         keepalive: KeepaliveSeconds {
             connection: arguments.keepalive_timeout,
             client: arguments.client_timeout,
+            resume: arguments.resume_timeout,
         },
         gpu,
         devices: devices.transpose()?,

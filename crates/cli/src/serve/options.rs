@@ -102,6 +102,10 @@ pub struct Arguments {
     /// 0 is never.
     #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().client)]
     pub(super) client_timeout: u32,
+    /// For how many seconds at most the session of a program is kept that has lost its connection over TCP and asked for
+    /// being resumed (CAUSEWAY_RESUME_TIMEOUT); one that was killed takes up its memory for so long. 0 resumes none.
+    #[arg(long, value_name = "SECONDS", default_value_t = KeepaliveSeconds::default().resume)]
+    pub(super) resume_timeout: u32,
     /// Where monitoring systems read what happens here, HOST:PORT or :PORT: /metrics in Prometheus' format,
     /// /healthz and /readyz. Whoever reaches the address may read; there is nothing of a client's in it.
     #[arg(long, value_name = "ADDRESS")]

@@ -15,7 +15,7 @@ use causeway_wire::text::Printable;
 use crate::handshake::error::{ConnectError, misunderstood, not_via};
 use crate::handshake::hello::{Proof, authenticate, open};
 use crate::handshake::lanes::Purpose;
-use crate::handshake::options::{ConnectOptions, lanes_asked_for};
+use crate::handshake::options::{ConnectOptions, lanes_asked_for, resume_seconds};
 use crate::link::Link;
 use crate::receiver::Receiver;
 use crate::transport_choice::Reason;
@@ -65,7 +65,7 @@ pub fn describe_process(commands: CommandTable, environment: Vec<(String, String
             .unwrap_or_default(),
         environment,
         lanes: lanes_asked_for().ok().flatten().unwrap_or(MOST_FOR_DISTANCE),
-        abilities: Abilities::ours(&commands),
+        abilities: Abilities::ours(&commands).resuming(resume_seconds()),
     }
 }
 
@@ -108,6 +108,7 @@ pub fn connect_over(
                     purpose: Purpose::Session { session: welcome.session, token: welcome.token },
                     lanes,
                     connection: Some(connection),
+                    resume: hello.abilities.common_resume(&welcome.abilities),
                 },
             )?;
             let peer_does = welcome.abilities.features.contain(Features::KEEPALIVE);

@@ -15,6 +15,8 @@ use crate::receiver::Receiver;
 use crate::transport_choice::Reason;
 use crate::transports::{Dialling, TRANSPORTS};
 
+use std::time::Duration;
+
 use causeway_access::target::Target;
 use causeway_connection::socket::round_trip;
 use causeway_pipeline::lanes::lanes_for;
@@ -64,6 +66,7 @@ pub fn connect_peer(
             purpose: Purpose::Peer { session, ticket },
             lanes: lanes_for(length, spin::cores()),
             connection: Some(connection),
+            resume: Duration::ZERO,
         },
     )?;
     // The first frame shows whether the other worker does the same.

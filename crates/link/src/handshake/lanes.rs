@@ -2,7 +2,7 @@
 
 use causeway_access::Target;
 use causeway_connection::channel::Connection;
-use causeway_transport_tcp::DialLanes;
+use causeway_transport_tcp::{DialLanes, NotOpened};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, PeerHello, SessionId};
 
@@ -58,7 +58,7 @@ impl DialLanes for LaneDialer {
         self.lanes
     }
 
-    fn open(&self, lane: u32) -> Result<Connection, String> {
+    fn open(&self, lane: u32) -> Result<Connection, NotOpened> {
         let encode = |out: &mut Vec<u8>| match self.purpose {
             Purpose::Session { session, token } => {
                 Opening::encode_lane(&LaneHello { session, token, lane }, out);
@@ -67,8 +67,12 @@ impl DialLanes for LaneDialer {
                 Opening::encode_peer(&PeerHello { session, ticket, connection: lane + 1 }, out);
             }
         };
-        open_lane(&self.target, self.purpose.proof(), &self.options, "a bulk lane", encode)
-            .map_err(|error| error.to_string())
+        open_lane(&self.target, self.purpose.proof(), &self.options, "a bulk lane", encode).map_err(|error| {
+            match error {
+                ConnectError::Refused { .. } => NotOpened::Refused(error.to_string()),
+                other => NotOpened::Failed(other.to_string()),
+            }
+        })
     }
 }
 

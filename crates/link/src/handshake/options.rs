@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use causeway_config::ValueError;
 use causeway_config::read::PROCESS;
-use causeway_config::table::{KEEPALIVE_TIMEOUT, KEEPALIVE_TIMEOUT_DEFAULT, LANES};
+use causeway_config::table::{KEEPALIVE_TIMEOUT, KEEPALIVE_TIMEOUT_DEFAULT, LANES, RESUME_TIMEOUT};
 use causeway_connection::Dial;
 use causeway_connection::keepalive::KeepaliveTimeouts;
 
@@ -59,6 +59,12 @@ fn keepalive() -> KeepaliveTimeouts {
     // What the variable may not be is refused before anybody connects.
     let seconds = PROCESS.number(&KEEPALIVE_TIMEOUT).ok().flatten().unwrap_or(KEEPALIVE_TIMEOUT_DEFAULT);
     KeepaliveTimeouts::of_seconds(seconds, seconds)
+}
+
+/// What `CAUSEWAY_RESUME_TIMEOUT` says.
+pub(crate) fn resume_seconds() -> u32 {
+    // What the variable may not be is refused before anybody connects.
+    PROCESS.number(&RESUME_TIMEOUT).ok().flatten().map_or(0, |seconds| seconds as u32)
 }
 
 /// What `CAUSEWAY_LANES` says.

@@ -3,6 +3,7 @@
 use core::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use causeway_access::Target;
 use causeway_connection::channel::Connection;
@@ -53,6 +54,8 @@ pub struct Dialling<'a> {
     pub(crate) purpose: Purpose,
     pub(crate) lanes: u32,
     pub(crate) connection: Option<Connection>,
+    /// For how long the link may be without a connection, where the transport can go on with another one.
+    pub(crate) resume: Duration,
 }
 
 impl Dialling<'_> {

@@ -4,7 +4,7 @@
 use causeway_access::Endpoint;
 use causeway_pipeline::TransportKind;
 use causeway_transport::Parts;
-use causeway_transport_tcp::parts;
+use causeway_transport_tcp::{TcpOptions, parts};
 
 use super::facts::Facts;
 use super::row::{Cost, Dialling, NotJoined, ONLY_WITHIN_A_HOST, Transport};
@@ -32,5 +32,6 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
         purpose: dialling.purpose,
         lanes: dialling.lanes,
     };
-    Ok(parts(dialling.take_connection(), Some(Box::new(lanes)))?)
+    let options = TcpOptions { dialer: Some(Box::new(lanes)), resume: dialling.resume };
+    Ok(parts(dialling.take_connection(), options)?)
 }

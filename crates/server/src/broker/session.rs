@@ -240,6 +240,7 @@ impl Worker {
                 process: Arc::clone(&process),
                 lanes,
                 opened: 0,
+                is_resumable: hello.abilities.resume_seconds.min(shared.config.keepalive.resume) > 0,
                 asked: Asked::default(),
                 tickets: Vec::new(),
                 about: About {

@@ -30,6 +30,8 @@ pub struct Session {
     pub lanes: u32,
     /// Those that it has opened, one bit for each.
     pub opened: u32,
+    /// Whether it goes on when its connections are lost, on others.
+    pub is_resumable: bool,
     /// What its client has asked for.
     pub asked: Asked,
     /// With which tickets workers of other servers may come.
@@ -185,15 +187,18 @@ impl Sessions {
     }
 
     /// The worker that a lane belongs to, if its token is right and the session may open this lane and has
-    /// not yet.
+    /// not yet; or may open it again, or another connection for commands, since those that it had may be lost.
     pub fn admit_lane(&self, hello: &LaneHello) -> Option<Arc<Control>> {
         let mut table = self.0.lock();
         let session = table.get_mut(&hello.session).filter(|session| session.token == hello.token)?;
-        let bit = 1_u32.checked_shl(hello.lane)?;
-        if hello.lane >= session.lanes || session.opened & bit != 0 {
-            return None;
+        if !(session.is_resumable && hello.lane == LaneHello::COMMANDS) {
+            let bit = 1_u32.checked_shl(hello.lane)?;
+            let is_open = session.opened & bit != 0;
+            if hello.lane >= session.lanes || is_open && !session.is_resumable {
+                return None;
+            }
+            session.opened |= bit;
         }
-        session.opened |= bit;
         Some(Arc::clone(&session.control))
     }
 

@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use causeway_connection::channel::{Connection, Socket};
 use causeway_link::{Link, Upgrade};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd as _;
 
 use super::callers::{Arrival, PeerCaller};
@@ -13,10 +13,16 @@ use crate::heartbeat::Progress;
 use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToBroker, ToWorker};
 
+/// How often it is looked whether a link that is resumable has ended.
+const RESUMABLE_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
 /// Takes in lanes from the broker, answers it, and tells the broker when the client has gone, so that it sees
-/// to it that this process ends even when it hangs.
+/// to it that this process ends even when it hangs. The client of a link that is resumable has gone when the link has
+/// ended.
 pub fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) {
     let mut client_there = true;
+    let is_resumable = link.is_resumable();
+    let longest = is_resumable.then_some(RESUMABLE_CHECK);
     loop {
         let mut waiting_for = [
             PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN),
@@ -25,9 +31,11 @@ pub fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchan
                 if client_there { PollFlags::RDHUP } else { PollFlags::empty() },
             ),
         ];
+        let watched = if client_there && !is_resumable { 2 } else { 1 };
         // An interrupted wait is only a reason to look again.
-        let _ = poll(&mut waiting_for[..if client_there { 2 } else { 1 }], None);
-        if client_there && !waiting_for[1].revents().is_empty() {
+        let _ = poll(&mut waiting_for[..watched], longest.as_ref().filter(|_| client_there));
+        let has_gone = if is_resumable { link.is_lost() } else { !waiting_for[1].revents().is_empty() };
+        if client_there && has_gone {
             client_there = false;
             // Without a broker there is nobody to tell.
             let _ = messages::send(control, &ToBroker::ClientGone, None);

@@ -101,6 +101,8 @@ impl WorkerStart {
             messages::send(&self.control, &ToBroker::Counts, page.as_ref())?;
         }
         messages::send(&self.control, &ToBroker::Answering, None)?;
+        let abilities = Abilities::ours(&COMMANDS).resuming(self.keepalive.resume);
+        let resume = abilities.common_resume(&self.hello.abilities);
         let answer = Answer::Welcome(Welcome {
             version: self.version,
             session: self.session,
@@ -108,7 +110,7 @@ impl WorkerStart {
             lanes: self.lanes,
             release: env!("CARGO_PKG_VERSION").into(),
             locality: self.locality,
-            abilities: Abilities::ours(&COMMANDS),
+            abilities,
             snapshot,
         });
         let (socket, timeouts) = (Arc::clone(self.connection.socket()), self.keepalive.of_client());
@@ -118,7 +120,7 @@ impl WorkerStart {
         let peer_does = self.hello.abilities.features.contain(Features::KEEPALIVE);
         // Other clients may say nothing for as long as they like.
         let patience = if peer_does { timeouts.link } else { Duration::MAX };
-        let (link, receiver) = establish(&self.control, self.connection, patience)?;
+        let (link, receiver) = establish(&self.control, self.connection, patience, resume)?;
         link.keep_alive(timeouts, peer_does);
         tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
         let (control, lanes) = (Arc::new(self.control), link.clone());
@@ -143,11 +145,13 @@ impl WorkerStart {
 }
 
 /// Waits until the client shows where the session goes on: it joins in shared memory or over verbs, or sends
-/// its first frame over TCP; at most for `timeout`.
+/// its first frame over TCP; at most for `timeout`. One over TCP may be without a connection for as long as `resume`
+/// says.
 fn establish(
     control: &Control,
     connection: Connection,
     timeout: Duration,
+    resume: Duration,
 ) -> Result<(Link, Receiver), WorkerError> {
     let (mut lanes, begun) = (Vec::new(), Instant::now());
     while lanes.is_empty() {
@@ -189,7 +193,7 @@ fn establish(
             None => {}
         }
     }
-    let (link, receiver) = Link::accepted(connection)?;
+    let (link, receiver) = Link::accepted_resumable(connection, resume)?;
     for (socket, keys) in lanes {
         link.attach_lane(Connection::new(TcpStream::from(socket), keys));
     }

@@ -5,14 +5,14 @@
 //! is given up when nothing comes ([`causeway_connection::keepalive`] decides). One thread does this alone, which
 //! never waits for the peer: so it goes on while others are blocked in sending or busy.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use causeway_connection::channel::Socket;
+use causeway_connection::channel::{Socket, shut_down};
 use causeway_connection::keepalive::{INTERVAL, KeepaliveTimeouts, Traffic, Verdict, Watch};
 use causeway_connection::socket::{has_room, traffic};
-use causeway_transport::{LinkError, Shared};
+use causeway_transport::{LinkError, Memory as _, Shared};
 
 use super::{Lane, Lanes, WAKE_FIRST};
 
@@ -34,7 +34,10 @@ impl Lanes {
                 self.0.end.wait_for(&mut state, INTERVAL);
             }
             drop(state);
-            if link.peer_keeps_alive() {
+            if self.0.commands.is_suspended() {
+                // What is silent is known to be lost.
+                watch = Watch::new(timeouts);
+            } else if link.peer_keeps_alive() {
                 self.give_up_silent(link, &mut watch);
             }
         }
@@ -43,8 +46,8 @@ impl Lanes {
     /// Sends something on each lane on which nothing has been sent since this was last called.
     fn send_keepalives(&self, link: &Arc<Shared>) {
         let lanes = self.0.open.read().clone();
-        for (number, lane) in lanes.iter().enumerate() {
-            let task = self.0.state.lock().schedule.take_keepalive(number);
+        for (number, lane) in &lanes {
+            let task = self.0.state.lock().schedule.take_keepalive(*number);
             let Some(task) = task else { continue };
             // Nobody else sends on the lane until the schedule hears that it is free again.
             let state = if has_room(&*lane.socket) {
@@ -66,12 +69,15 @@ impl Lanes {
     fn give_up_silent(&self, link: &Arc<Shared>, watch: &mut Watch<Name>) {
         let lanes = self.0.open.read().clone();
         let known = |name, socket: &Socket| Some((name, traffic(&**socket)?));
-        let alive = lanes.iter().enumerate().filter(|(_, lane)| !lane.has_ended.load(Ordering::Relaxed));
-        let connections: Vec<(Name, Traffic)> = known(Name::Command, &self.0.command_socket)
+        let connections: Vec<(Name, Traffic)> = known(Name::Command, &self.0.commands.socket())
             .into_iter()
-            .chain(alive.filter_map(|(number, lane)| known(Name::Lane(number), &lane.socket)))
+            .chain(lanes.iter().filter_map(|(number, lane)| known(Name::Lane(*number), &lane.socket)))
             .collect();
         match watch.look(Instant::now(), connections) {
+            Verdict::Link(_) if self.is_resumable() => {
+                self.0.commands.break_off();
+                lanes.values().for_each(|lane| shut_down(&lane.socket));
+            }
             Verdict::Link(silent) => {
                 link.lose(LinkError::KeepaliveTimeout { seconds: silent.as_secs() });
             }
@@ -83,14 +89,15 @@ impl Lanes {
         }
     }
 
-    fn give_up(&self, link: &Arc<Shared>, lanes: &[Arc<Lane>], name: Name, silent: Duration) {
+    fn give_up(&self, link: &Arc<Shared>, lanes: &BTreeMap<usize, Arc<Lane>>, name: Name, silent: Duration) {
         let seconds = silent.as_secs();
         match name {
+            Name::Command if self.is_resumable() => self.0.commands.break_off(),
             Name::Command => {
                 link.lose(LinkError::SilentConnection { connection: "connection for commands", seconds });
             }
             Name::Lane(number) => {
-                lanes[number].give_up(LinkError::SilentConnection { connection: "bulk lane", seconds });
+                lanes[&number].give_up(LinkError::SilentConnection { connection: "bulk lane", seconds });
             }
         }
     }

@@ -15,10 +15,12 @@ mod ready;
 mod receiving;
 mod sender_pool;
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsRawFd as _;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use causeway_transport::TransportError;
 use causeway_transport::shared::MOST_DESCRIPTORS;
@@ -30,6 +32,8 @@ use delayed_acks::DelayedAcks;
 use ready::Ready;
 use sender_pool::SenderPool;
 
+use super::commands::CommandConnection;
+use super::dial::{DialLanes, NotOpened};
 use super::schedule::{OrderId, Schedule, Task};
 use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
 use causeway_connection::keepalive::KeepaliveTimeouts;
@@ -42,19 +46,19 @@ use causeway_transport::TransportKind;
 use causeway_transport::{Awaited, LinkError, Shared, count, spawn_or_lose};
 use causeway_transport::{Memory, Order, Pending, Sending};
 
-/// Opens the bulk lanes of a link.
-pub trait DialLanes: Send + Sync {
-    /// How many there are to open.
-    fn lanes(&self) -> u32;
-
-    /// Opens one lane, authenticated; or says why not.
-    fn open(&self, lane: u32) -> Result<Connection, String>;
-}
-
 /// No bulk lane could be opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("no bulk lane could be opened: {0}")]
 pub struct NoLane(String);
+
+/// A resumable link ends when so often in a row none of its lanes could be opened, though commands have a connection.
+const MAX_FRUITLESS: u32 = 10;
+
+/// So long is waited after that, since the network may be about to go again.
+const FRUITLESS_PAUSE: Duration = Duration::from_secs(1);
+
+/// The most lanes that a resumable link has had when it ends: each one's account is kept.
+const MAX_LANES_EVER: usize = 1 << 14;
 
 /// The connection for messages and what wakes its receiver, for each lane a connection and the two ends of a
 /// pipe, and two that wait for all lanes.
@@ -73,15 +77,19 @@ const WAKE_AT_ONCE: usize = 2;
 pub(crate) struct Lanes(Arc<State>);
 
 struct State {
-    command_socket: Socket,
+    commands: Arc<CommandConnection>,
     /// Wakes the thread that receives messages on it, where threads look.
     receiver_wake: Option<Arc<EventfdWake>>,
     /// Whether the peer is on this host.
     is_within_a_host: bool,
-    /// Opens the lanes at the end that connects, once.
-    dialer: Mutex<Option<Box<dyn DialLanes>>>,
-    /// The lanes in the schedule's order.
-    open: RwLock<Vec<Arc<Lane>>>,
+    /// Opens the lanes at the end that connects.
+    dialer: Option<Arc<dyn DialLanes>>,
+    /// The number of the next one.
+    next_number: AtomicU32,
+    /// How often in a row no lane could be opened.
+    fruitless: AtomicU32,
+    /// The lanes that have not ended, by the schedule's numbers.
+    open: RwLock<BTreeMap<usize, Arc<Lane>>>,
     /// Those that nobody receives on.
     ready: Ready,
     /// Threads that receive and do not sleep.
@@ -119,11 +127,13 @@ enum NotStarted {
 }
 
 struct Lane {
-    outgoing: Mutex<Outgoing>,
+    /// Nothing once the connection has turned out to be the one for commands.
+    outgoing: Mutex<Option<Outgoing>>,
     socket: Socket,
+    /// What it holds open.
+    descriptors: Vec<RawFd>,
     /// Why it was given up, though it has not ended.
     given_up: OnceLock<LinkError>,
-    has_ended: AtomicBool,
 }
 
 impl Lane {
@@ -155,9 +165,7 @@ impl Memory for Lanes {
             .into_iter()
             .chain(self.0.receiver_wake.iter().map(|receiver_wake| receiver_wake.descriptor()));
         descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
-        if let Some(dialer) = self.0.dialer.lock().take() {
-            self.open_in_background(link, dialer);
-        }
+        self.open_missing(link);
         let waiting = core::mem::replace(&mut *self.0.not_started.lock(), NotStarted::Started);
         if let NotStarted::Waiting(lanes) = waiting {
             lanes.into_iter().for_each(|lane| self.start_receiving(link, lane));
@@ -202,9 +210,17 @@ impl Memory for Lanes {
         self.add(link, connection, None);
     }
 
+    fn wait_for_connection(&self, longest: Duration) {
+        self.0.commands.wait_for_connection(longest);
+    }
+
+    fn is_resumable(&self) -> bool {
+        self.0.commands.is_resumable()
+    }
+
     fn end(&self) {
-        shut_down(&self.0.command_socket);
-        self.0.open.read().iter().for_each(|lane| shut_down(&lane.socket));
+        self.0.commands.end();
+        self.0.open.read().values().for_each(|lane| shut_down(&lane.socket));
         if let NotStarted::Waiting(lanes) = &mut *self.0.not_started.lock() {
             lanes.clear();
         }
@@ -252,20 +268,23 @@ impl Lanes {
     /// No lanes yet, beside a link's command connection.
     /// `receiver_wake` wakes the thread that receives messages.
     pub(crate) fn new(
-        command_socket: Socket,
-        dialer: Option<Box<dyn DialLanes>>,
+        commands: Arc<CommandConnection>,
+        dialer: Option<Arc<dyn DialLanes>>,
         receiver_wake: Option<Arc<EventfdWake>>,
     ) -> io::Result<Self> {
+        let schedule = if commands.is_resumable() { Schedule::resumable() } else { Schedule::default() };
         Ok(Self(Arc::new(State {
-            is_within_a_host: is_within_a_host(&command_socket),
-            command_socket,
+            is_within_a_host: is_within_a_host(&commands.socket()),
+            commands,
             receiver_wake,
-            dialer: Mutex::new(dialer),
+            dialer,
+            next_number: AtomicU32::new(0),
+            fruitless: AtomicU32::new(0),
             open: RwLock::default(),
             ready: Ready::new()?,
             receiving: AtomicUsize::new(0),
             not_started: Mutex::new(NotStarted::Waiting(Vec::new())),
-            state: Mutex::default(),
+            state: Mutex::new(LaneState { schedule, ..LaneState::default() }),
             work: WaitQueue::new(),
             calls: AtomicUsize::new(0),
             progress: WaitQueue::new(),
@@ -285,16 +304,17 @@ impl Lanes {
         }
         let lane = {
             let mut open = self.0.open.write();
-            if open.len() == MOST_LANES as usize {
+            let mut state = self.0.state.lock();
+            if open.len() == MOST_LANES as usize || state.schedule.lanes_ever() == MAX_LANES_EVER {
                 shut_down(&socket);
                 return;
             }
-            let descriptors = pipe.into_iter().flatten().chain([socket.as_raw_fd()]);
-            descriptors.for_each(|descriptor| link.note_descriptor(descriptor));
-            let (outgoing, socket) = (Mutex::new(outgoing), Arc::clone(&socket));
-            let (given_up, has_ended) = (OnceLock::new(), AtomicBool::new(false));
-            open.push(Arc::new(Lane { outgoing, socket, given_up, has_ended }));
-            self.0.state.lock().schedule.add_lane(number, refers)
+            let descriptors: Vec<_> = pipe.into_iter().flatten().chain([socket.as_raw_fd()]).collect();
+            descriptors.iter().for_each(|descriptor| link.note_descriptor(*descriptor));
+            let lane = state.schedule.add_lane(number, refers);
+            let (outgoing, socket) = (Mutex::new(Some(outgoing)), Arc::clone(&socket));
+            open.insert(lane, Arc::new(Lane { outgoing, socket, descriptors, given_up: OnceLock::new() }));
+            lane
         };
         if link.check().is_err() {
             shut_down(&socket);
@@ -304,27 +324,41 @@ impl Lanes {
         self.receive_on(link, lane, incoming);
     }
 
-    /// Opens all lanes at once, each on a thread of its own: one takes three round trips, two without a key.
-    fn open_in_background(&self, link: &Arc<Shared>, dialer: Box<dyn DialLanes>) {
-        let dialer: Arc<dyn DialLanes> = dialer.into();
-        let left = Arc::new(AtomicUsize::new(dialer.lanes() as usize));
-        for lane in 0..dialer.lanes() {
-            let (lanes, dialer, left) = (self.clone(), Arc::clone(&dialer), Arc::clone(&left));
+    /// Opens the lanes that are missing, at the end that connects: all at once, each on a thread of its own. One takes
+    /// three round trips, two without a key.
+    pub(crate) fn open_missing(&self, link: &Arc<Shared>) {
+        let Some(dialer) = &self.0.dialer else { return };
+        let there = self.0.open.read().len() as u32;
+        let missing = there..dialer.lanes();
+        let left = Arc::new(AtomicUsize::new(missing.len()));
+        for lane in missing {
+            let (lanes, dialer, left) = (self.clone(), Arc::clone(dialer), Arc::clone(&left));
+            let number = self.0.next_number.fetch_add(1, Ordering::Relaxed);
             spawn_or_lose(link, "lanes", move |link| {
-                let opened = dialer.open(lane).map(|connection| lanes.add(link, connection, Some(lane)));
+                let opened = dialer.open(lane).map(|connection| lanes.add(link, connection, Some(number)));
                 let is_last = left.fetch_sub(1, Ordering::SeqCst) == 1;
                 if link.check().is_err() {
                     return;
                 }
-                // Whoever comes last knows whether there is one at all.
                 match opened {
-                    Err(error) if is_last && lanes.0.open.read().is_empty() => {
-                        link.lose(TransportError::failed(NoLane(error)).into());
-                    }
-                    Err(error) => tracing::warn!("going on without bulk lane {lane}: {error}"),
-                    Ok(()) => {}
+                    // Whoever comes last knows whether there is one at all.
+                    Err(error) if is_last && lanes.0.open.read().is_empty() => lanes.has_none(link, &error),
+                    Err(error) => tracing::warn!("going on without bulk lane {number}: {error}"),
+                    Ok(()) => lanes.0.fruitless.store(0, Ordering::Relaxed),
                 }
             });
+        }
+    }
+
+    /// No lane could be opened.
+    fn has_none(&self, link: &Arc<Shared>, cause: &NotOpened) {
+        let fruitless = self.0.fruitless.fetch_add(1, Ordering::Relaxed);
+        if self.is_resumable() && fruitless < MAX_FRUITLESS {
+            tracing::warn!("no bulk lane could be opened, the connection is made again: {cause}");
+            std::thread::sleep(FRUITLESS_PAUSE);
+            self.0.commands.break_off();
+        } else {
+            link.lose(TransportError::failed(NoLane(cause.to_string())).into());
         }
     }
 
@@ -413,22 +447,28 @@ impl Lanes {
     /// Sends what the schedule says.
     fn perform(&self, link: &Arc<Shared>, task: &Task) -> MutexGuard<'_, LaneState> {
         delays::inject();
-        let lane = Arc::clone(&self.0.open.read()[task.lane]);
+        let lane = self.0.open.read().get(&task.lane).map(Arc::clone);
         let header = task.chunk.map(|chunk| LaneRecord::Chunk(chunk.header));
         let records: Vec<_> = task.records.iter().chain(&header).map(LaneRecord::to_bytes).collect();
         let (start, length, steady) = task.chunk.map_or((core::ptr::null(), 0, false), |chunk| {
             (chunk.start.0, chunk.header.length as usize, chunk.steady)
         });
-        // SAFETY: the chunk was taken from the schedule and is not given back as sent, so its memory is still
-        // readable; of steady memory the schedule says that it may be given back when the peer has it.
-        let sent = unsafe { lane.outgoing.lock().send_with_data(&records, start, length, steady) };
-        match &sent {
-            Ok(()) => count(&link.counters().transfer_bytes_sent, length),
-            // Its receiving thread notices, and says what came over it.
-            Err(_) => shut_down(&lane.socket),
+        let sent = lane.as_deref().and_then(|lane| {
+            let mut outgoing = lane.outgoing.lock();
+            // SAFETY: the chunk was taken from the schedule and is not given back as sent, so its memory is still
+            // readable; of steady memory the schedule says that it may be given back when the peer has it.
+            let sent = unsafe { outgoing.as_mut()?.send_with_data(&records, start, length, steady) };
+            if sent.is_err() {
+                // Its receiving thread notices, and says what came over it.
+                shut_down(&lane.socket);
+            }
+            sent.ok()
+        });
+        if sent.is_some() {
+            count(&link.counters().transfer_bytes_sent, length);
         }
         let mut state = self.0.state.lock();
-        state.schedule.sent(task, sent.is_ok());
+        state.schedule.sent(task, sent.is_some());
         self.settle(state)
     }
 

@@ -10,14 +10,17 @@ use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, LaneRecord};
 
 use super::delayed_acks::DelayedAcks;
 use super::ready::{Held, NOW};
-use super::{LaneState, Lanes, NotStarted};
+use super::{Lane, LaneState, Lanes, MAX_LANES_EVER, NotStarted};
+use crate::commands::Offered;
 use causeway_connection::channel::{Incoming, shut_down};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
 use causeway_memory::nontemporal;
 use causeway_pipeline::MOST_LANES;
 use causeway_sync::delays;
 use causeway_sync::spin;
-use causeway_transport::{ChunkDestination, LinkError, ReceivedChunk, Shared, count, spawn_or_lose};
+use causeway_transport::{
+    ChunkDestination, LinkError, Memory as _, ReceivedChunk, Shared, count, spawn_or_lose,
+};
 
 /// Bytes that come by way of other memory than that where they belong, so many at a time: they stay in the
 /// caches of one core.
@@ -59,6 +62,10 @@ impl Lanes {
             if watched < spin::receivers() { spin::between_copies(self.0.is_within_a_host) } else { NOW };
         self.0.receiving.fetch_add(1, Ordering::AcqRel);
         while link.check().is_ok() {
+            if held.is_none() && self.is_resumable() && !self.0.open.read().contains_key(&watched) {
+                // A lane that takes its place has a thread of its own.
+                break;
+            }
             // Whoever has heard of acknowledgements alone leaves its core to those who copy.
             held = match ready.look(held.take(), if has_carried { patience } else { NOW })? {
                 None => {
@@ -91,16 +98,18 @@ impl Lanes {
                     self.call(link, state, 1);
                 }
                 Err(Ending::Lane(cause)) => self.lane_ended(link, &current, cause),
+                Err(Ending::Commands { received }) => self.replaces_commands(link, current, received),
                 Err(Ending::Link(cause)) => {
                     link.lose(cause);
                 }
             }
         }
+        self.stop_receiving(link);
         Ok(())
     }
 
-    /// Sleeps until a lane has bytes. Whoever is the last one to do so tells the peer what came.
-    fn sleep(&self, link: &Arc<Shared>) -> io::Result<Option<Held>> {
+    /// A thread does not receive any more, at least for a while. Whoever is the last one tells the peer what came.
+    fn stop_receiving(&self, link: &Arc<Shared>) {
         // Whoever has taken note of a delayed acknowledgement is awake, and becomes the last one or leaves it
         // to others.
         if self.0.receiving.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -109,6 +118,11 @@ impl Lanes {
                 self.call(link, state, 1);
             }
         }
+    }
+
+    /// Sleeps until a lane has bytes.
+    fn sleep(&self, link: &Arc<Shared>) -> io::Result<Option<Held>> {
+        self.stop_receiving(link);
         let found = self.0.ready.wait(LOOK_EVERY);
         self.0.receiving.fetch_add(1, Ordering::AcqRel);
         found
@@ -117,7 +131,7 @@ impl Lanes {
     /// Ends a lane whose peer's machine does not take what was sent on it: a thread that sends on it cannot
     /// look while it waits for room.
     fn look_after(&self, lane: usize, watch: &mut PeerWatch) {
-        let lane = Arc::clone(&self.0.open.read()[lane]);
+        let Some(lane) = self.0.open.read().get(&lane).map(Arc::clone) else { return };
         if watch.look(lane.socket.as_fd()) {
             lane.give_up(LinkError::PeerSilent);
         }
@@ -127,19 +141,38 @@ impl Lanes {
     fn lane_ended(&self, link: &Arc<Shared>, held: &Held, cause: LinkError) {
         shut_down(held.incoming.socket());
         self.0.ready.forget(held);
-        let lane = Arc::clone(&self.0.open.read()[held.lane]);
-        lane.has_ended.store(true, Ordering::Relaxed);
+        let Some(lane) = self.forget(link, held.lane) else { return };
         let cause = lane.given_up.get().cloned().unwrap_or(cause);
         let mut state = self.0.state.lock();
         state.schedule.ended(held.lane);
         let live = state.schedule.live();
         self.call(link, state, 1);
-        if live == 0 {
+        if live == 0 && self.is_resumable() {
+            // There are new lanes once there is a new connection.
+            self.0.commands.break_off();
+        } else if live == 0 {
             link.lose(cause);
         } else if link.check().is_ok() {
             // The end of a session looks the same until its command connection ends.
             tracing::info!("a bulk lane has ended, {live} are left: {cause}");
         }
+    }
+
+    /// Takes a lane out that carries nothing any more.
+    fn forget(&self, link: &Shared, lane: usize) -> Option<Arc<Lane>> {
+        let lane = self.0.open.write().remove(&lane)?;
+        lane.descriptors.iter().for_each(|descriptor| link.forget_descriptor(*descriptor));
+        Some(lane)
+    }
+
+    /// What came as a lane is the connection that takes the place of the one for commands.
+    fn replaces_commands(&self, link: &Shared, held: Held, received: u64) {
+        self.0.ready.forget(&held);
+        let Some(lane) = self.forget(link, held.lane) else { return };
+        self.0.state.lock().schedule.ended(held.lane);
+        let Some(outgoing) = lane.outgoing.lock().take() else { return };
+        let (incoming, descriptors) = (held.incoming, lane.descriptors.clone());
+        self.0.commands.offer(Offered { outgoing, incoming, received, descriptors });
     }
 
     fn receive(&self, link: &Arc<Shared>, held: &mut Held, aside: &mut [u8]) -> Result<Received, Ending> {
@@ -160,7 +193,7 @@ impl Lanes {
                 return Ok(Received::Chunk { landed: link.transfers().land(&chunk, None), is_ack_due });
             }
             LaneRecord::Number(number) => {
-                if !self.0.state.lock().schedule.number(*lane, number, MOST_LANES)? {
+                if !self.0.state.lock().schedule.number(*lane, number, self.numbers())? {
                     return Err(Ending::Lane(LinkError::PeerGone));
                 }
             }
@@ -168,13 +201,23 @@ impl Lanes {
                 self.0.state.lock().schedule.acknowledged(lane, received)?;
             }
             LaneRecord::Ended { lane, received } => {
-                let ended = self.0.state.lock().schedule.peer_report(lane, received, MOST_LANES)?;
-                if let Some(ended) = ended {
-                    shut_down(&self.0.open.read()[ended].socket);
+                let ended = self.0.state.lock().schedule.peer_report(lane, received, self.numbers())?;
+                let ended = ended.and_then(|ended| self.0.open.read().get(&ended).map(Arc::clone));
+                ended.iter().for_each(|lane| shut_down(&lane.socket));
+            }
+            LaneRecord::Commands { received } => {
+                if self.0.state.lock().schedule.is_numbered(*lane) || !self.is_resumable() {
+                    return Err(Ending::Lane(LinkError::PeerGone));
                 }
+                return Err(Ending::Commands { received });
             }
         }
         Ok(Received::Word)
+    }
+
+    /// How many numbers lanes may have: those of a resumable link are never given again.
+    fn numbers(&self) -> u32 {
+        if self.is_resumable() { MAX_LANES_EVER as u32 } else { MOST_LANES }
     }
 
     /// A chunk has come: whoever waits for its transfer hears of it, and the peer if it is to know.
@@ -212,9 +255,10 @@ enum Received {
     Word,
 }
 
-/// What ends with an error: one lane, or the link.
+/// What ends with an error: one lane, or the link; or the lane was none.
 enum Ending {
     Lane(LinkError),
+    Commands { received: u64 },
     Link(LinkError),
 }
 

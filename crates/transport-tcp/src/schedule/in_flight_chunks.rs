@@ -117,6 +117,14 @@ impl InFlightChunks {
         Ok(self.ended.iter().all(|(ended, _)| *ended != number))
     }
 
+    pub fn lanes_ever(&self) -> usize {
+        self.lanes.len()
+    }
+
+    pub fn is_numbered(&self, lane: usize) -> bool {
+        self.lanes.get(lane).is_some_and(|lane| lane.number.is_some())
+    }
+
     fn at(&self, number: u32) -> Option<usize> {
         self.lanes.iter().position(|lane| lane.number == Some(number))
     }

@@ -51,6 +51,22 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
+    /// Of a link that goes on when all its lanes have died: the memory of every transfer stays as it is until the peer
+    /// has the bytes, so that they can be sent again.
+    pub fn resumable() -> Self {
+        Self { orders: Orders::repeatable(), ..Self::default() }
+    }
+
+    /// How many lanes have been added since the link began.
+    pub fn lanes_ever(&self) -> usize {
+        self.in_flight.lanes_ever()
+    }
+
+    /// Whether a lane has its number.
+    pub fn is_numbered(&self, lane: usize) -> bool {
+        self.in_flight.is_numbered(lane)
+    }
+
     /// Adds a lane. Without a number it carries nothing until the peer has given it one. One that `refers`
     /// takes references to steady memory as fast as they are given: it joins two processes of one host, and
     /// copies nothing.

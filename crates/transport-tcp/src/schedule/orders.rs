@@ -92,9 +92,16 @@ pub(super) struct Orders {
     finished: Vec<BufferGuard>,
     /// Whether a transfer came a stage further since somebody asked.
     has_progress: bool,
+    /// Whether the memory of every transfer, not of steady ones alone, is kept until the peer has the bytes.
+    is_repeatable: bool,
 }
 
 impl Orders {
+    /// The memory of every transfer is kept until the peer has the bytes.
+    pub fn repeatable() -> Self {
+        Self { is_repeatable: true, ..Self::default() }
+    }
+
     /// Puts a transfer behind the others of its flow; there are `live` lanes.
     pub fn post(&mut self, order: Order, live: usize) -> (OrderId, bool) {
         let (id, flow) = (self.next, order.options.flow);
@@ -201,9 +208,11 @@ impl Orders {
         self.known.get(&order).is_none_or(Progress::is_consumed)
     }
 
-    /// Whether the kernel may still read the memory of a steady transfer: until the peer has everything.
+    /// Whether the memory of a transfer may still be read: of a steady one by the kernel, of a repeatable one to send it
+    /// again, until the peer has everything.
     pub fn is_read(&self, order: OrderId) -> bool {
-        self.known.get(&order).is_some_and(|known| known.order.options.steady && known.unconfirmed > 0)
+        let is_kept = |known: &Progress| self.is_repeatable || known.order.options.steady;
+        self.known.get(&order).is_some_and(|known| is_kept(known) && known.unconfirmed > 0)
     }
 
     pub fn is_in_flight(&self, order: OrderId) -> bool {

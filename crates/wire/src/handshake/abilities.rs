@@ -4,6 +4,8 @@
 //! are appended. So what an end knows of them is a count, and a fingerprint of that many shows that both ends
 //! mean the same ones.
 
+use core::time::Duration;
+
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 
 /// The commands that this end knows: those whose numbers are below a count.
@@ -92,21 +94,36 @@ pub struct Abilities {
     pub commands: KnownCommands,
     /// What it can do besides.
     pub features: Features,
+    /// For how many seconds a session over TCP may go without a connection and is resumed on another one; 0 says that
+    /// it ends with its connection. The client says what it wants, the server what it grants.
+    pub resume_seconds: u32,
 }
 
 impl Abilities {
     /// Those of this build, with the commands of `table`.
     pub fn ours(table: &CommandTable) -> Self {
-        Self { commands: table.known(), features: Features::OURS }
+        Self { commands: table.known(), features: Features::OURS, resume_seconds: 0 }
+    }
+
+    /// The same, of an end that resumes a session for so many seconds.
+    #[must_use]
+    pub fn resuming(self, resume_seconds: u32) -> Self {
+        Self { resume_seconds, ..self }
+    }
+
+    /// For how long both ends resume a session; zero if one of them does not.
+    pub fn common_resume(&self, peer: &Self) -> Duration {
+        Duration::from_secs(self.resume_seconds.min(peer.resume_seconds).into())
     }
 }
 
 impl Encode for Abilities {
     fn encode(&self, out: &mut Vec<u8>) {
-        let mut bytes = Vec::with_capacity(18);
+        let mut bytes = Vec::with_capacity(22);
         self.commands.count.encode(&mut bytes);
         self.commands.fingerprint.encode(&mut bytes);
         self.features.encode(&mut bytes);
+        self.resume_seconds.encode(&mut bytes);
         bytes.as_slice().encode(out);
     }
 }
@@ -116,7 +133,10 @@ impl<'a> Decode<'a> for Abilities {
         // What is left over is a later release's.
         let mut input = Decoder::new(input.value()?);
         let commands = KnownCommands { count: input.value()?, fingerprint: input.value()? };
-        Ok(Self { commands, features: input.value()? })
+        let features = input.value()?;
+        // Earlier releases say nothing of it.
+        let resume_seconds = if input.remaining() == 0 { 0 } else { input.value()? };
+        Ok(Self { commands, features, resume_seconds })
     }
 }
 
@@ -144,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_a_later_release_appends_is_passed_over() {
-        let ours = Abilities { commands: NEW.known(), features: Features(5) };
+        let ours = Abilities { commands: NEW.known(), features: Features(5), resume_seconds: 60 };
         let mut bytes = Vec::new();
         ours.encode(&mut bytes);
         let length = u64::from_le_bytes(bytes[..8].try_into().unwrap());
@@ -156,6 +176,19 @@ mod tests {
         let mut short = Vec::new();
         [1_u8; 9].as_slice().encode(&mut short);
         assert!(matches!(Decoder::new(&short).value::<Abilities>(), Err(DecodeError::Truncated { .. })));
+    }
+
+    #[test]
+    fn an_earlier_release_that_says_nothing_of_resuming_does_not_resume() {
+        let ours = Abilities { commands: NEW.known(), features: Features(5), resume_seconds: 60 };
+        let mut bytes = Vec::new();
+        ours.encode(&mut bytes);
+        bytes.truncate(bytes.len() - 4);
+        bytes[..8].copy_from_slice(&18_u64.to_le_bytes());
+        let theirs: Abilities = Decoder::new(&bytes).value().unwrap();
+        assert_eq!(theirs, Abilities { resume_seconds: 0, ..ours });
+        assert_eq!(ours.common_resume(&theirs), Duration::ZERO);
+        assert_eq!(ours.common_resume(&ours.resuming(7)), Duration::from_secs(7));
     }
 
     #[test]

@@ -11,8 +11,14 @@ pub struct LaneHello {
     pub session: SessionId,
     /// Proof of that.
     pub token: LaneToken,
-    /// Which lane it is, from 0.
+    /// Which lane it is, from 0; [`COMMANDS`](Self::COMMANDS) if it is none.
     pub lane: u32,
+}
+
+impl LaneHello {
+    /// Says that the connection takes the place of the one for commands
+    /// ([`LaneRecord::Commands`](crate::chunk::LaneRecord::Commands)).
+    pub const COMMANDS: u32 = u32::MAX;
 }
 
 record!(LaneHello { session, token, lane });

@@ -107,7 +107,7 @@ mod tests {
             keeps_images: true,
             locality: locality.clone(),
             keys: None,
-            keepalive: KeepaliveSeconds { connection: 4, client: 5 },
+            keepalive: KeepaliveSeconds { connection: 4, client: 5, resume: 6 },
         };
         let file = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         send(&broker, &ToWorker::Start(Box::new(start)), Some(&file)).unwrap();
@@ -115,7 +115,7 @@ mod tests {
         let ToWorker::Start(start) = message else { panic!("another message") };
         assert_eq!((start.hello, start.lanes, start.gpu), (hello, 2, gpu));
         assert_eq!((start.keeps_images, start.locality), (true, locality));
-        assert_eq!(start.keepalive, KeepaliveSeconds { connection: 4, client: 5 });
+        assert_eq!(start.keepalive, KeepaliveSeconds { connection: 4, client: 5, resume: 6 });
         assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
         send(&worker, &ToBroker::ClientGone, None).unwrap();
         assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientGone);

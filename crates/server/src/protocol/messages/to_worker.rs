@@ -17,13 +17,15 @@ pub struct KeepaliveSeconds {
     pub connection: u32,
     /// On all connections of a session. A program that is stopped is as silent as one behind a dead network.
     pub client: u32,
+    /// On none, of a program that asked for being resumed, before the session ends.
+    pub resume: u32,
 }
 
-record!(KeepaliveSeconds { connection, client });
+record!(KeepaliveSeconds { connection, client, resume });
 
 impl Default for KeepaliveSeconds {
     fn default() -> Self {
-        Self { connection: 15, client: 3600 }
+        Self { connection: 15, client: 3600, resume: 60 }
     }
 }
 

@@ -1,0 +1,339 @@
+//! The connection for commands, and how another one takes its place when it is lost.
+//!
+//! A link that is resumable keeps its frames until the peer has dealt with them ([`replay`]). When the connection is
+//! lost, the end that has connected dials again and the other one waits, both for as long as was agreed. On the new
+//! connection each end says how many bytes of frames it has received, and is sent what it lacks: a frame may end on
+//! another connection than the one that it began on, and nothing is received twice.
+//!
+//! What both ends send again may be more than the network holds while nobody reads. So a thread of its own sends it,
+//! and the receiver goes on at once.
+
+mod replay;
+
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use causeway_connection::channel::{Incoming, Outgoing, Socket, shut_down};
+use causeway_sync::Monitor;
+use causeway_transport::{LinkError, Shared, TransportError, spawn_or_lose};
+use causeway_wire::chunk::{CHUNK_HEADER_SIZE, LaneRecord};
+use causeway_wire::handshake::LaneHello;
+use parking_lot::Mutex;
+
+use crate::dial::{DialLanes, NotOpened};
+use replay::{Replay, ReplayError};
+
+/// How long is waited between two attempts to connect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(250);
+
+/// How often whoever waits for a connection looks whether the link has been closed.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Whoever has waited so long for the peer to deal with frames sends all the same: it may be the one that has to
+/// receive the acknowledgement.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The connection for commands.
+pub(crate) struct CommandConnection {
+    /// The socket in use.
+    socket: Mutex<Socket>,
+    /// What is kept so that the link can be resumed, if it is to be.
+    resume: Option<Resume>,
+}
+
+struct Resume {
+    /// For how long the link may be without a connection.
+    window: Duration,
+    /// Dials, at the end that has connected.
+    dialer: Option<Arc<dyn DialLanes>>,
+    output: Mutex<Output>,
+    replay: Monitor<Kept>,
+    /// The connection that the peer has dialled.
+    offered: Monitor<Option<Offered>>,
+    is_suspended: AtomicBool,
+}
+
+/// The direction to the peer.
+struct Output {
+    outgoing: Outgoing,
+    /// Up to which offset the bytes of frames have been given to the connection.
+    sent: u64,
+    /// Counts the connections.
+    number: u64,
+    works: bool,
+    /// What a forked child closes.
+    descriptors: Vec<RawFd>,
+}
+
+#[derive(Default)]
+struct Kept {
+    replay: Replay,
+    is_over: bool,
+}
+
+/// A connection that is to take the place of the one that is lost.
+pub(crate) struct Offered {
+    pub outgoing: Outgoing,
+    pub incoming: Incoming,
+    /// Bytes of frames that the peer has received.
+    pub received: u64,
+    /// What it holds open.
+    pub descriptors: Vec<RawFd>,
+}
+
+/// Why there is no new connection yet.
+enum NotConnected {
+    /// It may come later.
+    Retry(String),
+    /// It never will.
+    Final(String),
+}
+
+impl CommandConnection {
+    /// A connection that the link ends with.
+    pub fn fixed(socket: Socket) -> Self {
+        Self { socket: Mutex::new(socket), resume: None }
+    }
+
+    /// One that is replaced if another one comes within `window`. The end that has a `dialer` connects.
+    pub fn resumable(outgoing: Outgoing, window: Duration, dialer: Option<Arc<dyn DialLanes>>) -> Self {
+        let socket = Arc::clone(outgoing.socket());
+        let descriptors = vec![socket.as_raw_fd()];
+        let output = Output { outgoing, sent: 0, number: 0, works: true, descriptors };
+        let resume = Resume {
+            window,
+            dialer,
+            output: Mutex::new(output),
+            replay: Monitor::default(),
+            offered: Monitor::default(),
+            is_suspended: AtomicBool::new(false),
+        };
+        Self { socket: Mutex::new(socket), resume: Some(resume) }
+    }
+
+    pub fn socket(&self) -> Socket {
+        Arc::clone(&self.socket.lock())
+    }
+
+    pub fn is_resumable(&self) -> bool {
+        self.resume.is_some()
+    }
+
+    /// Whether the link has no connection at the moment.
+    pub fn is_suspended(&self) -> bool {
+        self.resume.as_ref().is_some_and(|resume| resume.is_suspended.load(Ordering::SeqCst))
+    }
+
+    /// Ends the connection. A resumable link goes on with another one.
+    pub fn break_off(&self) {
+        shut_down(&self.socket());
+    }
+
+    /// The link has ended.
+    pub fn end(&self) {
+        self.break_off();
+        if let Some(resume) = &self.resume {
+            resume.replay.change(|kept| kept.is_over = true);
+            let offered = resume.offered.change(Option::take);
+            offered.iter().for_each(|offered| shut_down(offered.outgoing.socket()));
+        }
+    }
+
+    /// Sleeps until the peer has dealt with enough of the frames that are kept for it.
+    pub fn wait_for_room(&self) {
+        if let Some(resume) = &self.resume {
+            let has_room = |kept: &mut Kept| (kept.is_over || kept.replay.has_room()).then_some(());
+            resume.replay.wait_for(ROOM_TIMEOUT, has_room);
+            while self.is_suspended() && resume.replay.wait_for(CHECK_INTERVAL, has_room).is_none() {}
+        }
+    }
+
+    /// Sleeps until the link has a connection again, at most for so long.
+    pub fn wait_for_connection(&self, longest: Duration) {
+        if let Some(resume) = &self.resume {
+            let is_connected = |kept: &mut Kept| (kept.is_over || !self.is_suspended()).then_some(());
+            resume.replay.wait_for(longest, is_connected);
+        }
+    }
+
+    /// The peer has dealt with the frames up to this one.
+    pub fn acknowledged(&self, frame: u64) {
+        if let Some(resume) = &self.resume {
+            // Most frames bring nothing new, and nobody waits for most of those that do.
+            let is_news = resume.replay.lock().replay.acknowledge(frame);
+            if is_news {
+                resume.replay.change(|_| ());
+            }
+        }
+    }
+
+    /// Sends a frame, or keeps it for the connection that is to come.
+    pub fn send(&self, frame: &[u8]) -> Result<(), LinkError> {
+        let Some(resume) = &self.resume else { return Err(LinkError::Closed) };
+        let mut output = resume.output.lock();
+        let start = {
+            let mut kept = resume.replay.lock();
+            if kept.is_over {
+                return Err(LinkError::Closed);
+            }
+            kept.replay.push(frame).map_err(TransportError::violation)?;
+            kept.replay.end() - frame.len() as u64
+        };
+        // Otherwise the thread that sends again what the peer lacks comes to this frame, too.
+        if output.works && output.sent == start {
+            output.send(frame);
+        }
+        Ok(())
+    }
+
+    /// The peer has dialled a connection that is to take the place of this one.
+    pub fn offer(&self, offered: Offered) {
+        let Some(resume) = &self.resume else { return shut_down(offered.outgoing.socket()) };
+        if resume.dialer.is_some() || resume.replay.lock().is_over {
+            return shut_down(offered.outgoing.socket());
+        }
+        let earlier = resume.offered.change(|place| place.replace(offered));
+        earlier.iter().for_each(|earlier| shut_down(earlier.outgoing.socket()));
+        // The receiver may not have noticed that this one is lost.
+        self.break_off();
+    }
+
+    /// Waits until there is another connection, on which `received` bytes of frames count as received. An error, for
+    /// the link's end, when there is none within the time agreed.
+    pub fn resume(
+        self: &Arc<Self>,
+        link: &Arc<Shared>,
+        cause: LinkError,
+        received: u64,
+    ) -> Result<Incoming, LinkError> {
+        let Some(resume) = &self.resume else { return Err(cause) };
+        self.break_off();
+        resume.is_suspended.store(true, Ordering::SeqCst);
+        let seconds = resume.window.as_secs();
+        tracing::warn!("the connection is lost, and resumed if that is possible within {seconds} s: {cause}");
+        let begun = Instant::now();
+        let mut why = "nobody has connected".to_owned();
+        loop {
+            link.check()?;
+            let Some(left) = resume.window.checked_sub(begun.elapsed()) else {
+                return Err(LinkError::NotResumed { seconds, cause: cause.to_string(), why });
+            };
+            match resume.connect(received, left) {
+                Ok(offered) => match self.install(link, offered) {
+                    Ok(incoming) => {
+                        resume.replay.change(|_| resume.is_suspended.store(false, Ordering::SeqCst));
+                        tracing::warn!("resumed after {:.1} s", begun.elapsed().as_secs_f64());
+                        return Ok(incoming);
+                    }
+                    Err(error) => return Err(TransportError::violation(error).into()),
+                },
+                Err(NotConnected::Retry(text)) => why = text,
+                Err(NotConnected::Final(why)) => {
+                    let seconds = begun.elapsed().as_secs();
+                    return Err(LinkError::NotResumed { seconds, cause: cause.to_string(), why });
+                }
+            }
+        }
+    }
+
+    /// Goes on with another connection.
+    fn install(self: &Arc<Self>, link: &Arc<Shared>, offered: Offered) -> Result<Incoming, ReplayError> {
+        let Offered { outgoing, incoming, received, descriptors } = offered;
+        let Some(resume) = &self.resume else { return Ok(incoming) };
+        resume.replay.lock().replay.check(received)?;
+        let socket = Arc::clone(outgoing.socket());
+        let number = {
+            let mut output = resume.output.lock();
+            output.descriptors.iter().for_each(|descriptor| link.forget_descriptor(*descriptor));
+            descriptors.iter().for_each(|descriptor| link.note_descriptor(*descriptor));
+            let number = output.number + 1;
+            *output = Output { outgoing, sent: received, number, works: true, descriptors };
+            number
+        };
+        *self.socket.lock() = Arc::clone(&socket);
+        if link.check().is_err() {
+            // Whoever has ended the link may have ended the connection before this one.
+            shut_down(&socket);
+        }
+        let own = Arc::clone(self);
+        spawn_or_lose(link, "resend", move |_| {
+            if let Some(resume) = &own.resume {
+                resume.send_again(number);
+            }
+        });
+        Ok(incoming)
+    }
+}
+
+impl Resume {
+    /// The next connection, if there is one soon.
+    fn connect(&self, received: u64, left: Duration) -> Result<Offered, NotConnected> {
+        match &self.dialer {
+            Some(dialer) => dial(&**dialer, received, left),
+            None => self.accept(received, left),
+        }
+    }
+
+    /// The connection that the peer has dialled. It is answered here, where it is known what has been received.
+    fn accept(&self, received: u64, left: Duration) -> Result<Offered, NotConnected> {
+        let offered = self.offered.wait_for(left.min(CHECK_INTERVAL), Option::take);
+        let nobody = || NotConnected::Retry("the program has not connected again".to_owned());
+        let mut offered = offered.ok_or_else(nobody)?;
+        let answer = LaneRecord::Commands { received }.to_bytes();
+        offered.outgoing.send(&answer).map_err(|error| NotConnected::Retry(error.to_string()))?;
+        Ok(offered)
+    }
+
+    /// Sends what the peer lacks on the connection of this number, until it has caught up with the others who send.
+    fn send_again(&self, number: u64) {
+        loop {
+            let mut output = self.output.lock();
+            if output.number != number || !output.works {
+                return;
+            }
+            let next = self.replay.lock().replay.frame_at(output.sent);
+            let Some((frame, from)) = next else { return };
+            output.send(&frame[from..]);
+        }
+    }
+}
+
+impl Output {
+    /// Sends bytes of frames. Where that fails the receiver notices, and they are sent again.
+    fn send(&mut self, bytes: &[u8]) {
+        if self.outgoing.send(bytes).is_ok() {
+            self.sent += bytes.len() as u64;
+        } else {
+            self.works = false;
+            shut_down(self.outgoing.socket());
+        }
+    }
+}
+
+/// Connects to the peer, and tells it how many bytes of frames have been received here.
+fn dial(dialer: &dyn DialLanes, received: u64, left: Duration) -> Result<Offered, NotConnected> {
+    let retry = |text| {
+        std::thread::sleep(RETRY_INTERVAL.min(left));
+        NotConnected::Retry(text)
+    };
+    let connection = dialer.open(LaneHello::COMMANDS).map_err(|error| match error {
+        NotOpened::Refused(text) => NotConnected::Final(text),
+        NotOpened::Failed(text) => retry(text),
+    })?;
+    let (mut outgoing, mut incoming) = connection.into_directions();
+    let mut answer = [0; CHUNK_HEADER_SIZE];
+    let exchanged = outgoing
+        .send(&LaneRecord::Commands { received }.to_bytes())
+        .and_then(|()| incoming.receive_exact(&mut answer, Instant::now() + left));
+    exchanged.map_err(|error| retry(error.to_string()))?;
+    match LaneRecord::parse(&answer) {
+        Ok(LaneRecord::Commands { received }) => {
+            let descriptors = vec![outgoing.socket().as_raw_fd()];
+            Ok(Offered { outgoing, incoming, received, descriptors })
+        }
+        Ok(_) => Err(NotConnected::Final("the server answered with something else".to_owned())),
+        Err(error) => Err(NotConnected::Final(error.to_string())),
+    }
+}
