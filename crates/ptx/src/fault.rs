@@ -78,6 +78,24 @@ pub enum Fault {
         /// Who did it.
         at: ThreadPlace,
     },
+    /// An instruction reads or writes by a handle that no texture or surface has (CUDA: `ILLEGAL_ADDRESS`).
+    #[error("{at} used {handle:#x}, which is no {what} of this context")]
+    NoObject {
+        /// "texture" or "surface".
+        what: &'static str,
+        /// What it gave as a handle.
+        handle: u64,
+        /// Who did it.
+        at: ThreadPlace,
+    },
+    /// An access outside of a surface that is to trap there (CUDA: `LAUNCH_FAILED`).
+    #[error("{at} reached outside of surface {surface:#x}")]
+    OutsideSurface {
+        /// Its handle.
+        surface: u64,
+        /// Who did it.
+        at: ThreadPlace,
+    },
     /// The threads of a block wait for each other for ever. A GPU would hang until its watchdog ends the
     /// launch (CUDA: `LAUNCH_TIMEOUT`).
     #[error("{at} waits at a barrier or warp operation that the other threads it names never reach")]

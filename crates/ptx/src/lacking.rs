@@ -5,7 +5,7 @@
 //! nor in the instruction table is no instruction.
 
 /// Opcodes up to PTX 9.5, sorted.
-const OPCODES: [&str; 40] = [
+const OPCODES: [&str; 34] = [
     "alloca",
     "applypriority",
     "clusterlaunchcontrol",
@@ -24,15 +24,9 @@ const OPCODES: [&str; 40] = [
     "stackrestore",
     "stacksave",
     "stmatrix",
-    "suld",
-    "suq",
     "sured",
-    "sust",
     "tcgen05",
     "tensormap",
-    "tex",
-    "tld4",
-    "txq",
     "vabsdiff",
     "vadd",
     "vmad",

@@ -24,6 +24,7 @@ mod pool;
 mod program;
 mod run;
 mod signature;
+pub mod texture;
 mod verify;
 
 pub use compile_error::CompileError;

@@ -298,6 +298,14 @@ fn visit_names(operand: &Operand, visit: &mut impl FnMut(&Name)) {
                 visit_names(item, visit);
             }
         }
+        Operand::Coordinates(base, items) => {
+            if let Base::Symbol(name) = base {
+                visit(name);
+            }
+            for item in items {
+                visit_names(item, visit);
+            }
+        }
         Operand::Pair(first, second) => {
             visit_names(first, visit);
             visit_names(second, visit);

@@ -10,7 +10,7 @@ use crate::layout::KernelLayout;
 use crate::link::Symbol;
 use crate::lower::function_address;
 use crate::memory::{AddressSpace, Arena, OutOfMemory};
-use crate::parse::syntax::{Space, Variable};
+use crate::parse::syntax::{Opaque, Space, Variable};
 use crate::pool::Pool;
 use crate::program::Program;
 use crate::run::{Host, Launch, Progress, most_begun};
@@ -99,6 +99,22 @@ impl Loaded {
     pub fn global(&self, name: &str) -> Option<(u64, u64)> {
         let variable = self.program.variable(name)?;
         Some((self.addresses[variable], self.program.image().variables[variable].size))
+    }
+
+    /// The address of a `.texref` variable, by which kernels name the texture that is bound to it.
+    pub fn texture_reference(&self, name: &str) -> Option<u64> {
+        self.opaque(name, Opaque::Texture)
+    }
+
+    /// The address of a `.surfref` variable.
+    pub fn surface_reference(&self, name: &str) -> Option<u64> {
+        self.opaque(name, Opaque::Surface)
+    }
+
+    fn opaque(&self, name: &str, kind: Opaque) -> Option<u64> {
+        let variable = self.program.variable(name)?;
+        let is_wanted = self.program.image().variables[variable].opaque == Some(kind);
+        is_wanted.then_some(self.addresses[variable])
     }
 
     /// Generates the machine code of a kernel now, so that its first launch need not wait for it.

@@ -51,10 +51,7 @@ fn what_is_not_supported_is_refused_with_its_line() {
 #[test]
 fn operands_that_only_unsupported_instructions_have_are_no_mistakes() {
     for instruction in [
-        "tex.1d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%rd0, {%r1}];",
-        "tex.2d.v4.f32.f32 {%f0, %f1, %f2, %f3}, [tex, sampler, {%f1, %f2}];",
-        "suld.b.2d.b32.trap {%r1}, [%rd0, {%r1, %r2}];",
-        "sust.b.1d.v2.b32.zero [surface, {%r1}], {%r2, %r3};",
+        "sured.b.add.1d.u32.trap [surface, {%r1}], %r2;",
         "tcgen05.mma.cta_group::1.kind::f16 [%r1], %rd1, %rd2, %r2, {%r1, %r2, %r3, %r4}, %p1;",
         "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f0, %f1, %f2, %f3}, %rd1, %rd2, %p1, 1, 1, 0, 0;",
         "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd0, {%r1}], [%r2];",

@@ -382,7 +382,8 @@ fn window(choices: &mut Choices<'_>) -> String {
     }
 }
 
-/// Instructions that the software GPU does not have, or that do nothing: refused or without effect.
+/// Instructions that the software GPU does not have, that do nothing, or for which a launch has no object: refused,
+/// without effect, or the end of the kernel.
 fn unknown(choices: &mut Choices<'_>) -> &'static str {
     choices.of(&[
         "prefetch.global.L1 [%d1];",

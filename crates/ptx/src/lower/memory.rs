@@ -27,7 +27,7 @@ impl Form<'_> {
         self.ignore_prefix("level::");
     }
 
-    fn lanes(&mut self) -> u32 {
+    pub(super) fn lanes(&mut self) -> u32 {
         match self.choice(&["v2", "v4", "v8"]) {
             Some("v2") => 2,
             Some("v4") => 4,
@@ -156,7 +156,7 @@ impl Translator<'_, '_> {
 }
 
 /// The operands of a vector, or a single operand.
-fn lanes_of(operand: &Operand, lanes: u32) -> Result<&[Operand], Refusal> {
+pub(super) fn lanes_of(operand: &Operand, lanes: u32) -> Result<&[Operand], Refusal> {
     let operands = match operand {
         Operand::Vector(operands) => operands.as_slice(),
         single => std::slice::from_ref(single),

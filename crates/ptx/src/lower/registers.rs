@@ -64,7 +64,9 @@ pub(super) fn register_types(body: &Body, moves_bits: impl Fn(&str) -> bool) -> 
 fn score_operand(operand: &Operand, weight: i32, scores: &mut [i32]) {
     match operand {
         Operand::Register(register) => scores[*register] += weight,
-        Operand::Vector(items) => items.iter().for_each(|item| score_operand(item, weight, scores)),
+        Operand::Vector(items) | Operand::Coordinates(_, items) => {
+            items.iter().for_each(|item| score_operand(item, weight, scores));
+        }
         Operand::Pair(first, _) => score_operand(first, weight, scores),
         Operand::Address(Base::Register(register), _) => scores[*register] -= 4,
         _ => {}

@@ -83,7 +83,11 @@ fn for_each_own(operand: &Operand, visit: &mut impl FnMut(usize, Option<i64>)) {
     match operand {
         Operand::Address(Base::Symbol(Name::Own(index)), offset) => visit(*index, Some(*offset)),
         Operand::Symbol(Name::Own(index), _) | Operand::Element(Name::Own(index), _) => visit(*index, None),
-        Operand::List(items) | Operand::Vector(items) => {
+        Operand::Coordinates(Base::Symbol(Name::Own(index)), items) => {
+            visit(*index, None);
+            items.iter().for_each(|item| for_each_own(item, visit));
+        }
+        Operand::List(items) | Operand::Vector(items) | Operand::Coordinates(_, items) => {
             items.iter().for_each(|item| for_each_own(item, visit));
         }
         Operand::Pair(first, second) => {

@@ -10,7 +10,8 @@ use cranelift_codegen::ir::InstBuilder;
 
 use super::float::{addition, division, fused, multiplication, reciprocal, square_root, subtraction};
 use super::kinds::{
-    ANY, DOUBLE, FLOAT, HALFWORD, INTEGER, Kinds, LONG, NONE, NUMBER, PREDICATE, SINGLE, WORD,
+    ANY, DOUBLE, FLOAT, HALF, HALFWORD, INTEGER, Kinds, LONG, NONE, NUMBER, PACKED_HALVES, PREDICATE, SINGLE,
+    WORD,
 };
 use super::waits::Waits;
 use super::{Lowered, Translator};
@@ -166,10 +167,16 @@ const INSTRUCTIONS: &[Row] = &[
         if is_float(i) { t.float_rounded(i, 2, subtraction()) } else { t.integer_sum(i, true, false) }
     }),
     row("subc", INTEGER, |t, i| t.integer_sum(i, true, true)),
+    row("suld", INTEGER, |t, i| t.load_surface(i)).moves_bits(),
+    row("suq", WORD, |t, i| t.query(i)),
+    row("sust", INTEGER, |t, i| t.store_surface(i)).moves_bits(),
     row("szext", WORD, |t, i| t.extend_from_position(i)),
     row("tanh", FLOAT, |t, i| t.float_function(i, runtime::hyperbolic_tangent as *const () as usize, 0)),
     row("testp", SINGLE | DOUBLE, |t, i| t.test_property(i)),
+    row("tex", WORD | SINGLE | HALF | PACKED_HALVES, |t, i| t.fetch_texture(i)),
+    row("tld4", WORD | SINGLE | HALF | PACKED_HALVES, |t, i| t.gather_texels(i)),
     row("trap", NONE, |t, _| t.trap()),
+    row("txq", WORD, |t, i| t.query(i)),
     row("vabsdiff2", WORD, |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 2)),
     row("vabsdiff4", WORD, |t, i| t.packed_lanes(i, PackedOperation::AbsoluteDifference, 4)),
     row("vadd2", WORD, |t, i| t.packed_lanes(i, PackedOperation::Add, 2)),
@@ -218,7 +225,7 @@ mod tests {
         let computes = "abs add addc and bfe bfi bfind bmsk bra brev brkpt brx call clz cnot copysign cos cp cvt \
             cvta discard div dp2a dp4a ex2 exit fma griddepcontrol isspacep ldu lg2 lop3 mad mad24 madc max min mov \
             mul mul24 neg not or popc prefetch prefetchu prmt rcp red rem ret rsqrt sad selp set setp shf shl shr \
-            sin slct sqrt st sub subc szext tanh testp trap vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 \
+            sin slct sqrt st sub subc suld suq sust szext tanh testp tex tld4 trap txq vabsdiff2 vabsdiff4 vadd2 vadd4 vavrg2 vavrg4 vmax2 \
             vmax4 vmin2 vmin4 vsub2 vsub4 xor";
         let never: Vec<&str> =
             INSTRUCTIONS.iter().filter(|row| row.waits == Waits::Never).map(|row| row.name).collect();

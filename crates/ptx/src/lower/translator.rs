@@ -82,6 +82,8 @@ pub(super) struct Translator<'a, 'f> {
     pub(super) offsets: Vec<u64>,
     /// Local memory offset where the frame starts; `None` without local variables.
     pub(super) frame: Option<Value>,
+    /// Where instructions of textures and surfaces leave what they pass and find what they get.
+    pub(super) request: Option<StackSlot>,
     /// Blocks that raise a fault, by what they raise.
     pub(super) fault_blocks: Vec<(FaultSite, Block)>,
     /// Accesses to the address space that were checked on the way from the last label.
@@ -139,6 +141,7 @@ impl<'a, 'f> Translator<'a, 'f> {
             slots: Vec::new(),
             offsets: Vec::new(),
             frame: None,
+            request: None,
             fault_blocks: Vec::new(),
             checks: PassedChecks::default(),
             conditional: false,

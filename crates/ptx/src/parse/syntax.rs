@@ -143,6 +143,16 @@ pub(crate) struct Variable {
     /// Places in the variable that hold addresses.
     pub(crate) pointers: Vec<Pointer>,
     pub(crate) managed: bool,
+    /// What it stands for, where only the driver knows its contents.
+    pub(crate) opaque: Option<Opaque>,
+}
+
+/// The type of a variable that stands for an object of the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opaque {
+    Texture,
+    Sampler,
+    Surface,
 }
 
 impl Variable {
@@ -159,6 +169,7 @@ impl Variable {
             initial: Vec::new(),
             pointers: Vec::new(),
             managed: false,
+            opaque: None,
         }
     }
 }
@@ -285,8 +296,9 @@ pub(crate) enum Operand {
     Table(String),
     /// `_`.
     Sink,
-    /// `[base, {x, y}]`: a place in a texture or tensor, which nothing here has.
-    Coordinates,
+    /// `[base, {x, y}]`: a place in a texture, surface or tensor. What stands between the base and the last item
+    /// is a sampler.
+    Coordinates(Base, Vec<Operand>),
 }
 
 #[derive(Debug, Clone, PartialEq)]

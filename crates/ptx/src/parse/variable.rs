@@ -3,7 +3,7 @@
 use super::SyntaxError;
 use super::lexer::TokenKind;
 use super::parser::Parser;
-use super::syntax::{Linkage, Pointer, Scalar, Space, Variable};
+use super::syntax::{Linkage, Opaque, Pointer, Scalar, Space, Variable};
 
 /// Largest variable that can be declared: 1 TiB, the largest address space.
 const LARGEST_VARIABLE: u64 = 1 << 40;
@@ -60,9 +60,15 @@ impl Parser<'_, '_> {
                         }
                     }
                 }
-                // What such a name means only the driver knows, and only instructions that nobody here has
-                // take it.
-                ".texref" | ".samplerref" | ".surfref" => return Ok((Scalar::B64, lanes)),
+                // Such a variable has an address, which stands for what is bound to it.
+                ".texref" | ".samplerref" | ".surfref" => {
+                    variable.opaque = Some(match word {
+                        ".texref" => Opaque::Texture,
+                        ".surfref" => Opaque::Surface,
+                        _ => Opaque::Sampler,
+                    });
+                    return Ok((Scalar::B64, lanes));
+                }
                 ".v2" => lanes = 2,
                 ".v4" => lanes = 4,
                 ".ptr" | ".global" | ".const" | ".shared" | ".local" => {}

@@ -143,11 +143,21 @@ pub(crate) enum Reduction {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Raised {
     IllegalAddress(u64),
-    Misaligned { address: u64, size: u32 },
+    Misaligned {
+        address: u64,
+        size: u32,
+    },
     Trap,
     Assert,
     StackOverflow,
     IllegalInstruction(&'static str),
+    /// No texture or surface has this handle.
+    NoObject {
+        what: &'static str,
+        handle: u64,
+    },
+    /// An access outside of the surface of this handle.
+    OutsideSurface(u64),
     Deadlock,
 }
 
@@ -227,6 +237,8 @@ impl Launch<'_> {
             Raised::Assert => Fault::Assert { message: format!("{at} failed an assertion"), at },
             Raised::StackOverflow => Fault::StackOverflow { at },
             Raised::IllegalInstruction(reason) => Fault::IllegalInstruction { reason: reason.to_owned(), at },
+            Raised::NoObject { what, handle } => Fault::NoObject { what, handle, at },
+            Raised::OutsideSurface(surface) => Fault::OutsideSurface { surface, at },
             Raised::Deadlock => Fault::Deadlock { at },
         }
     }

@@ -26,7 +26,7 @@ unsafe fn suspend(thread: *mut ThreadContext, request: Request) -> u64 {
 ///
 /// # Safety
 /// As for [`suspend`].
-unsafe fn raise(thread: *mut ThreadContext, raised: Raised) -> ! {
+pub(super) unsafe fn raise(thread: *mut ThreadContext, raised: Raised) -> ! {
     loop {
         // SAFETY: as the caller promises. The scheduler never resumes a thread that raised a fault.
         unsafe { suspend(thread, Request::Fault(raised)) };

@@ -10,6 +10,7 @@ pub(crate) mod mbarrier;
 mod printf;
 pub(crate) mod rounding;
 mod signals;
+pub(crate) mod textures;
 mod turns;
 mod warp;
 

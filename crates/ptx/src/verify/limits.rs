@@ -87,6 +87,12 @@ fn for_each_register(operand: &Operand, visit: &mut impl FnMut(Register)) {
         Operand::Vector(items) | Operand::List(items) => {
             items.iter().for_each(|item| for_each_register(item, visit));
         }
+        Operand::Coordinates(base, items) => {
+            if let Base::Register(register) = base {
+                visit(*register);
+            }
+            items.iter().for_each(|item| for_each_register(item, visit));
+        }
         Operand::Pair(first, second) => {
             for_each_register(first, visit);
             for_each_register(second, visit);

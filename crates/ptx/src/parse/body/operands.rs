@@ -27,18 +27,24 @@ impl<'s> Builder<'s, '_> {
             }
             TokenKind::Punctuation('{') => {
                 parser.advance();
-                Ok(Operand::Vector(self.operands_until(parser, '}')?))
+                let vector = Operand::Vector(self.operands_until(parser, '}')?);
+                self.perhaps_pair(parser, vector)
             }
             TokenKind::Punctuation('[') => self.address(parser),
             _ => {
                 let first = self.simple_operand(parser)?;
-                if parser.take('|') {
-                    let second = self.simple_operand(parser)?;
-                    return Ok(Operand::Pair(Box::new(first), Box::new(second)));
-                }
-                Ok(first)
+                self.perhaps_pair(parser, first)
             }
         }
+    }
+
+    /// An operand with what follows it behind `|`, if anything does.
+    fn perhaps_pair(&mut self, parser: &mut Parser<'s, '_>, first: Operand) -> Result<Operand, SyntaxError> {
+        if parser.take('|') {
+            let second = self.simple_operand(parser)?;
+            return Ok(Operand::Pair(Box::new(first), Box::new(second)));
+        }
+        Ok(first)
     }
 
     /// A list of operands up to a closing mark.
@@ -122,13 +128,19 @@ impl<'s> Builder<'s, '_> {
         };
         let offset = parser.addend()?;
         if parser.take(',') {
-            // The coordinates are a vector, or a list of registers.
-            while !parser.take(']') {
-                if matches!(parser.advance(), TokenKind::End | TokenKind::Punctuation(';')) {
-                    return Err(parser.unexpected("`]`"));
+            // The coordinates are a vector, or a single register.
+            let mut items = Vec::new();
+            loop {
+                items.push(if parser.take('{') {
+                    Operand::Vector(self.operands_until(parser, '}')?)
+                } else {
+                    self.simple_operand(parser)?
+                });
+                if parser.take(']') {
+                    return Ok(Operand::Coordinates(base, items));
                 }
+                parser.expect(',')?;
             }
-            return Ok(Operand::Coordinates);
         }
         parser.expect(']')?;
         Ok(Operand::Address(base, offset))

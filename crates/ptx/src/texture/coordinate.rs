@@ -1,0 +1,115 @@
+//! Which texels does a coordinate mean along an axis, and with which weights?
+
+use super::types::{AddressMode, Sampling};
+
+/// Parts into which the way from a texel to the next is divided: a weight has 8 bits of fraction.
+pub(super) const PARTS: i64 = 256;
+
+/// A coordinate along one axis, counted in texels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Position {
+    /// Texel `i` reaches from `i` to `i + 1`.
+    Between(f64),
+    /// The texel itself.
+    Texel(i64),
+}
+
+/// The two texels of which a linear filter makes a mean, the first one's index and the second one's weight
+/// out of [`PARTS`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Pair {
+    pub(super) first: i64,
+    pub(super) weight: i64,
+}
+
+impl Position {
+    /// The texel that is nearest.
+    pub(super) fn nearest(self) -> i64 {
+        match self {
+            // What is not a number means the first one, and what is too large the last one.
+            Self::Between(at) => at.floor() as i64,
+            Self::Texel(index) => index,
+        }
+    }
+
+    /// The two texels whose centres it lies between. Where it lies is rounded to 8 bits of fraction, which may
+    /// bring it to the next texel: the guide says so of gathered texels.
+    pub(super) fn pair(self) -> Pair {
+        match self {
+            Self::Between(at) => {
+                let parts = ((at - 0.5) * PARTS as f64 + 0.5).floor() as i64;
+                Pair { first: parts.div_euclid(PARTS), weight: parts.rem_euclid(PARTS) }
+            }
+            Self::Texel(first) => Pair { first, weight: 0 },
+        }
+    }
+}
+
+impl Sampling {
+    /// The texel of an axis of `size` that an index means; none for the border.
+    pub(super) fn texel_at(&self, axis: usize, index: i64, size: u32) -> Option<u32> {
+        let size = i64::from(size);
+        let inside = match self.address[axis] {
+            AddressMode::Border => return (0..size).contains(&index).then_some(index as u32),
+            // Only what repeats with the coordinates' unit can repeat.
+            AddressMode::Wrap if self.normalized_coordinates => index.rem_euclid(size),
+            AddressMode::Mirror if self.normalized_coordinates => {
+                let twice = index.rem_euclid(2 * size);
+                twice.min(2 * size - 1 - twice)
+            }
+            AddressMode::Clamp | AddressMode::Wrap | AddressMode::Mirror => index.clamp(0, size - 1),
+        };
+        Some(inside as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::texture::examples::sampling;
+
+    #[test]
+    fn indices_outside_mean_what_the_mode_says() {
+        let row = |mode, normalized| -> Vec<Option<u32>> {
+            let mut sampling = sampling();
+            (sampling.address[1], sampling.normalized_coordinates) = (mode, normalized);
+            (-4..7).map(|index| sampling.texel_at(1, index, 3)).collect()
+        };
+        let all = |indices: [u32; 11]| indices.map(Some).to_vec();
+        assert_eq!(row(AddressMode::Clamp, false), all([0, 0, 0, 0, 0, 1, 2, 2, 2, 2, 2]));
+        assert_eq!(row(AddressMode::Wrap, true), all([2, 0, 1, 2, 0, 1, 2, 0, 1, 2, 0]));
+        assert_eq!(row(AddressMode::Mirror, true), all([2, 2, 1, 0, 0, 1, 2, 2, 1, 0, 0]));
+        assert_eq!(row(AddressMode::Wrap, false), row(AddressMode::Clamp, true));
+        let border = row(AddressMode::Border, false);
+        assert_eq!(border, [None, None, None, None, Some(0), Some(1), Some(2), None, None, None, None]);
+    }
+
+    #[test]
+    fn a_position_is_rounded_to_the_256th_part_of_a_texel() {
+        let pair = |at| Position::Between(at).pair();
+        assert_eq!(pair(2.5), Pair { first: 2, weight: 0 });
+        assert_eq!(pair(2.75), Pair { first: 2, weight: 64 });
+        assert_eq!(pair(0.25), Pair { first: -1, weight: 192 });
+        // The guide's example: 1.99805 is nearer to 2 than to 1 and 255/256.
+        assert_eq!(pair(2.498_05), Pair { first: 2, weight: 0 });
+        assert_eq!(pair(2.5 + 0.4 / 256.0), Pair { first: 2, weight: 0 });
+        assert_eq!(pair(2.5 + 0.6 / 256.0), Pair { first: 2, weight: 1 });
+        assert_eq!(Position::Between(-0.1).nearest(), -1);
+    }
+
+    #[test]
+    fn no_coordinate_overflows() {
+        for mode in [AddressMode::Wrap, AddressMode::Clamp, AddressMode::Mirror, AddressMode::Border] {
+            let mut sampling = sampling();
+            (sampling.address[0], sampling.normalized_coordinates) = (mode, true);
+            for at in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, -1e300, 9e18, -9.3e18] {
+                let position = Position::Between(at);
+                let Pair { first, weight } = position.pair();
+                assert!((0..PARTS).contains(&weight));
+                for index in [first, first + 1, position.nearest()] {
+                    assert!(sampling.texel_at(0, index, 7).is_none_or(|texel| texel < 7));
+                }
+            }
+        }
+    }
+}
