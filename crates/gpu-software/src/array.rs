@@ -1,25 +1,18 @@
-//! Arrays: memory with a descriptor. Rows lie side by side, slices and layers too; only copies look into
-//! them, since kernels for this device have no textures and surfaces.
+//! Arrays: memory with a descriptor. Rows lie side by side, slices and layers too.
 
 use super::context::Context;
 use super::handles;
 use super::memory::Memory;
+use super::texture_limits::{self, CUBE, GATHER, LAYERED, SURFACE};
 use causeway_api::sys::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUarray_format as Format, CUresult,
 };
 use causeway_api::types::{ArrayBox, DevicePlace, Region, channel_bytes};
 use causeway_gpu::{CuResult, NativePlace};
+use causeway_ptx::texture::Image;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// The largest array in each direction, as on NVIDIA's devices.
-const MOST_ELEMENTS: usize = 131_072;
-
-/// `CUDA_ARRAY3D_LAYERED`: the depth counts layers.
-const LAYERED: u32 = 1;
-/// `CUDA_ARRAY3D_SURFACE_LDST`: kernels may write to it through a surface.
-const SURFACE: u32 = 2;
 
 /// One array.
 pub(super) struct Array {
@@ -61,11 +54,11 @@ fn extent(descriptor: &CUDA_ARRAY3D_DESCRIPTOR) -> CuResult<[u64; 3]> {
     if width == 0 || flat_with_depth || layered && depth == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    if [width, height, depth].iter().any(|size| *size > MOST_ELEMENTS) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    if descriptor.Flags & !(LAYERED | SURFACE) != 0 {
+    if descriptor.Flags & !(LAYERED | SURFACE | CUBE | GATHER) != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    if !texture_limits::fits(descriptor) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     Ok([width as u64, height.max(1) as u64, depth.max(1) as u64])
 }
@@ -76,6 +69,14 @@ impl Array {
         let [width, height, depth] = extent(descriptor)?;
         // At most 2^17 in each direction and 16 bytes an element: this cannot overflow.
         Ok(element * width * height * depth)
+    }
+
+    /// Its texels.
+    pub(super) fn image(&self) -> CuResult<Image> {
+        let size = extent(&self.descriptor)?;
+        let row_pitch = size[0] * self.element;
+        let size_of_image = size.map(|size| size as u32);
+        Ok(Image { address: self.address, size: size_of_image, row_pitch, slice_pitch: row_pitch * size[1] })
     }
 
     fn region(&self, part: &ArrayBox<impl Copy>) -> CuResult<Region> {
@@ -149,7 +150,7 @@ impl Arrays {
         let largest = extent(descriptor)?.into_iter().max().unwrap_or(1);
         let count = count.clamp(1, 1 + largest.ilog2());
         let halved = |size: usize, level: u32| if size == 0 { 0 } else { (size >> level).max(1) };
-        let layered = descriptor.Flags & LAYERED != 0;
+        let layered = descriptor.Flags & (LAYERED | CUBE) != 0;
         let mut levels = Vec::new();
         for level in 0..count {
             let depth = if layered { descriptor.Depth } else { halved(descriptor.Depth, level) };
@@ -180,6 +181,15 @@ impl Arrays {
         let mipmapped = self.mipmapped.lock();
         let found = mipmapped.get(&id).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         found.levels.get(level as usize).copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+
+    /// All levels of a mipmapped array, the largest first.
+    pub(super) fn levels(&self, id: u64) -> CuResult<Vec<Arc<Array>>> {
+        let levels = match self.mipmapped.lock().get(&id) {
+            Some(mipmapped) => mipmapped.levels.clone(),
+            None => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        };
+        levels.into_iter().map(|array| self.get(array)).collect()
     }
 
     /// Frees a mipmapped array with all levels.

@@ -1,5 +1,6 @@
 //! What the software GPU says about itself.
 
+use super::texture_limits;
 use causeway_api::snapshot::{Device, Peer, Snapshot, Window};
 use causeway_api::sys::{
     CUdevice_P2PAttribute as P, CUdevice_attribute as A, CUlaunchAttributeID as Id, CUresult,
@@ -91,8 +92,7 @@ fn peer(others: bool) -> Peer {
     Peer { can_access: others, attributes: attributes.collect() }
 }
 
-/// Every attribute of a device. Those that are not named are 0: textures, surfaces and arrays, pageable
-/// memory, cluster launches, events for other processes, multicast and the like are things
+/// Every attribute of a device. Those that are not named are 0: pageable memory, cluster launches, events for other processes, multicast and the like are things
 /// that this device does not have.
 fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
@@ -111,9 +111,6 @@ fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_MAX_PITCH, i32::MAX.cast_unsigned()),
         (A::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, REGISTERS_PER_MULTIPROCESSOR),
         (A::CU_DEVICE_ATTRIBUTE_CLOCK_RATE, clock_rate_khz()),
-        (A::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512),
-        (A::CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT, 32),
-        (A::CU_DEVICE_ATTRIBUTE_SURFACE_ALIGNMENT, 512),
         (A::CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1),
         (A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cores()),
         (A::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, number),
@@ -149,7 +146,11 @@ fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT, 1),
         (A::CU_DEVICE_ATTRIBUTE_NUMA_ID, u32::MAX),
     ];
-    let value = |number: u32| present.iter().find(|(a, _)| a.0 == number).map_or(0, |(_, value)| *value);
+    let textures = texture_limits::attributes();
+    let value = |number: u32| {
+        let mut all = present.iter().chain(&textures);
+        all.find(|(a, _)| a.0 == number).map_or(0, |(_, value)| *value)
+    };
     (1..A::CU_DEVICE_ATTRIBUTE_MAX.0)
         .map(|number| (number.cast_signed(), value(number).cast_signed()))
         .collect()

@@ -15,6 +15,8 @@ use crate::pinned::Pinned;
 use crate::point::StreamId;
 use crate::scheduler::Scheduler;
 use crate::staging::StagingPool;
+use crate::texture_references::References;
+use crate::textures::Textures;
 use crate::virtual_memory::VirtualMemory;
 use crate::{attributes, condition, region};
 use causeway_api::handle::{self, Native};
@@ -75,6 +77,7 @@ pub struct SoftwareGpu {
     pub(crate) devices: Vec<u32>,
     pub(crate) memory: Arc<Memory>,
     pub(crate) arrays: Arrays,
+    pub(crate) references: Arc<References>,
     pub(crate) graphs: Graphs,
     pub(crate) staging: Arc<StagingPool>,
     pub(crate) set_aside: Arc<SetAside>,
@@ -115,6 +118,7 @@ impl SoftwareGpu {
             pool: causeway_ptx::Pool::for_machine(),
             output: parking_lot::RwLock::new(None),
             conditions: condition::Conditions::default(),
+            textures: Textures::default(),
         };
         let scheduler = Scheduler::new(machine);
         scheduler.start()?;
@@ -127,6 +131,7 @@ impl SoftwareGpu {
             memory: Arc::new(Memory::new(Arc::clone(&space), Arc::clone(&scheduler), devices.len() as u32)),
             devices,
             arrays: Arrays::default(),
+            references: Arc::default(),
             graphs: Graphs::default(),
             staging: Arc::default(),
             // An operation that has ended with an error has ended, and a failed context begins no other.
@@ -165,11 +170,19 @@ impl SoftwareGpu {
     /// Takes everything of a closed context down when its streams are through.
     pub(crate) fn tear_down(&self, context: &Arc<Context>) {
         let (id, modules, memory) = (context.id, Arc::clone(&self.modules), Arc::clone(&self.memory));
+        let (scheduler, references) = (Arc::clone(&self.scheduler), Arc::clone(&self.references));
         let done = Box::new(move |_outcome| {
+            references.forget_all_of(id);
+            scheduler.machine.textures.forget_all_of(id);
             modules.unload_all_of(id);
             memory.free_all_of(id);
         });
         self.scheduler.close_context(context, done);
+    }
+
+    /// The textures and surfaces that there are.
+    pub(crate) fn textures(&self) -> &Textures {
+        &self.scheduler.machine.textures
     }
 
     /// The memory that a place of a copy means, checked.

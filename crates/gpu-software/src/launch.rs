@@ -5,9 +5,11 @@ use super::function::Function;
 use super::machine::Machine;
 use super::module::Module;
 use super::occupancy::active_blocks;
+use super::textures::Table;
 use causeway_api::sys::{CUlaunchAttributeID, CUresult};
 use causeway_api::types::{LaunchAttribute, LaunchShape};
 use causeway_gpu::{CuResult, OutputStream};
+use causeway_ptx::texture::{Surface, Texture};
 use causeway_ptx::{Fault, Host, LaunchConfig, MAX_BLOCK, MAX_GRID};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -25,6 +27,8 @@ pub(super) struct Launch {
     /// The priority that the launch was given.
     priority: Option<i32>,
     parameters: Box<[u8]>,
+    /// The textures and surfaces that there were when it was issued.
+    objects: Arc<Table>,
 }
 
 impl Launch {
@@ -40,6 +44,7 @@ impl Launch {
         shape: LaunchShape,
         attributes: &[LaunchAttribute],
         parameters: &[u8],
+        objects: Arc<Table>,
     ) -> CuResult<Self> {
         attributes.iter().try_for_each(check_attribute)?;
         let kernel = &function.kernel;
@@ -63,7 +68,7 @@ impl Launch {
         }
         let mut parameters = parameters.to_vec();
         parameters.resize(kernel.parameter_bytes as usize, 0);
-        Ok(Self { function, module, shape, cooperative, priority, parameters: parameters.into() })
+        Ok(Self { function, module, shape, cooperative, priority, parameters: parameters.into(), objects })
     }
 
     /// Bytes of its parameters.
@@ -76,7 +81,8 @@ impl Launch {
     /// # Errors
     /// The error of its fault, which ends the context.
     pub(super) fn execute(&self, machine: &Machine, priority: i32) -> CuResult<()> {
-        let output = Output { machine, text: Mutex::default() };
+        let objects = [Arc::clone(&self.objects), machine.textures.table()];
+        let output = Output { machine, text: Mutex::default(), objects };
         let config = LaunchConfig {
             grid: self.shape.grid,
             block: self.shape.block,
@@ -162,6 +168,8 @@ fn code_of(fault: &Fault) -> CUresult {
 struct Output<'a> {
     machine: &'a Machine,
     text: Mutex<Vec<u8>>,
+    /// The textures and surfaces of when it was issued, and of when it began.
+    objects: [Arc<Table>; 2],
 }
 
 impl Output<'_> {
@@ -192,6 +200,14 @@ impl Host for Output<'_> {
 
     fn set_condition(&self, handle: u64, value: u32) -> bool {
         self.machine.conditions.set(handle, value)
+    }
+
+    fn texture(&self, handle: u64) -> Option<&Texture> {
+        self.objects.iter().find_map(|table| table.texture(handle))
+    }
+
+    fn surface(&self, handle: u64) -> Option<&Surface> {
+        self.objects.iter().find_map(|table| table.surface(handle))
     }
 
     fn assertion(&self, message: &str) {

@@ -14,6 +14,7 @@
 //! | which command comes next | `scheduler`, over `stream` and `event`; `events` and `gate` use it |
 //! | which thread carries it out | `executor` |
 //! | which memory is allocated | `memory`, from a `pool`; `virtual_memory`, `array`, `managed`, `pinned`, `staging`, `region` |
+//! | what do textures and surfaces look into, and which ones does a launch find | `texture`, `texture_references`, `textures`; `texture_limits` |
 //! | what do devices and kernels say of themselves | `attributes`, `occupancy`, `options` |
 //! | what do programs learn of it by NVML | [`monitor`] |
 //!
@@ -55,6 +56,10 @@ mod scheduler;
 mod sequence;
 mod staging;
 mod stream;
+mod texture;
+mod texture_limits;
+mod texture_references;
+mod textures;
 mod virtual_memory;
 
 pub use gpu::{SoftwareGpu, StartError};

@@ -1,6 +1,7 @@
 //! What operations work with.
 
 use super::condition::Conditions;
+use super::textures::Textures;
 use causeway_gpu::OutputSink;
 use causeway_ptx::memory::AddressSpace;
 use parking_lot::RwLock;
@@ -15,4 +16,6 @@ pub(super) struct Machine {
     pub(super) output: RwLock<Option<OutputSink>>,
     /// Values that kernels set.
     pub(super) conditions: Conditions,
+    /// Textures and surfaces that kernels find.
+    pub(super) textures: Textures,
 }

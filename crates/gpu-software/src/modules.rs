@@ -147,6 +147,19 @@ impl Modules {
         self.module(module)?.global(name)
     }
 
+    /// The context of a module, and the address of its texture or surface reference of this name.
+    pub(super) fn module_reference(
+        &self,
+        module: u64,
+        name: &str,
+        surface: bool,
+    ) -> CuResult<(ContextId, u64)> {
+        let module = self.module(module)?;
+        let loaded = &module.loaded;
+        let found = if surface { loaded.surface_reference(name) } else { loaded.texture_reference(name) };
+        Ok((module.context, found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?))
+    }
+
     /// Address and size of a library's variable in a context.
     pub(super) fn library_global(
         &self,

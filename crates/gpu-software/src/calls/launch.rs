@@ -22,7 +22,7 @@ impl SoftwareGpu {
     ) -> CuResult<Launch> {
         let function = self.modules.function(function.value())?;
         let module = self.modules.module_of(&function, context)?;
-        Launch::new(function, module, shape, attributes, parameters)
+        Launch::new(function, module, shape, attributes, parameters, self.textures().table())
     }
 }
 

@@ -11,12 +11,12 @@ mod launch;
 mod memory;
 mod module;
 mod stream;
+mod texture;
 mod virtual_memory;
 
 use super::SoftwareGpu;
-use causeway_gpu::calls::{GreenContextCalls, LogCalls, TextureCalls};
+use causeway_gpu::calls::{GreenContextCalls, LogCalls};
 
 // What only a real GPU and its driver have.
-impl TextureCalls for SoftwareGpu {}
 impl GreenContextCalls for SoftwareGpu {}
 impl LogCalls for SoftwareGpu {}

@@ -38,7 +38,9 @@ impl ModuleCalls for SoftwareGpu {
     }
 
     fn module_unload(&self, module: Native<Module>) -> CuResult<()> {
-        self.modules.unload_module(module.value())
+        self.modules.unload_module(module.value())?;
+        self.references.forget_module(module.value(), self.textures());
+        Ok(())
     }
 
     fn module_function(
