@@ -97,6 +97,7 @@ fn fetches_of_every_form_find_their_texel() {
         ("tex.a1d.v4.u32.f32 {%r4, %r5, %r6, %r7}, [%rd2, {%r0, %f1}];", [102, 1102]),
         ("tex.a2d.v4.u32.f32 {%r4, %r5, %r6, %r7}, [%rd2, {%r0, %f1, %f0, %f0}];", [112, 1112]),
         ("tex.level.2d.v4.u32.f32 {%r4, %r5, %r6, %r7}, [%rd2, {%f0, %f1}], %f0;", [21, 1021]),
+        ("tex.level.2d.v4.u32.s32 {%r4, %r5, %r6, %r7}, [%rd2, {%r1, %r0}], %r0;", [12, 1012]),
         ("tex.base.2d.v4.u32.f32 {%r4, %r5, %r6, %r7}, [%rd2, {%f0, %f1}];", [21, 1021]),
         (
             "tex.grad.2d.v4.u32.f32 {%r4, %r5, %r6, %r7}, [%rd2, {%f0, %f1}], {%f0, %f0}, {%f1, %f1};",
@@ -253,8 +254,8 @@ fn what_fetches_and_surfaces_lack_is_refused_with_its_line() {
             "a result of other than four numbers of 32 bits",
         ),
         (
-            "tex.level.2d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%rd0, {%r1, %r2}], %f1;",
-            "a level, or a face of a cube, with coordinates that are integers",
+            "tex.grad.2d.v4.f32.s32 {%f0, %f1, %f2, %f3}, [%rd0, {%r1, %r2}], {%r1, %r2}, {%r1, %r2};",
+            "gradients, or a face of a cube, with coordinates that are integers",
         ),
         (
             "sust.p.2d.v4.b32.trap [%rd0, {%r1, %r2}], {%r1, %r2, %r3, %r4};",

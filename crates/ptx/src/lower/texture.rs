@@ -69,11 +69,12 @@ impl Translator<'_, '_> {
         let detail = match (coordinate, detail) {
             (Scalar::F32, detail) => detail,
             (_, DetailKind::Base) if !geometry.is_cube() => DetailKind::Texel,
-            _ => return unsupported("a level, or a face of a cube, with coordinates that are integers"),
+            (_, DetailKind::Level) if !geometry.is_cube() => DetailKind::TexelOfLevel,
+            _ => return unsupported("gradients, or a face of a cube, with coordinates that are integers"),
         };
         let given = match detail {
             DetailKind::Base | DetailKind::Texel => 0,
-            DetailKind::Level => 1,
+            DetailKind::Level | DetailKind::TexelOfLevel => 1,
             DetailKind::Gradients if geometry.is_cube() => return unsupported("gradients on a cube"),
             DetailKind::Gradients => 2,
         };
@@ -88,12 +89,12 @@ impl Translator<'_, '_> {
                 Operand::Vector(parts) => parts.as_slice(),
                 single => std::slice::from_ref(single),
             };
-            let axes = if detail == DetailKind::Level { 1 } else { geometry.axes() };
+            let axes = if given == 1 { 1 } else { geometry.axes() };
             if parts.len() < axes {
-                return invalid(format!("a gradient has {} parts, not {axes}", parts.len()));
+                return invalid(format!("a level or gradient has {} parts, not {axes}", parts.len()));
             }
             for (axis, part) in parts.iter().take(axes).enumerate() {
-                let value = self.value(part, Scalar::F32)?;
+                let value = self.value(part, coordinate)?;
                 self.pass(slot, offset_of!(Request, levels) + 4 * (3 * index + axis), value);
             }
         }

@@ -22,7 +22,7 @@ pub(crate) struct Request {
     pub(crate) coordinates: [u32; 3],
     /// How the level is chosen.
     pub(crate) detail: DetailKind,
-    /// A level, or two gradients.
+    /// A level, which may be an integer, or two gradients.
     pub(crate) levels: [f32; 6],
     /// What a fetch gives.
     pub(crate) texel: [u32; 4],
@@ -39,19 +39,24 @@ pub(crate) enum DetailKind {
     Gradients,
     /// The coordinates are integers.
     Texel,
+    /// Coordinates and level are.
+    TexelOfLevel,
 }
 
 impl Request {
     fn place(&self) -> Place {
         let [x, y, z] = self.coordinates;
         let coordinates = match self.detail {
-            DetailKind::Texel => Coordinates::Integers([x, y, z].map(u32::cast_signed)),
+            DetailKind::Texel | DetailKind::TexelOfLevel => {
+                Coordinates::Integers([x, y, z].map(u32::cast_signed))
+            }
             _ => Coordinates::Floats([x, y, z].map(f32::from_bits)),
         };
         // Only what was passed is read.
         let detail = match self.detail {
             DetailKind::Base | DetailKind::Texel => Detail::Base,
             DetailKind::Level => Detail::Level(self.levels[0]),
+            DetailKind::TexelOfLevel => Detail::Number(self.levels[0].to_bits().cast_signed()),
             DetailKind::Gradients => {
                 let step = |first: usize| {
                     let axes = self.geometry.axes();

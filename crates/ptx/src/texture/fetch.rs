@@ -50,6 +50,8 @@ pub(crate) enum Detail {
     /// As large as the first level.
     Base,
     Level(f32),
+    /// The level of this number, whatever the sampler says.
+    Number(i32),
     /// By how much the coordinates change from a place to its neighbours along two axes.
     Gradients([[f32; 3]; 2]),
 }

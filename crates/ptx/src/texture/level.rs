@@ -21,6 +21,9 @@ impl Texture {
         let wanted = match detail {
             Detail::Base => 0.0,
             Detail::Level(level) => level + self.sampling.level_bias,
+            Detail::Number(number) => {
+                return Levels { first: usize::try_from(number).unwrap_or(0), weight: 0 }.at_most(last);
+            }
             Detail::Gradients(gradients) => self.level_of(gradients, axes) + self.sampling.level_bias,
         };
         let [lowest, highest] = self.sampling.level_range;
@@ -93,6 +96,8 @@ mod tests {
         assert_eq!(levels(Detail::Level(3.0), |texture| texture.sampling.level_range = [0.0, 1.0]), (1, 0));
         assert_eq!(levels(Detail::Base, |texture| texture.sampling.level_range = [2.0, 3.0]), (2, 0));
         assert_eq!(levels(Detail::Level(1.0), |texture| texture.sampling.level_bias = 1.0), (2, 0));
+        assert_eq!(levels(Detail::Number(2), |texture| texture.sampling.level_range = [0.0, 1.0]), (2, 0));
+        assert_eq!([levels(Detail::Number(-1), linear), levels(Detail::Number(9), linear)], [(0, 0), (3, 0)]);
     }
 
     #[test]
