@@ -15,7 +15,7 @@ extern "C" {
 
 // The version of these functions, and that of the library which is there: a program uses no other than the
 // one it was built for.
-#define CAUSEWAY_COMM_VERSION 2
+#define CAUSEWAY_COMM_VERSION 3
 uint32_t causeway_comm_version(void);
 
 // Bytes of a descriptor.
@@ -80,6 +80,22 @@ int causeway_comm_fetch_state(uint64_t number);
 // Messages that probes took out, by communicator, source and tag (-1: any), in that order.
 void causeway_comm_keep(uint64_t communicator, int source, int tag, void *message);
 void *causeway_comm_kept(uint64_t communicator, int source, int tag, int is_taken);
+
+// Memory of other ranks that is used where it lies, for as long as a caller wants.
+
+// Lets a peer open memory on a GPU, until it is hidden, and writes what the peer has to be told. A number, or 0 where
+// the peer is not reached or cannot open such memory.
+uint64_t causeway_comm_show(uint32_t peer, const void *address, uint64_t bytes,
+                            unsigned char descriptor[CAUSEWAY_COMM_DESCRIPTOR]);
+// No peer opens it any more. Who has it open keeps it.
+void causeway_comm_hide(uint64_t number);
+// Opens the memory that a descriptor tells of, for the GPU on which `near` lies, or the calling thread's where that is
+// null or not on one. Its address here, or null. The holder closes it.
+void *causeway_comm_open(const unsigned char descriptor[CAUSEWAY_COMM_DESCRIPTOR], const void *near, void **holder);
+// Counts bytes that were copied to or from it, for the report.
+void causeway_comm_count_open(const void *holder, uint64_t bytes);
+// Closes it, when nothing uses it any more; null is nothing.
+void causeway_comm_close(void *holder);
 
 // Collective calls on memory of GPUs.
 //

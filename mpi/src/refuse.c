@@ -39,37 +39,6 @@ EXPORT int MPIX_GPU_query_support(int kind, int *is_supported) {
     return MPI_SUCCESS;
 }
 
-// A window's memory lies on a GPU; what goes to and from windows may (windows.c).
-
-EXPORT int MPI_Win_attach(MPI_Win w, void *s, MPI_Aint n) {
-    if (!is_out_of_reach(s, n, MPI_BYTE)) return PMPI_Win_attach(w, s, n);
-    fprintf(stderr, "causeway: MPI_Win_attach: %s\n", WORDS);
-    int code = error_code("MPI_Win_attach", WORDS);
-    PMPI_Win_call_errhandler(w, code);
-    return code;
-}
-
-// All ranks make a window together, so all of them must hear of one that cannot. There is no window yet whose error
-// handler could be called.
-static int check_window(const void *address, MPI_Aint bytes, MPI_Comm comm, const char *call) {
-    int refused = is_out_of_reach(address, bytes, MPI_BYTE);
-    bool is_own = refused != 0;
-    if (in_job && comm != MPI_COMM_NULL && members_of(comm)->can) {
-        int error = PMPI_Allreduce(MPI_IN_PLACE, &refused, 1, MPI_INT, MPI_MAX, comm);
-        if (error != MPI_SUCCESS) return error;
-    }
-    if (!refused) return MPI_SUCCESS;
-    return raise_error(comm, call, is_own ? WORDS : "another rank gives memory on a GPU, which no window takes");
-}
-
-#define WINDOW_OF(suffix, UNIT)                                                                            \
-    EXPORT int MPI_Win_create##suffix(void *s, MPI_Aint n, UNIT unit, MPI_Info i, MPI_Comm c, MPI_Win *w) { \
-        int error = check_window(s, n, c, "MPI_Win_create" #suffix);                                       \
-        return error == MPI_SUCCESS ? PMPI_Win_create##suffix(s, n, unit, i, c, w) : error;                \
-    }
-
-WINDOW_OF(, int)
-
 // Partitioned messages.
 
 #if HAS_MPI_4
@@ -109,7 +78,6 @@ EXPORT int MPI_Buffer_attach(void *buffer, int bytes) {
 
 #if MPI_VERSION >= 4
 EXTERNAL(_c, MPI_Count, MPI_Count)
-WINDOW_OF(_c, MPI_Aint)
 
 EXPORT int MPI_Buffer_attach_c(void *buffer, MPI_Count bytes) {
     if (is_out_of_reach(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach_c", WORDS);

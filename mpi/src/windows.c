@@ -1,12 +1,12 @@
-// One-sided calls whose own buffers lie on a GPU, on windows of the host's memory: by way of images of those in the host's
-// memory. An image stays until a call ends the access, since the MPI reads or writes it until then: what has come is
+// One-sided calls. Those to memory on a GPU go there directly (window/). Of others the own buffers may lie on a GPU: they go
+// by way of images of those in the host's memory. An image stays until a call ends the access, since the MPI reads or writes it until then: what has come is
 // brought to the GPU there.
 
 #define _GNU_SOURCE
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "collective/collective.h"
+#include "window/window.h"
 
 // A buffer of a call: the call's argument, and what there is of it.
 struct buffer {
@@ -30,13 +30,6 @@ static struct access *first;
 
 static void drop_images(struct image **images) {
     for (int at = 0; at < MOST_BUFFERS; at++) drop_image(images[at]);
-}
-
-static int fail(MPI_Win window, const char *call, const char *words) {
-    fprintf(stderr, "causeway: %s: %s\n", call, words);
-    int code = error_code(call, words);
-    PMPI_Win_call_errhandler(window, code);
-    return code;
 }
 
 // An image of a buffer, with its bytes: of what the MPI writes, too, since gaps stay as they are.
@@ -65,7 +58,7 @@ static int stage_buffers(struct buffer *buffers, int count, MPI_Win window, cons
     }
     if (words != NULL) {
         drop_images(images);
-        return fail(window, call, words);
+        return raise_in_window(window, call, words);
     }
     for (int at = 0; at < count; at++)
         if (images[at] != NULL) *buffers[at].address = address_of(images[at]);
@@ -121,7 +114,7 @@ static int end_accesses(MPI_Win window, const int *target, const char *call, int
         drop_images(access->images);
         free(access);
     }
-    return words == NULL ? error : fail(window, call, words);
+    return words == NULL ? error : raise_in_window(window, call, words);
 }
 
 // Calls with a request: an operation brings the result to the GPU. `images` are those of an origin and a result.
@@ -161,6 +154,11 @@ static int go_on(struct operation *operation, int error, const struct buffer *bu
     return error;
 }
 
+// A request of a call that has been made.
+static int give_ended_request(MPI_Win window, MPI_Request *request) {
+    return PMPI_Rput(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, 0, MPI_BYTE, window, request);
+}
+
 // Calls with counts of both kinds. `N` is the type of counts. What an operation does not read is no buffer.
 
 #define ORIGIN(n, t) {(void **)&s, n, t, false}
@@ -175,78 +173,98 @@ static int go_on(struct operation *operation, int error, const struct buffer *bu
     if (error != MPI_SUCCESS) return error;                                                                     \
     if (!has_some) return PMPI_##name
 
-#define ACCESS(name, parameters, arguments, ...)                    \
-    EXPORT int MPI_##name parameters {                              \
-        STAGE(name, __VA_ARGS__) arguments;                         \
-        return keep_access(w, to, images, PMPI_##name arguments);   \
+// Calls to memory on a GPU are made directly, and have ended then.
+#define REMOTE(...) ((struct remote){__VA_ARGS__})
+#define FROM(n, t) .from = s, .from_count = n, .from_type = t
+#define BACK(k, v) .result = r, .result_count = k, .result_type = v
+#define THERE(m, u) .to = to, .at = at, .count = m, .type = u
+#define ACCESS(name, parameters, arguments, remote, ...)                                           \
+    EXPORT int MPI_##name parameters {                                                             \
+        int direct;                                                                                \
+        if (window_count > 0 && access_directly(&remote, w, "MPI_" #name, &direct)) return direct; \
+        STAGE(name, __VA_ARGS__) arguments;                                                        \
+        return keep_access(w, to, images, PMPI_##name arguments);                                  \
     }
 // The origin is the first buffer, and the result the second one.
-#define WITH_REQUEST(name, parameters, arguments, ...)                          \
-    EXPORT int MPI_##name parameters {                                          \
-        STAGE(name, __VA_ARGS__) arguments;                                     \
-        struct operation *operation;                                            \
-        MPI_Request *request = q;                                               \
-        error = begin_request(&operation, images, "MPI_" #name, request);       \
-        if (error != MPI_SUCCESS) return error;                                 \
-        q = &operation->inner;                                                  \
-        return go_on(operation, PMPI_##name arguments, buffers, COUNT_OF(buffers), to, w, request); \
+#define WITH_REQUEST(name, parameters, arguments, remote, ...)                                       \
+    EXPORT int MPI_##name parameters {                                                               \
+        int direct;                                                                                  \
+        if (window_count > 0 && access_directly(&remote, w, "MPI_" #name, &direct))                  \
+            return direct == MPI_SUCCESS ? give_ended_request(w, q) : direct;                        \
+        STAGE(name, __VA_ARGS__) arguments;                                                          \
+        struct operation *operation;                                                                 \
+        MPI_Request *request = q;                                                                    \
+        error = begin_request(&operation, images, "MPI_" #name, request);                            \
+        if (error != MPI_SUCCESS) return error;                                                      \
+        q = &operation->inner;                                                                       \
+        return go_on(operation, PMPI_##name arguments, buffers, COUNT_OF(buffers), to, w, request);  \
     }
 #define NO_ORIGIN {&(void *){NULL}, 0, MPI_BYTE, false}
 
 #define TARGET(N) int to, MPI_Aint at, N m, MPI_Datatype u
 #define FROM_HERE(N) const void *s, N n, MPI_Datatype t, TARGET(N)
 #define TO_HERE(N) void *r, N k, MPI_Datatype v
+#define PUTS REMOTE(REMOTE_PUT, FROM(n, t), THERE(m, u), .op = MPI_REPLACE)
+#define GETS REMOTE(REMOTE_GET, BACK(k, v), THERE(m, u), .op = MPI_NO_OP)
+#define UPDATES REMOTE(REMOTE_UPDATE, FROM(n, t), THERE(m, u), .op = o)
+#define UPDATES_AND_GETS REMOTE(REMOTE_UPDATE, FROM(n, t), BACK(k, v), THERE(m, u), .op = o)
 #define WINDOW_CALLS(suffix, N)                                                                                      \
-    ACCESS(Put##suffix, (FROM_HERE(N), MPI_Win w), (s, n, t, to, at, m, u, w), ORIGIN(n, t))                         \
-    ACCESS(Get##suffix, (TO_HERE(N), TARGET(N), MPI_Win w), (r, k, v, to, at, m, u, w), RESULT(k, v))                \
-    ACCESS(Accumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w), (s, n, t, to, at, m, u, o, w), ORIGIN(n, t))     \
+    ACCESS(Put##suffix, (FROM_HERE(N), MPI_Win w), (s, n, t, to, at, m, u, w), PUTS, ORIGIN(n, t))                   \
+    ACCESS(Get##suffix, (TO_HERE(N), TARGET(N), MPI_Win w), (r, k, v, to, at, m, u, w), GETS, RESULT(k, v))          \
+    ACCESS(Accumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w), (s, n, t, to, at, m, u, o, w), UPDATES,          \
+           ORIGIN(n, t))                                                                                             \
     ACCESS(Get_accumulate##suffix,                                                                                   \
            (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w),                         \
-           (s, n, t, r, k, v, to, at, m, u, o, w), ORIGIN(READ_BY(o, n), t), RESULT(k, v))                           \
-    WITH_REQUEST(Rput##suffix, (FROM_HERE(N), MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q),             \
+           (s, n, t, r, k, v, to, at, m, u, o, w), UPDATES_AND_GETS, ORIGIN(READ_BY(o, n), t), RESULT(k, v))         \
+    WITH_REQUEST(Rput##suffix, (FROM_HERE(N), MPI_Win w, MPI_Request *q), (s, n, t, to, at, m, u, w, q), PUTS,       \
                  ORIGIN(n, t))                                                                                       \
     WITH_REQUEST(Rget##suffix, (TO_HERE(N), TARGET(N), MPI_Win w, MPI_Request *q), (r, k, v, to, at, m, u, w, q),    \
-                 NO_ORIGIN, RESULT(k, v))                                                                            \
+                 GETS, NO_ORIGIN, RESULT(k, v))                                                                      \
     WITH_REQUEST(Raccumulate##suffix, (FROM_HERE(N), MPI_Op o, MPI_Win w, MPI_Request *q),                           \
-                 (s, n, t, to, at, m, u, o, w, q), ORIGIN(n, t))                                                     \
+                 (s, n, t, to, at, m, u, o, w, q), UPDATES, ORIGIN(n, t))                                            \
     WITH_REQUEST(Rget_accumulate##suffix,                                                                            \
                  (const void *s, N n, MPI_Datatype t, TO_HERE(N), TARGET(N), MPI_Op o, MPI_Win w, MPI_Request *q),   \
-                 (s, n, t, r, k, v, to, at, m, u, o, w, q), ORIGIN(READ_BY(o, n), t), RESULT(k, v))
+                 (s, n, t, r, k, v, to, at, m, u, o, w, q), UPDATES_AND_GETS, ORIGIN(READ_BY(o, n), t), RESULT(k, v))
 
 WINDOW_CALLS(, int)
 #if MPI_VERSION >= 4
 WINDOW_CALLS(_c, MPI_Count)
 #endif
 ACCESS(Fetch_and_op, (const void *s, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Op o, MPI_Win w),
-       (s, r, t, to, at, o, w), ORIGIN(READ_BY(o, 1), t), RESULT(1, t))
+       (s, r, t, to, at, o, w), REMOTE(REMOTE_UPDATE, FROM(1, t), BACK(1, t), THERE(1, t), .op = o),
+       ORIGIN(READ_BY(o, 1), t), RESULT(1, t))
 ACCESS(Compare_and_swap,
        (const void *s, const void *x, void *r, MPI_Datatype t, int to, MPI_Aint at, MPI_Win w),
-       (s, x, r, t, to, at, w), ORIGIN(1, t), RESULT(1, t), {(void **)&x, 1, t, false})
+       (s, x, r, t, to, at, w),
+       REMOTE(REMOTE_SWAP, FROM(1, t), BACK(1, t), THERE(1, t), .compared = x, .op = MPI_REPLACE), ORIGIN(1, t),
+       RESULT(1, t), {(void **)&x, 1, t, false})
 
 // Calls that end accesses.
 
-#define END(name, parameters, arguments, target)                                         \
+#define END(name, parameters, arguments, target, before)                                 \
     EXPORT int MPI_##name parameters {                                                   \
+        before;                                                                          \
         return end_accesses(w, target, "MPI_" #name, PMPI_##name arguments);             \
     }
 
-END(Win_complete, (MPI_Win w), (w), NULL)
-END(Win_unlock, (int to, MPI_Win w), (to, w), &to)
-END(Win_unlock_all, (MPI_Win w), (w), NULL)
-END(Win_flush, (int to, MPI_Win w), (to, w), &to)
-END(Win_flush_all, (MPI_Win w), (w), NULL)
-END(Win_flush_local, (int to, MPI_Win w), (to, w), &to)
-END(Win_flush_local_all, (MPI_Win w), (w), NULL)
+END(Win_complete, (MPI_Win w), (w), NULL, end_start(w))
+END(Win_unlock, (int to, MPI_Win w), (to, w), &to, end_locks(w, to))
+END(Win_unlock_all, (MPI_Win w), (w), NULL, end_locks(w, -1))
+END(Win_flush, (int to, MPI_Win w), (to, w), &to, (void)0)
+END(Win_flush_all, (MPI_Win w), (w), NULL, (void)0)
+END(Win_flush_local, (int to, MPI_Win w), (to, w), &to, (void)0)
+END(Win_flush_local_all, (MPI_Win w), (w), NULL, (void)0)
 
 EXPORT int MPI_Win_fence(int assertion, MPI_Win w) {
     finish_fetches();
+    begin_fence(w, assertion);
     return end_accesses(w, NULL, "MPI_Win_fence", PMPI_Win_fence(assertion, w));
 }
 
 EXPORT int MPI_Win_free(MPI_Win *w) {
     MPI_Win window = *w;
     finish_fetches();
-    int error = PMPI_Win_free(w);
+    int error = free_window(w);
     // Another window may get its handle. What a program has not ended it does not hear of.
     struct access *access = error == MPI_SUCCESS ? take_accesses(window, NULL) : NULL;
     for (struct access *next; access != NULL; access = next) {

@@ -316,13 +316,23 @@ fn a_rank_without_a_gpu_receives_from_one_that_has_one() {
 }
 
 #[test]
-fn one_sided_calls_take_buffers_on_gpus() {
+fn one_sided_calls_take_buffers_and_windows_on_gpus() {
     let server = Server::start();
     for mpi in Mpi::ALL {
-        let mut command = mpi.command(&server, 2, Some(&new_nonce()));
-        let outcome = run(command.arg(mpi.folder().join("windows")), Duration::from_secs(240));
-        assert_eq!(outcome.stdout.matches(": 0 things are wrong").count(), 2, "{outcome}");
-        outcome.must_succeed();
+        // With all ways of calls; with three ranks, windows of which one has memory of the host or none, and which are dynamic.
+        for (ranks, arguments) in
+            [(2, vec![]), (3, vec!["12", "5", "5"]), (3, vec!["12", "6", "6"]), (3, vec!["12", "7", "7"])]
+        {
+            let mut command = mpi.command(&server, ranks, Some(&new_nonce()));
+            let outcome =
+                run(command.arg(mpi.folder().join("windows")).args(&arguments), Duration::from_secs(240));
+            assert_eq!(
+                outcome.stdout.matches(": 0 things are wrong").count(),
+                ranks,
+                "{arguments:?}: {outcome}"
+            );
+            outcome.must_succeed();
+        }
     }
     server.must_be_well();
 }

@@ -60,7 +60,7 @@ static void must_be_refused(int error, const char *call) {
 
 #define REFUSED(call, ...) must_be_refused(call(__VA_ARGS__), #call)
 
-// Windows of memory on a GPU.
+// Windows of memory on a GPU that no other process opens.
 static void windows_refuse(char *gpu, char *host) {
     MPI_Win window, dynamic;
     // All ranks hear of what one of them gives; nothing is nowhere.
@@ -78,7 +78,9 @@ void refused(void) {
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     char *gpu = filled(DEVICE, 64, 4), host[64] = "";
-    windows_refuse(gpu, host);
+    char *pool = filled(POOL, 64, 4);
+    windows_refuse(pool, host);
+    gpu_give_back(POOL, pool, 64);
     MPI_Aint at = 0;
     REFUSED(MPI_Pack_external, "external32", gpu, 4, MPI_INT, host, 64, &at);
     REFUSED(MPI_Unpack_external, "external32", host, 64, &at, gpu, 4, MPI_INT);

@@ -10,12 +10,14 @@
 //! | `memory`     | What is an address of, and how are bytes copied?                         |
 //! | `send`       | How is a message sent?                                                   |
 //! | `receive`    | How is one received?                                                     |
+//! | `open`       | How do ranks use each other's memory where it lies?                      |
 //! | `unexpected` | Where are messages that probes took out?                                 |
 //! | `team`       | How do kernels come to communicate?                                      |
 //! | `version`    | Is the library the one that a program was built for?                     |
 
 mod job;
 mod memory;
+mod open;
 mod receive;
 mod send;
 mod state;

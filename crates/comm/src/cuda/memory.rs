@@ -69,6 +69,22 @@ impl DeviceMemory {
         Some(Self { is_ordered: glance.is_ordered, ..memory })
     }
 
+    /// No memory, but its device, which is to use another process's.
+    pub fn none_on(device: i32) -> Self {
+        Self {
+            context: 0,
+            device,
+            buffer: 0,
+            start: 0,
+            bytes: 0,
+            ipc: false,
+            exportable: false,
+            device_exports: false,
+            is_managed: false,
+            is_ordered: false,
+        }
+    }
+
     /// All of it, by a call of the driver each.
     fn look(driver: &Driver, address: u64, glance: &Glance) -> Option<Self> {
         let word = |attribute| read::<c_int>(driver, attribute, address);

@@ -1,0 +1,162 @@
+// Calls to memory on another rank's GPU, which is open here: the bytes are there when the call returns.
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "window.h"
+
+// What a call is made of at the other rank.
+struct there {
+    struct window *window;
+    struct region *region;
+    char *address;
+    uint64_t bytes;
+};
+
+// From the first byte of elements to the last one, from so many bytes behind their address on.
+static void span_of(MPI_Count count, MPI_Datatype type, MPI_Count *low, MPI_Count *high) {
+    MPI_Count lower, extent, true_lower, true_extent;
+    PMPI_Type_get_extent_x(type, &lower, &extent);
+    PMPI_Type_get_true_extent_x(type, &true_lower, &true_extent);
+    MPI_Count last = (count - 1) * extent;
+    *low = true_lower + (last < 0 ? last : 0);
+    *high = true_lower + true_extent + (last > 0 ? last : 0);
+}
+
+static const char *copy(void *to, const void *from, uint64_t bytes) {
+    return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
+}
+
+static void *take_memory(uint64_t bytes, const char **words) {
+    void *memory = malloc(bytes + 1);
+    if (memory == NULL) *words = "there is no memory of the host for the elements";
+    return memory;
+}
+
+// Moves elements between this rank's memory and the other one's, which have as many bytes.
+static const char *move(void *here, MPI_Count count, MPI_Datatype type, const struct remote *remote,
+                        const struct there *there, bool is_put) {
+    causeway_comm_settle(here);
+    if (is_contiguous(type) && is_contiguous(remote->type))
+        return is_put ? copy(there->address, here, there->bytes) : copy(here, there->address, there->bytes);
+    const char *words = NULL;
+    void *packed = take_memory(there->bytes, &words);
+    if (words == NULL)
+        words = is_put ? copy_elements(here, count, type, packed, true)
+                       : copy_elements(there->address, remote->count, remote->type, packed, true);
+    if (words == NULL)
+        words = is_put ? copy_elements(there->address, remote->count, remote->type, packed, false)
+                       : copy_elements(here, count, type, packed, false);
+    free(packed);
+    return words;
+}
+
+static const char *write_there(const struct remote *remote, const struct there *there, void *packed) {
+    return copy_elements(there->address, remote->count, remote->type, packed, false);
+}
+
+static const char *update(const struct remote *remote, const struct there *there) {
+    const char *words = NULL;
+    void *old = take_memory(there->bytes, &words), *from = take_memory(there->bytes, &words);
+    bool is_written = remote->op != MPI_NO_OP;
+    if (words == NULL && is_written)
+        words = copy_elements((void *)remote->from, remote->from_count, remote->from_type, from, true);
+    if (words == NULL) words = copy_elements(there->address, remote->count, remote->type, old, true);
+    if (words == NULL && remote->result != NULL)
+        words = copy_elements(remote->result, remote->result_count, remote->result_type, old, false);
+    if (words == NULL && is_written) words = combine(from, old, there->bytes, remote->type, remote->op);
+    if (words == NULL && is_written) words = write_there(remote, there, old);
+    free(old);
+    free(from);
+    return words;
+}
+
+static const char *swap(const struct remote *remote, const struct there *there) {
+    // The longest predefined type has 32 bytes.
+    char old[64], compared[64], from[64];
+    if (there->bytes > sizeof old) return "elements of such a type are not compared";
+    const char *words = copy_elements(there->address, 1, remote->type, old, true);
+    if (words == NULL) words = copy_elements((void *)remote->compared, 1, remote->type, compared, true);
+    if (words == NULL) words = copy_elements((void *)remote->from, 1, remote->type, from, true);
+    if (words == NULL && memcmp(old, compared, there->bytes) == 0) words = write_there(remote, there, from);
+    if (words == NULL) words = copy_elements(remote->result, 1, remote->type, old, false);
+    return words;
+}
+
+static const char *make(const struct remote *remote, const struct there *there, int *error) {
+    if (remote->what == REMOTE_PUT)
+        return move((void *)remote->from, remote->from_count, remote->from_type, remote, there, true);
+    if (remote->what == REMOTE_GET)
+        return move(remote->result, remote->result_count, remote->result_type, remote, there, false);
+    *error = take_turn(there->window, remote->to, MPI_LOCK_EXCLUSIVE);
+    if (*error != MPI_SUCCESS) return NULL;
+    const char *words = remote->what == REMOTE_SWAP ? swap(remote, there) : update(remote, there);
+    *error = give_back_turn(there->window, remote->to);
+    return words;
+}
+
+// Arguments of which the MPI tells an error, or with which nothing is to be done.
+static bool is_mpis_affair(const struct remote *remote, const struct window *window) {
+    bool has_from = remote->what != REMOTE_GET && remote->op != MPI_NO_OP;
+    bool has_result = remote->what == REMOTE_GET || remote->result != NULL;
+    if (remote->to < 0 || remote->to >= window->ranks || remote->count < 0) return true;
+    if (remote->type == MPI_DATATYPE_NULL) return true;
+    if (has_from && (remote->from_count < 0 || remote->from_type == MPI_DATATYPE_NULL)) return true;
+    return has_result && (remote->result_count < 0 || remote->result_type == MPI_DATATYPE_NULL);
+}
+
+// What is wrong with the types and counts of a call, as a code of the MPI's.
+static int check_elements(const struct remote *remote, const struct window *window, uint64_t bytes) {
+    bool has_from = remote->what != REMOTE_GET && remote->op != MPI_NO_OP;
+    bool has_result = remote->what == REMOTE_GET || remote->result != NULL;
+    int error = check_type(remote->type, window->comm);
+    if (error == MPI_SUCCESS && has_from) error = check_type(remote->from_type, window->comm);
+    if (error == MPI_SUCCESS && has_result) error = check_type(remote->result_type, window->comm);
+    if (error != MPI_SUCCESS) return error;
+    if (has_from && bytes_of(remote->from_count, remote->from_type) != bytes) return MPI_ERR_TRUNCATE;
+    if (has_result && bytes_of(remote->result_count, remote->result_type) != bytes) return MPI_ERR_TRUNCATE;
+    return remote->what != REMOTE_UPDATE || is_for_windows(remote->op) ? MPI_SUCCESS : MPI_ERR_OP;
+}
+
+// Where the call's elements lie in a region; false where they do not.
+static bool find_place(const struct remote *remote, const struct region *region, MPI_Count offset, struct there *there) {
+    MPI_Count low, high;
+    span_of(remote->count, remote->type, &low, &high);
+    if (offset + low < 0 || offset + high > (MPI_Count)region->bytes) return false;
+    there->address = region->address + offset;
+    return true;
+}
+
+static int access_region(const struct remote *remote, struct window *window, struct region *region, MPI_Count offset,
+                         const char *call) {
+    struct there there = {.window = window, .region = region, .bytes = bytes_of(remote->count, remote->type)};
+    int error = check_elements(remote, window, there.bytes);
+    if (error != MPI_SUCCESS) return raise_code_in_window(window->handle, error);
+    error = enter(window, remote->to);
+    if (error != MPI_SUCCESS || there.bytes == 0) return error;
+    if (!find_place(remote, region, offset, &there)) return raise_code_in_window(window->handle, MPI_ERR_RMA_RANGE);
+    const char *words = make(remote, &there, &error);
+    if (words != NULL) return raise_in_window(window->handle, call, words);
+    if (region->holder != NULL) causeway_comm_count_open(region->holder, there.bytes);
+    return error;
+}
+
+bool access_directly(const struct remote *remote, MPI_Win handle, const char *call, int *error) {
+    struct window *window = find_window(handle);
+    if (window == NULL || is_mpis_affair(remote, window)) return false;
+    struct share *share = &window->shares[remote->to];
+    if (!window->is_dynamic) {
+        if (share->count == 0) return false;
+        *error = access_region(remote, window, share->regions, (MPI_Count)remote->at * share->unit, call);
+        return true;
+    }
+    MPI_Count low = 0, high;
+    if (bytes_of(remote->count, remote->type) > 0) span_of(remote->count, remote->type, &low, &high);
+    const char *words = NULL;
+    uint64_t first = (uint64_t)remote->at + (uint64_t)low;
+    struct region *region = find_attached(window, remote->to, first, &words);
+    if (words != NULL) *error = raise_in_window(handle, call, words);
+    if (words != NULL || region == NULL) return words != NULL;
+    *error = access_region(remote, window, region, (MPI_Count)((uint64_t)remote->at - region->start), call);
+    return true;
+}

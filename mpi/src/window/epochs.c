@@ -1,0 +1,171 @@
+// When may this rank use the memory of another one? The MPI may open an epoch later than the call that asks for it, at its
+// first access: so it is asked for one, or the other rank says itself that its epoch has begun.
+
+#include <stdlib.h>
+
+#include "window.h"
+
+// What an epoch at a rank is: the rank is locked, and the MPI has been asked for a byte of it; or this rank has called
+// MPI_Win_start for it, and has heard that it has called MPI_Win_post.
+enum { LOCKED = 1, TOUCHED = 2, STARTED = 4, POSTED = 8 };
+
+enum { POST_TAG = 0 };
+
+// Reads a byte, so that what this rank has asked for has been granted.
+static int touch(MPI_Win handle, int to, MPI_Aint at) {
+    char byte;
+    int error = PMPI_Get(&byte, 1, MPI_BYTE, to, at, 1, MPI_BYTE, handle);
+    return error == MPI_SUCCESS ? PMPI_Win_flush(to, handle) : error;
+}
+
+// Hears that a rank has called MPI_Win_post.
+static int hear_post(struct window *window, int from) {
+    MPI_Request request;
+    int error = PMPI_Irecv(NULL, 0, MPI_BYTE, from, POST_TAG, window->comm, &request);
+    if (error == MPI_SUCCESS) error = wait_for(&request, MPI_STATUS_IGNORE);
+    if (error == MPI_SUCCESS) window->shares[from].state |= POSTED;
+    return error;
+}
+
+int enter(struct window *window, int to) {
+    struct share *share = &window->shares[to];
+    int error = MPI_SUCCESS;
+    pthread_mutex_lock(&window->mutex);
+    if ((share->state & (LOCKED | TOUCHED)) == LOCKED) {
+        error = touch(window->handle, to, share->mark);
+        if (error == MPI_SUCCESS) share->state |= TOUCHED;
+    } else if ((share->state & (STARTED | POSTED)) == STARTED) {
+        error = hear_post(window, to);
+    } else if (share->state == 0 && !window->is_fenced) {
+        error = raise_code_in_window(window->handle, MPI_ERR_RMA_SYNC);
+    }
+    pthread_mutex_unlock(&window->mutex);
+    return error;
+}
+
+int take_turn(struct window *window, int to, int kind) {
+    // Of the threads of a process one has the lock.
+    pthread_mutex_lock(&window->mutex);
+    int error = PMPI_Win_lock(kind, to, 0, window->turns);
+    if (error == MPI_SUCCESS) {
+        error = touch(window->turns, to, 0);
+        if (error != MPI_SUCCESS) PMPI_Win_unlock(to, window->turns);
+    }
+    if (error != MPI_SUCCESS) pthread_mutex_unlock(&window->mutex);
+    return error;
+}
+
+int give_back_turn(struct window *window, int to) {
+    int error = PMPI_Win_unlock(to, window->turns);
+    pthread_mutex_unlock(&window->mutex);
+    return error;
+}
+
+// What the program's kernels write into this rank's memory, as far as they are in the default streams.
+static void settle(const struct window *window) {
+    if (window->is_on_gpu) causeway_comm_settle(window->base);
+}
+
+// Of a window whose memory is the MPI's alone nothing is to be done.
+void begin_fence(MPI_Win handle, int assertion) {
+    struct window *window = find_window(handle);
+    if (window == NULL) return;
+    settle(window);
+    // All ranks have made their calls, and what is in their memory is there.
+    PMPI_Barrier(window->comm);
+    window->is_fenced = (assertion & MPI_MODE_NOSUCCEED) == 0;
+}
+
+// Calls for each rank of a group that has a part in the window.
+static void for_ranks(struct window *window, MPI_Group group, void visit(struct window *, int)) {
+    MPI_Group all;
+    int count = 0;
+    PMPI_Group_size(group, &count);
+    PMPI_Comm_group(window->comm, &all);
+    for (int at = 0; at < count; at++) {
+        int rank = MPI_UNDEFINED;
+        PMPI_Group_translate_ranks(group, 1, &at, all, &rank);
+        if (rank != MPI_UNDEFINED) visit(window, rank);
+    }
+    PMPI_Group_free(&all);
+}
+
+// A rank hears each word before it says that its calls have ended, so that the one before has been heard.
+static void tell_post(struct window *window, int to) {
+    MPI_Request *word = &window->shares[to].word;
+    PMPI_Wait(word, MPI_STATUS_IGNORE);
+    PMPI_Isend(NULL, 0, MPI_BYTE, to, POST_TAG, window->comm, word);
+}
+
+void end_posts(struct window *window) {
+    for (int at = 0; at < window->ranks; at++) PMPI_Wait(&window->shares[at].word, MPI_STATUS_IGNORE);
+}
+
+// An epoch of another kind follows a fence where no call does.
+static void note_start(struct window *window, int to) {
+    window->is_fenced = false;
+    window->shares[to].state |= STARTED;
+}
+
+EXPORT int MPI_Win_post(MPI_Group group, int assertion, MPI_Win w) {
+    struct window *window = find_window(w);
+    if (window != NULL) settle(window);
+    int error = PMPI_Win_post(group, assertion, w);
+    if (error == MPI_SUCCESS && window != NULL) for_ranks(window, group, tell_post);
+    return error;
+}
+
+EXPORT int MPI_Win_start(MPI_Group group, int assertion, MPI_Win w) {
+    struct window *window = find_window(w);
+    int error = PMPI_Win_start(group, assertion, w);
+    if (error == MPI_SUCCESS && window != NULL) for_ranks(window, group, note_start);
+    return error;
+}
+
+void end_start(MPI_Win handle) {
+    struct window *window = find_window(handle);
+    if (window == NULL) return;
+    settle(window);
+    pthread_mutex_lock(&window->mutex);
+    // Each MPI_Win_post is heard once.
+    for (int at = 0; at < window->ranks; at++) {
+        struct share *share = &window->shares[at];
+        if ((share->state & (STARTED | POSTED)) == STARTED) hear_post(window, at);
+        share->state &= (unsigned char)~(STARTED | POSTED);
+    }
+    pthread_mutex_unlock(&window->mutex);
+}
+
+static void note_locks(struct window *window, int to, bool is_locked) {
+    if (is_locked) window->is_fenced = false;
+    int first = to < 0 ? 0 : to, end = to < 0 ? window->ranks : to + 1;
+    for (int at = first; at < end; at++)
+        window->shares[at].state = is_locked ? LOCKED : 0;
+}
+
+EXPORT int MPI_Win_lock(int kind, int to, int assertion, MPI_Win w) {
+    struct window *window = find_window(w);
+    int error = PMPI_Win_lock(kind, to, assertion, w);
+    if (error == MPI_SUCCESS && window != NULL && to >= 0 && to < window->ranks) note_locks(window, to, true);
+    return error;
+}
+
+EXPORT int MPI_Win_lock_all(int assertion, MPI_Win w) {
+    struct window *window = find_window(w);
+    int error = PMPI_Win_lock_all(assertion, w);
+    if (error == MPI_SUCCESS && window != NULL) note_locks(window, -1, true);
+    return error;
+}
+
+void end_locks(MPI_Win handle, int to) {
+    struct window *window = find_window(handle);
+    if (window == NULL) return;
+    settle(window);
+    if (to < window->ranks) note_locks(window, to, false);
+}
+
+EXPORT int MPI_Win_sync(MPI_Win w) {
+    struct window *window = find_window(w);
+    if (window != NULL) settle(window);
+    return PMPI_Win_sync(w);
+}
