@@ -9,6 +9,8 @@
 
 struct stand_in {
     MPI_Message message;
+    // The send's.
+    MPI_Request request;
     struct kept *kept;
     struct stand_in *next;
 };
@@ -18,10 +20,8 @@ static struct stand_in *first;
 static MPI_Message stand_in_for(struct kept *kept) {
     struct stand_in *stand_in = malloc(sizeof *stand_in);
     if (stand_in == NULL) abort();
-    MPI_Request request;
-    PMPI_Isend(NULL, 0, MPI_BYTE, 0, 0, own_comm(), &request);
+    PMPI_Isend(NULL, 0, MPI_BYTE, 0, 0, own_comm(), &stand_in->request);
     PMPI_Mprobe(0, 0, own_comm(), &stand_in->message, MPI_STATUS_IGNORE);
-    PMPI_Request_free(&request);
     stand_in->kept = kept;
     stand_in->next = first;
     first = stand_in;
@@ -35,8 +35,11 @@ static struct kept *take_stand_in(MPI_Message *message) {
     if (stand_in == NULL) return NULL;
     struct kept *kept = stand_in->kept;
     *at = stand_in->next;
-    free(stand_in);
     PMPI_Mrecv(NULL, 0, MPI_BYTE, message, MPI_STATUS_IGNORE);
+    // MPICH 4.0.2 uses the request until here: where it was freed before, another thread's took its place, and was told of
+    // the end of this message of nothing.
+    PMPI_Wait(&stand_in->request, MPI_STATUS_IGNORE);
+    free(stand_in);
     return kept;
 }
 

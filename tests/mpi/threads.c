@@ -64,6 +64,38 @@ static void *exchange(void *argument) {
     return NULL;
 }
 
+// Short messages of the host's memory, each of which is taken out by a probe, or received at once.
+static void *match(void *argument) {
+    enum { TIMES = 1500, LONG = 100000, TAG = 50 };
+    int number = (int)(intptr_t)argument, to = (rank + 1) % ranks, from = (rank + ranks - 1) % ranks;
+    unsigned char *out = calloc(LONG, 1), *in = calloc(LONG, 1);
+    for (int time = 0; time < TIMES; time++) {
+        int bytes = time % 2 == 0 ? 79 : time % 4 == 1 ? 0 : LONG >> time % 7, tag = TAG * (number + 1) + time % TAG, count;
+        MPI_Request request;
+        MPI_Status status;
+        MPI_Isend(out, bytes, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+        if (time % 9 > 0) {
+            MPI_Message message;
+            MPI_Mprobe(from, tag, MPI_COMM_WORLD, &message, &status);
+            MPI_Mrecv(in, LONG, MPI_BYTE, &message, &status);
+        } else {
+            MPI_Recv(in, LONG, MPI_BYTE, from, tag, MPI_COMM_WORLD, &status);
+        }
+        MPI_Get_count(&status, MPI_BYTE, &count);
+        if (count != bytes || status.MPI_TAG != tag) __atomic_add_fetch(&wrong, 1, __ATOMIC_RELAXED);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    free(out);
+    free(in);
+    return NULL;
+}
+
+static void run(void *do_it(void *)) {
+    pthread_t threads[THREADS];
+    for (intptr_t at = 0; at < THREADS; at++) pthread_create(&threads[at], NULL, do_it, (void *)at);
+    for (int at = 0; at < THREADS; at++) pthread_join(threads[at], NULL);
+}
+
 int main(int argc, char **argv) {
     int provided = 0;
     MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -72,9 +104,8 @@ int main(int argc, char **argv) {
     MPI_Comm_dup(MPI_COMM_WORLD, &other);
     rounds = argc > 1 ? atoi(argv[1]) : 10;
     gpu_start_on(rank);
-    pthread_t threads[THREADS];
-    for (intptr_t at = 0; at < THREADS; at++) pthread_create(&threads[at], NULL, exchange, (void *)at);
-    for (int at = 0; at < THREADS; at++) pthread_join(threads[at], NULL);
+    run(exchange);
+    run(match);
     int all = 0;
     MPI_Allreduce(&wrong, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     MPI_Comm_free(&other);
