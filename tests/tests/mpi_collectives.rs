@@ -321,7 +321,7 @@ fn one_sided_calls_take_buffers_and_windows_on_gpus() {
     for mpi in Mpi::ALL {
         // With all ways of calls; with three ranks, windows of which one has memory of the host or none, and which are dynamic.
         for (ranks, arguments) in
-            [(2, vec![]), (3, vec!["12", "5", "5"]), (3, vec!["12", "6", "6"]), (3, vec!["12", "7", "7"])]
+            [(2, vec![]), (3, vec!["4", "5", "5"]), (3, vec!["4", "6", "6"]), (3, vec!["4", "7", "7"])]
         {
             let mut command = mpi.command(&server, ranks, Some(&new_nonce()));
             let outcome =
