@@ -89,6 +89,7 @@ struct Model {
     cudaTextureAddressMode address = cudaAddressModeClamp;
     bool linear = false;
     float border[4] = {};
+    bool is_row = false;
 
     // The texel of an index along an axis, or -1.
     int folded(int index, int size) const {
@@ -137,6 +138,9 @@ struct Model {
             }
             if (share != 0) sum += share * texel(index[0], index[1], index[2], axes, channel);
         }
+        // A row is read as a plane at the coordinate 0, so that half of it is the border beside its only row; layered
+        // rows are not (H100, 2026-11-28).
+        if (is_row && address == cudaAddressModeBorder) sum = (sum + border[channel]) / 2;
         return sum;
     }
 };
@@ -222,7 +226,7 @@ static void try_texture(int shape, bool linear, cudaTextureAddressMode address, 
     const bool row = shape == ROW || shape == ROWS_LAYERED;
     const int axes = row ? 1 : shape == VOLUME ? 3 : 2;
     Model model;
-    model.channels = channels, model.address = address, model.linear = linear;
+    model.channels = channels, model.address = address, model.linear = linear, model.is_row = shape == ROW;
     model.width = 3 + below(14), model.height = cube ? model.width : row ? 1 : 2 + below(9);
     model.depth = shape == CUBE ? 6 : shape == CUBES_LAYERED ? 12 : layered || shape == VOLUME ? 2 + below(5) : 1;
     const size_t bytes = format.bits / 8, texel = bytes * channels, row_bytes = texel * model.width;
@@ -413,7 +417,7 @@ static void gathered_and_asked() {
         for (int c = 0; c < 4; c++) {
             const double plain = model.at(places[i].x, places[i].y, 0, 2, c);
             const double want = c == 3 ? plain : plain <= 0.04045 ? plain / 12.92 : std::pow((plain + 0.055) / 1.055, 2.4);
-            REQUIRE(std::fabs(channel_of(got[i], c) - want) <= 1 / 512.0, "sRGB %g is %g, not %g", plain, channel_of(got[i], c), want);
+            REQUIRE(std::fabs(channel_of(got[i], c) - want) <= 1 / 256.0, "sRGB %g is %g, not %g", plain, channel_of(got[i], c), want);
         }
     int *size, told[2];
     CHECK_CUDA(cudaMalloc(&size, sizeof told));
@@ -624,7 +628,7 @@ int main(int count, char **arguments) {
         CHECK_LAUNCH();
         CHECK_CUDA(cudaDeviceSynchronize());
         store_outside<<<1, 1>>>(pair.surface, 256);
-        ends_with(cudaErrorLaunchFailure);
+        ends_with(cudaErrorIllegalAddress);
     } else if (!strcmp(what, "destroyed_meanwhile")) {
         destroyed_meanwhile();
     } else {

@@ -150,9 +150,11 @@ fn check_attribute(attribute: &LaunchAttribute) -> CuResult<()> {
 /// The error that a GPU gives for a fault.
 fn code_of(fault: &Fault) -> CUresult {
     match fault {
-        Fault::IllegalAddress { .. } | Fault::NoObject { .. } => CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        Fault::IllegalAddress { .. } | Fault::NoObject { .. } | Fault::OutsideSurface { .. } => {
+            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+        }
         Fault::Misaligned { .. } => CUresult::CUDA_ERROR_MISALIGNED_ADDRESS,
-        Fault::Trap { .. } | Fault::OutsideSurface { .. } => CUresult::CUDA_ERROR_LAUNCH_FAILED,
+        Fault::Trap { .. } => CUresult::CUDA_ERROR_LAUNCH_FAILED,
         Fault::Assert { .. } => CUresult::CUDA_ERROR_ASSERT,
         Fault::StackOverflow { .. } => CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
         Fault::IllegalInstruction { .. } => CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,

@@ -88,7 +88,7 @@ pub enum Fault {
         /// Who did it.
         at: ThreadPlace,
     },
-    /// An access outside of a surface that is to trap there (CUDA: `LAUNCH_FAILED`).
+    /// An access outside of a surface that is to trap there (CUDA: `ILLEGAL_ADDRESS`, as on an H100).
     #[error("{at} reached outside of surface {surface:#x}")]
     OutsideSurface {
         /// Its handle.

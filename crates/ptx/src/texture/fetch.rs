@@ -2,7 +2,7 @@
 
 use super::coordinate::{PARTS, Pair, Position};
 use super::cube::face;
-use super::types::{Filter, Image, Texture};
+use super::types::{AddressMode, Filter, Image, Texture};
 
 /// What an instruction takes a texture to be. The numbers are what compiled code passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,6 +72,8 @@ struct Spot {
     coordinates: Coordinates,
     normalized: bool,
     slice: u32,
+    /// Whether it is in a texture of one row that has no layers.
+    is_in_row: bool,
 }
 
 impl Spot {
@@ -133,18 +135,21 @@ impl Texture {
         let layer = if place.geometry.has_layers() { place.layer } else { 0 };
         if place.geometry.is_cube() {
             let Coordinates::Floats(direction) = place.coordinates else {
-                return Spot { axes: 2, coordinates: place.coordinates, normalized: false, slice: 0 };
+                let coordinates = place.coordinates;
+                return Spot { axes: 2, coordinates, normalized: false, slice: 0, is_in_row: false };
             };
             let (face, [s, t]) = face(direction);
             // A texture that is no cube has fewer slices than faces.
             let slice = (layer.min(last(slices / 6)) * 6 + face).min(last(slices));
-            return Spot { axes: 2, coordinates: Coordinates::Floats([s, t, 0.0]), normalized: true, slice };
+            let coordinates = Coordinates::Floats([s, t, 0.0]);
+            return Spot { axes: 2, coordinates, normalized: true, slice, is_in_row: false };
         }
         Spot {
             axes: place.geometry.axes(),
             coordinates: place.coordinates,
             normalized: self.sampling.normalized_coordinates,
             slice: layer.min(last(slices)),
+            is_in_row: place.geometry == Geometry::Row,
         }
     }
 
@@ -176,6 +181,13 @@ impl Texture {
             // SAFETY: as above.
             let texel = unsafe { self.texel(image, at) };
             mean.add(texel, weight as f64 / (PARTS * PARTS * PARTS) as f64);
+        }
+        if spot.is_in_row && self.sampling.address[0] == AddressMode::Border {
+            // As on a GPU, which reads a row as a plane at the coordinate 0: half of what it mixes lies beside the only
+            // row (H100, 2026-11-28). With the other modes the same row lies there, and layered rows are not read so.
+            let row = core::mem::take(&mut mean).value();
+            mean.add(row, 0.5);
+            mean.add(self.sampling.border.map(f32::to_bits), 0.5);
         }
         mean.value()
     }
