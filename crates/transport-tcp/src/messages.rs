@@ -36,7 +36,7 @@ pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
     let (outgoing, incoming) = connection.into_directions();
     let incoming = of_commands(incoming)?;
     let (commands, output) = if options.resume.is_zero() {
-        (CommandConnection::fixed(Arc::clone(outgoing.socket())), Output::Fixed(outgoing))
+        (CommandConnection::fixed(Arc::clone(outgoing.socket())), Output::Fixed(Box::new(outgoing)))
     } else {
         (CommandConnection::resumable(outgoing, options.resume, dialer.clone()), Output::Resumable)
     };
@@ -90,7 +90,7 @@ struct Sending {
 /// Where frames go.
 enum Output {
     /// To the one connection that the link has for commands.
-    Fixed(Outgoing),
+    Fixed(Box<Outgoing>),
     /// To the one that it has at the moment.
     Resumable,
 }
