@@ -54,7 +54,9 @@ fn a_linear_filter_gives_what_lies_between_texels() {
     // Half of what it reads is the border.
     texture.sampling.address = [AddressMode::Border; 3];
     texture.sampling.border = [100.0; 4];
-    assert_eq!(at(&texture, Geometry::Row, [5.0, 0.5, 0.5]), 52.0);
+    assert_eq!(at(&texture, Geometry::LayeredRow, [5.0, 0.5, 0.5]), 52.0);
+    // Of a row without layers half is the border beside it.
+    assert_eq!(at(&texture, Geometry::Row, [5.0, 0.5, 0.5]), 76.0);
     assert_eq!(at(&texture, Geometry::Row, [6.0, 0.5, 0.5]), 100.0);
     // The first and the last texel are neighbours.
     texture.sampling.address = [AddressMode::Wrap; 3];
