@@ -3,6 +3,8 @@
 //! The first connection goes over TCP and proves that the ticket is known. What the connecting worker does
 //! next shows the other one where the link goes on: it joins in shared memory or over verbs, or opens lanes.
 
+use std::time::Duration;
+
 use causeway_wire::handshake::{LaneToken, Locality, Opening, PeerHello, SessionId};
 
 use super::establish::{establish, facts};
@@ -14,8 +16,6 @@ use crate::link::Link;
 use crate::receiver::Receiver;
 use crate::transport_choice::Reason;
 use crate::transports::{Dialling, TRANSPORTS};
-
-use std::time::Duration;
 
 use causeway_access::target::Target;
 use causeway_connection::socket::round_trip;

@@ -211,30 +211,32 @@ impl CommandConnection {
         let Some(resume) = &self.resume else { return Err(cause) };
         self.break_off();
         resume.is_suspended.store(true, Ordering::SeqCst);
-        let seconds = resume.window.as_secs();
+        let (begun, window) = (Instant::now(), resume.window);
+        let seconds = window.as_secs();
         tracing::warn!("the connection is lost, and resumed if that is possible within {seconds} s: {cause}");
-        let begun = Instant::now();
+        let not_resumed = |after: Duration, why| LinkError::NotResumed {
+            seconds: after.as_secs(),
+            cause: cause.to_string(),
+            why,
+        };
         let mut why = "nobody has connected".to_owned();
         loop {
             link.check()?;
-            let Some(left) = resume.window.checked_sub(begun.elapsed()) else {
-                return Err(LinkError::NotResumed { seconds, cause: cause.to_string(), why });
+            let Some(left) = window.checked_sub(begun.elapsed()) else {
+                return Err(not_resumed(window, why));
             };
-            match resume.connect(received, left) {
-                Ok(offered) => match self.install(link, offered) {
-                    Ok(incoming) => {
-                        resume.replay.change(|_| resume.is_suspended.store(false, Ordering::SeqCst));
-                        tracing::warn!("resumed after {:.1} s", begun.elapsed().as_secs_f64());
-                        return Ok(incoming);
-                    }
-                    Err(error) => return Err(TransportError::violation(error).into()),
-                },
-                Err(NotConnected::Retry(text)) => why = text,
-                Err(NotConnected::Final(why)) => {
-                    let seconds = begun.elapsed().as_secs();
-                    return Err(LinkError::NotResumed { seconds, cause: cause.to_string(), why });
+            let offered = match resume.connect(received, left) {
+                Ok(offered) => offered,
+                Err(NotConnected::Final(why)) => return Err(not_resumed(begun.elapsed(), why)),
+                Err(NotConnected::Retry(text)) => {
+                    why = text;
+                    continue;
                 }
-            }
+            };
+            let incoming = self.install(link, offered).map_err(TransportError::violation)?;
+            resume.replay.change(|_| resume.is_suspended.store(false, Ordering::SeqCst));
+            tracing::warn!("resumed after {:.1} s", begun.elapsed().as_secs_f64());
+            return Ok(incoming);
         }
     }
 
