@@ -258,15 +258,21 @@ impl WriteBarrier {
     }
 }
 
-/// Puts pages in the place of others, at once for everybody who uses them.
+/// Puts the pages at `new` in the place of those at `old`, at once for everybody who uses them.
+///
+/// The kernel is asked directly: libraries for network cards hook `mremap` (UCX's hook hands on four of its
+/// five arguments, so that the pages would be moved to the address 0).
+///
+/// # Errors
+/// The kernel's number.
 ///
 /// # Safety
-/// What is replaced must be the caller's to replace, and the new pages the caller's own.
-unsafe fn put_in_place(new: *mut u8, old: *mut u8, length: usize) -> Result<(), i32> {
+/// What is replaced must be the caller's to replace, and the new pages the caller's own. Both have `length` bytes.
+pub unsafe fn put_in_place(new: *mut u8, old: *mut u8, length: usize) -> Result<(), i32> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: as this function demands.
-    let moved = unsafe { libc::mremap(new.cast(), length, length, flags, old) };
-    if moved == libc::MAP_FAILED { Err(last_error()) } else { Ok(()) }
+    let moved = unsafe { libc::syscall(libc::SYS_mremap, new, length, length, flags, old) };
+    if moved == old as libc::c_long { Ok(()) } else { Err(last_error()) }
 }
 
 /// Addresses that pages are taken away to.
@@ -313,6 +319,14 @@ mod tests {
     use crate::pages::page_size;
     use std::io::Read as _;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    /// Stands in for the one of the C library, in all tests of this crate, as a hook does: it hands on all but
+    /// the new address.
+    #[unsafe(no_mangle)]
+    extern "C" fn mremap(old: *mut u8, old_size: usize, new_size: usize, flags: libc::c_int) -> *mut u8 {
+        // SAFETY: what the caller says of the memory.
+        unsafe { libc::syscall(libc::SYS_mremap, old, old_size, new_size, flags, 0) as *mut u8 }
+    }
 
     /// New memory: shared with forked children, or private.
     fn map(bytes: usize, kind: libc::c_int) -> *mut u8 {

@@ -15,7 +15,7 @@ use crate::log::info;
 use causeway_memory::SealedMemory;
 use causeway_memory::mappings::{self, Mapping};
 use causeway_memory::pages::{self, Access};
-use causeway_memory::replace::{Kind, WriteBarrier};
+use causeway_memory::replace::{Kind, WriteBarrier, put_in_place};
 use core::cell::Cell;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -278,13 +278,10 @@ extern "C" fn after_fork_in_parent() {
 extern "C" fn after_fork_in_child() {
     let _ = COPIES.try_with(|place| {
         for (start, copy) in place.take() {
-            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             // SAFETY: the child's own copy takes the place of what it would share with its parent; the child has
             // no other thread.
-            let moved = unsafe {
-                libc::mremap(copy.address, copy.bytes, copy.bytes, flags, start as *mut libc::c_void)
-            };
-            if moved != libc::MAP_FAILED {
+            let moved = unsafe { put_in_place(copy.address.cast(), start as *mut u8, copy.bytes) };
+            if moved.is_ok() {
                 core::mem::forget(copy);
             }
         }
