@@ -21,6 +21,8 @@
 //! | `from_files` | Which options of `causeway serve` do configuration files give?              |
 //! | `manual`    | What do shells and manuals need to know of the command line?                 |
 //! | `key`       | Which keys are there, and how does one get from a server to its clients?      |
+//! | `client`    | Which clients of a server have keys of their own?                             |
+//! | `usage`     | Who has used a server for how long?                                            |
 //! | `keys`      | How do servers' keys get to a program that is started?                        |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
 //! | `inherited` | What does `causeway` change of what it inherits, and a program gets unchanged?  |
@@ -34,6 +36,7 @@
 mod api;
 mod bench;
 mod cdi;
+mod client;
 mod config;
 mod copies;
 mod default_server;
@@ -59,6 +62,7 @@ mod server;
 mod trace;
 mod try_driver;
 mod tune;
+mod usage;
 mod watch;
 
 use std::io::Write as _;
@@ -99,6 +103,8 @@ enum Command {
     Drain(watch::drain::Arguments),
     Doctor(doctor::Arguments),
     Key(key::Arguments),
+    Client(client::Arguments),
+    Usage(usage::Arguments),
     Config(config::Arguments),
     Api(api::Arguments),
     Demo(demo::Arguments),
@@ -166,6 +172,8 @@ impl Command {
             Self::Jupyter(_) | Self::Cdi(_) => (&[Who::Run], 1),
             // Those that are started by others have been checked there.
             Self::Key(_)
+            | Self::Client(_)
+            | Self::Usage(_)
             | Self::Config(_)
             | Self::Completions(_)
             | Self::Man(_)
@@ -236,6 +244,8 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         }
         Command::Man(arguments) => manual::man(&arguments, Arguments::command()).map_err(CommandError::of(1)),
         Command::Key(arguments) => key::key(&arguments).map_err(CommandError::of(1)),
+        Command::Client(arguments) => client::client(&arguments).map_err(CommandError::of(1)),
+        Command::Usage(arguments) => usage::usage(&arguments).map_err(CommandError::of(1)),
         Command::Api(arguments) => api::api(&arguments).map_err(CommandError::of(1)),
         Command::Demo(arguments) => {
             demo::demo(&arguments).map_err(|error| CommandError::of(error.exit_code())(error))

@@ -9,9 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use causeway_access::Key;
-use causeway_access::target::{is_socket_proof, random_bytes};
+use causeway_access::target::{is_socket_proof, key_id, random_bytes};
 use causeway_sync::descriptors::above_stdio;
-use causeway_wire::handshake::{FOR_A_CLIENT, PREFACE_SIZE, PROOF_SIZE, PrefaceAnswer};
+use causeway_wire::handshake::{FOR_A_CLIENT, FOR_A_NAMED_CLIENT, PREFACE_SIZE, PROOF_SIZE, PrefaceAnswer};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -78,7 +78,11 @@ pub fn ask_for_proof(stream: &UnixStream, key: Option<&Key>, timeout: Duration) 
     stream.set_write_timeout(Some(timeout))?;
     let nonce = random_bytes::<PROOF_SIZE>();
     let mut end = stream;
-    end.write_all(&[FOR_A_CLIENT.as_slice(), &nonce].concat())?;
+    let first = match key.filter(|key| key.client().is_some()) {
+        Some(own) => [FOR_A_NAMED_CLIENT.as_slice(), &nonce, &key_id(own).0].concat(),
+        None => [FOR_A_CLIENT.as_slice(), &nonce].concat(),
+    };
+    end.write_all(&first)?;
     let (mut answer, mut proof) = ([0; PREFACE_SIZE], [0; PROOF_SIZE]);
     end.read_exact(&mut answer)?;
     let goes_on = matches!(PrefaceAnswer::parse(&answer), Ok(PrefaceAnswer::GoOn));

@@ -10,13 +10,14 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, ClientHello, FOR_A_CLIENT, JoinHello, LaneHello, LaneToken, MAX_REFUSAL, NotCauseway, Opening,
-    OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface, PrefaceAnswer, Protection, Secret, TicketId,
-    VerbsHello, VersionMismatch,
+    Answer, ClientHello, FOR_A_CLIENT, FOR_A_NAMED_CLIENT, JoinHello, KeyId, LaneHello, LaneToken,
+    MAX_REFUSAL, NotCauseway, Opening, OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface,
+    PrefaceAnswer, Protection, Secret, TicketId, VerbsHello, VersionMismatch,
 };
 use thiserror::Error;
 
-use causeway_access::target::Key;
+use causeway_access::keys::clients::NotAccepted;
+use causeway_access::target::{ClientName, Key};
 use causeway_connection::channel::{Connection, HandshakeReadError};
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE, WrongKey};
 use causeway_connection::socket::tune;
@@ -72,6 +73,8 @@ pub struct Caller {
     pub request: Request,
     /// Where it is answered.
     pub connection: Connection,
+    /// The client that it is, if it has come with a key of its own, and which of its keys that was.
+    pub client: Option<(ClientName, KeyId)>,
 }
 
 /// Why a caller was turned away. Where the caller can understand it, it has been told.
@@ -104,6 +107,9 @@ pub enum AcceptError {
     /// The caller has another key.
     #[error("it holds another key")]
     WrongKey(#[from] WrongKey),
+    /// The caller has a key of its own that does not count, or not any more.
+    #[error("it came with a client's own key, and {0}")]
+    ClientNotAccepted(#[from] NotAccepted),
     /// Who comes with a ticket may use that and nothing else.
     #[error("it came with a ticket of a session and wants something else than the ticket is for")]
     NotForTickets,
@@ -164,12 +170,23 @@ impl HandshakeTimeouts {
     }
 }
 
-/// Authenticates a caller over a network and reads its request, and not a byte beyond that. `ticket` finds
-/// the ticket of one of the server's sessions.
+/// Finds the secrets that callers may come with beside the server's key.
+pub trait Secrets {
+    /// The ticket of one of the server's sessions.
+    fn ticket(&self, id: TicketId) -> Option<LaneToken>;
+
+    /// The key of a client that has one of its own.
+    ///
+    /// # Errors
+    /// Why its holder is not let in.
+    fn client_key(&self, id: KeyId) -> Result<Key, NotAccepted>;
+}
+
+/// Authenticates a caller over a network and reads its request, and not a byte beyond that.
 pub fn authenticate(
     stream: TcpStream,
     door: &AcceptPolicy<'_>,
-    ticket: impl FnOnce(TicketId) -> Option<LaneToken>,
+    secrets: &impl Secrets,
 ) -> Result<Caller, AcceptError> {
     let (proof_deadline, deadline) = door.timeouts.deadlines();
     tune(&stream)?;
@@ -178,10 +195,10 @@ pub fn authenticate(
     let mut bytes = [0; PREFACE_SIZE];
     receive(&mut clear, &mut bytes, proof_deadline)?;
     let preface = Preface::parse(&bytes)?;
-    let (connection, secret) = match (preface.protection, door.key) {
+    let (connection, client) = match (preface.protection, door.key) {
         (Protection::Unprotected, None) => {
             write(&clear, &PrefaceAnswer::GoOn.to_bytes())?;
-            (clear, Secret::Key)
+            (clear, None)
         }
         (Protection::Unprotected, Some(_)) => {
             refuse(
@@ -206,15 +223,12 @@ pub fn authenticate(
             );
             return Err(AcceptError::Clear);
         }
-        (_, Some(key)) => {
-            let connection = prove_key(clear, &preface, &bytes, key, ticket, proof_deadline)?;
-            (connection, preface.secret)
-        }
+        (_, Some(key)) => prove_key(clear, &preface, &bytes, key, secrets, proof_deadline)?,
     };
-    let caller = ask(connection, door.version, deadline)?;
+    let caller = Caller { client, ..ask(connection, door.version, deadline)? };
     // The token of a request for verbs must be that of a session, which no ticket tells, or a ticket.
     let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Verbs(_));
-    if secret == Secret::Ticket && !is_for_tickets {
+    if preface.secret == Secret::Ticket && !is_for_tickets {
         return Err(AcceptError::NotForTickets);
     }
     // Whoever is not at a socket of this host cannot share memory.
@@ -226,12 +240,12 @@ pub fn authenticate(
 
 /// Reads what a caller wants at a Unix socket of this host, where nothing is encrypted. Unless it is
 /// `trusted`, by what the kernel says of it, it gets only what it can prove by a session's token or a ticket.
-/// So does whoever comes by another server, which has made the connection as its own user, and to which `proof`
-/// shows by a nonce that this server holds its key, if that can be read.
+/// So does whoever comes by another server, which has made the connection as its own user, or with a client's own
+/// key; `proof` shows it by a nonce that this server holds its key, or that client's, if that can be read.
 pub fn authenticate_local(
     stream: UnixStream,
     mut trusted: bool,
-    proof: impl FnOnce(&[u8; PROOF_SIZE]) -> Option<[u8; PROOF_SIZE]>,
+    proof: impl FnOnce(&[u8; PROOF_SIZE], Option<KeyId>) -> Option<[u8; PROOF_SIZE]>,
     version: &OwnVersion,
     timeouts: HandshakeTimeouts,
 ) -> Result<Caller, AcceptError> {
@@ -241,13 +255,17 @@ pub fn authenticate_local(
     let mut connection = Connection::new(TcpStream::from(OwnedFd::from(stream)), None);
     let mut preface = [0; PREFACE_SIZE];
     receive(&mut connection, &mut preface, deadline)?;
-    if preface == FOR_A_CLIENT {
+    if preface == FOR_A_CLIENT || preface == FOR_A_NAMED_CLIENT {
         trusted = false;
         let mut nonce = [0; PROOF_SIZE];
         receive(&mut connection, &mut nonce, deadline)?;
-        let Some(proof) = proof(&nonce) else {
-            refuse(&connection, "its key cannot be read");
-            return Err(AcceptError::Io(io::Error::other("the server's key cannot be read")));
+        let mut id = None;
+        if preface == FOR_A_NAMED_CLIENT {
+            receive(&mut connection, &mut id.insert(KeyId([0; 8])).0, deadline)?;
+        }
+        let Some(proof) = proof(&nonce, id) else {
+            refuse(&connection, "the key that it is to prove it does not have, or it cannot be read");
+            return Err(AcceptError::Io(io::Error::other("the key for a proof is not there")));
         };
         write(&connection, &[PrefaceAnswer::GoOn.to_bytes().as_slice(), &proof].concat())?;
         receive(&mut connection, &mut preface, deadline)?;
@@ -308,7 +326,7 @@ fn ask(mut connection: Connection, own: &OwnVersion, deadline: Instant) -> Resul
     };
     input.finish()?;
     connection.socket().set_write_timeout(None)?;
-    Ok(Caller { request, connection })
+    Ok(Caller { request, connection, client: None })
 }
 
 /// What both ends agree on, or a refusal that the caller has been told.
@@ -322,43 +340,50 @@ fn agree(connection: &mut Connection, agreed: Result<u16, VersionMismatch>) -> R
 }
 
 /// The server's end of the proofs. The caller's first message shows that it holds the secret that it comes
-/// with.
+/// with. Returns whose that is, if it is a client's own.
 fn prove_key(
     mut clear: Connection,
     preface: &Preface,
     bytes: &[u8],
     key: &Key,
-    ticket: impl FnOnce(TicketId) -> Option<LaneToken>,
+    secrets: &impl Secrets,
     deadline: Instant,
-) -> Result<Connection, AcceptError> {
+) -> Result<(Connection, Option<(ClientName, KeyId)>), AcceptError> {
+    let mut id = [0; 8];
+    if preface.secret != Secret::Key {
+        receive(&mut clear, &mut id, deadline)?;
+    }
     let secret = match preface.secret {
-        Secret::Key => Some(key.clone()),
+        Secret::Key => Ok(key.clone()),
         Secret::Ticket => {
-            let mut id = TicketId([0; 8]);
-            receive(&mut clear, &mut id.0, deadline)?;
-            ticket(id).map(|ticket| Key::of_ticket(&ticket))
+            let ticket = secrets.ticket(TicketId(id));
+            ticket.map(|ticket| Key::of_ticket(&ticket)).ok_or(AcceptError::WrongKey(WrongKey))
         }
+        Secret::ClientKey => secrets.client_key(KeyId(id)).map_err(AcceptError::from),
     };
     let mut message = [0; MESSAGE_SIZE];
     receive(&mut clear, &mut message, deadline)?;
-    let begun = secret.ok_or(WrongKey).and_then(|secret| {
+    let begun = secret.and_then(|secret| {
         let mut handshake = Handshake::server(&secret, bytes);
-        handshake.read(&message).map(|()| handshake)
+        handshake.read(&message)?;
+        Ok((handshake, secret.client()))
     });
-    let mut handshake = begun.inspect_err(|_| {
-        let text = match preface.secret {
-            Secret::Key => {
-                "the key is not this server's: `causeway key show` prints its connect string there"
-            }
-            Secret::Ticket => "the ticket is not of this server, or its session has ended",
-        };
-        refuse(&clear, text);
+    let (mut handshake, client) = begun.inspect_err(|error| match (error, preface.secret) {
+        (AcceptError::ClientNotAccepted(cause), _) => refuse(&clear, &cause.to_string()),
+        (_, Secret::Ticket) => refuse(&clear, "the ticket is not of this server, or its session has ended"),
+        (_, Secret::Key | Secret::ClientKey) => {
+            refuse(
+                &clear,
+                "the key is not this server's: `causeway key show` prints its connect string there",
+            );
+        }
     })?;
     let mut answer = PrefaceAnswer::GoOn.to_bytes().to_vec();
     answer.extend(handshake.write());
     write(&clear, &answer)?;
     let keys = handshake.finish(preface.protection == Protection::Authenticated);
-    Ok(Connection::new(clear.socket().try_clone()?, Some(keys)))
+    let connection = Connection::new(clear.socket().try_clone()?, Some(keys));
+    Ok((connection, client.map(|client| (client, KeyId(id)))))
 }
 
 fn receive(connection: &mut Connection, into: &mut [u8], deadline: Instant) -> Result<(), AcceptError> {

@@ -29,7 +29,8 @@ fn authenticate_one(key: Option<Key>, clear: bool) -> (TcpListener, impl FnOnce(
         std::thread::spawn(move || {
             let own = version();
             let door = causeway_link::accept::AcceptPolicy { clear, ..door(key.as_ref(), &own, PATIENCE) };
-            authenticate(listening.accept().unwrap().0, &door, |_| None).map(|caller| caller.request)
+            authenticate(listening.accept().unwrap().0, &door, &common::NoSecrets)
+                .map(|caller| caller.request)
         })
     };
     (listener, accepting)
@@ -121,7 +122,7 @@ fn ask_at_socket(
     let own = key.clone();
     let accepted = std::thread::spawn(move || {
         let timeouts = HandshakeTimeouts { proof: PATIENCE, request: PATIENCE };
-        let proof = |nonce: &[u8; 32]| Some(socket_proof(Some(&own), nonce));
+        let proof = |nonce: &[u8; 32], _| Some(socket_proof(Some(&own), nonce));
         let accepted = authenticate_local(listener.accept().unwrap().0, trusted, proof, &version(), timeouts);
         accepted.map(|caller| caller.request)
     });

@@ -227,9 +227,12 @@ fn half_hearted(
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let own = version();
-        let caller =
-            authenticate(listener.accept().unwrap().0, &common::door(None, &own, PATIENCE), |_| None)
-                .unwrap();
+        let caller = authenticate(
+            listener.accept().unwrap().0,
+            &common::door(None, &own, PATIENCE),
+            &common::NoSecrets,
+        )
+        .unwrap();
         let Request::Session { version, hello } = caller.request else { panic!("it wants a session") };
         let (local, name) = local_socket();
         let welcome = Answer::Welcome(Welcome {
@@ -246,7 +249,7 @@ fn half_hearted(
         connection.send_handshake(|out| welcome.encode(out)).unwrap();
         let timeouts = HandshakeTimeouts { proof: PATIENCE, request: PATIENCE };
         join(
-            authenticate_local(local.accept().unwrap().0, false, |_| None, &own, timeouts)
+            authenticate_local(local.accept().unwrap().0, false, |_, _| None, &own, timeouts)
                 .unwrap()
                 .connection,
         );

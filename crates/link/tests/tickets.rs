@@ -1,19 +1,22 @@
-//! Does a ticket let the worker of another server in, and to nothing but what it is for?
+//! Secrets that callers come with beside the server's key: tickets, which let the worker of another server in and to
+//! nothing but what they are for, and keys of single clients.
 
 mod common;
 
-use causeway_access::target::ticket_id;
+use causeway_access::keys::clients::NotAccepted;
+use causeway_access::target::{key_id, ticket_id};
 use causeway_access::{Key, Target};
 use causeway_connection::channel::Connection;
 use causeway_connection::dial_here;
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
-use causeway_link::accept::{AcceptError, Caller, Request, authenticate};
+use causeway_link::accept::{AcceptError, Caller, Request, Secrets, authenticate};
 use causeway_link::{
     ConnectError, ConnectOptions, PeerAddress, TransportChoice, TransportKind, connect_peer,
 };
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Answer, LaneToken, Locality, Opening, PREFACE_SIZE, PeerHello, Preface, Protection, Secret, SessionId,
+    Answer, KeyId, LaneToken, Locality, Opening, PREFACE_SIZE, PeerHello, Preface, Protection, Secret,
+    SessionId, TicketId,
 };
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -21,6 +24,21 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const TICKET: LaneToken = LaneToken([7; 32]);
+
+/// What a server knows beside its key.
+struct Known {
+    clients: Vec<Key>,
+}
+
+impl Secrets for Known {
+    fn ticket(&self, id: TicketId) -> Option<LaneToken> {
+        (id == ticket_id(&TICKET)).then_some(TICKET)
+    }
+
+    fn client_key(&self, id: KeyId) -> Result<Key, NotAccepted> {
+        self.clients.iter().find(|key| key_id(key) == id).cloned().ok_or(NotAccepted::Unknown)
+    }
+}
 
 /// A server that authenticates one caller, and takes it in if it comes with a ticket.
 fn authenticate_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, AcceptError>>) {
@@ -32,8 +50,8 @@ fn authenticate_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, Acc
         let stream = listener.accept().unwrap().0;
         let own = common::version();
         let door = common::door(key.as_ref(), &own, Duration::from_secs(5));
-        let caller = authenticate(stream, &door, |id| (id == ticket_id(&TICKET)).then_some(TICKET))?;
-        let Caller { request, mut connection } = caller;
+        let caller = authenticate(stream, &door, &Known { clients: Vec::new() })?;
+        let Caller { request, mut connection, .. } = caller;
         if matches!(request, Request::Peer(_)) {
             connection.send_handshake(|out| Answer::LaneReady.encode(out)).unwrap();
         }
@@ -95,4 +113,33 @@ fn whoever_comes_with_a_ticket_gets_no_session() {
     let hello = causeway_link::describe_process(common::COMMANDS, Vec::new());
     connection.send_handshake(|out| Opening::encode_session(&hello, out)).unwrap();
     assert!(matches!(accepted.join().unwrap(), Err(AcceptError::NotForTickets)));
+}
+
+#[test]
+fn a_client_with_a_key_of_its_own_is_known_by_its_name() {
+    let (own, server_key) = (Key::generate_for("ada".parse().unwrap()), Key::generate());
+    // Another client's key, one that only says to be hers, and the server's key under her name.
+    let unknown = Key::generate_for("bob".parse().unwrap());
+    let alike: Key = format!("ada:{}", *server_key.to_text()).parse().unwrap();
+    for (key, is_known) in [(own.clone(), true), (unknown, false), (alike, false)] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (known, door_key) = (Known { clients: vec![own.clone()] }, server_key.clone());
+        let accepted = std::thread::spawn(move || {
+            let version = common::version();
+            let door = common::door(Some(&door_key), &version, Duration::from_secs(5));
+            authenticate(listener.accept().unwrap().0, &door, &known).map(|caller| caller.client)
+        });
+        let target = common::target(address, Protection::Encrypted, Some(&key));
+        let hello = causeway_link::describe_process(common::COMMANDS, Vec::new());
+        let refused =
+            causeway_link::connect(&target, hello, &ConnectOptions::default()).unwrap_err().to_string();
+        let accepted = accepted.join().unwrap();
+        if is_known {
+            assert_eq!(accepted.unwrap(), Some((own.client().unwrap(), key_id(&own))));
+        } else {
+            assert!(matches!(accepted, Err(AcceptError::ClientNotAccepted(NotAccepted::Unknown))));
+            assert!(refused.contains("knows no client with this key"), "{refused}");
+        }
+    }
 }

@@ -159,7 +159,7 @@ fn serve(session: SessionId) -> (SocketAddr, Queue<(Link, Receiver)>) {
     std::thread::spawn(move || {
         let own = version();
         let door = door(None, &own, Duration::from_secs(60));
-        let mut caller = authenticate(listener.accept().unwrap().0, &door, |_| None).unwrap();
+        let mut caller = authenticate(listener.accept().unwrap().0, &door, &common::NoSecrets).unwrap();
         let Request::Session { version, .. } = caller.request else { panic!("a session is asked for") };
         let welcome = Answer::Welcome(Welcome {
             version,

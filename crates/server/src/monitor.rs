@@ -41,7 +41,7 @@ struct Shared {
     monitor: Mutex<Option<Arc<dyn Monitor>>>,
     /// Whose the workers are, by their processes. What the broker says is received under this lock: whoever
     /// has it and finds no message waiting knows all that has been said.
-    workers: sync::Monitor<HashMap<u32, WorkerOf>>,
+    workers: sync::Monitor<HashMap<u32, (WorkerOf, Source)>>,
     clients: Mutex<SessionSlots>,
 }
 
@@ -67,8 +67,8 @@ fn take_in(shared: &Arc<Shared>) -> bool {
                 add_client(shared, source, host, Connection::new(TcpStream::from(socket), keys));
             }
             Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
-            Ok((ToMonitor::Began(worker), _)) => {
-                workers.insert(worker.worker, worker);
+            Ok((ToMonitor::Began(worker, source), _)) => {
+                workers.insert(worker.worker, (worker, source));
             }
             Ok((ToMonitor::Ended { worker }, _)) => {
                 workers.remove(&worker);
@@ -89,7 +89,7 @@ fn add_client(shared: &Arc<Shared>, source: Source, host: Option<Printable>, con
         let taken = own.clients.lock().take(source);
         match taken {
             Ok(()) => {
-                serve(&own, host.as_deref(), connection);
+                serve(&own, source, host.as_deref(), connection);
                 own.clients.lock().give_back(source);
             }
             Err(Full::InAll) => refuse(connection, "too many programs monitor it already"),
@@ -102,7 +102,7 @@ fn add_client(shared: &Arc<Shared>, source: Source, host: Option<Printable>, con
 }
 
 /// Answers one client until it goes.
-fn serve(shared: &Shared, host: Option<&str>, mut connection: Connection) {
+fn serve(shared: &Shared, source: Source, host: Option<&str>, mut connection: Connection) {
     let monitor = match shared.open() {
         Ok(monitor) => monitor,
         Err(text) => {
@@ -125,7 +125,7 @@ fn serve(shared: &Shared, host: Option<&str>, mut connection: Connection) {
             Ok(call) => call,
             Err(error) => return tracing::warn!("the question of a client is damaged: {error}"),
         };
-        let outcome = answer(&*monitor, &call, &shared.own_processes(host));
+        let outcome = answer(&*monitor, &call, &shared.own_processes(source, host));
         if exchange.send(|out| outcome.encode(out)).is_err() {
             return;
         }
@@ -150,12 +150,15 @@ impl Shared {
     }
 
     /// The processes that clients on this host, or on all, run on the server's GPUs, as far as the broker had
-    /// told of them when this was asked.
-    fn own_processes(&self, host: Option<&str>) -> Vec<OwnProcess> {
+    /// told of them when this was asked. A client with a key of its own has those of its own sessions.
+    fn own_processes(&self, source: Source, host: Option<&str>) -> Vec<OwnProcess> {
         let has_told_all = |_: &mut _| (!self.control.has_message(false)).then_some(());
         self.workers.wait_for(PATIENCE, has_told_all);
         let workers = self.workers.lock();
-        let own = workers.values().filter(|worker| host.is_none_or(|host| &*worker.host == host));
-        own.map(|worker| OwnProcess { worker: worker.worker, client: worker.client }).collect()
+        let may_see = |of: Source| !matches!(source, Source::Client(_)) || of == source;
+        let own = workers
+            .values()
+            .filter(|(worker, of)| may_see(*of) && host.is_none_or(|host| &*worker.host == host));
+        own.map(|(worker, _)| OwnProcess { worker: worker.worker, client: worker.client }).collect()
     }
 }

@@ -75,17 +75,28 @@ fn abilities() -> impl Strategy<Value = Abilities> {
 }
 
 fn client_hello() -> impl Strategy<Value = ClientHello> {
-    (offer(), any::<u32>(), text(), text(), vec((text(), text()), 0..5), any::<u32>(), abilities()).prop_map(
-        |(offer, pid, host, program, environment, lanes, abilities)| ClientHello {
-            offer,
-            pid,
-            host: host.into(),
-            program: program.into(),
-            environment,
-            lanes,
-            abilities,
-        },
-    )
+    let of_whom = (text(), text());
+    let parts = (
+        offer(),
+        any::<u32>(),
+        text(),
+        text(),
+        vec((text(), text()), 0..5),
+        any::<u32>(),
+        abilities(),
+        of_whom,
+    );
+    parts.prop_map(|(offer, pid, host, program, environment, lanes, abilities, (user, job))| ClientHello {
+        offer,
+        pid,
+        host: host.into(),
+        program: program.into(),
+        environment,
+        lanes,
+        abilities,
+        user: user.into(),
+        job: job.into(),
+    })
 }
 
 proptest! {

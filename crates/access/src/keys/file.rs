@@ -110,6 +110,16 @@ pub struct Line {
 /// Reads a key file: a line is a key, or a server's `HOST:PORT` and its key; empty lines and those that begin
 /// with `#` say nothing.
 pub fn read(path: &Path) -> Result<Vec<Line>, KeyFileError> {
+    let text = read_private(path)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(line)
+        .collect::<Result<_, _>>()
+        .map_err(|cause| KeyFileError::NoKey { path: path.to_owned(), cause })
+}
+
+/// Reads a file with secrets, which must belong to the user who runs this and be closed to everybody else.
+pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyFileError> {
     let failed = failed(path, "read");
     let file = fs::File::open(path).map_err(&failed)?;
     let data = file.metadata().map_err(&failed)?;
@@ -122,11 +132,7 @@ pub fn read(path: &Path) -> Result<Vec<Line>, KeyFileError> {
     }
     let mut text = Zeroizing::new(String::with_capacity(data.len().min(LONGEST) as usize));
     file.take(LONGEST).read_to_string(&mut text).map_err(&failed)?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(line)
-        .collect::<Result<_, _>>()
-        .map_err(|cause| KeyFileError::NoKey { path: path.to_owned(), cause })
+    Ok(text)
 }
 
 fn line(text: &str) -> Result<Line, String> {
@@ -160,7 +166,7 @@ fn failed(path: &Path, action: &'static str) -> impl Fn(io::Error) -> KeyFileErr
 
 fn create(path: &Path) -> Result<Key, KeyFileError> {
     let key = Key::generate();
-    write_with(path, &[Line { server: None, key: key.clone() }], |draft| {
+    write_with(path, &text(&[Line { server: None, key: key.clone() }]), |draft| {
         // Only if there is none of that name.
         match fs::hard_link(draft, path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -172,13 +178,18 @@ fn create(path: &Path) -> Result<Key, KeyFileError> {
 
 /// Writes a key file that only its owner can read, in the place of one that may be there.
 pub fn write(path: &Path, lines: &[Line]) -> Result<(), KeyFileError> {
-    write_with(path, lines, |draft| fs::rename(draft, path))
+    write_private(path, &text(lines))
+}
+
+/// Writes a file that only its owner can read, in the place of one that may be there.
+pub(super) fn write_private(path: &Path, text: &str) -> Result<(), KeyFileError> {
+    write_with(path, text, |draft| fs::rename(draft, path))
 }
 
 /// Writes a draft beside `path`, and lets `publish` give it its name when it is complete.
 fn write_with(
     path: &Path,
-    lines: &[Line],
+    text: &str,
     publish: impl FnOnce(&Path) -> io::Result<()>,
 ) -> Result<(), KeyFileError> {
     let failed = failed(path, "created");
@@ -189,7 +200,7 @@ fn write_with(
     let draft = path.with_extension(format!("new-{number:016x}"));
     let written =
         fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft).and_then(|mut file| {
-            file.write_all(text(lines).as_bytes())?;
+            file.write_all(text.as_bytes())?;
             file.sync_all()?;
             publish(&draft)
         });

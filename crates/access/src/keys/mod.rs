@@ -8,7 +8,9 @@
 //! | Module   | Question it answers                              |
 //! |----------|--------------------------------------------------|
 //! | [`mod@file`] | Where are keys kept, and are they really secret? |
+//! | [`clients`]  | Which clients have a key of their own at a server? |
 
+pub mod clients;
 pub mod file;
 
 use std::path::PathBuf;

@@ -6,25 +6,39 @@ use std::net::{IpAddr, SocketAddr};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use causeway_wire::handshake::{LaneToken, TicketId};
+use causeway_wire::handshake::{KeyId, LaneToken, TicketId};
 use ring::digest::{SHA256, digest};
 use ring::hmac::{self, HMAC_SHA256};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use thiserror::Error;
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// The secret that a server and its clients share: 32 random bytes, which are wiped when it is dropped.
+use super::client_name::{ClientName, ClientNameError};
+
+/// The secret that a server and its clients share, or a server and one client: 32 random bytes, which are wiped
+/// when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key(Zeroizing<[u8; 32]>);
+pub struct Key {
+    secret: Zeroizing<[u8; 32]>,
+    /// The client whose own it is.
+    client: Option<ClientName>,
+}
 
 /// A text is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "the key has {found} characters that make no key: it must be the 43 characters of base64url (or 64 \
-     hexadecimal digits) that `causeway key show` prints on the server; copy the whole connect string"
-)]
-pub struct KeyError {
-    found: usize,
+pub enum KeyError {
+    /// It is not as long as a key, or has other characters.
+    #[error(
+        "the key has {found} characters that make no key: it must be the 43 characters of base64url (or 64 \
+         hexadecimal digits) that `causeway key show` prints on the server; copy the whole connect string"
+    )]
+    Secret {
+        /// How many characters there are.
+        found: usize,
+    },
+    /// What stands before it is no client's name.
+    #[error("what stands before the key is no client's name: {0}")]
+    Client(#[from] ClientNameError),
 }
 
 impl Key {
@@ -33,30 +47,55 @@ impl Key {
     /// # Panics
     /// When the operating system has no random numbers to give, which Linux does not do after boot.
     pub fn generate() -> Self {
-        Self(Zeroizing::new(random_bytes()))
+        Self { secret: Zeroizing::new(random_bytes()), client: None }
+    }
+
+    /// Makes a new key for one client.
+    pub fn generate_for(client: ClientName) -> Self {
+        Self { client: Some(client), ..Self::generate() }
     }
 
     /// The key of connections that another server's worker opens with a ticket.
     pub fn of_ticket(ticket: &LaneToken) -> Self {
-        Self(Zeroizing::new(ticket.0))
+        Self { secret: Zeroizing::new(ticket.0), client: None }
     }
 
     /// The 32 secret bytes.
     pub fn bytes(&self) -> &[u8; 32] {
-        &self.0
+        &self.secret
     }
 
-    /// The key as it appears in a connect string: 43 characters of base64url.
-    pub fn to_text(&self) -> Zeroizing<String> {
-        Zeroizing::new(URL_SAFE_NO_PAD.encode(*self.0))
+    /// The client whose own key it is; nothing for one that all clients of a server share.
+    pub fn client(&self) -> Option<ClientName> {
+        self.client
     }
+
+    /// The key as it appears in a connect string: 43 characters of base64url, behind `NAME:` where it is the key
+    /// of one client.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let secret = Zeroizing::new(URL_SAFE_NO_PAD.encode(*self.secret));
+        match self.client {
+            Some(client) => Zeroizing::new(format!("{client}:{}", *secret)),
+            None => secret,
+        }
+    }
+}
+
+/// What says in the clear which client's key a connection comes with: the beginning of a digest, which tells
+/// nothing of the key.
+pub fn key_id(key: &Key) -> KeyId {
+    KeyId(beginning(b"causeway client key", key.bytes()))
+}
+
+fn beginning(purpose: &[u8], secret: &[u8]) -> [u8; 8] {
+    let digest = digest(&SHA256, &[purpose, secret].concat());
+    *digest.as_ref().first_chunk().expect("a digest has 32 bytes")
 }
 
 /// What says in the clear which ticket a connection comes with: the beginning of a digest, which tells
 /// nothing of the ticket.
 pub fn ticket_id(ticket: &LaneToken) -> TicketId {
-    let digest = digest(&SHA256, &[b"causeway ticket".as_slice(), &ticket.0].concat());
-    TicketId(*digest.as_ref().first_chunk().expect("a digest has 32 bytes"))
+    TicketId(beginning(b"causeway ticket", &ticket.0))
 }
 
 /// Shows whoever holds the same key that a server with that key listens at an address: an HMAC of the
@@ -123,7 +162,11 @@ impl FromStr for Key {
     type Err = KeyError;
 
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        let error = KeyError { found: text.chars().count() };
+        let (client, text) = match text.split_once(':') {
+            Some((name, secret)) => (Some(name.parse::<ClientName>()?), secret),
+            None => (None, text),
+        };
+        let error = KeyError::Secret { found: text.chars().count() };
         let mut bytes = Zeroizing::new([0; 32]);
         if text.len() == 64 {
             let digit = |byte: u8| char::from(byte).to_digit(16);
@@ -142,7 +185,7 @@ impl FromStr for Key {
                 return Err(error);
             }
         }
-        Ok(Self(bytes))
+        Ok(Self { secret: bytes, client })
     }
 }
 
@@ -178,6 +221,10 @@ mod tests {
         assert_eq!(key.to_text().parse(), Ok(key.clone()));
         let hexadecimal: String = key.bytes().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hexadecimal.parse(), Ok(key));
+        let own = Key::generate_for("ada".parse().unwrap());
+        assert_eq!(own.to_text().parse(), Ok(own.clone()));
+        assert!(own.to_text().starts_with("ada:") && key_id(&own) == key_id(&own.clone()));
+        assert!(matches!("no name:x".parse::<Key>(), Err(KeyError::Client(_))));
         assert!(
             ["", "short", &"g".repeat(64), &"A".repeat(44)].iter().all(|text| text.parse::<Key>().is_err())
         );

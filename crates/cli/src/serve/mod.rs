@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use causeway_access::keys::clients::Clients;
 use causeway_access::keys::file;
 use causeway_api::calls::COMMANDS;
 use causeway_server::broker::{
@@ -48,7 +49,7 @@ pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
     match option {
         "listen" => places(value).map(drop),
         "metrics" => metrics_address(value).map(drop),
-        "key-file" => must_have_folder(Path::new(value)),
+        "key-file" | "audit-log" => must_have_folder(Path::new(value)),
         _ => Ok(()),
     }
 }
@@ -83,6 +84,8 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         try_driver().map_err(ServeError::NoDriver)?;
     }
     let config = BrokerConfig {
+        clients: key_file.as_deref().map(Clients::path_beside),
+        audit_log: arguments.audit_log.clone(),
         listen,
         metrics,
         socket,

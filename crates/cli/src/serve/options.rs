@@ -30,9 +30,14 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value_t = format!("127.0.0.1:{DEFAULT_PORT}"))]
     pub(super) listen: String,
     /// The file with the key. It is made if it is not there, in a folder that is. If it is deleted or
-    /// replaced, the old key lets nobody in any more. If not given: ~/.config/causeway/key.
+    /// replaced, the old key lets nobody in any more. Clients with keys of their own (`causeway client`) are kept in
+    /// clients.toml beside it. If not given: ~/.config/causeway/key.
     #[arg(long, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
+    /// Where is written, a line of JSON each, who has used the server for what and who was turned away: `causeway
+    /// usage` sums it up. Only the server's user can read the file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) audit_log: Option<PathBuf>,
     /// Let clients that ask for it, and have proved that they hold the key, send in the clear: for a network
     /// that nobody else can reach.
     #[arg(long)]

@@ -19,3 +19,5 @@ mod screen;
 pub mod sessions;
 mod table;
 pub mod top;
+
+pub use table::{bytes, short};

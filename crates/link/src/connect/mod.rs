@@ -66,7 +66,27 @@ pub fn describe_process(commands: CommandTable, environment: Vec<(String, String
         environment,
         lanes: lanes_asked_for().ok().flatten().unwrap_or(MOST_FOR_DISTANCE),
         abilities: Abilities::ours(&commands).resuming(resume_seconds()),
+        user: user(),
+        job: job(),
     }
+}
+
+/// The user of this process, by its name or else its number.
+fn user() -> Printable {
+    let named = ["USER", "LOGNAME"].into_iter().find_map(std::env::var_os).filter(|name| !name.is_empty());
+    match named {
+        Some(name) => Printable::from_bytes(name.as_encoded_bytes()),
+        None => rustix::process::getuid().as_raw().to_string().into(),
+    }
+}
+
+/// The job of a batch system to which this process belongs: the system and the job's number there.
+fn job() -> Printable {
+    const SYSTEMS: [(&str, &str); 4] =
+        [("SLURM_JOB_ID", "slurm"), ("PBS_JOBID", "pbs"), ("LSB_JOBID", "lsf"), ("CI_JOB_ID", "gitlab")];
+    let found =
+        SYSTEMS.into_iter().find_map(|(variable, system)| Some((std::env::var(variable).ok()?, system)));
+    found.map(|(number, system)| format!("{system} {number}").into()).unwrap_or_default()
 }
 
 /// Connects to a server and asks for a session, in one round trip after the connection is authenticated.

@@ -12,7 +12,7 @@ use super::options::ConnectOptions;
 use std::net::TcpStream;
 
 use causeway_access::Endpoint;
-use causeway_access::target::{Key, Target, ticket_id};
+use causeway_access::target::{Key, Target, key_id, ticket_id};
 use causeway_connection::channel::{Connection, handshake_frame};
 use causeway_connection::dial_here;
 use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
@@ -65,28 +65,33 @@ pub(crate) fn authenticate(
     early: &[u8],
     deadline: Instant,
 ) -> Result<Connection, ConnectError> {
-    let preface = match proof {
-        Proof::Ticket(_) if target.protection.needs_key() => {
-            Preface { protection: target.protection, secret: Secret::Ticket }
+    let secret = match (target.protection.needs_key(), proof) {
+        (false, _) => Secret::Key,
+        (true, Proof::Ticket(_)) => Secret::Ticket,
+        (true, Proof::Key) if target.key.as_ref().is_some_and(|key| key.client().is_some()) => {
+            Secret::ClientKey
         }
-        _ => Preface::by_key(target.protection),
+        (true, Proof::Key) => Secret::Key,
     };
+    let preface = Preface { protection: target.protection, secret };
     // First, since that nothing listens there says more than that its key is not known.
     let stream = dial(&target.endpoint, options)?;
     let words = preface.to_bytes();
     let mut first = words.to_vec();
     let mut handshake = None;
     if preface.protection.needs_key() {
-        let secret = match proof {
+        let key = match proof {
             Proof::Key => {
                 target.key.clone().ok_or_else(|| ConnectError::NoKey { target: target.to_string() })?
             }
-            Proof::Ticket(ticket) => {
-                first.extend(ticket_id(&ticket).0);
-                Key::of_ticket(&ticket)
-            }
+            Proof::Ticket(ticket) => Key::of_ticket(&ticket),
         };
-        first.extend(handshake.insert(Handshake::client(&secret, &words)).write());
+        match (secret, proof) {
+            (Secret::ClientKey, _) => first.extend(key_id(&key).0),
+            (_, Proof::Ticket(ticket)) => first.extend(ticket_id(&ticket).0),
+            (_, Proof::Key) => {}
+        }
+        first.extend(handshake.insert(Handshake::client(&key, &words)).write());
     } else {
         first.extend(early);
     }

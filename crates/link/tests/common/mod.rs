@@ -11,6 +11,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
 
+use causeway_access::keys::clients::NotAccepted;
 use causeway_access::target::socket_proof;
 use causeway_access::{Key, Target};
 use causeway_connection::exchange::Exchange;
@@ -77,6 +78,19 @@ pub fn target(address: SocketAddr, protection: Protection, key: Option<&Key>) ->
     Target::tcp(address.ip().to_string(), address.port(), protection, key.cloned())
 }
 
+/// A server that knows no secret but its key.
+pub struct NoSecrets;
+
+impl causeway_link::accept::Secrets for NoSecrets {
+    fn ticket(&self, _: causeway_wire::handshake::TicketId) -> Option<LaneToken> {
+        None
+    }
+
+    fn client_key(&self, _: causeway_wire::handshake::KeyId) -> Result<Key, NotAccepted> {
+        Err(NotAccepted::Unknown)
+    }
+}
+
 /// What callers meet at the server of a test, which talks in the clear to whoever wants that.
 pub fn door<'a>(key: Option<&'a Key>, own: &'a OwnVersion, patience: Duration) -> AcceptPolicy<'a> {
     AcceptPolicy {
@@ -124,7 +138,7 @@ fn accept_all(
     for stream in listener.incoming() {
         let own = version();
         let door = door(key, &own, Duration::from_millis(500));
-        let caller = match authenticate(stream.unwrap(), &door, |_| None) {
+        let caller = match authenticate(stream.unwrap(), &door, &NoSecrets) {
             Ok(caller) => caller,
             Err(error) => {
                 // A test that does not care has let go of the other end.
@@ -167,9 +181,9 @@ fn accept_all(
                             proof: Duration::from_secs(5),
                             request: Duration::from_secs(5),
                         };
-                        let proof = |nonce: &[u8; 32]| Some(socket_proof(key, nonce));
+                        let proof = |nonce: &[u8; 32], _| Some(socket_proof(key, nonce));
                         let caller = authenticate_local(stream, false, proof, &own, timeouts).unwrap();
-                        let Caller { request: Request::Join(hello), connection: local } = caller else {
+                        let Caller { request: Request::Join(hello), connection: local, .. } = caller else {
                             panic!("a client that has a session wants to share memory")
                         };
                         assert_eq!((hello.session, hello.token), (SessionId([1; 16]), TOKEN));

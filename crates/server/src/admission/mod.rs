@@ -85,6 +85,17 @@ pub enum SessionRefused {
         /// The peer.
         peer: Source,
     },
+    /// The client has as many as the server's list of clients gives it.
+    #[error(
+        "it serves {most} sessions of {client}, which are all that its owner lets this client have: end one, or ask for a \
+         greater `causeway client add --sessions`"
+    )]
+    OfClient {
+        /// How many it may have.
+        most: usize,
+        /// The client.
+        client: Source,
+    },
 }
 
 /// Why a diagnosis is refused; sentences for the client's user.
@@ -138,6 +149,16 @@ impl Admission {
         })
     }
 
+    /// Lets a client that may have `most` sessions of its own have one more.
+    pub fn take_session_of(&self, client: Source, most: usize) -> Result<SessionSlot, SessionRefused> {
+        let taken = self.sessions.lock().take_of(client, most);
+        taken.map_err(|full| match full {
+            Full::InAll => SessionRefused::InAll { most: self.limits.sessions },
+            Full::OfSource => SessionRefused::OfClient { most, client },
+        })?;
+        Ok(SessionSlot { seats: Arc::clone(&self.sessions), source: client })
+    }
+
     /// Lets a peer have a diagnosis made.
     pub fn take_diagnosis(&self, peer: Source) -> Result<SessionSlot, DiagnosisRefused> {
         take(&self.diagnoses, peer).map_err(|full| match full {
@@ -173,6 +194,19 @@ mod tests {
         let again = admission.take_session(other);
         assert!(again.is_ok() && admission.take_session(one).is_err());
         drop((second, third));
+    }
+
+    #[test]
+    fn a_client_has_as_many_sessions_as_it_is_given() {
+        let wishes = RequestedLimits { handshakes: 4, sessions: Some(4), sessions_per_peer: 1 };
+        let admission = Admission::new(Limits::divide(1024, &wishes).unwrap());
+        let ada = Source::Client("ada".parse().unwrap());
+        let first = admission.take_session_of(ada, 2).unwrap();
+        let _second = admission.take_session_of(ada, 2).unwrap();
+        let refused = admission.take_session_of(ada, 2).unwrap_err().to_string();
+        assert!(refused.contains("2 sessions of client ada"), "{refused}");
+        drop(first);
+        assert!(admission.take_session_of(ada, 2).is_ok() && admission.take_session_of(ada, 0).is_err());
     }
 
     #[test]

@@ -4,13 +4,24 @@ use core::fmt;
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
+use causeway_access::ClientName;
 use causeway_connection::host_socket::peer_credentials;
+use causeway_wire::handshake::KeyId;
 
 /// Where a caller comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// From a network address.
     Network(SocketAddr),
+    /// A client that has proved who it is by a key of its own.
+    Client {
+        /// Its name.
+        name: ClientName,
+        /// Which of its keys that was.
+        key: KeyId,
+        /// From where.
+        address: SocketAddr,
+    },
     /// From this host, at a Unix socket.
     Host {
         /// The process that connected; 0 where it is of another namespace.
@@ -23,6 +34,14 @@ pub enum Origin {
 }
 
 impl Origin {
+    /// The client that has proved who it is by a key of its own.
+    pub fn client(&self) -> Option<ClientName> {
+        match self {
+            Self::Client { name, .. } => Some(*name),
+            Self::Network(_) | Self::Host { .. } => None,
+        }
+    }
+
     /// That of whoever is at the other end of a Unix socket. One of whom the kernel says nothing is nobody.
     pub fn of_local(stream: &UnixStream) -> Self {
         match peer_credentials(stream) {
@@ -36,6 +55,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Network(address) => address.fmt(f),
+            Self::Client { name, address, .. } => write!(f, "{name} at {address}"),
             Self::Host { process, user, .. } => write!(f, "process {process} of user {user} on this host"),
         }
     }

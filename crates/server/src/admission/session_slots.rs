@@ -39,8 +39,13 @@ impl SessionSlots {
 
     /// Takes a seat.
     pub fn take(&mut self, source: Source) -> Result<(), Full> {
+        self.take_of(source, self.most_of_source)
+    }
+
+    /// As [`Self::take`], for a source that may have `most` of its own.
+    pub fn take_of(&mut self, source: Source, most: usize) -> Result<(), Full> {
         let of_source = self.by_source.get(&source).copied().unwrap_or(0);
-        if of_source >= self.most_of_source {
+        if of_source >= most {
             return Err(Full::OfSource);
         }
         if self.taken >= self.most {

@@ -3,6 +3,7 @@
 use core::fmt;
 use std::net::IpAddr;
 
+use causeway_access::ClientName;
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 
 use super::origin::Origin;
@@ -13,6 +14,8 @@ pub enum Source {
     /// An address of the network. Of an IPv6 address only the first 64 bits count: whoever has one address of
     /// such a network can have all (RFC 4291, 2.5.1).
     Network(IpAddr),
+    /// A client with a key of its own, wherever it comes from.
+    Client(ClientName),
     /// A user of this host; `u32::MAX` is nobody, of whom the kernel says nothing.
     User(u32),
 }
@@ -22,6 +25,7 @@ impl Source {
     pub fn of(origin: Origin) -> Self {
         match origin {
             Origin::Network(address) => Self::of_address(address.ip()),
+            Origin::Client { name, .. } => Self::Client(name),
             Origin::Host { user, .. } => Self::User(user),
         }
     }
@@ -40,6 +44,7 @@ impl fmt::Display for Source {
         match self {
             Self::Network(IpAddr::V4(address)) => address.fmt(f),
             Self::Network(IpAddr::V6(network)) => write!(f, "{network}/64"),
+            Self::Client(name) => write!(f, "client {name}"),
             Self::User(user) => write!(f, "user {user} of its host"),
         }
     }
@@ -47,6 +52,7 @@ impl fmt::Display for Source {
 
 const NETWORK: u8 = 1;
 const USER: u8 = 2;
+const CLIENT: u8 = 3;
 
 impl Encode for Source {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -63,6 +69,10 @@ impl Encode for Source {
                 USER.encode(out);
                 user.encode(out);
             }
+            Self::Client(name) => {
+                CLIENT.encode(out);
+                name.as_str().encode(out);
+            }
         }
     }
 }
@@ -72,6 +82,11 @@ impl<'a> Decode<'a> for Source {
         match input.value()? {
             NETWORK => Ok(Self::of_address(IpAddr::from(input.value::<[u8; 16]>()?))),
             USER => Ok(Self::User(input.value()?)),
+            CLIENT => {
+                let name: ClientName =
+                    input.value::<&str>()?.parse().map_err(|_| DecodeError::MalformedText)?;
+                Ok(Self::Client(name))
+            }
             other => Err(DecodeError::UnknownTag { what: "source of callers", value: u64::from(other) }),
         }
     }
@@ -95,13 +110,18 @@ mod tests {
 
     #[test]
     fn a_source_is_told_to_other_processes_and_to_people() {
-        let sources = [source("10.0.0.1"), source("2001:db8::1"), Source::User(1000)];
+        let sources = [
+            source("10.0.0.1"),
+            source("2001:db8::1"),
+            Source::User(1000),
+            Source::Client("ada".parse().unwrap()),
+        ];
         for source in sources {
             let mut bytes = Vec::new();
             source.encode(&mut bytes);
             assert_eq!(Decoder::new(&bytes).value(), Ok(source));
         }
         let texts = sources.map(|source| source.to_string());
-        assert_eq!(texts, ["10.0.0.1", "2001:db8::/64", "user 1000 of its host"]);
+        assert_eq!(texts, ["10.0.0.1", "2001:db8::/64", "user 1000 of its host", "client ada"]);
     }
 }

@@ -36,14 +36,14 @@ pub struct ServerKey {
 
 /// What tells one version of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Version {
+pub(super) struct Version {
     inode: u64,
     changed: (i64, i64),
 }
 
 impl Version {
     /// Also tells whether others may read the file, since changing that changes the time.
-    fn of(path: &Path) -> io::Result<Self> {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
         let data = fs::metadata(path)?;
         Ok(Self { inode: data.ino(), changed: (data.ctime(), data.ctime_nsec()) })
     }

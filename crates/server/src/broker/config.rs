@@ -35,6 +35,10 @@ pub struct BrokerConfig {
     pub listen: Option<SocketAddr>,
     /// What callers over TCP must prove.
     pub access: Access,
+    /// The file with the clients that have keys of their own, if there may be any.
+    pub clients: Option<PathBuf>,
+    /// Where it is written who has used the server and who was turned away, if anywhere.
+    pub audit_log: Option<PathBuf>,
     /// Whether callers over TCP may ask for a link in the clear when they have proved that they hold the key.
     pub clear: bool,
     /// A Unix socket at which this host's programs reach the server, if there is to be one that is known
@@ -93,6 +97,8 @@ impl BrokerConfig {
         Self {
             listen: None,
             access: Access::Key(Key::generate()),
+            clients: None,
+            audit_log: None,
             clear: false,
             socket: None,
             allowed: AllowedUsers::default(),

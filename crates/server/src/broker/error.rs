@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use causeway_access::keys::clients::ClientsError;
 use causeway_access::keys::file::KeyFileError;
 use causeway_sandbox::PlanError;
 use thiserror::Error;
@@ -20,6 +21,12 @@ pub enum StartError {
     /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyFileError),
+    /// The list of clients with keys of their own cannot be used.
+    #[error(transparent)]
+    Clients(#[from] ClientsError),
+    /// The audit log cannot be written.
+    #[error("the audit log cannot be written (--audit-log): {0}")]
+    AuditLog(io::Error),
     /// A Unix socket is taken or cannot be made.
     #[error("cannot listen at the Unix socket {name}: {}", explain_bind(.cause))]
     Socket {

@@ -1,8 +1,8 @@
 //! What have sessions exported to each other?
 //!
 //! A session exports a few bytes and perhaps a descriptor under a token that nobody can guess; another
-//! session that was told the token gets a copy. All callers have proved that they hold the server's key, so
-//! they are one identity.
+//! session that was told the token gets a copy. Callers that hold the server's key are one identity, each client with
+//! a key of its own is another, and a session finds what its own identity has exported (`questions`).
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -17,7 +17,7 @@ use causeway_link::accept::{
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, LaneHello, OwnVersion, PeerHello, VerbsHello,
+    Answer, ClientHello, JoinHello, KeyId, LaneHello, OwnVersion, PeerHello, VerbsHello,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::listen;
@@ -165,7 +165,7 @@ impl Incoming {
     /// Serves one caller: all of its session when it asks for one.
     fn serve(self, shared: &Arc<Shared>, slot: HandshakeSlot) {
         let (origin, accepted) = self.authenticate(shared);
-        let Caller { request, connection } = match accepted {
+        let Caller { request, connection, .. } = match accepted {
             Ok(caller) => caller,
             // A connection without a word is how `causeway run` checks that the server is there, and how
             // other servers find out whether a socket is still in use.
@@ -175,6 +175,7 @@ impl Incoming {
             Err(error) => {
                 if let Some(why) = Refusal::of_handshake(&error) {
                     shared.totals.refused(why);
+                    shared.audit.refused(origin, None, why, &error.to_string());
                 }
                 return tracing::warn!(peer = %origin, "a caller was turned away: {error}");
             }
@@ -214,14 +215,22 @@ impl Incoming {
                     })?;
                     let door =
                         AcceptPolicy { key: key.as_ref(), clear: config.clear, version: &version, timeouts };
-                    authenticate(stream, &door, |id| shared.ticket(id))
+                    authenticate(stream, &door, shared)
                 });
-                (Origin::Network(peer), accepted)
+                let client = accepted.as_ref().ok().and_then(|caller| caller.client);
+                let origin = match client {
+                    Some((name, key)) => Origin::Client { name, key, address: peer },
+                    None => Origin::Network(peer),
+                };
+                (origin, accepted)
             }
             Self::Local(stream) => {
                 let origin = Origin::of_local(&stream);
                 let trusted = config.allowed.admits(&stream, origin);
-                let proof = |nonce: &[u8; 32]| {
+                let proof = |nonce: &[u8; 32], client: Option<KeyId>| {
+                    if let Some(client) = client {
+                        return shared.clients.key(client).ok().map(|key| socket_proof(Some(&key), nonce));
+                    }
                     let key = shared.key.current().inspect_err(|error| tracing::error!("{error}"));
                     key.ok().map(|key| socket_proof(key.as_ref(), nonce))
                 };
@@ -242,7 +251,11 @@ fn begin_session(
     mut connection: Connection,
     slot: HandshakeSlot,
 ) {
-    let seat = shared.admission.take_session(Source::of(peer));
+    let most = peer.client().and_then(|client| shared.clients.sessions(client));
+    let seat = match most {
+        Some(most) => shared.admission.take_session_of(Source::of(peer), most),
+        None => shared.admission.take_session(Source::of(peer)),
+    };
     let seat = seat.map_err(|refused| (Refusal::from(&refused), refused.to_string())).and_then(|seat| {
         // Only now: whoever drains waits for those that have seats.
         if shared.drain.has_begun() {
@@ -258,6 +271,7 @@ fn begin_session(
             let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
             tracing::warn!(%peer, "{client} was turned away: {text}");
             shared.totals.refused(why);
+            shared.audit.refused(peer, Some(&hello), why, &text);
             return refuse(&mut connection, &text);
         }
     };

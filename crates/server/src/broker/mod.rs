@@ -8,6 +8,8 @@
 //! | Module       | Question it answers                                                          |
 //! |--------------|------------------------------------------------------------------------------|
 //! | [`access`]   | Who may use the server, by which key or as which user?                        |
+//! | `audit`      | Who has used the server for what, and who was turned away?                     |
+//! | `clients`    | Which clients have keys of their own, at the moment?                          |
 //! | `exports`    | What have sessions exported to each other?                                   |
 //! | `dial`       | Where does the broker connect to for a worker?                                |
 //! | `images`     | Which images of earlier sessions does a worker get, and which does it leave?  |
@@ -35,6 +37,8 @@
 //! | `shared`     | What do the broker's threads share?                                            |
 
 pub mod access;
+mod audit;
+mod clients;
 mod config;
 mod diagnosis;
 mod dial;
@@ -88,6 +92,8 @@ use crate::admission::{Admission, Limits, RequestedLimits, SessionSlots, raise_l
 use crate::back_end;
 use crate::protocol::control::Control;
 use access::ServerKey;
+use audit::AuditLog;
+use clients::AcceptedClients;
 use crossbeam_channel::{Receiver, never};
 use drain::Drain;
 use exports::ExportRegistry;
@@ -129,6 +135,8 @@ impl Broker {
         }
         back_end::check(config.gpu)?;
         let key = ServerKey::new(config.access.clone())?;
+        let clients = AcceptedClients::new(config.clients.clone())?;
+        let audit = AuditLog::new(config.audit_log.clone()).map_err(StartError::AuditLog)?;
         let wishes = RequestedLimits {
             handshakes: config.most_handshakes,
             sessions: config.most_sessions,
@@ -161,6 +169,8 @@ impl Broker {
             gpu,
             config,
             key,
+            clients,
+            audit,
             admission,
             local,
             spares,

@@ -48,7 +48,7 @@ enum Event {
     /// The broker itself asks, over the other end of this.
     Own(UnixStream),
     /// The sender is dropped when the process has been told.
-    Began(WorkerOf, Sender<Infallible>),
+    Began(WorkerOf, Source, Sender<Infallible>),
     Ended {
         worker: u32,
     },
@@ -101,9 +101,9 @@ impl Monitor {
 
     /// A session with a worker begins: its process is one of its client's. Returns when the monitor has been
     /// told, so that a client that is served and then asks finds itself.
-    pub fn session_began(&self, worker: WorkerOf) {
+    pub fn session_began(&self, worker: WorkerOf, source: Source) {
         let (telling, told) = bounded(1);
-        self.tell(Event::Began(worker, telling));
+        self.tell(Event::Began(worker, source, telling));
         // Ends with an error either way: nothing is sent.
         let _ = told.recv_timeout(PATIENCE);
     }
@@ -132,7 +132,7 @@ struct MonitorSupervisor {
     spawner: Arc<Spawner>,
     /// The control connection of the process, while there is one.
     running: Option<Control>,
-    workers: HashMap<u32, WorkerOf>,
+    workers: HashMap<u32, (WorkerOf, Source)>,
 }
 
 impl MonitorSupervisor {
@@ -146,9 +146,9 @@ impl MonitorSupervisor {
                     // Without a monitor the socket closes, which the asker reports.
                     let _ = self.give_or_restart(&message, &OwnedFd::from(socket));
                 }
-                Event::Began(worker, telling) => {
-                    self.inform(&ToMonitor::Began(worker.clone()));
-                    self.workers.insert(worker.worker, worker);
+                Event::Began(worker, source, telling) => {
+                    self.inform(&ToMonitor::Began(worker.clone(), source));
+                    self.workers.insert(worker.worker, (worker, source));
                     drop(telling);
                 }
                 Event::Ended { worker } => {
@@ -220,8 +220,8 @@ impl MonitorSupervisor {
             drop(jail);
         })?;
         messages::send(&control, &ToWorker::Monitor { gpu: self.gpu }, None)?;
-        for worker in self.workers.values() {
-            messages::send(&control, &ToMonitor::Began(worker.clone()), None)?;
+        for (worker, source) in self.workers.values() {
+            messages::send(&control, &ToMonitor::Began(worker.clone(), *source), None)?;
         }
         Ok(control)
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use causeway_access::Target;
 use causeway_access::target::address_proof;
+use causeway_access::{ClientName, Target};
 use causeway_pipeline::MOST_LANES;
 use causeway_sync::threads;
 use causeway_wire::handshake::SessionId;
@@ -18,7 +18,7 @@ use super::exports::Exported;
 use super::images::SessionImages;
 use super::shared::Shared;
 use crate::protocol::control::Control;
-use crate::protocol::messages::{self, ToBroker, ToWorker};
+use crate::protocol::messages::{self, ToBroker, ToWorker, Token};
 
 /// Connections that are made for one worker at the same time; a link has one for messages and at most so many
 /// lanes.
@@ -32,12 +32,27 @@ pub struct Questions {
     reached_at: Option<SocketAddr>,
     /// Connections that are being made for the worker.
     dials: Arc<AtomicU32>,
+    /// Whose session it is, if that has a key of its own.
+    client: Option<ClientName>,
 }
 
 impl Questions {
     /// Those of the worker at the other end of `control`.
-    pub fn new(control: Arc<Control>, images: SessionImages, reached_at: Option<SocketAddr>) -> Self {
-        Self { control, images, reached_at, dials: Arc::default() }
+    pub fn new(
+        control: Arc<Control>,
+        images: SessionImages,
+        reached_at: Option<SocketAddr>,
+        client: Option<ClientName>,
+    ) -> Self {
+        Self { control, images, reached_at, dials: Arc::default(), client }
+    }
+
+    /// Under which token an export is kept: the sessions of a client find those of that client alone.
+    fn own(&self, token: Token) -> Token {
+        let Some(client) = self.client else { return token };
+        let mut hasher = blake3::Hasher::new_derive_key("causeway 2026 export of a client");
+        hasher.update(client.as_str().as_bytes()).update(&token);
+        *hasher.finalize().as_bytes().first_chunk().expect("a hash has 32 bytes")
     }
 
     /// Answers a question; what is none is left alone.
@@ -66,15 +81,15 @@ impl Questions {
             }
             ToBroker::Export { number, token, bytes } => {
                 let exported = Exported { bytes, descriptor: descriptor.map(Arc::new) };
-                (number, exports.export(session, token, exported).then_some(nothing))
+                (number, exports.export(session, self.own(token), exported).then_some(nothing))
             }
-            ToBroker::Find { number, token } => (number, shared.find_export(&token)),
+            ToBroker::Find { number, token } => (number, shared.find_export(&self.own(token))),
             ToBroker::FindImage { number, hash, length } => return self.images.find(number, hash, length),
             ToBroker::KeepImage { number, hash } => match descriptor {
                 Some(memory) => return self.images.keep(number, hash, memory),
                 None => (number, None),
             },
-            ToBroker::Withdraw { token } => return exports.withdraw(session, &token),
+            ToBroker::Withdraw { token } => return exports.withdraw(session, &self.own(token)),
             ToBroker::Prepared { .. }
             | ToBroker::NoGpu { .. }
             | ToBroker::Answering

@@ -6,8 +6,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use causeway_access::keys::clients::NotAccepted;
 use causeway_access::target::random_bytes;
 use causeway_connection::channel::Connection;
 use causeway_connection::record::ConnectionKeys;
@@ -17,6 +18,7 @@ use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::audit::SessionEnd;
 use super::images::SessionImages;
 use super::questions::Questions;
 use super::refusal::refuse;
@@ -27,7 +29,7 @@ use super::started::Started;
 use super::totals::{Outcome, Refusal};
 use super::worker_log::WorkerLog;
 use crate::activity::ActivityPage;
-use crate::admission::Origin;
+use crate::admission::{Origin, Source};
 use crate::cache::{CacheStart, identity_of};
 use crate::heartbeat::{Finding, HeartbeatTimeouts, Progress, Step, Watchdog};
 use crate::protocol::control::Control;
@@ -51,11 +53,13 @@ pub fn run_session(
             return None;
         }
     };
-    let mut worker = match Worker::start(shared, session, peer, hello, version, &socket, keys.clone()) {
+    let mut worker = match Worker::start(shared, session, peer, hello.clone(), version, &socket, keys.clone())
+    {
         Ok(worker) => worker,
         Err(error) => {
             tracing::error!(%peer, "no worker for {client}: {error}");
             shared.totals.refused(Refusal::NoWorker);
+            shared.audit.refused(peer, Some(&hello), Refusal::NoWorker, &error.to_string());
             let mut connection = Connection::new(TcpStream::from(socket), keys);
             refuse(&mut connection, &format!("the server could not start a worker: {error}"));
             return None;
@@ -64,15 +68,23 @@ pub fn run_session(
     worker.unanswered = Some(Connection::new(TcpStream::from(socket), keys));
     tracing::info!(%session, %peer, worker = worker.child.id(), "session of {client} begins");
     shared.totals.session_begins();
+    shared.audit.session_begins(session, peer, &hello);
     let number = worker.child.id();
-    let ending = worker.watch(shared, session, begun);
+    let ending = worker.watch(shared, session, peer, begun);
     let status = worker.child.wait();
     if let Some(log) = worker.log.take() {
         log.finish();
     }
     shared.monitor.session_ended(number);
     let done = shared.sessions.remove(session);
-    shared.totals.session_ends(outcome(&ending, &status), &done);
+    let outcome = outcome(&ending, &status);
+    shared.totals.session_ends(outcome, &done);
+    let reason = match &ending {
+        Ending::Killed(reason) => Some(*reason),
+        Ending::OfItself => None,
+    };
+    let end = SessionEnd { open: begun.elapsed(), outcome, reason };
+    shared.audit.session_ends(session, peer, &hello, end, &done);
     shared.exports.session_ends(session);
     worker.tell_if_unanswered(&status);
     let seconds = begun.elapsed().as_secs_f64();
@@ -109,17 +121,20 @@ fn outcome(ending: &Ending, status: &io::Result<ExitStatus>) -> Outcome {
     }
 }
 
-/// Which images a session may have. Who holds the server's key, or may do without, is one identity.
-fn cache_start(shared: &Shared) -> Option<CacheStart> {
+/// Which images a session may have. Who holds the server's key, or may do without, is one identity, and each client
+/// with a key of its own is one.
+fn cache_start(shared: &Shared, peer: Origin) -> Option<CacheStart> {
     let cache = shared.config.cache.as_ref()?;
-    // A key that cannot be read now lets nobody in over a network; at a Unix socket images are kept once it
-    // can be again.
-    let key = shared.key.current().ok()?;
-    Some(CacheStart {
-        folder: cache.folder.clone(),
-        capacity: cache.capacity,
-        identity: identity_of(key.as_ref().map(|key| key.bytes().as_slice())),
-    })
+    let identity = match peer.client() {
+        Some(client) => identity_of(Some(client.as_str().as_bytes())),
+        None => {
+            // A key that cannot be read now lets nobody in over a network; at a Unix socket images are kept once it
+            // can be again.
+            let key = shared.key.current().ok()?;
+            identity_of(key.as_ref().map(|key| key.bytes().as_slice()))
+        }
+    };
+    Some(CacheStart { folder: cache.folder.clone(), capacity: cache.capacity, identity })
 }
 
 /// How a worker came to its end.
@@ -127,6 +142,9 @@ enum Ending {
     OfItself,
     Killed(&'static str),
 }
+
+/// How often is looked whether the client of a session is still let in.
+const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many messages of a worker are taken while it is time for something else.
 const MOST_TAKEN: u32 = 1024;
@@ -230,7 +248,7 @@ impl Worker {
         };
         let number = child.id();
         let (client, host) = (hello.pid, hello.host.clone());
-        shared.monitor.session_began(WorkerOf { worker: number, client, host });
+        shared.monitor.session_began(WorkerOf { worker: number, client, host }, Source::of(peer));
         let control = Arc::new(control);
         shared.sessions.add(
             session,
@@ -254,7 +272,7 @@ impl Worker {
                 page: None,
             },
         );
-        let images = SessionImages::new(cache_start(shared), Arc::clone(&control));
+        let images = SessionImages::new(cache_start(shared, peer), Arc::clone(&control));
         let (keeps_images, locality) = (images.are_kept(), shared.local.locality());
         let keepalive = shared.config.keepalive;
         let start = SessionStart {
@@ -279,13 +297,14 @@ impl Worker {
             return Err(error);
         }
         let reached_at = TcpStream::from(socket.try_clone()?).local_addr().ok();
-        let questions = Questions::new(Arc::clone(&control), images, reached_at);
+        let questions = Questions::new(Arc::clone(&control), images, reached_at, peer.client());
         Ok(Self { child, process, control, questions, jail, log: Some(log), unanswered: None })
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
-    fn watch(&mut self, shared: &Shared, session: SessionId, begun: Instant) -> Ending {
+    fn watch(&mut self, shared: &Shared, session: SessionId, peer: Origin, begun: Instant) -> Ending {
         let grace = shared.config.client_gone_grace;
+        let mut next_check = Instant::now() + CLIENT_CHECK_INTERVAL;
         let mut deadline: Option<(Instant, &'static str)> = None;
         let mut watchdog = Watchdog::new(&shared.config.heartbeat);
         let mut next_look = Instant::now() + watchdog.interval();
@@ -305,6 +324,7 @@ impl Worker {
                 Some((end, _)) => end.min(next_look),
                 None => next_look,
             };
+            let end = if peer.client().is_some() { end.min(next_check) } else { end };
             let timeout = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
             // An interrupted wait is only a reason to look again.
             let ready = poll(&mut waiting_for[..watched], timeout.as_ref()).unwrap_or(usize::MAX);
@@ -312,6 +332,16 @@ impl Worker {
                 return Ending::OfItself;
             }
             let now = Instant::now();
+            if let Origin::Client { key, .. } = peer
+                && now >= next_check
+            {
+                next_check = now + CLIENT_CHECK_INTERVAL;
+                match shared.clients.may_go_on(key) {
+                    Ok(()) => {}
+                    Err(NotAccepted::Expired) => return self.kill("its client has expired"),
+                    Err(_) => return self.kill("its client has been revoked"),
+                }
+            }
             // What it has said comes first: it may be the answer. One that never stops is not waited for.
             let is_due = ready == 0 || taken >= MOST_TAKEN;
             if is_due

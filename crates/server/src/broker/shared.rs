@@ -5,6 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use super::access::ServerKey;
+use super::audit::AuditLog;
+use super::clients::AcceptedClients;
 use super::config::BrokerConfig;
 use super::drain::Drain;
 use super::exports::{ExportRegistry, Exported};
@@ -19,7 +21,10 @@ use super::spawn::Spawner;
 use super::totals::Totals;
 use crate::admission::{Admission, SessionSlots};
 use crate::protocol::messages::Token;
-use causeway_wire::handshake::{LaneToken, TicketId};
+use causeway_access::Key;
+use causeway_access::keys::clients::NotAccepted;
+use causeway_link::accept::Secrets;
+use causeway_wire::handshake::{KeyId, LaneToken, TicketId};
 use parking_lot::Mutex;
 
 impl Shared {
@@ -39,11 +44,6 @@ impl Shared {
         self.gpu.trouble(Instant::now())
     }
 
-    /// The ticket of which a caller has told the id.
-    pub fn ticket(&self, id: TicketId) -> Option<LaneToken> {
-        self.sessions.ticket(id).or_else(|| self.relatives.ticket(id))
-    }
-
     /// What a session of this server has exported, whichever of its brokers has that session.
     pub fn find_export(&self, token: &Token) -> Option<Exported> {
         let own = || self.exports.find(token);
@@ -53,12 +53,26 @@ impl Shared {
     }
 }
 
+impl Secrets for Shared {
+    fn ticket(&self, id: TicketId) -> Option<LaneToken> {
+        self.sessions.ticket(id).or_else(|| self.relatives.ticket(id))
+    }
+
+    fn client_key(&self, id: KeyId) -> Result<Key, NotAccepted> {
+        self.clients.key(id)
+    }
+}
+
 /// Everything that the broker's threads share.
 pub struct Shared {
     /// What was set.
     pub config: BrokerConfig,
     /// The key, as it is now.
     pub key: ServerKey,
+    /// The clients that have keys of their own.
+    pub clients: AcceptedClients,
+    /// Where it is written who uses the server.
+    pub audit: AuditLog,
     /// Who may come in.
     pub admission: Admission,
     /// The sessions that there are.

@@ -59,7 +59,7 @@ fn converse(
     let mut exchange = Exchange::new(connection);
     while let Some(question) = exchange.receive(Some(PATIENCE))? {
         let reply = match Decoder::new(&question).value() {
-            Ok(Question::Status) => Reply::Status(Box::new(status(shared))),
+            Ok(Question::Status) => Reply::Status(Box::new(status_for(shared, peer))),
             Ok(Question::Drain { seconds }) => begin_to_drain(shared, peer, seconds),
             Err(error) => Reply::Refused {
                 text: format!("this server, Causeway {}, does not know the question: {error}", release())
@@ -90,6 +90,17 @@ fn begin_to_drain(shared: &Arc<Shared>, peer: Origin, seconds: u32) -> Reply {
     let limit = (seconds > 0).then(|| Duration::from_secs(seconds.into()));
     let already = drain(shared, limit);
     Reply::Draining { sessions: shared.admission.sessions() as u32, already }
+}
+
+/// How the server is now, as far as it concerns who asks: a client with a key of its own is told of its own
+/// sessions.
+fn status_for(shared: &Shared, peer: Origin) -> ServerStatus {
+    let mut status = status(shared);
+    if let Some(client) = peer.client() {
+        let own = format!("{client} at ");
+        status.sessions.retain(|session| session.peer.starts_with(&own));
+    }
+    status
 }
 
 /// How the server is now.

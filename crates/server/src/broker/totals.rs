@@ -19,7 +19,7 @@ pub enum Refusal {
     FullOfPeer,
     /// The server is being drained.
     Draining,
-    /// No key, another key, or another user.
+    /// No key, another key, one that counts no more, or another user.
     NotProved,
     /// Another version.
     Version,
@@ -72,6 +72,7 @@ impl Refusal {
             | AcceptError::NotAllowed
             | AcceptError::NeedlessKey
             | AcceptError::WrongKey(_)
+            | AcceptError::ClientNotAccepted(_)
             | AcceptError::NotForTickets => Self::NotProved,
             AcceptError::Version(_) => Self::Version,
             AcceptError::NotCauseway(_) | AcceptError::Damaged(_) => Self::Damaged,
@@ -83,7 +84,7 @@ impl From<&SessionRefused> for Refusal {
     fn from(refused: &SessionRefused) -> Self {
         match refused {
             SessionRefused::InAll { .. } => Self::Full,
-            SessionRefused::OfPeer { .. } => Self::FullOfPeer,
+            SessionRefused::OfPeer { .. } | SessionRefused::OfClient { .. } => Self::FullOfPeer,
         }
     }
 }

@@ -117,26 +117,39 @@ impl Abilities {
     }
 }
 
-impl Encode for Abilities {
-    fn encode(&self, out: &mut Vec<u8>) {
-        let mut bytes = Vec::with_capacity(22);
+impl Abilities {
+    /// Encodes it with what else an end says of itself behind it, as `more` appends that.
+    pub(super) fn encode_with(&self, out: &mut Vec<u8>, more: impl FnOnce(&mut Vec<u8>)) {
+        let mut bytes = Vec::with_capacity(64);
         self.commands.count.encode(&mut bytes);
         self.commands.fingerprint.encode(&mut bytes);
         self.features.encode(&mut bytes);
         self.resume_seconds.encode(&mut bytes);
+        more(&mut bytes);
         bytes.as_slice().encode(out);
+    }
+
+    /// Decodes it, and returns what is behind it.
+    pub(super) fn decode_with<'a>(input: &mut Decoder<'a>) -> Result<(Self, Decoder<'a>), DecodeError> {
+        let mut input = Decoder::new(input.value()?);
+        let commands = KnownCommands { count: input.value()?, fingerprint: input.value()? };
+        let features = input.value()?;
+        // Earlier releases say nothing of it.
+        let resume_seconds = if input.remaining() == 0 { 0 } else { input.value()? };
+        Ok((Self { commands, features, resume_seconds }, input))
+    }
+}
+
+impl Encode for Abilities {
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_with(out, |_| ());
     }
 }
 
 impl<'a> Decode<'a> for Abilities {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         // What is left over is a later release's.
-        let mut input = Decoder::new(input.value()?);
-        let commands = KnownCommands { count: input.value()?, fingerprint: input.value()? };
-        let features = input.value()?;
-        // Earlier releases say nothing of it.
-        let resume_seconds = if input.remaining() == 0 { 0 } else { input.value()? };
-        Ok(Self { commands, features, resume_seconds })
+        Ok(Self::decode_with(input)?.0)
     }
 }
 

@@ -48,6 +48,12 @@ pub struct TicketId(pub [u8; 8]);
 
 record!(TicketId { 0 });
 
+/// Says in the clear which client's key a connection comes with, as [`TicketId`] does of tickets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(pub [u8; 8]);
+
+record!(KeyId { 0 });
+
 /// What a client, or the worker of another server, says on a socket of the server's host, to go on in memory
 /// that both share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

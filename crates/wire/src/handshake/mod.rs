@@ -17,11 +17,11 @@ mod session;
 mod version;
 
 pub use abilities::{Abilities, CommandTable, Features, KnownCommands, OtherCommands};
-pub use further::{JoinHello, LaneHello, PeerHello, SharedMemory, TicketId, VerbsEnd, VerbsHello};
+pub use further::{JoinHello, KeyId, LaneHello, PeerHello, SharedMemory, TicketId, VerbsEnd, VerbsHello};
 pub use offer::{Offer, VERSIONS, VersionRange};
 pub use preface::{
-    FOR_A_CLIENT, MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, PROOF_SIZE, Preface, PrefaceAnswer,
-    Protection, Secret,
+    FOR_A_CLIENT, FOR_A_NAMED_CLIENT, MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, PROOF_SIZE,
+    Preface, PrefaceAnswer, Protection, Secret,
 };
 pub use session::{ClientHello, LaneToken, Locality, SessionId, Welcome};
 pub use version::{OwnVersion, VersionMismatch};

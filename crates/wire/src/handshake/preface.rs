@@ -17,6 +17,13 @@ pub const FOR_A_CLIENT: [u8; PREFACE_SIZE] = {
     [a, b, c, d, 3, 0, 0, 0]
 };
 
+/// The same of somebody who has a key of its own: its [`KeyId`](super::KeyId) follows the nonce, and the proof
+/// is by that key.
+pub const FOR_A_NAMED_CLIENT: [u8; PREFACE_SIZE] = {
+    let [a, b, c, d] = PREFACE_MAGIC;
+    [a, b, c, d, 3, 1, 0, 0]
+};
+
 /// Size of the nonce behind [`FOR_A_CLIENT`], and of the proof that answers it, in bytes.
 pub const PROOF_SIZE: usize = 32;
 
@@ -50,6 +57,8 @@ pub enum Secret {
     Key,
     /// A ticket of one of the server's sessions; its [`TicketId`](super::TicketId) follows the preface.
     Ticket,
+    /// A key that the server has made for this client alone; its [`KeyId`](super::KeyId) follows the preface.
+    ClientKey,
 }
 
 /// A client's first words: how the connection is to be protected. They are part of what both ends prove, so
@@ -84,7 +93,12 @@ impl Preface {
             Protection::Encrypted => 1,
             Protection::Authenticated => 2,
         };
-        [a, b, c, d, protection, u8::from(self.secret == Secret::Ticket), 0, 0]
+        let secret = match self.secret {
+            Secret::Key => 0,
+            Secret::Ticket => 1,
+            Secret::ClientKey => 2,
+        };
+        [a, b, c, d, protection, secret, 0, 0]
     }
 
     /// Reads a preface.
@@ -103,6 +117,7 @@ impl Preface {
         let secret = match secret {
             0 => Secret::Key,
             1 if protection.needs_key() => Secret::Ticket,
+            2 if protection.needs_key() => Secret::ClientKey,
             _ => return Err(foreign),
         };
         Ok(Self { protection, secret })
@@ -156,7 +171,7 @@ mod tests {
     #[test]
     fn prefaces_survive_a_round_trip_and_foreign_bytes_do_not() {
         for protection in [Protection::Unprotected, Protection::Authenticated, Protection::Encrypted] {
-            for secret in [Secret::Key, Secret::Ticket] {
+            for secret in [Secret::Key, Secret::Ticket, Secret::ClientKey] {
                 let preface = Preface { protection, secret };
                 let means_something = protection.needs_key() || secret == Secret::Key;
                 assert_eq!(Preface::parse(&preface.to_bytes()).ok(), means_something.then_some(preface));
@@ -166,7 +181,9 @@ mod tests {
             assert_eq!(PrefaceAnswer::parse(&answer.to_bytes()), Ok(answer));
         }
         assert!(PrefaceAnswer::parse(&PrefaceAnswer::Refused { length: 2000 }.to_bytes()).is_err());
-        assert!(Preface::parse(&FOR_A_CLIENT).is_err(), "it is asked for at Unix sockets alone");
+        for at_sockets_alone in [FOR_A_CLIENT, FOR_A_NAMED_CLIENT] {
+            assert!(Preface::parse(&at_sockets_alone).is_err());
+        }
         assert!(Preface::parse(b"GET / HT").is_err());
         assert!(PrefaceAnswer::parse(b"SSH-2.0-").is_err());
     }

@@ -60,19 +60,11 @@ pub struct ClientHello {
     pub lanes: u32,
     /// What the client knows and can do.
     pub abilities: Abilities,
+    /// The user on the client's host, as the client says; empty from earlier releases. For accounts.
+    pub user: Printable,
+    /// The job of the client's batch system, as the client says; empty where there is none. For accounts.
+    pub job: Printable,
 }
-
-/// The fields of a [`ClientHello`] that follow its offer.
-struct ClientDetails {
-    pid: u32,
-    host: Printable,
-    program: Printable,
-    environment: Vec<(String, String)>,
-    lanes: u32,
-    abilities: Abilities,
-}
-
-record!(ClientDetails { pid, host, program, environment, lanes, abilities });
 
 impl Encode for ClientHello {
     fn encode(&self, out: &mut Vec<u8>) {
@@ -82,7 +74,10 @@ impl Encode for ClientHello {
         self.program.encode(out);
         self.environment.encode(out);
         self.lanes.encode(out);
-        self.abilities.encode(out);
+        self.abilities.encode_with(out, |more| {
+            self.user.encode(more);
+            self.job.encode(more);
+        });
     }
 }
 
@@ -90,9 +85,15 @@ impl ClientHello {
     /// Decodes what follows the offer in a request for a session.
     pub fn decode_rest(offer: Offer, rest: &[u8]) -> Result<Self, DecodeError> {
         let mut input = Decoder::new(rest);
-        let ClientDetails { pid, host, program, environment, lanes, abilities } = input.value()?;
+        let (pid, host, program) = (input.value()?, input.value()?, input.value()?);
+        let (environment, lanes) = (input.value()?, input.value()?);
+        let (abilities, mut more) = Abilities::decode_with(&mut input)?;
         input.finish()?;
-        Ok(Self { offer, pid, host, program, environment, lanes, abilities })
+        let (user, job) = match more.remaining() {
+            0 => Default::default(),
+            _ => (more.value()?, more.value()?),
+        };
+        Ok(Self { offer, pid, host, program, environment, lanes, abilities, user, job })
     }
 }
 

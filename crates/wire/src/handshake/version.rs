@@ -127,6 +127,8 @@ mod tests {
             environment: Vec::new(),
             lanes: 1,
             abilities,
+            user: Default::default(),
+            job: Default::default(),
         };
         let text = ours.common_with_client(&hello).unwrap_err().to_string();
         assert!(text.contains("API list 000000000000012c") && text.contains("API list 000000000000000a"));

@@ -74,7 +74,7 @@ impl Inheritance {
             "taking the place of the running server, which keeps its sessions"
         );
         let held = self.sessions.into_iter().map(|session| {
-            monitor.session_began(session.worker.clone());
+            monitor.session_began(session.worker.clone(), session.source);
             // There may be more than this broker's configuration lets there be.
             let slot = admission.take_session(session.source).ok();
             (session, slot)

@@ -94,6 +94,8 @@ mod tests {
             environment: vec![("CUDA_VISIBLE_DEVICES".into(), "1".into())],
             lanes: 3,
             abilities: Abilities::ours(&COMMANDS),
+            user: "ada".into(),
+            job: "slurm 7".into(),
         };
         let gpu = GpuChoice::Auto { allows_software: true };
         let locality = Locality { boot_id: "b".into(), sockets: vec!["@causeway-1".into()] };

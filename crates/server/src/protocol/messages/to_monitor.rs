@@ -19,8 +19,8 @@ pub enum ToMonitor {
         /// The state of the encryption of the connection.
         keys: Option<ConnectionKeys>,
     },
-    /// A session with a worker has begun.
-    Began(WorkerOf),
+    /// A session with a worker has begun, of this source.
+    Began(WorkerOf, Source),
     /// The session of this worker has ended.
     Ended {
         /// The worker's process.
@@ -54,9 +54,10 @@ impl Encode for ToMonitor {
                 host.encode(out);
                 keys.encode(out);
             }
-            Self::Began(worker) => {
+            Self::Began(worker, source) => {
                 BEGAN.encode(out);
                 worker.encode(out);
+                source.encode(out);
             }
             Self::Ended { worker } => {
                 ENDED.encode(out);
@@ -70,7 +71,7 @@ impl<'a> Decode<'a> for ToMonitor {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
             CLIENT => Ok(Self::Client { source: input.value()?, host: input.value()?, keys: input.value()? }),
-            BEGAN => Ok(Self::Began(input.value()?)),
+            BEGAN => Ok(Self::Began(input.value()?, input.value()?)),
             ENDED => Ok(Self::Ended { worker: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message to a monitor", value: u64::from(other) }),
         }

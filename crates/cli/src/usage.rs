@@ -1,0 +1,221 @@
+//! `causeway usage`: an audit log, summed up.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::watch::{bytes, short};
+
+/// Sum up who has used a server, from its audit log.
+///
+/// Counts sessions that have ended. The server writes the log where `causeway serve --audit-log` says; one that was rotated
+/// is given as several files. Users, jobs, hosts and programs are what clients say of themselves; clients and addresses
+/// are what the server knows.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The files of the audit log.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// By what sessions are summed up, with commas between several.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [By::Client, By::User])]
+    by: Vec<By>,
+    /// Count only what ended at this time or later: 2027-01-31T00:00:00Z.
+    #[arg(long, value_name = "TIME")]
+    since: Option<Timestamp>,
+    /// Print it as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What sessions have in common that are summed up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum By {
+    /// The client that has a key of its own.
+    Client,
+    /// The user on the client's host.
+    User,
+    /// The job of the client's batch system.
+    Job,
+    /// The client's host.
+    Host,
+    /// The program.
+    Program,
+    /// The network address.
+    Address,
+}
+
+impl By {
+    fn field(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::User => "user",
+            Self::Job => "job",
+            Self::Host => "host",
+            Self::Program => "program",
+            Self::Address => "address",
+        }
+    }
+}
+
+/// Why nothing is summed up.
+#[derive(Debug, Error)]
+pub enum UsageError {
+    /// A file cannot be read.
+    #[error("the audit log {path} cannot be read: {cause}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A file is no audit log.
+    #[error("{path}:{line} is no line of an audit log: {cause}", path = path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1 on.
+        line: usize,
+        /// What is wrong.
+        cause: serde_json::Error,
+    },
+    /// Nothing can be printed.
+    #[error("standard output failed: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// What the sessions of one row have done.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Sum {
+    sessions: u64,
+    seconds: f64,
+    waited: f64,
+    launches: u64,
+    to_device: u64,
+    from_device: u64,
+}
+
+impl Sum {
+    fn add(&mut self, line: &Value) {
+        let number = |field: &str| line[field].as_f64().unwrap_or(0.0);
+        let count = |sum: u64, field: &str| sum.saturating_add(line[field].as_u64().unwrap_or(0));
+        self.sessions += 1;
+        self.seconds += number("seconds");
+        self.waited += number("seconds_waited_for_gpu");
+        self.launches = count(self.launches, "launches");
+        self.to_device = count(self.to_device, "bytes_to_device");
+        self.from_device = count(self.from_device, "bytes_from_device");
+    }
+}
+
+/// By the values of what is summed up by.
+type Sums = BTreeMap<Vec<String>, Sum>;
+
+/// Prints the sums.
+pub fn usage(arguments: &Arguments) -> Result<ExitCode, UsageError> {
+    let mut sums = Sums::new();
+    for path in &arguments.files {
+        let failed = |cause| UsageError::Read { path: path.clone(), cause };
+        let lines = BufReader::new(File::open(path).map_err(failed)?).lines();
+        for (at, line) in lines.enumerate() {
+            let wrong = |cause| UsageError::Line { path: path.clone(), line: at + 1, cause };
+            count(&mut sums, arguments, &line.map_err(failed)?).map_err(wrong)?;
+        }
+    }
+    print(&sums, arguments)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn count(sums: &mut Sums, arguments: &Arguments, line: &str) -> Result<(), serde_json::Error> {
+    let line: Value = serde_json::from_str(line)?;
+    let time = || line["time"].as_str()?.parse::<Timestamp>().ok();
+    let is_late = arguments.since.is_none_or(|since| time().is_some_and(|time| time >= since));
+    if line["event"] == "session-ends" && is_late {
+        let of = |by: &By| line[by.field()].as_str().unwrap_or_default().to_owned();
+        sums.entry(arguments.by.iter().map(of).collect()).or_default().add(&line);
+    }
+    Ok(())
+}
+
+fn print(sums: &Sums, arguments: &Arguments) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if arguments.json {
+        let rows = sums.iter().map(|(values, sum)| {
+            let mut row = json!({
+                "sessions": sum.sessions,
+                "seconds": sum.seconds,
+                "seconds_waited_for_gpu": sum.waited,
+                "launches": sum.launches,
+                "bytes_to_device": sum.to_device,
+                "bytes_from_device": sum.from_device,
+            });
+            for (by, value) in arguments.by.iter().zip(values) {
+                row[by.field()] = Value::from(value.as_str());
+            }
+            row
+        });
+        return writeln!(out, "{:#}", json!({ "usage": rows.collect::<Vec<_>>() }));
+    }
+    let heads = arguments.by.iter().map(|by| by.field().to_owned());
+    let sums_heads = ["sessions", "hours", "waited, h", "launches", "to device", "from device"];
+    let mut table = vec![heads.chain(sums_heads.map(str::to_owned)).collect::<Vec<_>>()];
+    table.extend(sums.iter().map(|(values, sum)| {
+        let shown = values.iter().map(|value| if value.is_empty() { "-".to_owned() } else { value.clone() });
+        let hours = |seconds: f64| format!("{:.2}", seconds / 3600.0);
+        let numbers = [
+            sum.sessions.to_string(),
+            hours(sum.seconds),
+            hours(sum.waited),
+            short(sum.launches as f64),
+            bytes(sum.to_device as f64),
+            bytes(sum.from_device as f64),
+        ];
+        shown.chain(numbers).collect()
+    }));
+    let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<_> = (0..table[0].len()).map(width).collect();
+    for row in &table {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(by: &[By], since: Option<&str>) -> Arguments {
+        let since = since.map(|text| text.parse().unwrap());
+        Arguments { files: Vec::new(), by: by.to_vec(), since, json: false }
+    }
+
+    #[test]
+    fn sessions_that_ended_are_summed_up() {
+        let lines = [
+            r#"{"event":"session-begins","client":"ada","job":"slurm 1"}"#,
+            r#"{"event":"session-ends","time":"2027-01-01T00:00:00Z","client":"ada","job":"slurm 1","seconds":1.5,"launches":2}"#,
+            r#"{"event":"session-ends","time":"2027-01-02T00:00:00Z","client":"ada","job":"slurm 2","seconds":2.5,"launches":3}"#,
+            r#"{"event":"session-ends","time":"2027-01-03T00:00:00Z","client":null,"seconds":4}"#,
+            r#"{"event":"refused","client":null,"why":"full"}"#,
+        ];
+        let sums = |arguments: Arguments| {
+            let mut sums = Sums::new();
+            lines.iter().for_each(|line| count(&mut sums, &arguments, line).unwrap());
+            sums
+        };
+        let by_client = sums(arguments(&[By::Client], None));
+        let ada = by_client[&vec!["ada".to_owned()]];
+        assert_eq!((ada.sessions, ada.seconds, ada.launches), (2, 4.0, 5));
+        assert_eq!(by_client[&vec![String::new()]].sessions, 1);
+        let by_both = sums(arguments(&[By::Client, By::Job], Some("2027-01-02T00:00:00Z")));
+        assert_eq!(by_both.keys().flatten().collect::<Vec<_>>(), ["", "", "ada", "slurm 2"]);
+        assert!(count(&mut Sums::new(), &arguments(&[By::User], None), "no JSON").is_err());
+    }
+}

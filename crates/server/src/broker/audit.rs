@@ -1,0 +1,177 @@
+//! The audit log: who has used the server for what, and who was turned away, a line of JSON for each.
+//!
+//! It is for accounts (`causeway usage`) and for whoever has to find out afterwards who was there. The broker alone
+//! writes it, into a file that only its user can read, and opens that for each line, so that programs which rotate logs
+//! need tell it nothing. Names of programs, hosts, users and jobs are what clients say of themselves; the rest is what
+//! the server knows.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use causeway_wire::handshake::{ClientHello, SessionId};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::totals::{Outcome, Refusal, via_label};
+use crate::activity::Counts;
+use crate::admission::Origin;
+
+/// Where the audit log is written, if it is.
+#[derive(Debug)]
+pub struct AuditLog {
+    path: Option<PathBuf>,
+    /// Whether the last line could not be written, which the log says once.
+    has_failed: AtomicBool,
+}
+
+/// How a session has ended.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionEnd {
+    /// How long it was open.
+    pub open: Duration,
+    /// In which way it has ended.
+    pub outcome: Outcome,
+    /// Why the broker has ended it, if it has.
+    pub reason: Option<&'static str>,
+}
+
+impl AuditLog {
+    /// A log in this file, which is made if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made or written to.
+    pub fn new(path: Option<PathBuf>) -> io::Result<Self> {
+        let log = Self { path, has_failed: AtomicBool::new(false) };
+        log.append(b"")?;
+        Ok(log)
+    }
+
+    /// A session has begun.
+    pub fn session_begins(&self, session: SessionId, peer: Origin, hello: &ClientHello) {
+        self.write("session-begins", peer, Some(hello), json!({ "session": session.to_string() }));
+    }
+
+    /// A session has ended, with what it has done.
+    pub fn session_ends(
+        &self,
+        session: SessionId,
+        peer: Origin,
+        hello: &ClientHello,
+        end: SessionEnd,
+        done: &Counts,
+    ) {
+        let fields = json!({
+            "session": session.to_string(),
+            "seconds": end.open.as_secs_f64(),
+            "outcome": end.outcome.label(),
+            "reason": end.reason,
+            "via": via_label(done),
+            "commands": done.posted.saturating_add(done.called),
+            "failed": done.failed,
+            "launches": done.launches,
+            "bytes_to_device": done.bytes_to_device,
+            "bytes_from_device": done.bytes_from_device,
+            "seconds_waited_for_gpu": done.waits.sum as f64 / 1e9,
+        });
+        self.write("session-ends", peer, Some(hello), fields);
+    }
+
+    /// Somebody was turned away.
+    pub fn refused(&self, peer: Origin, hello: Option<&ClientHello>, why: Refusal, text: &str) {
+        self.write("refused", peer, hello, json!({ "why": why.label(), "text": text }));
+    }
+
+    fn write(&self, event: &str, peer: Origin, hello: Option<&ClientHello>, fields: Value) {
+        if self.path.is_none() {
+            return;
+        }
+        let mut line = json!({ "time": Timestamp::now().to_string(), "event": event });
+        let (user, address) = match peer {
+            Origin::Network(address) | Origin::Client { address, .. } => {
+                (None, Some(address.ip().to_string()))
+            }
+            Origin::Host { user, .. } => (Some(user), None),
+        };
+        let from = json!({
+            "client": peer.client().map(|client| client.to_string()),
+            "local_user": user,
+            "address": address,
+        });
+        let said = hello.map(|hello| {
+            json!({
+                "program": &*hello.program,
+                "process": hello.pid,
+                "host": &*hello.host,
+                "user": &*hello.user,
+                "job": &*hello.job,
+            })
+        });
+        for more in [Some(from), said, Some(fields)].into_iter().flatten() {
+            if let (Value::Object(line), Value::Object(more)) = (&mut line, more) {
+                line.extend(more);
+            }
+        }
+        let written = self.append(format!("{line}\n").as_bytes());
+        let fails = written.is_err();
+        if let Err(error) = written
+            && !self.has_failed.load(Ordering::Relaxed)
+        {
+            tracing::error!("the audit log cannot be written, and lacks lines from now on: {error}");
+        }
+        self.has_failed.store(fails, Ordering::Relaxed);
+    }
+
+    /// Appends a line by one write, so that lines of an old and a new broker do not mix.
+    fn append(&self, line: &[u8]) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        opened.and_then(|mut file| file.write_all(line)).map_err(named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_link::describe_process;
+    use causeway_wire::handshake::KeyId;
+
+    #[test]
+    fn each_event_is_a_line_that_only_the_owner_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let log = AuditLog::new(Some(path.clone())).unwrap();
+        let hello = ClientHello {
+            program: "a\nb\u{1b}[2J\"".into(),
+            job: "slurm 7".into(),
+            ..describe_process(causeway_api::calls::COMMANDS, Vec::new())
+        };
+        let address = "10.0.0.1:5".parse().unwrap();
+        let ada = Origin::Client { name: "ada".parse().unwrap(), key: KeyId([0; 8]), address };
+        let session = SessionId([7; 16]);
+        log.session_begins(session, ada, &hello);
+        let done = Counts { launches: 3, bytes_to_device: 10, ..Counts::default() };
+        let open = Duration::from_millis(1500);
+        let end = SessionEnd { open, outcome: Outcome::Killed, reason: Some("it hangs") };
+        log.session_ends(session, ada, &hello, end, &done);
+        log.refused(Origin::Network(address), None, Refusal::NotProved, "it holds another key");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.len(), 3, "{text}");
+        assert_eq!((&lines[0]["event"], &lines[0]["job"]), (&json!("session-begins"), &json!("slurm 7")));
+        assert_eq!((&lines[1]["client"], &lines[1]["launches"]), (&json!("ada"), &json!(3)));
+        assert_eq!((&lines[1]["outcome"], &lines[1]["seconds"]), (&json!("killed"), &json!(1.5)));
+        assert_eq!((&lines[2]["why"], &lines[2]["address"]), (&json!("not_proved"), &json!("10.0.0.1")));
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // Rotated away: the next line begins a new file.
+        std::fs::rename(&path, folder.path().join("audit.jsonl.1")).unwrap();
+        log.refused(ada, Some(&hello), Refusal::Full, "full");
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+        assert!(AuditLog::new(Some(folder.path().join("none/audit"))).is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! The clients that have keys of their own, as their file says at the moment.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use causeway_access::keys::clients::{Clients, ClientsError, NotAccepted};
+use causeway_access::{ClientName, Key};
+use causeway_wire::handshake::KeyId;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use super::access::Version;
+
+/// The clients of a running server. What becomes of their file counts from the next caller on, and within a second
+/// for sessions that are open.
+#[derive(Debug)]
+pub struct AcceptedClients {
+    /// Nothing where nobody has a key of its own.
+    path: Option<PathBuf>,
+    /// As the file was when it was read last.
+    read: Mutex<Option<(Option<Version>, Arc<Clients>)>>,
+}
+
+impl AcceptedClients {
+    /// Those of a file, which is read now.
+    ///
+    /// # Errors
+    /// When the file is there and cannot be used.
+    pub fn new(path: Option<PathBuf>) -> Result<Self, ClientsError> {
+        let clients = Self { path, read: Mutex::new(None) };
+        clients.current()?;
+        Ok(clients)
+    }
+
+    /// Who is accepted now.
+    fn current(&self) -> Result<Arc<Clients>, ClientsError> {
+        let Some(path) = &self.path else { return Ok(Arc::default()) };
+        // Before it is read: should it change meanwhile, it is read again for the next caller.
+        let version = Version::of(path).ok();
+        let mut read = self.read.lock();
+        if let Some((known, clients)) = &*read
+            && *known == version
+        {
+            return Ok(Arc::clone(clients));
+        }
+        let clients = Arc::new(Clients::read(path)?);
+        if read.is_some() || !clients.0.is_empty() {
+            let names: Vec<_> = clients.0.keys().map(ToString::to_string).collect();
+            tracing::info!(file = %path.display(), "clients with keys of their own: {}", names.join(", "));
+        }
+        *read = Some((version, Arc::clone(&clients)));
+        Ok(clients)
+    }
+
+    /// The key that a caller says to hold. While the file cannot be used, nobody with a key of its own is let in.
+    ///
+    /// # Errors
+    /// Why its holder is not let in.
+    pub fn key(&self, id: KeyId) -> Result<Key, NotAccepted> {
+        let clients = self.current().map_err(|error| {
+            tracing::error!("{error}");
+            NotAccepted::Unknown
+        })?;
+        clients.key(id, Timestamp::now()).cloned()
+    }
+
+    /// Whether a session that was begun with this key may go on. While the file cannot be used, it may: that is no
+    /// reason to end what was let in.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub fn may_go_on(&self, id: KeyId) -> Result<(), NotAccepted> {
+        self.current().map_or(Ok(()), |clients| clients.may_go_on(id, Timestamp::now()))
+    }
+
+    /// How many sessions a client may have, if its own number is limited.
+    pub fn sessions(&self, name: ClientName) -> Option<usize> {
+        self.current().ok()?.0.get(&name)?.sessions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use causeway_access::keys::clients::Client;
+    use causeway_access::target::key_id;
+
+    #[test]
+    fn what_becomes_of_the_file_counts_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("clients.toml");
+        let accepted = AcceptedClients::new(Some(path.clone())).unwrap();
+        let name: ClientName = "ada".parse().unwrap();
+        let client = Client { sessions: Some(2), ..Client::new(name) };
+        let id = key_id(&client.key);
+        assert_eq!(accepted.key(id), Err(NotAccepted::Unknown));
+        Clients([(name, client)].into()).write(&path).unwrap();
+        assert_eq!(accepted.key(id).unwrap().client(), Some(name));
+        assert_eq!((accepted.may_go_on(id), accepted.sessions(name)), (Ok(()), Some(2)));
+        let good = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, "[ada]\n").unwrap();
+        assert!(
+            accepted.key(id).is_err() && accepted.may_go_on(id).is_ok(),
+            "nobody new while it has a mistake"
+        );
+        std::fs::write(&path, good).unwrap();
+        assert!(accepted.key(id).is_ok());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(accepted.may_go_on(id), Err(NotAccepted::Unknown));
+        assert!(AcceptedClients::new(None).unwrap().key(id).is_err());
+    }
+}
