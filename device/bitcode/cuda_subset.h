@@ -4,6 +4,7 @@
 
 #define __device__ __attribute__((device))
 #define __global__ __attribute__((global))
+#define __host__ __attribute__((host))
 #define __shared__ __attribute__((shared))
 
 // threadIdx and the like.

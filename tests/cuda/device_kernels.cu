@@ -3,6 +3,7 @@
 #include <causeway/device.cuh>
 
 #include "device_litmus.cuh"
+#include "device_verbs.cuh"
 
 using namespace causeway;
 

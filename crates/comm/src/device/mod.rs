@@ -20,6 +20,7 @@
 //! | [`peers`]   | How do ranks of several processes find each other, and hand over their windows?     |
 //! | [`announcement`] | What do they say to each other of windows? Pure.                              |
 //! | [`team`]    | How is a team made, and what keeps it going?                                      |
+//! | [`verbs`]   | How do kernels post work requests to a network card themselves?                  |
 
 pub mod announcement;
 pub mod calibration;
@@ -37,4 +38,5 @@ pub mod request;
 pub mod residency;
 pub mod shared;
 pub mod team;
+pub mod verbs;
 pub mod windows;

@@ -11,6 +11,7 @@ mod mistakes;
 mod processes;
 mod programs;
 mod software;
+mod verbs;
 
 use std::time::Duration;
 
