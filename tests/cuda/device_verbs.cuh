@@ -48,10 +48,10 @@ struct Crowd {
     u32 reserved;
 };
 
-// What a crowd has come to: completions, the sum of their wr_ids, and how many threads have found something
-// wrong.
+// What a crowd has come to: completions, the sum of their wr_ids, how many threads have found something wrong,
+// and requests of threads that have posted all of theirs.
 struct CrowdAnswer {
-    u64 completions, sum, wrong;
+    u64 completions, sum, wrong, posted;
 };
 
 __device__ inline void take(const Crowd &crowd, CrowdAnswer *answer) {
@@ -65,7 +65,8 @@ __device__ inline void take(const Crowd &crowd, CrowdAnswer *answer) {
     }
 }
 
-// Every thread posts, and polls when the queue is full; then all poll until everything is done.
+// Every thread posts, and polls when the queue is full; then until as much is done as has been posted. Blocks that
+// have not begun are not waited for: the last thread sees the end of all.
 extern "C" __global__ void verbs_crowd(Crowd crowd, CrowdAnswer *answer) {
     u32 thread = blockIdx.x * blockDim.x + threadIdx.x;
     bool posts = crowd.how != ONE_AT_A_TIME || threadIdx.x == 0;
@@ -95,8 +96,8 @@ extern "C" __global__ void verbs_crowd(Crowd crowd, CrowdAnswer *answer) {
             take(crowd, answer);
         }
     }
-    u64 all = static_cast<u64>(crowd.posters) * crowd.each;
-    while (causeway::order::load_relaxed(&answer->completions) < all &&
+    u64 posted = atomicAdd(&answer->posted, static_cast<u64>(crowd.each)) + crowd.each;
+    while (causeway::order::load_relaxed(&answer->completions) < posted &&
            causeway::order::load_relaxed(&crowd.qp->failure) == 0)
         take(crowd, answer);
 }

@@ -74,6 +74,15 @@ fn the_end_of_a_rank_ends_the_kernels_that_wait_and_windows_must_be_the_same() {
 }
 
 #[test]
+fn kernels_on_a_server_do_not_post_to_cards_of_this_machine() {
+    let outcome = program("gpu_verbs", &[], &[]);
+    assert!(
+        outcome.stdout.starts_with("the network card: kernels of a program that `causeway run`"),
+        "{outcome}"
+    );
+}
+
+#[test]
 fn the_examples_do_what_they_say() {
     let outcome = program("put_signal", &[], &[("CAUSEWAY_COMM_EXPLAIN", "1")]).must_succeed();
     assert_eq!(outcome.stdout, "rank 0 received 999000, rank 1 received 499500\n");

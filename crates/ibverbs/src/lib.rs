@@ -14,6 +14,7 @@
 //! | [`memory`]          | How is memory made known to a device?                                        |
 //! | [`completion`]      | How does a program learn that work is done?                                  |
 //! | [`queue_pair`]      | How is a reliable connection made, and which settings does it have?          |
+//! | [`mlx5`]            | Where do the queues of an mlx5 device lie?                                   |
 //! | [`work`]            | How are many work requests handed over with one doorbell?                    |
 //! | [`manager`]         | How does rdma_cm connect queue pairs, where numbers alone do not do (iWARP)? |
 //! | `events`            | What does rdma_cm report, and how is it waited for?                          |
@@ -42,6 +43,7 @@ pub mod gid;
 pub mod library;
 pub mod manager;
 pub mod memory;
+pub mod mlx5;
 pub mod queue_pair;
 pub mod sys;
 pub mod work;

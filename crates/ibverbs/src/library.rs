@@ -1,4 +1,4 @@
-//! libibverbs and librdmacm, opened at run time.
+//! libibverbs, librdmacm and libmlx5, opened at run time.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::error::Error as _;
@@ -142,6 +142,14 @@ library! {
     fn rdma_event_str(c_int) -> *const c_char;
 }
 
+library! {
+    /// The functions of libmlx5 that say where queues lie.
+    Mlx5 in "libmlx5.so.1", "ibverbs-providers", "libibverbs";
+    fn mlx5dv_is_supported(*mut ibv_device) -> bool;
+    fn mlx5dv_init_obj(*mut mlx5dv_obj, u64) -> c_int;
+    fn mlx5dv_create_qp(*mut ibv_context, *mut ibv_qp_init_attr_ex, *mut mlx5dv_qp_init_attr) -> *mut ibv_qp;
+}
+
 /// The libraries, loaded for the rest of the process.
 #[derive(Clone, Copy)]
 pub struct Libraries {
@@ -172,6 +180,12 @@ impl Libraries {
 pub(crate) fn manager() -> Result<&'static Manager, LoadError> {
     static LOADED: OnceLock<Manager> = OnceLock::new();
     once(&LOADED, Manager::load)
+}
+
+/// Loads libmlx5, once for a process.
+pub(crate) fn mlx5() -> Result<&'static Mlx5, LoadError> {
+    static LOADED: OnceLock<Mlx5> = OnceLock::new();
+    once(&LOADED, Mlx5::load)
 }
 
 fn once<T>(

@@ -71,6 +71,8 @@ impl Access {
     pub const REMOTE_WRITE: Self = Self(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE);
     /// The peer may read it.
     pub const REMOTE_READ: Self = Self(IBV_ACCESS_REMOTE_READ);
+    /// The peer may use it by atomic operations. Implies [`LOCAL_WRITE`](Self::LOCAL_WRITE).
+    pub const REMOTE_ATOMIC: Self = Self(IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE);
 }
 
 impl BitOr for Access {

@@ -9,6 +9,89 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
+/// What `<infiniband/verbs.h>` has behind `ibv_qp_init_attr` for providers' own calls.
+#[repr(C)]
+pub struct ibv_qp_init_attr_ex {
+    pub qp_context: *mut c_void,
+    pub send_cq: *mut ibv_cq,
+    pub recv_cq: *mut ibv_cq,
+    pub srq: *mut c_void,
+    pub cap: ibv_qp_cap,
+    pub qp_type: c_int,
+    pub sq_sig_all: c_int,
+    pub comp_mask: u32,
+    pub pd: *mut ibv_pd,
+    pub xrcd: *mut c_void,
+    pub create_flags: u32,
+    pub max_tso_header: u16,
+    pub rwq_ind_tbl: *mut c_void,
+    pub rx_hash_conf: [u64; 3],
+    pub source_qpn: u32,
+    pub send_ops_flags: u64,
+}
+
+pub const IBV_QP_INIT_ATTR_PD: u32 = 1;
+
+/// `<infiniband/mlx5dv.h>`: how a queue pair is made otherwise than usual.
+#[repr(C)]
+#[derive(Default)]
+pub struct mlx5dv_qp_init_attr {
+    pub comp_mask: u64,
+    pub create_flags: u32,
+    pub dc_init_attr: [u64; 2],
+    pub send_ops_flags: u64,
+}
+
+pub const MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS: u64 = 1;
+pub const MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE: u32 = 1 << 3;
+
+/// `<infiniband/mlx5dv.h>`: where a queue of a queue pair lies.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct mlx5dv_ring {
+    pub buf: *mut c_void,
+    pub wqe_cnt: u32,
+    pub stride: u32,
+}
+
+/// `<infiniband/mlx5dv.h>`: where a queue pair lies. Fields behind these are written where `comp_mask` asks.
+#[repr(C)]
+pub struct mlx5dv_qp {
+    pub dbrec: *mut u32,
+    pub sq: mlx5dv_ring,
+    pub rq: mlx5dv_ring,
+    pub bf_reg: *mut c_void,
+    pub bf_size: u32,
+    pub comp_mask: u64,
+    pub uar_mmap_offset: libc::off_t,
+    pub _more: [u64; 3],
+}
+
+/// `<infiniband/mlx5dv.h>`: where a completion queue lies.
+#[repr(C)]
+pub struct mlx5dv_cq {
+    pub buf: *mut c_void,
+    pub dbrec: *mut u32,
+    pub cqe_cnt: u32,
+    pub cqe_size: u32,
+    pub cq_uar: *mut c_void,
+    pub cqn: u32,
+    pub comp_mask: u64,
+}
+
+/// `<infiniband/mlx5dv.h>`: which objects `mlx5dv_init_obj` describes, and where to.
+#[repr(C)]
+pub struct mlx5dv_obj {
+    pub qp_in: *mut ibv_qp,
+    pub qp_out: *mut mlx5dv_qp,
+    pub cq_in: *mut ibv_cq,
+    pub cq_out: *mut mlx5dv_cq,
+    pub _others: [*mut c_void; 10],
+}
+
+pub const MLX5DV_OBJ_QP: u64 = 1 << 0;
+pub const MLX5DV_OBJ_CQ: u64 = 1 << 1;
+
 /// 16 bytes that name a port's end of a path; in network byte order.
 pub type ibv_gid = [u8; 16];
 
@@ -268,6 +351,7 @@ pub const IBV_QPS_ERR: c_int = 6;
 pub const IBV_ACCESS_LOCAL_WRITE: c_int = 1;
 pub const IBV_ACCESS_REMOTE_WRITE: c_int = 1 << 1;
 pub const IBV_ACCESS_REMOTE_READ: c_int = 1 << 2;
+pub const IBV_ACCESS_REMOTE_ATOMIC: c_int = 1 << 3;
 
 #[repr(C)]
 #[derive(Clone, Copy)]

@@ -109,6 +109,20 @@ fn verbs_structures_are_laid_out_as_the_header_says() {
 }
 
 #[test]
+fn structures_of_mlx5_are_laid_out_as_the_header_says() {
+    let mut all = Vec::new();
+    sizes!(all; ibv_qp_init_attr_ex, mlx5dv_qp_init_attr, mlx5dv_cq, mlx5dv_obj);
+    expected!(all;
+        ibv_qp_init_attr_ex { send_cq, recv_cq, cap, qp_type, sq_sig_all, comp_mask, pd, source_qpn, send_ops_flags }
+        mlx5dv_qp_init_attr { create_flags, send_ops_flags }
+        mlx5dv_qp { dbrec, sq, rq, bf_reg = "bf.reg", bf_size = "bf.size", comp_mask, uar_mmap_offset }
+        mlx5dv_cq { buf, dbrec, cqe_cnt, cqe_size, cqn, comp_mask }
+        mlx5dv_obj { qp_in = "qp.in", qp_out = "qp.out", cq_in = "cq.in", cq_out = "cq.out" }
+    );
+    compare("infiniband/mlx5dv.h", &all);
+}
+
+#[test]
 fn connection_manager_structures_are_laid_out_as_the_header_says() {
     let mut all = Vec::new();
     sizes!(all; rdma_event_channel, rdma_conn_param);

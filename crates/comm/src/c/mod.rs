@@ -13,6 +13,7 @@
 //! | `open`       | How do ranks use each other's memory where it lies?                      |
 //! | `unexpected` | Where are messages that probes took out?                                 |
 //! | `team`       | How do kernels come to communicate?                                      |
+//! | `verbs`      | How do kernels come to post to a network card?                           |
 //! | `version`    | Is the library the one that a program was built for?                     |
 
 mod job;
@@ -23,6 +24,7 @@ mod send;
 mod state;
 mod team;
 mod unexpected;
+mod verbs;
 mod version;
 
 pub(crate) use state::{fail, world};

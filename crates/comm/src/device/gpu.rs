@@ -36,6 +36,15 @@ impl fmt::Debug for Block {
     }
 }
 
+/// What pages of this process are, which kernels are to use and somebody else has mapped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostPages {
+    /// Memory.
+    Memory,
+    /// Registers of another device.
+    Registers,
+}
+
 /// The GPU of a rank.
 pub trait Gpu: Send + Sync {
     /// The same for two ranks on one GPU.
@@ -71,6 +80,26 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// As there, and when it is not so long.
     fn import_host(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError>;
+
+    /// Lets kernels use whole pages of this process that somebody else has mapped, such as a network card's
+    /// library. They stay mapped as long as the block lives, whose address is that of the kernels.
+    ///
+    /// # Errors
+    /// When it cannot be: kernels reach no such pages, or the driver refuses them.
+    fn map_pages(&self, address: u64, bytes: u64, kind: HostPages) -> Result<Block, GpuError> {
+        let _ = address;
+        Err(GpuError {
+            what: format!("{bytes} bytes of this process ({kind:?}) that kernels are to use"),
+            cause: "this GPU does not map them".to_owned(),
+        })
+    }
+
+    /// A dma-buf of memory of the GPU, by which another device reaches it, and where the address is in it;
+    /// `None` where there is none, or the memory is the host's.
+    fn dma_buf(&self, address: u64) -> Option<(OwnedFd, u64)> {
+        let _ = address;
+        None
+    }
 
     /// Writes memory of the GPU, while no kernel of the team runs.
     ///

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use causeway_comm::device::gpu::{Block, Gpu, GpuError, Lane};
+use causeway_comm::device::gpu::{Block, Gpu, GpuError, HostPages, Lane};
 use causeway_comm::device::layout;
 use causeway_comm::device::team::Team;
 
@@ -108,7 +108,12 @@ impl Ranks {
 
     /// Launches a kernel of one block for a rank alone, and waits for it.
     pub fn launch_one(&self, kernel: &str, threads: u32, parameters: Params) {
-        self.machine.launch(kernel, 1, threads, &[parameters]);
+        self.launch_grid(kernel, [1, threads], parameters);
+    }
+
+    /// The same with so many blocks of so many threads.
+    pub fn launch_grid(&self, kernel: &str, [blocks, threads]: [u32; 2], parameters: Params) {
+        self.machine.launch(kernel, blocks, threads, &[parameters]);
     }
 
     /// The same as [`Ranks::launch_all`] with so many blocks of so many threads.
@@ -154,6 +159,10 @@ impl Gpu for Unwell {
 
     fn import_host(&self, descriptor: std::os::fd::BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
         self.gpu.import_host(descriptor, bytes)
+    }
+
+    fn map_pages(&self, address: u64, bytes: u64, kind: HostPages) -> Result<Block, GpuError> {
+        self.gpu.map_pages(address, bytes, kind)
     }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {

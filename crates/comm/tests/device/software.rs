@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use causeway_comm::device::gpu::{Block, Gpu, GpuError, Lane};
+use causeway_comm::device::gpu::{Block, Gpu, GpuError, HostPages, Lane};
 use causeway_comm::device::shared::SharedFile;
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{CompileOptions, Host, LaunchConfig, Loaded, Pool, Program};
@@ -46,6 +46,17 @@ impl SoftwareMachine {
             Self { space, kernels, pool: Pool::new(1) }
         })
     }
+}
+
+/// Whole pages that kernels reach, for libraries that have memory of their own; null where there are none.
+pub extern "C" fn allocate_pages(bytes: usize) -> *mut core::ffi::c_void {
+    let address = SoftwareMachine::get().space.allocate(bytes as u64, 4096);
+    address.map_or(core::ptr::null_mut(), |address| address as *mut core::ffi::c_void)
+}
+
+/// Frees them.
+pub extern "C" fn free_pages(pages: *mut core::ffi::c_void, _: usize) {
+    SoftwareMachine::get().space.free(pages as u64).expect("it was allocated");
 }
 
 impl Machine for SoftwareMachine {
@@ -127,6 +138,13 @@ impl Gpu for SoftwareGpu {
 
     fn import_host(&self, descriptor: BorrowedFd<'_>, bytes: u64) -> Result<Block, GpuError> {
         self.import(descriptor, bytes)
+    }
+
+    fn map_pages(&self, address: u64, bytes: u64, kind: HostPages) -> Result<Block, GpuError> {
+        let (start, size) =
+            self.0.range_of(address).ok_or_else(|| error("pages", format!("{kind:?} out of reach")))?;
+        assert!(address + bytes <= start + size.next_multiple_of(4096), "pages are mapped as a whole");
+        Ok(Block { address, bytes, descriptor: None, owner: Box::new(()) })
     }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {

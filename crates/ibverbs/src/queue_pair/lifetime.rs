@@ -86,8 +86,8 @@ pub struct QueuePair {
     capacity: Capacity,
     made: Made,
     pub(super) domain: ProtectionDomain,
-    /// Kept, since completions go there.
-    _completions: CompletionQueue,
+    /// Kept, since completions go there: of sends, of receives.
+    _completions: [CompletionQueue; 2],
 }
 
 // SAFETY: libibverbs allows all calls from any thread.
@@ -152,7 +152,7 @@ impl QueuePair {
             capacity,
             source: last_error(),
         })?;
-        Ok(Self::from_raw(raw, &attributes, domain, completions, Made::Here))
+        Ok(Self::from_raw(raw, &attributes, domain, [completions; 2], Made::Here))
     }
 
     /// A queue pair that librdmacm has made for an identifier.
@@ -163,14 +163,28 @@ impl QueuePair {
         completions: &CompletionQueue,
         identifier: Arc<dyn DestroyQueuePair>,
     ) -> Self {
-        Self::from_raw(raw, attributes, domain, completions, Made::ByRdmaCm(identifier))
+        Self::from_raw(raw, attributes, domain, [completions; 2], Made::ByRdmaCm(identifier))
+    }
+
+    /// A queue pair that a provider's own call has made, whose sends and receives complete in these queues.
+    pub(crate) fn of_provider(
+        raw: NonNull<ibv_qp>,
+        attributes: &ibv_qp_init_attr,
+        domain: &ProtectionDomain,
+        completions: [&CompletionQueue; 2],
+    ) -> Self {
+        Self::from_raw(raw, attributes, domain, completions, Made::Here)
+    }
+
+    pub(crate) fn raw(&self) -> *mut ibv_qp {
+        self.raw.as_ptr()
     }
 
     fn from_raw(
         raw: NonNull<ibv_qp>,
         attributes: &ibv_qp_init_attr,
         domain: &ProtectionDomain,
-        completions: &CompletionQueue,
+        completions: [&CompletionQueue; 2],
         made: Made,
     ) -> Self {
         // SAFETY: the queue pair's own context has the functions of its provider.
@@ -190,7 +204,7 @@ impl QueuePair {
             capacity,
             made,
             domain: domain.clone(),
-            _completions: completions.clone(),
+            _completions: completions.map(Clone::clone),
         }
     }
 

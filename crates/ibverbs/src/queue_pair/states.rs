@@ -8,6 +8,7 @@ use super::lifetime::{QueuePair, QueuePairError};
 use super::settings::Settings;
 use crate::description::Port;
 use crate::gid::{Gid, LinkLayer};
+use crate::memory::Access;
 use crate::sys::*;
 
 /// The peer's end of a path, as the peer says it.
@@ -27,10 +28,15 @@ impl QueuePair {
     /// From reset to *init*: bound to a port, so that receives can be posted. The peer may then write to and
     /// read from memory of the domain that is registered for it.
     pub fn initialise(&self, port: u8) -> Result<(), QueuePairError> {
+        self.initialise_for(port, Access::REMOTE_WRITE | Access::REMOTE_READ)
+    }
+
+    /// The same, where the peer may do what `access` says.
+    pub fn initialise_for(&self, port: u8, access: Access) -> Result<(), QueuePairError> {
         let mut attributes = blank();
         attributes.qp_state = IBV_QPS_INIT;
         attributes.port_num = port;
-        attributes.qp_access_flags = (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ) as u32;
+        attributes.qp_access_flags = (access.0 & !IBV_ACCESS_LOCAL_WRITE) as u32;
         let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
         self.modify(&mut attributes, mask, "initialised")
     }
@@ -103,6 +109,13 @@ impl QueuePair {
         let mut attributes = blank();
         attributes.qp_state = IBV_QPS_ERR;
         self.modify(&mut attributes, IBV_QP_STATE, "ended")
+    }
+
+    /// To *reset*, from any state: requests that are in it are forgotten.
+    pub fn reset(&self) -> Result<(), QueuePairError> {
+        let mut attributes = blank();
+        attributes.qp_state = IBV_QPS_RESET;
+        self.modify(&mut attributes, IBV_QP_STATE, "reset")
     }
 
     fn modify(

@@ -9,7 +9,7 @@ mod stream;
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,15 +17,17 @@ use std::time::{Duration, Instant};
 use calls::{Calls, check};
 use context::Entered;
 use lane::CudaLane;
-use pinned::{allocate, pin, shared_failed};
+use pinned::{allocate, map_pages, pin, shared_failed};
 use stream::Stream;
 
 use super::calibration::{Copies, LONG};
-use super::gpu::{Block, Gpu, GpuError, Lane};
+use super::gpu::{Block, Gpu, GpuError, HostPages, Lane};
 use super::measuring::{self, Kept};
 use super::residency::Residency;
 use super::shared::SharedFile;
-use crate::cuda::{Bounce, Driver, Mapping, gpu_model, gpu_number, is_under_mps};
+use crate::cuda::{
+    Bounce, DeviceMemory, Driver, Mapping, Scope, dma_buf, gpu_model, gpu_number, is_under_mps,
+};
 
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `_COOPERATIVE_LAUNCH`.
 const MULTIPROCESSORS: c_int = 16;
@@ -243,6 +245,18 @@ impl Gpu for CudaGpu {
         let file = SharedFile::of(descriptor, bytes).map_err(|cause| shared_failed(bytes, &cause))?;
         let _entered = Entered::new(self.calls, self.context)?;
         pin(self.calls, &file, bytes)
+    }
+
+    fn map_pages(&self, address: u64, bytes: u64, kind: HostPages) -> Result<Block, GpuError> {
+        let _entered = Entered::new(self.calls, self.context)?;
+        map_pages(self.calls, address, bytes, kind)
+    }
+
+    fn dma_buf(&self, address: u64) -> Option<(OwnedFd, u64)> {
+        let memory = DeviceMemory::at(self.driver, address).filter(|memory| !memory.is_managed)?;
+        let scope = Scope::of(self.driver, &memory).ok()?;
+        let (descriptor, offset) = dma_buf(&scope, &memory).ok()?;
+        Some((descriptor, offset + (address - memory.start)))
     }
 
     fn write(&self, to: u64, bytes: &[u8]) -> Result<(), GpuError> {

@@ -6,7 +6,7 @@ use core::ffi::c_void;
 
 use super::calls::{Calls, check};
 use crate::cuda::FOR_ALL_DEVICES;
-use crate::device::gpu::{Block, GpuError};
+use crate::device::gpu::{Block, GpuError, HostPages};
 use crate::device::shared::{MappedFile, SharedFile};
 
 /// Pinned memory of the host.
@@ -17,6 +17,47 @@ impl Drop for Pinned {
         // SAFETY: allocated by `allocate`, and nobody uses it any more.
         unsafe { (self.0.free_host)(self.1 as *mut c_void) };
     }
+}
+
+/// `CU_MEMHOSTREGISTER_IOMEMORY`.
+const IO_MEMORY: u32 = 4;
+
+/// Pages of somebody else that the driver knows.
+struct Known(&'static Calls, u64);
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        // SAFETY: registered by `map_pages`, and nobody uses it any more.
+        unsafe { (self.0.unregister_host)(self.1 as *mut c_void) };
+    }
+}
+
+/// Lets kernels use pages that somebody else has mapped.
+pub(super) fn map_pages(
+    calls: &'static Calls,
+    address: u64,
+    bytes: u64,
+    kind: HostPages,
+) -> Result<Block, GpuError> {
+    let memory = address as *mut c_void;
+    let register = |flags| {
+        // SAFETY: the driver checks whether the pages are mapped; who calls keeps them mapped.
+        unsafe { (calls.register_host)(memory, bytes as usize, flags) }
+    };
+    let status = match kind {
+        HostPages::Memory => register(FOR_ALL_DEVICES),
+        HostPages::Registers => register(FOR_ALL_DEVICES | IO_MEMORY),
+    };
+    let what = match kind {
+        HostPages::Memory => "letting kernels use memory of a card's library",
+        HostPages::Registers => "letting kernels use a card's registers",
+    };
+    check(what, status)?;
+    let owner = Box::new(Known(calls, address));
+    let mut device = 0;
+    // SAFETY: there is room for the address, and the pages were registered for devices.
+    check(what, unsafe { (calls.device_pointer)(&raw mut device, memory, 0) })?;
+    Ok(Block { address: device, bytes, descriptor: None, owner })
 }
 
 /// A mapped file whose memory is pinned.

@@ -121,11 +121,22 @@ pub struct Slot {
 /// A count in a line of its own.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C, align(64))]
-pub struct Line<T>(pub T);
+pub struct Count {
+    /// Slots from the queue's beginning.
+    pub slots: u64,
+    padding: [u64; 7],
+}
+
+impl Count {
+    /// One that begins here.
+    pub fn new(slots: u64) -> Self {
+        Self { slots, ..Self::default() }
+    }
+}
 
 /// How far a ring is published, and who publishes.
 #[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Publishing {
     /// Slots.
     pub published: u64,
@@ -135,6 +146,14 @@ pub struct Publishing {
     pub publisher: u32,
     /// 1 while a thread posts by the one-at-a-time form.
     pub mutex: u32,
+    padding: [u64; 5],
+}
+
+impl Publishing {
+    /// One that begins here.
+    pub fn new(published: u64) -> Self {
+        Self { published, ..Self::default() }
+    }
 }
 
 /// A ring of requests.
@@ -153,12 +172,14 @@ pub struct Ring {
     pub doorbell: u64,
     /// [`Slot`]s.
     pub slots: u64,
+    /// 0.
+    pub padding: [u64; 3],
     /// Slots that threads have reserved.
-    pub reserved: Line<u64>,
+    pub reserved: Count,
     /// Slots that the card knows of.
-    pub publishing: Line<Publishing>,
+    pub publishing: Publishing,
     /// Slots that it has done.
-    pub completed: Line<u64>,
+    pub completed: Count,
 }
 
 /// What a kernel is given of a queue pair, by its address.
@@ -177,6 +198,8 @@ pub struct QueuePair {
     pub abort: u64,
     /// Nanoseconds of a wait.
     pub limit: u64,
+    /// 0.
+    pub padding: [u64; 4],
     /// The send queue.
     pub send: Ring,
     /// The receive queue.
@@ -185,12 +208,13 @@ pub struct QueuePair {
 
 /// How far completions have been read, and who reads.
 #[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub struct Polling {
     /// Entries.
     pub consumed: u64,
     /// 1 while a thread polls.
     pub poller: u32,
+    padding: [u32; 13],
 }
 
 /// What a kernel is given of a completion queue, by its address.
@@ -213,8 +237,10 @@ pub struct CompletionQueue {
     pub number: u32,
     /// How many queue pairs follow.
     pub queue_pair_count: u32,
+    /// 0.
+    pub padding: [u64; 2],
     /// How far it has been read.
-    pub polling: Line<Polling>,
+    pub polling: Polling,
     /// The addresses of the queue pairs.
     pub queue_pairs: [u64; MAX_QUEUE_PAIRS],
 }

@@ -3,7 +3,7 @@
 
 use causeway_comm::device::gpu::Block;
 use causeway_comm::device::verbs::layout::{
-    Line, Publishing, QueuePair, ReceiveRequest, Ring, SendRequest, Slot, operation, send_flags,
+    Count, Publishing, QueuePair, ReceiveRequest, Ring, SendRequest, Slot, operation, send_flags,
 };
 
 use crate::machine::{Lanes, Params, Ranks};
@@ -80,9 +80,10 @@ impl Bare {
             doorbell_record: self.records.address,
             doorbell: self.doorbell.address,
             slots: self.slots.address,
-            reserved: Line(first),
-            publishing: Line(Publishing { published: first, ..Publishing::default() }),
-            completed: Line(first),
+            reserved: Count::new(first),
+            publishing: Publishing::new(first),
+            completed: Count::new(first),
+            ..Ring::default()
         };
         let queue_pair = QueuePair {
             number: NUMBER,

@@ -1,0 +1,333 @@
+//! Queue pairs whose work requests kernels write themselves, for programs in C.
+//! `device/include/causeway/verbs.h` declares and describes the functions.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::Arc;
+use std::time::Duration;
+
+use causeway_config::read::PROCESS;
+use causeway_config::table::VERBS_DEVICE;
+use causeway_ibverbs::Access;
+
+use super::state::fail;
+use crate::cuda::Driver;
+use crate::device::cuda::CudaGpu;
+use crate::device::verbs::address::ADDRESS_BYTES;
+use crate::device::verbs::{
+    CompletionQueue, Doorbell, Nic, NicOptions, QueuePair, QueuePairOptions, Registered, VerbsError, syndrome,
+};
+
+/// `causeway_nic_options` of the header.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct WantedNic {
+    limit_milliseconds: u32,
+    doorbell: u32,
+}
+
+/// `causeway_qp_options` of the header.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct WantedQueuePair {
+    sends: u32,
+    receives: u32,
+    inline_bytes: u32,
+    memory: u32,
+}
+
+/// `CAUSEWAY_IN_HOST`.
+const IN_HOST: u32 = 1;
+
+fn made<T>(made: Result<T, impl ToString>) -> *mut T {
+    match made {
+        Ok(made) => Box::into_raw(Box::new(made)),
+        Err(error) => {
+            fail(error);
+            core::ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// It is null, or [`made`] made it and nobody uses it any more.
+unsafe fn drop_made<T>(made: *mut T) {
+    if !made.is_null() {
+        // SAFETY: as promised.
+        drop(unsafe { Box::from_raw(made) });
+    }
+}
+
+fn nic_options(wanted: Option<&WantedNic>) -> Result<NicOptions, String> {
+    let usual = NicOptions::default();
+    let Some(wanted) = wanted else { return Ok(usual) };
+    let doorbell = match wanted.doorbell {
+        0 => Doorbell::Auto,
+        1 => Doorbell::Direct,
+        2 => Doorbell::Assisted,
+        other => {
+            return Err(format!(
+                "a doorbell is rung by 0 (auto), 1 (direct) or 2 (assisted), not by {other}"
+            ));
+        }
+    };
+    let limit = match wanted.limit_milliseconds {
+        0 => usual.limit,
+        limit => Duration::from_millis(limit.into()),
+    };
+    Ok(NicOptions { limit, doorbell })
+}
+
+fn open(name: Option<&str>, wanted: Option<&WantedNic>) -> Result<Nic, String> {
+    let options = nic_options(wanted)?;
+    let configured = PROCESS.text(&VERBS_DEVICE);
+    if Driver::is_remote() {
+        return Err(VerbsError::Remote.to_string());
+    }
+    let gpu = CudaGpu::current().map_err(|error| error.to_string())?;
+    Nic::open(name.or(configured.as_deref()), Arc::new(gpu), options).map_err(|error| error.to_string())
+}
+
+/// Opens a card for the GPU of the calling thread's context; null where there is none.
+///
+/// # Safety
+/// `name` is null or text, and `wanted` is null or options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_nic_open(name: *const c_char, wanted: *const WantedNic) -> *mut Nic {
+    // SAFETY: as promised.
+    let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default());
+    // SAFETY: as promised.
+    made(open(name, unsafe { wanted.as_ref() }))
+}
+
+/// Closes it, where everything of it has been destroyed.
+///
+/// # Safety
+/// It is null, or of [`causeway_nic_open`] and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_nic_close(nic: *mut Nic) {
+    // SAFETY: as promised.
+    unsafe { drop_made(nic) };
+}
+
+/// Ends all waits of kernels for its queues.
+///
+/// # Safety
+/// The card is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_nic_abort(nic: *const Nic) {
+    // SAFETY: as promised.
+    unsafe { (*nic).abort() };
+}
+
+/// Lets kernels wait again.
+///
+/// # Safety
+/// The card is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_nic_resume(nic: *const Nic) {
+    // SAFETY: as promised.
+    unsafe { (*nic).resume() };
+}
+
+fn access(bits: u32) -> Access {
+    let all = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
+    let wanted = all.into_iter().enumerate().filter(|(bit, _)| bits & 1 << bit != 0);
+    wanted.fold(Access::LOCAL_WRITE, |access, (_, more)| access | more)
+}
+
+/// Lets the card use memory, and writes its keys; null where it refuses.
+///
+/// # Safety
+/// The card is open, the memory stays until it is deregistered, and there is room for two keys.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_mr_register(
+    nic: *const Nic,
+    address: *mut c_void,
+    bytes: u64,
+    access_bits: u32,
+    lkey: *mut u32,
+    rkey: *mut u32,
+) -> *mut Registered {
+    if bytes == 0 || access_bits > 7 {
+        return made(Err::<Registered, _>(format!(
+            "memory for a card has bytes, and its access is of CAUSEWAY_REMOTE_*: {bytes} bytes with access \
+             {access_bits} were asked for"
+        )));
+    }
+    // SAFETY: as promised.
+    let registered = unsafe { (*nic).register(address as u64, bytes as usize, access(access_bits)) };
+    if let Ok(registered) = &registered {
+        // SAFETY: as promised.
+        unsafe {
+            lkey.write(registered.lkey());
+            rkey.write(registered.rkey());
+        }
+    }
+    made(registered)
+}
+
+/// The card uses the memory no more.
+///
+/// # Safety
+/// It is null, or of [`causeway_mr_register`] and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_mr_deregister(mr: *mut Registered) {
+    // SAFETY: as promised.
+    unsafe { drop_made(mr) };
+}
+
+/// Makes a completion queue; null where it cannot be made.
+///
+/// # Safety
+/// The card is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_cq_create(
+    nic: *const Nic,
+    entries: u32,
+    memory: u32,
+) -> *mut CompletionQueue {
+    if memory != IN_HOST {
+        return made(Err::<CompletionQueue, _>(VerbsError::RingsOnDevice));
+    }
+    // SAFETY: as promised.
+    made(CompletionQueue::new(unsafe { &*nic }, entries))
+}
+
+/// The address of what a kernel is given.
+///
+/// # Safety
+/// The queue is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_cq_handle(cq: *const CompletionQueue) -> u64 {
+    // SAFETY: as promised.
+    unsafe { (*cq).handle() }
+}
+
+/// Destroys it, where its queue pairs have been destroyed.
+///
+/// # Safety
+/// It is null, or of [`causeway_cq_create`] and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_cq_destroy(cq: *mut CompletionQueue) {
+    // SAFETY: as promised.
+    unsafe { drop_made(cq) };
+}
+
+fn queue_pair_options(wanted: Option<&WantedQueuePair>) -> Result<QueuePairOptions, VerbsError> {
+    let usual = QueuePairOptions::default();
+    let Some(wanted) = wanted else { return Ok(usual) };
+    if wanted.memory != 0 && wanted.memory != IN_HOST {
+        return Err(VerbsError::RingsOnDevice);
+    }
+    let or = |value: u32, usual: u32| if value == 0 { usual } else { value };
+    Ok(QueuePairOptions {
+        sends: or(wanted.sends, usual.sends),
+        receives: or(wanted.receives, usual.receives),
+        inline: or(wanted.inline_bytes, usual.inline),
+    })
+}
+
+/// Makes a queue pair; null where it cannot be made.
+///
+/// # Safety
+/// The card is open, the queues are alive, and `wanted` is null or options.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_create(
+    nic: *const Nic,
+    sends: *const CompletionQueue,
+    receives: *const CompletionQueue,
+    wanted: *const WantedQueuePair,
+) -> *mut QueuePair {
+    // SAFETY: as promised.
+    let (nic, sends, receives, wanted) = unsafe { (&*nic, &*sends, &*receives, wanted.as_ref()) };
+    made(queue_pair_options(wanted).and_then(|options| QueuePair::new(nic, sends, receives, options)))
+}
+
+/// Destroys it.
+///
+/// # Safety
+/// It is null, or of [`causeway_qp_create`] and not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_destroy(qp: *mut QueuePair) {
+    // SAFETY: as promised.
+    unsafe { drop_made(qp) };
+}
+
+/// The address of what a kernel is given.
+///
+/// # Safety
+/// The queue pair is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_handle(qp: *const QueuePair) -> u64 {
+    // SAFETY: as promised.
+    unsafe { (*qp).handle() }
+}
+
+/// Its number.
+///
+/// # Safety
+/// The queue pair is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_number(qp: *const QueuePair) -> u32 {
+    // SAFETY: as promised.
+    unsafe { (*qp).number() }
+}
+
+/// Who rings its doorbell: 1 the kernel, 2 a thread of the host.
+///
+/// # Safety
+/// The queue pair is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_doorbell(qp: *const QueuePair) -> u32 {
+    // SAFETY: as promised.
+    if unsafe { (*qp).doorbell() } == Doorbell::Assisted { 2 } else { 1 }
+}
+
+/// Writes what the peer is to get.
+///
+/// # Safety
+/// The queue pair is alive, and there is room for 32 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_address(qp: *const QueuePair, address: *mut [u8; ADDRESS_BYTES]) {
+    // SAFETY: as promised.
+    unsafe { address.write((*qp).address()) };
+}
+
+/// Joins it with the peer's. 0 or -1.
+///
+/// # Safety
+/// The queue pair is alive, and the address has 32 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_connect(
+    qp: *const QueuePair,
+    address: *const [u8; ADDRESS_BYTES],
+) -> c_int {
+    // SAFETY: as promised.
+    unsafe { (*qp).connect(&*address) }.map_or_else(fail, |()| 0)
+}
+
+/// Has all its requests come back. 0 or -1.
+///
+/// # Safety
+/// The queue pair is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_flush(qp: *const QueuePair) -> c_int {
+    // SAFETY: as promised.
+    unsafe { (*qp).flush() }.map_or_else(fail, |()| 0)
+}
+
+/// Empties it, to be connected again. 0 or -1.
+///
+/// # Safety
+/// The queue pair is alive, and no kernel uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_qp_reset(qp: *const QueuePair) -> c_int {
+    // SAFETY: as promised.
+    unsafe { (*qp).reset() }.map_or_else(fail, |()| 0)
+}
+
+/// What a syndrome says.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_syndrome_text(code: u32) -> *const c_char {
+    syndrome::text(code).as_ptr()
+}

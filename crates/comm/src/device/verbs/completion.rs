@@ -1,0 +1,181 @@
+//! How is a completion queue made?
+
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use causeway_ibverbs::mlx5::{CompletionQueueLayout, completion_queue_layout};
+
+use super::error::VerbsError;
+use super::layout::{self, MAX_QUEUE_PAIRS, MAX_SLOTS};
+use super::nic::Nic;
+use super::pages::Mapped;
+use crate::device::gpu::{Block, HostPages};
+
+/// A queue pair whose completions come here.
+#[derive(Clone, Copy)]
+struct Attached {
+    /// The address that kernels know it by.
+    handle: u64,
+    /// Completions that its requests can need.
+    needed: u32,
+}
+
+pub(super) struct Inner {
+    pub(super) queue: causeway_ibverbs::CompletionQueue,
+    pub(super) nic: Nic,
+    layout: CompletionQueueLayout,
+    attached: Mutex<Vec<Attached>>,
+    block: Block,
+    /// What kernels use of the library's memory.
+    _pages: [Arc<Mapped>; 2],
+}
+
+/// A completion queue that kernels poll. Its entries lie in memory of the host. Clones are the same one.
+///
+/// Queue pairs are added to it and taken from it while no kernel polls.
+#[derive(Clone)]
+pub struct CompletionQueue(pub(super) Arc<Inner>);
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue").field("layout", &self.0.layout).finish_non_exhaustive()
+    }
+}
+
+/// Bytes of what kernels and the host both know.
+pub(super) fn bytes_of<T: Copy>(value: &T) -> &[u8] {
+    // SAFETY: the layouts are numbers without padding between them, as their sizes in the tests say.
+    unsafe { core::slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) }
+}
+
+impl CompletionQueue {
+    /// A queue with space for so many completions at least.
+    ///
+    /// # Errors
+    /// When the card refuses, or kernels cannot use its memory.
+    pub fn new(nic: &Nic, entries: u32) -> Result<Self, VerbsError> {
+        /// Entries of the largest queue.
+        const MAX_ENTRIES: u32 = 1 << 22;
+        if entries == 0 || entries > MAX_ENTRIES {
+            return Err(VerbsError::Size {
+                what: "a completion queue",
+                asked: entries,
+                unit: "entries",
+                most: MAX_ENTRIES,
+            });
+        }
+        let inner = &nic.0;
+        let device = inner.domain.device();
+        let queue = causeway_ibverbs::CompletionQueue::new(device, entries)?;
+        let found = completion_queue_layout(device, &queue)?;
+        let (ring, record) = (found.entries, found.record);
+        if !ring.count.is_power_of_two() || !matches!(ring.bytes, 64 | 128) {
+            return Err(VerbsError::Ring { count: ring.count, bytes: ring.bytes });
+        }
+        let bytes = u64::from(ring.count) * u64::from(ring.bytes);
+        let entries = inner.pages.map(ring.address, bytes, HostPages::Memory)?;
+        let records = inner.pages.map(record, 8, HostPages::Memory)?;
+        let on_gpu = layout::CompletionQueue {
+            buffer: entries.on_gpu(ring.address),
+            count: ring.count,
+            entry_bytes: ring.bytes,
+            doorbell_record: records.on_gpu(record),
+            abort: inner.abort_word(),
+            limit: inner.limit(),
+            number: found.number,
+            ..layout::CompletionQueue::default()
+        };
+        let block = inner.gpu.device_memory(size_of::<layout::CompletionQueue>() as u64)?;
+        inner.gpu.write(block.address, bytes_of(&on_gpu))?;
+        Ok(Self(Arc::new(Inner {
+            queue,
+            nic: nic.clone(),
+            layout: found,
+            attached: Mutex::default(),
+            block,
+            _pages: [entries, records],
+        })))
+    }
+
+    /// The address of what a kernel is given: a `causeway::verbs::CompletionQueue`.
+    pub fn handle(&self) -> u64 {
+        self.0.block.address
+    }
+
+    fn attached(&self) -> MutexGuard<'_, Vec<Attached>> {
+        self.0.attached.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_attached(&self, attached: &[Attached]) -> Result<(), VerbsError> {
+        let mut handles = [0; MAX_QUEUE_PAIRS];
+        handles.iter_mut().zip(attached).for_each(|(to, from)| *to = from.handle);
+        let gpu = &self.0.nic.0.gpu;
+        let at = |offset: usize| self.0.block.address + offset as u64;
+        gpu.write(at(core::mem::offset_of!(layout::CompletionQueue, queue_pairs)), bytes_of(&handles))?;
+        let count = attached.len() as u32;
+        gpu.write(at(core::mem::offset_of!(layout::CompletionQueue, queue_pair_count)), bytes_of(&count))?;
+        Ok(())
+    }
+
+    /// Has completions of a queue pair, which can need so many entries at a time.
+    pub(super) fn attach(&self, handle: u64, needed: u32) -> Result<(), VerbsError> {
+        let mut attached = self.attached();
+        let all = attached.iter().map(|one| one.needed).sum::<u32>().saturating_add(needed);
+        if all > self.0.layout.entries.count {
+            return Err(VerbsError::Overrun { entries: self.0.layout.entries.count, needed: all });
+        }
+        if attached.len() == MAX_QUEUE_PAIRS {
+            return Err(VerbsError::TooManyQueuePairs);
+        }
+        let mut with = attached.clone();
+        with.push(Attached { handle, needed });
+        self.write_attached(&with)?;
+        *attached = with;
+        Ok(())
+    }
+
+    /// Has none of it any more.
+    pub(super) fn detach(&self, handle: u64) -> Result<(), VerbsError> {
+        let mut attached = self.attached();
+        attached.retain(|one| one.handle != handle);
+        self.write_attached(&attached)
+    }
+
+    fn consumed(&self) -> Result<u64, VerbsError> {
+        let mut word = [0; 8];
+        let at = core::mem::offset_of!(layout::CompletionQueue, polling) as u64;
+        self.0.nic.0.gpu.read(self.0.block.address + at, &mut word)?;
+        Ok(u64::from_ne_bytes(word))
+    }
+
+    /// Whether there are completions that no kernel has polled.
+    pub(super) fn has_unread(&self) -> Result<bool, VerbsError> {
+        /// What the card has never written has this in its high four bits.
+        const INVALID: u32 = 15;
+        let consumed = self.consumed()?;
+        let ring = self.0.layout.entries;
+        let place = consumed % u64::from(ring.count);
+        let end = ring.address + (place + 1) * u64::from(ring.bytes);
+        // SAFETY: the last four bytes of an entry of the library's ring, which the card may be writing.
+        let tail = unsafe { &*((end - 4) as *const AtomicU32) }.load(Ordering::Acquire);
+        let (code, owner) = (tail >> 28, u64::from(tail >> 24 & 1));
+        Ok(code != INVALID && owner == consumed / u64::from(ring.count) % 2)
+    }
+
+    /// Tells the card once more how far kernels have read. libmlx5 knows nothing of that, and tells something else
+    /// when a queue pair is reset or destroyed.
+    pub(super) fn restore_record(&self) -> Result<(), VerbsError> {
+        let consumed = self.consumed()?;
+        // SAFETY: the record is memory of the library, 4 bytes at a multiple of 4.
+        let record = unsafe { &*(self.0.layout.record as *const AtomicU32) };
+        record.store((consumed as u32 & 0x00ff_ffff).to_be(), Ordering::Release);
+        Ok(())
+    }
+}
+
+/// The rule for rings of requests.
+pub(super) fn check_ring(count: u32, bytes: u32) -> Result<(), VerbsError> {
+    let is_known = count.is_power_of_two() && count <= MAX_SLOTS && bytes.is_power_of_two() && bytes >= 16;
+    if is_known { Ok(()) } else { Err(VerbsError::Ring { count, bytes }) }
+}

@@ -1,0 +1,110 @@
+//! Why can kernels not use a card?
+
+use causeway_ibverbs::mlx5::Mlx5Error;
+use causeway_ibverbs::{DeviceError, LoadError, QueuePairError, RegisterError};
+use thiserror::Error;
+
+use super::layout::{MAX_QUEUE_PAIRS, MAX_SLOTS};
+use crate::device::gpu::GpuError;
+
+/// Why kernels cannot use a card, or a queue of it.
+#[derive(Debug, Error)]
+pub enum VerbsError {
+    /// No library.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// The card.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// Another card, or a queue whose rings cannot be found.
+    #[error(transparent)]
+    Mlx5(#[from] Mlx5Error),
+    /// The queue pair.
+    #[error(transparent)]
+    QueuePair(#[from] QueuePairError),
+    /// Memory.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// The GPU.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The program's GPU is elsewhere.
+    #[error(
+        "kernels of a program that `causeway run` has started do not post to network cards: their GPU, and what they \
+         have of the card's rings, are the server's. Start the program without it, on the machine that has GPU and \
+         card"
+    )]
+    Remote,
+    /// No port has a link.
+    #[error("no port of an RDMA device of this machine is active{}", named(.0))]
+    NoPort(Option<String>),
+    /// Rings in GPU memory.
+    #[error(
+        "rings in memory of the GPU are not supported yet: they take queues that are made by DEVX commands. \
+         Put them into host memory (CAUSEWAY_IN_HOST), which kernels write and read over PCIe"
+    )]
+    RingsOnDevice,
+    /// A doorbell that kernels were to ring themselves.
+    #[error("kernels cannot ring the doorbell of the RDMA device `{device}` themselves: {cause}")]
+    Doorbell {
+        /// Which device.
+        device: String,
+        /// What the GPU's driver said.
+        cause: GpuError,
+    },
+    /// A size.
+    #[error("{what} has {asked} {unit}, and can have 1 to {most}")]
+    Size {
+        /// Of what.
+        what: &'static str,
+        /// How many were asked for.
+        asked: u32,
+        /// Of which.
+        unit: &'static str,
+        /// How many there can be.
+        most: u32,
+    },
+    /// The library made a ring that kernels do not know.
+    #[error(
+        "libmlx5 has made a ring of {count} slots of {bytes} bytes, and kernels know powers of two up to {MAX_SLOTS}"
+    )]
+    Ring {
+        /// Slots.
+        count: u32,
+        /// Bytes of each.
+        bytes: u32,
+    },
+    /// More requests than completions fit.
+    #[error(
+        "the completion queue has {entries} entries, and the requests of its queue pairs can need {needed}: make a \
+         larger one, or smaller queue pairs"
+    )]
+    Overrun {
+        /// Entries.
+        entries: u32,
+        /// How many could be needed.
+        needed: u32,
+    },
+    /// Too many queue pairs.
+    #[error("a completion queue takes those of {MAX_QUEUE_PAIRS} queue pairs at most: make another one")]
+    TooManyQueuePairs,
+    /// Queues of two cards.
+    #[error("a queue pair and its completion queues belong to one card")]
+    OtherNic,
+    /// Not an address.
+    #[error("these 32 bytes are no address of a queue pair (causeway_qp_address), or of another version")]
+    Address,
+    /// Completions that nobody has read.
+    #[error(
+        "the completion queue of queue pair {0:#x} has completions that no kernel has polled: poll them, then \
+         reset again"
+    )]
+    NotDrained(u32),
+    /// No thread.
+    #[error("the thread that rings doorbells cannot be started: {0}")]
+    Thread(#[source] std::io::Error),
+}
+
+fn named(name: &Option<String>) -> String {
+    name.as_ref().map_or_else(String::new, |name| format!(", or none of `{name}`"))
+}
