@@ -36,6 +36,9 @@ install -s "$release/causeway-model" "$bundle/programs/"
 device_tests=$(cargo test --quiet --release --locked -p causeway-comm --test device --no-run --message-format=json |
     python3 -c 'import json, sys; print([m["executable"] for m in map(json.loads, sys.stdin) if m.get("executable")][-1])')
 install -s "$device_tests" "$bundle/programs/device_tests"
+# The network card in software, to which some of them post, and what its requests look like.
+tests/softcard/build.sh "$bundle/programs/softcard"
+cp tests/softcard/golden/requests.txt "$bundle/programs/softcard/"
 # NVRTC is large and comes with the CUDA toolkit of the other machine.
 cp -L "$programs"/lib/libcudart.so.1[23] "$bundle/lib/"
 cp -r tests/cuda "$bundle/sources"

@@ -15,6 +15,12 @@ enum Way {
     Staged,
 }
 
+/// The MPIs that play with so many ranks: of many, which take long on few cores, one for each number.
+fn players(ranks: usize) -> &'static [Mpi] {
+    const BOTH: [Mpi; 2] = Mpi::ALL;
+    if ranks < 5 { &BOTH } else { &BOTH[ranks % 2..][..1] }
+}
+
 /// Every so many of all combinations of a reduction, a type and an operation are tried. Gives what the ranks
 /// report of the ways that messages took.
 fn must_agree(server: &Server, mpi: Mpi, ranks: usize, stride: usize, way: Way) -> String {
@@ -36,7 +42,7 @@ fn must_agree(server: &Server, mpi: Mpi, ranks: usize, stride: usize, way: Way) 
 fn collective_calls_do_what_the_mpi_does_between_hosts() {
     let server = Server::start();
     for (ranks, stride) in [(2, 4), (3, 12), (4, 16), (5, 24), (8, 48)] {
-        for mpi in Mpi::ALL {
+        for &mpi in players(ranks) {
             let report = must_agree(&server, mpi, ranks, stride, Way::Staged);
             assert!(!report.contains("received by"), "{report}");
         }
@@ -48,7 +54,7 @@ fn collective_calls_do_what_the_mpi_does_between_hosts() {
 fn calls_that_go_from_gpu_to_gpu_do_the_same() {
     let server = Server::start();
     for (ranks, stride) in [(2, 4), (3, 12), (4, 16), (5, 24), (8, 48), (10, 60)] {
-        for mpi in Mpi::ALL {
+        for &mpi in players(ranks) {
             let report = must_agree(&server, mpi, ranks, stride, Way::Direct);
             assert!(report.contains("received by"), "{report}");
             assert!(report.contains("by a kernel where they lie"), "{report}");

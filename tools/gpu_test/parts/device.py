@@ -20,6 +20,9 @@ TESTS_S, EXAMPLE_S, LANGUAGE_S = 110, 30, 60
 # How a program says that what it needs is not on this machine.
 NOT_HERE = 77
 
+# Tests that are not for kernels on a server: they share memory with a card of the program's machine.
+NOT_ON_SERVERS = ["--skip", "verbs::operations", "--skip", "verbs::faults", "--skip", "verbs::crowd"]
+
 # What makes teams of kernels.
 LIBRARY = "libcauseway_comm.so"
 
@@ -46,6 +49,7 @@ def run_device(session):
     """Correctness first, each test a row of its own; then the figures."""
     folder, environment = programs()
     try_examples(session, folder, environment)
+    try_verbs(session, folder, environment)
     try_tests(session, folder, environment)
     try_languages(session, folder, environment)
     if session.wants("sanitizer"):
@@ -80,6 +84,26 @@ def try_examples(session, programs, environment):
                 outcome = run(wrap([str(programs / example)]), EXAMPLE_S, environment)
                 problem = None if outcome.status == 0 else outcome.reason()
                 session.report.judge(f"{example} {way}", problem, outcome.seconds)
+
+
+def try_verbs(session, programs, environment):
+    """Kernels that write the requests of a network card, natively: behind a server it is refused. The card in
+    software checks them, and then counts them alone, for the time of a post."""
+    folders = f"{programs / 'softcard'}:{environment['LD_LIBRARY_PATH']}"
+    with_card = {**environment, "LD_LIBRARY_PATH": folders}
+    counting = {**with_card, "SOFTCARD_COUNT": "1"}
+    runs = (([], with_card), (["-b"], with_card), (["rate"], counting), (["rate", "-b"], counting))
+    for way, wrap in session.native_way():
+        for words, said in runs:
+            title = " ".join(["gpu_verbs", *words, way])
+            if not session.wants(f"verbs {title}"):
+                continue
+            outcome = run(wrap([str(programs / "gpu_verbs"), *words]), EXAMPLE_S, said)
+            is_right = "rate" in words or "write after a reset: success" in outcome.output
+            is_well = outcome.status == 0 and is_right
+            session.report.judge(title, None if is_well else outcome.reason(), outcome.seconds)
+            for line in outcome.output.splitlines():
+                session.report.line(f"- {title}: {line.strip()}")
 
 
 def try_processes(session, programs, environment):
@@ -127,7 +151,8 @@ def try_tests(session, programs, environment, gpus="1"):
         for way, wrap in session.ways():
             if gpus == "1" and not session.wants(name):
                 continue
-            outcome = run(wrap([*alone, *words]), TESTS_S, environment)
+            skipped = NOT_ON_SERVERS if way == "remote" else []
+            outcome = run(wrap([*alone, *words, *skipped]), TESTS_S, environment)
             is_well = outcome.status == 0 and "test result: ok" in outcome.output
             said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n{outcome.errors[-3000:]}\n```"
             title = f"{name} {way}" if gpus == "1" else f"{name} {way}, {gpus} GPUs"

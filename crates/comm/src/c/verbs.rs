@@ -331,3 +331,54 @@ pub unsafe extern "C" fn causeway_qp_reset(qp: *const QueuePair) -> c_int {
 pub extern "C" fn causeway_syndrome_text(code: u32) -> *const c_char {
     syndrome::text(code).as_ptr()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::state::causeway_comm_error;
+    use super::*;
+
+    const HEADER: &str = include_str!("../../../../device/include/causeway/verbs.h");
+
+    fn words() -> String {
+        // SAFETY: the words are text, of this thread.
+        unsafe { CStr::from_ptr(causeway_comm_error()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn every_function_of_the_header_is_here() {
+        let code = HEADER.lines().map(|line| line.split("//").next().unwrap_or_default());
+        let declared: Vec<&str> = code
+            .filter_map(|line| line.split_once('('))
+            .filter_map(|(before, _)| before.rsplit([' ', '*']).next())
+            .filter(|name| name.starts_with("causeway_"))
+            .collect();
+        assert!(declared.len() > 15, "{declared:?}");
+        let source = include_str!("verbs.rs");
+        for name in declared {
+            assert!(source.contains(&format!("extern \"C\" fn {name}(")), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_words() {
+        // SAFETY: the options are good for the call. There is no driver, which is found out after them.
+        let nic = unsafe {
+            causeway_nic_open(core::ptr::null(), &WantedNic { limit_milliseconds: 0, doorbell: 3 })
+        };
+        assert!(nic.is_null() && words().contains("not by 3"), "{}", words());
+        // SAFETY: as above.
+        let nic = unsafe { causeway_nic_open(core::ptr::null(), core::ptr::null()) };
+        assert!(nic.is_null() && words().contains("CUDA driver"), "{}", words());
+        // SAFETY: rings on the device are refused before the card is looked at.
+        let queue = unsafe { causeway_cq_create(core::ptr::null(), 16, 0) };
+        assert!(queue.is_null() && words().contains("DEVX"), "{}", words());
+        let wanted = WantedQueuePair { sends: 0, receives: 0, inline_bytes: 0, memory: 2 };
+        assert!(matches!(queue_pair_options(Some(&wanted)), Err(VerbsError::RingsOnDevice)));
+        let (mut lkey, mut rkey) = (0, 0);
+        // SAFETY: no bytes are refused before the card is looked at.
+        let region = unsafe {
+            causeway_mr_register(core::ptr::null(), core::ptr::null_mut(), 0, 0, &mut lkey, &mut rkey)
+        };
+        assert!(region.is_null() && words().contains("0 bytes"), "{}", words());
+    }
+}

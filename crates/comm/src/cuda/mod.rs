@@ -10,7 +10,6 @@ mod error;
 mod events;
 mod functions;
 mod gpudirect;
-mod imported;
 mod kernel;
 mod life;
 mod lookup;

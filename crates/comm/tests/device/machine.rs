@@ -46,11 +46,15 @@ pub fn is_cuda() -> bool {
     std::env::var("CAUSEWAY_DEVICE_GPU").is_ok_and(|value| value == "cuda")
 }
 
+/// The folder of the kernels, and of what else a machine without the source needs.
+pub fn programs() -> PathBuf {
+    let folder = std::env::var_os("CAUSEWAY_PROGRAMS").map(PathBuf::from);
+    folder.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../build/cuda"))
+}
+
 /// The kernels as text.
 pub fn kernels() -> String {
-    let folder = std::env::var_os("CAUSEWAY_PROGRAMS").map(PathBuf::from);
-    let tree = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../build/cuda");
-    let path = folder.unwrap_or_else(tree).join("device_kernels.ptx");
+    let path = programs().join("device_kernels.ptx");
     std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}: run `make programs`", path.display()))
 }

@@ -248,6 +248,12 @@ impl Gpu for CudaGpu {
     }
 
     fn map_pages(&self, address: u64, bytes: u64, kind: HostPages) -> Result<Block, GpuError> {
+        if Driver::is_remote() {
+            return Err(GpuError {
+                what: "letting kernels use a card's rings".to_owned(),
+                cause: "the GPU is a server's, which has copies of this process's pages".to_owned(),
+            });
+        }
         let _entered = Entered::new(self.calls, self.context)?;
         map_pages(self.calls, address, bytes, kind)
     }

@@ -6,7 +6,7 @@ use causeway_comm::device::verbs::layout::{
     Count, Publishing, QueuePair, ReceiveRequest, Ring, SendRequest, Slot, operation, send_flags,
 };
 
-use crate::machine::{Lanes, Params, Ranks};
+use crate::machine::{Lanes, Params, Ranks, programs};
 
 /// The ring of `harness.c`.
 const SLOTS: u32 = 16;
@@ -15,8 +15,9 @@ const NUMBER: u32 = 0x00ab_cdef;
 const MAX_INLINE: u32 = 512;
 
 fn requests() -> String {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/softcard/golden/requests.txt");
-    std::fs::read_to_string(path).expect("the requests are in the tree")
+    let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/softcard/golden/requests.txt");
+    let text = std::fs::read_to_string(programs().join("softcard/requests.txt"));
+    text.or_else(|_| std::fs::read_to_string(tree)).expect("the requests are in the tree")
 }
 
 fn number(text: &str) -> u64 {
