@@ -77,6 +77,10 @@ __device__ inline void write_segment(const Ring &ring, u64 first, u32 at, causew
 
 // Tells the card of all requests before `published`, the last of which begins at `last`.
 __device__ inline void ring_doorbell(Ring *ring, u32 record, u64 published, u64 last) {
+    // Read before the record is written: a doorbell of before may make the card read the new record and do the
+    // request, and then another one may be in the slot.
+    u64 control = order::load_relaxed(
+        reinterpret_cast<const u64 *>(ring->buffer + (last & (ring->count - 1)) * ring->slot_bytes));
     // The card reads requests when it has read the record: without this fence it could find the new count
     // and, behind it, the old bytes of a slot. What the requests name, and other threads wrote, is ordered
     // with them, since this thread has acquired their marks.
@@ -87,10 +91,8 @@ __device__ inline void ring_doorbell(Ring *ring, u32 record, u64 published, u64 
     // The doorbell makes the card read the record: without this fence it could read the old one, and the
     // requests would wait for the next doorbell, which may never come.
     order::fence();
-    const u64 *control =
-        reinterpret_cast<const u64 *>(ring->buffer + (last & (ring->count - 1)) * ring->slot_bytes);
     // One store of 8 bytes: the card takes a doorbell as a whole or not at all.
-    order::store_relaxed(ring->doorbell, order::load_relaxed(control));
+    order::store_relaxed(ring->doorbell, control);
 }
 
 // Publishes all requests that are written, in the order of their slots.
