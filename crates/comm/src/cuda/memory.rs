@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::device::exports_memory;
 use super::functions::Driver;
+use super::imported;
 
 mod attribute {
     pub(super) const CONTEXT: i32 = 1;
@@ -32,7 +33,7 @@ const DESCRIPTOR_TYPE: u64 = 1;
 pub struct DeviceMemory {
     /// The context that it belongs to, 0 where it belongs to none (virtual memory management, pools).
     pub(super) context: u64,
-    /// The device's number in this process.
+    /// The number in this process of the device that uses it.
     pub device: i32,
     /// A number that no other allocation of this process has, now or later.
     pub buffer: u64,
@@ -89,7 +90,9 @@ impl DeviceMemory {
     fn look(driver: &Driver, address: u64, glance: &Glance) -> Option<Self> {
         let word = |attribute| read::<c_int>(driver, attribute, address);
         let managed = word(attribute::IS_MANAGED).unwrap_or(0) & 0xff != 0;
+        // Where it lies, or for which it is mapped: what is done with it is done by that one.
         let device = word(attribute::DEVICE_ORDINAL)?;
+        let device = imported::device_for(address).unwrap_or(device);
         let handle_types = read::<u64>(driver, attribute::ALLOWED_HANDLE_TYPES, address).unwrap_or(0);
         Some(Self {
             context: read::<u64>(driver, attribute::CONTEXT, address).unwrap_or(0),

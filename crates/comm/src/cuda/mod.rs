@@ -10,6 +10,7 @@ mod error;
 mod events;
 mod functions;
 mod gpudirect;
+mod imported;
 mod kernel;
 mod life;
 mod lookup;

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use super::error::CudaError;
 use super::functions::{AccessDescriptor, AllocationProperties, Driver, IpcHandle, check};
+use super::imported;
 use super::memory::DeviceMemory;
 use super::order::settle;
 use super::scope::Scope;
@@ -128,7 +129,9 @@ impl Mapping {
         // SAFETY: there is room for the handle, and the descriptor is open.
         let status = unsafe { (driver.import_memory)(&raw mut allocation, number, DESCRIPTOR) };
         check("cuMemImportFromShareableHandle", status)?;
-        Self::map(driver, allocation, bytes, device)
+        let mapping = Self::map(driver, allocation, bytes, device)?;
+        imported::note(mapping.address, bytes, device);
+        Ok(mapping)
     }
 
     /// Takes the allocation over, also where it fails.
@@ -172,6 +175,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // Before the addresses may be another mapping's.
+        imported::forget(self.address);
         // SAFETY: addresses and a handle of this value, of which nothing is under way.
         unsafe {
             (self.driver.unmap_memory)(self.address, self.bytes);
