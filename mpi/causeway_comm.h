@@ -15,7 +15,7 @@ extern "C" {
 
 // The version of these functions, and that of the library which is there: a program uses no other than the
 // one it was built for.
-#define CAUSEWAY_COMM_VERSION 3
+#define CAUSEWAY_COMM_VERSION 4
 uint32_t causeway_comm_version(void);
 
 // Bytes of a descriptor.
@@ -50,6 +50,11 @@ int causeway_comm_is_offered(uint32_t peer, const void *address, uint64_t bytes)
 // Whether a message is short: whoever has offered one is to take it back (causeway_comm_detach) if it is not
 // fetched within some microseconds.
 int causeway_comm_is_short(uint64_t bytes);
+// Counts a send of memory on a GPU to a peer, before it is offered, or a receive of such bytes that came with the MPI: by
+// a call that waits for it, or another one. What is fetched is counted by that. CAUSEWAY_COMM_TRACE says after how many
+// of one kind the traffic with a peer of this host is bound by latency, or by bandwidth: offers tell it to the receiver,
+// whose choice of a channel depends on it.
+void causeway_comm_count_operation(uint32_t peer, int is_blocking);
 // Counts a message of which the call keeps a copy.
 void causeway_comm_count_copied(uint32_t peer, uint64_t bytes);
 // How many messages of a GPU's memory have gone one way so far: those that were received by a channel (ipc,

@@ -41,7 +41,7 @@ static int exchange(const struct half *out, const struct half *in, MPI_Comm comm
     int plain_error;
     if (exchange_plain(out, in, comm, status, &plain_error)) return plain_error;
     struct operation incoming = {.handle = MPI_REQUEST_NULL, .is_blocking = true};
-    struct operation outgoing = {.handle = MPI_REQUEST_NULL};
+    struct operation outgoing = {.handle = MPI_REQUEST_NULL, .is_blocking = true};
     int error = start_in(&incoming, in, comm);
     if (error != MPI_SUCCESS) return error;
     int sent = start_out(&outgoing, out, comm);

@@ -7,7 +7,7 @@
 
 static int send_and_wait(enum mode mode, const void *buffer, MPI_Count count, MPI_Datatype type, int to,
                          int tag, MPI_Comm comm) {
-    struct operation operation = {.handle = MPI_REQUEST_NULL};
+    struct operation operation = {.handle = MPI_REQUEST_NULL, .is_blocking = true};
     int error = start_send(&operation, mode, buffer, count, type, to, tag, comm);
     return error == MPI_SUCCESS ? finish(&operation, MPI_STATUS_IGNORE) : error;
 }

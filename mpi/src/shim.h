@@ -162,6 +162,9 @@ struct operation {
     uint64_t fetching;
     // When the receiver could have known of it, in nanoseconds.
     long told_at;
+    // Of a receive into a GPU that names its source: the sender's rank in the job, plus one. Found before the program can
+    // free the communicator.
+    int sender;
     // It is short, and the sender expects to go on before it is received.
     bool is_short;
     // The end.

@@ -7,6 +7,7 @@ use crate::device::request::Request;
 use crate::job::Job;
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor, Source};
 use crate::meeting::MESSAGE_BYTES;
+use crate::tracer::Traffic;
 use crate::transfer::message::Message;
 use crate::verbs::{END_BYTES, End};
 use proptest::prelude::*;
@@ -68,7 +69,8 @@ fn descriptor(numbers: &[u8; NUMBERS]) {
         offset: long(16),
     };
     let word = (numbers[41] != 0).then_some(u16::from(numbers[42]));
-    let told = Descriptor { from: 1, to: 0, operation: long(24), bytes: long(32), memory, word };
+    let traffic = if flag(6) { Traffic::Bandwidth } else { Traffic::Latency };
+    let told = Descriptor { from: 1, to: 0, operation: long(24), bytes: long(32), memory, word, traffic };
     let mut encoded = told.encode(&job);
     assert_eq!(Descriptor::decode(&encoded, &job), Some(told));
     let (at, change) = (usize::from(numbers[43]) % DESCRIPTOR_BYTES, numbers[44]);

@@ -1,12 +1,15 @@
 //! Is the traffic with a peer bound by latency or by bandwidth?
 //!
-//! Who sends and receives with blocking calls waits for each message; who uses non-blocking ones has several
-//! under way. Both are counted for each peer. When one of the two counts reaches the threshold, the period
+//! Who sends and receives with blocking calls waits for each message; who uses non-blocking ones, or makes a
+//! collective call, has several under way. Each rank counts both for each peer. When one of the two counts reaches the threshold, the period
 //! ends: the larger count says what the traffic is, but what has been said once changes only when that count
 //! is at least twice the other, so that mixed traffic does not make the scheduler change channels all the
 //! time. Then both counts begin anew.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Operations of one kind that end a period, if the user says nothing else.
 pub const USUAL_THRESHOLD: u32 = 64;
@@ -19,17 +22,26 @@ const FACTOR: u32 = 2;
 pub enum Operation {
     /// `MPI_Send`, `MPI_Recv` and their like.
     Blocking,
-    /// `MPI_Isend`, `MPI_Irecv` and their like.
+    /// `MPI_Isend`, `MPI_Irecv` and their like, and the parts of collective calls.
     NonBlocking,
 }
 
 /// What limits the traffic with a peer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Traffic {
     /// How long a message takes. What is taken for granted before anything is known.
     Latency,
     /// How many bytes pass.
     Bandwidth,
+}
+
+impl fmt::Display for Traffic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Latency => "bound by latency",
+            Self::Bandwidth => "bound by bandwidth",
+        })
+    }
 }
 
 impl Traffic {
@@ -96,6 +108,43 @@ impl Tracer {
             unchanged => unchanged,
         };
         self.traffic.store(u8::from(next == Traffic::Bandwidth), Ordering::Relaxed);
+    }
+}
+
+/// The counts of each peer of this host.
+#[derive(Debug)]
+pub(crate) struct Tracers {
+    threshold: u32,
+    peers: Mutex<HashMap<u32, Arc<Tracer>>>,
+}
+
+impl Tracers {
+    /// None yet.
+    pub(crate) fn new(threshold: u32) -> Self {
+        Self { threshold, peers: Mutex::default() }
+    }
+
+    /// Counts an operation with a peer that is known to be on this host.
+    pub(crate) fn count(&self, peer: u32, operation: Operation) {
+        let tracer = {
+            let mut peers = self.peers();
+            Arc::clone(peers.entry(peer).or_insert_with(|| Arc::new(Tracer::new(self.threshold))))
+        };
+        tracer.count(operation);
+    }
+
+    /// What the traffic is; latency-bound where nothing has been counted.
+    pub(crate) fn traffic(&self, peer: u32) -> Traffic {
+        self.peers().get(&peer).map_or(Traffic::Latency, |tracer| tracer.traffic())
+    }
+
+    /// Whether something has been counted of a peer.
+    pub(crate) fn has(&self, peer: u32) -> bool {
+        self.peers().contains_key(&peer)
+    }
+
+    fn peers(&self) -> MutexGuard<'_, HashMap<u32, Arc<Tracer>>> {
+        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

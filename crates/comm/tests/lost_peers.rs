@@ -7,7 +7,7 @@ use causeway_comm::board::Places;
 use causeway_comm::matching::{Descriptor, Source};
 use causeway_comm::meeting::{self, Connection};
 use causeway_comm::settings::Settings;
-use causeway_comm::tracer::Operation;
+use causeway_comm::tracer::{Operation, Traffic};
 use causeway_comm::{Board, Identity, Job, World};
 use causeway_config::Environment;
 
@@ -53,7 +53,8 @@ fn said_when(says: impl FnOnce(&Connection) + Send) -> String {
             says(&sender);
         });
         let memory = Source { buffer: 1, ..Source::default() };
-        let word = Descriptor { from: 0, to: 1, operation: 1, bytes: BYTES as u64, memory, word: None };
+        let (word, traffic) = (None, Traffic::Latency);
+        let word = Descriptor { from: 0, to: 1, operation: 1, bytes: BYTES as u64, memory, word, traffic };
         let mut into = vec![0_u8; BYTES];
         // SAFETY: so many bytes are this function's until the call returns.
         let came =

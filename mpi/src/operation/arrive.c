@@ -69,6 +69,8 @@ void arrive(struct operation *operation, const void *start, uint64_t length) {
     if (length == sizeof word) memcpy(word, start, sizeof word);
     switch (causeway_comm_judge(word, length, operation->room, &operation->bytes)) {
     case CAUSEWAY_COMM_PAYLOAD:
+        // What is fetched is counted by that.
+        if (operation->sender > 0) causeway_comm_count_operation((uint32_t)operation->sender - 1, operation->is_blocking);
         if (!is_there) operation->error = deliver(operation, start, length);
         break;
     case CAUSEWAY_COMM_TOO_LONG: operation->error = MPI_ERR_TRUNCATE; break;

@@ -92,7 +92,10 @@ static int send_from_gpu(struct operation *operation, enum mode mode, int to, in
     if (words != NULL) return raise_error(operation->comm, "a send from a GPU", words);
     const void *buffer = operation->user;
     int peer = job_rank(operation->comm, to);
-    if (peer >= 0 && causeway_comm_is_offered((uint32_t)peer, buffer, operation->bytes))
+    bool is_offered = peer >= 0 && causeway_comm_is_offered((uint32_t)peer, buffer, operation->bytes);
+    // The peer has been met by now, if it is on this host.
+    if (peer >= 0) causeway_comm_count_operation((uint32_t)peer, operation->is_blocking);
+    if (is_offered)
         operation->offer =
             causeway_comm_offer((uint32_t)peer, buffer, operation->bytes, operation->descriptor);
     if (operation->offer == 0) return send_copy(operation, mode, to, tag);
@@ -173,6 +176,7 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
     int error = check_type(type, comm);
     if (error != MPI_SUCCESS) return error;
     set_place(operation);
+    if (in_job && operation->on_gpu && source >= 0) operation->sender = job_rank(comm, source) + 1;
     // Another thread's probe must not come between the look into the list and the receive.
     lock();
     struct kept *kept = in_job ? take_kept(comm, source, tag) : NULL;

@@ -55,6 +55,7 @@ static const struct {
     {"barrier", barrier},
     {"synchronous", synchronous},
     {"mixed_requests", mixed_requests},
+    {"traffic", traffic},
     {"any_source", any_source},
     {"any_probe", any_probe},
     {"errors", errors},

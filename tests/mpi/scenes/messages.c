@@ -39,6 +39,25 @@ void while_in_barrier(int synchronous) {
     must_hold(in, LONG, from);
 }
 
+// A sends without waiting to B, which waits for each message; then B waits for each send, and A for none of its receives.
+void traffic(void) {
+    enum { COUNT = 20, BYTES = 100000 };
+    MPI_Request requests[COUNT];
+    char *memory[COUNT];
+    for (int at = 0; at < COUNT && rank < 2; at++) {
+        memory[at] = filled(DEVICE, BYTES, rank == 0 ? at : 99);
+        if (rank == 0) MPI_Isend(memory[at], BYTES, MPI_BYTE, 1, 5, MPI_COMM_WORLD, &requests[at]);
+        if (rank == 1) MPI_Recv(memory[at], BYTES, MPI_BYTE, 0, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+    if (rank == 0) MPI_Waitall(COUNT, requests, MPI_STATUSES_IGNORE);
+    for (int at = 0; at < COUNT && rank < 2; at++) {
+        if (rank == 0) MPI_Irecv(memory[at], BYTES, MPI_BYTE, 1, 6, MPI_COMM_WORLD, &requests[at]);
+        if (rank == 1) MPI_Send(memory[at], BYTES, MPI_BYTE, 0, 6, MPI_COMM_WORLD);
+    }
+    if (rank == 0) MPI_Waitall(COUNT, requests, MPI_STATUSES_IGNORE);
+    for (int at = 0; at < COUNT && rank < 2; at++) must_hold(memory[at], BYTES, at);
+}
+
 // Messages of all ranks, to one that does not know which comes first.
 void any_source(void) {
     if (rank > 0) {

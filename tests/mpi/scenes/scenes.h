@@ -23,6 +23,7 @@ void must_hold(const char *address, size_t bytes, int number);
 // messages.c
 void while_blocked(void);
 void while_in_barrier(int synchronous);
+void traffic(void);
 void any_source(void);
 void any_probe(void);
 void gaps(void);

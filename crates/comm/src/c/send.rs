@@ -6,6 +6,7 @@ use super::state::{fail, world};
 use crate::channels::Channel;
 use crate::matching::DESCRIPTOR_BYTES;
 use crate::report::Inline;
+use crate::tracer::Operation;
 use crate::transfer::offers::OfferState;
 
 /// Whether a message of so many bytes to a peer is to be offered, 1; or is to go with the MPI, 0, which is
@@ -28,6 +29,16 @@ pub extern "C" fn causeway_comm_is_offered(peer: u32, address: *const c_void, by
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_is_short(bytes: u64) -> c_int {
     world().map_or(0, |world| c_int::from(world.is_short(bytes)))
+}
+
+/// Counts a send of memory on a GPU to a peer of this host, or a receive of bytes that came with the MPI: one that its
+/// caller waits for, or another one.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_count_operation(peer: u32, is_blocking: c_int) {
+    let operation = if is_blocking != 0 { Operation::Blocking } else { Operation::NonBlocking };
+    if let Some(world) = world() {
+        world.count_operation(peer, operation);
+    }
 }
 
 /// Counts a message that goes with the MPI because the call keeps a copy.

@@ -54,6 +54,8 @@ impl Group<'_> {
                 word[0] = Note::Failed as u8;
             } else if rank != self.me && range.bytes > 0 {
                 settle(range.address);
+                // Those of all ranks are in flight at a time.
+                self.world.count_operation(self.members[rank], Operation::NonBlocking);
                 match self.world.offer(self.members[rank], range.address, range.bytes) {
                     Some((number, descriptor)) => {
                         offers[rank] = Some(number);

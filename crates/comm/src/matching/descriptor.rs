@@ -1,12 +1,13 @@
 //! What travels in place of bytes that lie on a GPU.
 //!
 //! 79 bytes, little-endian: `CWmsg2` and two zeros, the world ranks of sender and receiver, the number of the
-//! sender's operation, the payload's bytes, what the memory is (a byte, 8 that name its GPU, 8 that number
+//! sender's operation, the payload's bytes, what the memory and the traffic are (a byte, 8 that name its GPU, 8 that number
 //! the buffer, 8 that say where in it the payload begins), the word by which both ends know of the offer (2
 //! bytes), 4 zeros, and a proof over all that. The length is a prime that few programs send, and the proof is
 //! made with the job's nonce: no other message is taken for a descriptor, and none of another job is.
 
 use crate::job::{Job, PROOF_BYTES};
+use crate::tracer::Traffic;
 
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 79;
@@ -34,6 +35,8 @@ pub struct Descriptor {
     pub memory: Source,
     /// The number of the word in memory of both ends that tells what becomes of the offer.
     pub word: Option<u16>,
+    /// What the sender's traffic with the receiver is bound by.
+    pub traffic: Traffic,
 }
 
 /// The memory that a payload lies in.
@@ -69,7 +72,7 @@ impl Descriptor {
         bytes[16..24].copy_from_slice(&self.operation.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
         let Source { ipc, export, direct, card, gpudirect, bar, .. } = self.memory;
-        let flags = [ipc, export, direct, card, gpudirect, bar];
+        let flags = [ipc, export, direct, card, gpudirect, bar, self.traffic == Traffic::Bandwidth];
         bytes[32] = flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum();
         bytes[33..41].copy_from_slice(&self.memory.gpu.to_le_bytes());
         bytes[41..49].copy_from_slice(&self.memory.buffer.to_le_bytes());
@@ -105,6 +108,7 @@ impl Descriptor {
                 offset: long(49),
             },
             word: Some(u16::from_le_bytes([statement[57], statement[58]])).filter(|word| *word != NO_WORD),
+            traffic: if flag(64) { Traffic::Bandwidth } else { Traffic::Latency },
         })
     }
 }
@@ -128,8 +132,10 @@ mod tests {
             offset: 1 << 61,
         };
         let word = Some(511);
-        let descriptor = Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX, memory, word };
-        let without = Descriptor { word: None, ..descriptor };
+        let traffic = Traffic::Bandwidth;
+        let descriptor =
+            Descriptor { from: 1, to: 2, operation: 1 << 40, bytes: u64::MAX, memory, word, traffic };
+        let without = Descriptor { word: None, traffic: Traffic::Latency, ..descriptor };
         assert_eq!(Descriptor::decode(&without.encode(&job), &job), Some(without));
         let bytes = descriptor.encode(&job);
         assert_eq!(Descriptor::decode(&bytes, &job), Some(descriptor));

@@ -10,7 +10,7 @@ pub use calls::{Algorithm, Staging};
 pub(crate) use print::{print, warn_of_turns};
 
 use crate::channels::Channel;
-use crate::scheduler::Reason;
+use crate::scheduler::Decision;
 
 /// Why a message of a GPU's memory travelled with the MPI, by way of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +29,7 @@ pub enum Inline {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// Fetched by a channel.
-    Fetched(Channel, Reason),
+    Fetched(Decision),
     /// Used by a kernel where it lies, which the channel has opened here.
     Reached(Channel),
     /// Offered, and fetched by the peer.
@@ -41,7 +41,10 @@ pub enum Way {
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Fetched(channel, reason) => write!(f, "received by {channel}: {reason}"),
+            Self::Fetched(Decision { channel, reason, traffic, to_gpu }) => {
+                let memory = if *to_gpu { "a GPU" } else { "memory of the host" };
+                write!(f, "received by {channel}: {reason} (into {memory}, {traffic})")
+            }
             Self::Reached(channel) => {
                 write!(f, "read or written by a kernel where they lie, opened by {channel}")
             }
@@ -64,6 +67,17 @@ impl fmt::Display for Way {
 struct Count {
     messages: u64,
     bytes: u64,
+    /// The sizes of the shortest and the longest.
+    sizes: Option<(u64, u64)>,
+}
+
+impl Count {
+    fn add(&mut self, bytes: u64) {
+        self.messages += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        let (shortest, longest) = self.sizes.unwrap_or((bytes, bytes));
+        self.sizes = Some((shortest.min(bytes), longest.max(bytes)));
+    }
 }
 
 /// Counts of messages, for one rank.
@@ -81,29 +95,26 @@ impl Report {
     /// Counts a message to or from a peer.
     pub fn count(&mut self, peer: u32, way: Way, bytes: u64) {
         let count = self.ways.entry((peer, way)).or_default();
-        count.messages += 1;
-        count.bytes = count.bytes.saturating_add(bytes);
+        count.add(bytes);
         *self.sizes.entry(u64::BITS - bytes.leading_zeros()).or_default() += 1;
     }
 
     /// Counts a message that was sent to a peer, and of which a copy is kept since the peer is late.
     pub fn count_taken_back(&mut self, peer: u32, bytes: u64) {
         let count = self.taken_back.entry(peer).or_default();
-        count.messages += 1;
-        count.bytes = count.bytes.saturating_add(bytes);
+        count.add(bytes);
     }
 
     /// Counts a collective call of this name: `bytes` are those that this rank sends and receives.
     pub fn count_call(&mut self, name: &str, algorithm: Algorithm, bytes: u64) {
         let count = self.calls.entry((name.to_owned(), algorithm)).or_default();
-        count.messages += 1;
-        count.bytes = count.bytes.saturating_add(bytes);
+        count.add(bytes);
     }
 
     /// How many messages were received by a channel, or sent with the MPI where there is none.
     pub fn messages(&self, channel: Option<Channel>) -> u64 {
         let is_meant = |way: &Way| match (way, channel) {
-            (Way::Fetched(by, _) | Way::Reached(by), Some(channel)) => *by == channel,
+            (Way::Fetched(Decision { channel: by, .. }) | Way::Reached(by), Some(channel)) => *by == channel,
             (Way::Inline(_), None) => true,
             _ => false,
         };
@@ -113,16 +124,22 @@ impl Report {
     /// The lines that are printed for a rank.
     pub fn lines(&self, rank: u32) -> Vec<String> {
         let mut lines = Vec::new();
-        for ((peer, way), Count { messages, bytes }) in &self.ways {
-            lines.push(format!("rank {rank} and {peer}: {messages} messages, {bytes} bytes {way}"));
+        for ((peer, way), Count { messages, bytes, sizes }) in &self.ways {
+            let each = match sizes {
+                Some((shortest, longest)) if shortest < longest => {
+                    format!(", {shortest} to {longest} bytes each")
+                }
+                _ => String::new(),
+            };
+            lines.push(format!("rank {rank} and {peer}: {messages} messages, {bytes} bytes {way}{each}"));
         }
-        for (peer, Count { messages, bytes }) in &self.taken_back {
+        for (peer, Count { messages, bytes, .. }) in &self.taken_back {
             lines.push(format!(
                 "rank {rank} and {peer}: {messages} of the messages that were sent, {bytes} bytes, were copied \
                  into memory of the host, since the receiver was late"
             ));
         }
-        for ((name, algorithm), Count { messages: calls, bytes }) in &self.calls {
+        for ((name, algorithm), Count { messages: calls, bytes, .. }) in &self.calls {
             lines.push(format!("rank {rank}: {calls} calls of {name}, {bytes} bytes, {algorithm}"));
         }
         let sizes: Vec<String> = self
@@ -143,11 +160,15 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduler::Reason;
+    use crate::tracer::Traffic;
 
     #[test]
     fn messages_are_counted_by_peer_and_way() {
         let mut report = Report::default();
-        let way = Way::Fetched(Channel::Staged, Reason::Only);
+        let (channel, reason) = (Channel::Staged, Reason::Only);
+        let decision = Decision { channel, reason, traffic: Traffic::Bandwidth, to_gpu: true };
+        let way = Way::Fetched(decision);
         report.count(1, way, 5000);
         report.count(1, way, 8191);
         report.count(2, Way::Inline(Inline::Short), 0);
@@ -158,7 +179,8 @@ mod tests {
         assert_eq!(
             report.lines(0),
             [
-                "rank 0 and 1: 2 messages, 13191 bytes received by staged: there is no other",
+                "rank 0 and 1: 2 messages, 13191 bytes received by staged: there is no other (into a GPU, \
+                 bound by bandwidth), 5000 to 8191 bytes each",
                 "rank 0 and 2: 1 messages, 1 bytes sent, for the receiver to fetch (its report says how)",
                 "rank 0 and 2: 1 messages, 0 bytes sent with the MPI: short, and not open at the receiver",
                 "rank 0 and 2: 1 of the messages that were sent, 1 bytes, were copied into memory of the host, \

@@ -69,6 +69,19 @@ pub struct Choice {
     pub reason: Reason,
 }
 
+/// A channel that a message has taken, why, and what that was decided by besides the ranks and the size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Decision {
+    /// The channel.
+    pub channel: Channel,
+    /// Why.
+    pub reason: Reason,
+    /// The traffic with the peer.
+    pub traffic: Traffic,
+    /// Whether it goes into memory on a GPU, and not of the host.
+    pub to_gpu: bool,
+}
+
 /// A channel that two ranks have, with what is known of it.
 #[derive(Debug, Clone)]
 struct Candidate {

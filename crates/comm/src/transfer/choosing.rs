@@ -13,7 +13,7 @@ use crate::cuda::{self, Driver};
 use crate::pair::Pair;
 use crate::profile::Profile;
 use crate::scheduler::{Choice, Known, Scheduler};
-use crate::tracer::{Operation, Tracer, Traffic};
+use crate::tracer::Traffic;
 
 /// Messages that have the same channels, at the same cost.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,7 +35,6 @@ pub(super) struct Chooser {
     /// Whether the two meet over a network.
     is_network: bool,
     allowed: Vec<Channel>,
-    tracer: Tracer,
     failures: Failures,
     /// What earlier jobs have found out.
     profile: Profile,
@@ -43,21 +42,9 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    pub(super) fn new(
-        pair: Pair,
-        is_network: bool,
-        allowed: Vec<Channel>,
-        threshold: u32,
-        profile: Profile,
-    ) -> Self {
-        let tracer = Tracer::new(threshold);
+    pub(super) fn new(pair: Pair, is_network: bool, allowed: Vec<Channel>, profile: Profile) -> Self {
         let (failures, schedulers) = (Failures::default(), HashMap::new());
-        Self { pair, is_network, allowed, tracer, failures, profile, schedulers }
-    }
-
-    /// Counts a message, and says what the traffic is.
-    pub(super) fn count(&self, by: Operation) -> Traffic {
-        self.tracer.count(by)
+        Self { pair, is_network, allowed, failures, profile, schedulers }
     }
 
     /// The channel for a message of so many bytes; none where there is none.

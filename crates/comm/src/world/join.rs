@@ -19,6 +19,7 @@ use crate::meeting::Meeting;
 use crate::profile::{Profile, ProfileError};
 use crate::report::{Algorithm, Inline, Way};
 use crate::settings::Settings;
+use crate::tracer::Tracers;
 use crate::transfer::offers::Offers;
 
 /// Why a process has no part in a job.
@@ -57,6 +58,7 @@ impl World {
             Ok(profile) => (profile, None),
             Err(error) => (Profile::default(), Some(error)),
         };
+        let tracers = Tracers::new(settings.trace_operations);
         let shared = Arc::new(Shared {
             job,
             rank,
@@ -69,6 +71,7 @@ impl World {
             outgoing: Monitor::default(),
             departures: Arc::new(Departures::default()),
             open_at: Mutex::default(),
+            tracers,
             has_left: AtomicBool::new(false),
             report: Mutex::default(),
             profile: Mutex::new(profile),

@@ -10,6 +10,7 @@
 //! | `mailboxes` | Which mailboxes have two ranks of one host for collective calls?     |
 //! | `send`    | What does a rank offer to others, and until when?                      |
 //! | `receive` | How does a rank get what others have sent it word of?                  |
+//! | `traffic` | What is the traffic with each peer bound by, as far as this rank has seen it? |
 //! | `watch`   | Who sees that a copy is over, whatever the program does meanwhile?     |
 //! | `completion` | How do those who begin copies and that thread wait for each other?  |
 
@@ -21,6 +22,7 @@ mod reach;
 mod receive;
 mod send;
 mod state;
+mod traffic;
 mod watch;
 
 pub use departures::Listener;

@@ -70,21 +70,24 @@ impl World {
         by: Operation,
         wait: Wait,
     ) -> Result<Option<u64>, TransferError> {
-        let Descriptor { from, operation, bytes, memory, word, .. } = *descriptor;
+        let Descriptor { from, operation, bytes, memory, word, traffic, .. } = *descriptor;
         if from == self.shared.rank {
             // SAFETY: as promised by the caller.
             return unsafe { self.fetch_from_self(operation, to, room.min(bytes)) }.map(|()| None);
         }
         let fetcher = self.fetcher(from)?;
         let mut locked = lock(&fetcher);
+        if !locked.is_network() {
+            self.shared.tracers.count(from, by);
+        }
         if bytes > room {
             return locked.decline(operation).map(|()| None);
         }
         let start = Instant::now();
-        let order = Order { operation, bytes, source: memory, word, to, to_gpu, by };
+        let order = Order { operation, bytes, source: memory, word, to, to_gpu, traffic };
         match locked.fetch(&order, wait)? {
             Outcome::There(fetched) => {
-                lock(&self.shared.report).count(from, Way::Fetched(fetched.channel, fetched.reason), bytes);
+                lock(&self.shared.report).count(from, Way::Fetched(fetched), bytes);
                 Ok(None)
             }
             Outcome::UnderWay(underway) => {
@@ -110,8 +113,7 @@ impl World {
         let mut fetcher = lock(&fetcher);
         let outcome = fetcher.end(&ended, took);
         if outcome.is_ok() {
-            let way = Way::Fetched(ended.fetched.channel, ended.fetched.reason);
-            lock(&self.shared.report).count(fetcher.peer(), way, ended.bytes);
+            lock(&self.shared.report).count(fetcher.peer(), Way::Fetched(ended.fetched), ended.bytes);
         }
         Some(outcome)
     }
@@ -181,7 +183,7 @@ impl Shared {
         drop(board);
         let allowed: Vec<Channel> = self.settings.channels.clone();
         let profile = lock(&self.profile).clone();
-        let fetcher = Fetcher::new(connection, pair, allowed, self.settings.trace_operations, profile);
+        let fetcher = Fetcher::new(connection, pair, allowed, profile);
         self.incoming.change(|incoming| incoming.insert(peer, Arc::new(Mutex::new(fetcher))));
     }
 }

@@ -8,6 +8,7 @@ use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
 use crate::report::{Inline, Way};
+use crate::tracer::Traffic;
 use crate::transfer::offers::{LATE, Offer, OfferState, TakenBack};
 use crate::verbs;
 
@@ -86,7 +87,8 @@ impl World {
         });
         lock(&self.shared.report).count(peer, Way::Offered, bytes);
         let from = self.shared.rank;
-        Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word }))
+        let traffic = self.traffic(peer);
+        Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word, traffic }))
     }
 
     /// Lets a peer, which must be reached, open memory in which a range lies, so that its kernels use that
@@ -111,7 +113,8 @@ impl World {
         let operation =
             self.shared.offers.show(Offer { peer, address, bytes, buffer, is_short: false, copy: None });
         let from = self.shared.rank;
-        Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word: None }))
+        let (word, traffic) = (None, Traffic::Latency);
+        Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word, traffic }))
     }
 
     /// Whether a peer has opened a buffer of this rank before. It may have closed it since, and opens it

@@ -19,6 +19,7 @@ use crate::meeting::{Connection, Stop};
 use crate::profile::{Profile, ProfileError};
 use crate::report::Report;
 use crate::settings::Settings;
+use crate::tracer::Tracers;
 use crate::transfer::fetch::{Fetcher, Underway};
 use crate::transfer::in_flight::InFlight;
 use crate::transfer::offers::Offers;
@@ -65,6 +66,8 @@ pub(super) struct Shared {
     pub(super) departures: Arc<Departures>,
     /// Buffers of this rank that peers have open, as far as it knows.
     pub(super) open_at: Mutex<HashSet<(u32, u64)>>,
+    /// What is counted of the traffic with peers.
+    pub(super) tracers: Tracers,
     /// The rank has ended its part.
     pub(super) has_left: AtomicBool,
     pub(super) report: Mutex<Report>,

@@ -8,7 +8,7 @@ use causeway_comm::board::Places;
 use causeway_comm::matching::{Descriptor, Source};
 use causeway_comm::meeting;
 use causeway_comm::settings::Settings;
-use causeway_comm::tracer::Operation;
+use causeway_comm::tracer::{Operation, Traffic};
 use causeway_comm::{Board, Identity, Job, World};
 use causeway_config::Environment;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -132,7 +132,8 @@ fn error_of_end(channel: &str, change: impl Fn(&mut [u8; 64]) + Sync) -> String 
             }
         });
         let memory = Source { buffer: 1, card: true, ..Source::default() };
-        let word = Descriptor { from: 0, to: 1, operation: 1, bytes: 1 << 20, memory, word: None };
+        let (word, traffic) = (None, Traffic::Latency);
+        let word = Descriptor { from: 0, to: 1, operation: 1, bytes: 1 << 20, memory, word, traffic };
         let mut into = vec![0_u8; 1 << 20];
         let place = into.as_mut_ptr() as u64;
         // SAFETY: so many bytes are this function's until the call returns.

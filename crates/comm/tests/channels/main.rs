@@ -10,6 +10,7 @@ mod host;
 mod job;
 mod peer;
 mod rank;
+mod traffic;
 
 /// One rank of a job that another test has started; without one there is nothing to do.
 #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use causeway_comm::matching::Descriptor;
 use causeway_comm::settings::Settings;
-use causeway_comm::tracer::Operation;
+use causeway_comm::tracer::{Operation, Traffic};
 use causeway_comm::transfer::offers::OfferState;
 use causeway_comm::{Channel, World};
 
@@ -37,6 +37,7 @@ struct Plan {
     to_gpu: bool,
     is_taken_back: bool,
     has_new_memory: bool,
+    sends: Operation,
     fetches: Operation,
 }
 
@@ -78,9 +79,21 @@ impl Plan {
             to_gpu: random.below(4) > 0,
             is_taken_back: random.below(4) == 0,
             has_new_memory: random.below(6) == 0,
+            sends: Operation::Blocking,
             fetches: if random.below(2) == 0 { Operation::Blocking } else { Operation::NonBlocking },
         }
     }
+}
+
+/// Names the calls by which rank 0 sends all messages and rank 1 receives them: `Isend Recv`.
+pub const CALLS: &str = "CAUSEWAY_TEST_CALLS";
+
+fn calls() -> Option<(Operation, Operation)> {
+    let text = std::env::var(CALLS).ok()?;
+    let (sends, fetches) = text.split_once(' ').unwrap();
+    let operation =
+        |name: &str| if name.starts_with('I') { Operation::NonBlocking } else { Operation::Blocking };
+    Some((operation(sends), operation(fetches)))
 }
 
 type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
@@ -200,6 +213,9 @@ impl Task {
         let mut memory = gpu.allocate();
         for message in 0..self.messages {
             let mut plan = Plan::of(&mut random);
+            if let Some((sends, fetches)) = calls() {
+                plan = Plan { from: 0, bytes: plan.bytes.min(9999), sends, fetches, ..plan };
+            }
             if self.sender_dies {
                 // Long enough to be under way then.
                 plan = Plan { bytes: 1 << LONGEST, at: [0, 0], is_taken_back: false, ..plan };
@@ -210,13 +226,17 @@ impl Task {
                 memory = gpu.allocate();
             }
             let goes_on = if plan.from == self.rank {
-                self.send(&world, &gpu, memory + plan.at[0] as u64, &content, plan.is_taken_back)
+                self.send(&world, &gpu, memory + plan.at[0] as u64, &content, &plan)
             } else {
                 self.receive(&world, &gpu, memory + plan.at[1] as u64, &content, &plan)
             };
             if !goes_on {
                 return;
             }
+        }
+        println!("# {:?}", world.traffic(1 - self.rank));
+        for line in world.report().unwrap_or_default() {
+            println!("# {line}");
         }
         for channel in Channel::ALL {
             println!("# {channel} {}", world.messages(Some(channel)));
@@ -225,15 +245,16 @@ impl Task {
     }
 
     /// Says whether there is more to do.
-    fn send(&self, world: &World, gpu: &Gpu, from: u64, content: &[u8], is_taken_back: bool) -> bool {
+    fn send(&self, world: &World, gpu: &Gpu, from: u64, content: &[u8], plan: &Plan) -> bool {
         gpu.write(from, content);
+        world.count_operation(1 - self.rank, plan.sends);
         let Some((operation, descriptor)) = world.offer(1 - self.rank, from, content.len() as u64) else {
             println!("# error nothing is offered");
             say("none");
             return false;
         };
         let bytes: String = descriptor.encode(world.job()).iter().map(|byte| format!("{byte:02x}")).collect();
-        if is_taken_back {
+        if plan.is_taken_back {
             world.detach(operation);
         }
         say(&bytes);
@@ -263,6 +284,8 @@ impl Task {
         let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
         let bytes: Vec<u8> = (0..text.len()).step_by(2).map(digit).collect();
         let descriptor = Descriptor::decode(&bytes, world.job()).unwrap();
+        let traffic = if descriptor.traffic == Traffic::Latency { "latency" } else { "bandwidth" };
+        println!("# {traffic} 1");
         let length = content.len();
         let mut host = vec![0x11_u8; length];
         gpu.write(to, &host);

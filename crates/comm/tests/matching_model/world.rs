@@ -6,6 +6,7 @@ use causeway_comm::Job;
 use causeway_comm::matching::{
     Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, judge, room_for,
 };
+use causeway_comm::tracer::Traffic;
 
 use crate::state::{Call, Memory, Message, OWN, Outcome, Receive, State, THRESHOLD, Thread, Without, fits};
 
@@ -35,6 +36,7 @@ impl World {
             bytes: message.bytes,
             memory: Source::default(),
             word: None,
+            traffic: Traffic::Latency,
         };
         match message.memory {
             Memory::Gpu if message.bytes >= THRESHOLD => descriptor.encode(&self.job).to_vec(),
@@ -308,7 +310,8 @@ impl World {
 fn unproved(wire: &[u8]) -> Descriptor {
     let number = |at: usize| u64::from_le_bytes(core::array::from_fn(|index| wire[at + index]));
     let memory = Source::default();
-    Descriptor { from: 0, to: OWN, operation: number(16), bytes: number(24), memory, word: None }
+    let (word, traffic) = (None, Traffic::Latency);
+    Descriptor { from: 0, to: OWN, operation: number(16), bytes: number(24), memory, word, traffic }
 }
 
 fn is_received(state: &State, number: usize) -> bool {

@@ -7,11 +7,12 @@ use super::super::error::TransferError;
 use super::super::message::{Message, Refusal};
 use super::fetcher::{Destination, Fetcher};
 use super::open::Open;
-use super::order::{Fetched, Order, Outcome, Underway, Wait};
+use super::order::{Order, Outcome, Underway, Wait};
 use crate::bar;
 use crate::channels::{Channel, Ends, Gpu, Joined};
 use crate::cuda::{self, CudaError, Reach};
 use crate::matching;
+use crate::scheduler::Decision;
 use crate::verbs;
 
 impl Fetcher {
@@ -32,7 +33,7 @@ impl Fetcher {
             device: destination.memory.map(|memory| memory.device),
         };
         let (mut failed, mut tried) = (Vec::new(), Vec::new());
-        let traffic = self.chooser.count(order.by);
+        let traffic = order.traffic;
         loop {
             let Some(choice) = self.chooser.choose(&kind, order.bytes, traffic) else {
                 let is_untried = |channel: &Channel| !tried.contains(channel);
@@ -42,7 +43,8 @@ impl Fetcher {
                 }
                 continue;
             };
-            let fetched = Fetched { channel: choice.channel, reason: choice.reason };
+            let to_gpu = destination.memory.is_some();
+            let fetched = Decision { channel: choice.channel, reason: choice.reason, traffic, to_gpu };
             let start = Instant::now();
             let found = self.fetch_open(fetched.channel, order, &destination, wait);
             if !matches!(found, Open::No) {

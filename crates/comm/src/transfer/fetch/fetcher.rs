@@ -95,14 +95,8 @@ impl Destination {
 }
 
 impl Fetcher {
-    pub(crate) fn new(
-        connection: Connection,
-        pair: Pair,
-        allowed: Vec<Channel>,
-        threshold: u32,
-        profile: Profile,
-    ) -> Self {
-        let chooser = Chooser::new(pair, connection.is_network(), allowed, threshold, profile);
+    pub(crate) fn new(connection: Connection, pair: Pair, allowed: Vec<Channel>, profile: Profile) -> Self {
+        let chooser = Chooser::new(pair, connection.is_network(), allowed, profile);
         Self {
             connection,
             chooser,
@@ -120,6 +114,11 @@ impl Fetcher {
     /// The peer.
     pub(crate) fn peer(&self) -> u32 {
         self.connection.peer
+    }
+
+    /// Whether the two meet over a network.
+    pub(crate) fn is_network(&self) -> bool {
+        self.connection.is_network()
     }
 
     /// Adds to a profile what has been found out of channels.

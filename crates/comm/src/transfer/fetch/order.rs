@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use super::super::choosing::Kind;
 use super::super::words::Words;
-use crate::channels::Channel;
 use crate::cuda::{CudaError, Mapping, Opened, PendingCopy};
 use crate::matching;
-use crate::scheduler::Reason;
-use crate::tracer::{Operation, Traffic};
+use crate::scheduler::Decision;
+use crate::tracer::Traffic;
 
 /// What is to be fetched, and where to.
 #[derive(Debug, Clone, Copy)]
@@ -20,14 +19,8 @@ pub(crate) struct Order {
     pub(crate) to: u64,
     /// Whether that was memory on a GPU when the receive was posted.
     pub(crate) to_gpu: bool,
-    pub(crate) by: Operation,
-}
-
-/// How it went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Fetched {
-    pub(crate) channel: Channel,
-    pub(crate) reason: Reason,
+    /// What the sender says of its traffic with this rank.
+    pub(crate) traffic: Traffic,
 }
 
 /// Whether the payload is there when a call returns.
@@ -43,7 +36,7 @@ pub(crate) enum Wait {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The payload is there.
-    There(Fetched),
+    There(Decision),
     /// It is being copied.
     UnderWay(Box<Underway>),
 }
@@ -57,7 +50,7 @@ pub(crate) struct Underway {
     pub(super) words: Arc<Words>,
     pub(super) word: u16,
     pub(super) operation: u64,
-    pub(crate) fetched: Fetched,
+    pub(crate) fetched: Decision,
     pub(super) kind: Kind,
     pub(crate) bytes: u64,
     pub(super) traffic: Traffic,
