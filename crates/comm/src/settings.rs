@@ -9,13 +9,14 @@ use std::time::Duration;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
     CACHE_DIR, COMM_CHANNELS, COMM_CHECK, COMM_COLLECTIVE_THRESHOLD, COMM_COLLECTIVE_THRESHOLD_DEFAULT,
-    COMM_EXPLAIN, COMM_GRAPH_LIMIT, COMM_GRAPH_LIMIT_DEFAULT, COMM_HOSTS, COMM_PLACE, COMM_THRESHOLD,
+    COMM_EXPLAIN, COMM_GRAPH_LIMIT, COMM_GRAPH_LIMIT_DEFAULT, COMM_HOSTS, COMM_PLACE, COMM_TABLE, COMM_THRESHOLD,
     COMM_THRESHOLD_DEFAULT, COMM_TRACE, COMM_TRACE_DEFAULT, SOCKET_DIR,
 };
 use causeway_config::{Environment, ValueError};
 
 use crate::channels::{Channel, UnknownChannel};
 use crate::identity::PlaceTuple;
+use crate::scheduler::Table;
 
 /// What the user has set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct Settings {
     pub graph_limit: Duration,
     /// Operations that end a period of the tracer.
     pub trace_operations: u32,
+    /// Which channels messages take, where the user says it.
+    pub table: Option<Table>,
     /// Whether ranks tell each other of collective calls before they make them.
     pub check: bool,
     /// Whether a report is printed at the end.
@@ -77,6 +80,7 @@ impl Settings {
                 environment.number(&COMM_GRAPH_LIMIT)?.unwrap_or(COMM_GRAPH_LIMIT_DEFAULT),
             ),
             trace_operations: environment.number(&COMM_TRACE)?.unwrap_or(COMM_TRACE_DEFAULT) as u32,
+            table: environment.parsed(&COMM_TABLE)?,
             check: environment.is_on(&COMM_CHECK)?,
             explain: environment.is_on(&COMM_EXPLAIN)?,
             folder: environment.path(&SOCKET_DIR),
@@ -130,6 +134,8 @@ mod tests {
         assert_eq!(read("", "").unwrap().channels, Channel::ALL);
         let channels = read("CAUSEWAY_COMM_CHANNELS", "staged, vmm").unwrap().channels;
         assert_eq!(channels, [Channel::Staged, Channel::Vmm]);
+        let table = read("CAUSEWAY_COMM_TABLE", "published").unwrap().table;
+        assert_eq!(table, Some(Table::published()));
         assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", "79").unwrap().fetch_bytes, 79);
         assert_eq!(read("CAUSEWAY_COMM_HOSTS", "a, b,,10.0.0.1").unwrap().hosts, ["a", "b", "10.0.0.1"]);
         assert!(read("CAUSEWAY_COMM_EXPLAIN", "1").unwrap().explain);
@@ -162,6 +168,8 @@ mod tests {
         for (name, text, named) in [
             ("CAUSEWAY_COMM_CHANNELS", "vmm,gdr", "\"gdr\""),
             ("CAUSEWAY_COMM_THRESHOLD", "78", "a size of 79 or more"),
+            ("CAUSEWAY_COMM_TABLE", "..1K: gdr", "\"gdr\" is no channel"),
+            ("CAUSEWAY_COMM_TABLE", "2K..1K: ipc", "second size must be the larger one"),
             ("CAUSEWAY_COMM_TRACE", "often", "=often cannot be used"),
             ("CAUSEWAY_COMM_EXPLAIN", "yes", "=yes cannot be used"),
             ("CAUSEWAY_COMM_PLACE", "[1]", "[container, cores, sockets]"),

@@ -4,6 +4,7 @@
 //! | Module       | Question it answers                                                     |
 //! |--------------|-------------------------------------------------------------------------|
 //! | [`size`]     | How is a number of bytes written and read?                              |
+//! | [`rules`]    | How are rules by sizes written, of which a variable has several?        |
 //! | [`variable`] | What is said of a variable: its values, its default, who acts on it?     |
 //! | [`table`]    | Which variables are there?                                              |
 //! | [`mod@file`] | What do configuration files say?                                        |
@@ -18,6 +19,7 @@
 pub mod document;
 pub mod file;
 pub mod read;
+pub mod rules;
 pub mod size;
 pub mod table;
 pub mod unknown;

@@ -278,6 +278,11 @@ table! {
         Default::Number(COMM_TRACE_DEFAULT),
         "after how many blocking or non-blocking operations with a peer it is decided whether their \
          traffic is bound by latency or by bandwidth", "";
+    COMM_TABLE: "CAUSEWAY_COMM_TABLE", [Rank],
+        Values::Text("`published`, or rules such as `..4K: staged; bandwidth 4K..512K: loopback, vmm`"),
+        Default::Words("none; the cheapest channel is found out"),
+        "which channel messages take, by their size and what they are",
+        "See [below](#which-channel-a-message-takes).";
     COMM_CHECK: "CAUSEWAY_COMM_CHECK", [Rank], Values::Switch, Default::Words("off"),
         "before each collective call of MPI the ranks tell each other which it is",
         "Different calls, roots or lengths, and ranks that do not come within 8 s, are errors that say so. It \

@@ -1,4 +1,4 @@
-//! How does a person write a table down?
+//! How does a person write a table down? As [rules](causeway_config::rules) by sizes.
 //!
 //! ```text
 //! table  =  rule *( ";" rule )
@@ -15,6 +15,7 @@
 
 use core::fmt;
 
+use causeway_config::rules::{self, RuleError};
 use causeway_config::table::PIPELINE;
 use causeway_config::{Environment, Size};
 use thiserror::Error;
@@ -51,21 +52,13 @@ pub enum PipelineError {
     },
     /// What stands before the colon is no range of sizes.
     #[error(
-        "`{head}` in the rule `{rule}` is not understood; before the colon stands a range of sizes such as \
+        "{0}; before the colon stands a range of sizes such as \
          `..1M`, `64K..1M` or `1M..`, and before that, if wanted, tcp, shm or verbs, and to-device or from-device"
     )]
-    Head {
-        /// What was not understood.
-        head: String,
-        /// The rule that it stands in.
-        rule: String,
-    },
+    Head(RuleError),
     /// A range ends before it begins.
-    #[error("the range `{range}` has no sizes in it; its second size must be the larger one")]
-    Empty {
-        /// The range.
-        range: String,
-    },
+    #[error(transparent)]
+    NoSizes(RuleError),
     /// A number is beyond what can be.
     #[error("`{part}` asks for {found} {what}; it must be from {least} to {most}")]
     Limit {
@@ -93,6 +86,16 @@ pub enum PipelineError {
     NoRule,
 }
 
+impl From<RuleError> for PipelineError {
+    fn from(error: RuleError) -> Self {
+        match error {
+            RuleError::Empty => Self::NoRule,
+            RuleError::Head { .. } => Self::Head(error),
+            RuleError::NoSizes { .. } => Self::NoSizes(error),
+        }
+    }
+}
+
 impl Table {
     /// The user's table, as variables and configuration files say it.
     ///
@@ -107,60 +110,36 @@ impl Table {
     /// Reads a table. A semicolon may stand behind the last rule; a text of blanks is the table that changes
     /// nothing.
     pub fn parse(text: &str) -> Result<Self, PipelineError> {
-        let text = text.trim();
-        if text.is_empty() {
-            return Ok(Self::default());
-        }
-        let rules = text.strip_suffix(';').unwrap_or(text).split(';');
-        Ok(Self { rules: rules.map(|rule| parse_rule(rule.trim())).collect::<Result<_, _>>()? })
+        let written = rules::parse(text, is_name)?;
+        Ok(Self { rules: written.iter().map(read_rule).collect::<Result<_, _>>()? })
     }
 }
 
-fn parse_rule(text: &str) -> Result<Rule, PipelineError> {
-    if text.is_empty() {
-        return Err(PipelineError::NoRule);
-    }
-    let (head, parts) = text.split_once(':').unwrap_or(("", text));
-    let mut rule = Rule { module: None, direction: None, sizes: 0..u64::MAX, change: Change::default() };
-    let rest = take_names(head.trim(), &mut rule);
-    if text.contains(':') && !rest.is_empty() {
-        rule.sizes = parse_sizes(rest, text)?;
-    }
-    // Without a colon the names stand directly before the parts.
-    let parts = if text.contains(':') { parts.trim() } else { take_names(parts.trim(), &mut rule) };
-    for part in parts.split(',') {
-        parse_part(part.trim(), text, &mut rule.change)?;
-    }
-    Ok(rule)
+fn module(word: &str) -> Option<TransportKind> {
+    TransportKind::ALL.into_iter().find(|module| module.name() == word)
 }
 
-/// Takes the names of a module and of a direction from the front of a text; what remains.
-fn take_names<'a>(mut text: &'a str, rule: &mut Rule) -> &'a str {
-    loop {
-        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        let module = TransportKind::ALL.into_iter().find(|module| module.name() == word);
-        let direction = Direction::ALL.into_iter().find(|direction| direction.name() == word);
-        match (module, direction) {
-            (Some(_), _) if rule.module.is_none() => rule.module = module,
-            (_, Some(_)) if rule.direction.is_none() => rule.direction = direction,
-            _ => return text,
-        }
-        text = rest.trim_start();
-    }
+fn direction(word: &str) -> Option<Direction> {
+    Direction::ALL.into_iter().find(|direction| direction.name() == word)
 }
 
-fn parse_sizes(text: &str, rule: &str) -> Result<core::ops::Range<u64>, PipelineError> {
-    let not_understood = || PipelineError::Head { head: text.to_owned(), rule: rule.to_owned() };
-    let (start, end) = text.split_once("..").ok_or_else(not_understood)?;
-    let bound = |bound: &str, none| match bound.trim() {
-        "" => Ok(none),
-        size => size.parse().map(|Size(bytes)| bytes).map_err(|_| not_understood()),
-    };
-    let (start, end) = (bound(start, 0)?, bound(end, u64::MAX)?);
-    if start >= end {
-        return Err(PipelineError::Empty { range: text.to_owned() });
+/// Each rule names a module and a direction at most, in any order.
+fn is_name(before: &[&str], word: &str) -> bool {
+    let is_first = |kind: &dyn Fn(&str) -> bool| kind(word) && !before.iter().any(|name| kind(name));
+    is_first(&|name| module(name).is_some()) || is_first(&|name| direction(name).is_some())
+}
+
+fn read_rule(written: &rules::Rule<'_>) -> Result<Rule, PipelineError> {
+    let mut change = Change::default();
+    for part in &written.parts {
+        parse_part(part, written.text, &mut change)?;
     }
-    Ok(start..end)
+    Ok(Rule {
+        module: written.names.iter().find_map(|name| module(name)),
+        direction: written.names.iter().find_map(|name| direction(name)),
+        sizes: written.sizes.clone(),
+        change,
+    })
 }
 
 fn parse_part(part: &str, rule: &str, change: &mut Change) -> Result<(), PipelineError> {
@@ -212,16 +191,7 @@ impl fmt::Display for Rule {
         if let Some(direction) = self.direction {
             write!(f, "{direction} ")?;
         }
-        if self.sizes != (0..u64::MAX) {
-            if self.sizes.start > 0 {
-                write!(f, "{}", Size(self.sizes.start))?;
-            }
-            f.write_str("..")?;
-            if self.sizes.end < u64::MAX {
-                write!(f, "{}", Size(self.sizes.end))?;
-            }
-            f.write_str(": ")?;
-        }
+        rules::write_sizes(&self.sizes, f)?;
         let Change { buffers, lanes, threads } = self.change;
         let parts = [
             buffers.map(|(count, bytes)| format!("{count}x{}", Size(bytes as u64))),

@@ -3,6 +3,8 @@
 use core::ops::Range;
 use std::time::Duration;
 
+use causeway_config::rules;
+
 use super::plan::{Direction, Plan};
 use super::transport_kind::TransportKind;
 use crate::lanes::{is_long, lanes_by_distance};
@@ -172,7 +174,7 @@ impl Rule {
     fn fits(&self, module: TransportKind, direction: Direction, bytes: u64) -> bool {
         self.module.is_none_or(|own| own == module)
             && self.direction.is_none_or(|own| own == direction)
-            && (self.sizes.contains(&bytes) || bytes == u64::MAX && self.sizes.end == u64::MAX)
+            && rules::holds(&self.sizes, bytes)
     }
 }
 

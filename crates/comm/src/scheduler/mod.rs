@@ -1,7 +1,7 @@
 //! Which channel does a message take, and why?
 //!
 //! A pure decision from the message's size, the traffic with its peer, the channels that the two ranks have,
-//! and what each has cost. The first message of a class of sizes goes by the channel of the published table
+//! and what each has cost. Where the user gives a table, that decides (`table`). Otherwise the first message of a class of sizes goes by the channel of the published table
 //! of C-GDR (2019, K80 and ConnectX-4); the next ones measure each channel, unless a profile of earlier jobs
 //! knows what they cost, or it is not worth while (`sampling`); then the cheapest is taken. What messages
 //! really take corrects the costs ([`Scheduler::observe`]).
@@ -9,10 +9,14 @@
 mod known;
 mod published;
 mod sampling;
+mod table;
 
 use core::fmt;
+use std::sync::Arc;
 
 pub use known::{Known, LARGEST_CLASS, MOST_COST, class};
+
+pub use table::{Inputs, Table, TableError};
 
 use crate::channels::Channel;
 use crate::tracer::Traffic;
@@ -30,6 +34,8 @@ const ADVANTAGE: f64 = 0.95;
 pub enum Reason {
     /// There is no other.
     Only,
+    /// The user's table names it.
+    Table,
     /// It is the published one for this size and traffic.
     Published,
     /// The published one is not there, and it is the next best.
@@ -48,6 +54,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Only => "there is no other",
+            Self::Table => "CAUSEWAY_COMM_TABLE names it",
             Self::Published => "the published table names it, and nothing has been measured",
             Self::InsteadOfPublished => {
                 "the channel of the published table is not there, and nothing has been measured"
@@ -103,6 +110,8 @@ pub struct Scheduler {
     /// Messages so far, by class of size and traffic.
     turns: Vec<[u64; 2]>,
     effort: Effort,
+    /// The user's table, and what it decides by.
+    table: Option<(Arc<Table>, Inputs)>,
 }
 
 impl Scheduler {
@@ -122,7 +131,21 @@ impl Scheduler {
         }
         let last = vec![[None; 2]; usize::from(LARGEST_CLASS) + 1];
         let turns = vec![[0; 2]; usize::from(LARGEST_CLASS) + 1];
-        Self { candidates, last, turns, effort: Effort::default() }
+        Self { candidates, last, turns, effort: Effort::default(), table: None }
+    }
+
+    /// The same, where a table of the user's decides for such messages.
+    #[must_use]
+    pub fn with_table(mut self, table: Arc<Table>, inputs: Inputs) -> Self {
+        self.table = Some((table, inputs));
+        self
+    }
+
+    /// The channel that the user's table names, if the ranks have one that it does.
+    fn by_table(&self, bytes: u64, traffic: Traffic) -> Option<Channel> {
+        let (table, inputs) = self.table.as_ref()?;
+        let has = |channel: &Channel| self.candidates.iter().any(|candidate| candidate.channel == *channel);
+        table.channels(bytes, traffic, *inputs)?.iter().copied().find(has)
     }
 
     /// The channel for a message of so many bytes; none when the ranks have no channel at all.
@@ -145,6 +168,9 @@ impl Scheduler {
     fn decide(&self, bytes: u64, traffic: Traffic) -> Option<Choice> {
         if let [only] = self.candidates.as_slice() {
             return Some(Choice { channel: only.channel, reason: Reason::Only });
+        }
+        if let Some(channel) = self.by_table(bytes, traffic) {
+            return Some(Choice { channel, reason: Reason::Table });
         }
         let (class, column) = (usize::from(class(bytes)), column(traffic));
         let sampled: Vec<_> = self

@@ -2,6 +2,8 @@
 //! up to 16 KiB through the card, from there to 512 KiB by cudaIPC where latency counts and through the card
 //! where bandwidth does, and by cudaIPC above.
 
+use core::ops::Range;
+
 use crate::channels::Channel;
 use crate::tracer::Traffic;
 
@@ -13,6 +15,15 @@ const LOOPBACK: u64 = 16 << 10;
 
 /// The longest through the card, where bandwidth counts.
 const LOOPBACK_FOR_BANDWIDTH: u64 = 512 << 10;
+
+/// The ranges of sizes, and the traffic that one is for alone.
+pub(super) const RANGES: [(Option<Traffic>, Range<u64>); 5] = [
+    (None, 0..BAR + 1),
+    (None, BAR + 1..LOOPBACK + 1),
+    (Some(Traffic::Latency), LOOPBACK + 1..LOOPBACK_FOR_BANDWIDTH + 1),
+    (Some(Traffic::Bandwidth), LOOPBACK + 1..LOOPBACK_FOR_BANDWIDTH + 1),
+    (None, LOOPBACK_FOR_BANDWIDTH + 1..u64::MAX),
+];
 
 /// All channels for a message, the published one first. Those that the authors did not have stand behind the
 /// one that they are most like: `vmm` moves bytes as `ipc` does, and `staged` is what is left within a host.

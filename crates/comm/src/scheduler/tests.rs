@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use super::*;
+use crate::pair::{Distance, Place};
 use Channel::{Bar, Ipc, Loopback, Staged, Tcp, Vmm};
 use Traffic::{Bandwidth, Latency};
 
@@ -56,6 +59,25 @@ fn what_is_not_there_is_replaced() {
     let only = unmeasured(&[Tcp]).choose(8, Latency);
     assert_eq!(only, Some(Choice { channel: Tcp, reason: Reason::Only }));
     assert_eq!(unmeasured(&[]).choose(8, Latency), None);
+}
+
+#[test]
+fn the_users_table_decides_where_it_says_something() {
+    let table = Arc::new("..1K: bar, staged; bandwidth 4K..: vmm".parse::<Table>().unwrap());
+    let inputs = Inputs { place: Place::SameHost, distance: Distance::SameNode, to_gpu: true };
+    let mut scheduler = unmeasured(&[Ipc, Vmm, Staged]).with_table(table, inputs);
+    // Without measuring, whatever it costs.
+    let curves = [(Ipc, 9_000.0, 200.0), (Vmm, 300_000.0, 200.0), (Staged, 90_000.0, 10.0)];
+    for _ in 0..50 {
+        let named = |channel| Choice { channel, reason: Reason::Table };
+        assert_eq!(send(&mut scheduler, &curves, 512, Latency, 1), named(Staged), "bar is not there");
+        assert_eq!(send(&mut scheduler, &curves, 4096, Bandwidth, 1), named(Vmm));
+    }
+    let choice = send(&mut scheduler, &curves, 4096, Latency, 20);
+    assert_eq!(choice, Choice { channel: Ipc, reason: Reason::Cheapest }, "no rule fits");
+    let only = "bar".parse::<Table>().unwrap();
+    let mut scheduler = unmeasured(&[Ipc, Vmm]).with_table(Arc::new(only), inputs);
+    assert_eq!(scheduler.choose(8, Latency).map(|choice| choice.channel), Some(Ipc), "bar is not there");
 }
 
 #[test]

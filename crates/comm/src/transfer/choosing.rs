@@ -1,6 +1,7 @@
 //! Which channel does a receiver take for the messages of a peer?
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_config::read::PROCESS;
@@ -12,7 +13,7 @@ use crate::channels::{Channel, Ends, Joined, Missing};
 use crate::cuda::{self, Driver};
 use crate::pair::Pair;
 use crate::profile::Profile;
-use crate::scheduler::{Choice, Known, Scheduler};
+use crate::scheduler::{Choice, Inputs, Known, Scheduler, Table};
 use crate::tracer::Traffic;
 
 /// Messages that have the same channels, at the same cost.
@@ -36,15 +37,17 @@ pub(super) struct Chooser {
     is_network: bool,
     allowed: Vec<Channel>,
     failures: Failures,
+    /// The user's.
+    table: Option<Arc<Table>>,
     /// What earlier jobs have found out.
     profile: Profile,
     schedulers: HashMap<Kind, (String, Scheduler)>,
 }
 
 impl Chooser {
-    pub(super) fn new(pair: Pair, is_network: bool, allowed: Vec<Channel>, profile: Profile) -> Self {
+    pub(super) fn new(pair: Pair, is_network: bool, allowed: Vec<Channel>, table: Option<Arc<Table>>, profile: Profile) -> Self {
         let (failures, schedulers) = (Failures::default(), HashMap::new());
-        Self { pair, is_network, allowed, failures, profile, schedulers }
+        Self { pair, is_network, allowed, failures, table, profile, schedulers }
     }
 
     /// The channel for a message of so many bytes; none where there is none.
@@ -75,7 +78,12 @@ impl Chooser {
     fn scheduler(&mut self, kind: &Kind) -> &mut Scheduler {
         let new = || {
             let name = name(&self.pair, kind);
-            let scheduler = Scheduler::new(kind.channels.iter().copied(), &self.profile.of(&name));
+            let mut scheduler = Scheduler::new(kind.channels.iter().copied(), &self.profile.of(&name));
+            if let Some(table) = &self.table {
+                let (place, distance) = (self.pair.place, self.pair.distance);
+                let inputs = Inputs { place, distance, to_gpu: kind.device.is_some() };
+                scheduler = scheduler.with_table(Arc::clone(table), inputs);
+            }
             (name, scheduler)
         };
         &mut self.schedulers.entry(kind.clone()).or_insert_with(new).1

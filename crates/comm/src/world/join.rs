@@ -59,6 +59,7 @@ impl World {
             Err(error) => (Profile::default(), Some(error)),
         };
         let tracers = Tracers::new(settings.trace_operations);
+        let table = settings.table.clone().map(Arc::new);
         let shared = Arc::new(Shared {
             job,
             rank,
@@ -72,6 +73,7 @@ impl World {
             departures: Arc::new(Departures::default()),
             open_at: Mutex::default(),
             tracers,
+            table,
             has_left: AtomicBool::new(false),
             report: Mutex::default(),
             profile: Mutex::new(profile),

@@ -183,7 +183,8 @@ impl Shared {
         drop(board);
         let allowed: Vec<Channel> = self.settings.channels.clone();
         let profile = lock(&self.profile).clone();
-        let fetcher = Fetcher::new(connection, pair, allowed, profile);
+        let table = self.table.clone();
+        let fetcher = Fetcher::new(connection, pair, allowed, table, profile);
         self.incoming.change(|incoming| incoming.insert(peer, Arc::new(Mutex::new(fetcher))));
     }
 }

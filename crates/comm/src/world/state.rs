@@ -18,6 +18,7 @@ use crate::job::Job;
 use crate::meeting::{Connection, Stop};
 use crate::profile::{Profile, ProfileError};
 use crate::report::Report;
+use crate::scheduler::Table;
 use crate::settings::Settings;
 use crate::tracer::Tracers;
 use crate::transfer::fetch::{Fetcher, Underway};
@@ -68,6 +69,8 @@ pub(super) struct Shared {
     pub(super) open_at: Mutex<HashSet<(u32, u64)>>,
     /// What is counted of the traffic with peers.
     pub(super) tracers: Tracers,
+    /// The user's, by which channels are chosen.
+    pub(super) table: Option<Arc<Table>>,
     /// The rank has ended its part.
     pub(super) has_left: AtomicBool,
     pub(super) report: Mutex<Report>,

@@ -107,6 +107,10 @@ pub struct MpiArguments {
     /// Seconds that a loop may take; it then gets fewer iterations. If not given: 1, with --quick 0.1.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     budget: Option<f64>,
+    /// Say behind the tables which channel is best for which sizes, and the CAUSEWAY_COMM_TABLE that has messages
+    /// take it. It compares the channels that are measured by themselves.
+    #[arg(long)]
+    pub study: bool,
     /// A short look: fewer sizes, runs and iterations.
     #[arg(long)]
     pub quick: bool,

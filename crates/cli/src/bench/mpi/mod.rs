@@ -15,7 +15,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use causeway_measure::mpi::results::Run;
-use causeway_measure::mpi::{report, row};
+use causeway_measure::mpi::{report, row, study};
 
 use super::gpus::Gpus;
 use super::rounds::Rounds;
@@ -37,7 +37,8 @@ pub fn mpi(arguments: &MpiArguments) -> Result<ExitCode, MpiError> {
 /// Shows and keeps what was measured.
 fn finish(run: &Run, arguments: &MpiArguments) -> Result<ExitCode, MpiError> {
     if !run.records.is_empty() {
-        show::tables(&report::text(run), false, arguments.out.as_deref(), |folder| {
+        let study = if arguments.study { study::text(run) } else { String::new() };
+        show::tables(&(report::text(run) + &study), false, arguments.out.as_deref(), |folder| {
             report::write(folder, run)
         })?;
     }

@@ -17,6 +17,7 @@ use crate::cuda::{self, CudaError, DeviceMemory, Driver, GpuNumber, Mapping, Ope
 use crate::meeting::Connection;
 use crate::pair::Pair;
 use crate::profile::Profile;
+use crate::scheduler::Table;
 
 /// Buffers of a peer that stay open, of each kind.
 const MOST_OPEN: usize = 32;
@@ -95,8 +96,8 @@ impl Destination {
 }
 
 impl Fetcher {
-    pub(crate) fn new(connection: Connection, pair: Pair, allowed: Vec<Channel>, profile: Profile) -> Self {
-        let chooser = Chooser::new(pair, connection.is_network(), allowed, profile);
+    pub(crate) fn new(connection: Connection, pair: Pair, allowed: Vec<Channel>, table: Option<Arc<Table>>, profile: Profile) -> Self {
+        let chooser = Chooser::new(pair, connection.is_network(), allowed, table, profile);
         Self {
             connection,
             chooser,
