@@ -62,7 +62,8 @@ fn two_processes_hear_which_channels_messages_between_them_have() {
         (doctor(&[]), other.join().expect("it does not panic"))
     });
     let words = words.must_succeed();
-    for line in ["The other process is in the same container.", "\n  vmm      yes\n", "\n  staged   yes\n"] {
+    let first = "The other process is in the same container. Its processors are at ";
+    for line in [first, "\n  vmm      yes\n", "\n  staged   yes\n"] {
         assert!(words.stdout.contains(line), "{line:?}: {words}");
     }
     // That no hosts are named is said, and is no problem.

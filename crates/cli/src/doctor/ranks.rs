@@ -71,7 +71,8 @@ impl Told<'_> {
         let Found { came, pair, looked_in, own, peer, .. } = self.found;
         let list = |places: &[_]| places.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let mut lines = vec![if *came {
-            format!("The other process is {}. Both were seen in {}.", pair.place, list(&pair.media))
+            let (place, distance, media) = (pair.place, pair.distance, list(&pair.media));
+            format!("The other process is {place}. Its processors are {distance}. Both were seen in {media}.")
         } else {
             format!("No other process came within {PATIENCE:?}. It was looked for in {}.", list(looked_in))
         }];

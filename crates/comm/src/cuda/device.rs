@@ -15,6 +15,9 @@ const EXPORT_SUPPORTED: i32 = 103;
 /// `CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED`.
 const GPUDIRECT_SUPPORTED: c_int = 116;
 
+/// `CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID`, `PCI_BUS_ID` and `PCI_DEVICE_ID`.
+const PCI_ADDRESS: [c_int; 3] = [50, 33, 34];
+
 /// `CU_DEVICE_ATTRIBUTE_MPS_ENABLED`.
 const MPS_ENABLED: c_int = 133;
 
@@ -55,6 +58,15 @@ pub fn abilities(driver: &Driver, device: i32) -> Abilities {
         export: exports_memory(driver, device),
         gpudirect: device_attribute(driver, GPUDIRECT_SUPPORTED, device) == Some(1),
     }
+}
+
+/// Where a device is on this host's PCI bus, as the kernel writes it; none where it is another host's.
+pub fn pci_address(driver: &Driver, device: i32) -> Option<String> {
+    if Driver::is_remote() {
+        return None;
+    }
+    let [domain, bus, slot] = PCI_ADDRESS.map(|attribute| device_attribute(driver, attribute, device));
+    Some(format!("{:04x}:{:02x}:{:02x}.0", domain?, bus?, slot?))
 }
 
 /// Whether a device's kernels see what other devices have written to its memory without more ado.

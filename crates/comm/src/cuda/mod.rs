@@ -23,7 +23,8 @@ mod sharing;
 
 pub use copy::copy;
 pub use device::{
-    Abilities, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number, is_under_mps, reach,
+    Abilities, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number, is_under_mps, pci_address,
+    reach,
 };
 pub(crate) use entry_points::{LoadedDriver, NOT_SUPPORTED, entry_points};
 pub use error::CudaError;

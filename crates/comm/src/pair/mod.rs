@@ -76,11 +76,7 @@ impl Pair {
             Err(why) => Err(why.clone()),
         };
         Self {
-            place: if here.namespaces.all_shared(&there.namespaces) {
-                Place::SameContainer
-            } else {
-                Place::SameHost
-            },
+            place: if in_one_container(here, there) { Place::SameContainer } else { Place::SameHost },
             distance: distance(here, there),
             media: peer.media.clone(),
             processes: visibility(here, there, met_processes),
@@ -117,6 +113,14 @@ impl Pair {
             reach_into: Ok(()),
             network: Ok(NetworkWay::Same),
         }
+    }
+}
+
+/// A launcher that numbers its containers knows best: two of them may share all namespaces.
+fn in_one_container(here: &Identity, there: &Identity) -> bool {
+    match (here.container, there.container) {
+        (Some(one), Some(other)) => one == other,
+        _ => here.namespaces.all_shared(&there.namespaces),
     }
 }
 
@@ -239,6 +243,21 @@ mod tests {
         assert_eq!(processes(None, Some(7)), Visibility::FromThere);
         assert_eq!(processes(None, None), Visibility::Hidden);
         assert_eq!(pair(ALL, Vec::new(), Err("no".into())).processes, Visibility::Same);
+    }
+
+    #[test]
+    fn a_launchers_numbers_of_containers_count_before_namespaces() {
+        let place = |namespaces, numbers: [Option<u32>; 2]| {
+            let [own, peer] = numbers;
+            let own = slot(Identity { container: own, ..identity(1, ALL) });
+            let slot = slot(Identity { container: peer, ..identity(2, namespaces) });
+            Pair::of(&own, Some(&Seen { slot, media: vec![folder()] }), Err("not tried".into())).place
+        };
+        let other = Namespaces { pid: 2, ..ALL };
+        assert_eq!(place(ALL, [Some(1), Some(2)]), Place::SameHost);
+        assert_eq!(place(other, [Some(1), Some(1)]), Place::SameContainer);
+        assert_eq!(place(ALL, [Some(1), None]), Place::SameContainer);
+        assert_eq!(place(other, [None, None]), Place::SameHost);
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::{VERBS_DEVICE, VERBS_GID};
-use causeway_ibverbs::{Device, GidEntry, Libraries, Port, Transport, choose};
+use causeway_ibverbs::{Description, Device, Gid, GidEntry, Libraries, Port, Transport};
 
 use super::address;
 use super::error::CardError;
+use super::near::choose_near;
 
 /// A port of a device, which is open.
 #[derive(Debug, Clone)]
@@ -19,13 +20,23 @@ pub(super) struct Card {
     pub(super) gid: GidEntry,
 }
 
+/// Which card is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The address of this end of a connection over a network to the peer; none within a host.
+    pub(crate) local: Option<IpAddr>,
+    /// The PCI address of the GPU that the card is to be near, if that is in this host.
+    pub(crate) gpu: Option<String>,
+    /// The card's own GID, where the peer of this host names one that is to be used by both.
+    pub(crate) gid: Option<Gid>,
+}
+
 impl Card {
-    /// The one for a peer to whom the address `local` leads, if the two are joined by a network. Opened once
-    /// for each address.
-    pub(super) fn open(local: Option<IpAddr>) -> Result<Self, CardError> {
-        static OPEN: Mutex<Vec<(Option<IpAddr>, Card)>> = Mutex::new(Vec::new());
+    /// The one that is wanted. Opened once for each such wish.
+    pub(super) fn open(wanted: &Wanted) -> Result<Self, CardError> {
+        static OPEN: Mutex<Vec<(Wanted, Card)>> = Mutex::new(Vec::new());
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, card)) = open.iter().find(|(address, _)| *address == local) {
+        if let Some((_, card)) = open.iter().find(|(known, _)| known == wanted) {
             return Ok(card.clone());
         }
         if number_of_cards(Path::new("/")) == 0 {
@@ -33,8 +44,15 @@ impl Card {
         }
         let libraries = Libraries::load()?;
         let devices = Device::list(libraries)?;
-        let wanted = PROCESS.text(&VERBS_DEVICE);
-        let chosen = choose(&devices, wanted.as_deref(), local).ok_or(CardError::NoPort)?;
+        let name = PROCESS.text(&VERBS_DEVICE);
+        let has = |device: &Description, gid| {
+            device.ports.iter().flat_map(|port| &port.gids).any(|entry| entry.gid == gid)
+        };
+        let named = wanted.gid.and_then(|gid| devices.iter().find(|device| has(device, gid)));
+        let name = named.map(|device| device.name.clone()).or(name);
+        let Wanted { local, gpu, .. } = wanted;
+        let chosen = choose_near(Path::new("/"), &devices, name.as_deref(), *local, gpu.as_deref());
+        let chosen = chosen.ok_or(CardError::NoPort)?;
         let gid = match PROCESS.number(&VERBS_GID)? {
             None => chosen.gid,
             Some(index) => {
@@ -46,7 +64,7 @@ impl Card {
         };
         let device = Device::open(libraries, &chosen.device.name)?;
         let card = Self { device, port: chosen.port.clone(), gid };
-        open.push((local, card.clone()));
+        open.push((wanted.clone(), card.clone()));
         Ok(card)
     }
 
@@ -65,7 +83,7 @@ impl Card {
 /// Whether this process has a card that it can use, or why not. Found out once.
 pub(crate) fn usable() -> &'static Result<(), String> {
     static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
-    USABLE.get_or_init(|| Card::open(None).map(drop).map_err(|error| error.to_string()))
+    USABLE.get_or_init(|| Card::open(&Wanted::default()).map(drop).map_err(|error| error.to_string()))
 }
 
 /// RDMA devices of the kernel, by the files below a root.

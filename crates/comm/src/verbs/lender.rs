@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use causeway_ibverbs::{Listener, PathMtu, ProtectionDomain, QueuePair};
 
-use super::card::Card;
+use super::card::{Card, Wanted};
 use super::end::{End, Slots};
 use super::error::CardError;
 use super::parts::{CAPACITY, PATIENCE, Parts};
@@ -22,9 +22,11 @@ pub(crate) struct Lender {
 }
 
 impl Lender {
-    /// An end for this peer, who has come over the address `local`, if over a network.
+    /// An end for this peer, who has come over the address `local`, if over a network. Within a host its own card is used,
+    /// which it has chosen by its GPU.
     pub(crate) fn new(peer: &End, local: Option<IpAddr>) -> Result<Self, CardError> {
-        let card = Card::open(local)?;
+        let gid = Some(peer.remote.gid).filter(|gid| local.is_none() && !peer.by_manager && !gid.is_empty());
+        let card = Card::open(&Wanted { local, gpu: None, gid })?;
         if peer.by_manager || card.needs_manager() {
             let address = local.map_or_else(|| card.address(), Ok)?;
             let listener = Listener::bind(card.device.libraries(), address)?;

@@ -9,6 +9,7 @@
 //! | `address` | At which address of this host does rdma_cm join two ranks of it?        |
 //! | `card`    | Which card is used, or why is there none?                               |
 //! | `end`     | What do two ends tell each other to be joined?                          |
+//! | `near`    | Which cards are near a GPU?                                              |
 //! | `parts`   | What is an end made of?                                                 |
 //! | `lender`  | How does a sender let its memory be read?                               |
 //! | `reader`  | How does a receiver come to a queue pair by which it reads?             |
@@ -21,11 +22,12 @@ mod end;
 mod error;
 mod lender;
 mod memory;
+mod near;
 mod parts;
 mod path;
 mod reader;
 
-pub(crate) use card::{number_of_cards, usable};
+pub(crate) use card::{Wanted, number_of_cards, usable};
 pub(crate) use end::{END_BYTES, End, Slots};
 pub use error::CardError;
 pub(crate) use lender::Lender;

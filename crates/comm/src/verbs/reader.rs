@@ -6,7 +6,7 @@ use std::time::Instant;
 use causeway_ibverbs::{QueuePair, Route};
 
 use super::address;
-use super::card::Card;
+use super::card::{Card, Wanted};
 use super::end::End;
 use super::error::CardError;
 use super::parts::{CAPACITY, PATIENCE, Parts};
@@ -23,9 +23,9 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// An end for a peer who has come over the address `local`, if over a network.
-    pub(crate) fn new(local: Option<IpAddr>) -> Result<Self, CardError> {
-        let card = Card::open(local)?;
+    /// An end at the card that is wanted.
+    pub(crate) fn new(wanted: &Wanted) -> Result<Self, CardError> {
+        let card = Card::open(wanted)?;
         let parts = Parts::new(&card.device)?;
         if card.needs_manager() {
             let own = End { by_manager: true, ..parts.end(card.port.mtu) };

@@ -14,7 +14,7 @@ use super::order::Order;
 use super::reading::Reading;
 use crate::channels::Channel;
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
-use crate::verbs::{CardError, MOST_READS, Reader, Use};
+use crate::verbs::{CardError, MOST_READS, Reader, Use, Wanted};
 
 /// Reads under way of a payload that passes through slots: while one piece is read the sender fills the next.
 const READS_OF_SLOTS: usize = 2;
@@ -71,7 +71,7 @@ impl Fetcher {
             Some(reading) => reading,
             None => {
                 self.openings.open();
-                self.join_cards(channel)?
+                self.join_cards(channel, destination)?
             }
         };
         let outcome = self.read_payload(&mut reading, channel, order, destination);
@@ -82,11 +82,13 @@ impl Fetcher {
         outcome
     }
 
-    /// Joins this rank's card with the sender's.
-    fn join_cards(&self, channel: Channel) -> Result<Reading, TransferError> {
+    /// Joins a card near the destination with the sender's.
+    fn join_cards(&self, channel: Channel, destination: &Destination) -> Result<Reading, TransferError> {
         let connection = &self.connection;
         let failed = |cause| connection.card_failed(cause);
-        let reader = Reader::new(connection.local_address()).map_err(failed)?;
+        let gpu = destination.device.and_then(|(driver, device)| cuda::pci_address(driver, device));
+        let wanted = Wanted { local: connection.local_address(), gpu, gid: None };
+        let reader = Reader::new(&wanted).map_err(failed)?;
         connection.say(Message::Join)?;
         connection.say_end(&reader.end())?;
         let Message::Joined = self.hear(channel)?.0 else {
