@@ -15,7 +15,7 @@ extern "C" {
 
 // The version of these functions, and that of the library which is there: a program uses no other than the
 // one it was built for.
-#define CAUSEWAY_COMM_VERSION 4
+#define CAUSEWAY_COMM_VERSION 5
 uint32_t causeway_comm_version(void);
 
 // Bytes of a descriptor.
@@ -27,6 +27,11 @@ const char *causeway_comm_error(void);
 // Takes part in the job of this nonce (32 hexadecimal digits) as one of its ranks. Reads CAUSEWAY_COMM_*. 0
 // or -1.
 int causeway_comm_join(const char *nonce, uint32_t rank, uint32_t ranks);
+// Has this process's part follow it into the container where it is now, after it has entered other namespaces (setns,
+// unshare): messages in flight come to their end, those that follow wait, and this process and its peers look for each
+// other again. Peers call nothing. Sends and fetches notice such a move by themselves within 0.1 s; this is for whoever
+// does not want to wait for that. 0, or -1: then messages go on as before.
+int causeway_comm_move(void);
 // Ends that. Prints the report of CAUSEWAY_COMM_EXPLAIN.
 void causeway_comm_leave(void);
 

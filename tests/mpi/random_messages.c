@@ -1,9 +1,13 @@
 // Random messages between memory of all kinds, compared with the same messages between memory of the host
 // that the MPI moves by itself (PMPI_*).
 //
+// With RANDOM_MESSAGES_MOVE set each rank enters new namespaces twice, between its messages.
+//
 // random_messages SEED ROUNDS LONGEST: all ranks make the same plan from the seed. What is compared is what
 // each receive got: bytes (with some behind the buffer, which must stay), source, tag, count and error.
+#define _GNU_SOURCE
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,6 +206,14 @@ static void run(int host, const struct message *plan, struct outcome *outcomes, 
     free(scratch);
 }
 
+// The ranks move in different rounds, while others send to them.
+static void move_in(int round, int rounds) {
+    if (getenv("RANDOM_MESSAGES_MOVE") == NULL) return;
+    int first = rounds / 4 + rank % 2;
+    if ((round == first || round == first + rounds / 3) && unshare(CLONE_NEWUTS | CLONE_NEWIPC) != 0)
+        perror("unshare");
+}
+
 int main(int argc, char **argv) {
     if (argc != 4) return 2;
     MPI_Init(&argc, &argv);
@@ -220,6 +232,7 @@ int main(int argc, char **argv) {
         struct outcome expected[MESSAGES] = {0}, found[MESSAGES] = {0};
         make_plan(plan);
         uint64_t seed = next();
+        move_in(round, atoi(argv[2]));
         run(1, plan, expected, seed);
         run(0, plan, found, seed);
         for (int at = 0; at < MESSAGES; at++) {

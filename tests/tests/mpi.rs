@@ -66,6 +66,23 @@ fn traffic_is_what_the_senders_calls_say() {
 }
 
 #[test]
+fn ranks_that_enter_other_containers_twice_lose_nothing() {
+    let namespaces = ["--uts", "--ipc", "true"];
+    let tried = std::process::Command::new("unshare").args(namespaces).output();
+    if !tried.is_ok_and(|tried| tried.status.success()) {
+        eprintln!("not tested: this needs root, and unshare with namespaces");
+        return;
+    }
+    let server = Server::start();
+    let report = Mpi::OpenMpi.must_exchange(&server, 3, 16, &[("RANDOM_MESSAGES_MOVE", "1")], &[]);
+    assert!(!report.contains("unshare: "), "{report}");
+    // Each of the three finds both others anew.
+    assert_eq!(report.matches("the peer is in another container of this host").count(), 6, "{report}");
+    assert!(report.contains("received by vmm"), "{report}");
+    server.must_be_well();
+}
+
+#[test]
 fn ranks_that_share_nothing_of_a_host_have_tcp() {
     let server = Server::start();
     let settings = [("CAUSEWAY_COMM_CHANNELS", "tcp"), ("CAUSEWAY_COMM_HOSTS", "localhost")];

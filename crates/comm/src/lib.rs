@@ -23,7 +23,7 @@
 //! | [`doctor`]  | Which channels have two processes, and how would they get the better ones?         |
 //! | `bar`       | How does the processor reach memory of a GPU by itself?                           |
 //! | `verbs`     | How does a rank use an RDMA device for messages?                                  |
-//! | [`moving`]  | When does a rank that moves to another place go on? Pure.                          |
+//! | [`moving`]  | When does a rank that moves to another container go on?                           |
 
 mod bar;
 pub mod board;

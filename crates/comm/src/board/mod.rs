@@ -193,6 +193,21 @@ impl Board {
         self.mark(Mark::present(self.slot.epoch, true))
     }
 
+    /// What was said of a move is taken back.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn announce_stay(&self) -> io::Result<()> {
+        self.mark(Mark::present(self.slot.epoch, false))
+    }
+
+    /// Leaves all boards: this rank is seen on none any more, until it joins again.
+    pub fn leave(&mut self) {
+        // What cannot be written is noticed by the sign of life, which goes as well.
+        let _ = self.mark(Mark::ABSENT);
+        self.media.clear();
+    }
+
     /// The mark of a rank now; absent where none can be read.
     pub fn mark_of(&self, rank: u32) -> Mark {
         let read = |medium: &dyn Medium| {
@@ -231,7 +246,6 @@ impl Board {
 
 impl Drop for Board {
     fn drop(&mut self) {
-        // What cannot be written any more is noticed by the sign of life, which goes as well.
-        let _ = self.mark(Mark::ABSENT);
+        self.leave();
     }
 }

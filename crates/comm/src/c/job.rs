@@ -39,6 +39,16 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
     }
 }
 
+/// Has this process's part follow it into the container where it is now. 0, or -1.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_move() -> c_int {
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    match world.move_here() {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
+
 /// Ends this process's part, after all messages, when all ranks have joined. Prints a report where
 /// `CAUSEWAY_COMM_EXPLAIN` asks for one.
 #[unsafe(no_mangle)]

@@ -32,10 +32,16 @@ pub struct Namespaces {
 }
 
 impl Namespaces {
-    /// Reads `/proc/self/ns` below a root.
+    /// Those of the calling thread.
+    pub fn of_this_thread() -> Self {
+        Self::read(Path::new("/"))
+    }
+
+    /// Reads `/proc/thread-self/ns` below a root: a thread may enter namespaces by itself, and those that it starts are
+    /// in them, too.
     fn read(root: &Path) -> Self {
         let number = |kind: &str| {
-            let found = fs::metadata(root.join("proc/self/ns").join(kind));
+            let found = fs::metadata(root.join("proc/thread-self/ns").join(kind));
             // Namespaces have numbers of 32 bits.
             found.ok().and_then(|found| u32::try_from(found.ino()).ok()).unwrap_or(0)
         };

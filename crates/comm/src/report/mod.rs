@@ -19,6 +19,8 @@ pub enum Inline {
     Short,
     /// The peer's socket does not answer: it is on another host, or not interposed.
     Unreachable,
+    /// This rank moves to another container.
+    Moving,
     /// No channel is allowed that takes such memory.
     NoChannel,
     /// The call returns before the receiver has anything (`MPI_Bsend`).
@@ -54,6 +56,9 @@ impl fmt::Display for Way {
             }
             Self::Inline(Inline::Unreachable) => {
                 f.write_str("sent with the MPI: the peer's socket does not answer")
+            }
+            Self::Inline(Inline::Moving) => {
+                f.write_str("sent with the MPI: while this rank moved to another container")
             }
             Self::Inline(Inline::NoChannel) => {
                 f.write_str("sent with the MPI: CAUSEWAY_COMM_CHANNELS leaves no channel for such memory")

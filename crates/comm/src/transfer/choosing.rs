@@ -45,9 +45,20 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    pub(super) fn new(pair: Pair, is_network: bool, allowed: Vec<Channel>, table: Option<Arc<Table>>, profile: Profile) -> Self {
+    pub(super) fn new(
+        pair: Pair,
+        is_network: bool,
+        allowed: Vec<Channel>,
+        table: Option<Arc<Table>>,
+        profile: Profile,
+    ) -> Self {
         let (failures, schedulers) = (Failures::default(), HashMap::new());
         Self { pair, is_network, allowed, failures, table, profile, schedulers }
+    }
+
+    /// What lies between the two ranks, in words: where the peer is, and how far apart their processors are.
+    pub(super) fn between(&self) -> String {
+        format!("{}, {}", self.pair.place, self.pair.distance)
     }
 
     /// The channel for a message of so many bytes; none where there is none.

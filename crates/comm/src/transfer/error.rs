@@ -21,6 +21,9 @@ pub enum TransferError {
         /// What the system said.
         cause: io::Error,
     },
+    /// The peer moves to another container, and comes again.
+    #[error("rank {0} moves to another container, and has not come to hand the message over since")]
+    Moved(u32),
     /// The peer says what makes no sense here.
     #[error("rank {peer} said something else than was to be said: {what}")]
     Protocol {
@@ -94,6 +97,6 @@ impl TransferError {
 
     /// Whether nothing more can be said on the connection.
     pub(crate) fn ends_connection(&self) -> bool {
-        matches!(self, Self::Connection { .. } | Self::Protocol { .. })
+        matches!(self, Self::Connection { .. } | Self::Protocol { .. } | Self::Moved(_))
     }
 }

@@ -9,10 +9,20 @@ use super::message::Message;
 use crate::meeting::{Connection, MESSAGE_BYTES};
 use crate::verbs::{CardError, END_BYTES, End};
 
+/// Messages that may lie in a connection that its peer has ended.
+const MAX_LEFT_OVER: usize = 1000;
+
 impl Connection {
     /// Sends a message.
     pub(super) fn say(&self, message: Message) -> Result<(), TransferError> {
         self.say_with(message, None)
+    }
+
+    /// Tells the peer that this rank moves to another container, and ends the connection.
+    pub(crate) fn say_moving(&self) {
+        // It may have gone.
+        let _ = self.say(Message::Moving);
+        self.shut();
     }
 
     /// Sends a message, and a descriptor with it.
@@ -37,7 +47,25 @@ impl Connection {
     pub(super) fn hear(&self) -> Result<(Message, Option<OwnedFd>), TransferError> {
         let (bytes, descriptor) = self.hear_bytes()?;
         let message = Message::decode(&bytes).ok_or_else(|| self.wrong("bytes that are no message"))?;
+        if message == Message::Moving {
+            return Err(TransferError::Moved(self.peer));
+        }
         Ok((message, descriptor))
+    }
+
+    /// What the error of a transfer is. Where it ends the connection that is shut; the peer may have said before that it
+    /// moves.
+    pub(super) fn ended_by(&self, error: TransferError) -> TransferError {
+        if !error.ends_connection() {
+            return error;
+        }
+        let is_silent = |kind| matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        let may_move = matches!(&error, TransferError::Connection { cause, .. } if !is_silent(cause.kind()));
+        let moves = |error: &TransferError| matches!(error, TransferError::Moved(_));
+        let said = || core::iter::repeat_with(|| self.hear().err()).take(MAX_LEFT_OVER).flatten().next();
+        let error = may_move.then(said).flatten().filter(moves).unwrap_or(error);
+        self.shut();
+        error
     }
 
     /// Receives as many bytes as a message has.

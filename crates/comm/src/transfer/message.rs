@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! receiver                            sender
-//!                         ◄──────────  Words (+ descriptor)    once, before all else
+//!                         ◄──────────  Words (+ descriptor)    once, before all else; none where the peer has them
 //!   Slots (+ descriptor)  ──────────►            once, before the first fetch by `staged`
 //!   Fetch channel, operation ───────►
 //! either, through slots:
@@ -28,7 +28,8 @@
 //! ```
 //!
 //! Where the receiver has the buffer open already, it says nothing of all that: it uses the offer's word
-//! (`words.rs`). Instead of anything that it is to say, the sender may say `Refused`.
+//! (`words.rs`). Either end may say `Moving` between two payloads, and then nothing more: it goes to another
+//! container, and both look for each other again. Instead of anything that it is to say, the sender may say `Refused`.
 
 use thiserror::Error;
 
@@ -38,8 +39,10 @@ use crate::meeting::MESSAGE_BYTES;
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// The words of offers come with this, if there are any.
-    Words,
+    /// The words of offers come with this, if there are any; or the peer has them from a connection before.
+    Words { are_known: bool },
+    /// This end moves to another container, and is to be looked for again.
+    Moving,
     /// Shared memory of the host comes with this: so many slots of so many bytes.
     Slots { count: u16, bytes: u32 },
     /// The payload of an operation is wanted.
@@ -122,10 +125,11 @@ impl Message {
             Self::Refused(Refusal::Card) => (13, 4, 0, 0, 0),
             Self::Refused(Refusal::Memory) => (13, 5, 0, 0, 0),
             Self::Refused(Refusal::Slots) => (13, 6, 0, 0, 0),
-            Self::Words => (14, 0, 0, 0, 0),
+            Self::Words { are_known } => (14, u8::from(are_known), 0, 0, 0),
             Self::Join => (15, 0, 0, 0, 0),
             Self::Joined => (16, 0, 0, 0, 0),
             Self::Lent { key, address } => (17, 0, 0, key, address),
+            Self::Moving => (18, 0, 0, 0, 0),
         };
         let mut bytes = [0; MESSAGE_BYTES];
         bytes[0] = kind;
@@ -160,9 +164,10 @@ impl Message {
             (13, 4) => Self::Refused(Refusal::Card),
             (13, 5) => Self::Refused(Refusal::Memory),
             (13, 6) => Self::Refused(Refusal::Slots),
-            (14, 0) => Self::Words,
+            (14, small) => Self::Words { are_known: small == 1 },
             (15, 0) => Self::Join,
             (16, 0) => Self::Joined,
+            (18, 0) => Self::Moving,
             (17, 0) => Self::Lent { key: length, address: number },
             _ => return None,
         };
@@ -208,7 +213,9 @@ mod tests {
             Message::Refused(Refusal::Card),
             Message::Refused(Refusal::Memory),
             Message::Refused(Refusal::Slots),
-            Message::Words,
+            Message::Words { are_known: false },
+            Message::Words { are_known: true },
+            Message::Moving,
             Message::Join,
             Message::Joined,
             Message::Lent { key: u32::MAX, address: 1 << 60 },

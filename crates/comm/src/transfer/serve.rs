@@ -12,39 +12,57 @@ use super::slots::{HostSlots, Ring};
 use crate::channels::Channel;
 use crate::cuda::{CudaError, DeviceMemory, Driver, Scope};
 use crate::meeting::{Connection, MESSAGE_BYTES};
+use crate::moving::Gate;
 
 /// What a peer's requests need from one to the next.
 #[derive(Debug)]
 struct Server<'a> {
     connection: &'a Connection,
     offers: &'a Offers,
+    gate: &'a Gate,
     giver: Giver<'a>,
     /// The operation that was served last, and whether that was in a way that pays for short messages.
     last: Option<(u64, bool)>,
 }
 
-/// Serves a peer until it goes, or says what makes no sense. What it has been offered then has failed.
+/// Why a peer is served no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It has gone, or has said what makes no sense.
+    Gone,
+    /// One of the two ranks moves to another container.
+    Moving,
+}
+
+/// Serves a peer until it goes, says what makes no sense, or one of both moves.
 ///
 /// Gives what is left of it, to be dropped when all have been told that the peer has gone: memory of the driver is in
 /// that, and to free it may take as long as a kernel runs that waits for this very peer.
 #[must_use]
-pub(crate) fn serve<'a>(connection: &'a Connection, offers: &'a Offers) -> impl Sized + 'a {
-    let mut server = Server { connection, offers, giver: Giver::new(connection), last: None };
+pub(crate) fn serve<'a>(
+    connection: &'a Connection,
+    offers: &'a Offers,
+    gate: &'a Gate,
+) -> (End, impl Sized + 'a) {
+    let mut server = Server { connection, offers, gate, giver: Giver::new(connection), last: None };
+    let mut end = End::Gone;
     loop {
         match connection.receive() {
-            Ok(Some((bytes, descriptor))) => {
-                if server.answer(&bytes, descriptor).is_err() {
+            Ok(Some((bytes, descriptor))) => match server.answer(&bytes, descriptor) {
+                Ok(()) => {}
+                Err(TransferError::Moved(_)) => {
+                    end = End::Moving;
                     break;
                 }
-            }
+                Err(_) => break,
+            },
             // It has nothing to ask for.
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
             Ok(None) | Err(_) => break,
         }
     }
     connection.shut();
-    offers.end_all(connection.peer);
-    server
+    (end, server)
 }
 
 impl Server<'_> {
@@ -69,12 +87,8 @@ impl Server<'_> {
                 self.giver.lending = Lending::join(self.connection)?;
                 Ok(())
             }
-            Some(Message::Fetch { channel, operation }) => match self.give(channel, operation) {
-                Err(error) if !error.ends_connection() => {
-                    self.connection.say(Message::Refused(refusal(&error)))
-                }
-                outcome => outcome,
-            },
+            Some(Message::Fetch { channel, operation }) => self.give_unless_moving(channel, operation),
+            Some(Message::Moving) => Err(TransferError::Moved(peer)),
             Some(Message::Done { operation }) => {
                 if let Some((served, pays)) = self.last.take()
                     && served == operation
@@ -91,6 +105,19 @@ impl Server<'_> {
             // What was under way when this end gave up.
             Some(Message::Free { .. }) => Ok(()),
             _ => Err(self.connection.wrong("a message that is not for a sender")),
+        }
+    }
+
+    fn give_unless_moving(&mut self, channel: Channel, operation: u64) -> Result<(), TransferError> {
+        let running = self.gate.try_start();
+        // What the peer has begun to fetch is brought to its end, also by another channel.
+        if running.is_none() && !self.offers.is_served(operation) {
+            self.connection.say(Message::Moving)?;
+            return Err(TransferError::Moved(self.connection.peer));
+        }
+        match self.give(channel, operation) {
+            Err(error) if !error.ends_connection() => self.connection.say(Message::Refused(refusal(&error))),
+            outcome => outcome,
         }
     }
 

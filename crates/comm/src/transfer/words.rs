@@ -97,6 +97,11 @@ impl Words {
         }
     }
 
+    /// The sender: whether the receiver has taken an offer, and has not come to an end with it.
+    pub(crate) fn is_taken(&self, slot: u16, operation: u64) -> bool {
+        self.word(slot).load(Ordering::Acquire) == operation << 2 | TAKEN
+    }
+
     /// The sender: the word tells of nothing any more.
     pub(crate) fn clear(&self, slot: u16) {
         self.word(slot).store(0, Ordering::Release);
@@ -134,8 +139,10 @@ mod tests {
         sender.offer(7, 3);
         assert!(!receiver.take(7, 2) && !receiver.take(6, 3), "another operation, another word");
         assert!(receiver.take(7, 3) && !receiver.take(7, 3) && !sender.withdraw(7, 3));
+        assert!(sender.is_taken(7, 3) && !sender.is_taken(7, 2));
         assert_eq!(sender.outcome(7, 3), None);
         receiver.finish(7, 3);
+        assert!(!sender.is_taken(7, 3));
         receiver.fail(7, 3);
         assert_eq!((sender.outcome(7, 3), sender.outcome(7, 2)), (Some(true), None));
         // What comes late for an earlier operation changes nothing.

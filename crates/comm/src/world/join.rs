@@ -1,8 +1,10 @@
 //! How does a rank take part in its job, and what does it tell at the end?
 
 use core::any::Any;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
 use causeway_config::ValueError;
 use causeway_sync::{Monitor, threads};
@@ -10,12 +12,13 @@ use thiserror::Error;
 
 use super::completion::Completion;
 use super::departures::Departures;
-use super::state::{Extra, Outgoing, Shared, World, lock};
+use super::state::{Extra, Home, Outgoing, Shared, World, lock};
 use crate::board::{Board, BoardError, Places};
 use crate::channels::Channel;
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
-use crate::meeting::Meeting;
+use crate::meeting::{Meeting, Stop};
+use crate::moving::Gate;
 use crate::profile::{Profile, ProfileError};
 use crate::report::{Algorithm, Inline, Way};
 use crate::settings::Settings;
@@ -47,12 +50,8 @@ impl World {
     pub fn join(nonce: [u8; 16], rank: u32, ranks: u32, settings: Settings) -> Result<Self, WorldError> {
         let job = Job::new(nonce, ranks)?;
         let identity = Identity::of_this_process(settings.place.as_ref())?;
+        let home = Home { namespaces: identity.namespaces, looked_at: Instant::now() };
         let board = Board::join(&job, rank, 0, identity, &Places::usual(settings.folder.clone()))?;
-        let mut meeting = Meeting::open(&job, &board)?;
-        if settings.uses_network() {
-            meeting.open_to_hosts();
-        }
-        let stop = meeting.stopper();
         let profile = settings.profile.as_deref().map_or(Ok(Profile::default()), Profile::load);
         let (profile, profile_trouble) = match profile {
             Ok(profile) => (profile, None),
@@ -65,8 +64,12 @@ impl World {
             rank,
             settings,
             board: Mutex::new(board),
+            gate: Gate::default(),
+            moves: AtomicU64::new(0),
+            home: Mutex::new(home),
             offers: Offers::default(),
             incoming: Monitor::default(),
+            retired: Mutex::default(),
             in_flight: Mutex::default(),
             completion: Completion::default(),
             outgoing: Monitor::default(),
@@ -78,22 +81,8 @@ impl World {
             report: Mutex::default(),
             profile: Mutex::new(profile),
         });
-        let accepting = Arc::clone(&shared);
-        let acceptor = threads::spawn("comm", move || {
-            while let Some(arrival) = meeting.arrival() {
-                // Who cannot prove to be a rank of this job is nobody.
-                if let Ok(connection) = arrival {
-                    accepting.keep_incoming(connection);
-                }
-            }
-        })?;
-        Ok(Self {
-            shared,
-            stop,
-            threads: Mutex::new(vec![(None, acceptor)]),
-            profile_trouble,
-            extra: OnceLock::new(),
-        })
+        let acceptor = Mutex::new(Some(accept(&shared)?));
+        Ok(Self { shared, acceptor, threads: Mutex::default(), profile_trouble, extra: OnceLock::new() })
     }
 
     /// This process's rank in the job.
@@ -173,15 +162,48 @@ impl World {
 
     /// What there is to tell at the end, if the user wants to hear it.
     pub fn report(&self) -> Option<Vec<String>> {
-        self.shared.settings.explain.then(|| lock(&self.shared.report).lines(self.shared.rank))
+        let rank = self.shared.rank;
+        let pairs = || {
+            let incoming = self.shared.incoming.lock();
+            let mut peers: Vec<_> =
+                incoming.iter().map(|(peer, fetcher)| (*peer, lock(fetcher).between())).collect();
+            peers.sort_unstable();
+            peers
+                .into_iter()
+                .map(|(peer, between)| format!("rank {rank} and {peer}: the peer is {between}"))
+                .collect()
+        };
+        let lines = |pairs: Vec<String>| [pairs, lock(&self.shared.report).lines(rank)].concat();
+        self.shared.settings.explain.then(|| lines(pairs()))
     }
+}
+
+/// Lets other ranks in at the sockets of the boards on which this one is, in a thread.
+pub(super) fn accept(shared: &Arc<Shared>) -> std::io::Result<(Stop, JoinHandle<()>)> {
+    let mut meeting = Meeting::open(&shared.job, &lock(&shared.board))?;
+    if shared.settings.uses_network() {
+        meeting.open_to_hosts();
+    }
+    let (stop, accepting) = (meeting.stopper(), Arc::clone(shared));
+    let thread = threads::spawn("comm", move || {
+        while let Some(arrival) = meeting.arrival() {
+            // Who cannot prove to be a rank of this job is nobody.
+            if let Ok(connection) = arrival {
+                accepting.keep_incoming(connection);
+            }
+        }
+    })?;
+    Ok((stop, thread))
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         // It may watch the peers.
         drop(self.extra.take());
-        self.stop.stop();
+        let acceptor = lock(&self.acceptor).take();
+        if let Some((stop, _)) = &acceptor {
+            stop.stop();
+        }
         self.shared.completion.stop();
         self.shared.has_left.store(true, Ordering::Release);
         let mut looked_for = Vec::new();
@@ -191,6 +213,9 @@ impl Drop for World {
                 Outgoing::LookedFor { .. } => looked_for.push(*peer),
                 Outgoing::Missing { .. } => {}
             }
+        }
+        if let Some((_, thread)) = acceptor {
+            let _ = thread.join();
         }
         for (peer, thread) in core::mem::take(&mut *lock(&self.threads)) {
             // One that waits for a peer's answer ends by itself, when it sees that the rank has left.

@@ -8,6 +8,7 @@
 //! | `reach`   | How does a rank come to the peers to which it hands messages over?     |
 //! | `departures` | Who hears at once that a peer has gone?                              |
 //! | `mailboxes` | Which mailboxes have two ranks of one host for collective calls?     |
+//! | `moves`   | How does a rank go on in another container?                            |
 //! | `send`    | What does a rank offer to others, and until when?                      |
 //! | `receive` | How does a rank get what others have sent it word of?                  |
 //! | `traffic` | What is the traffic with each peer bound by, as far as this rank has seen it? |
@@ -18,6 +19,7 @@ mod completion;
 mod departures;
 mod join;
 mod mailboxes;
+mod moves;
 mod reach;
 mod receive;
 mod send;
@@ -28,5 +30,6 @@ mod watch;
 pub use departures::Listener;
 pub use join::WorldError;
 pub use mailboxes::Mailboxes;
+pub use moves::MoveFailed;
 pub use reach::Presence;
 pub use state::World;

@@ -1,5 +1,6 @@
 //! How does a rank come to the peers to which it hands messages over?
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use super::departures::Listener;
 use super::state::{Outgoing, PATIENCE, Shared, World, lock};
 use crate::meeting::{self, Connection};
 use crate::transfer::message::Message;
-use crate::transfer::serve::serve;
+use crate::transfer::serve::{End, serve};
 use crate::transfer::words::Words;
 
 /// Times after which a peer is looked for again that was not there: it may join later.
@@ -19,7 +20,7 @@ const LAST_RETRY: Duration = Duration::from_secs(2);
 
 /// For how long a call waits for a peer of this host that has not answered: it may be stopped, or have no descriptor
 /// left. Messages go with the MPI until it does.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same when the peer is looked for again.
 const RETRY_TIMEOUT: Duration = Duration::from_millis(50);
@@ -34,7 +35,11 @@ pub struct Presence(Arc<Shared>);
 impl Presence {
     /// Whether a peer that has been reached is there.
     pub fn has(&self, peer: u32) -> bool {
-        peer == self.0.rank || matches!(self.0.outgoing.lock().get(&peer), Some(Outgoing::Connected(_)))
+        let outgoing = self.0.outgoing.lock();
+        let is_there = |state: &Outgoing| {
+            matches!(state, Outgoing::Connected(_) | Outgoing::LookedFor { has_moved: true, .. })
+        };
+        peer == self.0.rank || outgoing.get(&peer).is_some_and(is_there)
     }
 }
 
@@ -73,12 +78,12 @@ impl World {
         let mut outgoing = self.shared.outgoing.lock();
         let (pause, patience) = match outgoing.get(&peer) {
             Some(Outgoing::Connected(_)) => return true,
-            Some(Outgoing::LookedFor { until: Some(until) }) => {
+            Some(Outgoing::LookedFor { until: Some(until), .. }) => {
                 let until = *until;
                 drop(outgoing);
                 return self.wait_for_peer(peer, until);
             }
-            Some(Outgoing::LookedFor { until: None }) => return false,
+            Some(Outgoing::LookedFor { until: None, .. }) => return false,
             Some(Outgoing::Missing { again, .. }) if *again > now => return false,
             Some(Outgoing::Missing { pause, is_silent: true, .. }) => (*pause * 2, Duration::ZERO),
             Some(Outgoing::Missing { pause, .. }) => (*pause * 2, RETRY_TIMEOUT),
@@ -86,7 +91,8 @@ impl World {
         };
         let pause = pause.min(LAST_RETRY);
         let until = now + patience;
-        outgoing.insert(peer, Outgoing::LookedFor { until: self.has_nearer().then_some(until) });
+        let until_near = self.shared.has_nearer().then_some(until);
+        outgoing.insert(peer, Outgoing::LookedFor { until: until_near, has_moved: false });
         drop(outgoing);
         if self.look_for(peer, pause) {
             return self.wait_for_peer(peer, until);
@@ -96,15 +102,11 @@ impl World {
         false
     }
 
-    fn has_nearer(&self) -> bool {
-        self.shared.settings.channels.iter().any(|channel| !channel.is_between_hosts())
-    }
-
     /// Waits for the thread that looks for a peer. Says whether it has found it by then.
     fn wait_for_peer(&self, peer: u32, until: Instant) -> bool {
         let patience = until.saturating_duration_since(Instant::now());
         let found = self.shared.outgoing.wait_for(patience, |outgoing| match outgoing.get(&peer) {
-            Some(Outgoing::LookedFor { until: Some(_) }) => None,
+            Some(Outgoing::LookedFor { until: Some(_), .. }) => None,
             state => Some(matches!(state, Some(Outgoing::Connected(_)))),
         });
         found.unwrap_or(false)
@@ -128,12 +130,12 @@ impl World {
 
     /// Looks for a peer in a thread of its own, which serves the peer when it is found. Says whether there is one.
     fn look_for(&self, peer: u32, pause: Duration) -> bool {
-        let (shared, has_nearer) = (Arc::clone(&self.shared), self.has_nearer());
+        let (shared, has_nearer) = (Arc::clone(&self.shared), self.shared.has_nearer());
         let look = move || {
             let start = Instant::now();
             let found = if has_nearer { shared.connect(peer) } else { None };
             let found = found.or_else(|| {
-                let looked_for = Outgoing::LookedFor { until: None };
+                let looked_for = Outgoing::LookedFor { until: None, has_moved: false };
                 shared.outgoing.change(|outgoing| outgoing.insert(peer, looked_for));
                 shared.connect_over_network(peer)
             });
@@ -149,10 +151,9 @@ impl World {
                 outgoing.insert(peer, state);
                 found
             });
-            let Some(connection) = connection else { return };
-            let left = serve(&connection, &shared.offers);
-            shared.has_gone(peer);
-            drop(left);
+            if let Some(connection) = connection {
+                shared.serve(connection);
+            }
         };
         let thread = threads::spawn(&format!("comm-{peer}"), look);
         thread.map(|thread| lock(&self.threads).push((Some(peer), thread))).is_ok()
@@ -160,6 +161,88 @@ impl World {
 }
 
 impl Shared {
+    /// Serves a peer by a connection until that ends, and by the next one where the peer has moved.
+    pub(super) fn serve(&self, connection: Arc<Connection>) {
+        let mut connection = Some(connection);
+        while let Some(current) = connection {
+            connection = self.serve_one(&current);
+        }
+    }
+
+    fn serve_one(&self, connection: &Arc<Connection>) -> Option<Arc<Connection>> {
+        let peer = connection.peer;
+        let moves = self.moves.load(Ordering::Acquire);
+        let (end, left) = serve(connection, &self.offers, &self.gate);
+        let is_current = |outgoing: &HashMap<u32, Outgoing>| matches!(outgoing.get(&peer), Some(Outgoing::Connected(current)) if Arc::ptr_eq(current, connection));
+        let is_moved = self.outgoing.change(|outgoing| {
+            if !is_current(outgoing) {
+                // This rank has moved, and another thread looks for the peer.
+                return None;
+            }
+            if end == End::Moving {
+                let until = Some(Instant::now() + ANSWER_TIMEOUT);
+                outgoing.insert(peer, Outgoing::LookedFor { until, has_moved: true });
+            }
+            Some(end == End::Moving)
+        });
+        match is_moved {
+            None => None,
+            Some(true) => {
+                drop(left);
+                // It may be this rank that moves.
+                drop(self.gate.start());
+                self.find_again(peer, moves)
+            }
+            Some(false) => {
+                self.lose(peer);
+                drop(left);
+                None
+            }
+        }
+    }
+
+    /// A peer does not come again.
+    pub(super) fn lose(&self, peer: u32) {
+        self.offers.end_all(peer);
+        self.has_gone(peer);
+    }
+
+    /// Looks for a peer that was there before one of both moved, until it must have been there again. Another thread does,
+    /// in the container where this rank is then, where that has moved more often than so many times.
+    pub(super) fn find_again(&self, peer: u32, moves: u64) -> Option<Arc<Connection>> {
+        let until = Instant::now() + PATIENCE;
+        let has_moved_on = || self.moves.load(Ordering::Acquire) != moves;
+        while !has_moved_on() && !self.has_left.load(Ordering::Acquire) {
+            let near = if self.has_nearer() { self.connect(peer) } else { None };
+            let found = near.or_else(|| self.connect_over_network(peer)).map(Arc::new);
+            let Some(found) = found else {
+                if Instant::now() > until {
+                    self.lose(peer);
+                    return None;
+                }
+                std::thread::sleep(FIRST_RETRY);
+                continue;
+            };
+            let is_kept = self.outgoing.change(|outgoing| {
+                let stays = !has_moved_on() && !self.has_left.load(Ordering::Acquire);
+                if stays {
+                    outgoing.insert(peer, Outgoing::Connected(Arc::clone(&found)));
+                }
+                stays
+            });
+            if is_kept {
+                return Some(found);
+            }
+            // The peer may have seen it.
+            found.say_moving();
+        }
+        None
+    }
+
+    fn has_nearer(&self) -> bool {
+        self.settings.channels.iter().any(|channel| !channel.is_between_hosts())
+    }
+
     /// Connects to a peer of this host.
     fn connect(&self, peer: u32) -> Option<Connection> {
         let (own, scan) = {
@@ -175,9 +258,14 @@ impl Shared {
         // ranks that reach for each other in a circle would wait until one loses its patience.
         let connection = meeting::reach(&self.job, &own, scan.get(peer)?).ok()?;
         connection.set_patience(Some(PATIENCE)).ok()?;
+        if self.offers.words(peer).is_some() {
+            // The peer has them from the connection before.
+            connection.say_with(Message::Words { are_known: true }, None).ok()?;
+            return Some(connection);
+        }
         let words = Words::new().ok();
         let descriptor = words.as_ref().map(|(_, memory)| memory.descriptor());
-        connection.say_with(Message::Words, descriptor).ok()?;
+        connection.say_with(Message::Words { are_known: false }, descriptor).ok()?;
         if let Some((words, _)) = words {
             self.offers.open(peer, Arc::new(words));
         }
@@ -192,7 +280,7 @@ impl Shared {
         let own = lock(&self.board).slot().clone();
         let connection = meeting::reach_over_network(&self.job, &own, peer, &self.settings.hosts).ok()?;
         connection.set_patience(Some(PATIENCE)).ok()?;
-        connection.say_with(Message::Words, None).ok()?;
+        connection.say_with(Message::Words { are_known: false }, None).ok()?;
         Some(connection)
     }
 }

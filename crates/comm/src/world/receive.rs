@@ -75,23 +75,25 @@ impl World {
             // SAFETY: as promised by the caller.
             return unsafe { self.fetch_from_self(operation, to, room.min(bytes)) }.map(|()| None);
         }
-        let fetcher = self.fetcher(from)?;
-        let mut locked = lock(&fetcher);
-        if !locked.is_network() {
-            self.shared.tracers.count(from, by);
-        }
-        if bytes > room {
-            return locked.decline(operation).map(|()| None);
-        }
-        let start = Instant::now();
         let order = Order { operation, bytes, source: memory, word, to, to_gpu, traffic };
-        match locked.fetch(&order, wait)? {
+        let (start, mut counts) = (Instant::now(), Some(by));
+        let fetched = self.with_fetcher(from, |fetcher, locked| {
+            if let Some(by) = counts.take().filter(|_| !locked.is_network()) {
+                self.shared.tracers.count(from, by);
+            }
+            if bytes > room {
+                return locked.decline(operation).map(|()| None);
+            }
+            let outcome = locked.fetch(&order, wait)?;
+            Ok(Some((outcome, Arc::clone(fetcher))))
+        })?;
+        let Some((outcome, fetcher)) = fetched else { return Ok(None) };
+        match outcome {
             Outcome::There(fetched) => {
                 lock(&self.shared.report).count(from, Way::Fetched(fetched), bytes);
                 Ok(None)
             }
             Outcome::UnderWay(underway) => {
-                drop(locked);
                 let queue = underway.life();
                 let copying = Copying { fetcher, underway };
                 let number = lock(&self.shared.in_flight).add(queue, copying, start);
@@ -129,8 +131,7 @@ impl World {
         driver: &'static Driver,
         own: DeviceMemory,
     ) -> Result<Option<Reached>, TransferError> {
-        let fetcher = self.fetcher(descriptor.from)?;
-        lock(&fetcher).reach(descriptor, driver, own)
+        self.with_fetcher(descriptor.from, |_, fetcher| fetcher.reach(descriptor, driver, own))
     }
 
     /// Counts memory of a peer that a kernel has used where it lies.
@@ -161,6 +162,30 @@ impl World {
         Ok(copied?)
     }
 
+    /// Does something with what this rank has of a peer that has sent word of a message: again, where one of both moves to
+    /// another container meanwhile.
+    fn with_fetcher<T>(
+        &self,
+        peer: u32,
+        mut act: impl FnMut(&Arc<Mutex<Fetcher>>, &mut Fetcher) -> Result<T, TransferError>,
+    ) -> Result<T, TransferError> {
+        self.follow_process();
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let running = self.shared.gate.start();
+            let fetcher = self.fetcher(peer)?;
+            let mut locked = lock(&fetcher);
+            match act(&fetcher, &mut locked) {
+                Err(TransferError::Moved(_)) if Instant::now() < until => {
+                    drop(locked);
+                    self.shared.retire(peer, &fetcher);
+                    drop(running);
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// What this rank has of a peer that has sent word of a message: its connection may come in a moment.
     pub(super) fn fetcher(&self, peer: u32) -> Result<Arc<Mutex<Fetcher>>, TransferError> {
         let come = self.shared.incoming.wait_for(ARRIVAL, |incoming| incoming.get(&peer).cloned());
@@ -169,6 +194,16 @@ impl World {
 }
 
 impl Shared {
+    /// A peer is not reached by this any more, and comes again.
+    pub(super) fn retire(&self, peer: u32, fetcher: &Arc<Mutex<Fetcher>>) {
+        self.incoming.change(|incoming| {
+            if incoming.get(&peer).is_some_and(|current| Arc::ptr_eq(current, fetcher)) {
+                incoming.remove(&peer);
+                lock(&self.retired).insert(peer, Arc::clone(fetcher));
+            }
+        });
+    }
+
     pub(super) fn keep_incoming(&self, connection: Connection) {
         let peer = connection.peer;
         if connection.set_patience(Some(PATIENCE)).is_err() {
@@ -184,7 +219,14 @@ impl Shared {
         let allowed: Vec<Channel> = self.settings.channels.clone();
         let profile = lock(&self.profile).clone();
         let table = self.table.clone();
-        let fetcher = Fetcher::new(connection, pair, allowed, table, profile);
-        self.incoming.change(|incoming| incoming.insert(peer, Arc::new(Mutex::new(fetcher))));
+        // A peer that has moved has its words still.
+        let before = [self.incoming.lock().get(&peer).cloned(), lock(&self.retired).remove(&peer)];
+        let words = before.iter().flatten().find_map(|before| lock(before).take_words());
+        let fetcher = Arc::new(Mutex::new(Fetcher::new(connection, pair, allowed, table, profile, words)));
+        let replaced = self.incoming.change(|incoming| incoming.insert(peer, fetcher));
+        if let Some(replaced) = replaced {
+            // Where the peer takes that for the connection of both it comes again.
+            lock(&replaced).give_up();
+        }
     }
 }

@@ -22,6 +22,10 @@ impl World {
     /// # Errors
     /// Why not.
     pub fn offers(&self, peer: u32, address: Option<u64>, bytes: u64) -> Result<(), Inline> {
+        self.follow_process();
+        if self.shared.gate.is_moving() {
+            return Err(Inline::Moving);
+        }
         if !self.is_short(bytes) {
             return if self.reaches(peer) { Ok(()) } else { Err(Inline::Unreachable) };
         }

@@ -3,7 +3,7 @@
 use core::any::Any;
 use core::fmt;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,8 +14,10 @@ use super::completion::Completion;
 use super::departures::Departures;
 use crate::board::Board;
 use crate::cuda::CudaError;
+use crate::identity::Namespaces;
 use crate::job::Job;
 use crate::meeting::{Connection, Stop};
+use crate::moving::Gate;
 use crate::profile::{Profile, ProfileError};
 use crate::report::Report;
 use crate::scheduler::Table;
@@ -32,7 +34,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct World {
     pub(super) shared: Arc<Shared>,
-    pub(super) stop: Stop,
+    /// Who lets other ranks in, and what ends that.
+    pub(super) acceptor: Mutex<Option<(Stop, JoinHandle<()>)>>,
     /// Threads, and the peer whose each is.
     pub(super) threads: Mutex<Vec<(Option<u32>, JoinHandle<()>)>>,
     pub(super) profile_trouble: Option<ProfileError>,
@@ -54,9 +57,17 @@ pub(super) struct Shared {
     pub(super) rank: u32,
     pub(super) settings: Settings,
     pub(super) board: Mutex<Board>,
+    /// Whether messages may start: not while this rank moves.
+    pub(super) gate: Gate,
+    /// How often it has moved. Counted with the peers locked.
+    pub(super) moves: AtomicU64,
+    /// Where this process was when it was looked at last.
+    pub(super) home: Mutex<Home>,
     pub(super) offers: Offers,
     /// Peers that have come to hand messages over.
     pub(super) incoming: Monitor<HashMap<u32, Arc<Mutex<Fetcher>>>>,
+    /// Those of peers that have moved, or that this rank has moved away from, whose next connection is to come.
+    pub(super) retired: Mutex<HashMap<u32, Arc<Mutex<Fetcher>>>>,
     /// Payloads that are being copied.
     pub(super) in_flight: Mutex<InFlight<Copying>>,
     /// Who looks at them.
@@ -95,6 +106,13 @@ impl Copying {
     }
 }
 
+/// The container in which a process was found.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) namespaces: Namespaces,
+    pub(super) looked_at: Instant,
+}
+
 #[derive(Debug)]
 pub(super) enum Outgoing {
     Connected(Arc<Connection>),
@@ -102,6 +120,8 @@ pub(super) enum Outgoing {
     /// to answer.
     LookedFor {
         until: Option<Instant>,
+        /// It was reached before one of both moved, and is not gone.
+        has_moved: bool,
     },
     /// It could not be reached, and is looked for again then. One that `is_silent` took long to give no answer: no call
     /// waits for it any more.

@@ -1,6 +1,7 @@
 //! The channel through the GPUs' BARs, with a kernel module that is none (`fake_gpu.c`).
 
 use crate::job::{Ended, Rank, all_come, run};
+use crate::rank::SHORT;
 
 fn rank(variables: &[(&'static str, &str)]) -> Rank {
     let variables = variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
@@ -30,6 +31,24 @@ fn random_messages_come_through_dma_bufs_that_can_be_mapped() {
 #[test]
 fn one_way_at_one_end_and_the_other_at_the_other_will_do() {
     all_come(&[rank(&[("FAKE_GPU_GDRDRV", "1")]), rank(&[("FAKE_GPU_DMA_BUF", "1")])], "bar", 40);
+}
+
+#[test]
+fn short_messages_make_no_copy_of_the_gpus_engines() {
+    const MESSAGES: u64 = 2000;
+    // A copy takes longer than the processor, as on a GPU, however busy the machine is.
+    let with = rank(&[(SHORT, "1"), ("FAKE_GPU_GDRDRV", "1"), ("FAKE_GPU_COPY_US", "20000")]);
+    let ended = run(&[with.clone(), with], "ipc,vmm,staged,bar", MESSAGES, false);
+    let told = ended.iter().map(|one| one.trouble.as_str()).collect::<String>();
+    assert!(ended.iter().all(|one| one.is_ok), "{:?}\n{told}", ended[0].said);
+    let copies: u64 =
+        told.lines().filter_map(|line| line.strip_prefix("copies: ")?.parse::<u64>().ok()).sum();
+    let [bar, staged, inline] =
+        [ended[1].messages("bar"), ended[1].messages("staged"), ended[0].messages("inline")];
+    assert_eq!(bar + staged + inline, MESSAGES);
+    // The report is what happened: a copy at each end for those through memory of the host.
+    assert_eq!(copies, 2 * staged, "{bar} by bar, {staged} by staged, {inline} with the MPI");
+    assert!(bar * 100 >= MESSAGES * 99, "{bar} by bar, {staged} by staged, {inline} with the MPI");
 }
 
 /// What is said where there is no way for a message; none where it came, since a receive into memory of the

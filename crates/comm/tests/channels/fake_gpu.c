@@ -5,7 +5,7 @@
  * It lacks all that crates/comm can do without: cudaIPC, virtual memory management, kernels, cuStreamQuery.
  *
  * FAKE_GPU_GPUDIRECT=1: cards reach its memory. FAKE_GPU_GDRDRV=1: gdrdrv is there, =old in a version that is
- * too old. FAKE_GPU_DMA_BUF=1: dma-bufs can be made, and mapped. */
+ * too old. FAKE_GPU_DMA_BUF=1: dma-bufs can be made, and mapped. FAKE_GPU_COPY_US: microseconds that each copy takes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -176,8 +176,14 @@ int cuMemFreeHost(void *address) {
     return OK;
 }
 
+/* Copies that its engines have made, told at the end. */
+static _Atomic uint64_t copies;
+
 int cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, void *stream) {
     (void)stream;
+    copies++;
+    const char *takes = getenv("FAKE_GPU_COPY_US");
+    if (takes) usleep((useconds_t)atoi(takes));
     memcpy((void *)to, (const void *)from, bytes);
     return OK;
 }
@@ -291,5 +297,6 @@ void *mmap(void *address, size_t bytes, int protection, int flags, int file, off
 }
 
 __attribute__((destructor)) static void tell(void) {
+    if (is_set("FAKE_GPU_COPY_US")) fprintf(stderr, "copies: %llu\n", (unsigned long long)copies);
     if (most_pinned) fprintf(stderr, "gdrdrv: %d pinned at the end, %d at the most\n", pinned, most_pinned);
 }

@@ -39,6 +39,8 @@ struct Plan {
     has_new_memory: bool,
     sends: Operation,
     fetches: Operation,
+    /// Whether sender and receiver move meanwhile.
+    moves: [bool; 2],
 }
 
 /// Numbers that follow from a seed (SplitMix64).
@@ -80,6 +82,7 @@ impl Plan {
             is_taken_back: random.below(4) == 0,
             has_new_memory: random.below(6) == 0,
             sends: Operation::Blocking,
+            moves: [false; 2],
             fetches: if random.below(2) == 0 { Operation::Blocking } else { Operation::NonBlocking },
         }
     }
@@ -94,6 +97,39 @@ fn calls() -> Option<(Operation, Operation)> {
     let operation =
         |name: &str| if name.starts_with('I') { Operation::NonBlocking } else { Operation::Blocking };
     Some((operation(sends), operation(fetches)))
+}
+
+/// Has rank 0 send messages of 1 to 64 bytes, as an MPI's program does: with the MPI where they are not offered.
+pub const SHORT: &str = "CAUSEWAY_TEST_SHORT";
+
+fn are_short() -> bool {
+    std::env::var_os(SHORT).is_some()
+}
+
+/// Has the ranks move into other namespaces while messages are in flight, which they tell the library (`told`), or
+/// leave it to find out (`noticed`).
+pub const MOVES: &str = "CAUSEWAY_TEST_MOVES";
+
+/// Which ends of a message move while it is in flight.
+fn movers(message: u64, messages: u64) -> [bool; 2] {
+    if std::env::var_os(MOVES).is_none() {
+        return [false; 2];
+    }
+    let quarters = [1, 2, 3].map(|quarter| message == messages * quarter / 4);
+    [quarters[0] || quarters[2], quarters[1] || quarters[2]]
+}
+
+/// This thread enters namespaces of its own.
+fn move_away(world: &World) {
+    // SAFETY: this thread gets new namespaces, and shares nothing else that is its process's.
+    let status = unsafe { libc::unshare(libc::CLONE_NEWUTS | libc::CLONE_NEWIPC) };
+    assert_eq!(status, 0, "{}", std::io::Error::last_os_error());
+    if std::env::var(MOVES).as_deref() == Ok("told") {
+        world.move_here().unwrap();
+    } else {
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    println!("# moved 1");
 }
 
 type Allocate = unsafe extern "C" fn(*mut u64, usize) -> c_int;
@@ -216,6 +252,20 @@ impl Task {
             if let Some((sends, fetches)) = calls() {
                 plan = Plan { from: 0, bytes: plan.bytes.min(9999), sends, fetches, ..plan };
             }
+            if are_short() {
+                let bytes = 1 + plan.bytes % 64;
+                let (is_taken_back, has_new_memory) = (false, false);
+                plan = Plan {
+                    from: 0,
+                    bytes,
+                    at: [64, 128],
+                    to_gpu: true,
+                    is_taken_back,
+                    has_new_memory,
+                    ..plan
+                };
+            }
+            plan.moves = movers(message, self.messages);
             if self.sender_dies {
                 // Long enough to be under way then.
                 plan = Plan { bytes: 1 << LONGEST, at: [0, 0], is_taken_back: false, ..plan };
@@ -247,6 +297,11 @@ impl Task {
     /// Says whether there is more to do.
     fn send(&self, world: &World, gpu: &Gpu, from: u64, content: &[u8], plan: &Plan) -> bool {
         gpu.write(from, content);
+        if are_short() && world.offers(1 - self.rank, Some(from), content.len() as u64).is_err() {
+            println!("# inline 1");
+            say("inline");
+            return hear() == "got";
+        }
         world.count_operation(1 - self.rank, plan.sends);
         let Some((operation, descriptor)) = world.offer(1 - self.rank, from, content.len() as u64) else {
             println!("# error nothing is offered");
@@ -254,6 +309,9 @@ impl Task {
             return false;
         };
         let bytes: String = descriptor.encode(world.job()).iter().map(|byte| format!("{byte:02x}")).collect();
+        if plan.moves[0] {
+            move_away(world);
+        }
         if plan.is_taken_back {
             world.detach(operation);
         }
@@ -281,6 +339,10 @@ impl Task {
         if text == "none" {
             return false;
         }
+        if text == "inline" {
+            say("got");
+            return true;
+        }
         let digit = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
         let bytes: Vec<u8> = (0..text.len()).step_by(2).map(digit).collect();
         let descriptor = Descriptor::decode(&bytes, world.job()).unwrap();
@@ -291,6 +353,9 @@ impl Task {
         gpu.write(to, &host);
         if self.sender_dies {
             say("about to fetch");
+        }
+        if plan.moves[1] {
+            move_away(world);
         }
         let place = if plan.to_gpu { to } else { host.as_mut_ptr() as u64 };
         // SAFETY: so many bytes are this function's until the call returns.

@@ -18,7 +18,12 @@ use crate::verbs;
 impl Fetcher {
     /// Fetches a payload by the channel that is best, and by others where that one fails.
     pub(crate) fn fetch(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
-        self.hear_words().inspect_err(|_| self.connection.shut())?;
+        let fetched = self.fetch_by_best(order, wait);
+        fetched.map_err(|error| self.connection.ended_by(error))
+    }
+
+    fn fetch_by_best(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
+        self.hear_words()?;
         let destination = Destination::at(order.to, order.source.gpu);
         if order.to_gpu && destination.memory.is_none() {
             self.connection.say(Message::Abandoned { operation: order.operation })?;
@@ -75,10 +80,7 @@ impl Fetcher {
                     }
                     return Ok(Outcome::There(fetched));
                 }
-                Err(error) if error.ends_connection() => {
-                    self.connection.shut();
-                    return Err(error);
-                }
+                Err(error) if error.ends_connection() => return Err(error),
                 Err(error) if error.is_of_message() => {
                     self.connection.say(Message::Abandoned { operation: order.operation })?;
                     return Err(error);

@@ -29,6 +29,8 @@ pub(crate) struct Fetcher {
     pub(super) chooser: Chooser,
     /// The peer's words of its offers, when it has sent them; none if it has none.
     pub(super) words: Option<Option<Arc<Words>>>,
+    /// Those of the connection before this one.
+    known_words: Option<Arc<Words>>,
     pub(super) slots: Option<HostSlots>,
     pub(super) bounce: Option<Mapping>,
     pub(super) reading: Option<Reading>,
@@ -96,12 +98,20 @@ impl Destination {
 }
 
 impl Fetcher {
-    pub(crate) fn new(connection: Connection, pair: Pair, allowed: Vec<Channel>, table: Option<Arc<Table>>, profile: Profile) -> Self {
+    pub(crate) fn new(
+        connection: Connection,
+        pair: Pair,
+        allowed: Vec<Channel>,
+        table: Option<Arc<Table>>,
+        profile: Profile,
+        known_words: Option<Arc<Words>>,
+    ) -> Self {
         let chooser = Chooser::new(pair, connection.is_network(), allowed, table, profile);
         Self {
             connection,
             chooser,
             words: None,
+            known_words,
             slots: None,
             bounce: None,
             reading: None,
@@ -117,6 +127,11 @@ impl Fetcher {
         self.connection.peer
     }
 
+    /// What lies between the two, in words.
+    pub(crate) fn between(&self) -> String {
+        self.chooser.between()
+    }
+
     /// Whether the two meet over a network.
     pub(crate) fn is_network(&self) -> bool {
         self.connection.is_network()
@@ -129,7 +144,25 @@ impl Fetcher {
 
     /// Tells the sender that a message is not wanted: it is too long for the receive.
     pub(crate) fn decline(&self, operation: u64) -> Result<(), TransferError> {
-        self.connection.say(Message::Done { operation })
+        self.connection.say(Message::Done { operation }).map_err(|error| self.connection.ended_by(error))
+    }
+
+    /// Tells the sender that this rank moves: the fetcher is of no more use.
+    pub(crate) fn leave(&mut self) {
+        // The words lie in the connection where nothing has been fetched yet.
+        let _ = self.hear_words();
+        self.connection.say_moving();
+    }
+
+    /// The peer has come by another connection.
+    pub(crate) fn give_up(&self) {
+        self.connection.say_moving();
+    }
+
+    /// The words of the peer's offers, for the fetcher of its next connection, if the peer had sent them.
+    pub(crate) fn take_words(&mut self) -> Option<Arc<Words>> {
+        self.hear_words().ok()?;
+        self.words.clone().flatten()
     }
 
     /// The words of the peer's offers, if there are any.
@@ -141,12 +174,17 @@ impl Fetcher {
     /// Hears the words of the peer's offers, which it sends before all else.
     pub(super) fn hear_words(&mut self) -> Result<(), TransferError> {
         if self.words.is_none() {
-            let (Message::Words, descriptor) = self.connection.hear()? else {
+            // A peer that has said nothing and gone has not kept this connection, as where it takes this rank for
+            // another one while that moves; it comes again.
+            let heard = self.connection.hear();
+            let has_gone = heard.is_err() && self.connection.has_ended();
+            let heard = if has_gone { Err(TransferError::Moved(self.peer())) } else { heard };
+            let (Message::Words { are_known }, descriptor) = heard? else {
                 return Err(self.connection.wrong("something else than the words of its offers"));
             };
+            let new = || descriptor.and_then(|descriptor| Words::of_peer(descriptor).ok().map(Arc::new));
             // Without them it is asked for every payload.
-            self.words =
-                Some(descriptor.and_then(|descriptor| Words::of_peer(descriptor).ok().map(Arc::new)));
+            self.words = Some(if are_known { self.known_words.take() } else { new() });
         }
         Ok(())
     }

@@ -29,7 +29,17 @@ impl Fetcher {
         driver: &'static Driver,
         own: DeviceMemory,
     ) -> Result<Option<Reached>, TransferError> {
-        self.hear_words().inspect_err(|_| self.connection.shut())?;
+        let reached = self.open_for_kernels(descriptor, driver, own);
+        reached.map_err(|error| self.connection.ended_by(error))
+    }
+
+    fn open_for_kernels(
+        &mut self,
+        descriptor: &Descriptor,
+        driver: &'static Driver,
+        own: DeviceMemory,
+    ) -> Result<Option<Reached>, TransferError> {
+        self.hear_words()?;
         let memory = descriptor.memory;
         let destination = Destination::of(driver, own, memory.gpu);
         if let Reach::Seen(_) = destination.reach {
@@ -48,10 +58,7 @@ impl Fetcher {
                 self.forget(channel, memory.buffer);
                 match self.open_by(channel, descriptor, &destination) {
                     Ok(()) => self.connection.say(Message::Done { operation: descriptor.operation })?,
-                    Err(error) if error.ends_connection() => {
-                        self.connection.shut();
-                        return Err(error);
-                    }
+                    Err(error) if error.ends_connection() => return Err(error),
                     Err(error) => {
                         self.chooser.failed(channel, &error);
                         continue;

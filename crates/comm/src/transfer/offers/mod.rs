@@ -297,6 +297,23 @@ impl Offers {
         self.table.lock().offers.iter().any(|(number, entry)| entry.is_under_way(*number))
     }
 
+    /// Whether the peer has begun to fetch an offer by asking for it, and has not come to an end with it.
+    pub(crate) fn is_served(&self, number: u64) -> bool {
+        let table = self.table.lock();
+        table.offers.get(&number).is_some_and(|entry| entry.is_served && entry.is_under_way(number))
+    }
+
+    /// Whether a peer has begun to fetch something, and has not come to an end with it.
+    pub(crate) fn are_being_fetched(&self) -> bool {
+        let is_taken = |number: u64, word: &Word| word.words.is_taken(word.slot, number);
+        let table = self.table.lock();
+        table.offers.iter().any(|(number, entry)| {
+            let has_begun =
+                entry.is_served || entry.word.as_ref().is_some_and(|word| is_taken(*number, word));
+            has_begun && entry.is_under_way(*number)
+        })
+    }
+
     /// Whether a short message from a buffer is offered to a peer.
     pub(crate) fn is_short_offered(&self, peer: u32, buffer: u64) -> bool {
         self.short().is_offered(peer, buffer)

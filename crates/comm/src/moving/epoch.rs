@@ -1,9 +1,9 @@
-//! When does a rank that moves to another place go on?
+//! Which messages may start, and which step of a move comes next?
 //!
 //! Moving has four steps, and nothing of an old place may be used in the new one: the rank *announces* that
-//! it moves and starts nothing new; what is under way is *drained*; all ranks *detect* each other again on
-//! boards of the next epoch; messages *go on*. This is the decision alone, for one rank: which messages may
-//! start, and which step comes next.
+//! it moves and starts nothing new; what is under way is *drained*; it and its peers *detect* each other again
+//! on the boards; messages *go on*, in the next epoch. This is the decision alone, for one rank: which messages
+//! may start, and which step comes next; threads wait for it at a gate (`gate`).
 
 use thiserror::Error;
 
@@ -106,6 +106,32 @@ impl Epoch {
         drained
     }
 
+    /// Whether messages start.
+    pub fn is_running(&self) -> bool {
+        self.step == Step::Running
+    }
+
+    /// Whether nothing is under way any more that a move waited for.
+    pub fn is_drained(&self) -> bool {
+        self.step == Step::Detecting
+    }
+
+    /// A move is given up: messages go on where they were, and those that have waited start now. Nothing where
+    /// there is no move.
+    pub fn give_up(&mut self) {
+        if self.step != Step::Running {
+            self.go_on();
+        }
+    }
+
+    fn go_on(&mut self) -> u64 {
+        self.number = self.number.wrapping_add(1);
+        self.step = Step::Running;
+        let waiting = core::mem::take(&mut self.waiting);
+        self.under_way += waiting;
+        waiting
+    }
+
     /// The ranks have found each other in the next epoch. Says how many messages have waited for that: they
     /// start now.
     ///
@@ -115,13 +141,7 @@ impl Epoch {
         match self.step {
             Step::Running => Err(MoveError::NotBegun(self.number)),
             Step::Draining => Err(MoveError::NotDrained { epoch: self.number, under_way: self.under_way }),
-            Step::Detecting => {
-                self.number = self.number.wrapping_add(1);
-                self.step = Step::Running;
-                let waiting = core::mem::take(&mut self.waiting);
-                self.under_way = waiting;
-                Ok(waiting)
-            }
+            Step::Detecting => Ok(self.go_on()),
         }
     }
 }
@@ -155,7 +175,7 @@ mod tests {
     proptest! {
         /// Whatever happens in whatever order, no message is forgotten and none starts between two epochs.
         #[test]
-        fn no_message_is_lost(steps in proptest::collection::vec(0..4_u8, 0..200)) {
+        fn no_message_is_lost(steps in proptest::collection::vec(0..5_u8, 0..200)) {
             let mut epoch = Epoch::default();
             let (mut started, mut ended, mut asked) = (0_u64, 0_u64, 0_u64);
             for step in steps {
@@ -175,6 +195,10 @@ mod tests {
                         ended += 1;
                     }
                     2 => { let _ = epoch.begin_move(); }
+                    3 => {
+                        started += epoch.waiting;
+                        epoch.give_up();
+                    }
                     _ => if let Ok(waiting) = epoch.detected() {
                         prop_assert_eq!(started, ended);
                         started += waiting;

@@ -1,0 +1,169 @@
+//! How does a rank go on in another container?
+//!
+//! The thread that sends and receives may enter other namespaces (`setns`, `unshare`) while the job runs. Channels are suspended: nothing starts
+//! any more, and messages that it sends meanwhile go with the MPI. What is in flight comes to its end. Then the rank joins
+//! the boards that it sees now with its new identity, and tells each peer that it moves: both end their connections, look
+//! for each other again, by threads that are where it is now, and find out anew what lies between them. Offers stay, with their words, so that no message is
+//! lost; peers call nothing for that.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use causeway_sync::threads;
+use thiserror::Error;
+
+use super::join::accept;
+use super::reach::ANSWER_TIMEOUT;
+use super::state::{Home, Outgoing, PATIENCE, World, lock};
+use crate::board::{Board, BoardError, Places};
+use crate::identity::{Identity, Namespaces};
+use crate::moving::MoveError;
+
+/// How often a process is looked at, at most.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// From one look to the next at what is still in flight.
+const DRAIN_INTERVAL: Duration = Duration::from_micros(200);
+
+/// Why a rank does not go on in another container. Messages go on as before.
+#[derive(Debug, Error)]
+pub enum MoveFailed {
+    /// One is under way.
+    #[error(transparent)]
+    UnderWay(#[from] MoveError),
+    /// Something is still in flight.
+    #[error(
+        "this rank was to move to another container, but messages were still in flight after {} s: a peer may be stopped; \
+         messages go on as before", PATIENCE.as_secs()
+    )]
+    InFlight,
+    /// No board there.
+    #[error("this rank is in another container, where other ranks do not find it: {0}")]
+    Board(#[from] BoardError),
+    /// Something else of the system.
+    #[error(
+        "this rank is in another container, and the socket by which others reach it cannot be opened: {0}"
+    )]
+    System(#[from] std::io::Error),
+}
+
+impl World {
+    /// Has this rank's part follow its process into the container where it is now.
+    ///
+    /// # Errors
+    /// When messages do not come to their end, or the other ranks cannot find this one there.
+    pub fn move_here(&self) -> Result<(), MoveFailed> {
+        self.shared.gate.begin()?;
+        let moved = self.drain_and_move();
+        if moved.is_err() {
+            // Who cannot be told reads the slot.
+            let _ = lock(&self.shared.board).announce_stay();
+        }
+        self.shared.gate.resume();
+        moved
+    }
+
+    /// The same where the process has entered other namespaces since it was looked at, some time ago.
+    pub(super) fn follow_process(&self) {
+        let now = Instant::now();
+        let before = {
+            let mut home = lock(&self.shared.home);
+            if now.saturating_duration_since(home.looked_at) < LOOK_INTERVAL {
+                return;
+            }
+            home.looked_at = now;
+            home.namespaces
+        };
+        if Namespaces::of_this_thread() != before
+            && let Err(error) = self.move_here()
+            && !matches!(error, MoveFailed::UnderWay(_))
+        {
+            crate::report::print([error.to_string()]);
+        }
+    }
+
+    fn drain_and_move(&self) -> Result<(), MoveFailed> {
+        let shared = &self.shared;
+        // What is seen of it on a board is for people; peers are told.
+        let _ = lock(&shared.board).announce_move();
+        let until = Instant::now() + PATIENCE;
+        let is_drained = shared.gate.wait_until_drained(PATIENCE);
+        let is_in_flight = || !lock(&shared.in_flight).is_idle() || shared.offers.are_being_fetched();
+        while is_drained && is_in_flight() && Instant::now() < until {
+            std::thread::sleep(DRAIN_INTERVAL);
+        }
+        if !is_drained || is_in_flight() {
+            return Err(MoveFailed::InFlight);
+        }
+        self.join_again()?;
+        self.tell_peers();
+        Ok(())
+    }
+
+    /// Leaves the boards and sockets of the place before, and joins those of the place where the process is now.
+    fn join_again(&self) -> Result<(), MoveFailed> {
+        let shared = &self.shared;
+        if let Some((stop, thread)) = lock(&self.acceptor).take() {
+            stop.stop();
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+        let identity = Identity::of_this_process(shared.settings.place.as_ref())?;
+        *lock(&shared.home) = Home { namespaces: identity.namespaces, looked_at: Instant::now() };
+        {
+            let mut board = lock(&shared.board);
+            // It is the same process: a peer that has read the slot before knows it.
+            let identity = Identity { process: board.slot().identity.process, ..identity };
+            board.leave();
+            let places = Places::usual(shared.settings.folder.clone());
+            *board = Board::join(&shared.job, shared.rank, 0, identity, &places)?;
+        }
+        *lock(&self.acceptor) = Some(accept(shared)?);
+        Ok(())
+    }
+
+    /// Ends all connections, so that both ends look for each other again.
+    fn tell_peers(&self) {
+        let shared = &self.shared;
+        let (moves, connections, peers) = shared.outgoing.change(|outgoing| {
+            let (mut connections, mut peers) = (Vec::new(), Vec::new());
+            for (peer, state) in outgoing.iter_mut() {
+                match state {
+                    Outgoing::Connected(connection) => connections.push(Arc::clone(connection)),
+                    Outgoing::LookedFor { has_moved: true, .. } => {}
+                    _ => continue,
+                }
+                peers.push(*peer);
+                let until = Some(Instant::now() + ANSWER_TIMEOUT);
+                *state = Outgoing::LookedFor { until, has_moved: true };
+            }
+            (shared.moves.fetch_add(1, Ordering::AcqRel) + 1, connections, peers)
+        });
+        for connection in connections {
+            connection.say_moving();
+        }
+        for peer in peers {
+            let again = Arc::clone(shared);
+            // Threads that served peers before are in the namespaces before.
+            let look = move || {
+                if let Some(connection) = again.find_again(peer, moves) {
+                    again.serve(connection);
+                }
+            };
+            match threads::spawn(&format!("comm-{peer}"), look) {
+                Ok(thread) => lock(&self.threads).push((Some(peer), thread)),
+                Err(_) => shared.lose(peer),
+            }
+        }
+        let incoming: Vec<_> =
+            shared.incoming.lock().iter().map(|(peer, one)| (*peer, Arc::clone(one))).collect();
+        for (peer, fetcher) in incoming {
+            // Before the peer hears of it: its next connection takes what this one leaves.
+            shared.retire(peer, &fetcher);
+            let mut locked = lock(&fetcher);
+            locked.tell(&mut lock(&shared.profile));
+            locked.leave();
+        }
+    }
+}
