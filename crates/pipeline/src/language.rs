@@ -1,4 +1,4 @@
-//! How does a person write a table down? As [rules](causeway_config::rules) by sizes.
+//! How does a person write a table down? As [rules] by sizes.
 //!
 //! ```text
 //! table  =  rule *( ";" rule )
