@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use causeway_access::keys::clients::{Client, Clients, ClientsError};
-use causeway_access::keys::file::{self, KeyFileError};
-use causeway_access::{ClientName, DEFAULT_PORT, Key, Target, TargetError, service_key_file};
+use causeway_access::keys::file::KeyFileError;
+use causeway_access::{ClientName, Key, Target, TargetError};
 use clap::{Args, Subcommand};
 use jiff::{Timestamp, ToSpan as _};
 use serde_json::json;
 use thiserror::Error;
+
+use crate::own_server;
 
 /// Let in clients that each have a key of their own, limit them and shut them out.
 ///
@@ -100,8 +102,7 @@ pub enum ClientCommandError {
 
 /// Does what was asked.
 pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
-    let key_file =
-        arguments.key_file.clone().or_else(service_key_file).map_or_else(file::default_path, Ok)?;
+    let key_file = own_server::key_file(arguments.key_file.clone())?;
     if !key_file.exists() {
         return Err(ClientCommandError::NoServer(key_file.display().to_string()));
     }
@@ -118,7 +119,7 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
             clients.write(&path)?;
         }
         Action::Rotate { name, address, overlap } => {
-            let server = target(address.as_deref())?;
+            let server = own_server::target(address.as_deref())?;
             let mut clients = Clients::read(&path)?;
             let client = clients.0.get_mut(name).ok_or(ClientCommandError::Unknown(*name))?;
             client.rotate(*name, Timestamp::now() + i64::from(*overlap).hours());
@@ -137,7 +138,7 @@ fn add(
     expires: Option<Timestamp>,
     sessions: Option<usize>,
 ) -> Result<(), ClientCommandError> {
-    let server = target(address)?;
+    let server = own_server::target(address)?;
     let mut clients = Clients::read(path)?;
     if clients.0.contains_key(&name) {
         return Err(ClientCommandError::Exists(name));
@@ -147,12 +148,6 @@ fn add(
     clients.0.insert(name, client);
     clients.write(path)?;
     print(server, key)
-}
-
-/// The server as clients reach it.
-fn target(address: Option<&str>) -> Result<Target, TargetError> {
-    let here = || format!("{}:{DEFAULT_PORT}", rustix::system::uname().nodename().to_string_lossy());
-    address.map_or_else(here, str::to_owned).parse()
 }
 
 fn print(server: Target, key: Key) -> Result<(), ClientCommandError> {

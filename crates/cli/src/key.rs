@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use causeway_access::keys::file::{self, KeyFileError, Line};
-use causeway_access::{DEFAULT_PORT, Target, TargetError, service_key_file};
+use causeway_access::{Target, TargetError};
 use clap::{Args, Subcommand};
 use thiserror::Error;
 use zeroize::Zeroizing;
+
+use crate::own_server;
 
 /// Show the key of this machine's server, or keep those of other servers.
 ///
@@ -81,9 +83,8 @@ pub fn key(arguments: &Arguments) -> Result<ExitCode, KeyCommandError> {
 }
 
 fn show(address: Option<&str>, key_file: Option<PathBuf>) -> Result<(), KeyCommandError> {
-    let path = key_file.or_else(service_key_file).map_or_else(file::default_path, Ok)?;
-    let here = || format!("{}:{DEFAULT_PORT}", rustix::system::uname().nodename().to_string_lossy());
-    let target: Target = address.map_or_else(here, str::to_owned).parse()?;
+    let path = own_server::key_file(key_file)?;
+    let target = own_server::target(address)?;
     let target = Target { key: Some(file::load(&path)?), ..target };
     writeln!(io::stdout(), "{}", *target.connect_string())?;
     Ok(())

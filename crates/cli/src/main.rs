@@ -22,6 +22,7 @@
 //! | `manual`    | What do shells and manuals need to know of the command line?                 |
 //! | `key`       | Which keys are there, and how does one get from a server to its clients?      |
 //! | `client`    | Which clients of a server have keys of their own?                             |
+//! | `own_server` | Which server of this machine do these commands mean?                         |
 //! | `usage`     | Who has used a server for how long?                                            |
 //! | `keys`      | How do servers' keys get to a program that is started?                        |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
@@ -55,6 +56,7 @@ mod library;
 mod logging;
 mod manual;
 mod mpirun;
+mod own_server;
 mod report;
 mod run;
 mod serve;
