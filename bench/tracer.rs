@@ -9,12 +9,12 @@
 use std::hint::black_box;
 
 use causeway_comm::scheduler::Known;
-use causeway_comm::tracer::{Operation, Traffic, USUAL_THRESHOLD};
+use causeway_comm::tracer::{DEFAULT_THRESHOLD, Operation, Traffic};
 use causeway_comm::{Channel, Scheduler, Tracer};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 fn tracer(criterion: &mut Criterion) {
-    let tracer = Tracer::new(USUAL_THRESHOLD);
+    let tracer = Tracer::new(DEFAULT_THRESHOLD);
     criterion.bench_function("tracer/count", |bencher| {
         bencher.iter(|| tracer.count(black_box(Operation::NonBlocking)));
     });

@@ -26,9 +26,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 
 # A target that works on one input for longer has hung: the slowest kernels take some tenths of a second.
-LONGEST_SECONDS = 60
+MAX_SECONDS = 60
 # What one process may have in memory; the targets that reserve addresses for a GPU touch few of them.
-MOST_MEMORY_MIB = 2048
+MAX_MEMORY_MIB = 2048
 
 # Exit statuses of libFuzzer, and what they mean (`-timeout_exitcode`, `-oom_exitcode`, `-error_exitcode`).
 ENDINGS = {0: None, 70: "a hang", 71: "too much memory", 77: "a crash"}
@@ -123,8 +123,8 @@ def run_share(share, settings, seconds):
             binary,
             f"-max_len={settings.targets[share.target]['longest_input']}",
             f"-seed={settings.seed + share.number}",
-            f"-timeout={LONGEST_SECONDS}",
-            f"-rss_limit_mb={MOST_MEMORY_MIB}",
+            f"-timeout={MAX_SECONDS}",
+            f"-rss_limit_mb={MAX_MEMORY_MIB}",
             f"-artifact_prefix={saved}/",
             f"-max_total_time={max(1, round(seconds))}",
             "-print_final_stats=1",
@@ -137,7 +137,7 @@ def run_share(share, settings, seconds):
             # The time limit of libFuzzer is looked at between inputs only.
             try:
                 status = subprocess.run(
-                    [*command, corpus], stdout=out, stderr=out, cwd=work, timeout=seconds + 2 * LONGEST_SECONDS
+                    [*command, corpus], stdout=out, stderr=out, cwd=work, timeout=seconds + 2 * MAX_SECONDS
                 ).returncode
             except subprocess.TimeoutExpired:
                 status = 70

@@ -8,7 +8,7 @@ namespace bench {
 constexpr u32 COUNTERS = 3;
 
 // What the host calculates, too: in a second or so.
-constexpr u64 MOST_OF_HOST = 4 << 20;
+constexpr u64 MAX_HOST_SHARE = 4 << 20;
 
 // Planes at the cut of both ranks are the same: what a plane holds depends on its place in both boxes
 // together.
@@ -43,7 +43,7 @@ Grid::Grid(const Ranks &ranks, Box box, u32 blocks, u32 steps)
     ranks.use(0);
     int fit = causeway_team_fits(ranks.team, relaxing_kernel(), blocks, threads, 0);
     REQUIRE(fit == 0, "%s", causeway_comm_error());
-    if (box.numbers() <= MOST_OF_HOST) calculate_on_host();
+    if (box.numbers() <= MAX_HOST_SHARE) calculate_on_host();
 }
 
 void Grid::calculate_on_host() {

@@ -10,7 +10,7 @@
 #include "opencl.h"
 
 // The most messages of a window.
-enum { MOST_WINDOW = 1024 };
+enum { MAX_WINDOW_BYTES = 1024 };
 
 // What is asked for.
 struct plan {

@@ -63,7 +63,7 @@ double latency(const struct pair *pair, const struct plan *plan, size_t bytes) {
 }
 
 static void one_way(const struct pair *pair, int window, size_t bytes) {
-    static MPI_Request requests[MOST_WINDOW];
+    static MPI_Request requests[MAX_WINDOW_BYTES];
     int count = (int)bytes;
     char answer[4] = {0};
     for (int at = 0; at < window; at++) {
@@ -85,7 +85,7 @@ double bandwidth(const struct pair *pair, const struct plan *plan, size_t bytes)
 }
 
 static void both_ways(const struct pair *pair, int window, size_t bytes) {
-    static MPI_Request sends[MOST_WINDOW], receives[MOST_WINDOW];
+    static MPI_Request sends[MAX_WINDOW_BYTES], receives[MAX_WINDOW_BYTES];
     int count = (int)bytes;
     for (int at = 0; at < window; at++)
         MPI_Irecv(pair->in, count, MPI_BYTE, pair->peer, TAG, MPI_COMM_WORLD, &receives[at]);

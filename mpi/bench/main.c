@@ -34,7 +34,7 @@ static const struct kind_of_memory {
                     {"opencl-write-only", HOST, WRITE_ONLY},
                     {"opencl-read-only", HOST, READ_ONLY}};
 
-enum { MOST_WORDS = 64 };
+enum { MAX_PTX_WORDS = 64 };
 
 static struct plan plan;
 static struct pair pair;
@@ -46,10 +46,10 @@ static void give_up(const char *what, const char *word) {
 }
 
 // The words of a list with commas, which is cut up.
-static int words_of(char *list, char *words[MOST_WORDS]) {
+static int words_of(char *list, char *words[MAX_PTX_WORDS]) {
     int count = 0;
     for (char *word; (word = strsep(&list, ",")) != NULL; words[count++] = word)
-        if (count == MOST_WORDS) give_up("there are too many words in a list, the last being", word);
+        if (count == MAX_PTX_WORDS) give_up("there are too many words in a list, the last being", word);
     return count;
 }
 
@@ -194,13 +194,13 @@ int main(int argc, char **argv) {
     pair.pairs = ranks / 2;
     pair.is_first = pair.rank < pair.pairs;
     pair.peer = (pair.rank + pair.pairs) % ranks;
-    char *kinds[MOST_WORDS], *memories[MOST_WORDS], *sizes[MOST_WORDS];
+    char *kinds[MAX_PTX_WORDS], *memories[MAX_PTX_WORDS], *sizes[MAX_PTX_WORDS];
     int kind_count = words_of(argv[1], kinds);
     int memory_count = words_of(argv[2], memories);
     int size_count = words_of(argv[3], sizes);
     plan = (struct plan){atoi(argv[4]), atoi(argv[5]), atof(argv[6])};
     if (plan.iterations < 1 || !(plan.budget > 0)) give_up("the last words must be", "positive numbers");
-    if (plan.window < 1 || plan.window > MOST_WINDOW)
+    if (plan.window < 1 || plan.window > MAX_WINDOW_BYTES)
         give_up("a window has 1 to 1024 messages, not", argv[5]);
 
     size_t largest = 0;

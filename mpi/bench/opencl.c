@@ -6,7 +6,7 @@
 
 // As in CL/cl.h.
 enum { MAP_READ = 1, MAP_WRITE = 2, ALLOC_HOST_PTR = 1 << 4, BLOCKING = 1, DEVICE_GPU = 1 << 2 };
-enum { MOST_PLATFORMS = 16 };
+enum { MAX_PLATFORMS = 16 };
 static const uint64_t ANY_DEVICE = 0xffffffff;
 
 static void *library, *context, *queue;
@@ -46,10 +46,10 @@ bool opencl_start(void) {
     void *(*make_context)(const void *, unsigned, void **, void *, void *, int *) = find("clCreateContext");
     void *(*make_queue)(void *, void *, uint64_t, int *) = find("clCreateCommandQueue");
     if (list == NULL || make_context == NULL || make_queue == NULL) return false;
-    void *platforms[MOST_PLATFORMS];
+    void *platforms[MAX_PLATFORMS];
     unsigned count = 0;
-    int status = list(MOST_PLATFORMS, platforms, &count);
-    if (count > MOST_PLATFORMS) count = MOST_PLATFORMS;
+    int status = list(MAX_PLATFORMS, platforms, &count);
+    if (count > MAX_PLATFORMS) count = MAX_PLATFORMS;
     void *device = status == 0 ? device_of(platforms, count, DEVICE_GPU) : NULL;
     if (device == NULL && status == 0) device = device_of(platforms, count, ANY_DEVICE);
     if (device == NULL) {

@@ -127,11 +127,11 @@ EXPORT int MPI_Error_class(int code, int *class) {
 
 // Words and their codes. An MPI has few codes to give, so the last of these gets new words again and again.
 int error_code(const char *call, const char *words) {
-    enum { MOST = 64 };
+    enum { MAX_CODES = 64 };
     static struct {
         char text[MPI_MAX_ERROR_STRING];
         int code;
-    } known[MOST];
+    } known[MAX_CODES];
     static int count;
     char text[MPI_MAX_ERROR_STRING];
     snprintf(text, sizeof text, "%s: %s", call, words);
@@ -140,7 +140,7 @@ int error_code(const char *call, const char *words) {
     while (at < count && strcmp(known[at].text, text) != 0) at++;
     if (at == count) {
         if (count == 0) own_class = new_class();
-        if (count < MOST) PMPI_Add_error_code(own_class, &known[count++].code);
+        if (count < MAX_CODES) PMPI_Add_error_code(own_class, &known[count++].code);
         at = count - 1;
         memcpy(known[at].text, text, sizeof text);
         PMPI_Add_error_string(known[at].code, text);

@@ -27,8 +27,8 @@ struct segment {
 };
 
 // Names of segments that this process has made, the last of them. One that is forgotten is mapped a second time.
-enum { MOST_KNOWN = 64 };
-static char *known[MOST_KNOWN];
+enum { MAX_KNOWN_RANGES = 64 };
+static char *known[MAX_KNOWN_RANGES];
 static unsigned known_count;
 static pthread_mutex_t known_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -52,7 +52,7 @@ EXPORT int opal_shmem_segment_create(struct segment *segment, const char *file, 
     int error = create(segment, file, bytes);
     if (error == 0) {
         pthread_mutex_lock(&known_mutex);
-        char **place = &known[known_count++ % MOST_KNOWN];
+        char **place = &known[known_count++ % MAX_KNOWN_RANGES];
         free(*place);
         *place = strdup(segment->name);
         pthread_mutex_unlock(&known_mutex);
@@ -63,7 +63,7 @@ EXPORT int opal_shmem_segment_create(struct segment *segment, const char *file, 
 static bool is_own(const struct segment *segment) {
     bool found = false;
     pthread_mutex_lock(&known_mutex);
-    for (unsigned at = 0; at < MOST_KNOWN && !found; at++)
+    for (unsigned at = 0; at < MAX_KNOWN_RANGES && !found; at++)
         found = known[at] != NULL && strcmp(known[at], segment->name) == 0;
     pthread_mutex_unlock(&known_mutex);
     return found;

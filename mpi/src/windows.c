@@ -16,20 +16,20 @@ struct buffer {
     bool is_result;
 };
 
-enum { MOST_BUFFERS = 3 };
+enum { MAX_BUFFERS = 3 };
 
 // A call that has not come to its end here.
 struct access {
     MPI_Win window;
     int target;
-    struct image *images[MOST_BUFFERS];
+    struct image *images[MAX_BUFFERS];
     struct access *next;
 };
 
 static struct access *first;
 
 static void drop_images(struct image **images) {
-    for (int at = 0; at < MOST_BUFFERS; at++) drop_image(images[at]);
+    for (int at = 0; at < MAX_BUFFERS; at++) drop_image(images[at]);
 }
 
 // An image of a buffer, with its bytes: of what the MPI writes, too, since gaps stay as they are.
@@ -74,7 +74,7 @@ static int keep_access(MPI_Win window, int target, struct image **images, int er
     }
     lock();
     *access = (struct access){.window = window, .target = target, .next = first};
-    for (int at = 0; at < MOST_BUFFERS; at++) access->images[at] = images[at];
+    for (int at = 0; at < MAX_BUFFERS; at++) access->images[at] = images[at];
     first = access;
     unlock();
     return error;
@@ -107,7 +107,7 @@ static int end_accesses(MPI_Win window, const int *target, const char *call, int
     const char *words = NULL;
     for (struct access *access = take_accesses(window, target), *next; access != NULL; access = next) {
         next = access->next;
-        for (int at = 0; at < MOST_BUFFERS; at++) {
+        for (int at = 0; at < MAX_BUFFERS; at++) {
             const char *found = access->images[at] != NULL ? empty_image(access->images[at]) : NULL;
             if (found != NULL) words = found;
         }
@@ -167,7 +167,7 @@ static int give_ended_request(MPI_Win window, MPI_Request *request) {
 #define COUNT_OF(array) (int)(sizeof array / sizeof *array)
 #define STAGE(name, ...)                                                                                        \
     struct buffer buffers[] = {__VA_ARGS__};                                                                    \
-    struct image *images[MOST_BUFFERS] = {NULL, NULL, NULL};                                                    \
+    struct image *images[MAX_BUFFERS] = {NULL, NULL, NULL};                                                    \
     bool has_some;                                                                                              \
     int error = stage_buffers(buffers, COUNT_OF(buffers), w, "MPI_" #name, images, &has_some);   \
     if (error != MPI_SUCCESS) return error;                                                                     \

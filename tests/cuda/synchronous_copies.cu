@@ -77,7 +77,7 @@ static void long_queue(cudaStream_t other, int *number, int *list) {
 }
 
 static const size_t SIZES[] = {65540, 300000, 1 << 20, (6 << 20) + 4};
-enum { MOST_BYTES = (6 << 20) + 4, LONG_COPIES = 12 };
+enum { MAX_BYTES = (6 << 20) + 4, LONG_COPIES = 12 };
 
 __global__ void count_others(const int *numbers, size_t count, int value, int *others) {
     size_t step = (size_t)gridDim.x * blockDim.x;
@@ -168,13 +168,13 @@ int main(int argc, char **argv) {
     int is_pageable = mode[0] != 0, *host, *numbers, *sums;
     cudaStream_t other;
     if (is_pageable) {
-        host = (int *)malloc(MOST_BYTES);
+        host = (int *)malloc(MAX_BYTES);
         REQUIRE(host != NULL, "no memory");
     } else {
-        CHECK_CUDA(cudaMallocHost(&host, MOST_BYTES));
+        CHECK_CUDA(cudaMallocHost(&host, MAX_BYTES));
     }
-    memset(host, 0, MOST_BYTES);
-    CHECK_CUDA(cudaMalloc(&numbers, MOST_BYTES));
+    memset(host, 0, MAX_BYTES);
+    CHECK_CUDA(cudaMalloc(&numbers, MAX_BYTES));
     CHECK_CUDA(cudaMalloc(&sums, NUMBERS * sizeof(int)));
     CHECK_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
     CHECK_CUDA(cudaMemset(sums, 0, NUMBERS * sizeof(int)));

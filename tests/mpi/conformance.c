@@ -133,11 +133,11 @@ static void call_together(void) {
 
 // Messages in a ring are under way while all ranks make another call, which some of them come to late.
 static void messages_under_way(void) {
-    enum { MOST = 4 };
-    int messages = common(MOST + 1), left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
-    struct buffer out[MOST], in[MOST];
-    MPI_Request requests[2 * MOST];
-    int is_blocking[MOST], is_early[MOST], flag;
+    enum { MAX_MESSAGES = 4 };
+    int messages = common(MAX_MESSAGES + 1), left = (rank + ranks - 1) % ranks, right = (rank + 1) % ranks;
+    struct buffer out[MAX_MESSAGES], in[MAX_MESSAGES];
+    MPI_Request requests[2 * MAX_MESSAGES];
+    int is_blocking[MAX_MESSAGES], is_early[MAX_MESSAGES], flag;
     for (int at = 0; at < messages; at++) {
         int count = common(3) ? common(1000) : common(2000000);
         out[at] = take(count, rank, at);
@@ -174,14 +174,14 @@ static void messages_under_way(void) {
 // A rank has begun to take a long message when it goes into a call in which it waits for the message's
 // sender. Of memory that is open already the copy goes on while the receiver does something else.
 static void taken_and_left(void) {
-    enum { TIMES = 8, MOST = 4000000 };
+    enum { TIMES = 8, MAX_MESSAGES = 4000000 };
     static struct buffer buffer;
     if (buffer.address == NULL) {
-        buffer = (struct buffer){common(2) ? DEVICE : EXPORTABLE, MOST, NULL};
-        buffer.address = gpu_take(buffer.kind, MOST * sizeof(int));
+        buffer = (struct buffer){common(2) ? DEVICE : EXPORTABLE, MAX_MESSAGES, NULL};
+        buffer.address = gpu_take(buffer.kind, MAX_MESSAGES * sizeof(int));
     }
     for (int time = 0; time < TIMES; time++) {
-        int count = common(MOST), turns = own(40), flag = 0;
+        int count = common(MAX_MESSAGES), turns = own(40), flag = 0;
         MPI_Request request = MPI_REQUEST_NULL;
         struct buffer filled = take(count, rank, time);
         gpu_copy(buffer.address, filled.address, (size_t)count * sizeof(int));

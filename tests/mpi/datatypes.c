@@ -9,7 +9,7 @@
 
 #include "gpu.h"
 
-enum { MOST_EXTENT = 20000, MOST_PARTS = 4 };
+enum { MAX_EXTENT = 20000, MAX_PARTITIONS = 4 };
 
 struct region {
     enum memory kind;
@@ -86,8 +86,8 @@ static MPI_Datatype with_nothing(MPI_Datatype inner) {
 // A type made of another one, whose elements do not lie upon each other.
 static MPI_Datatype around(MPI_Datatype inner, MPI_Datatype base) {
     MPI_Datatype made;
-    MPI_Aint extent = extent_of(inner), places[MOST_PARTS];
-    int parts = 1 + common(MOST_PARTS), length = 1 + common(3), lengths[MOST_PARTS], steps[MOST_PARTS],
+    MPI_Aint extent = extent_of(inner), places[MAX_PARTITIONS];
+    int parts = 1 + common(MAX_PARTITIONS), length = 1 + common(3), lengths[MAX_PARTITIONS], steps[MAX_PARTITIONS],
         at = 0;
     for (int part = 0; part < parts; part++) {
         at += common(3);
@@ -96,7 +96,7 @@ static MPI_Datatype around(MPI_Datatype inner, MPI_Datatype base) {
         lengths[part] = 1 + common(3);
         at += lengths[part] > length ? lengths[part] + 1 : length + 1;
     }
-    MPI_Datatype same[MOST_PARTS] = {inner, inner, inner, inner};
+    MPI_Datatype same[MAX_PARTITIONS] = {inner, inner, inner, inner};
     switch (common(13)) {
     case 0: MPI_Type_contiguous(parts, inner, &made); break;
     case 1: MPI_Type_vector(parts, length, length + common(3), inner, &made); break;
@@ -133,7 +133,7 @@ static MPI_Datatype some_type(MPI_Datatype *base) {
     MPI_Type_dup(*base, &type);
     for (int depth = 1 + common(3); depth > 0; depth--) {
         MPI_Datatype next = around(type, *base);
-        if (extent_of(next) > MOST_EXTENT) {
+        if (extent_of(next) > MAX_EXTENT) {
             MPI_Type_free(&next);
             break;
         }

@@ -9,7 +9,7 @@
 
 #include "gpu.h"
 
-enum { CALLS = 15, MOST = 1 << 17 };
+enum { CALLS = 15, MAX_COUNT = 1 << 17 };
 
 static uint64_t state;
 static int rank, ranks, wrong;
@@ -86,7 +86,7 @@ static void must_be(int found, int expected, int call, int count, const char *wh
 // The MPI tells alone, on the host's memory, whether such a call is an error. Where it is one, no rank waits
 // for the others, which need not make it: of a rooted call they do not.
 static void one_place(MPI_Comm alone, MPI_Comm world) {
-    int call = common(CALLS), count = common(3) ? common(8) : common(MOST), is_later = common(2);
+    int call = common(CALLS), count = common(3) ? common(8) : common(MAX_COUNT), is_later = common(2);
     size_t bytes = ((size_t)count * (size_t)ranks + 1) * sizeof(int);
     int *host = calloc(1, bytes);
     int *device = gpu_take(DEVICE, bytes);

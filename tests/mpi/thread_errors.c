@@ -8,7 +8,7 @@
 
 #include "gpu.h"
 
-enum { THREADS = 6, MOST = 4, BYTES = 400 };
+enum { THREADS = 6, MAX_MESSAGES = 4, BYTES = 400 };
 
 static int rank, peer, rounds, wrong;
 static uint64_t seed;
@@ -33,8 +33,8 @@ static void must_be(int error, int is_cut, const char *call, int number, int rou
 
 // Receives of one round: `is_cut` says for which there is too little room.
 static void receive(MPI_Request *requests, const int *is_cut, int count, int form, int number, int round) {
-    MPI_Status statuses[MOST];
-    int done = 0, ended, indices[MOST];
+    MPI_Status statuses[MAX_MESSAGES];
+    int done = 0, ended, indices[MAX_MESSAGES];
     if (form == 0) {
         for (int at = 0; at < count; at++)
             must_be(MPI_Wait(&requests[at], &statuses[at]), is_cut[at], "MPI_Wait", number, round);
@@ -62,11 +62,11 @@ static void *exchange(void *argument) {
     int number = (int)(intptr_t)argument;
     uint64_t state = seed * 31 + (uint64_t)number;
     gpu_use();
-    char *out = gpu_take(DEVICE, BYTES), *in = gpu_take(DEVICE, MOST * BYTES);
+    char *out = gpu_take(DEVICE, BYTES), *in = gpu_take(DEVICE, MAX_MESSAGES * BYTES);
     for (int round = 0; round < rounds; round++) {
-        int count = 1 + (int)(next(&state) % MOST), form = (int)(next(&state) % 4), is_cut[MOST];
-        MPI_Request receives[MOST], sends[MOST];
-        MPI_Status ignored[MOST];
+        int count = 1 + (int)(next(&state) % MAX_MESSAGES), form = (int)(next(&state) % 4), is_cut[MAX_MESSAGES];
+        MPI_Request receives[MAX_MESSAGES], sends[MAX_MESSAGES];
+        MPI_Status ignored[MAX_MESSAGES];
         for (int at = 0; at < count; at++) {
             int bytes = 80 + (int)(next(&state) % (BYTES - 80));
             is_cut[at] = next(&state) % 3 == 0;
@@ -79,7 +79,7 @@ static void *exchange(void *argument) {
         must_be(MPI_Waitall(count, sends, ignored), 0, "MPI_Waitall", number, round);
     }
     gpu_give_back(DEVICE, out, BYTES);
-    gpu_give_back(DEVICE, in, MOST * BYTES);
+    gpu_give_back(DEVICE, in, MAX_MESSAGES * BYTES);
     return NULL;
 }
 

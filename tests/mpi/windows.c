@@ -213,8 +213,8 @@ static bool is_mpis_fault(enum what what, bool gaps) {
 // Random calls: in a round each rank makes calls to one other, in blocks of its own there, and adds to a block that belongs to
 // all. All ranks draw the same numbers, so that each knows what all windows hold.
 
-enum { BLOCKS = 4, BLOCK = 24, MOST_RANKS = 4, OWN = BLOCKS * BLOCK, SUMS = 16, WINDOW = MOST_RANKS * OWN + SUMS };
-static long model[MOST_RANKS][WINDOW];
+enum { BLOCKS = 4, BLOCK = 24, MAX_RANKS = 4, OWN = BLOCKS * BLOCK, SUMS = 16, WINDOW = MAX_RANKS * OWN + SUMS };
+static long model[MAX_RANKS][WINDOW];
 static uint64_t state;
 
 static int draw(int below) {
@@ -286,7 +286,7 @@ static void random_round(enum how how, MPI_Datatype every_second, long *buffers)
                 if (is_there) *old = new_value(what, op, *old, value, at == 0);
             }
         }
-        for (int at = 0; at < SUMS && has_memory; at++) model[target][MOST_RANKS * OWN + at] += of + 1;
+        for (int at = 0; at < SUMS && has_memory; at++) model[target][MAX_RANKS * OWN + at] += of + 1;
     }
     for (int at = 0; at < SUMS; at++) ones[at] = rank + 1;
     copy_bytes(buffers, here, BLOCKS * sizeof *here);
@@ -297,7 +297,7 @@ static void random_round(enum how how, MPI_Datatype every_second, long *buffers)
         make_call(calls[block].what, calls[block].op, buffer, buffer + BLOCK, buffer + 2 * BLOCK, to, at,
                   calls[block].form);
         if (block == 0)
-            MPI_Accumulate(ones, SUMS, MPI_LONG, to, places[to] + MOST_RANKS * OWN * unit, SUMS, MPI_LONG, MPI_SUM,
+            MPI_Accumulate(ones, SUMS, MPI_LONG, to, places[to] + MAX_RANKS * OWN * unit, SUMS, MPI_LONG, MPI_SUM,
                            window);
     }
     end_here(how, to);
@@ -322,7 +322,7 @@ static void random_round(enum how how, MPI_Datatype every_second, long *buffers)
 static void contended(void) {
     enum { TIMES = 30 };
     int unit = made == ATTACHED ? (int)sizeof(long) : 1;
-    MPI_Aint at = places[0] + MOST_RANKS * OWN * unit;
+    MPI_Aint at = places[0] + MAX_RANKS * OWN * unit;
     long one = 1, fetched, sum = 0, ones[SUMS], all[WINDOW], zeros[WINDOW] = {0};
     for (int each = 0; each < SUMS; each++) ones[each] = 1;
     MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, window);
@@ -344,7 +344,7 @@ static void contended(void) {
     if (rank == 0) copy_shared(all, shared, sizeof all);
     MPI_Win_unlock(rank, window);
     for (int each = 0; each < SUMS && rank == 0; each++) {
-        long found = all[MOST_RANKS * OWN + each];
+        long found = all[MAX_RANKS * OWN + each];
         must(found == calls, ACCUMULATE, WAYS, "what all have added to", (int)found);
     }
     MPI_Barrier(MPI_COMM_WORLD);

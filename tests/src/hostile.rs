@@ -21,16 +21,16 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to answer, or to end a connection that it does not like.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A bare TCP connection to a server. Reading from it gives up after [`PATIENCE`].
+/// A bare TCP connection to a server. Reading from it gives up after [`TIMEOUT`].
 ///
 /// # Panics
 /// When nothing listens there.
 #[track_caller]
 pub fn dial(target: &Target) -> TcpStream {
-    let stream = dial_here(&target.endpoint, PATIENCE).expect("the server listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("the limit is not zero");
+    let stream = dial_here(&target.endpoint, TIMEOUT).expect("the server listens");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("the limit is not zero");
     stream.set_nodelay(true).expect("the connection is open");
     stream
 }
@@ -91,7 +91,7 @@ pub fn ask_for_lane(target: &Target, hello: &LaneHello) -> (Connection, Answer) 
 
 #[track_caller]
 fn answer(mut connection: Connection) -> (Connection, Answer) {
-    let body = connection.receive_handshake(MAX_BODY, Instant::now() + PATIENCE).expect("the server answers");
+    let body = connection.receive_handshake(MAX_BODY, Instant::now() + TIMEOUT).expect("the server answers");
     let answer = Decoder::new(&body).value().expect("the server's answer can be decoded");
     (connection, answer)
 }
@@ -116,13 +116,13 @@ pub fn frame(sequence: u64, body: &[u8]) -> Vec<u8> {
 }
 
 /// Waits until the peer has ended the connection, dropping what it still says; false if it does not within
-/// [`PATIENCE`].
+/// [`TIMEOUT`].
 pub fn is_ended_by_peer(connection: &mut Connection) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut dropped = [0; 4096];
     // An error other than a wait that took too long means that the connection has ended, too.
     while Instant::now() < deadline {
-        let _ = connection.socket().set_read_timeout(Some(PATIENCE));
+        let _ = connection.socket().set_read_timeout(Some(TIMEOUT));
         match connection.incoming.receive(&mut dropped, true) {
             Ok(0) => return true,
             Ok(_) => {}

@@ -1,6 +1,6 @@
 //! A session in which a test sends commands as it likes, well formed or not.
 
-use crate::hostile::{self, PATIENCE};
+use crate::hostile::{self, TIMEOUT};
 use causeway_access::Target;
 use causeway_api::calls::Call;
 use causeway_connection::channel::Connection;
@@ -60,9 +60,9 @@ impl RawSession {
     }
 
     /// Waits for the reply to a call, passing over everything else; none if the worker ends the session
-    /// instead, or takes longer than [`PATIENCE`].
+    /// instead, or takes longer than [`TIMEOUT`].
     pub fn reply(&mut self, call: u32) -> Option<Reply> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             while let Some(frame) = self.reader.next_frame().ok()? {
                 for message in Messages::<WorkerMessage<'_>>::new(self.reader.body(&frame)) {

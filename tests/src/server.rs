@@ -10,10 +10,10 @@ use std::process::Command;
 use std::time::Duration;
 
 /// How long a server may take to start or to end. The machine may be busy with other tests.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a worker may outlive its client.
-pub const WORKER_PATIENCE: Duration = Duration::from_secs(15);
+pub const WORKER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A running `causeway serve`, which is killed with its workers when this value goes.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Server {
     #[track_caller]
     pub fn start_command(mut command: Command) -> Self {
         let mut process = Running::start(&mut command);
-        match process.find(PATIENCE, connect_string) {
+        match process.find(TIMEOUT, connect_string) {
             Some(target) => {
                 // It prints no key where a log may keep it.
                 let key =
@@ -94,7 +94,7 @@ impl Server {
     /// When it does not say so in time.
     #[track_caller]
     pub fn must_log(&self, text: &str) {
-        eventually(&format!("the server's log says {text:?}"), PATIENCE, || self.log().contains(text));
+        eventually(&format!("the server's log says {text:?}"), TIMEOUT, || self.log().contains(text));
     }
 
     /// Its process.
@@ -114,7 +114,7 @@ impl Server {
     #[track_caller]
     pub fn must_have_workers(&self, count: usize) {
         let what = format!("the server has {count} workers");
-        eventually(&what, WORKER_PATIENCE, || self.workers().len() == count);
+        eventually(&what, WORKER_TIMEOUT, || self.workers().len() == count);
     }
 
     /// Asserts that the server is well: it still runs, and says nothing of a panic or of a worker that
@@ -134,7 +134,7 @@ impl Server {
     /// Sends a signal that ends servers, and waits for the end.
     pub fn end_by(mut self, signal: Signal) -> Outcome {
         self.process.signal(signal);
-        self.process.finish(PATIENCE)
+        self.process.finish(TIMEOUT)
     }
 
     /// Sends a signal.

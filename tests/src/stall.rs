@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long the server may take to accept a connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which connections fall silent, counted in the order in which they come: the first carries commands, the others are
 /// lanes.
@@ -59,7 +59,7 @@ impl Stall {
         let to_cut = Arc::clone(&sockets);
         std::thread::spawn(move || {
             for front in listener.incoming().flatten() {
-                let Ok(back) = dial_here(&behind.endpoint, PATIENCE) else { continue };
+                let Ok(back) = dial_here(&behind.endpoint, TIMEOUT) else { continue };
                 let number = count.fetch_add(1, Ordering::SeqCst);
                 if let Ok(socket) = front.try_clone() {
                     to_cut.lock().unwrap_or_else(PoisonError::into_inner).push((Instant::now(), socket));

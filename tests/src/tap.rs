@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long the server may take to accept a connection.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A relay on a loopback port. Its threads end with the process.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Tap {
         let (theirs, behind) = (Arc::clone(&record), server.clone());
         std::thread::spawn(move || {
             for front in listener.incoming().take(most).flatten() {
-                let Ok(back) = dial_here(&behind.endpoint, PATIENCE) else { continue };
+                let Ok(back) = dial_here(&behind.endpoint, TIMEOUT) else { continue };
                 for (from, to) in [(&front, &back), (&back, &front)] {
                     let (from, to) = (from.try_clone(), to.try_clone());
                     let record = Arc::clone(&theirs);

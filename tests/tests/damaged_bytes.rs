@@ -10,7 +10,7 @@ use causeway_tests::built::{self, cuda_program};
 use causeway_tests::client::through_run;
 use causeway_tests::hostile::{self, Random};
 use causeway_tests::process::{Running, eventually};
-use causeway_tests::server::{Server, WORKER_PATIENCE};
+use causeway_tests::server::{Server, WORKER_TIMEOUT};
 use causeway_wire::chunk::{ChunkHeader, MAX_CHUNK};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::frame::{FrameHeader, FrameKind, HEADER_SIZE, MAX_BODY, MAX_OPENING};
@@ -256,6 +256,6 @@ fn damaged_chunks_end_their_session_only() {
         let _ = commands.socket().shutdown(Shutdown::Both);
         let _ = hostile::is_ended_by_peer(&mut commands);
     }
-    eventually("only the working client has a worker", WORKER_PATIENCE, || busy.server.workers().len() == 1);
+    eventually("only the working client has a worker", WORKER_TIMEOUT, || busy.server.workers().len() == 1);
     busy.must_have_gone_on();
 }

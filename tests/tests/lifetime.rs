@@ -8,7 +8,7 @@ use causeway_tests::built::cuda_program;
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::process::{Running, eventually};
 use causeway_tests::raw_session::RawSession;
-use causeway_tests::server::{Server, WORKER_PATIENCE, children_of, is_alive};
+use causeway_tests::server::{Server, WORKER_TIMEOUT, children_of, is_alive};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::Path;
 use std::time::Duration;
@@ -77,7 +77,7 @@ fn a_killed_server_is_an_error_to_its_programs_and_leaves_no_worker() {
     assert_eq!(workers.len(), 2);
     server.kill();
     programs.into_iter().for_each(must_get_an_error);
-    eventually("no worker is left", WORKER_PATIENCE, || !workers.iter().any(|worker| is_alive(*worker)));
+    eventually("no worker is left", WORKER_TIMEOUT, || !workers.iter().any(|worker| is_alive(*worker)));
 }
 
 #[test]

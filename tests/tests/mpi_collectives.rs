@@ -6,7 +6,7 @@ use causeway_tests::server::Server;
 use std::time::Duration;
 
 /// The most elements that a call has for each rank.
-const LONGEST: &str = "3000";
+const MAX_SECONDS: &str = "3000";
 
 /// From how many bytes on calls go from GPU to GPU: all that can, or none of those that the tests make.
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +29,7 @@ fn must_agree(server: &Server, mpi: Mpi, ranks: usize, stride: usize, way: Way) 
     let seed = format!("0x{}", &nonce[..15]);
     let threshold = if matches!(way, Way::Direct) { "1" } else { "1G" };
     command.env("CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", threshold).env("CAUSEWAY_COMM_EXPLAIN", "1");
-    command.arg(mpi.folder().join("collectives")).args([&seed, &stride.to_string(), LONGEST]);
+    command.arg(mpi.folder().join("collectives")).args([&seed, &stride.to_string(), MAX_SECONDS]);
     let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
     assert!(
         outcome.stdout.contains("\n0 of ") || outcome.stdout.starts_with("0 of "),
@@ -72,11 +72,11 @@ fn a_rank_that_cannot_open_the_others_memory_has_all_of_them_fetch() {
         let program = mpi.folder().join("collectives");
         let mut command = mpi.command(&server, 2, Some(&nonce));
         command.env("CAUSEWAY_COMM_COLLECTIVE_THRESHOLD", "1").env("CAUSEWAY_COMM_EXPLAIN", "1");
-        command.arg(&program).args([&seed, "12", LONGEST]);
+        command.arg(&program).args([&seed, "12", MAX_SECONDS]);
         // A third rank, which opens memory that can be exported, and no other.
         command.args([":", "-n", "1", "env", "CAUSEWAY_COMM_CHANNELS=vmm,staged"]);
         command.arg(format!("LD_PRELOAD={}", mpi.interposer().display()));
-        command.arg(&program).args([&seed, "12", LONGEST]);
+        command.arg(&program).args([&seed, "12", MAX_SECONDS]);
         let outcome = run(&mut command, Duration::from_secs(300)).must_succeed();
         assert!(
             outcome.stdout.contains("\n0 of ") || outcome.stdout.starts_with("0 of "),

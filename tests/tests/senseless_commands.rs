@@ -14,7 +14,7 @@ use causeway_tests::server::Server;
 const COMMANDS: usize = 60;
 
 /// The longest arguments that are tried.
-const LONGEST: usize = 400;
+const MAX_COMMANDS: usize = 400;
 
 const PTX: &str = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry store(.param .u64 where) {\n\
     .reg .u64 %address;\nld.param.u64 %address, [where];\nst.global.u64 [%address], %address;\nret;\n}\n";
@@ -56,7 +56,7 @@ fn furnished(server: &Server) -> (RawSession, Vec<u64>) {
 /// Arguments of random words that can be decoded, if a number of attempts finds any.
 fn arguments(opcode: Opcode, words: &[u64], random: &mut Random) -> Option<Vec<u8>> {
     let decodes = |bytes: &[u8]| Request::decode(opcode, bytes).is_ok();
-    let length = (0..LONGEST).find(|length| decodes(&vec![0; *length]))?;
+    let length = (0..MAX_COMMANDS).find(|length| decodes(&vec![0; *length]))?;
     (0..50).find_map(|_| {
         let mut bytes = vec![0; length];
         let mut at = 0;

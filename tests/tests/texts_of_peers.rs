@@ -7,7 +7,7 @@ use causeway_tests::built::{causeway, cuda_program};
 use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::hostile;
 use causeway_tests::process::{Outcome, eventually, run};
-use causeway_tests::server::{OPEN, Server, WORKER_PATIENCE, forget_environment};
+use causeway_tests::server::{OPEN, Server, WORKER_TIMEOUT, forget_environment};
 use causeway_wire::codec::{Decoder, Encode};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
@@ -85,7 +85,7 @@ fn a_client_cannot_forge_lines_of_the_servers_log() {
         let server = Server::start_with(&listen);
         ask_for_everything(&server, None);
         ask_for_everything(&server, Some(VersionRange { oldest: 900, newest: 901 }));
-        eventually("the session has ended", WORKER_PATIENCE, || {
+        eventually("the session has ended", WORKER_TIMEOUT, || {
             let log = server.log();
             log.contains("session of evil")
                 && log.contains(" ends")

@@ -11,7 +11,7 @@ use causeway_connection::channel::Connection;
 use causeway_connection::dial_here;
 use causeway_tests::built;
 use causeway_tests::client::by_itself;
-use causeway_tests::hostile::{self, PATIENCE};
+use causeway_tests::hostile::{self, TIMEOUT};
 use causeway_tests::process::run;
 use causeway_tests::server::Server;
 use causeway_wire::codec::Decoder;
@@ -168,8 +168,8 @@ fn outcome(message: &WorkerMessage<'_>) -> Option<(u32, usize)> {
 /// Sends what a recorded client sent, waits where it waited, and compares the outcomes. Returns how many
 /// replies there were.
 fn replay(server: &Server, record: &[Sent]) -> usize {
-    let mut stream = dial_here(&server.target().endpoint, PATIENCE).expect("the server listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("the limit is not zero");
+    let mut stream = dial_here(&server.target().endpoint, TIMEOUT).expect("the server listens");
+    stream.set_read_timeout(Some(TIMEOUT)).expect("the limit is not zero");
     let preface = causeway_wire::handshake::Preface::by_key(server.target().protection);
     stream.write_all(&preface.to_bytes()).expect("the server takes it");
     let mut answer = [0; PREFACE_SIZE];
@@ -182,7 +182,7 @@ fn replay(server: &Server, record: &[Sent]) -> usize {
         match (sent.from, sent.is_handshake()) {
             (From::Client, true) => connection.outgoing.send(&sent.bytes).expect("the server takes it"),
             (From::Server, true) => {
-                let deadline = Instant::now() + PATIENCE;
+                let deadline = Instant::now() + TIMEOUT;
                 let body = connection.receive_handshake(MAX_BODY, deadline).expect("the server answers");
                 let answer = Decoder::new(&body).value().expect("the answer is understood");
                 assert!(matches!(answer, Answer::Welcome(_)), "the recorded client is refused: {answer:?}");
@@ -215,9 +215,9 @@ fn await_event(
     found: &mut BTreeMap<Event, Option<(u32, usize)>>,
     event: Event,
 ) -> Option<(u32, usize)> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // The handshake has taken the limit off, and a server that answers nothing still sends heartbeats.
-    connection.socket().set_read_timeout(Some(PATIENCE)).expect("the limit is not zero");
+    connection.socket().set_read_timeout(Some(TIMEOUT)).expect("the limit is not zero");
     loop {
         while let Some(frame) = reader.next_frame().expect("the server sends frames") {
             let body = reader.body(&frame).to_vec();
@@ -305,7 +305,7 @@ fn relay(server: causeway_access::Endpoint, frames: Sender<Sent>) -> std::net::S
     std::thread::spawn(move || {
         let mut frames = Some(frames);
         for front in listener.incoming().flatten() {
-            let back = dial_here(&server, PATIENCE).unwrap();
+            let back = dial_here(&server, TIMEOUT).unwrap();
             let report = frames.take();
             for (from, input, output) in [(From::Client, &front, &back), (From::Server, &back, &front)] {
                 let (input, output) = (input.try_clone().unwrap(), output.try_clone().unwrap());

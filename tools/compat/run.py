@@ -31,7 +31,7 @@ PROGRAMS = [
     "module_management",
     "nvml",
 ]
-PATIENCE = 300
+TIMEOUT = 300
 
 
 def build(tree, out):
@@ -84,9 +84,9 @@ def run(client, server, program, via, folder):
             environment = dict(clean(), CAUSEWAY_CACHE_DIR="")
             command = [client / "causeway", "run", "--on", on, "--via", via, "--", ROOT / "build/cuda" / program]
             try:
-                done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+                done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
             except subprocess.TimeoutExpired:
-                return f"it takes longer than {PATIENCE} s"
+                return f"it takes longer than {TIMEOUT} s"
             if done.returncode or f"PASS {program}" not in done.stdout:
                 log.seek(0)
                 return f"exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}-- server\n{log.read()[-2000:]}"

@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parents[2] / "monitoring"
 # What a machine without a GPU has no answer to.
 MAY_BE_EMPTY = ("causeway_device_utilization_ratio",)
 # Families of which a series exists from the start, whatever happens.
-PATIENCE = 90
+TIMEOUT = 90
 
 
 def free_port():
@@ -38,7 +38,7 @@ def get(url):
 
 
 def until(what, condition):
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         try:
             if condition():
@@ -46,7 +46,7 @@ def until(what, condition):
         except OSError:
             pass
         time.sleep(0.2)
-    sys.exit(f"waited {PATIENCE} s in vain: {what}")
+    sys.exit(f"waited {TIMEOUT} s in vain: {what}")
 
 
 def dashboard_queries():

@@ -95,10 +95,10 @@ kinds! {
 }
 
 /// So many servers can one program have.
-pub const MOST_SERVERS: usize = 16;
+pub const MAX_SERVERS: usize = 16;
 
 const SERVER_SHIFT: u32 = 52;
-const SERVER_BITS: u64 = (MOST_SERVERS as u64 - 1) << SERVER_SHIFT;
+const SERVER_BITS: u64 = (MAX_SERVERS as u64 - 1) << SERVER_SHIFT;
 const GENERATION_BITS: u32 = (1 << 20) - 1;
 
 /// A client's handle.
@@ -129,7 +129,7 @@ impl<K: Kind> Handle<K> {
         Self(self.0 & !SERVER_BITS | (server as u64) << SERVER_SHIFT & SERVER_BITS, PhantomData)
     }
 
-    /// Which of the client's servers it belongs to; less than [`MOST_SERVERS`]. It means nothing to the
+    /// Which of the client's servers it belongs to; less than [`MAX_SERVERS`]. It means nothing to the
     /// servers.
     pub fn server(self) -> usize {
         ((self.0 & SERVER_BITS) >> SERVER_SHIFT) as usize

@@ -18,7 +18,7 @@ use crate::logging::{self, AtEnd, Format, Level};
 use crate::try_driver::{TrialError, try_driver};
 
 /// How long workers get to end by themselves when their client has ended.
-const PATIENCE: Duration = Duration::from_secs(2);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why there is no private server.
 #[derive(Debug, Error)]
@@ -106,7 +106,7 @@ fn socket() -> String {
 impl Drop for Embedded {
     fn drop(&mut self) {
         let Some(broker) = self.broker.take() else { return };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SHUTDOWN_TIMEOUT;
         while broker.sessions() > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }

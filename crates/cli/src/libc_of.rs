@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// The longest path of a loader that is read, as long as the system lets paths be.
-const LONGEST: usize = 4096;
+const MAX_PATH_LEN: usize = 4096;
 
 /// The size of the header of an ELF file of 64 bits (System V ABI, `Elf64_Ehdr`).
 const HEADER: usize = 64;
@@ -24,7 +24,7 @@ const INTERPRETER: u32 = 3;
 const DRIVER: &[u8] = b"libcuda.so";
 
 /// The most bytes of a program that are searched for it.
-const MOST_SEARCHED: u64 = 256 << 20;
+const MAX_SEARCHED_BYTES: u64 = 256 << 20;
 
 /// What an ELF file of 64 bits asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -72,7 +72,7 @@ fn linked_statically(file: &Path) -> String {
 /// Whether a program has the driver's name in it.
 fn loads_driver(file: &Path) -> bool {
     let mut content = Vec::new();
-    let read = File::open(file).and_then(|file| file.take(MOST_SEARCHED).read_to_end(&mut content));
+    let read = File::open(file).and_then(|file| file.take(MAX_SEARCHED_BYTES).read_to_end(&mut content));
     read.is_ok() && memchr::memmem::find(&content, DRIVER).is_some()
 }
 
@@ -88,7 +88,7 @@ fn find(program: &OsStr) -> Option<PathBuf> {
 /// The program that carries out a script, as its first line names it.
 fn named_by_script(file: &Path) -> Option<PathBuf> {
     let mut start = Vec::new();
-    File::open(file).ok()?.take(LONGEST as u64).read_to_end(&mut start).ok()?;
+    File::open(file).ok()?.take(MAX_PATH_LEN as u64).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
     let first = Path::new(OsStr::from_bytes(words.next()?));
@@ -113,7 +113,7 @@ fn wanted(file: &Path) -> io::Result<Option<Wanted>> {
         if u32::from_le_bytes([segment[0], segment[1], segment[2], segment[3]]) != INTERPRETER {
             continue;
         }
-        let length = usize::try_from(number(&segment, 32)).unwrap_or(usize::MAX).min(LONGEST);
+        let length = usize::try_from(number(&segment, 32)).unwrap_or(usize::MAX).min(MAX_PATH_LEN);
         let mut path = vec![0; length];
         file.read_exact_at(&mut path, number(&segment, 8))?;
         path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(length));

@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most spans that are kept; what comes after them is counted.
-const MOST_SPANS: usize = 1 << 20;
+const MAX_SPANS: usize = 1 << 20;
 
 /// What a span is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub fn lose(count: u64) {
 
 fn keep(span: Span) {
     let mut spans = RECORDER.spans.lock();
-    if spans.len() < MOST_SPANS {
+    if spans.len() < MAX_SPANS {
         spans.push(span);
     } else {
         lose(1);

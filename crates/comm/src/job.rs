@@ -11,7 +11,7 @@ use std::io;
 use thiserror::Error;
 
 /// The most ranks of a job: 2²¹. It bounds what a board takes, 258 MiB of addresses.
-pub const MOST_RANKS: u32 = 1 << 21;
+pub const MAX_RANKS: u32 = 1 << 21;
 
 /// Bytes of a proof that its maker belongs to the job.
 pub const PROOF_BYTES: usize = 16;
@@ -20,7 +20,7 @@ pub const PROOF_BYTES: usize = 16;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum JobError {
     /// Too few or too many.
-    #[error("a job of {0} ranks was asked for: it must have 1 to {MOST_RANKS}")]
+    #[error("a job of {0} ranks was asked for: it must have 1 to {MAX_RANKS}")]
     Ranks(u32),
     /// A rank that the job does not have.
     #[error("rank {rank} was asked for in a job of {ranks} ranks: they are numbered from 0")]
@@ -45,9 +45,9 @@ impl Job {
     /// The job of this nonce, with so many ranks.
     ///
     /// # Errors
-    /// When there are none, or more than [`MOST_RANKS`].
+    /// When there are none, or more than [`MAX_RANKS`].
     pub fn new(nonce: [u8; 16], ranks: u32) -> Result<Self, JobError> {
-        if (1..=MOST_RANKS).contains(&ranks) {
+        if (1..=MAX_RANKS).contains(&ranks) {
             let proof_key = blake3::derive_key("causeway comm 2026-11-25 proof", &nonce);
             Ok(Self { nonce, ranks, proof_key })
         } else {
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn ranks_are_bounded() {
         assert_eq!(Job::new([0; 16], 0), Err(JobError::Ranks(0)));
-        assert_eq!(Job::new([0; 16], MOST_RANKS + 1), Err(JobError::Ranks(MOST_RANKS + 1)));
+        assert_eq!(Job::new([0; 16], MAX_RANKS + 1), Err(JobError::Ranks(MAX_RANKS + 1)));
         let job = Job::new([0; 16], 2).unwrap();
         assert_eq!(job.check(1), Ok(1));
         assert_eq!(job.check(2), Err(JobError::NoSuchRank { rank: 2, ranks: 2 }));

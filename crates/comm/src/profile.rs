@@ -17,16 +17,16 @@ use causeway_sync::threads;
 use thiserror::Error;
 
 use crate::channels::Channel;
-use crate::scheduler::{Known, LARGEST_CLASS, MOST_COST};
+use crate::scheduler::{Known, MAX_COST, MAX_SIZE_CLASS};
 use crate::tracer::Traffic;
 
 const HEAD: &str = "causeway comm profile 1";
 
 /// The longest file that is read. A kind of pair has 7 KiB at most.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The kinds of pairs, and of GPUs, that are kept; others are not added.
-const MOST_KINDS: usize = 100;
+const MAX_KINDS: usize = 100;
 
 /// What stands in place of a channel where a line tells of a GPU's copies.
 const COPIES: &str = "copies";
@@ -91,7 +91,7 @@ impl Profile {
         if found.all().next().is_none() || kind.contains(['\t', '\n']) {
             return;
         }
-        if self.kinds.len() < MOST_KINDS || self.kinds.contains_key(kind) {
+        if self.kinds.len() < MAX_KINDS || self.kinds.contains_key(kind) {
             let known = self.kinds.entry(kind.to_owned()).or_default();
             for (channel, traffic, class, cost) in found.all() {
                 known.set(channel, traffic, class, cost);
@@ -106,7 +106,7 @@ impl Profile {
 
     /// Adds what copies of a kind of GPU cost; what was known before counts no more.
     pub fn learn_copies(&mut self, gpu: &str, costs: CopyCosts) {
-        let is_room = self.copies.len() < MOST_KINDS || self.copies.contains_key(gpu);
+        let is_room = self.copies.len() < MAX_KINDS || self.copies.contains_key(gpu);
         let CopyCosts { latency, post, bandwidth } = costs;
         if is_room && !gpu.contains(['\t', '\n']) && CopyCosts::sound(latency, post, bandwidth).is_some() {
             self.copies.insert(gpu.to_owned(), costs);
@@ -159,8 +159,8 @@ impl Profile {
         let channel: Channel = channel.parse().ok()?;
         let traffic =
             [Traffic::Latency, Traffic::Bandwidth].into_iter().find(|known| name(*known) == traffic)?;
-        let class = class.parse().ok().filter(|class| *class <= LARGEST_CLASS)?;
-        let cost = cost.parse().ok().filter(|cost| (1.0 / MOST_COST..=MOST_COST).contains(cost))?;
+        let class = class.parse().ok().filter(|class| *class <= MAX_SIZE_CLASS)?;
+        let cost = cost.parse().ok().filter(|cost| (1.0 / MAX_COST..=MAX_COST).contains(cost))?;
         let mut known = Known::default();
         known.set(channel, traffic, class, cost);
         Some((kind, known))
@@ -178,7 +178,7 @@ impl Profile {
             Err(cause) => return Err(system(cause)),
         };
         let mut bytes = Vec::new();
-        file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(system)?;
+        file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(system)?;
         let damaged = |line| ProfileError::Damaged { path: path.to_owned(), line };
         let text = core::str::from_utf8(&bytes).map_err(|_| damaged(1))?;
         Self::parse(text).map_err(damaged)
@@ -311,11 +311,11 @@ mod tests {
     #[test]
     fn the_kinds_that_are_kept_are_bounded() {
         let mut profile = Profile::default();
-        for number in 0..2 * MOST_KINDS {
+        for number in 0..2 * MAX_KINDS {
             profile.learn(&format!("GPU {number}"), &known(&[(Channel::Ipc, 3, 1.0)]));
         }
         profile.learn("a\tb", &known(&[(Channel::Ipc, 3, 1.0)]));
-        assert_eq!(profile.kinds.len(), MOST_KINDS);
+        assert_eq!(profile.kinds.len(), MAX_KINDS);
     }
 
     proptest! {

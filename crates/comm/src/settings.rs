@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     use crate::matching::DESCRIPTOR_BYTES;
-    use crate::tracer::USUAL_THRESHOLD;
+    use crate::tracer::DEFAULT_THRESHOLD;
 
     fn read(name: &str, text: &str) -> Result<Settings, ValueError> {
         Settings::read(Environment::of(&|asked| (asked == name).then(|| OsString::from(text))))
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_table_has_the_numbers_of_this_crate() {
-        assert_eq!(COMM_TRACE_DEFAULT, u64::from(USUAL_THRESHOLD));
+        assert_eq!(COMM_TRACE_DEFAULT, u64::from(DEFAULT_THRESHOLD));
         let shortest = DESCRIPTOR_BYTES.to_string();
         assert_eq!(read("CAUSEWAY_COMM_THRESHOLD", &shortest).unwrap().fetch_bytes, DESCRIPTOR_BYTES as u64);
         assert!(read("CAUSEWAY_COMM_THRESHOLD", &(DESCRIPTOR_BYTES - 1).to_string()).is_err());

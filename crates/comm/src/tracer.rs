@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Operations of one kind that end a period, if the user says nothing else.
-pub const USUAL_THRESHOLD: u32 = 64;
+pub const DEFAULT_THRESHOLD: u32 = 64;
 
 /// How many times the other count a count must be to change what the traffic is.
 const FACTOR: u32 = 2;
@@ -65,12 +65,16 @@ const ONE_ABOVE: u64 = 1 << 32;
 
 /// The largest threshold: so that no count reaches the other one's bits, however many threads count on while
 /// one of them decides.
-const MOST: u32 = 1 << 30;
+const MAX_THRESHOLD: u32 = 1 << 30;
 
 impl Tracer {
     /// Counts from nothing. A threshold of 0 is one of 1, one above 2³⁰ is 2³⁰.
     pub fn new(threshold: u32) -> Self {
-        Self { counts: AtomicU64::new(0), traffic: AtomicU8::new(0), threshold: threshold.clamp(1, MOST) }
+        Self {
+            counts: AtomicU64::new(0),
+            traffic: AtomicU8::new(0),
+            threshold: threshold.clamp(1, MAX_THRESHOLD),
+        }
     }
 
     /// Counts an operation and says what the traffic is.
@@ -193,7 +197,7 @@ mod tests {
     #[test]
     fn thresholds_are_bounded() {
         assert_eq!(Tracer::new(0).count(NonBlocking), Traffic::Bandwidth);
-        assert_eq!(Tracer::new(u32::MAX).threshold, MOST);
+        assert_eq!(Tracer::new(u32::MAX).threshold, MAX_THRESHOLD);
     }
 
     #[test]

@@ -96,10 +96,10 @@ pub struct Environment<'a> {
 
 /// A value in one line of bounded length: a worker has variables from its client, and logs what is wrong.
 fn shown(value: &str) -> String {
-    const MOST: usize = 200;
+    const MAX_DISTANCE: usize = 200;
     value
         .chars()
-        .take(MOST)
+        .take(MAX_DISTANCE)
         .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })
         .collect()
 }

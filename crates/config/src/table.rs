@@ -40,13 +40,13 @@ macro_rules! table {
 /// gave nothing).
 pub const VERBS_QUEUE_PAIRS_DEFAULT: u64 = 2;
 /// The most queue pairs of a session.
-pub const VERBS_QUEUE_PAIRS_MOST: u64 = 16;
+pub const MAX_VERBS_QUEUE_PAIRS: u64 = 16;
 /// Messages of a kind under way on a queue pair where nobody says another number. A capacity of 128
 /// requests was the published optimum
 /// (against 2: up to 5.8 times the rate; more gave nothing).
 pub const VERBS_DEPTH_DEFAULT: u64 = 128;
 /// The most of them.
-pub const VERBS_DEPTH_MOST: u64 = 1024;
+pub const MAX_VERBS_DEPTH: u64 = 1024;
 /// Bytes that go into the queue with their request: an announcement is 48.
 pub const VERBS_INLINE_DEFAULT: u64 = 64;
 /// One request in so many has a completion.
@@ -71,9 +71,9 @@ pub const COMM_TRACE_DEFAULT: u64 = 64;
 /// Seconds without a byte of the server after which a program gives it up.
 pub const KEEPALIVE_TIMEOUT_DEFAULT: u64 = 15;
 /// The most connections that carry large copies.
-pub const LANES_MOST: u64 = 32;
+pub const MAX_LANES: u64 = 32;
 /// The most devices of the software GPU: more no program expects.
-pub const SOFTWARE_GPU_DEVICES_MOST: u64 = 16;
+pub const MAX_SOFTWARE_GPU_DEVICES: u64 = 16;
 
 table! {
     CONFIG: "CAUSEWAY_CONFIG", [Client, Server, Run], Values::Path,
@@ -94,7 +94,7 @@ table! {
         "A line is a key, or `HOST:PORT` and a key; `#` begins a remark. Only its owner may be able to \
          read it. `causeway run` sets it for the program where the key came in another way, so that no \
          key is in arguments or the environment.";
-    LANES: "CAUSEWAY_LANES", [Client], Values::Number(1, LANES_MOST),
+    LANES: "CAUSEWAY_LANES", [Client], Values::Number(1, MAX_LANES),
         Default::Words("4, or 8 on a machine with 8 cores or more, and on a network whose round trip is \
          longer than 5 ms one for each 1.25 ms of it, 16 at most"),
         "how many connections carry large copies",
@@ -190,7 +190,7 @@ table! {
     NVML: "CAUSEWAY_NVML", [Server], Values::Path, Default::Words("the usual search"),
         "the path of NVIDIA's `libnvidia-ml.so.1`", "";
     SOFTWARE_GPU_DEVICES: "CAUSEWAY_SOFTWARE_GPU_DEVICES", [Server],
-        Values::Number(1, SOFTWARE_GPU_DEVICES_MOST), Default::Number(1),
+        Values::Number(1, MAX_SOFTWARE_GPU_DEVICES), Default::Number(1),
         "how many devices the software GPU has", "They share processor and memory.";
     SOFTWARE_GPU_MEMORY: "CAUSEWAY_SOFTWARE_GPU_MEMORY", [Server], Values::Size(1 << 20, 8 << 40),
         Default::Words("half of the machine's, 8 GiB at most"),
@@ -225,9 +225,9 @@ table! {
         "what joins queue pairs",
         "`numbers`: the queue pairs' numbers are told over TCP; `rdma_cm`: librdmacm joins them.";
     VERBS_QUEUE_PAIRS: "CAUSEWAY_VERBS_QUEUE_PAIRS", [Client, Server],
-        Values::Number(1, VERBS_QUEUE_PAIRS_MOST),
+        Values::Number(1, MAX_VERBS_QUEUE_PAIRS),
         Default::Number(VERBS_QUEUE_PAIRS_DEFAULT), "queue pairs of a session", "";
-    VERBS_DEPTH: "CAUSEWAY_VERBS_DEPTH", [Client, Server], Values::Number(1, VERBS_DEPTH_MOST),
+    VERBS_DEPTH: "CAUSEWAY_VERBS_DEPTH", [Client, Server], Values::Number(1, MAX_VERBS_DEPTH),
         Default::Number(VERBS_DEPTH_DEFAULT),
         "messages of each kind that may be under way on a queue pair, of those with commands a quarter \
          as many", "";

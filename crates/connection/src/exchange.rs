@@ -12,7 +12,7 @@ use crate::channel::Connection;
 use crate::socket::path_mtu;
 
 /// The longest question or answer in bytes.
-pub const LONGEST: usize = 8 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
 /// How long the rest of a message may take once it has begun, and how long the peer may take nothing of one.
 const REST: Duration = Duration::from_secs(30);
@@ -30,7 +30,7 @@ pub enum ExchangeError {
     #[error("the peer sent a message out of turn")]
     OutOfTurn,
     /// The message is too long to be sent.
-    #[error("a message of {0} bytes is too long; at most {LONGEST} are accepted")]
+    #[error("a message of {0} bytes is too long; at most {MAX_MESSAGE_BYTES} are accepted")]
     TooLong(usize),
 }
 
@@ -65,7 +65,7 @@ impl Exchange {
         let mut frame = vec![0; HEADER_SIZE];
         encode(&mut frame);
         let length = frame.len() - HEADER_SIZE;
-        if length > LONGEST {
+        if length > MAX_MESSAGE_BYTES {
             return Err(ExchangeError::TooLong(length));
         }
         self.sent += 1;
@@ -90,7 +90,7 @@ impl Exchange {
         }
         let deadline = Instant::now() + REST;
         self.connection.incoming.receive_exact(&mut header[begun..], deadline)?;
-        let header = FrameHeader::parse(&header, LONGEST)?;
+        let header = FrameHeader::parse(&header, MAX_MESSAGE_BYTES)?;
         self.received += 1;
         if header.kind != FrameKind::Messages || header.sequence != self.received {
             return Err(ExchangeError::OutOfTurn);

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest time between two looks that counts as silence: this process itself did not run in a longer one.
-const LONGEST_STEP: Duration = Duration::from_secs(2);
+const MAX_STEP: Duration = Duration::from_secs(2);
 
 /// Bytes that wait to be read: with fewer there is room for what the peer sends to show that it is there.
 const MUCH_UNREAD: u64 = 16 << 10;
@@ -27,7 +27,7 @@ const MUCH_UNREAD: u64 = 16 << 10;
 const STANDSTILL: Duration = Duration::from_secs(600);
 
 /// The shortest timeout: a keepalive may come late, and is looked for once in an [`INTERVAL`].
-const SHORTEST: u64 = 3;
+const MIN_SECONDS: u64 = 3;
 
 /// How long may nothing come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl KeepaliveTimeouts {
     pub fn of_seconds(connection: u64, link: u64) -> Self {
         let timeout = |seconds: u64| match seconds {
             0 => Duration::MAX,
-            seconds => Duration::from_secs(seconds.max(SHORTEST)),
+            seconds => Duration::from_secs(seconds.max(MIN_SECONDS)),
         };
         Self { connection: timeout(connection), link: timeout(link) }
     }
@@ -118,7 +118,7 @@ impl<K: Copy + PartialEq> Watch<K> {
     /// Looks at the connections that there are now; those of which the kernel knows nothing are left out.
     pub fn look(&mut self, now: Instant, connections: impl IntoIterator<Item = (K, Traffic)>) -> Verdict<K> {
         let step = self.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
-        let step = step.min(LONGEST_STEP);
+        let step = step.min(MAX_STEP);
         self.looked = Some(now);
         self.unheard = self.unheard.saturating_add(step);
         let (mut known, mut is_heard) = (core::mem::take(&mut self.connections), false);
@@ -130,7 +130,7 @@ impl<K: Copy + PartialEq> Watch<K> {
         }
         if is_heard {
             // After a long silence on all of them nobody knows on which something comes first.
-            let alone = core::mem::take(&mut self.unheard).min(LONGEST_STEP);
+            let alone = core::mem::take(&mut self.unheard).min(MAX_STEP);
             let quiet = self.connections.iter_mut().filter(|(_, silence)| !silence.silent.is_zero());
             quiet.for_each(|(_, silence)| silence.alone = silence.alone.saturating_add(alone));
         }

@@ -162,12 +162,12 @@ fn set_number(stream: &TcpStream, option: libc::c_int, number: libc::c_int) -> i
 /// way. The kernel takes in megabytes, whatever the lane carries: what waits behind bytes that were lost
 /// comes a round trip later, while lanes that lost nothing have no more to send. Half of this lasts 6 ms on
 /// each of 16 lanes that share 10 Gbit/s, in which a thread that sends is awake again.
-const MOST_UNSENT: libc::c_int = 1 << 20;
+const MAX_UNSENT_BYTES: libc::c_int = 1 << 20;
 
 /// Lets the kernel take in no more than 1 MiB, so that lanes which get on take what one that stands still
 /// would have kept.
 pub fn limit_unsent(stream: &TcpStream) -> io::Result<()> {
-    set_number(stream, libc::TCP_NOTSENT_LOWAT, MOST_UNSENT)
+    set_number(stream, libc::TCP_NOTSENT_LOWAT, MAX_UNSENT_BYTES)
 }
 
 /// Sets the options of a connection: nothing waits to be joined with later bytes, and an idle peer is asked

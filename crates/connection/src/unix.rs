@@ -14,7 +14,7 @@ use causeway_sync::descriptors::above_stdio;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
 /// Bytes of a path that an address has room for, with the zero at its end.
-const LONGEST: usize = 108;
+const MAX_PATH_LEN: usize = 108;
 
 /// Connects to a socket at a path.
 ///
@@ -59,7 +59,7 @@ fn shortened(path: &Path) -> io::Result<(PathBuf, Option<File>)> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok((path.to_owned(), None));
     };
-    if path.as_os_str().len() < LONGEST {
+    if path.as_os_str().len() < MAX_PATH_LEN {
         return Ok((path.to_owned(), None));
     }
     // A folder that may be searched need not be readable.

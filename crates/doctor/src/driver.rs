@@ -19,7 +19,7 @@ mod bound {
 
     /// How long NVIDIA's driver may take to start. Machines with many GPUs and no persistence daemon need
     /// seconds.
-    const PATIENCE: Duration = Duration::from_secs(40);
+    const DRIVER_TIMEOUT: Duration = Duration::from_secs(40);
 
     /// Starts the driver on a thread of its own: one that hangs must not keep the others from being told.
     pub fn ask() -> DriverAnswer {
@@ -32,11 +32,11 @@ mod bound {
             Err(error) => {
                 DriverAnswer::None { is_installed: false, why: format!("No thread could be started: {error}.") }
             }
-            Ok(_) => answer.recv_timeout(PATIENCE).unwrap_or_else(|_| DriverAnswer::None {
+            Ok(_) => answer.recv_timeout(DRIVER_TIMEOUT).unwrap_or_else(|_| DriverAnswer::None {
                 is_installed: true,
                 why: format!(
                     "NVIDIA's driver library did not start within {} s; the kernel's log (dmesg) may say why.",
-                    PATIENCE.as_secs()
+                    DRIVER_TIMEOUT.as_secs()
                 ),
             }),
         }

@@ -1,6 +1,6 @@
 //! What can be known of a machine. Absence is a fact too: nothing here is an error.
 
-use causeway_wire::text::{LONGEST, printable};
+use causeway_wire::text::{MAX_TEXT_BYTES, printable};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,24 +19,24 @@ pub struct Facts {
 }
 
 /// The most bytes of another machine's facts that are looked at. A node with sixteen cards has some 100 KiB.
-pub const MOST_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// The most devices of a kind that are looked at in the facts of another machine.
-const MOST_DEVICES: usize = 64;
+const MAX_DEVICES: usize = 64;
 
 impl Facts {
     /// The facts of another machine, which may say anything: nothing when they are too long or make no sense.
     pub fn from_json(bytes: &[u8]) -> Option<Self> {
-        let told: Value = serde_json::from_slice(bytes).ok().filter(|_| bytes.len() <= MOST_BYTES)?;
+        let told: Value = serde_json::from_slice(bytes).ok().filter(|_| bytes.len() <= MAX_BYTES)?;
         let mut facts: Self = serde_json::from_value(with_printable_texts(told)).ok()?;
-        facts.rdma.devices.truncate(MOST_DEVICES);
-        facts.rdma.idle_cards.truncate(MOST_DEVICES);
-        facts.rdma.nodes.truncate(MOST_DEVICES);
-        facts.gpus.devices.truncate(MOST_DEVICES);
-        facts.live.features.truncate(MOST_DEVICES);
-        facts.live.verbs.devices.truncate(MOST_DEVICES);
+        facts.rdma.devices.truncate(MAX_DEVICES);
+        facts.rdma.idle_cards.truncate(MAX_DEVICES);
+        facts.rdma.nodes.truncate(MAX_DEVICES);
+        facts.gpus.devices.truncate(MAX_DEVICES);
+        facts.live.features.truncate(MAX_DEVICES);
+        facts.live.verbs.devices.truncate(MAX_DEVICES);
         if let DriverAnswer::Started { devices, .. } = &mut facts.live.driver {
-            devices.truncate(MOST_DEVICES);
+            devices.truncate(MAX_DEVICES);
         }
         Some(facts)
     }
@@ -51,11 +51,12 @@ impl Facts {
 /// The same with texts that may be shown, wherever one stands.
 fn with_printable_texts(value: Value) -> Value {
     match value {
-        Value::String(text) => Value::String(printable(&text, LONGEST)),
+        Value::String(text) => Value::String(printable(&text, MAX_TEXT_BYTES)),
         Value::Array(values) => values.into_iter().map(with_printable_texts).collect(),
         Value::Object(members) => {
-            let printable =
-                |(name, value)| (printable(String::as_str(&name), LONGEST), with_printable_texts(value));
+            let printable = |(name, value)| {
+                (printable(String::as_str(&name), MAX_TEXT_BYTES), with_printable_texts(value))
+            };
             members.into_iter().map(printable).collect()
         }
         other => other,

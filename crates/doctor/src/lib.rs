@@ -21,7 +21,7 @@ pub mod print;
 pub mod read;
 mod unit;
 
-pub use facts::{Facts, MOST_BYTES};
+pub use facts::{Facts, MAX_BYTES};
 pub use judge::{Finding, Level, judge};
 
 /// Everything that can be known of this machine, as far as this process may know it.

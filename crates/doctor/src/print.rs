@@ -5,12 +5,12 @@ use crate::facts::{Facts, PciDevice};
 use crate::judge::ports::path_mtu;
 use crate::judge::{Finding, Level};
 pub use crate::unit::binary;
-use causeway_wire::text::{LONGEST_LINE, printable};
+use causeway_wire::text::{MAX_LINE_BYTES, printable};
 use core::fmt::Write as _;
 
 /// A text, which may be another machine's, without what a terminal would act on.
 fn plain(text: &str) -> String {
-    printable(text, LONGEST_LINE)
+    printable(text, MAX_LINE_BYTES)
 }
 
 /// What a machine is and has, and what was found.

@@ -6,9 +6,9 @@ use causeway_gpu::unpack::unpack;
 /// The name by which device code calls the driver's `printf`.
 const PRINT: &[u8] = b"vprintf";
 /// Images above this size are not looked through: unpacking them would cost more than is saved.
-const MOST_INSPECTED: usize = 4 << 20;
+const MAX_INSPECTED_BYTES: usize = 4 << 20;
 /// No entry is unpacked beyond this size.
-const MOST_UNPACKED: u64 = 64 << 20;
+const MAX_UNPACKED_BYTES: u64 = 64 << 20;
 
 /// Whether a fat binary holds machine code that runs on a device of a compute capability, times ten.
 pub(crate) fn has_code_for(fatbin: &[u8], capability: u32) -> bool {
@@ -25,7 +25,7 @@ fn is_code_for(entry: &Entry<'_>, capability: u32) -> bool {
 /// Unpacking is what takes the time of a load (PyTorch's libraries hold code for six generations in a fat
 /// binary), so only entries that the driver may choose are unpacked.
 pub(crate) fn may_print(image: &[u8], capabilities: &[u32]) -> bool {
-    if image.len() > MOST_INSPECTED {
+    if image.len() > MAX_INSPECTED_BYTES {
         return true;
     }
     if !image.starts_with(&FATBIN_MAGIC.to_le_bytes()) {
@@ -42,7 +42,7 @@ pub(crate) fn may_print(image: &[u8], capabilities: &[u32]) -> bool {
     entries
         .iter()
         .filter(|entry| may_be_chosen(entry))
-        .any(|entry| unpack(entry, MOST_UNPACKED).is_none_or(|code| names_print(&code)))
+        .any(|entry| unpack(entry, MAX_UNPACKED_BYTES).is_none_or(|code| names_print(&code)))
 }
 
 fn names_print(code: &[u8]) -> bool {
@@ -76,7 +76,7 @@ mod tests {
         assert!(may_print(&lz4(prints)) && !may_print(&lz4(silent)));
         let damaged = plain(EntryKind::Cubin, 90, b"damaged");
         assert!(may_print(&fatbin(&[Entry { packing: Packing::Zstd, unpacked_bytes: 9, ..damaged }])));
-        assert!(may_print(&vec![0; MOST_INSPECTED + 1]));
+        assert!(may_print(&vec![0; MAX_INSPECTED_BYTES + 1]));
     }
 
     #[test]

@@ -7,9 +7,9 @@ use core::ffi::{CStr, c_char, c_void};
 use std::ffi::CString;
 
 /// Room for the error log when the program has none of its own, for the server's log.
-const LEAST_ERROR_BYTES: u32 = 4096;
+const MIN_ERROR_BYTES: u32 = 4096;
 /// No log is longer, whatever the client asks for.
-const MOST_LOG_BYTES: u32 = 1 << 20;
+const MAX_LOG_BYTES: u32 = 1 << 20;
 
 /// A list of options as the driver takes it, with the room where the driver answers.
 ///
@@ -49,9 +49,9 @@ impl Options {
         if options.values.iter().any(|(option, _)| !is_plain_jit_option(*option)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let room = |bytes: u32| vec![0_u8; bytes.min(MOST_LOG_BYTES) as usize].into_boxed_slice();
+        let room = |bytes: u32| vec![0_u8; bytes.min(MAX_LOG_BYTES) as usize].into_boxed_slice();
         let mut information = room(options.information_bytes);
-        let mut errors = room(options.error_bytes.max(LEAST_ERROR_BYTES));
+        let mut errors = room(options.error_bytes.max(MIN_ERROR_BYTES));
         let texts = options.symbols.iter().map(|(name, _)| CString::new(name.as_str()));
         let texts = texts.collect::<Result<Vec<_>, _>>().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut symbols = Symbols {
@@ -139,7 +139,7 @@ mod tests {
         options.information[..4].copy_from_slice(b"info");
         let answers = options.answers();
         assert_eq!((answers.information.as_str(), answers.milliseconds), ("info", 1.5));
-        assert_eq!(options.errors.len(), MOST_LOG_BYTES as usize);
+        assert_eq!(options.errors.len(), MAX_LOG_BYTES as usize);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! NVIDIA's management library, loaded at run time.
 
 use causeway_api::nvml::status::{self, Status};
-use causeway_api::nvml::{DeviceNumber, Function, MOST_ARGUMENTS, Mode};
+use causeway_api::nvml::{DeviceNumber, Function, MAX_ARGUMENTS, Mode};
 use causeway_config::read::PROCESS;
 use causeway_config::table::NVML;
 use causeway_gpu::monitor::frame::Frame;
@@ -19,9 +19,9 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 /// What Causeway's own replacement exports, so that it is not taken for the library it stands in for.
 const CLIENT_MARKER: &str = "causeway_nvml_marker";
 /// Processes of a device that are looked at; no machine runs more of them on one GPU.
-const MOST_PROCESSES: usize = 4096;
+const MAX_PROCESSES: usize = 4096;
 /// Devices, those of MIG included, that get a number. A machine has at most 16 GPUs of 7 instances each.
-const MOST_DEVICES: usize = 1024;
+const MAX_DEVICES: usize = 1024;
 
 /// Why NVIDIA's library cannot be used.
 #[derive(Debug, Error)]
@@ -147,7 +147,7 @@ impl Library {
         if let Some(number) = devices.iter().position(|known| *known == handle) {
             return Some(number as DeviceNumber);
         }
-        if devices.len() >= MOST_DEVICES {
+        if devices.len() >= MAX_DEVICES {
             return None;
         }
         devices.push(handle);
@@ -195,7 +195,7 @@ unsafe fn call(Address(function): Address, words: &[u64]) -> Status {
     }
 }
 
-const _: () = assert!(MOST_ARGUMENTS == 6, "`call` passes as many");
+const _: () = assert!(MAX_ARGUMENTS == 6, "`call` passes as many");
 
 impl Monitor for Library {
     fn carry_out(&self, function: &'static Function, frame: &mut Frame, own: &[OwnProcess]) -> Status {
@@ -256,8 +256,8 @@ struct ProcessList {
 
 impl ProcessList {
     fn new(place: usize, counter: usize, entry: usize) -> Self {
-        let entries = vec![0; (MOST_PROCESSES * entry).div_ceil(8)];
-        Self { place, counter, entry, count: MOST_PROCESSES as u32, entries }
+        let entries = vec![0; (MAX_PROCESSES * entry).div_ceil(8)];
+        Self { place, counter, entry, count: MAX_PROCESSES as u32, entries }
     }
 
     /// Writes the client's own processes, by the numbers that they have on its machine.

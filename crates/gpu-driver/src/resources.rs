@@ -6,7 +6,7 @@ use causeway_gpu::CuResult;
 use causeway_sync::face::Mutex;
 
 /// The API has no call that gives a resource back, so there is an end to how many a client may ask for.
-const MOST_RESOURCES: usize = 1 << 16;
+const MAX_RESOURCES: usize = 1 << 16;
 
 /// The resources that the client knows, by number.
 #[derive(Default)]
@@ -15,7 +15,7 @@ pub(crate) struct Resources(Mutex<Vec<CUdevResource>>);
 impl Resources {
     pub(crate) fn keep(&self, resource: CUdevResource) -> CuResult<DeviceResource> {
         let mut kept = self.0.lock();
-        if kept.len() >= MOST_RESOURCES {
+        if kept.len() >= MAX_RESOURCES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         kept.push(resource);

@@ -16,23 +16,23 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 /// The smallest block.
-const SMALLEST: usize = 64 * 1024;
+const MIN_BLOCK_BYTES: usize = 64 * 1024;
 /// Up to this size there is one class for each power of two, so that few classes share the slabs.
 const POWERS_OF_TWO: usize = 4 << 20;
 /// Blocks that are shorter than this are parts of slabs of this size.
 const SLAB: usize = 8 << 20;
 /// The most blocks of one slab.
-const MOST_IN_SLAB: usize = 32;
+const MAX_BLOCKS_PER_SLAB: usize = 32;
 /// How many bytes of unused blocks are kept; what is given back beyond that is freed.
-const MOST_KEPT: usize = 512 * 1024 * 1024;
-/// Blocks from [`LEAST_IN_TURN`] bytes on are used in turn: a fresh one is made as long as fewer bytes than
+const MAX_CACHED: usize = 512 * 1024 * 1024;
+/// Blocks from [`MIN_STREAM_ORDERED_BYTES`] bytes on are used in turn: a fresh one is made as long as fewer bytes than
 /// this lie unused, and the one that has lain longest is taken afterwards. What cores have just read or
 /// written lies in their caches, from which a device that writes there has to get it first: it wrote 16 MiB
 /// in 459 us to memory that eight cores had just read, and in 310 to such that had made room in their caches
 /// for as much again (a virtual machine with an H200, 2026-11-23).
 const IN_TURN: usize = 32 * 1024 * 1024;
 /// Shorter copies gain less than a fresh block costs.
-const LEAST_IN_TURN: usize = 1024 * 1024;
+const MIN_STREAM_ORDERED_BYTES: usize = 1024 * 1024;
 
 /// Pages that are registered as a whole. Who drops the last of its blocks takes the registration back.
 struct Slab {
@@ -111,7 +111,7 @@ impl Kept {
     /// A block to use again, or for the first time.
     fn take(&mut self, size: usize, reuse: Reuse) -> Option<Block> {
         let blocks = self.by_size.get_mut(&size)?;
-        let in_turn = reuse == Reuse::ByLength && size >= LEAST_IN_TURN;
+        let in_turn = reuse == Reuse::ByLength && size >= MIN_STREAM_ORDERED_BYTES;
         let used = if !in_turn {
             blocks.used.pop_back()
         } else if self.bytes >= IN_TURN {
@@ -150,13 +150,13 @@ impl Kept {
 /// The size of the block for `bytes`: powers of two, and beyond [`POWERS_OF_TWO`] three steps between them,
 /// so that at most a fifth is wasted.
 fn size_class(bytes: usize) -> Option<usize> {
-    let power = bytes.max(SMALLEST).checked_next_power_of_two()?;
+    let power = bytes.max(MIN_BLOCK_BYTES).checked_next_power_of_two()?;
     if power <= POWERS_OF_TWO { Some(power) } else { bytes.checked_next_multiple_of(power / 8) }
 }
 
 /// How many blocks of this size are made at a time.
 fn blocks_of_slab(size: usize) -> usize {
-    (SLAB / size).clamp(1, MOST_IN_SLAB)
+    (SLAB / size).clamp(1, MAX_BLOCKS_PER_SLAB)
 }
 
 impl StagingPool {
@@ -223,7 +223,7 @@ impl StagingPool {
         let mut kept = self.kept.lock();
         let is_pinned = block.slab.pages.registered_in().is_some();
         let is_of_use = is_pinned && !block.slab.retired.load(Ordering::Relaxed);
-        if is_of_use && kept.bytes + block.bytes <= MOST_KEPT {
+        if is_of_use && kept.bytes + block.bytes <= MAX_CACHED {
             kept.bytes += block.bytes;
             kept.by_size.entry(block.bytes).or_default().used.push_back(block);
             return;
@@ -240,12 +240,12 @@ mod tests {
 
     #[test]
     fn size_classes_hold_what_is_asked_and_little_more() {
-        assert_eq!(size_class(0), Some(SMALLEST));
-        assert_eq!(size_class(SMALLEST + 1), Some(2 * SMALLEST));
+        assert_eq!(size_class(0), Some(MIN_BLOCK_BYTES));
+        assert_eq!(size_class(MIN_BLOCK_BYTES + 1), Some(2 * MIN_BLOCK_BYTES));
         assert_eq!(size_class(1 << 20), Some(1 << 20));
         assert_eq!(size_class(POWERS_OF_TWO + 1), Some(5 << 20));
         assert_eq!(size_class(usize::MAX), None);
-        for bytes in (SMALLEST..20_000_000).step_by(99_991) {
+        for bytes in (MIN_BLOCK_BYTES..20_000_000).step_by(99_991) {
             let class = size_class(bytes).unwrap();
             let waste = if class <= POWERS_OF_TWO { bytes } else { bytes / 4 };
             assert!(class >= bytes && class - bytes <= waste, "{bytes} -> {class}");
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn short_blocks_are_made_several_at_a_time_and_long_ones_alone() {
-        assert_eq!(blocks_of_slab(SMALLEST), MOST_IN_SLAB);
+        assert_eq!(blocks_of_slab(MIN_BLOCK_BYTES), MAX_BLOCKS_PER_SLAB);
         assert_eq!(blocks_of_slab(1 << 20), 8);
         assert_eq!(blocks_of_slab(SLAB), 1);
         assert_eq!(blocks_of_slab(5 << 20), 1);

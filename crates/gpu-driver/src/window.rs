@@ -41,14 +41,14 @@ impl Places {
     }
 
     fn ranges(self) -> [Range<u64>; 3] {
-        [(self.host, LARGEST as u64), (self.device.address, self.device.size), self.managed]
+        [(self.host, MAX_WINDOW_BYTES as u64), (self.device.address, self.device.size), self.managed]
             .map(|(start, size)| start..start + size)
     }
 }
 
 /// Bytes of address, not of memory: 1 TiB, and less where the process's limits do not allow that.
-const LARGEST: usize = 1 << 40;
-const SMALLEST: usize = 1 << 32;
+const MAX_WINDOW_BYTES: usize = 1 << 40;
+const MIN_WINDOW_BYTES: usize = 1 << 32;
 
 /// The range, reserved in this process as long as this lives.
 pub(crate) struct HostWindow {
@@ -59,8 +59,9 @@ impl HostWindow {
     /// Reserves the range; an empty one where the system refuses.
     pub(crate) fn reserve(places: &Places) -> Self {
         let start = places.host as usize;
-        let sizes =
-            core::iter::successors(Some(LARGEST), |size| Some(size / 4).filter(|size| *size >= SMALLEST));
+        let sizes = core::iter::successors(Some(MAX_WINDOW_BYTES), |size| {
+            Some(size / 4).filter(|size| *size >= MIN_WINDOW_BYTES)
+        });
         for size in sizes {
             if reserve(start, size) {
                 return Self { range: start..start + size };

@@ -29,12 +29,12 @@ const UUID: [u8; 16] = *b"causeway-softgpu";
 pub(super) const PRIORITIES: (i32, i32) = (0, -5);
 
 pub(super) const WARP_SIZE: u32 = causeway_ptx::WARP_SIZE;
-pub(super) const MOST_THREADS_PER_BLOCK: u32 = causeway_ptx::MAX_THREADS_PER_BLOCK;
+pub(super) const MAX_THREADS_PER_BLOCK: u32 = causeway_ptx::MAX_THREADS_PER_BLOCK;
 pub(super) const SHARED_PER_BLOCK: u32 = 48 << 10;
 pub(super) const SHARED_PER_BLOCK_OPT_IN: u32 = causeway_ptx::MAX_SHARED_PER_BLOCK;
 /// So many threads and blocks may wait for each other on a core.
-pub(super) const MOST_THREADS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_THREADS_PER_WORKER;
-pub(super) const MOST_BLOCKS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_BLOCKS_PER_WORKER;
+pub(super) const MAX_THREADS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_THREADS_PER_WORKER;
+pub(super) const MAX_BLOCKS_PER_MULTIPROCESSOR: u32 = causeway_ptx::MAX_BLOCKS_PER_WORKER;
 /// The other limits of a multiprocessor decide nothing here. They are what a device of this compute capability
 /// has, so that programs which fit their launches to them make sensible ones.
 pub(super) const REGISTERS_PER_MULTIPROCESSOR: u32 = 65_536;
@@ -98,7 +98,7 @@ fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
     let [block_x, block_y, block_z] = causeway_ptx::MAX_BLOCK;
     let [grid_x, grid_y, grid_z] = causeway_ptx::MAX_GRID;
     let present: &[(A, u32)] = &[
-        (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, MOST_THREADS_PER_BLOCK),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_BLOCK),
         (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, block_x),
         (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, block_y),
         (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, block_z),
@@ -118,7 +118,7 @@ fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1),
         (A::CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1),
         (A::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, last_level_cache_bytes()),
-        (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, MOST_THREADS_PER_MULTIPROCESSOR),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, MAX_THREADS_PER_MULTIPROCESSOR),
         (A::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 2),
         (A::CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1),
         (A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, capability / 10),
@@ -133,7 +133,7 @@ fn attributes(number: u32, capability: u32) -> Vec<(i32, i32)> {
         (A::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, 1),
         (A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, SHARED_PER_BLOCK_OPT_IN),
         (A::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1),
-        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, MOST_BLOCKS_PER_MULTIPROCESSOR),
+        (A::CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR, MAX_BLOCKS_PER_MULTIPROCESSOR),
         (A::CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, RESERVED_SHARED_PER_BLOCK),
         (A::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1),
         // `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`.

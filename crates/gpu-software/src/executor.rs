@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How many streams can run at the same time, as on NVIDIA's devices.
-const MOST_THREADS: usize = 128;
+const MAX_THREADS: usize = 128;
 /// How long a thread waits for work before it ends.
 const IDLE_LIFE: Duration = Duration::from_secs(10);
 /// How often memory is compared with the values that streams wait for while kernels run, which may write
@@ -52,7 +52,7 @@ impl Scheduler {
     /// Sees to it that threads come for the streams that have become ready.
     pub(super) fn call_threads(self: &Arc<Self>, state: &mut State) {
         self.work.notify(core::mem::take(&mut state.unannounced));
-        while state.ready.len() > state.idle + state.starting && state.threads < MOST_THREADS {
+        while state.ready.len() > state.idle + state.starting && state.threads < MAX_THREADS {
             if let Err(error) = self.add_thread(state) {
                 tracing::warn!(
                     "no further thread for streams could be started, so fewer run at once: {error}"

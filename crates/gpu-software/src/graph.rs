@@ -17,11 +17,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Nodes that a graph may have.
-const MOST_NODES: usize = 1 << 20;
+const MAX_NODES: usize = 1 << 20;
 /// Graphs that a conditional node may have.
-const MOST_BODIES: u32 = 1 << 12;
+const MAX_BODIES: u32 = 1 << 12;
 /// Conditional nodes that may lie within each other.
-const MOST_DEPTH: u32 = 64;
+const MAX_DEPTH: u32 = 64;
 
 /// A graph.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Graphs {
     pub(super) fn append(&self, graph: u64, node: Node) -> CuResult<()> {
         let mut graphs = self.graphs.lock();
         let graph = graphs.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        if graph.nodes.len() >= MOST_NODES {
+        if graph.nodes.len() >= MAX_NODES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         if !matches!(node, Node::Conditional { .. }) {
@@ -83,7 +83,7 @@ impl Graphs {
     pub(super) fn keep_condition(&self, graph: u64, condition: Arc<Condition>) -> CuResult<()> {
         let mut graphs = self.graphs.lock();
         let graph = graphs.get_mut(&graph).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-        if graph.conditions.len() >= MOST_NODES {
+        if graph.conditions.len() >= MAX_NODES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         graph.conditions.push(condition);
@@ -99,7 +99,7 @@ impl Graphs {
         size: u32,
     ) -> CuResult<()> {
         let choice = Choice::new(kind, size)?;
-        if size > MOST_BODIES {
+        if size > MAX_BODIES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let bodies: Arc<[u64]> = (0..size).map(|_| self.create()).collect();
@@ -234,7 +234,7 @@ impl Graphs {
 /// A node as an executable graph has it: conditional nodes with all that they may carry out.
 fn resolve(graphs: &HashMap<u64, Graph>, node: &Node, depth: u32) -> CuResult<Node> {
     let Node::Conditional { condition, choice, bodies } = node else { return Ok(node.clone()) };
-    if depth >= MOST_DEPTH {
+    if depth >= MAX_DEPTH {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     let sequence = |body: &u64| {

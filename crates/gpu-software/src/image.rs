@@ -7,7 +7,7 @@ use causeway_gpu::unpack::unpack;
 use thiserror::Error;
 
 /// PTX longer than this is refused: nvcc's is far shorter, and hostile data unpacks to anything.
-const MOST_PTX_BYTES: u64 = 256 << 20;
+const MAX_PTX_BYTES: u64 = 256 << 20;
 
 /// The PTX version, major times ten plus minor, that the drivers of a CUDA version take (13000 is 13.0), as
 /// NVIDIA's release notes of the PTX ISA list them.
@@ -136,7 +136,7 @@ fn ptx_of_parts(image: &[u8], capability: u32) -> Result<Vec<String>, ImageError
 
 /// The entry's text, unpacked.
 fn ptx(entry: &Entry<'_>) -> Result<String, ImageError> {
-    let bytes = unpack(entry, MOST_PTX_BYTES)
+    let bytes = unpack(entry, MAX_PTX_BYTES)
         .ok_or(ImageError::Damaged("an entry cannot be unpacked, or is larger than 256 MiB"))?;
     text(&bytes).map_err(|_| ImageError::Damaged("its PTX is not valid UTF-8"))
 }

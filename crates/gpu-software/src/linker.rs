@@ -17,9 +17,9 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 
 /// More source text than this is not gathered.
-const MOST_BYTES: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 /// The longest piece of a result that is given at once, in bytes.
-const MOST_PIECE: usize = 8 << 20;
+const MAX_PIECE_BYTES: usize = 8 << 20;
 
 #[derive(Default)]
 struct Link {
@@ -71,7 +71,7 @@ impl Links {
                 code
             })?;
             let bytes = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
-            if bytes(&link.texts) + bytes(&texts) > MOST_BYTES {
+            if bytes(&link.texts) + bytes(&texts) > MAX_BYTES {
                 return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
             }
             link.texts.extend(texts);
@@ -96,7 +96,7 @@ impl Links {
     /// A piece of the result.
     pub(super) fn piece(&self, id: u64, start: usize, length: usize) -> CuResult<Vec<u8>> {
         self.with(id, |link| {
-            let end = start.checked_add(length).filter(|_| length <= MOST_PIECE);
+            let end = start.checked_add(length).filter(|_| length <= MAX_PIECE_BYTES);
             let piece = link.result.as_ref().zip(end).and_then(|(result, end)| result.get(start..end));
             piece.map(<[u8]>::to_vec).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
         })

@@ -3,7 +3,7 @@
 //! The formula is the one of NVIDIA's occupancy calculator, with the limits that this device reports.
 
 use super::attributes::{
-    MOST_BLOCKS_PER_MULTIPROCESSOR, MOST_THREADS_PER_BLOCK, MOST_THREADS_PER_MULTIPROCESSOR,
+    MAX_BLOCKS_PER_MULTIPROCESSOR, MAX_THREADS_PER_BLOCK, MAX_THREADS_PER_MULTIPROCESSOR,
     REGISTERS_PER_MULTIPROCESSOR, RESERVED_SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPT_IN,
     SHARED_PER_MULTIPROCESSOR, WARP_SIZE,
 };
@@ -35,7 +35,7 @@ pub(super) struct Needs {
 pub(super) fn active_blocks(needs: &Needs, threads: i32, dynamic: usize) -> CuResult<i32> {
     let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0);
     let threads = threads.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if threads > needs.most_threads.min(MOST_THREADS_PER_BLOCK) {
+    if threads > needs.most_threads.min(MAX_THREADS_PER_BLOCK) {
         return Ok(0);
     }
     let Some(dynamic) = u32::try_from(dynamic).ok().filter(|bytes| *bytes <= needs.most_dynamic_shared)
@@ -55,8 +55,7 @@ pub(super) fn available_shared(needs: &Needs, blocks: i32, threads: i32) -> CuRe
     let positive = |value: i32| u32::try_from(value).ok().filter(|value| *value > 0);
     let (blocks, threads) =
         positive(blocks).zip(positive(threads)).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if threads > needs.most_threads.min(MOST_THREADS_PER_BLOCK) || blocks > blocks_by_threads(needs, threads)
-    {
+    if threads > needs.most_threads.min(MAX_THREADS_PER_BLOCK) || blocks > blocks_by_threads(needs, threads) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let each = SHARED_PER_MULTIPROCESSOR / blocks / SHARED_UNIT * SHARED_UNIT;
@@ -68,8 +67,8 @@ pub(super) fn available_shared(needs: &Needs, blocks: i32, threads: i32) -> CuRe
 fn blocks_by_threads(needs: &Needs, threads: u32) -> u32 {
     let warps = threads.div_ceil(WARP_SIZE);
     let registers = (needs.registers.max(1) * WARP_SIZE).next_multiple_of(REGISTER_UNIT) * warps;
-    let by_threads = MOST_THREADS_PER_MULTIPROCESSOR / (warps * WARP_SIZE);
-    by_threads.min(REGISTERS_PER_MULTIPROCESSOR / registers).min(MOST_BLOCKS_PER_MULTIPROCESSOR)
+    let by_threads = MAX_THREADS_PER_MULTIPROCESSOR / (warps * WARP_SIZE);
+    by_threads.min(REGISTERS_PER_MULTIPROCESSOR / registers).min(MAX_BLOCKS_PER_MULTIPROCESSOR)
 }
 
 #[cfg(test)]

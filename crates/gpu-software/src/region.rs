@@ -34,7 +34,7 @@ fn extent(region: &Region) -> Option<u64> {
 }
 
 /// The longest run: memory cannot be allocated or freed while one is moved, so that has to end soon.
-const LONGEST_RUN: u64 = 8 << 20;
+const MAX_RUN_BYTES: u64 = 8 << 20;
 
 /// The region's runs of contiguous bytes, as (address, offset in contiguous memory, length). The region has
 /// passed [`check`], so nothing overflows.
@@ -48,9 +48,9 @@ fn runs(region: &Region) -> impl Iterator<Item = (u64, u64, u64)> + use<> {
     rows.flat_map(move |(slice, row)| {
         let address = region.address + slice * region.slice_pitch + row * region.row_pitch;
         let offset = (slice * region.height + row) * region.width;
-        (0..region.width.div_ceil(LONGEST_RUN)).map(move |piece| {
-            let start = piece * LONGEST_RUN;
-            (address + start, offset + start, LONGEST_RUN.min(region.width - start))
+        (0..region.width.div_ceil(MAX_RUN_BYTES)).map(move |piece| {
+            let start = piece * MAX_RUN_BYTES;
+            (address + start, offset + start, MAX_RUN_BYTES.min(region.width - start))
         })
     })
 }

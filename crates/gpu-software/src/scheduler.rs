@@ -23,7 +23,7 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 
 /// Memory that queued commands may take before another one is refused.
-const MOST_QUEUED_BYTES: usize = 1 << 30;
+const MAX_QUEUED_BYTES: usize = 1 << 30;
 
 /// The streams and events of a device and the threads that work on them.
 pub(super) struct Scheduler {
@@ -190,7 +190,7 @@ impl State {
     /// Appends a command to a stream's queue. Also tells whether the stream was idle, in which case it has to
     /// be served now or made ready.
     fn push(&mut self, id: StreamId, mut after: Vec<Point>, action: Action) -> CuResult<(Point, bool)> {
-        if self.queued_bytes >= MOST_QUEUED_BYTES {
+        if self.queued_bytes >= MAX_QUEUED_BYTES {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
         self.order_with_legacy(id, &mut after);

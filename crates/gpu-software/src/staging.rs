@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// Blocks start at multiples of this, so that copies run at full speed.
 const ALIGNMENT: usize = 64;
 /// Smaller blocks are left to the allocator, which keeps such itself.
-const SMALLEST_KEPT: usize = 64 << 10;
+const MIN_CACHED_BYTES: usize = 64 << 10;
 /// Bytes of unused blocks that are kept.
-const MOST_KEPT_BYTES: usize = 128 << 20;
+const MAX_CACHED_BYTES: usize = 128 << 20;
 
 /// The blocks that nobody uses now.
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl StagingPool {
 
     /// A kept block that is not much too large.
     fn reuse(&self, bytes: usize) -> Option<Block> {
-        if bytes < SMALLEST_KEPT {
+        if bytes < MIN_CACHED_BYTES {
             return None;
         }
         let mut kept = self.kept.lock();
@@ -82,13 +82,13 @@ impl StagingPool {
 
     /// Keeps a block, and lets go of those kept for longest when they become too many.
     fn keep(&self, block: Block) {
-        if block.bytes() < SMALLEST_KEPT {
+        if block.bytes() < MIN_CACHED_BYTES {
             return;
         }
         let mut kept = self.kept.lock();
         kept.bytes += block.bytes();
         kept.blocks.push(block);
-        while kept.bytes > MOST_KEPT_BYTES {
+        while kept.bytes > MAX_CACHED_BYTES {
             let oldest = kept.blocks.remove(0);
             kept.bytes -= oldest.bytes();
         }
@@ -116,6 +116,6 @@ mod tests {
         for _ in 0..10 {
             drop(pool.take(100 << 20).unwrap());
         }
-        assert!(pool.kept.lock().bytes <= MOST_KEPT_BYTES);
+        assert!(pool.kept.lock().bytes <= MAX_CACHED_BYTES);
     }
 }

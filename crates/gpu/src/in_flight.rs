@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// With so many bytes set aside no further copy is started. A context that has failed is asked about before
 /// anything is given to it, so this much is only reached where the driver takes copies and refuses events
 /// again and again.
-const MOST_SET_ASIDE: usize = 1 << 30;
+const MAX_RESERVED_BYTES: usize = 1 << 30;
 
 /// Host memory that a device reads.
 ///
@@ -67,7 +67,7 @@ fn permit(gpu: &dyn Gpu, stream: Native<Stream>) -> CuResult<()> {
         Ok(()) | Err(CUresult::CUDA_ERROR_NOT_READY) => {}
         Err(failed) => return Err(failed),
     }
-    if set_aside.bytes() < MOST_SET_ASIDE { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
+    if set_aside.bytes() < MAX_RESERVED_BYTES { Ok(()) } else { Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY) }
 }
 
 /// Which work uses memory.

@@ -11,7 +11,7 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
 /// More objects than this in one session are refused, so that a hostile client cannot exhaust the worker.
-const MOST_OBJECTS: usize = 1 << 22;
+const MAX_OBJECTS: usize = 1 << 22;
 
 /// All objects of one session.
 ///
@@ -44,7 +44,7 @@ impl Objects {
     /// gets `error`, as if the call that made it had waited and failed.
     pub fn fail(&self, handle: u64, error: CUresult) {
         let mut failed = self.failed.write();
-        if failed.len() < MOST_OBJECTS {
+        if failed.len() < MAX_OBJECTS {
             failed.insert(handle, error);
         }
     }
@@ -62,7 +62,7 @@ impl Objects {
     /// Enters an object that the client has named `handle`.
     pub fn insert<K: Kind>(&self, handle: Handle<K>, native: Native<K>) -> Result<(), CUresult> {
         let mut natives = self.natives.write();
-        if handle.tag() != K::TAG || natives.len() >= MOST_OBJECTS || natives.contains_key(&handle.value()) {
+        if handle.tag() != K::TAG || natives.len() >= MAX_OBJECTS || natives.contains_key(&handle.value()) {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         }
         natives.insert(handle.value(), native.value());

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 /// Reports that nobody has asked for; the oldest goes when there are more.
-const MOST_REPORTS: usize = 64;
+const MAX_REPORTS: usize = 64;
 
 /// The reports of a session by the numbers that the client chose.
 #[derive(Default)]
@@ -20,7 +20,7 @@ impl Reports {
         let mut reports = self.0.lock();
         reports.retain(|(kept, _)| *kept != number);
         reports.push_back((number, report));
-        if reports.len() > MOST_REPORTS {
+        if reports.len() > MAX_REPORTS {
             reports.pop_front();
         }
     }
@@ -41,7 +41,7 @@ mod tests {
     fn a_report_is_given_once_and_old_ones_go() {
         let reports = Reports::default();
         let report = |errors: &str| JitReport { errors: errors.into(), ..JitReport::default() };
-        for number in 0..=MOST_REPORTS as u64 + 1 {
+        for number in 0..=MAX_REPORTS as u64 + 1 {
             reports.put(number, report("old"));
         }
         reports.put(9, report("new"));

@@ -8,7 +8,7 @@ use causeway_config::table::ADDRESSES_TAKEN;
 use core::ops::Range;
 
 /// More are not read.
-const MOST: usize = 64;
+const MAX_TAKEN: usize = 64;
 
 /// What the client says of its program.
 pub fn of_client() -> Vec<Range<u64>> {
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Vec<Range<u64>> {
         let [start, end] = [start, end].map(|address| u64::from_str_radix(address, 16));
         Some(start.ok()?..end.ok()?)
     };
-    text.split(',').take(MOST).filter_map(range).collect()
+    text.split(',').take(MAX_TAKEN).filter_map(range).collect()
 }
 
 /// The first of these places, each of which is some ranges, that has nothing of what is taken; the first of all where

@@ -11,7 +11,7 @@ use crate::queue_pair::PathMtu;
 use crate::sys::*;
 
 /// GIDs of a port that are looked at: tables have up to 1024 entries, of which few are in use.
-const MOST_GIDS: u32 = 1024;
+const MAX_GIDS: u32 = 1024;
 
 /// Whether a port can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +157,7 @@ impl Device {
             rate: rate(port.active_width, port.active_speed),
             lid: port.lid,
             most_message: port.max_msg_sz,
-            gids: self.gids(number, (port.gid_tbl_len.max(0) as u32).min(MOST_GIDS)),
+            gids: self.gids(number, (port.gid_tbl_len.max(0) as u32).min(MAX_GIDS)),
         })
     }
 

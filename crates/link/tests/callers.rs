@@ -19,7 +19,7 @@ use causeway_wire::handshake::{
 };
 use common::{COMMANDS, door, local_socket, target, version};
 
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Greets one caller over TCP; `clear` is whether one may ask for a link in the clear.
 fn authenticate_one(key: Option<Key>, clear: bool) -> (TcpListener, impl FnOnce() -> Greeted) {
@@ -28,7 +28,7 @@ fn authenticate_one(key: Option<Key>, clear: bool) -> (TcpListener, impl FnOnce(
     let accepting = move || {
         std::thread::spawn(move || {
             let own = version();
-            let door = causeway_link::accept::AcceptPolicy { clear, ..door(key.as_ref(), &own, PATIENCE) };
+            let door = causeway_link::accept::AcceptPolicy { clear, ..door(key.as_ref(), &own, TIMEOUT) };
             authenticate(listening.accept().unwrap().0, &door, &common::NoSecrets)
                 .map(|caller| caller.request)
         })
@@ -121,13 +121,13 @@ fn ask_at_socket(
     let (listener, name) = local_socket();
     let own = key.clone();
     let accepted = std::thread::spawn(move || {
-        let timeouts = HandshakeTimeouts { proof: PATIENCE, request: PATIENCE };
+        let timeouts = HandshakeTimeouts { proof: TIMEOUT, request: TIMEOUT };
         let proof = |nonce: &[u8; 32], _| Some(socket_proof(Some(&own), nonce));
         let accepted = authenticate_local(listener.accept().unwrap().0, trusted, proof, &version(), timeouts);
         accepted.map(|caller| caller.request)
     });
     let server = Target::unix(format!("@{name}"));
-    let mut stream = causeway_connection::dial_here(&server.endpoint, PATIENCE).unwrap();
+    let mut stream = causeway_connection::dial_here(&server.endpoint, TIMEOUT).unwrap();
     if let Some(nonce) = first {
         stream.write_all(&[FOR_A_CLIENT.as_slice(), &nonce].concat()).unwrap();
         let (mut answer, mut proof) = ([0; PREFACE_SIZE], [0; 32]);

@@ -11,7 +11,7 @@ use causeway_wire::message::{ClientMessage, Messages};
 use common::{ALL, Pair, pair};
 use parking_lot::Mutex;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Nobody waits.
 struct Idle;
@@ -47,7 +47,7 @@ fn is_even(token: u64) -> bool {
 fn wait_until(is_so: impl Fn() -> bool, meanwhile: impl Fn()) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "it takes too long");
+        assert!(begun.elapsed() < TIMEOUT, "it takes too long");
         meanwhile();
         std::thread::yield_now();
     }
@@ -74,7 +74,7 @@ fn every_message_is_dealt_with_once_and_in_order_whoever_receives() {
                 let (receiver, seen, by_inline, is_over) = (&receiver, &seen, &by_inline, &is_over);
                 scope.spawn(move || {
                     let begun = Instant::now();
-                    while !is_over() && begun.elapsed() < PATIENCE {
+                    while !is_over() && begun.elapsed() < TIMEOUT {
                         let inline = receiver.receive_inline();
                         for _ in 0..stays {
                             inline.poll(|body| {

@@ -217,7 +217,7 @@ fn descriptors_arrive_under_their_numbers_before_and_after_the_start() {
     assert!(client.link.piece(1).is_none() && client.link.regions().is_none());
 }
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server that goes as far as its part of the joining says and no further; afterwards it serves over TCP.
 fn half_hearted(
@@ -229,7 +229,7 @@ fn half_hearted(
         let own = version();
         let caller = authenticate(
             listener.accept().unwrap().0,
-            &common::door(None, &own, PATIENCE),
+            &common::door(None, &own, TIMEOUT),
             &common::NoSecrets,
         )
         .unwrap();
@@ -247,7 +247,7 @@ fn half_hearted(
         });
         let mut connection = caller.connection;
         connection.send_handshake(|out| welcome.encode(out)).unwrap();
-        let timeouts = HandshakeTimeouts { proof: PATIENCE, request: PATIENCE };
+        let timeouts = HandshakeTimeouts { proof: TIMEOUT, request: TIMEOUT };
         join(
             authenticate_local(local.accept().unwrap().0, false, |_, _| None, &own, timeouts)
                 .unwrap()

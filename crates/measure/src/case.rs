@@ -55,7 +55,7 @@ pub enum Path {
 pub const ROW_OF_COPIES: u64 = 16;
 
 /// The largest asynchronous copy: a row of them takes sixteen times as much pinned memory.
-pub const LARGEST_ASYNC: u64 = 64 << 20;
+pub const MAX_ASYNC_BYTES: u64 = 64 << 20;
 
 /// How many kernels are launched before they are waited for.
 pub const ROW_OF_LAUNCHES: u64 = 1000;
@@ -170,7 +170,7 @@ impl Path {
 
     /// Whether copies of this size are measured.
     pub fn takes(self, bytes: u64) -> bool {
-        self.row() == 1 || bytes <= LARGEST_ASYNC
+        self.row() == 1 || bytes <= MAX_ASYNC_BYTES
     }
 }
 

@@ -14,7 +14,7 @@ use crate::random::Random;
 pub const ALL_REPETITIONS_UP_TO: u64 = 32 << 20;
 
 /// What large cases get at least, so that a median and a spread mean something.
-pub const LEAST_REPETITIONS: u32 = 5;
+pub const MIN_REPETITIONS: u32 = 5;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Plan {
         }
         let fitting = self.budget.as_secs_f64() / slowest.as_secs_f64().max(1e-9);
         // More than `u32` holds becomes its largest value.
-        (fitting as u32).clamp(LEAST_REPETITIONS.min(self.repetitions), self.repetitions)
+        (fitting as u32).clamp(MIN_REPETITIONS.min(self.repetitions), self.repetitions)
     }
 
     /// How often a case is carried out before anything is timed, so that memory is mapped, code is made and
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(PLAN.repetitions_of(copy(64 << 20), slow), 25);
         assert_eq!(PLAN.repetitions_of(copy(64 << 20), Duration::from_millis(1)), 100);
         assert_eq!(PLAN.repetitions_of(copy(64 << 20), Duration::ZERO), 100);
-        assert_eq!(PLAN.repetitions_of(copy(1 << 30), Duration::from_secs(9)), LEAST_REPETITIONS);
+        assert_eq!(PLAN.repetitions_of(copy(1 << 30), Duration::from_secs(9)), MIN_REPETITIONS);
         assert_eq!(PLAN.repetitions_of(Case::Wait { wait: Wait::QueryIdle }, slow), 100);
         // Sixteen in a row are more than 32 MiB together.
         let row = Case::Copy { path: Path::AsyncToDevice, bytes: 4 << 20 };

@@ -10,7 +10,7 @@ use crate::statistics::Summary;
 use crate::target::{Target, TargetPlace};
 
 /// Copies below this size say nothing about processor time per byte.
-const LEAST_BYTES_FOR_PROCESSOR: u64 = 64 << 10;
+const MIN_BYTES_FOR_PROCESSOR: u64 = 64 << 10;
 
 /// Everything about one run of `causeway bench`.
 #[derive(Debug, Serialize)]
@@ -125,7 +125,7 @@ impl Figures {
         let bytes = case.bytes();
         // Bytes in a microsecond, over 1e3, are GB in a second.
         let gb_per_s = case.path().map(|_| done_us.inverse(bytes as f64 / 1e3));
-        let processor_s_per_gb = (bytes >= LEAST_BYTES_FOR_PROCESSOR).then(|| {
+        let processor_s_per_gb = (bytes >= MIN_BYTES_FOR_PROCESSOR).then(|| {
             let gigabytes = (bytes * case.row()) as f64 * samples.processor_s.len() as f64 / 1e9;
             samples.processor_s.iter().sum::<f64>() / gigabytes
         });

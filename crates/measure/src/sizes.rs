@@ -7,7 +7,7 @@ use causeway_config::size::SizeError;
 use thiserror::Error;
 
 /// The largest size: beyond it a copy takes seconds and fits few GPUs.
-pub const LARGEST: u64 = 16 << 30;
+pub const MAX_BYTES: u64 = 16 << 30;
 
 /// Units, and how many bytes each is.
 const UNITS: [(&str, u64); 3] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
@@ -19,7 +19,7 @@ pub enum SizesError {
     #[error("{0:?} is not a size: write a number of bytes, or a number and K, M or G, such as 64K")]
     NotASize(String),
     /// A size is out of range.
-    #[error("{0:?} is not a size that can be copied: sizes go from 1 byte to {largest}", largest = Size(LARGEST))]
+    #[error("{0:?} is not a size that can be copied: sizes go from 1 byte to {largest}", largest = Size(MAX_BYTES))]
     OutOfRange(String),
     /// A range goes down.
     #[error("the range {0:?} ends before it begins")]
@@ -51,7 +51,7 @@ impl FromStr for Size {
         let causeway_config::Size(size) =
             text.parse().map_err(|_: SizeError| SizesError::NotASize(text.to_owned()))?;
         match size {
-            1..=LARGEST => Ok(Self(size)),
+            1..=MAX_BYTES => Ok(Self(size)),
             _ => Err(SizesError::OutOfRange(text.to_owned())),
         }
     }

@@ -15,7 +15,7 @@ use crate::protocol::{self, Introduction, MessageError, Reply, Request};
 
 /// How long a target may take for one answer: the largest copy, made and checked by a software GPU on a busy
 /// machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WORKER_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long a process gets to end its session.
 const END: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub enum TargetError {
     #[error("the process that measures has ended by itself ({0})")]
     Ended(String),
     /// It does not answer.
-    #[error("the process that measures has not answered for {} s", PATIENCE.as_secs())]
+    #[error("the process that measures has not answered for {} s", WORKER_TIMEOUT.as_secs())]
     Silent,
     /// It talks nonsense.
     #[error(transparent)]
@@ -137,7 +137,7 @@ impl Process {
     }
 
     fn reply(&mut self) -> Result<Reply, TargetError> {
-        match self.replies.recv_timeout(PATIENCE) {
+        match self.replies.recv_timeout(WORKER_TIMEOUT) {
             Ok(reply) => Ok(reply?),
             Err(RecvTimeoutError::Timeout) => Err(TargetError::Silent),
             Err(RecvTimeoutError::Disconnected) => {

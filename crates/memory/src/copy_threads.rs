@@ -22,13 +22,13 @@ use crate::{nontemporal, numa};
 
 /// The most that a thread takes at a time, in bytes: about 20 us of work, so that a thread which comes late
 /// is not waited for.
-pub const LARGEST_PART: usize = 256 << 10;
+pub const MAX_SEGMENT_BYTES: usize = 256 << 10;
 
 /// The least, about 3 us: what it costs to divide the work shows below that.
-const SMALLEST_PART: usize = 32 << 10;
+const MIN_SEGMENT_BYTES: usize = 32 << 10;
 
 /// The most threads for a node.
-const MOST_THREADS: usize = 64;
+const MAX_THREADS: usize = 64;
 
 /// Whoever has work calls so many threads, and each of these [`CALLED_BY_EACH`] more: to wake one that sleeps
 /// takes as long as to copy 50 KiB, and sixteen of them one after the other longer than the copy.
@@ -112,7 +112,7 @@ impl Pool {
     /// Makes sure that there are so many threads, as far as the system has them to give.
     fn grow(&'static self, wanted: usize, node: Option<usize>) -> usize {
         let mut threads = self.threads.lock();
-        while *threads < wanted.min(MOST_THREADS) {
+        while *threads < wanted.min(MAX_THREADS) {
             let started = threads::spawn("copy", move || {
                 if let Some(node) = node {
                     numa::bind_to(node);
@@ -131,8 +131,8 @@ impl Pool {
     }
 }
 
-static POOLS: [std::sync::OnceLock<Pool>; numa::MOST_NODES + 1] =
-    [const { std::sync::OnceLock::new() }; numa::MOST_NODES + 1];
+static POOLS: [std::sync::OnceLock<Pool>; numa::MAX_NODES + 1] =
+    [const { std::sync::OnceLock::new() }; numa::MAX_NODES + 1];
 
 /// Does `work` for each number below `parts`, on up to `threads` threads, of which the calling one is the
 /// first; the others are near the memory at `near`. The work must not panic.
@@ -143,7 +143,7 @@ pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize)
         return;
     }
     let node = numa::node_of(near);
-    let pool = POOLS[node.unwrap_or(numa::MOST_NODES)].get_or_init(Pool::new);
+    let pool = POOLS[node.unwrap_or(numa::MAX_NODES)].get_or_init(Pool::new);
     let helpers = pool.grow(helpers, node);
     let work: *const (dyn Fn(usize) + Sync + '_) = &raw const work;
     // SAFETY: only the lifetime changes; nobody looks at the work after this function has returned, see
@@ -159,7 +159,7 @@ pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize)
 /// Bytes of the parts into which a copy by so many threads is divided: several for each thread, so that none
 /// is waited for long.
 fn part_bytes(length: usize, threads: usize) -> usize {
-    length.div_ceil(2 * threads.max(1)).next_multiple_of(4096).clamp(SMALLEST_PART, LARGEST_PART)
+    length.div_ceil(2 * threads.max(1)).next_multiple_of(4096).clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES)
 }
 
 /// Memory that several threads copy between, each its own part.
@@ -215,13 +215,13 @@ fn copy_by(
 mod tests {
     use super::*;
 
-    const PART: usize = LARGEST_PART;
+    const PART: usize = MAX_SEGMENT_BYTES;
 
     #[test]
     fn parts_are_neither_too_small_nor_too_large() {
         assert_eq!(
             [1, 256 << 10, 1 << 20, 16 << 20].map(|length| part_bytes(length, 4)),
-            [SMALLEST_PART, SMALLEST_PART, 128 << 10, LARGEST_PART]
+            [MIN_SEGMENT_BYTES, MIN_SEGMENT_BYTES, 128 << 10, MAX_SEGMENT_BYTES]
         );
         assert_eq!(part_bytes(100_000, 1), 53_248, "whole pages");
     }

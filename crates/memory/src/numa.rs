@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 /// The most nodes that are told apart.
-pub const MOST_NODES: usize = 16;
+pub const MAX_NODES: usize = 16;
 
 /// `MPOL_F_NODE | MPOL_F_ADDR`: the node of an address is asked for, as linux/mempolicy.h numbers it.
 const NODE_OF_ADDRESS: libc::c_ulong = 1 | 2;
@@ -19,7 +19,7 @@ fn nodes() -> &'static [(usize, Vec<usize>)] {
             let path = format!("/sys/devices/system/node/node{node}/cpulist");
             parse_list(std::fs::read_to_string(path).ok()?.trim())
         };
-        let found = (0..MOST_NODES).filter_map(|node| Some((node, processors(node)?)));
+        let found = (0..MAX_NODES).filter_map(|node| Some((node, processors(node)?)));
         found.filter(|(_, processors)| !processors.is_empty()).collect()
     })
 }

@@ -5,7 +5,7 @@ use crate::copy_threads;
 
 /// What a thread makes at a time.
 const PART: usize = 4 << 20;
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 /// What the pages are made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub fn populate(start: usize, bytes: usize, access: Access) {
         Access::Read => libc::MADV_POPULATE_READ,
         Access::Write => libc::MADV_POPULATE_WRITE,
     };
-    copy_threads::share((end - start).div_ceil(PART), MOST_THREADS, start as *const u8, |number| {
+    copy_threads::share((end - start).div_ceil(PART), MAX_THREADS, start as *const u8, |number| {
         let part = start + number * PART;
         // SAFETY: the contents of the memory stay as they are, whoever it belongs to.
         unsafe { libc::madvise(part as *mut libc::c_void, PART.min(end - part), advice) };

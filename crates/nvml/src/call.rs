@@ -3,11 +3,11 @@
 use crate::log::{self, Level};
 use crate::servers::{self, NUMBERS_OF_A_SERVER};
 use crate::session;
-use causeway_api::handle::MOST_SERVERS;
+use causeway_api::handle::MAX_SERVERS;
 use causeway_api::nvml::request::{Call, Given, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::types::CHAR;
-use causeway_api::nvml::{ASKED, DeviceNumber, Function, MOST_BYTES, Mode, NO_DEVICE};
+use causeway_api::nvml::{ASKED, DeviceNumber, Function, MAX_BYTES, Mode, NO_DEVICE};
 use causeway_wire::text::Printable;
 use core::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const FIRST_HANDLE: u64 = 0x4e56_4d4c_0000;
 
 /// Above this number nothing is a device.
-const MOST_HANDLES: u64 = NUMBERS_OF_A_SERVER * MOST_SERVERS as u64;
+const MAX_HANDLES: u64 = NUMBERS_OF_A_SERVER * MAX_SERVERS as u64;
 
 /// Carries out a call of the function at `place` in the list; `words` are its arguments.
 ///
@@ -67,7 +67,7 @@ unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<Given>, Statu
             Mode::Text => {
                 // SAFETY: the caller vouches for text that ends.
                 let text = unsafe { CStr::from_ptr(*word as *const c_char) }.to_bytes_with_nul();
-                if text.len() > MOST_BYTES {
+                if text.len() > MAX_BYTES {
                     return Err(status::INVALID_ARGUMENT);
                 }
                 Given::Bytes(text.to_vec())
@@ -96,7 +96,7 @@ unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<Given>, Statu
         let Some((element, counter)) = argument.mode.counted() else { continue };
         let counter = function.position(counter);
         let count = count(&arguments[counter]);
-        let most = MOST_BYTES / element;
+        let most = MAX_BYTES / element;
         let size = count.min(most) * element;
         if count > most {
             // A list may have room for more than it will ever get; a text or an array is as long as it is
@@ -191,7 +191,7 @@ fn shown(bytes: &[u8], room: usize) -> Vec<u8> {
 
 /// The number of the device behind a handle.
 fn number(handle: u64) -> DeviceNumber {
-    handle.checked_sub(FIRST_HANDLE).filter(|number| *number < MOST_HANDLES).unwrap_or(NO_DEVICE)
+    handle.checked_sub(FIRST_HANDLE).filter(|number| *number < MAX_HANDLES).unwrap_or(NO_DEVICE)
 }
 
 /// The handles of devices with these numbers.
@@ -214,7 +214,7 @@ mod tests {
     fn handles_are_numbers_and_back_and_others_are_no_device() {
         let handle = u64::from_ne_bytes(handles(&3_u64.to_le_bytes()).try_into().unwrap());
         assert_eq!(number(handle), 3);
-        assert_eq!([number(0), number(7), number(FIRST_HANDLE + MOST_HANDLES)], [NO_DEVICE; 3]);
+        assert_eq!([number(0), number(7), number(FIRST_HANDLE + MAX_HANDLES)], [NO_DEVICE; 3]);
     }
 
     #[test]
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(list(&raw mut few, 8)[2], Given::Room(48));
         assert_eq!(list(&raw mut few, 0)[2], Given::Null);
         let clamped = list(&raw mut many, 8);
-        let most = (MOST_BYTES / 24) as u32;
+        let most = (MAX_BYTES / 24) as u32;
         assert_eq!(clamped[1..], [Given::Bytes(most.to_le_bytes().to_vec()), Given::Room(most * 24)]);
         assert_eq!(list(core::ptr::null_mut(), 8)[1..], [Given::Null, Given::Room(0)]);
     }

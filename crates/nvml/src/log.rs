@@ -5,7 +5,7 @@
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::LOG;
-use causeway_wire::text::{LONGEST_LINE, printable};
+use causeway_wire::text::{MAX_LINE_BYTES, printable};
 use core::fmt;
 use std::sync::OnceLock;
 
@@ -36,7 +36,7 @@ pub fn write(level: Level, text: fmt::Arguments<'_>) {
         return;
     }
     // What a server says of itself may be in it.
-    let line = format!("causeway: {}\n", printable(&text.to_string(), LONGEST_LINE));
+    let line = format!("causeway: {}\n", printable(&text.to_string(), MAX_LINE_BYTES));
     // SAFETY: the buffer is valid for its length. A failed write has nowhere to be reported.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }

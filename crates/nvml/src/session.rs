@@ -22,7 +22,7 @@ use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 /// How long the server may take for one answer. Starting its library for the first client can take seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Within this a server has seen that its monitor has ended, and starts another one.
 const UNTIL_A_NEW_MONITOR: Duration = Duration::from_millis(200);
@@ -171,7 +171,7 @@ impl Server {
                 status::GPU_IS_LOST
             })?,
         };
-        let why = match exchange.ask(PATIENCE, |out| call.encode(out)) {
+        let why = match exchange.ask(REPLY_TIMEOUT, |out| call.encode(out)) {
             Ok(Some(answer)) => {
                 let mut input = Decoder::new(&answer);
                 match input.value().and_then(|outcome| input.finish().map(|()| outcome)) {

@@ -74,7 +74,7 @@ pub fn cut(shape: Shape, most: usize, grain: usize) -> impl Iterator<Item = Piec
 /// Pieces are made shorter, where nothing is done beside one of the stages, down to this size, in bytes. The
 /// GPU copies that much in 25 us, and a piece costs about 10 in notices (a virtual machine with an H200,
 /// 2026-11-22).
-const LEAST_TAPERED: usize = 1 << 20;
+const MIN_TAPERED_BYTES: usize = 1 << 20;
 
 /// Cuts a copy without gaps into pieces of at most `most` bytes. The device's stage of the last piece to a
 /// device, and of the first one from it, has nothing on the wire beside it; so pieces become ever shorter
@@ -99,7 +99,7 @@ pub fn cut_tapered(length: usize, most: usize, direction: Direction) -> impl Ite
 /// The last pieces of a copy, of which so much is left: each about half as long as the one before.
 fn shrinking(mut left: usize, most: usize) -> Vec<usize> {
     let mut sizes = Vec::new();
-    while left > most || left > 2 * LEAST_TAPERED {
+    while left > most || left > 2 * MIN_TAPERED_BYTES {
         let half = left.div_ceil(2).next_multiple_of(4096).min(most);
         sizes.push(half);
         left -= half;

@@ -16,10 +16,10 @@ fn least_lanes(cores: usize) -> u32 {
 }
 
 /// The most lanes a session may have.
-pub const MOST_LANES: u32 = causeway_config::table::LANES_MOST as u32;
+pub const MAX_LANES: u32 = causeway_config::table::MAX_LANES as u32;
 
 /// The most lanes that a session opens because its network is long.
-pub const MOST_FOR_DISTANCE: u32 = 16;
+pub const MAX_LANES_FOR_DISTANCE: u32 = 16;
 
 /// The round trip that one more lane is opened for. The kernel keeps up to 4 MiB under way on a connection
 /// (the third number of `net.ipv4.tcp_wmem`), and fills two thirds of it with data, so that a lane carries
@@ -29,7 +29,7 @@ const A_LANE_EACH: Duration = Duration::from_micros(1250);
 /// How many lanes keep a network full whose round trip is this long: what is under way must grow with it.
 pub fn lanes_by_distance(round_trip: Duration) -> u32 {
     let wanted = round_trip.as_micros().div_ceil(A_LANE_EACH.as_micros());
-    wanted.min(MOST_FOR_DISTANCE.into()) as u32
+    wanted.min(MAX_LANES_FOR_DISTANCE.into()) as u32
 }
 
 /// Whether the length of a network asks for more lanes than every session has.

@@ -160,18 +160,18 @@ fn parse_part(part: &str, rule: &str, change: &mut Change) -> Result<(), Pipelin
     let plain = |number: u64| number.to_string();
     let (what, was_set) = match unit.trim_start() {
         "lane" | "lanes" => {
-            let lanes = limited("lanes", number, 1, Plan::MOST_LANES, plain)?;
+            let lanes = limited("lanes", number, 1, Plan::MAX_LANES, plain)?;
             ("lanes", change.lanes.replace(lanes).is_some())
         }
         "thread" | "threads" => {
-            let threads = limited("threads", number, 1, Plan::MOST_THREADS, plain)?;
+            let threads = limited("threads", number, 1, Plan::MAX_THREADS, plain)?;
             ("threads", change.threads.replace(threads).is_some())
         }
         other => {
             let size = other.strip_prefix('x').and_then(|size| size.parse::<Size>().ok());
             let size = size.ok_or_else(not_understood)?;
-            let buffers = limited("buffers", number, 1, Plan::MOST_BUFFERS, plain)?;
-            let bytes = limited("bytes a buffer", size.0, Plan::LEAST_BYTES, Plan::MOST_BYTES, |bytes| {
+            let buffers = limited("buffers", number, 1, Plan::MAX_BUFFERS, plain)?;
+            let bytes = limited("bytes a buffer", size.0, Plan::MIN_BYTES, Plan::MAX_BYTES, |bytes| {
                 Size(bytes).to_string()
             })?;
             ("buffers", change.buffers.replace((buffers, bytes)).is_some())

@@ -29,7 +29,7 @@ pub mod table;
 pub mod transport_kind;
 
 pub use cut::{Piece, Shape, cut, cut_tapered};
-pub use lanes::{DEFAULT_LANES, MOST_LANES};
+pub use lanes::{DEFAULT_LANES, MAX_LANES};
 pub use language::{PipelineError, UserTableError, VARIABLE};
 pub use plan::{Direction, Plan, chunk_bytes};
 pub use profile::{Measured, Profile, ProfileError};

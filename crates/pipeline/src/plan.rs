@@ -47,24 +47,24 @@ pub struct Plan {
 
 impl Plan {
     /// The most buffers.
-    pub const MOST_BUFFERS: usize = 64;
+    pub const MAX_BUFFERS: usize = 64;
     /// The smallest buffer, in bytes. What is smaller travels with the commands.
-    pub const LEAST_BYTES: usize = 64 << 10;
+    pub const MIN_BYTES: usize = 64 << 10;
     /// The largest buffer, in bytes: the largest transfer that a worker receives into pinned memory.
-    pub const MOST_BYTES: usize = 64 << 20;
+    pub const MAX_BYTES: usize = 64 << 20;
     /// The most lanes.
-    pub const MOST_LANES: usize = crate::lanes::MOST_LANES as usize;
+    pub const MAX_LANES: usize = crate::lanes::MAX_LANES as usize;
     /// The most copying threads.
-    pub const MOST_THREADS: usize = 64;
+    pub const MAX_THREADS: usize = 64;
 
     /// The plan with every number at least 1 and none beyond its limit.
     #[must_use]
     pub fn within_limits(self) -> Self {
         Self {
-            buffers: self.buffers.clamp(1, Self::MOST_BUFFERS),
-            buffer_bytes: self.buffer_bytes.clamp(Self::LEAST_BYTES, Self::MOST_BYTES),
-            lanes: self.lanes.clamp(1, Self::MOST_LANES),
-            threads: self.threads.clamp(1, Self::MOST_THREADS),
+            buffers: self.buffers.clamp(1, Self::MAX_BUFFERS),
+            buffer_bytes: self.buffer_bytes.clamp(Self::MIN_BYTES, Self::MAX_BYTES),
+            lanes: self.lanes.clamp(1, Self::MAX_LANES),
+            threads: self.threads.clamp(1, Self::MAX_THREADS),
         }
     }
 }
@@ -77,14 +77,14 @@ impl Plan {
 /// lane has a part of it (16 MiB to a device in pieces of 2: 28.5 GB/s in chunks of 512 KiB, 31 in chunks of
 /// 256; medians of 17 rounds, the same day).
 pub fn chunk_bytes(length: usize, lanes: usize, spread: bool) -> usize {
-    const SMALLEST: usize = 256 << 10;
-    const LARGEST: usize = 1 << 20;
+    const MIN_PIECE_BYTES: usize = 256 << 10;
+    const MAX_PIECE_BYTES: usize = 1 << 20;
     if spread {
-        let part = length.div_ceil(lanes.max(1)).clamp(SMALLEST / 2, 2 * SMALLEST);
+        let part = length.div_ceil(lanes.max(1)).clamp(MIN_PIECE_BYTES / 2, 2 * MIN_PIECE_BYTES);
         return part.next_multiple_of(4 << 10);
     }
-    let least = (length / 4).clamp(SMALLEST, 2 * SMALLEST);
-    length.div_ceil(2 * lanes.max(1)).clamp(least, LARGEST).next_multiple_of(SMALLEST)
+    let least = (length / 4).clamp(MIN_PIECE_BYTES, 2 * MIN_PIECE_BYTES);
+    length.div_ceil(2 * lanes.max(1)).clamp(least, MAX_PIECE_BYTES).next_multiple_of(MIN_PIECE_BYTES)
 }
 
 impl fmt::Display for Plan {
@@ -92,7 +92,7 @@ impl fmt::Display for Plan {
         let bytes = Size(self.buffer_bytes as u64);
         let lanes = match self.lanes {
             1 => "1 lane".to_owned(),
-            Self::MOST_LANES => "all lanes".to_owned(),
+            Self::MAX_LANES => "all lanes".to_owned(),
             lanes => format!("{lanes} lanes"),
         };
         let threads =

@@ -19,7 +19,7 @@ use super::transport_kind::TransportKind;
 pub const FORM: u32 = 1;
 
 /// The most bytes of a file that are read.
-const MOST_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// Which pair a profile is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,7 +152,7 @@ impl Profile {
         let unreadable = |cause| ProfileError::Read { path: path.to_owned(), cause };
         let damaged = |cause: String| ProfileError::Damaged { path: path.to_owned(), cause };
         let length = std::fs::metadata(path).map_err(unreadable)?.len();
-        if length > MOST_BYTES {
+        if length > MAX_BYTES {
             return Err(damaged(format!("it has {length} bytes")));
         }
         let text = std::fs::read(path).map_err(unreadable)?;
@@ -260,7 +260,7 @@ mod tests {
             assert!(error.contains(reason) && error.contains("causeway tune"), "{error}");
         }
         let file = std::fs::File::create(&path).unwrap();
-        file.set_len(MOST_BYTES + 1).unwrap();
+        file.set_len(MAX_BYTES + 1).unwrap();
         assert!(matches!(Profile::read(&path), Err(ProfileError::Damaged { .. })));
     }
 

@@ -10,7 +10,7 @@ use super::transport_kind::TransportKind;
 use crate::lanes::{is_long, lanes_by_distance};
 
 /// All lanes that a session has.
-const ALL: usize = Plan::MOST_LANES;
+const ALL: usize = Plan::MAX_LANES;
 const K: usize = 1 << 10;
 const M: usize = 1 << 20;
 
@@ -63,7 +63,7 @@ const LONG: usize = 4 * M;
 pub const NONTEMPORAL_UP_TO: usize = 4 * M;
 
 /// Bytes of the longest piece of a copy over TCP, on long networks.
-const LONGEST_PIECE: usize = 8 * M;
+const MAX_PIECE_BYTES: usize = 8 * M;
 
 /// Over shared memory the copying threads are the first stage. Pieces of 1 MiB are quick to fill, and the GPU
 /// begins early. Long copies fill pieces while the device reads others: more than eight threads take memory
@@ -121,7 +121,7 @@ pub fn for_distance(round_trip: Duration) -> Table {
         return Table::default();
     }
     let buffers = (lanes_by_distance(round_trip) as usize).max(8);
-    let change = Change { buffers: Some((buffers, LONGEST_PIECE)), ..Change::default() };
+    let change = Change { buffers: Some((buffers, MAX_PIECE_BYTES)), ..Change::default() };
     let (module, direction) = (Some(TransportKind::Tcp), Some(Direction::FromDevice));
     Table { rules: vec![Rule { module, direction, sizes: LONG as u64..u64::MAX, change }] }
 }

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Threads, and in a control group also processes, of one worker. A driver has some tens of threads, the
 /// lanes up to 32, the software GPU one a core.
-pub const MOST_THREADS: u64 = 4096;
+pub const MAX_THREADS: u64 = 4096;
 
 /// What is not a worker's limit, but that of whoever started the server. Network cards and the driver lock what they
 /// read and write, as much memory as the control group has; the capability by which root does so without limit goes
@@ -49,6 +49,6 @@ fn lift(resource: Resource) {
 
 /// Bounds the threads of this process, where its user is its own: the kernel counts those of a user together.
 pub fn limit_threads() -> io::Result<()> {
-    let most = Rlimit { current: Some(MOST_THREADS), maximum: Some(MOST_THREADS) };
+    let most = Rlimit { current: Some(MAX_THREADS), maximum: Some(MAX_THREADS) };
     Ok(setrlimit(Resource::Nproc, most)?)
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use causeway_connection::channel::Connection;
 use causeway_connection::exchange::Exchange;
 use causeway_wire::codec::{Decoder, Encode as _};
-use causeway_wire::diagnosis::{MOST_QUESTIONS, Question};
+use causeway_wire::diagnosis::{MAX_QUERIES, Question};
 use causeway_wire::handshake::Answer;
 
 /// How long the client may think between questions.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers the client until it goes, asks nothing for a while, or has asked too much.
 pub fn run(mut connection: Connection) -> ExitCode {
@@ -22,8 +22,8 @@ pub fn run(mut connection: Connection) -> ExitCode {
     }
     let mut exchange = Exchange::new(connection);
     let mut facts = None;
-    for _ in 0..MOST_QUESTIONS {
-        let bytes = match exchange.receive(Some(PATIENCE)) {
+    for _ in 0..MAX_QUERIES {
+        let bytes = match exchange.receive(Some(DIAGNOSIS_TIMEOUT)) {
             Ok(Some(bytes)) => bytes,
             Ok(None) => break,
             Err(error) => {

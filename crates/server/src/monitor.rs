@@ -24,13 +24,13 @@ use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ControlError, ToMonitor, WorkerOf};
 
 /// Clients that may ask at the same time; more are refused.
-const MOST_CLIENTS: usize = 512;
+const MAX_CLIENTS: usize = 512;
 
 /// Those of one peer.
-const MOST_CLIENTS_OF_A_PEER: usize = 256;
+const MAX_CLIENTS_PER_PEER: usize = 256;
 
 /// How long a question waits for what the broker has said to be taken in, which takes some microseconds.
-const PATIENCE: Duration = Duration::from_millis(100);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// What all clients share.
 struct Shared {
@@ -52,7 +52,7 @@ pub fn run(gpu: GpuChoice, control: Control) -> ExitCode {
         control,
         monitor: Mutex::new(None),
         workers: sync::Monitor::default(),
-        clients: Mutex::new(SessionSlots::new(MOST_CLIENTS, MOST_CLIENTS_OF_A_PEER)),
+        clients: Mutex::new(SessionSlots::new(MAX_CLIENTS, MAX_CLIENTS_PER_PEER)),
     });
     while take_in(&shared) {}
     ExitCode::SUCCESS
@@ -153,7 +153,7 @@ impl Shared {
     /// told of them when this was asked. A client with a key of its own has those of its own sessions.
     fn own_processes(&self, source: Source, host: Option<&str>) -> Vec<OwnProcess> {
         let has_told_all = |_: &mut _| (!self.control.has_message(false)).then_some(());
-        self.workers.wait_for(PATIENCE, has_told_all);
+        self.workers.wait_for(REPLY_TIMEOUT, has_told_all);
         let workers = self.workers.lock();
         let may_see = |of: Source| !matches!(source, Source::Client(_)) || of == source;
         let own = workers

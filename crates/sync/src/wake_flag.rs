@@ -18,7 +18,7 @@ pub const POLLING: u32 = 2;
 
 /// The longest sleep. The peer can write what it likes into the word, and whoever waits must notice the end of the
 /// link all the same.
-const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// Sleeps on `word` until it is woken, but not when `is_ready` says that there is something already; may also return
 /// for nothing. The word is left at `afterwards`.
@@ -26,7 +26,7 @@ pub fn park(word: &AtomicU32, afterwards: u32, is_ready: impl FnOnce() -> bool) 
     word.store(PARKED, Ordering::Relaxed);
     fence(Ordering::SeqCst);
     if !is_ready() {
-        futex_wait(word, PARKED, Some(LONGEST_SLEEP));
+        futex_wait(word, PARKED, Some(MAX_SLEEP));
     }
     word.store(afterwards, Ordering::Relaxed);
 }

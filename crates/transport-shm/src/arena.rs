@@ -21,7 +21,7 @@ use super::ring::{
 use super::segment::Segment;
 use super::violation::Violation;
 use causeway_transport::LinkError;
-use causeway_transport::slots::{LARGEST_PIECE, SLOT, Slots};
+use causeway_transport::slots::{MAX_PIECE_BYTES, SLOT, Slots};
 use causeway_transport::staging::{Lease, Owns, Piece, Region, SlotOwner};
 
 /// The half of the arena for one direction.
@@ -73,7 +73,7 @@ impl SlotAllocator {
 
     /// The longest piece that is leased: two fit into the smallest arena.
     pub(super) fn longest(&self) -> usize {
-        LARGEST_PIECE.min(self.segment.parts(self.direction).slots as usize / 2 * SLOT)
+        MAX_PIECE_BYTES.min(self.segment.parts(self.direction).slots as usize / 2 * SLOT)
     }
 
     /// A piece of `length` bytes if there is one now and nobody waits for one.
@@ -203,7 +203,7 @@ impl SlotConsumer {
         };
         let parts = self.segment.parts(self.direction);
         let wrong = Violation::Piece { slot: first, length };
-        if length > LARGEST_PIECE as u64 || first >= u64::from(parts.slots) {
+        if length > MAX_PIECE_BYTES as u64 || first >= u64::from(parts.slots) {
             return Err(wrong.into());
         }
         let (bytes, slot) = (length as usize, first as usize);

@@ -22,7 +22,7 @@ use causeway_transport::slots::{SLOT, STAGING_LIMITS};
 use causeway_transport::staging::{Lease, Piece};
 
 /// An input with more steps than this is cut off, so that each takes little time.
-const MOST_STEPS: usize = 1000;
+const MAX_STEPS: usize = 1000;
 
 /// The directions in which this side, a worker, sends and receives.
 const SENDS: Direction = Direction::Down;
@@ -100,7 +100,7 @@ pub fn ring(bytes: &[u8]) {
     }
     let mut input = Unstructured::new(bytes);
     let mut world = World::new(SEGMENT.with(Arc::clone));
-    for _ in 0..MOST_STEPS {
+    for _ in 0..MAX_STEPS {
         let (false, Ok(step)) = (input.is_empty(), input.arbitrary::<Step>()) else { break };
         world.carry_out(step);
     }

@@ -24,7 +24,7 @@ use super::violation::Violation;
 const BUSY_FOR: Duration = Duration::from_micros(100);
 
 /// Descriptors that may come before the link is started.
-const MOST_EARLY: usize = 64;
+const MAX_UNEXPECTED: usize = 64;
 
 /// Which end of the session this process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -206,7 +206,7 @@ impl State {
 
     fn arrived(&self, descriptor: Arrived) -> Result<(), LinkError> {
         let link = match &mut *self.descriptors.lock() {
-            Descriptors::Early(early) if early.len() < MOST_EARLY => {
+            Descriptors::Early(early) if early.len() < MAX_UNEXPECTED => {
                 early.push(descriptor);
                 return Ok(());
             }

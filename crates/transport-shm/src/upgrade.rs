@@ -34,7 +34,7 @@ use causeway_transport::Parts;
 use causeway_transport::slots::SLOT;
 
 /// How long either end waits for the other at each step: both have work besides, and the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Memory that both processes have mapped, and the connection beside it.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub fn offer(socket: OwnedFd, layout: Result<Layout, String>) -> Result<Joined, 
     let peer = Peer::new(socket);
     let handed = Message { kind: MessageKind::Memory, number: 0, bytes: memory.bytes() };
     peer.send(&handed, Some(memory.descriptor()))?;
-    peer.set_patience(Some(PATIENCE))?;
+    peer.set_patience(Some(UPGRADE_TIMEOUT))?;
     match peer.receive() {
         Ok(Some((Message { kind: MessageKind::Joined, .. }, _))) => {}
         Ok(None) => return Err(UpgradeError::Refused("the client could not map the memory".into())),
@@ -107,10 +107,10 @@ pub fn upgrade(
     allowed: impl Fn(usize) -> Result<(), String>,
 ) -> Result<Joined, UpgradeError> {
     let reach = |name: &str| match way.dialer {
-        Some(dialer) => dialer.dial(&Endpoint::Unix(name.to_owned()), PATIENCE),
-        None => reach_named(name, PATIENCE).and_then(|socket| {
+        Some(dialer) => dialer.dial(&Endpoint::Unix(name.to_owned()), UPGRADE_TIMEOUT),
+        None => reach_named(name, UPGRADE_TIMEOUT).and_then(|socket| {
             if way.key.is_some() {
-                ask_for_proof(&socket, way.key, PATIENCE)?;
+                ask_for_proof(&socket, way.key, UPGRADE_TIMEOUT)?;
             }
             Ok(OwnedFd::from(socket))
         }),
@@ -162,7 +162,7 @@ fn introduce(
     hello: &JoinHello,
     allowed: impl Fn(usize) -> Result<(), String>,
 ) -> Result<Joined, UpgradeError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + UPGRADE_TIMEOUT;
     let stream = TcpStream::from(socket.try_clone()?);
     let mut first = Preface::by_key(Protection::Unprotected).to_bytes().to_vec();
     first.extend(handshake_frame(|out| Opening::encode_join(hello, out)));
@@ -187,7 +187,7 @@ fn introduce(
     };
     let layout = Layout::checked(upload_slots, download_slots).map_err(SegmentError::Layout)?;
     let peer = Peer::new(socket);
-    peer.set_patience(Some(PATIENCE))?;
+    peer.set_patience(Some(UPGRADE_TIMEOUT))?;
     let memory = match peer.receive() {
         Ok(Some((Message { kind: MessageKind::Memory, .. }, Some(descriptor)))) => {
             SealedMemory::check(descriptor, layout.bytes() as u64).map_err(SegmentError::Memory)?

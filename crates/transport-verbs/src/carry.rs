@@ -7,7 +7,7 @@ use causeway_transport::slots::SLOT;
 use causeway_transport::{OnComplete, RegionSlice};
 
 use crate::operation::Operation;
-use crate::path::{MOST_EAGER, Notice, Stripe, Work};
+use crate::path::{MAX_EAGER_BYTES, Notice, Stripe, Work};
 use crate::state::State;
 use crate::stripes::{order, requests, split};
 
@@ -42,7 +42,7 @@ impl State {
         then: Option<OnComplete>,
     ) {
         let RegionSlice { address, key, length } = stretch;
-        let order = if length <= MOST_EAGER && then.is_none() {
+        let order = if length <= MAX_EAGER_BYTES && then.is_none() {
             // They go with their announcement, as a message of the first path.
             vec![0]
         } else {

@@ -9,19 +9,19 @@ use crate::endpoint::ReceiveLayout;
 use crate::state::State;
 
 /// How long the end of a link waits for what has been posted.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long queue pairs that have ended may take to give their requests back before they are destroyed all
 /// the same.
 const GIVING_BACK: Duration = Duration::from_millis(200);
 
 /// How much later than the end of the connection beside them the end of queue pairs may be noticed, to be its
 /// cause.
-const MOMENT: Duration = Duration::from_millis(20);
+const CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl State {
     /// Waits until what has been posted is known to be with the peer, for a while.
     pub fn send_goodbye(&self) {
-        let deadline = Instant::now() + LAST_WORDS;
+        let deadline = Instant::now() + CLOSE_TIMEOUT;
         let Some(path) = self.paths.first().filter(|_| !self.is_over()) else { return };
         let mut marker = None;
         while !self.is_over() && Instant::now() < deadline {
@@ -42,10 +42,10 @@ impl State {
     /// Ends the link because the connection beside it has ended, unless a completion says within a moment
     /// why: what a device refuses it may tell later than TCP tells that the other end is gone.
     pub fn end_behind_completions(&self, error: LinkError) {
-        let deadline = Instant::now() + MOMENT;
+        let deadline = Instant::now() + CLOSE_POLL_INTERVAL;
         while !self.is_over() && Instant::now() < deadline {
             if !self.poll() {
-                std::thread::sleep(MOMENT / 20);
+                std::thread::sleep(CLOSE_POLL_INTERVAL / 20);
             }
         }
         self.fail(error);

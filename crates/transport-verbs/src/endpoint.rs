@@ -15,7 +15,7 @@ use super::settings::{QueueCapacity, Settings};
 use causeway_transport::slots::SLOT;
 
 /// The least staging that is tried where memory cannot be registered.
-const LEAST_STAGING: usize = 1 << 20;
+const MIN_STAGING_BYTES: usize = 1 << 20;
 
 /// Marks the completions of receives.
 pub const RECEIVE_MARK: u64 = 1 << 63;
@@ -250,7 +250,7 @@ impl Memory {
                 shortage: None,
             })
         };
-        let mut bytes = wanted.max(LEAST_STAGING);
+        let mut bytes = wanted.max(MIN_STAGING_BYTES);
         let mut refused: Option<RegisterError> = None;
         loop {
             match make(bytes) {
@@ -261,7 +261,7 @@ impl Memory {
                     });
                     return Ok(Self { shortage, ..made });
                 }
-                Err(error) if bytes / 2 < LEAST_STAGING => return Err(error),
+                Err(error) if bytes / 2 < MIN_STAGING_BYTES => return Err(error),
                 Err(error) => {
                     bytes = bytes / 2 / SLOT * SLOT;
                     refused.get_or_insert(error);

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use causeway_transport::BufferGuard;
 
-use crate::message::MOST_NUMBER;
+use crate::message::MAX_NUMBER;
 
 /// The first number of memory that is exposed; smaller ones are slots.
 const FIRST_NUMBER: u32 = 1 << 20;
@@ -22,7 +22,7 @@ impl ExposedRegions {
     /// Exposes memory; its number.
     pub fn begin(&mut self, bytes: u64, guard: BufferGuard) -> u32 {
         loop {
-            self.last = if (FIRST_NUMBER..MOST_NUMBER - 1).contains(&self.last) {
+            self.last = if (FIRST_NUMBER..MAX_NUMBER - 1).contains(&self.last) {
                 self.last + 1
             } else {
                 FIRST_NUMBER
@@ -59,7 +59,7 @@ mod tests {
         let mut exposed_regions = ExposedRegions::default();
         let first = exposed_regions.begin(7, Box::new(()));
         assert!(first >= FIRST_NUMBER);
-        exposed_regions.last = MOST_NUMBER - 1;
+        exposed_regions.last = MAX_NUMBER - 1;
         assert_eq!(exposed_regions.begin(8, Box::new(())), first + 1, "the first one is in use");
         assert_eq!(exposed_regions.end(first).map(|(bytes, _)| bytes), Some(7));
         assert!(exposed_regions.end(first).is_none());

@@ -208,7 +208,7 @@ pub enum Released {
     Slots(u32),
     /// Memory that was exposed for reading, by its number: that of an offer is its first slot.
     Region {
-        /// The number, less than [`MOST_NUMBER`].
+        /// The number, less than [`MAX_NUMBER`].
         number: u32,
         /// Whether a card brought the bytes straight to a GPU's memory.
         is_direct: bool,
@@ -219,7 +219,7 @@ pub enum Released {
 const REGION: u32 = 1 << 31;
 const DIRECT: u32 = 1 << 30;
 /// Slots and numbers are less than this.
-pub const MOST_NUMBER: u32 = DIRECT;
+pub const MAX_NUMBER: u32 = DIRECT;
 
 impl Released {
     /// As it travels.
@@ -236,7 +236,7 @@ impl Released {
         if word & REGION == 0 {
             return Self::Slots(word);
         }
-        Self::Region { number: word & (MOST_NUMBER - 1), is_direct: word & DIRECT != 0 }
+        Self::Region { number: word & (MAX_NUMBER - 1), is_direct: word & DIRECT != 0 }
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
         let slots = [Released::Slots(1), Released::Slots(258)];
         assert_eq!(parse_returns(&[1, 0, 0, 0, 2, 1, 0, 0]).unwrap().collect::<Vec<_>>(), slots);
         for is_direct in [false, true] {
-            let exposed = Released::Region { number: MOST_NUMBER - 1, is_direct };
+            let exposed = Released::Region { number: MAX_NUMBER - 1, is_direct };
             assert_eq!(parse_returns(&exposed.to_bytes()).unwrap().collect::<Vec<_>>(), [exposed]);
         }
         assert!(parse_returns(&[1, 0, 0]).is_err() && parse_returns(&[]).is_err());

@@ -12,7 +12,7 @@ use super::message::{Announcement, CONTROL, Released};
 use super::path::SlotFrames;
 use super::received::FrameLocation;
 use super::state::State;
-use super::stripes::LONGEST_REQUEST;
+use super::stripes::MAX_REQUEST_BYTES;
 use super::waiting::PollBackoff;
 use causeway_transport::slots::SLOT;
 use causeway_transport::{LinkError, Shared};
@@ -128,7 +128,7 @@ impl State {
             return Ok(0);
         }
         let before = if self.writes_have_numbers() { CONTROL } else { 0 };
-        let length = frames.len().min(LONGEST_REQUEST.min(self.longest_piece()) - before);
+        let length = frames.len().min(MAX_REQUEST_BYTES.min(self.longest_piece()) - before);
         let Some(piece) = self.try_piece(before + length) else { return Ok(0) };
         // SAFETY: the piece has as many bytes, which are ours until they are sent.
         unsafe { core::ptr::copy_nonoverlapping(frames.as_ptr(), piece.as_ptr().add(before), length) };

@@ -10,7 +10,7 @@ use super::message::Released;
 use super::poll_state::RETURNS_WAIT;
 use super::state::{Owner, State};
 use causeway_transport::delivery::deliver;
-use causeway_transport::slots::{LARGEST_PIECE, SLOT};
+use causeway_transport::slots::{MAX_PIECE_BYTES, SLOT};
 use causeway_transport::staging::{Lease, Owns, Piece, SlotOwner};
 use causeway_transport::{LinkError, Shared};
 
@@ -32,7 +32,7 @@ impl State {
 
     /// The longest piece there is: two fit into the peer's arena.
     pub fn longest_piece(&self) -> usize {
-        LARGEST_PIECE.min(self.staging_slots as usize / 2 * SLOT).max(SLOT)
+        MAX_PIECE_BYTES.min(self.staging_slots as usize / 2 * SLOT).max(SLOT)
     }
 
     /// One more piece of the peer is here.

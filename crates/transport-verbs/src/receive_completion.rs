@@ -17,7 +17,7 @@ use super::poll_state::Was;
 use super::received::{Filled, FrameLocation};
 use super::state::State;
 use super::stripes::PartialPieces;
-use causeway_transport::slots::{LARGEST_PIECE, SLOT};
+use causeway_transport::slots::{MAX_PIECE_BYTES, SLOT};
 use causeway_transport::staging::Lease;
 use causeway_transport::{BufferGuard, LinkError};
 
@@ -225,8 +225,9 @@ impl State {
     fn check_range(&self, announcement: &Announcement, before: usize) -> Result<(), LinkError> {
         let Announcement { chunk: chunk @ ChunkHeader { length, .. }, first, .. } = *announcement;
         let slots = slots_for(before + length as usize);
-        let is_inside =
-            first < self.arena_slots && slots <= self.arena_slots - first && length as usize <= LARGEST_PIECE;
+        let is_inside = first < self.arena_slots
+            && slots <= self.arena_slots - first
+            && length as usize <= MAX_PIECE_BYTES;
         if !is_inside {
             return Err(Failure::Violation(Violation::Piece { slot: first, length }).into());
         }

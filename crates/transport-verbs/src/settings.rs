@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
-    VERBS_CONNECT, VERBS_DEPTH, VERBS_DEPTH_DEFAULT, VERBS_DEPTH_MOST, VERBS_DEVICE, VERBS_GID, VERBS_INLINE,
-    VERBS_INLINE_DEFAULT, VERBS_MTU, VERBS_POLL_US, VERBS_QUEUE_PAIRS, VERBS_QUEUE_PAIRS_DEFAULT,
-    VERBS_QUEUE_PAIRS_MOST, VERBS_SIGNAL_INTERVAL, VERBS_SIGNAL_INTERVAL_DEFAULT, VERBS_STAGING,
+    MAX_VERBS_DEPTH, MAX_VERBS_QUEUE_PAIRS, VERBS_CONNECT, VERBS_DEPTH, VERBS_DEPTH_DEFAULT, VERBS_DEVICE,
+    VERBS_GID, VERBS_INLINE, VERBS_INLINE_DEFAULT, VERBS_MTU, VERBS_POLL_US, VERBS_QUEUE_PAIRS,
+    VERBS_QUEUE_PAIRS_DEFAULT, VERBS_SIGNAL_INTERVAL, VERBS_SIGNAL_INTERVAL_DEFAULT, VERBS_STAGING,
     VERBS_STAGING_DEFAULT, VERBS_TO_DEVICE,
 };
 use causeway_config::{Environment, ValueError};
@@ -19,9 +19,9 @@ use super::credit::{CREDIT_UPDATE_RECEIVES, frames_of};
 use causeway_transport::slots::SLOT;
 
 /// The most queue pairs of a session.
-pub const MOST_QUEUE_PAIRS: u32 = VERBS_QUEUE_PAIRS_MOST as u32;
+pub const MAX_QUEUE_PAIRS: u32 = MAX_VERBS_QUEUE_PAIRS as u32;
 /// The most messages of a kind that may be under way on a queue pair.
-pub const MOST_DEPTH: u32 = VERBS_DEPTH_MOST as u32;
+pub const MAX_DEPTH: u32 = MAX_VERBS_DEPTH as u32;
 /// How long completions are looked for before a thread sleeps, where there are cores to spare for that.
 const POLL: Duration = Duration::from_micros(20);
 /// From so many bytes on registered memory is read by the peer.

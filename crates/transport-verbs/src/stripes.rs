@@ -11,25 +11,25 @@ use super::failure::Violation;
 use super::message::Announcement;
 
 /// No stripe is shorter than this, but for the last of a piece: less is not worth a request of its own.
-const LEAST_STRIPE: usize = 64 << 10;
+const MIN_STRIPE_BYTES: usize = 64 << 10;
 
 /// The boundaries of stripes, so that none begins within a page.
 const STRIPE_UNIT: usize = 4096;
 
 /// The most bytes of one request: less than any device's longest message, and short enough that a frame
 /// behind it does not wait long.
-pub const LONGEST_REQUEST: usize = 1 << 20;
+pub const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 /// The most pieces of which some stripes are missing.
-const MOST_PARTIAL: usize = 1 << 14;
+const MAX_PARTIAL_BYTES: usize = 1 << 14;
 
 /// The most stripes of a piece.
-pub const MOST_STRIPES: usize = super::settings::MOST_QUEUE_PAIRS as usize;
+pub const MAX_STRIPES: usize = super::settings::MAX_QUEUE_PAIRS as usize;
 
 /// Offset and length of each stripe of a piece of `length` bytes, for so many queue pairs. An empty piece has
 /// one empty stripe.
 pub fn split(length: usize, queue_pairs: usize) -> impl ExactSizeIterator<Item = (usize, usize)> {
-    let count = (length / LEAST_STRIPE).clamp(1, queue_pairs.clamp(1, MOST_STRIPES));
+    let count = (length / MIN_STRIPE_BYTES).clamp(1, queue_pairs.clamp(1, MAX_STRIPES));
     let step = length.div_ceil(count).next_multiple_of(STRIPE_UNIT).max(1);
     let count = length.div_ceil(step).max(1);
     (0..count).map(move |stripe| (stripe * step, step.min(length - (stripe * step).min(length))))
@@ -38,10 +38,10 @@ pub fn split(length: usize, queue_pairs: usize) -> impl ExactSizeIterator<Item =
 /// Offset and length of each request for a stripe of `length` bytes at `offset`, and whether it is the last
 /// one.
 pub fn requests(offset: usize, length: usize) -> impl ExactSizeIterator<Item = (usize, usize, bool)> {
-    let count = length.div_ceil(LONGEST_REQUEST).max(1);
+    let count = length.div_ceil(MAX_REQUEST_BYTES).max(1);
     (0..count).map(move |request| {
-        let before = request * LONGEST_REQUEST;
-        (offset + before, LONGEST_REQUEST.min(length - before), request + 1 == count)
+        let before = request * MAX_REQUEST_BYTES;
+        (offset + before, MAX_REQUEST_BYTES.min(length - before), request + 1 == count)
     })
 }
 
@@ -65,14 +65,14 @@ impl PartialPieces {
     /// Takes in the announcement of a stripe of the piece called `name`; the piece, if all of it has come.
     pub fn came(&mut self, name: u64, announcement: Announcement) -> Result<Option<ChunkHeader>, Violation> {
         let stripes = announcement.stripes;
-        if stripes == 0 || stripes as usize > MOST_STRIPES {
+        if stripes == 0 || stripes as usize > MAX_STRIPES {
             return Err(Violation::Stripes(stripes));
         }
         if stripes == 1 {
             let is_new = !self.partial.contains_key(&name);
             return if is_new { Ok(Some(announcement.chunk)) } else { Err(Violation::Stripes(stripes)) };
         }
-        if self.partial.len() >= MOST_PARTIAL && !self.partial.contains_key(&name) {
+        if self.partial.len() >= MAX_PARTIAL_BYTES && !self.partial.contains_key(&name) {
             return Err(Violation::TooManyPieces);
         }
         let (known, come) = self.partial.entry(name).or_insert((announcement, 0));
@@ -98,7 +98,7 @@ mod tests {
         fn parts_cover_a_piece_exactly(length in 0_usize..40 << 20, queue_pairs in 1_usize..20) {
             let mut at = 0;
             let stripes = split(length, queue_pairs);
-            prop_assert!(stripes.len() >= 1 && stripes.len() <= queue_pairs.min(MOST_STRIPES));
+            prop_assert!(stripes.len() >= 1 && stripes.len() <= queue_pairs.min(MAX_STRIPES));
             for (offset, stripe) in stripes {
                 prop_assert_eq!(offset, at);
                 prop_assert!(stripe > 0 || length == 0);
@@ -119,9 +119,9 @@ mod tests {
     fn no_request_is_longer_than_devices_take() {
         let of = |offset, length| requests(offset, length).collect::<Vec<_>>();
         assert_eq!(of(5, 0), [(5, 0, true)]);
-        assert_eq!(of(5, LONGEST_REQUEST), [(5, LONGEST_REQUEST, true)]);
-        let two = [(0, LONGEST_REQUEST, false), (LONGEST_REQUEST, 1, true)];
-        assert_eq!(of(0, LONGEST_REQUEST + 1), two);
+        assert_eq!(of(5, MAX_REQUEST_BYTES), [(5, MAX_REQUEST_BYTES, true)]);
+        let two = [(0, MAX_REQUEST_BYTES, false), (MAX_REQUEST_BYTES, 1, true)];
+        assert_eq!(of(0, MAX_REQUEST_BYTES + 1), two);
     }
 
     #[test]
@@ -144,6 +144,9 @@ mod tests {
         assert!(PartialPieces::default().came(0, stripe(0, 0)).is_err());
         assert!(PartialPieces::default().came(0, stripe(0, 1000)).is_err());
         let begun = (0..).find_map(|name| partial.came(name + 100, stripe(0, 2)).err().map(|_| name));
-        assert!(begun.is_some_and(|begun| begun < MOST_PARTIAL as u64), "a peer that only begins is stopped");
+        assert!(
+            begun.is_some_and(|begun| begun < MAX_PARTIAL_BYTES as u64),
+            "a peer that only begins is stopped"
+        );
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use super::messages::{Receiving, Sending};
-use super::path::MOST_EAGER;
+use super::path::MAX_EAGER_BYTES;
 use super::state::State;
 use causeway_connection::channel::Connection;
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
@@ -100,7 +100,7 @@ impl Staged for State {
     }
 
     fn send_known(&self, link: &Arc<Shared>, order: Order) -> Result<Result<Sent, LinkError>, Order> {
-        if order.length <= MOST_EAGER {
+        if order.length <= MAX_EAGER_BYTES {
             // A copy costs less than a request of its own, whose end is waited for.
             return Err(order);
         }

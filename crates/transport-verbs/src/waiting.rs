@@ -11,11 +11,11 @@ use causeway_transport::LinkError;
 /// How long a thread that waits, for credits for instance, sleeps before it polls by itself: usually another
 /// one polls, and wakes it. Each time in vain is twice as long, so that a peer which stands still for a while
 /// costs no processor time.
-const SHORTEST_NAP: Duration = Duration::from_millis(1);
-const LONGEST_NAP: Duration = Duration::from_millis(64);
+const MIN_BACKOFF: Duration = Duration::from_millis(1);
+const MAX_BACKOFF: Duration = Duration::from_millis(64);
 /// How long the receiver of frames sleeps before it polls whether the link still is there. Whatever ends it
 /// wakes the receiver.
-const LONGEST_SLEEP: Duration = Duration::from_secs(5);
+const MAX_SLEEP: Duration = Duration::from_secs(5);
 
 /// Looks between two readings of the clock, which is a system call on some machines and costs more than a
 /// poll.
@@ -63,7 +63,7 @@ impl State {
     ) -> Result<T, LinkError> {
         let mut in_vain = PollBackoff::default();
         let mut has_found = false;
-        let mut nap = SHORTEST_NAP;
+        let mut nap = MIN_BACKOFF;
         loop {
             // Read before anything is asked for: what another thread finds from here on is not slept over.
             let key = self.polled.key();
@@ -77,11 +77,11 @@ impl State {
             if self.poll() {
                 has_found = true;
                 in_vain = PollBackoff::default();
-                nap = SHORTEST_NAP;
+                nap = MIN_BACKOFF;
             } else if !in_vain.may_go_on(self.poll) {
                 self.give_back_the_rest();
                 let has_changed = self.polled.wait_for(key, nap);
-                nap = if has_changed { SHORTEST_NAP } else { LONGEST_NAP.min(2 * nap) };
+                nap = if has_changed { MIN_BACKOFF } else { MAX_BACKOFF.min(2 * nap) };
             }
         }
     }
@@ -102,7 +102,7 @@ impl State {
             return Ok(false);
         }
         let descriptor = self.completions.descriptor();
-        let woken = self.receiver_wake.park(descriptor, LONGEST_SLEEP);
+        let woken = self.receiver_wake.park(descriptor, MAX_SLEEP);
         while self.completions.take_event().map_err(failed)? {}
         Ok(woken == WakeReason::Woken)
     }

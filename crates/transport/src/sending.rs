@@ -25,7 +25,7 @@ pub struct TransferOptions {
 impl Default for TransferOptions {
     /// In no particular flow, on all lanes.
     fn default() -> Self {
-        Self { flow: 0, lanes: Plan::MOST_LANES, threads: 1, steady: false, spread: false }
+        Self { flow: 0, lanes: Plan::MAX_LANES, threads: 1, steady: false, spread: false }
     }
 }
 

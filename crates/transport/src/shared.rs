@@ -22,13 +22,13 @@ const LOST: u8 = 1;
 const CLOSED: u8 = 2;
 
 /// How long a thread that finds the link lost waits for the owner to be told first.
-const PATIENCE_WITH_TELLER: Duration = Duration::from_secs(1);
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Marks a free place in [`Shared::descriptors`].
 const NO_DESCRIPTOR: RawFd = -1;
 
 /// The most descriptors that a link and its transport hold open.
-pub const MOST_DESCRIPTORS: usize = 128;
+pub const MAX_DESCRIPTORS: usize = 128;
 
 /// What ends with a link: its transport, and whoever waits for that.
 pub trait Carrier: Send + Sync {
@@ -63,7 +63,7 @@ pub struct Shared {
     peer_keeps_alive: AtomicBool,
     counters: AtomicCounters,
     /// All our descriptors, for a forked child that may take no lock.
-    descriptors: [AtomicI32; MOST_DESCRIPTORS],
+    descriptors: [AtomicI32; MAX_DESCRIPTORS],
 }
 
 impl core::fmt::Debug for Shared {
@@ -86,7 +86,7 @@ impl Shared {
             owner_notified: AtomicBool::new(false),
             peer_keeps_alive: AtomicBool::new(false),
             counters: AtomicCounters::default(),
-            descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; MOST_DESCRIPTORS],
+            descriptors: [const { AtomicI32::new(NO_DESCRIPTOR) }; MAX_DESCRIPTORS],
         };
         descriptors.iter().for_each(|descriptor| shared.note_descriptor(*descriptor));
         shared
@@ -159,7 +159,7 @@ impl Shared {
             place.compare_exchange(NO_DESCRIPTOR, descriptor, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         };
         let noted = self.descriptors.iter().find(free);
-        debug_assert!(noted.is_some(), "no transport holds more than {MOST_DESCRIPTORS} descriptors open");
+        debug_assert!(noted.is_some(), "no transport holds more than {MAX_DESCRIPTORS} descriptors open");
     }
 
     /// A descriptor that was noted is about to be closed.
@@ -213,7 +213,7 @@ impl Shared {
         }
         // The program may end as soon as a call of it fails; what the owner says of the loss must come first.
         // The owner may be waiting for this very thread, so this is not for ever.
-        let deadline = Instant::now() + PATIENCE_WITH_TELLER;
+        let deadline = Instant::now() + NOTIFICATION_TIMEOUT;
         while !self.owner_notified.load(Ordering::SeqCst)
             && self.notifier.get() != Some(&threads::number())
             && Instant::now() < deadline

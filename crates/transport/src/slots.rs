@@ -10,12 +10,12 @@ use thiserror::Error;
 pub const SLOT: usize = 64 << 10;
 
 /// The largest piece of a transfer in bytes.
-pub const LARGEST_PIECE: usize = 16 << 20;
+pub const MAX_PIECE_BYTES: usize = 16 << 20;
 
 /// What is registered with a device at once, in bytes, from the start of each half of the arena: no piece
 /// lies in two. On the host of an H200 registering costs 390 us a MiB of memory that nobody has touched yet
 /// (2026-11-22), so this is done when a segment is first used, and segments are no longer than pieces.
-pub const SEGMENT: usize = LARGEST_PIECE;
+pub const SEGMENT: usize = MAX_PIECE_BYTES;
 
 /// The least and the most bytes of a staging arena that can be asked for.
 pub const STAGING_LIMITS: (usize, usize) = (SHM_STAGING_LIMITS.0 as usize, SHM_STAGING_LIMITS.1 as usize);

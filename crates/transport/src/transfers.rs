@@ -10,7 +10,7 @@ use crate::error::{LinkError, TransferError};
 use crate::events::LinkEvents;
 
 /// The most transfers of a peer that are kept account of.
-const MOST: usize = 1 << 16;
+const MAX_TRANSFERS: usize = 1 << 16;
 
 /// What a transfer's chunks do.
 enum ChunkAction {
@@ -174,11 +174,11 @@ impl Transfers {
         events: Option<&dyn LinkEvents>,
     ) -> Result<ChunkDestination, LinkError> {
         let claimed = self.entries.wait(|entries| {
-            let is_full = entries.len() >= MOST;
+            let is_full = entries.len() >= MAX_TRANSFERS;
             match entries.get_mut(&chunk.transfer) {
                 Some(entry) if matches!(entry.fate, ChunkAction::Asking) => None,
                 Some(entry) => Some(Some(entry.claim(chunk))),
-                None if is_full => Some(Some(Err(LinkError::TooManyTransfers(MOST)))),
+                None if is_full => Some(Some(Err(LinkError::TooManyTransfers(MAX_TRANSFERS)))),
                 None => {
                     entries.insert(chunk.transfer, Entry::new(ChunkAction::Asking, chunk.total));
                     Some(None)

@@ -187,7 +187,7 @@ impl ChunkHeader {
 /// The parts of a transfer that have been claimed by chunks.
 ///
 /// Chunks are sent in nearly ascending order, so the list of separate spans stays about as short as there are
-/// lanes. A peer that sends them otherwise is refused at [`Spans::MOST`] spans.
+/// lanes. A peer that sends them otherwise is refused at [`Spans::MAX_SPANS`] spans.
 #[derive(Debug, Clone, Default)]
 pub struct Spans {
     /// Disjoint, ascending, not touching.
@@ -196,7 +196,7 @@ pub struct Spans {
 
 impl Spans {
     /// The most separate spans that are kept account of.
-    pub const MOST: usize = 4096;
+    pub const MAX_SPANS: usize = 4096;
 
     /// Claims the bytes of a chunk; an error when some of them were claimed before.
     pub fn claim(&mut self, chunk: &ChunkHeader) -> Result<(), ChunkError> {
@@ -204,8 +204,8 @@ impl Spans {
         let at = self.list.partition_point(|span| span.1 < start);
         let touches = |span: Option<&(u64, u64)>| span.is_some_and(|span| span.0 <= end);
         if !touches(self.list.get(at)) {
-            if self.list.len() == Self::MOST {
-                return Err(ChunkError::Scattered(Self::MOST));
+            if self.list.len() == Self::MAX_SPANS {
+                return Err(ChunkError::Scattered(Self::MAX_SPANS));
             }
             self.list.insert(at, (start, end));
             return Ok(());

@@ -21,7 +21,7 @@ pub const WORTH_COMPRESSING: usize = 2 << 10;
 const LENGTH_SIZE: usize = 4;
 
 /// One byte of an LZ4 block stands for at most this many of what it was made of.
-const MOST_GAIN: usize = 255;
+const MAX_GAIN: usize = 255;
 
 /// Why a compressed body is not one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -66,7 +66,7 @@ pub fn decompress(body: &[u8], out: &mut Vec<u8>) -> Result<(), CompressionError
         .split_first_chunk::<LENGTH_SIZE>()
         .ok_or(CompressionError::BadLength { found: body.len(), announced: 0 })?;
     let length = u32::from_le_bytes(*length) as usize;
-    if length > MAX_BODY.min(block.len().saturating_mul(MOST_GAIN)) {
+    if length > MAX_BODY.min(block.len().saturating_mul(MAX_GAIN)) {
         return Err(CompressionError::BadLength { found: body.len(), announced: length });
     }
     out.clear();

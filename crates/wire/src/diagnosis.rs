@@ -7,17 +7,17 @@
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 
 /// The most bytes that are sent back.
-pub const MOST_ECHO: usize = 64 << 10;
+pub const MAX_ECHO_BYTES: usize = 64 << 10;
 
 /// The most questions of one diagnosis.
-pub const MOST_QUESTIONS: usize = 10_000;
+pub const MAX_QUERIES: usize = 10_000;
 
 /// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question<'a> {
     /// What is the machine like?
     Facts,
-    /// How long do bytes take there and back? At most [`MOST_ECHO`] of them.
+    /// How long do bytes take there and back? At most [`MAX_ECHO_BYTES`] of them.
     Echo(&'a [u8]),
 }
 
@@ -41,7 +41,7 @@ impl<'a> Decode<'a> for Question<'a> {
         match input.value()? {
             FACTS => Ok(Self::Facts),
             ECHO => match input.value::<&[u8]>()? {
-                bytes if bytes.len() <= MOST_ECHO => Ok(Self::Echo(bytes)),
+                bytes if bytes.len() <= MAX_ECHO_BYTES => Ok(Self::Echo(bytes)),
                 bytes => {
                     Err(DecodeError::UnknownTag { what: "length of an echo", value: bytes.len() as u64 })
                 }
@@ -65,7 +65,7 @@ mod tests {
             assert_eq!(Decoder::new(&bytes).value(), Ok(question));
         }
         let mut bytes = Vec::new();
-        Question::Echo(&vec![0; MOST_ECHO + 1]).encode(&mut bytes);
+        Question::Echo(&vec![0; MAX_ECHO_BYTES + 1]).encode(&mut bytes);
         assert!(Decoder::new(&bytes).value::<Question<'_>>().is_err());
         assert!(Decoder::new(&[9]).value::<Question<'_>>().is_err());
     }

@@ -11,10 +11,10 @@ use core::ops::Deref;
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 
 /// The most characters of a [`Printable`]: as many as a refusal in the clear may have bytes.
-pub const LONGEST: usize = 1024;
+pub const MAX_TEXT_BYTES: usize = 1024;
 
 /// The most characters of a line that is written to a log, or printed, with texts from anywhere in it.
-pub const LONGEST_LINE: usize = 16 << 10;
+pub const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// Stands at the end of a text that was cut.
 const CUT: &str = " [cut]";
@@ -83,7 +83,7 @@ fn is_ignorable(character: char) -> bool {
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// A text that may be shown as it is: [`printable`], and at most [`LONGEST`] characters.
+/// A text that may be shown as it is: [`printable`], and at most [`MAX_TEXT_BYTES`] characters.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Printable(String);
 
@@ -101,7 +101,7 @@ impl Printable {
 
 impl From<&str> for Printable {
     fn from(text: &str) -> Self {
-        Self(printable(text, LONGEST))
+        Self(printable(text, MAX_TEXT_BYTES))
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
         for text in
             ["", "plain text", "\"quoted\" 'and' \\back\\", "né̂e", "हिन्दी", "日本語", "עברית", "naïve → ½ 😀"]
         {
-            assert_eq!(printable(text, LONGEST), text);
+            assert_eq!(printable(text, MAX_TEXT_BYTES), text);
         }
     }
 
@@ -180,7 +180,7 @@ mod tests {
             // Private use and unassigned.
             ("\u{e000}\u{378}", "\\ue000\\u0378"),
         ] {
-            assert_eq!(printable(text, LONGEST), shown, "{text:?}");
+            assert_eq!(printable(text, MAX_TEXT_BYTES), shown, "{text:?}");
         }
     }
 
@@ -192,15 +192,15 @@ mod tests {
         // Half of what stands for a character would be another text.
         assert_eq!(printable("1\n3456789", 8), "1 [cut]");
         assert_eq!(printable(&"\u{e0041}".repeat(100), 20), "\\udb40\\udc41 [cut]");
-        let long = printable(&"\u{1b}x".repeat(LONGEST), LONGEST);
-        assert!(long.chars().count() <= LONGEST && long.ends_with(CUT), "{long}");
+        let long = printable(&"\u{1b}x".repeat(MAX_TEXT_BYTES), MAX_TEXT_BYTES);
+        assert!(long.chars().count() <= MAX_TEXT_BYTES && long.ends_with(CUT), "{long}");
     }
 
     #[test]
     fn cleaned_text_stays_as_it_is() {
-        for text in ["a\u{1b}\n\u{202e}", &"long\n".repeat(LONGEST)] {
-            let once = printable(text, LONGEST);
-            assert_eq!(printable(&once, LONGEST), once);
+        for text in ["a\u{1b}\n\u{202e}", &"long\n".repeat(MAX_TEXT_BYTES)] {
+            let once = printable(text, MAX_TEXT_BYTES);
+            assert_eq!(printable(&once, MAX_TEXT_BYTES), once);
         }
     }
 

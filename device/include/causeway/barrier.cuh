@@ -24,7 +24,7 @@ template <class Scope = Thread> __device__ inline Status barrier(const Team &tea
         status = detail::drain(team);
         if (status != Status::ok) detail::fail(team, status, Verb::barrier, team.rank, control.id, 0, 0);
     }
-    u64 row = 8ull * number * MOST_RANKS, cell = row + 8ull * team.rank;
+    u64 row = 8ull * number * MAX_RANKS, cell = row + 8ull * team.rank;
     if (initiator != Initiator::direct) {
         status = from_first<Scope>(status);
         for (u32 peer = 0; peer < team.ranks && status == Status::ok; peer++)

@@ -12,14 +12,14 @@ using u64 = unsigned long long;
 
 // Ranks of a team, windows of a team, queues of a rank, barriers of a team that may be under way at the same
 // time.
-constexpr u32 MOST_RANKS = 64;
-constexpr u32 MOST_WINDOWS = 64;
-constexpr u32 MOST_QUEUES = 8;
+constexpr u32 MAX_RANKS = 64;
+constexpr u32 MAX_WINDOWS = 64;
+constexpr u32 MAX_QUEUES = 8;
 constexpr u32 BARRIERS = 16;
 
 // Bytes of a window are fewer than this, and of one request at most that many.
-constexpr u64 MOST_WINDOW_BYTES = 1ull << 36;
-constexpr u64 MOST_REQUEST_BYTES = 1ull << 30;
+constexpr u64 MAX_WINDOW_BYTES = 1ull << 36;
+constexpr u64 MAX_REQUEST_BYTES = 1ull << 30;
 
 // Who moves a message's bytes. `verbs` has its place and no code yet.
 enum class Initiator : u32 { automatic = 0, direct = 1, proxy = 2, verbs = 3 };
@@ -119,7 +119,7 @@ struct WindowState {
     u32 id;
     u64 bytes;
     u32 in_host; // whether it is memory of the host
-    u64 peers[MOST_RANKS];
+    u64 peers[MAX_RANKS];
 };
 
 // What a kernel is given. 32 bytes, by value.
@@ -143,13 +143,13 @@ struct TeamState {
     u32 failure;    // the first error of this rank's kernels
     u32 control_by; // the initiator that reaches everybody's control window
     alignas(128) u64 epochs[BARRIERS];
-    u64 sent[MOST_RANKS];
-    u64 received[MOST_RANKS];
+    u64 sent[MAX_RANKS];
+    u64 received[MAX_RANKS];
     // By scope and class of size: eight initiators, a byte each, by how many requests are in flight.
     u64 choice[3][40];
     // Messages and bytes by initiator.
     u64 counts[INITIATORS][2];
-    alignas(128) Queue queues_of[MOST_QUEUES];
+    alignas(128) Queue queues_of[MAX_QUEUES];
 };
 
 // What a kernel is given. 24 bytes, by value.
@@ -170,8 +170,8 @@ constexpr u8 ON_ONE_GPU = 0x80;
 // The control window: an epoch for each barrier and rank; of messages how many pieces have come from each
 // rank, and how many each rank has taken of this one's; and room for eight pieces of each rank. A piece
 // begins with the bytes of its message and those before it in the message.
-constexpr u64 ARRIVED_AT = 8ull * BARRIERS * MOST_RANKS;
-constexpr u64 TAKEN_AT = ARRIVED_AT + 8 * MOST_RANKS;
+constexpr u64 ARRIVED_AT = 8ull * BARRIERS * MAX_RANKS;
+constexpr u64 TAKEN_AT = ARRIVED_AT + 8 * MAX_RANKS;
 constexpr u64 INBOX_AT = 16384;
 constexpr u32 PIECES = 8;
 constexpr u64 PIECE_BYTES = 2048;

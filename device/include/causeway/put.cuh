@@ -32,8 +32,8 @@ __device__ inline Status post_together(const Team &team, Verb verb, u32 peer, co
 template <class Scope>
 __device__ inline Status post_transfer(const Team &team, Verb verb, u32 peer, const Window &window,
                                        u64 offset, const Window &local, u64 local_offset, u64 bytes) {
-    for (u64 at = 0; at < bytes; at += MOST_REQUEST_BYTES) {
-        u64 piece = bytes - at < MOST_REQUEST_BYTES ? bytes - at : MOST_REQUEST_BYTES;
+    for (u64 at = 0; at < bytes; at += MAX_REQUEST_BYTES) {
+        u64 piece = bytes - at < MAX_REQUEST_BYTES ? bytes - at : MAX_REQUEST_BYTES;
         Request request = transfer(verb, peer, window.id, offset + at, local.id, local_offset + at, piece);
         Status status = post_together<Scope>(team, verb, peer, window, offset, bytes, &request, 1);
         if (status != Status::ok) return status;
@@ -209,7 +209,7 @@ __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to
         return detail::fail(team, Status::unsupported, verb, peer, signals.id, signal_offset, 8);
     if (initiator == Initiator::direct) {
         early.copy_to(reach.base + to_offset, here, bytes);
-    } else if (bytes != 0 && bytes <= MOST_REQUEST_BYTES) {
+    } else if (bytes != 0 && bytes <= MAX_REQUEST_BYTES) {
         // Both with one fence and one number of the queue.
         Request both[2] = {
             detail::transfer(Verb::put, peer, to.id, to_offset, from.id, from_offset, bytes),

@@ -11,7 +11,7 @@
 
 #include "collective.h"
 
-enum { PATIENCE_S = 8, NAME = 40 };
+enum { TIMEOUT_S = 8, NAME = 40 };
 
 // What a rank is about to do. -1 for what does not matter, or need not be the same.
 struct intent {
@@ -40,7 +40,7 @@ static long now_s(void) {
 static void name_missing(const struct members *members, const MPI_Request *requests, char *words,
                          size_t room) {
     size_t length =
-        (size_t)snprintf(words, room, "no call on this communicator has come for %d s from rank", PATIENCE_S);
+        (size_t)snprintf(words, room, "no call on this communicator has come for %d s from rank", TIMEOUT_S);
     for (uint32_t at = 0; at < members->count && length < room; at++)
         if (requests[at] != MPI_REQUEST_NULL)
             length += (size_t)snprintf(words + length, room - length, " %u", at);
@@ -74,7 +74,7 @@ static int compare(MPI_Comm comm, const struct members *members, const struct in
         PMPI_Irecv(&others[at], length, MPI_BYTE, rank, 0, own_world, &requests[at]);
         PMPI_Isend(&others[count], length, MPI_BYTE, rank, 0, own_world, &requests[count + at]);
     }
-    long until = now_s() + PATIENCE_S;
+    long until = now_s() + TIMEOUT_S;
     for (int turn = 0; !done; turn++) {
         int index, flag;
         progress();

@@ -9,7 +9,7 @@
 #include "places.h"
 
 // Pieces are smaller where there are many ranks.
-enum { LEAST_PIECE = 64 << 10, MOST_PIECE = 1 << 20, ALL_PIECES = 8 << 20, SLOTS = 2 };
+enum { MIN_PIECE_BYTES = 64 << 10, MAX_PIECE_BYTES = 1 << 20, ALL_PIECES = 8 << 20, SLOTS = 2 };
 
 struct trade {
     const struct between *between;
@@ -129,8 +129,8 @@ static void end_pieces(struct trade *trade, struct slot *slot) {
 int exchange_in_pieces(const struct between *between, uint32_t ranks, const struct portion *portions,
                        const struct portion *result) {
     struct trade trade = {between, ranks, portions, result, ALL_PIECES / ranks, MPI_SUCCESS};
-    if (trade.piece > MOST_PIECE) trade.piece = MOST_PIECE;
-    if (trade.piece < LEAST_PIECE) trade.piece = LEAST_PIECE;
+    if (trade.piece > MAX_PIECE_BYTES) trade.piece = MAX_PIECE_BYTES;
+    if (trade.piece < MIN_PIECE_BYTES) trade.piece = MIN_PIECE_BYTES;
     uint64_t longest = 0;
     for (uint32_t rank = 0; rank < ranks; rank++)
         longest = portions[rank].bytes > longest ? portions[rank].bytes : longest;

@@ -7,7 +7,7 @@
 
 // As a table on the GPU more runs take as many bytes, times 24. Elements of more are copied by one such table after
 // the other.
-enum { MOST_RUNS = 1 << 20 };
+enum { MAX_RUNS = 1 << 20 };
 
 // Memory of a GPU, and of the host, has whole pages of so many bytes at least.
 enum { PAGE = 4096 };
@@ -39,7 +39,7 @@ static bool add_run(void *context, int64_t offset, uint64_t bytes) {
         flat->end += (int64_t)bytes;
         return true;
     }
-    if (flat->count == MOST_RUNS) return false;
+    if (flat->count == MAX_RUNS) return false;
     if (flat->count == flat->room) {
         uint64_t room = flat->room > 0 ? 2 * flat->room : 16;
         struct causeway_comm_run *runs = realloc(flat->runs, room * sizeof *runs);

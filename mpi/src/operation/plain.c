@@ -61,11 +61,11 @@ bool is_short_plain(const struct plain *plain) {
 // The size of a type of the MPI's own without gaps, or -1: of others the MPI is asked at length. What is known of one
 // holds for good, since it cannot be freed.
 static int size_of(MPI_Datatype type) {
-    enum { MOST_KNOWN = 16 };
+    enum { MAX_KNOWN_RANGES = 16 };
     static struct {
         MPI_Datatype type;
         int size;
-    } known[MOST_KNOWN];
+    } known[MAX_KNOWN_RANGES];
     static int count;
     if (type == MPI_BYTE) return 1;
     for (int at = 0; at < count; at++)
@@ -76,7 +76,7 @@ static int size_of(MPI_Datatype type) {
     PMPI_Type_size(type, &size);
     PMPI_Type_get_extent(type, &lower, &extent);
     if (lower != 0 || extent != size) size = -1;
-    if (count < MOST_KNOWN) {
+    if (count < MAX_KNOWN_RANGES) {
         known[count].type = type;
         known[count++].size = size;
     }

@@ -18,12 +18,12 @@ struct table {
     uint64_t last;
     struct entry {
         uint64_t number, start, bytes;
-    } entries[MOST_ATTACHED];
+    } entries[MAX_ATTACHED];
 };
 
 // Whole pages: where MPICH 4.0.2 allocates an odd multiple of 8 bytes, ranks read each other's 8 bytes too early.
 uint64_t bytes_of_table(const struct window *window) {
-    uint64_t bytes = sizeof(struct table) + (uint64_t)MOST_ATTACHED * (uint64_t)window->ranks * CAUSEWAY_COMM_DESCRIPTOR;
+    uint64_t bytes = sizeof(struct table) + (uint64_t)MAX_ATTACHED * (uint64_t)window->ranks * CAUSEWAY_COMM_DESCRIPTOR;
     return (bytes + 4095) / 4096 * 4096;
 }
 
@@ -32,7 +32,7 @@ static uint64_t place_of_descriptors(const struct window *window, int entry) {
 }
 
 static int find_entry(const struct table *table, uint64_t address) {
-    for (int at = 0; at < MOST_ATTACHED; at++) {
+    for (int at = 0; at < MAX_ATTACHED; at++) {
         const struct entry *entry = &table->entries[at];
         if (entry->number != 0 && address >= entry->start && address - entry->start < entry->bytes) return at;
     }
@@ -47,7 +47,7 @@ static int read_table(struct window *window, int of, uint64_t place, void *to, u
 
 // What was open of a rank and is not attached any more.
 static void close_detached(struct share *share, const struct table *table) {
-    for (int at = 0; at < MOST_ATTACHED; at++)
+    for (int at = 0; at < MAX_ATTACHED; at++)
         if (share->regions[at].number != table->entries[at].number) close_region(&share->regions[at]);
 }
 
@@ -107,8 +107,8 @@ static int write_entry(struct window *window, int at, const struct entry *entry,
 static int attach(struct window *window, void *start, MPI_Aint bytes) {
     struct table *table = window->table;
     int at = 0;
-    while (at < MOST_ATTACHED && table->entries[at].number != 0) at++;
-    if (at == MOST_ATTACHED) return raise_in_window(window->handle, "MPI_Win_attach", NO_ROOM);
+    while (at < MAX_ATTACHED && table->entries[at].number != 0) at++;
+    if (at == MAX_ATTACHED) return raise_in_window(window->handle, "MPI_Win_attach", NO_ROOM);
     unsigned char *descriptors = calloc((size_t)window->ranks, CAUSEWAY_COMM_DESCRIPTOR);
     uint64_t *numbers = &window->shown[at * window->ranks];
     bool is_shown = descriptors != NULL && show_to_all(window, start, (uint64_t)bytes, descriptors, numbers);
@@ -133,7 +133,7 @@ EXPORT int MPI_Win_attach(MPI_Win w, void *s, MPI_Aint n) {
 EXPORT int MPI_Win_detach(MPI_Win w, const void *s) {
     struct window *window = find_window(w);
     struct table *table = window != NULL ? window->table : NULL;
-    for (int at = 0; table != NULL && window->is_dynamic && at < MOST_ATTACHED; at++) {
+    for (int at = 0; table != NULL && window->is_dynamic && at < MAX_ATTACHED; at++) {
         struct entry *entry = &table->entries[at];
         if (entry->number == 0 || entry->start != (uint64_t)(uintptr_t)s) continue;
         int error = write_entry(window, at, &(struct entry){0}, NULL);

@@ -37,7 +37,7 @@ static void drop_window(struct window *window) {
 }
 
 static struct window *new_window(MPI_Comm comm, bool is_dynamic) {
-    int regions = is_dynamic ? MOST_ATTACHED : 1;
+    int regions = is_dynamic ? MAX_ATTACHED : 1;
     struct window *window = calloc(1, sizeof *window);
     if (window == NULL) abort();
     window->handle = window->turns = MPI_WIN_NULL;
@@ -258,7 +258,7 @@ int free_window(MPI_Win *handle) {
     if (window->is_dynamic) PMPI_Win_detach(*handle, window->mark);
     forget_window(window);
     int error = PMPI_Win_free(handle);
-    int regions = window->is_dynamic ? MOST_ATTACHED : 1;
+    int regions = window->is_dynamic ? MAX_ATTACHED : 1;
     for (int at = 0; at < regions; at++) hide_from_all(window, &window->shown[at * window->ranks]);
     free_own(window);
     drop_window(window);

@@ -103,7 +103,7 @@ int free_window(MPI_Win *handle);
 
 // attach.c
 
-enum { MOST_ATTACHED = 32 };
+enum { MAX_ATTACHED = 32 };
 // Bytes of a rank's table in a dynamic window.
 uint64_t bytes_of_table(const struct window *window);
 // The rank's memory in which a range of addresses begins, open here; null where it is not on a GPU, or with words where it

@@ -9,7 +9,7 @@
 #include "elements.h"
 #include "gpu.h"
 
-enum { GUARD = 32, MOST_RANKS = 64 };
+enum { GUARD = 32, MAX_RANKS = 64 };
 
 enum what {
     REDUCE,
@@ -48,10 +48,10 @@ struct region {
 };
 
 struct lists {
-    int counts[MOST_RANKS], places[MOST_RANKS];
-    MPI_Count large_counts[MOST_RANKS];
-    MPI_Aint large_places[MOST_RANKS];
-    MPI_Datatype types[MOST_RANKS];
+    int counts[MAX_RANKS], places[MAX_RANKS];
+    MPI_Count large_counts[MAX_RANKS];
+    MPI_Aint large_places[MAX_RANKS];
+    MPI_Datatype types[MAX_RANKS];
 };
 
 // Any mix; on GPUs, as calls that go from GPU to GPU need it; there, and of kinds that others can open.

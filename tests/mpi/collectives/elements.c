@@ -3,10 +3,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { MOST_TYPES = 40, MOST_OPERATIONS = 16 };
-struct type types[MOST_TYPES];
+enum { MAX_TYPES = 40, MAX_OPERATIONS = 16 };
+struct type types[MAX_TYPES];
 int type_count;
-struct operation operations[MOST_OPERATIONS];
+struct operation operations[MAX_OPERATIONS];
 int operation_count;
 
 static MPI_Datatype affine;

@@ -145,7 +145,7 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    if (ranks < 2 || ranks > MOST_RANKS / 2) return 2;
+    if (ranks < 2 || ranks > MAX_RANKS / 2) return 2;
     gpu_start_on(rank);
     make_elements();
     make_comms();

@@ -73,7 +73,7 @@ static void choose_comm(struct plan *plan) {
 
 // Lists and regions of this rank.
 static void choose_data(struct plan *plan) {
-    int me, size, peers, is_inter, is_root, sources[MOST_RANKS], destinations[MOST_RANKS];
+    int me, size, peers, is_inter, is_root, sources[MAX_RANKS], destinations[MAX_RANKS];
     uint64_t salt = common_salt();
     MPI_Comm_rank(plan->comm, &me);
     MPI_Comm_size(plan->comm, &size);
@@ -113,7 +113,7 @@ static void choose_data(struct plan *plan) {
         MPI_Dist_graph_neighbors(graph, nsources, sources, MPI_UNWEIGHTED, ndestinations, destinations,
                                  MPI_UNWEIGHTED);
     }
-    int in[MOST_RANKS], out[MOST_RANKS];
+    int in[MAX_RANKS], out[MAX_RANKS];
     size_t n = (size_t)plan->count, all = n, received = n;
     int by_type = plan->what == ALLTOALLW || plan->what == NEIGHBOR_ALLTOALLW;
     size_t unit = by_type ? (size_t)extent_of(plan->type) : 1;
@@ -146,7 +146,7 @@ static void choose_data(struct plan *plan) {
     switch (plan->what) {
     case REDUCE_SCATTER: {
         // Both groups of a pair reduce as many elements.
-        int mine[MOST_RANKS], sum = 0, even = (ranks + 1) / 2;
+        int mine[MAX_RANKS], sum = 0, even = (ranks + 1) / 2;
         for (int at = 0; at < size; at++) {
             mine[at] = between(plan, salt, at, 0);
             if (is_inter && rank % 2 == 0) mine[at] = at < even ? 6 * (at + 1) : 0;

@@ -97,7 +97,7 @@ static enum memory of_the_host(struct group *group) {
     return group->is_host ? HOST : memory;
 }
 
-enum { WINDOW = 3000, MOST_RANKS = 64 };
+enum { WINDOW = 3000, MAX_RANKS = 64 };
 
 // Each rank writes to the next one and reads from the one before.
 static void transfer(struct group *group, MPI_Win window, struct numbers *out, struct numbers *in, int kind) {
@@ -146,7 +146,7 @@ static void transfer(struct group *group, MPI_Win window, struct numbers *out, s
 
 // What each rank counts up at rank 0, every number once.
 static void count_up(struct group *group, MPI_Win window) {
-    int one = 1, found = -1, expected = 0, all[MOST_RANKS];
+    int one = 1, found = -1, expected = 0, all[MAX_RANKS];
     struct numbers result = take(some_memory(group), 1);
     MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
     MPI_Fetch_and_op(&one, result.there, MPI_INT, 0, 2 * WINDOW, MPI_SUM, window);

@@ -12,7 +12,7 @@
 
 #include "random_calls.h"
 
-enum { MOST_THREADS = 8 };
+enum { MAX_THREADS = 8 };
 
 int wrong;
 static int rounds;
@@ -72,7 +72,7 @@ int main(int argc, char **argv) {
     int threads = atoi(argv[3]), provided = MPI_THREAD_SINGLE, rank = 0, all = 0;
     MPI_Init_thread(&argc, &argv, threads > 0 ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    if (threads > MOST_THREADS || (threads > 0 && provided < MPI_THREAD_MULTIPLE)) return 2;
+    if (threads > MAX_THREADS || (threads > 0 && provided < MPI_THREAD_MULTIPLE)) return 2;
     const char *who = argc > 5 ? argv[5] : "all";
     has_gpu = strcmp(who, "host") != 0 && (strcmp(who, "some") != 0 || rank % 2 == 0);
     if (has_gpu) gpu_start_on(rank);
@@ -82,8 +82,8 @@ int main(int argc, char **argv) {
     void *buffer = malloc(room);
     int size;
     MPI_Buffer_attach(buffer, (int)room);
-    struct group groups[MOST_THREADS] = {0};
-    pthread_t started[MOST_THREADS];
+    struct group groups[MAX_THREADS] = {0};
+    pthread_t started[MAX_THREADS];
     for (int number = 0; number < threads || number == 0; number++) {
         struct group *group = &groups[number];
         *group = (struct group){.state = strtoull(argv[1], NULL, 0) + (uint64_t)number * 77, .folder = argv[4]};

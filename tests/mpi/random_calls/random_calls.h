@@ -38,11 +38,11 @@ extern int wrong;
 
 // types.c: types whose bytes are known.
 
-enum { MOST_RUNS = 12 };
+enum { MAX_RUNS = 12 };
 struct known_type {
     MPI_Datatype type;
     // Where the bytes of one element are, in the order in which they are sent.
-    size_t count, offsets[MOST_RUNS], lengths[MOST_RUNS];
+    size_t count, offsets[MAX_RUNS], lengths[MAX_RUNS];
     // Bytes of one element, and from one to the next.
     size_t size, extent;
 };

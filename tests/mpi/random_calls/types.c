@@ -13,8 +13,8 @@ static void add_run(struct known_type *type, size_t offset, size_t length) {
 }
 
 static void make_indexed(struct group *group, struct known_type *type) {
-    int lengths[MOST_RUNS], runs = 1 + (int)below(group, MOST_RUNS);
-    MPI_Aint offsets[MOST_RUNS];
+    int lengths[MAX_RUNS], runs = 1 + (int)below(group, MAX_RUNS);
+    MPI_Aint offsets[MAX_RUNS];
     size_t at = 0;
     for (int run = 0; run < runs; run++) {
         lengths[run] = 1 + (int)below(group, 40);
@@ -33,7 +33,7 @@ static void make_indexed(struct group *group, struct known_type *type) {
 }
 
 static void make_vector(struct group *group, struct known_type *type) {
-    size_t blocks = 1 + below(group, MOST_RUNS), length = 1 + below(group, 300), stride = length + below(group, 20);
+    size_t blocks = 1 + below(group, MAX_RUNS), length = 1 + below(group, 300), stride = length + below(group, 20);
     for (size_t at = 0; at < blocks; at++) add_run(type, at * stride, length);
     MPI_Type_vector((int)blocks, (int)length, (int)stride, MPI_BYTE, &type->type);
 }

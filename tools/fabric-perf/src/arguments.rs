@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use causeway_measure::sizes::{Sizes, SizesError};
 use clap::{ArgGroup, Parser};
 
-use crate::case::{Case, LONGEST, Operation, Quantity};
+use crate::case::{Case, MAX_MESSAGE_BYTES, Operation, Quantity};
 use crate::results::Tool;
 use crate::sweep::Varied;
 
@@ -86,7 +86,7 @@ pub struct Arguments {
 
 fn sizes(text: &str) -> Result<Sizes, String> {
     let sizes: Sizes = text.parse().map_err(|error: SizesError| error.to_string())?;
-    if sizes.bytes().iter().any(|bytes| *bytes > LONGEST) {
+    if sizes.bytes().iter().any(|bytes| *bytes > MAX_MESSAGE_BYTES) {
         return Err("messages are measured up to 8 MiB".to_owned());
     }
     Ok(sizes)
@@ -109,7 +109,7 @@ impl Arguments {
 
     /// What is measured with each setting.
     pub fn cases(&self) -> Vec<Case> {
-        let all = Sizes::steps(2, LONGEST, if self.quick { 4 } else { 2 });
+        let all = Sizes::steps(2, MAX_MESSAGE_BYTES, if self.quick { 4 } else { 2 });
         let sizes = self.sizes.as_ref().unwrap_or(&all).bytes();
         let of = |quantity, operation| sizes.iter().map(move |&bytes| Case { operation, quantity, bytes });
         let quantities = self.quantity.iter();

@@ -74,17 +74,17 @@ pub struct Setting {
 
 impl Setting {
     /// The most queue pairs.
-    pub const MOST_QUEUE_PAIRS: u32 = 64;
+    pub const MAX_QUEUE_PAIRS: u32 = 64;
     /// The most requests under way in each of them.
-    pub const MOST_CAPACITY: u32 = 4096;
+    pub const MAX_CAPACITY: u32 = 4096;
 
     /// Path MTUs.
     pub const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
     /// Whether both ends can be asked for it.
     pub fn is_sane(self) -> bool {
-        (1..=Self::MOST_QUEUE_PAIRS).contains(&self.queue_pairs)
-            && (1..=Self::MOST_CAPACITY).contains(&self.capacity)
+        (1..=Self::MAX_QUEUE_PAIRS).contains(&self.queue_pairs)
+            && (1..=Self::MAX_CAPACITY).contains(&self.capacity)
             && Self::MTUS.contains(&self.mtu)
     }
 }
@@ -108,7 +108,7 @@ pub struct Case {
 }
 
 /// The longest message.
-pub const LONGEST: u64 = 8 << 20;
+pub const MAX_MESSAGE_BYTES: u64 = 8 << 20;
 
 impl Case {
     /// Messages in one repetition. For bandwidth 16 MiB of them, but at least 8 and at most 1024: several
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(case(Quantity::Bandwidth, 64).messages(), 1024);
         assert_eq!(case(Quantity::Latency, 2).messages(), 64);
         assert_eq!(case(Quantity::Latency, 256 << 10).messages(), 16);
-        assert_eq!(case(Quantity::Latency, LONGEST).messages(), 8);
+        assert_eq!(case(Quantity::Latency, MAX_MESSAGE_BYTES).messages(), 8);
     }
 
     #[test]

@@ -20,10 +20,10 @@ pub const DEFAULT_PORT: u16 = 7691;
 pub const VERSION: u32 = 4;
 
 /// Bytes of the longest line: a list of 64 queue pairs takes some 8 KiB.
-const LONGEST_LINE: u64 = 64 << 10;
+const MAX_LINE_BYTES: u64 = 64 << 10;
 
 /// How long an end may work before it answers.
-const PATIENCE: Duration = Duration::from_secs(120);
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A queue pair as its peer needs to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,8 +188,8 @@ impl Control {
     /// Over a connection that has just been made.
     pub fn new(connection: TcpStream) -> io::Result<Self> {
         connection.set_nodelay(true)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        connection.set_write_timeout(Some(PATIENCE))?;
+        connection.set_read_timeout(Some(CONTROL_TIMEOUT))?;
+        connection.set_write_timeout(Some(CONTROL_TIMEOUT))?;
         Ok(Self { reader: BufReader::new(connection) })
     }
 
@@ -208,7 +208,7 @@ impl Control {
     /// The next request or answer. A line that is too long counts as one that means nothing.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ControlError> {
         let mut line = String::new();
-        if (&mut self.reader).take(LONGEST_LINE).read_line(&mut line)? == 0 {
+        if (&mut self.reader).take(MAX_LINE_BYTES).read_line(&mut line)? == 0 {
             return Err(ControlError::Ended);
         }
         serde_json::from_str(&line)

@@ -3,7 +3,7 @@
 use causeway_ibverbs::{Completion, Outcome, SendBatch, SendRequest};
 
 use crate::case::{Case, Operation};
-use crate::endpoint::{EndpointError, Joined, MOST_INLINE};
+use crate::endpoint::{EndpointError, Joined, MAX_INLINE_BYTES};
 use crate::poll_deadline::PollDeadline;
 use crate::traffic::AT_ONCE;
 use crate::trips::Trips;
@@ -58,7 +58,7 @@ impl Dialogue<'_> {
         }
         let (work, segment) = joined.request(0, case.operation, case.bytes);
         let is_inline =
-            case.operation != Operation::Read && case.bytes <= u64::from(joined.inline.min(MOST_INLINE));
+            case.operation != Operation::Read && case.bytes <= u64::from(joined.inline.min(MAX_INLINE_BYTES));
         let mut batch = SendBatch::with_capacity(1);
         batch.push(&SendRequest { is_inline, ..SendRequest::new(0, work, segment) });
         self.unfinished += 1;

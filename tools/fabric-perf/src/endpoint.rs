@@ -11,7 +11,7 @@ use causeway_ibverbs::{
 };
 use thiserror::Error;
 
-use crate::case::{LONGEST, Setting};
+use crate::case::{MAX_MESSAGE_BYTES, Setting};
 use crate::control::{MemoryEnd, QueuePairEnd};
 use crate::results::End;
 use causeway_measure::machine::Machine;
@@ -19,13 +19,13 @@ use causeway_measure::random::Random;
 
 /// Bytes of each half of the memory of an end: the longest message, whose parts for several queue pairs begin
 /// at cache lines.
-pub const HALF: usize = LONGEST as usize + 128 * Setting::MOST_QUEUE_PAIRS as usize;
+pub const HALF: usize = MAX_MESSAGE_BYTES as usize + 128 * Setting::MAX_QUEUE_PAIRS as usize;
 
 /// Bytes of a message that travel with their request where latency is measured and the device takes them.
-pub const MOST_INLINE: u32 = 128;
+pub const MAX_INLINE_BYTES: u32 = 128;
 
 /// Reads that a queue pair may have under way, where both devices allow as many.
-const MOST_READS: u32 = 128;
+const MAX_READS: u32 = 128;
 
 /// How long queue pairs that end may take to give their requests back, and how long nothing may come before
 /// they are taken to have done so.
@@ -166,7 +166,7 @@ impl Endpoint {
 
     /// What is sent through links.
     pub fn content(&self, bytes: u64) -> &[u8] {
-        debug_assert!(bytes <= LONGEST);
+        debug_assert!(bytes <= MAX_MESSAGE_BYTES);
         // SAFETY: the bytes lie in the buffer, and nobody writes to them while they are sent.
         unsafe { core::slice::from_raw_parts(self.source(), bytes as usize) }
     }
@@ -195,7 +195,7 @@ impl Endpoint {
         let mut queue_pairs = Vec::new();
         for _ in 0..setting.queue_pairs {
             // Some devices take no bytes with their requests.
-            let queue_pair = make(MOST_INLINE).or_else(|_| make(0))?;
+            let queue_pair = make(MAX_INLINE_BYTES).or_else(|_| make(0))?;
             queue_pair.initialise(self.port.number)?;
             queue_pairs.push(queue_pair);
         }
@@ -252,7 +252,7 @@ impl Joined<'_> {
     /// This end's queue pairs, for the peer.
     pub fn ends(&self) -> Vec<QueuePairEnd> {
         let Endpoint { port, gid, limits, .. } = self.endpoint;
-        let answered_reads = limits.answered_reads.min(MOST_READS) as u8;
+        let answered_reads = limits.answered_reads.min(MAX_READS) as u8;
         let end = |queue_pair: &QueuePair| RemoteEnd {
             queue_pair: queue_pair.number(),
             packet: Self::FIRST_PACKET,
@@ -272,8 +272,8 @@ impl Joined<'_> {
         let patient = Settings { rnr_retries: 7, rnr_timer: 1, timeout: 18, ..Settings::new(mtu) };
         for (index, (queue_pair, end)) in self.queue_pairs.iter().zip(ends).enumerate() {
             let settings = Settings {
-                reads: limits.reads.min(MOST_READS).min(u32::from(end.answered_reads)) as u8,
-                answered_reads: limits.answered_reads.min(MOST_READS) as u8,
+                reads: limits.reads.min(MAX_READS).min(u32::from(end.answered_reads)) as u8,
+                answered_reads: limits.answered_reads.min(MAX_READS) as u8,
                 ..patient
             };
             queue_pair.receive_from(port, gid.index, &(*end).into(), &settings)?;
@@ -291,7 +291,7 @@ impl Joined<'_> {
 
     /// Bytes between two such places: a share of the longest message.
     fn room(&self) -> usize {
-        (LONGEST as usize).div_ceil(self.queue_pairs.len()).next_multiple_of(64)
+        (MAX_MESSAGE_BYTES as usize).div_ceil(self.queue_pairs.len()).next_multiple_of(64)
     }
 
     /// Posts so many receives of the longest part in a queue pair.

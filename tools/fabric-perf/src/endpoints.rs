@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::case::{Case, LONGEST, Operation, Setting};
+use crate::case::{Case, MAX_MESSAGE_BYTES, Operation, Setting};
 use crate::control::{Answer, Control, ControlError, Request};
 use crate::endpoint::{Endpoint, EndpointError, Joined};
 use crate::link::{Initiator, Intention, LinkTrouble};
@@ -145,7 +145,7 @@ impl<'a> Endpoints<'a> {
         };
         let link = intention.join(SocketAddr::new(self.to.ip(), port)).map_err(failed)?;
         // SAFETY: the endpoint outlives what joins it.
-        unsafe { link.register(self.endpoint.source(), LONGEST as usize) }.map_err(failed)?;
+        unsafe { link.register(self.endpoint.source(), MAX_MESSAGE_BYTES as usize) }.map_err(failed)?;
         Ok(link)
     }
 

@@ -11,7 +11,7 @@ use crate::case::{Case, Operation, Quantity, Setting};
 use crate::endpoint::Endpoint;
 
 /// How long one of them may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PERFTEST_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Round trips of its latency tests.
 const ROUND_TRIPS: u32 = 200;
@@ -140,7 +140,7 @@ impl Server {
         let mut command = Command::new(program);
         command.args(arguments(case, setting, &DevicePort::of(endpoint), port));
         let mut server = Self { child: start(&mut command, program)?, port };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PERFTEST_TIMEOUT;
         while !listens(port) {
             if server.child.try_wait().map_err(failed)?.is_some() || Instant::now() > deadline {
                 return Err(PerftestError::Failed { program, said: server.last_words() });

@@ -10,7 +10,7 @@ use crate::endpoint::EndpointError;
 const LOOKS: u32 = 300;
 
 /// How long nothing may come.
-const MOST_SILENCE: Duration = Duration::from_secs(20);
+const MAX_SILENCE: Duration = Duration::from_secs(20);
 
 /// Somebody who looks for something again and again.
 pub(crate) struct PollDeadline {
@@ -38,8 +38,8 @@ impl PollDeadline {
             spin_loop();
             return Ok(());
         }
-        if self.since.elapsed() > MOST_SILENCE {
-            return Err(EndpointError::Silent(MOST_SILENCE.as_secs()));
+        if self.since.elapsed() > MAX_SILENCE {
+            return Err(EndpointError::Silent(MAX_SILENCE.as_secs()));
         }
         std::thread::yield_now();
         Ok(())

@@ -5,14 +5,14 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use thiserror::Error;
 
-use crate::case::{Case, LONGEST, Operation, Setting};
+use crate::case::{Case, MAX_MESSAGE_BYTES, Operation, Setting};
 use crate::control::{Answer, Control, ControlError, Request, VERSION};
 use crate::endpoint::{Endpoint, EndpointError, Joined};
 use crate::link::{self, LinkTrouble};
 use crate::perftest::{self, Server};
 
 /// The most settings of one visitor: more than all sweeps have.
-const MOST_JOINED: usize = 64;
+const MAX_JOINED_CONNECTIONS: usize = 64;
 
 /// Why nobody is served.
 #[derive(Debug, Error)]
@@ -109,7 +109,7 @@ fn answer<'a>(
             if setting.queue_pairs as usize != queue_pairs.len() {
                 return Err(ServeError::Senseless("another number of queue pairs was named than asked for"));
             }
-            if joined.len() == MOST_JOINED {
+            if joined.len() == MAX_JOINED_CONNECTIONS {
                 return Err(ServeError::Senseless("more settings were asked for than any sweep has"));
             }
             let mut own = endpoint.queue_pairs(setting)?;
@@ -151,7 +151,7 @@ fn must_be_sane_setting(setting: Setting) -> Result<(), ServeError> {
 }
 
 fn must_be_sane(case: Case) -> Result<(), ServeError> {
-    if (1..=LONGEST).contains(&case.bytes) {
+    if (1..=MAX_MESSAGE_BYTES).contains(&case.bytes) {
         Ok(())
     } else {
         Err(ServeError::Senseless("messages of a length were asked for that this end has no memory for"))

@@ -23,7 +23,7 @@ SIZES = [4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MI
 CALLS = ["allreduce", "bcast", "allgather", "alltoall", "reduce"]
 
 # Where memory of all ranks together would not fit beside each other's: a block of each rank for each rank.
-LONGEST_BLOCK = 16 * MIB
+MAX_BLOCK = 16 * MIB
 
 # How many times as fast MPI_Allreduce of 64 MiB is to be.
 LARGE_FACTOR = 5
@@ -74,7 +74,7 @@ def measure(session, mpi, extra, ranks, all_sizes=None):
     """The figures of so many ranks."""
     figures = {}
     for call in CALLS:
-        longest = LONGEST_BLOCK if call in ("allgather", "alltoall") else SIZES[-1]
+        longest = MAX_BLOCK if call in ("allgather", "alltoall") else SIZES[-1]
         most = MIB if session.quick else longest
         sizes = ",".join(str(size) for size in all_sizes or SIZES if size <= most)
         program = ["causeway_mpi_bench", call, "gpu", sizes, "1000", "1", "0.3"]
@@ -103,7 +103,7 @@ def compare_places(session, mpi, extra, ranks):
     report = session.report
     shared = report.folder / "mpi-shared"
     shared.mkdir(exist_ok=True)
-    most = MIB if session.quick else LONGEST_BLOCK
+    most = MIB if session.quick else MAX_BLOCK
     sizes = ",".join(str(size) for size in SIZES_APART if size <= most)
     # Memory of cudaMalloc is opened in one place alone.
     program = ["causeway_mpi_bench", ",".join(CALLS), "exportable", sizes, "1000", "1", "0.05"]

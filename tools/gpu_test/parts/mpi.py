@@ -30,7 +30,7 @@ SIZES = [8, 512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB,
 LARGE = 16 * MIB
 
 # The longest where not all sizes are measured.
-LONGEST_BESIDE = 64 * MIB
+MAX_PARALLEL_CONNECT_TIME = 64 * MIB
 
 # What Open MPI is told so that UCX is used where there is no network card.
 UCX_OPTIONS = "--mca pml ucx --mca pml_ucx_tls any --mca pml_ucx_devices any"
@@ -244,7 +244,7 @@ def measure(session, mpi, name, words, extra, seconds, kinds="latency,bandwidth,
     folder = report.folder / "mpi" / name.replace(" ", "-")
     path = folder / "mpi.json"
     path.unlink(missing_ok=True)
-    longest = MIB if session.quick else SIZES[-1] if seconds == NATIVE_S else LONGEST_BESIDE
+    longest = MIB if session.quick else SIZES[-1] if seconds == NATIVE_S else MAX_PARALLEL_CONNECT_TIME
     sizes = ",".join(str(size) for size in SIZES if size <= longest)
     program = ["--library", mpi.folder / "libcauseway_mpi.so", "--program", mpi.folder / "causeway_mpi_bench"]
     command = [CAUSEWAY, "bench", "mpi", "--sizes", sizes, "--memory", "gpu,exportable", *program]

@@ -11,7 +11,7 @@ from gpu_test.commands import Running, run
 
 PROGRAM_LIMIT_S = 60
 # So many answers that differ are shown.
-MOST_SHOWN = 20
+MAX_EXPORTED = 20
 PART_LIMIT_S = 450
 
 
@@ -66,7 +66,7 @@ def differing(native, remote, patterns):
         what = here.split(" = ")[0]
         if here != there and not any(matches(what, pattern) for pattern in patterns):
             wrong.append(f"natively {here!r}, through Causeway {there!r}")
-    return "\n".join(wrong[:MOST_SHOWN]) or None
+    return "\n".join(wrong[:MAX_EXPORTED]) or None
 
 
 def parse_programs(text):

@@ -17,7 +17,7 @@ SHARED = {"checks", "process_group"}  # what the programs import
 FILE_LIMIT_S = 270
 PART_LIMIT_S = 420
 AT_ONCE = 4
-MOST_NOTES = 4  # of one file in the report; all are in its output
+MAX_NOTES = 4  # of one file in the report; all are in its output
 
 SKIPPED = 77  # the exit status of a program that a package is missing for, as tests/python/checks.py has it
 
@@ -144,7 +144,7 @@ class Pair:
             yield f"differs: {self.difference}"
         native = notes(self.outcomes["native"]) if "native" in self.outcomes else []
         others = [note for note in notes(self.outcomes["remote"]) if note not in native]
-        yield from (f"remote: {note}" for note in others[:MOST_NOTES])
+        yield from (f"remote: {note}" for note in others[:MAX_NOTES])
 
     def data(self):
         """What is kept of it."""

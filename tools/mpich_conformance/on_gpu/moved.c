@@ -12,7 +12,7 @@
 #include "gpu.h"
 
 // Longer ones stay where they are: types whose gaps span much of the address space are among them.
-enum { MOST_BYTES = 1 << 28 };
+enum { MAX_BYTES = 1 << 28 };
 
 struct moved {
     unsigned char *host, *device;
@@ -58,7 +58,7 @@ static bool widen(const struct block *block, MPI_Count *low, MPI_Count *high) {
     PMPI_Type_get_true_extent_x(block->type, &true_lower, &true_extent);
     PMPI_Type_size_x(block->type, &size);
     if (size <= 0) return true;
-    if (size * block->count > MOST_BYTES) return false;
+    if (size * block->count > MAX_BYTES) return false;
     MPI_Count last = (block->count - 1) * extent, start = block->offset + true_lower;
     MPI_Count from = start + (last < 0 ? last : 0), to = start + true_extent + (last > 0 ? last : 0);
     if (from < *low) *low = from;
@@ -77,7 +77,7 @@ struct moved *move(const void *address, struct layout layout) {
     bool is_nothing = layout.count == 0 || address == NULL || address == MPI_IN_PLACE;
     bool can = !is_nothing && address != MPI_BOTTOM;
     for (int at = 0; at < layout.count && can; at++) can = widen(&layout.blocks[at], &low, &high);
-    if (!can || low == high || high - low > MOST_BYTES) return stay(&layout, is_nothing);
+    if (!can || low == high || high - low > MAX_BYTES) return stay(&layout, is_nothing);
     struct moved *moved = calloc(1, sizeof *moved);
     if (moved == NULL) abort();
     *moved = (struct moved){.host = (unsigned char *)address,

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use crate::target::{Endpoint, Key, Target, random_bytes};
 
 /// The most bytes of a key file that are read.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Why a key file is not used.
 #[derive(Debug, Error)]
@@ -130,8 +130,8 @@ pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyFileErro
     if data.mode() & 0o077 != 0 {
         return Err(KeyFileError::NotPrivate { path: path.to_owned(), mode: data.mode() & 0o777 });
     }
-    let mut text = Zeroizing::new(String::with_capacity(data.len().min(LONGEST) as usize));
-    file.take(LONGEST).read_to_string(&mut text).map_err(&failed)?;
+    let mut text = Zeroizing::new(String::with_capacity(data.len().min(MAX_FILE_BYTES) as usize));
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(&failed)?;
     Ok(text)
 }
 

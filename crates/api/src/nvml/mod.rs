@@ -29,7 +29,7 @@ pub const NO_DEVICE: DeviceNumber = u64::MAX;
 
 /// The most bytes that one argument may have. The largest lists of the API have a few thousand entries of
 /// less than a hundred bytes.
-pub const MOST_BYTES: usize = 1 << 20;
+pub const MAX_BYTES: usize = 1 << 20;
 
 /// What an argument is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,12 +79,12 @@ pub struct Argument {
 pub struct Function {
     /// Its name.
     pub name: &'static str,
-    /// Its arguments, at most [`MOST_ARGUMENTS`].
+    /// Its arguments, at most [`MAX_ARGUMENTS`].
     pub arguments: &'static [Argument],
 }
 
 /// The most arguments that a listed function has.
-pub const MOST_ARGUMENTS: usize = 6;
+pub const MAX_ARGUMENTS: usize = 6;
 
 impl Function {
     /// The place of the argument of this name.
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn every_counter_is_an_argument_that_can_count() {
         for function in ASKED {
-            assert!(function.arguments.len() <= MOST_ARGUMENTS, "{}", function.name);
+            assert!(function.arguments.len() <= MAX_ARGUMENTS, "{}", function.name);
             for argument in function.arguments {
                 let Some((_, count)) = argument.mode.counted() else { continue };
                 let counter = function.arguments[function.position(count)].mode;

@@ -3,7 +3,7 @@
 //! A request names its function, so that ends with different lists still understand each other. The server
 //! believes nothing: [`Call::check`] compares every argument with the function's line in the list.
 
-use super::{Function, MOST_BYTES, Mode};
+use super::{Function, MAX_BYTES, Mode};
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::record;
 
@@ -124,7 +124,7 @@ impl Call {
             Given::Bytes(bytes) if mode.is_read() => bytes.len(),
             _ => return false,
         };
-        size <= MOST_BYTES
+        size <= MAX_BYTES
             && match mode {
                 Mode::Value(_) | Mode::Device => false,
                 Mode::Text => matches!(&self.arguments[place], Given::Bytes(text) if text.ends_with(&[0])),

@@ -1,6 +1,6 @@
 //! What is to be said at the end?
 
-use causeway_wire::text::{LONGEST_LINE, printable};
+use causeway_wire::text::{MAX_LINE_BYTES, printable};
 
 /// The last lines: how many problems there are, and what to do about them.
 pub(super) fn conclusion(problems: usize, advice: &[&str]) -> String {
@@ -13,7 +13,7 @@ pub(super) fn conclusion(problems: usize, advice: &[&str]) -> String {
         out += "What to do:\n";
     }
     for (number, advice) in advice.iter().enumerate() {
-        out += &format!("  {}. {}\n", number + 1, printable(advice, LONGEST_LINE));
+        out += &format!("  {}. {}\n", number + 1, printable(advice, MAX_LINE_BYTES));
     }
     out
 }

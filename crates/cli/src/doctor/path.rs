@@ -16,7 +16,7 @@ use causeway_wire::diagnosis::Question;
 use crate::server::connect_options;
 
 /// How long the server may take to say what its machine is like. A driver that hangs is given up there after 40 s.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Questions of which the round trip is taken, and how long they may take together.
 const ROUNDS: usize = 200;
@@ -64,7 +64,7 @@ pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerP
 }
 
 fn ask(exchange: &mut Exchange, question: Question<'_>) -> Result<Vec<u8>, String> {
-    match exchange.ask(PATIENCE, |out| question.encode(out)) {
+    match exchange.ask(SERVER_TIMEOUT, |out| question.encode(out)) {
         Ok(Some(answer)) => Ok(answer),
         Ok(None) => Err("it ended the connection".to_owned()),
         Err(error) => Err(error.to_string()),

@@ -17,15 +17,17 @@ use super::conclusion::conclusion;
 use super::error::DoctorError;
 
 /// How long this process waits for the other one.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RENDEZVOUS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Waits for the other process, and tells what the two have. The exit code is 1 where none has come.
 pub(super) fn ranks(word: &str, as_json: bool) -> Result<ExitCode, DoctorError> {
     let settings = Settings::from_environment()?;
     if !as_json {
-        eprintln!("causeway: run the same command in the other container; it is waited for for {PATIENCE:?}");
+        eprintln!(
+            "causeway: run the same command in the other container; it is waited for for {RENDEZVOUS_TIMEOUT:?}"
+        );
     }
-    let found = meet(word, &settings, Facts::of_this_process(), PATIENCE)?;
+    let found = meet(word, &settings, Facts::of_this_process(), RENDEZVOUS_TIMEOUT)?;
     let told = Told { found: &found, names_hosts: !settings.hosts.is_empty() };
     let mut out = io::stdout().lock();
     if as_json {
@@ -74,7 +76,10 @@ impl Told<'_> {
             let (place, distance, media) = (pair.place, pair.distance, list(&pair.media));
             format!("The other process is {place}. Its processors are {distance}. Both were seen in {media}.")
         } else {
-            format!("No other process came within {PATIENCE:?}. It was looked for in {}.", list(looked_in))
+            format!(
+                "No other process came within {RENDEZVOUS_TIMEOUT:?}. It was looked for in {}.",
+                list(looked_in)
+            )
         }];
         lines.extend(self.found.refused.iter().map(|why| format!("Not looked at: {why}.")));
         if *came {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
-use causeway_wire::text::{LONGEST, printable};
+use causeway_wire::text::{MAX_TEXT_BYTES, printable};
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -17,7 +17,7 @@ use super::rate::{Decision, Kinds, PERIOD, Rate, Suppressed, grouped};
 
 /// The rate of most lines. Twenty are enough to see what happens, and one a second that it goes on: 86,400 a day, some
 /// 15 MB, for each place in the program that a peer can reach.
-const USUAL: Rate = Rate { burst: 20, interval: Duration::from_secs(1) };
+const DEFAULT_RATE: Rate = Rate { burst: 20, interval: Duration::from_secs(1) };
 
 /// The rate of errors and of what concerns a session, none of which should be missing: more than twenty sessions a second for
 /// longer than some seconds are an attack. Also that of what only developers ask for.
@@ -116,7 +116,7 @@ impl Limit {
 fn rate(metadata: &Metadata<'_>) -> Rate {
     let is_about_session = metadata.fields().field("session").is_some();
     match *metadata.level() {
-        Level::WARN | Level::INFO if !is_about_session => USUAL,
+        Level::WARN | Level::INFO if !is_about_session => DEFAULT_RATE,
         _ => GENEROUS,
     }
 }
@@ -156,7 +156,7 @@ fn text(event: &Event<'_>) -> String {
     }
     let mut text = Text(String::new());
     event.record(&mut text);
-    printable(&text.0, LONGEST)
+    printable(&text.0, MAX_TEXT_BYTES)
 }
 
 /// A layer of its own and no filter of the layer that writes: what such a filter (of tracing-subscriber 0.3.23) decides at this

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use causeway_wire::text::{LONGEST_LINE, printable};
+use causeway_wire::text::{MAX_LINE_BYTES, printable};
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::debug_fn;
 use tracing_subscriber::fmt::{FormatFields, MakeWriter};
@@ -13,7 +13,7 @@ use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 /// The fields of an event in a line for people: the message, then names and values.
 pub fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     let field = debug_fn(|writer, field, value| {
-        let value = printable(&format!("{value:?}"), LONGEST_LINE);
+        let value = printable(&format!("{value:?}"), MAX_LINE_BYTES);
         match field.name() {
             "message" => writer.write_str(&value),
             name => write!(writer, "{name}={value}"),

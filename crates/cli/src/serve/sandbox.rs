@@ -8,7 +8,7 @@ use clap::Args;
 use super::values::size;
 
 /// Less memory than this is used by a worker that does nothing yet.
-const LEAST_MEMORY: u64 = 64 << 20;
+const MIN_MEMORY_BYTES: u64 = 64 << 20;
 
 /// The options about the sandbox.
 #[derive(Debug, Clone, Copy, Args)]
@@ -51,7 +51,9 @@ impl Sandbox {
 
 fn parse_memory(text: &str) -> Result<u64, String> {
     match size(text).map_err(|error| error.to_string())? {
-        bytes if bytes < LEAST_MEMORY => Err(format!("a worker needs more than `{text}`: give 64M or more")),
+        bytes if bytes < MIN_MEMORY_BYTES => {
+            Err(format!("a worker needs more than `{text}`: give 64M or more"))
+        }
         bytes => Ok(bytes),
     }
 }
@@ -62,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_session_gets_as_much_memory_as_its_worker_needs() {
-        assert_eq!(parse_memory("64M"), Ok(LEAST_MEMORY));
+        assert_eq!(parse_memory("64M"), Ok(MIN_MEMORY_BYTES));
         assert!(parse_memory("63M").unwrap_err().contains("64M or more"));
         assert!(parse_memory("much").is_err());
     }

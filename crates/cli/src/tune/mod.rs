@@ -38,8 +38,8 @@ const TIME: Duration = Duration::from_secs(45);
 const QUICK_TIME: Duration = Duration::from_secs(2);
 
 /// Repetitions of a plan: below these a median says nothing, above those it says nothing new.
-const LEAST_REPETITIONS: usize = 4;
-const MOST_REPETITIONS: usize = 60;
+const MIN_REPETITIONS: usize = 4;
+const MAX_REPETITIONS: usize = 60;
 
 /// Measure which way of carrying copies is the fastest to a server, and keep it for later runs.
 ///
@@ -272,8 +272,8 @@ impl Measuring<'_> {
         let mut times = vec![Vec::new(); plans.len()];
         let begun = Instant::now();
         // The first round makes staging and threads, and is not counted.
-        for round in 0..=MOST_REPETITIONS {
-            if round > LEAST_REPETITIONS && begun.elapsed() > self.time {
+        for round in 0..=MAX_REPETITIONS {
+            if round > MIN_REPETITIONS && begun.elapsed() > self.time {
                 break;
             }
             for (text, times) in texts.iter().zip(&mut times) {

@@ -8,7 +8,7 @@ use causeway_measure::statistics::Summary;
 use causeway_pipeline::{Change, Direction, Plan, Rule, TransportKind};
 
 /// What a plan must be better by than the built-in one, or noise would be kept.
-const LEAST_GAIN: f64 = 1.03;
+const MIN_GAIN: f64 = 1.03;
 
 /// A size of copies that is measured, and the sizes that its plan is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Limits {
 /// The first plans that are tried for a size: the `first` one, which is built in, and others that differ in their pieces.
 pub fn by_pieces(first: Plan, bytes: usize) -> Vec<Plan> {
     let plans = [1, 2, 4, 8, 32].map(|parts| {
-        let buffer_bytes = bytes.div_ceil(parts).next_power_of_two().clamp(Plan::LEAST_BYTES, 32 << 20);
+        let buffer_bytes = bytes.div_ceil(parts).next_power_of_two().clamp(Plan::MIN_BYTES, 32 << 20);
         let buffers = bytes.div_ceil(buffer_bytes).clamp(1, 8);
         Plan { buffers, buffer_bytes, ..first }
     });
@@ -104,7 +104,7 @@ pub fn choose(times: &[Vec<f64>]) -> Found {
     let (choosing, comparing) = (halves(0), halves(1));
     let plan = quickest(&choosing);
     let medians = [median(&comparing[0]), median(&comparing[plan])];
-    let gains = |before: f64, after: f64| before > after * LEAST_GAIN;
+    let gains = |before: f64, after: f64| before > after * MIN_GAIN;
     if plan != 0 && gains(median(&choosing[0]), median(&choosing[plan])) && gains(medians[0], medians[1]) {
         Found { plan, medians }
     } else {

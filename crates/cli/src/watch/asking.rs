@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::server::OnArguments;
 
 /// How long a server may take to answer; it may have to start the library that tells of its devices.
-const PATIENCE: Duration = Duration::from_secs(20);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The options that name the servers to watch.
 #[derive(Debug, Args)]
@@ -163,7 +163,7 @@ impl Asked {
 
     fn ask(&mut self, question: Question) -> Result<Reply, WatchError> {
         let server = || self.name.clone();
-        let answer = self.exchange.ask(PATIENCE, |out| question.encode(out));
+        let answer = self.exchange.ask(RESPONSE_TIMEOUT, |out| question.encode(out));
         let answer = answer.map_err(|cause| WatchError::Lost { server: server(), cause })?;
         let answer = answer.ok_or_else(|| WatchError::Ended(server()))?;
         // What is left over is a later release's.

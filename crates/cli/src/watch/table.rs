@@ -75,8 +75,8 @@ pub fn lines(columns: &[Column], rows: &[(&SessionStatus, Rates)], places: usize
 /// The last part of a program's path.
 fn short_program(program: &str) -> String {
     let name = program.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or(program);
-    const LONGEST: usize = 24;
-    match name.char_indices().nth(LONGEST) {
+    const MAX_COLUMN_WIDTH: usize = 24;
+    match name.char_indices().nth(MAX_COLUMN_WIDTH) {
         Some((end, _)) => format!("{}~", &name[..end]),
         None => name.to_owned(),
     }

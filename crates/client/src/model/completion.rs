@@ -13,7 +13,7 @@ use crate::log::info;
 use crate::model::handles;
 use crate::model::numbers;
 use causeway_api::calls::Call;
-use causeway_api::handle::{Context, Handle, MOST_SERVERS};
+use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
 use core::cell::Cell;
 use std::collections::HashMap;
@@ -29,8 +29,8 @@ thread_local! {
 pub const LOST: CUresult = CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE;
 
 /// The sequence numbers of the session with each server.
-static SEQUENCES: [SequenceNumbers; MOST_SERVERS] =
-    [const { SequenceNumbers { newest: AtomicU64::new(0) } }; MOST_SERVERS];
+static SEQUENCES: [SequenceNumbers; MAX_SERVERS] =
+    [const { SequenceNumbers { newest: AtomicU64::new(0) } }; MAX_SERVERS];
 
 /// The sequence numbers of the session with a server.
 #[inline]

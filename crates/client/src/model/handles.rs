@@ -240,7 +240,7 @@ pub fn suspend<K: Kind>(handle: Handle<K>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_api::handle::{Event, Function, Kernel, MOST_SERVERS, Stream};
+    use causeway_api::handle::{Event, Function, Kernel, MAX_SERVERS, Stream};
 
     #[test]
     fn a_handle_is_valid_until_it_is_dropped_and_its_slot_rests() {
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_program_has_an_address_for_each_handle_and_is_refused_others() {
-        let handles: Vec<Handle<Stream>> = (0..50).map(|server| create_of(server % MOST_SERVERS)).collect();
+        let handles: Vec<Handle<Stream>> = (0..50).map(|server| create_of(server % MAX_SERVERS)).collect();
         let mut addresses: Vec<u64> = handles.iter().map(|handle| handle.as_raw() as u64).collect();
         for (handle, address) in handles.iter().zip(&addresses) {
             assert!(address.is_multiple_of(16) && address >> 47 == 0, "{handle:?} is {address:#x}");

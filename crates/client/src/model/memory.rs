@@ -10,7 +10,7 @@ use crate::log::error;
 use crate::model::address::heap::Heap;
 use crate::model::context;
 use crate::model::numbers;
-use causeway_api::handle::{Context, Handle, MOST_SERVERS};
+use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::sys::{CUdevice, CUdeviceptr, CUresult};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -73,13 +73,13 @@ type Pieces = BTreeMap<CUdeviceptr, Piece>;
 /// Device memory of the program.
 struct Memory {
     /// By server.
-    pieces: [RwLock<rank::DeviceMemory, Pieces>; MOST_SERVERS],
+    pieces: [RwLock<rank::DeviceMemory, Pieces>; MAX_SERVERS],
     /// The highest number of a server that has memory, so that no map is looked into for nothing.
     highest: AtomicUsize,
 }
 
 static MEMORY: Memory =
-    Memory { pieces: [const { RwLock::new(BTreeMap::new()) }; MOST_SERVERS], highest: AtomicUsize::new(0) };
+    Memory { pieces: [const { RwLock::new(BTreeMap::new()) }; MAX_SERVERS], highest: AtomicUsize::new(0) };
 
 /// Looks into the maps one after the other, the current context's server first, until `look` finds something.
 fn search<T>(look: impl Fn(&RwLock<rank::DeviceMemory, Pieces>) -> Option<T>) -> Option<T> {

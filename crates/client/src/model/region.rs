@@ -150,7 +150,7 @@ impl HostRegion {
     /// Does something for each row, with several threads where there are many bytes.
     fn share_rows(&self, threads: usize, work: impl Fn(usize) + Sync) {
         let rows = self.rows();
-        let at_once = (copy_threads::LARGEST_PART / self.width.max(1)).max(1);
+        let at_once = (copy_threads::MAX_SEGMENT_BYTES / self.width.max(1)).max(1);
         copy_threads::share(rows.div_ceil(at_once), threads, self.address, |part| {
             (part * at_once..rows.min((part + 1) * at_once)).for_each(&work);
         });

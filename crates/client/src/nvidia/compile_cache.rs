@@ -27,11 +27,11 @@ use blake3::{Hash, Hasher};
 use crate::disk_cache;
 
 /// The longest result that is kept.
-const LONGEST: usize = 64 << 20;
+const MAX_ENTRY_BYTES: usize = 64 << 20;
 /// Results that are kept.
-const MOST_FILES: usize = 4096;
+const MAX_FILES: usize = 4096;
 /// Bytes of all results together; the native cache has as many if nothing else is said.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// All that a result depends on.
 #[derive(Debug)]
@@ -109,11 +109,11 @@ pub fn find(folder: &Path, key: &Key) -> Option<Vec<u8>> {
 /// It is too long, or the system's.
 pub fn keep(folder: &Path, key: &Key, result: &[u8]) -> io::Result<()> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
-    if result.len() > LONGEST {
+    if result.len() > MAX_ENTRY_BYTES {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     disk_cache::make(folder)?;
-    disk_cache::make_room(folder, MOST_FILES, MOST_BYTES);
+    disk_cache::make_room(folder, MAX_FILES, MAX_BYTES);
     // Under a name of its own until it is whole: other processes look for it at any time.
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let draft = folder.join(format!("{}-{number}.new", std::process::id()));
@@ -184,6 +184,6 @@ mod tests {
         let key = Key::new(&question());
         assert!(keep(&file, &key, b"code").is_err());
         assert_eq!(find(&file, &key), None);
-        assert!(keep(folder.path(), &key, &vec![0; LONGEST + 1]).is_err());
+        assert!(keep(folder.path(), &key, &vec![0; MAX_ENTRY_BYTES + 1]).is_err());
     }
 }

@@ -6,7 +6,7 @@ use crate::remote::session::{Session, call_in, with};
 use crate::statistics;
 use causeway_access::target::random_bytes;
 use causeway_api::calls;
-use causeway_api::handle::{Handle, MOST_SERVERS};
+use causeway_api::handle::{Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{PeerTicket, PeerWay};
 use causeway_config::read::PROCESS;
@@ -43,8 +43,8 @@ pub struct PeerLink {
 }
 
 /// The ways, by destination and source. A link that could not be had is not tried again.
-static PATHS: Mutex<rank::PeerPaths, [[Option<PeerPath>; MOST_SERVERS]; MOST_SERVERS]> =
-    Mutex::new([[None; MOST_SERVERS]; MOST_SERVERS]);
+static PATHS: Mutex<rank::PeerPaths, [[Option<PeerPath>; MAX_SERVERS]; MAX_SERVERS]> =
+    Mutex::new([[None; MAX_SERVERS]; MAX_SERVERS]);
 
 /// The way for copies between devices of two servers, which is found when it is first needed.
 ///

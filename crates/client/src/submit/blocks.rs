@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
 /// Smaller allocations share blocks; larger ones have one of their own.
-const LARGEST_SHARED: u64 = 8 << 20;
+const MAX_SHARED_BYTES: u64 = 8 << 20;
 /// Blocks for small allocations grow from the first size to the second with what the heap holds.
 const BLOCK_SIZES: (u64, u64) = (4 << 20, 32 << 20);
 const READ_AND_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -116,7 +116,7 @@ impl Heap {
         let held = self.gauges().1.current;
         let shared = held.clamp(BLOCK_SIZES.0, BLOCK_SIZES.1).next_multiple_of(granularity);
         let out_of_memory = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-        if size <= LARGEST_SHARED && shared > exact {
+        if size <= MAX_SHARED_BYTES && shared > exact {
             match self.make_block(window, shared) {
                 Err(error) if error == out_of_memory => {}
                 outcome => return outcome,

@@ -24,14 +24,14 @@ use std::collections::VecDeque;
 use std::sync::LazyLock;
 
 /// Shorter copies go as they are, in bytes: a name, an answer and a file of the server are not worth less.
-const LEAST: usize = 1 << 20;
+const MIN_CONTENT_BYTES: usize = 1 << 20;
 
 /// Bytes of a piece. A smaller one would save more of data that have changed here and there, and cost more
 /// files.
 const PIECE: usize = 4 << 20;
 
 /// Pieces that may be named and not settled: 256 MiB, enough for 10 Gbit/s and a round trip of 200 ms.
-const MOST_UNSETTLED: usize = 64;
+const MAX_UNCONFIRMED: usize = 64;
 
 /// Whether a copy of so many bytes in a row is named by its content.
 pub fn suits(bytes: usize) -> bool {
@@ -39,7 +39,7 @@ pub fn suits(bytes: usize) -> bool {
         // One that makes no sense has kept the session from being opened.
         PROCESS.is_on(&DEDUP).unwrap_or(false)
     });
-    bytes >= LEAST && *IS_ON
+    bytes >= MIN_CONTENT_BYTES && *IS_ON
 }
 
 /// Images under way, all of which are settled before this goes: they refer to the program's memory.
@@ -65,7 +65,7 @@ pub unsafe fn copy(
     let session = session::of(stream.context)?;
     let mut unsettled = PendingUploads::default();
     for (offset, length) in pieces(length) {
-        if unsettled.0.len() == MOST_UNSETTLED
+        if unsettled.0.len() == MAX_UNCONFIRMED
             && let Some(oldest) = unsettled.0.pop_front()
         {
             oldest.wait();
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn pieces_cover_a_copy_and_do_not_depend_on_its_length() {
         let of = |length| pieces(length).collect::<Vec<_>>();
-        assert_eq!(of(LEAST), [(0, LEAST)]);
+        assert_eq!(of(MIN_CONTENT_BYTES), [(0, MIN_CONTENT_BYTES)]);
         assert_eq!(of(2 * PIECE + 5), [(0, PIECE), (PIECE, PIECE), (2 * PIECE, 5)]);
         assert_eq!(of(5 * PIECE)[..2], of(2 * PIECE));
     }

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 /// The most launches and copies whose times are taken. Each has two events of the driver; those that come
 /// after them are counted as lost.
-const MOST_TIMED: usize = 16_384;
+const MAX_TIMED: usize = 16_384;
 
 /// How often a round trip is measured for a mark.
 const ROUND_TRIPS: usize = 5;
@@ -94,7 +94,7 @@ pub fn around<C: Call>(
 
 /// Records the first event; nothing where no more are taken.
 fn begin(context: Handle<Context>, stream: Handle<Stream>, opcode: Opcode) -> Option<Timed> {
-    let is_full = STATE.lock().get_or_insert_default().timed.len() >= MOST_TIMED;
+    let is_full = STATE.lock().get_or_insert_default().timed.len() >= MAX_TIMED;
     if is_full {
         trace::lose(1);
         return None;

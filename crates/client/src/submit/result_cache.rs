@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 
 /// So many answers are kept; one more, and they are collected anew. A tensor map with its question takes 300
 /// bytes.
-const MOST_ANSWERS: usize = 8192;
+const MAX_CACHED_RESULTS: usize = 8192;
 
 /// A call, the context it was made in, and its arguments as they travel.
 type Question = (Opcode, u64, Vec<u8>);
@@ -36,7 +36,7 @@ pub fn ask_in<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Reply
     let mut bytes = Vec::new();
     answer.encode(&mut bytes);
     let mut answers = ANSWERS.lock();
-    if answers.len() >= MOST_ANSWERS {
+    if answers.len() >= MAX_CACHED_RESULTS {
         answers.clear();
     }
     answers.insert(question, bytes);

@@ -8,7 +8,7 @@ use crate::cuda::{DeviceMemory, Scope};
 
 /// Parts of memory that stay mapped, at most. Their bytes take up room in the BAR, which is small on many
 /// GPUs.
-const MOST: usize = 16;
+const MAX_WINDOWS: usize = 16;
 
 /// Bytes of a part of an allocation, which are mapped together.
 const PART: u64 = 4 << 20;
@@ -144,7 +144,7 @@ impl Windows {
             DeviceMemory::at(driver, known.start).is_some_and(|there| there.buffer == known.buffer)
         };
         self.known.retain(lives);
-        if self.known.len() == MOST {
+        if self.known.len() == MAX_WINDOWS {
             self.known.remove(0);
         }
         let way = way(driver, memory).map_err(BarError::Unusable)?;

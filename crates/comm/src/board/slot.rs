@@ -25,7 +25,7 @@
 
 use thiserror::Error;
 
-use crate::identity::{CoreRange, Cores, Identity, MOST_RANGES, Namespaces};
+use crate::identity::{CoreRange, Cores, Identity, MAX_RANGES, Namespaces};
 
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 128;
@@ -94,7 +94,7 @@ impl Slot {
         out.put(&cores.nodes.to_le_bytes());
         out.put(&cores.sockets.to_le_bytes());
         let mut ranges = cores.ranges();
-        for _ in 0..MOST_RANGES {
+        for _ in 0..MAX_RANGES {
             let CoreRange { first, last } = ranges.next().unwrap_or(CoreRange { first: 1, last: 0 });
             out.put(&first.to_le_bytes());
             out.put(&last.to_le_bytes());
@@ -133,7 +133,7 @@ impl Slot {
         let (epoch, pid) = (input.number(), input.number());
         let namespaces = Namespaces::from_numbers(core::array::from_fn(|_| input.number()));
         let (nodes, sockets) = (input.long(), input.long());
-        let ranges: Vec<_> = (0..MOST_RANGES).filter_map(|_| input.range()).collect();
+        let ranges: Vec<_> = (0..MAX_RANGES).filter_map(|_| input.range()).collect();
         if ranges.windows(2).any(|pair| pair[0].last >= pair[1].first) {
             return Err(SlotError::Field("list of processors"));
         }

@@ -86,7 +86,7 @@ pub unsafe extern "C" fn causeway_team_create(
     devices: *const c_int,
     wanted: *const Wanted,
 ) -> *mut Handle {
-    if ranks as usize > layout::MOST_RANKS {
+    if ranks as usize > layout::MAX_RANKS {
         fail(crate::device::team::TeamError::Ranks(ranks as usize));
         return core::ptr::null_mut();
     }

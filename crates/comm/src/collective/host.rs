@@ -10,11 +10,11 @@ use super::launch::memory_at;
 use crate::cuda::{Driver, Pinned, Scope};
 
 /// Bytes that are kept for the next call, and that one has at most.
-const MOST_KEPT: usize = 64 << 20;
-const LONGEST: usize = 16 << 20;
+const MAX_CACHED: usize = 64 << 20;
+const MAX_BLOCK_BYTES: usize = 16 << 20;
 
 /// Bytes that one has at least.
-const SHORTEST: usize = 64 << 10;
+const MIN_BLOCK_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
 struct Kept {
@@ -39,10 +39,10 @@ impl HostMemory {
     /// At least so many bytes, for copies to and from the GPU where other memory lies. None where they are
     /// too many to be kept, or there is no such GPU or no memory.
     pub fn new(near: u64, bytes: usize) -> Option<Self> {
-        if bytes > LONGEST {
+        if bytes > MAX_BLOCK_BYTES {
             return None;
         }
-        let length = bytes.next_power_of_two().max(SHORTEST);
+        let length = bytes.next_power_of_two().max(MIN_BLOCK_BYTES);
         let mut store = store();
         if let Some(at) = store.iter().position(|kept| kept.memory.len() == length) {
             return Some(Self { kept: Some(store.swap_remove(at)) });
@@ -73,7 +73,7 @@ impl Drop for HostMemory {
         let mut store = store();
         store.push(kept);
         // The oldest ones go first.
-        while store.iter().map(|kept| kept.memory.len()).sum::<usize>() > MOST_KEPT {
+        while store.iter().map(|kept| kept.memory.len()).sum::<usize>() > MAX_CACHED {
             store.remove(0);
         }
     }

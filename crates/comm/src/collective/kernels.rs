@@ -12,7 +12,7 @@ use super::ptx::{Value, Writer};
 use super::walk::{GUARD, GUARD_PARAMETER, Walk};
 
 /// The most sources of one kernel.
-pub const MOST_SOURCES: usize = 16;
+pub const MAX_SOURCES: usize = 16;
 
 /// The name of a kernel's entry.
 pub const ENTRY: &CStr = c"kernel";
@@ -21,7 +21,7 @@ pub const ENTRY: &CStr = c"kernel";
 const VECTOR_BYTES: u64 = 16;
 
 /// The most 32-bit registers for what is loaded of all sources at once.
-const MOST_WORDS: u64 = 96;
+const MAX_PTX_WORDS: u64 = 96;
 
 /// What a kernel makes of its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,7 +70,7 @@ impl Kernel {
         }
         let mut lanes = (VECTOR_BYTES / self.element.bytes()).max(1);
         let words = |lanes: u64| lanes * self.sources as u64 * (self.parts().len() as u64) * self.words();
-        while lanes > 1 && words(lanes) > MOST_WORDS {
+        while lanes > 1 && words(lanes) > MAX_PTX_WORDS {
             lanes /= 2;
         }
         lanes
@@ -108,8 +108,8 @@ impl Kernel {
     /// too many sources or targets, no target, or less than two sources.
     pub fn is_one(&self) -> bool {
         self.element.takes(self.operation)
-            && (2..=MOST_SOURCES).contains(&self.sources)
-            && (1..=MOST_SOURCES).contains(&self.targets())
+            && (2..=MAX_SOURCES).contains(&self.sources)
+            && (1..=MAX_SOURCES).contains(&self.targets())
     }
 
     /// Its text, if there is such a kernel. The parameters, all of 8 bytes: the count of elements, that of

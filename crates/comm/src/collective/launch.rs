@@ -11,10 +11,10 @@ use crate::cuda::{CudaError, DeviceMemory, Driver, Function, Scope};
 const THREADS: u32 = 256;
 
 /// Blocks of a kernel at most: each thread then takes several elements.
-const MOST_BLOCKS: u64 = 1024;
+const MAX_BLOCKS: u64 = 1024;
 
 /// The most sources of a reduction by one kernel; more are reduced by several, one after another.
-const MOST_AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 /// A kernel of this room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +48,7 @@ pub unsafe fn run(
     work: u64,
     parameters: &[u64],
 ) -> Result<(), CudaError> {
-    let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, MOST_BLOCKS) as u32;
+    let blocks = work.div_ceil(u64::from(THREADS)).clamp(1, MAX_BLOCKS) as u32;
     let key = (scope.life(), name);
     let lock = || LOADED.lock().unwrap_or_else(PoisonError::into_inner);
     let known = lock().get_or_insert_default().get(&key).copied();
@@ -95,7 +95,7 @@ pub unsafe fn put_together(
 ///
 /// # Safety
 /// All addresses are of memory on the GPU of the scope with so many elements; the target and `partial` are
-/// nobody else's. No source overlaps the target in part. With more than `MOST_AT_ONCE` of them, `partial`
+/// nobody else's. No source overlaps the target in part. With more than `MAX_CONCURRENT` of them, `partial`
 /// is the target only where no source is.
 ///
 /// # Errors
@@ -117,7 +117,7 @@ pub unsafe fn reduce(
     let mut begun = false;
     while !left.is_empty() {
         // What there is already is the first source of the next kernel.
-        let taken = left.len().min(MOST_AT_ONCE - usize::from(begun));
+        let taken = left.len().min(MAX_CONCURRENT - usize::from(begun));
         let mut these: Vec<u64> = if begun { vec![partial] } else { Vec::new() };
         these.extend_from_slice(&left[..taken]);
         left = &left[taken..];

@@ -98,7 +98,7 @@ impl Mail {
     }
 
     fn attempt(&mut self, words: &[u8], heard: &mut [u8], bytes: usize) -> Result<bool, MailError> {
-        if bytes > Mailboxes::MOST_BYTES {
+        if bytes > Mailboxes::MAX_BYTES {
             return Err(MailError::TooLong(bytes));
         }
         let place = |rank: usize| rank * bytes..(rank + 1) * bytes;

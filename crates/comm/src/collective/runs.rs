@@ -15,10 +15,10 @@ use crate::cuda::{self, CudaError, Scope};
 const PIECE_BYTES: u64 = 4096;
 
 /// Threads that work on one piece at most.
-const MOST_LANES: u64 = 32;
+const MAX_LANES: u64 = 32;
 
 /// Tables of runs that stay on GPUs.
-const MOST_TABLES: usize = 64;
+const MAX_TABLES: usize = 64;
 
 /// Bytes of an element that lie one behind the other, from this offset on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,7 +212,7 @@ fn table(scope: &Scope<'static>, device: i32, what: &Elements<'_>) -> Result<Arc
     let made = Arc::new(Table::new(scope, device, what.runs)?);
     let mut tables = tables();
     let known = tables.get_or_insert_default();
-    if known.len() >= MOST_TABLES {
+    if known.len() >= MAX_TABLES {
         known.clear();
     }
     known.insert(key, Arc::clone(&made));
@@ -259,7 +259,7 @@ unsafe fn copy_on_gpu(scope: &Scope<'static>, device: i32, what: &Elements<'_>) 
     let elements = what.bytes.div_ceil(table.size.max(1));
     let numbers = [table.unit, what.extent as u64, table.size, what.typed, what.packed, what.bytes];
     let unit = unit(numbers.into_iter());
-    let lanes = (table.longest / unit).clamp(1, MOST_LANES).next_power_of_two();
+    let lanes = (table.longest / unit).clamp(1, MAX_LANES).next_power_of_two();
     let parameters = [
         what.typed,
         what.packed,

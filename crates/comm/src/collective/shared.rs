@@ -8,7 +8,7 @@
 use super::captured::recording::Step;
 use super::error::CollectiveError;
 use super::group::{CAPTURED_AT, Group, TERMS_BYTES, must_be_of_one_call};
-use super::kernels::{Kernel, MOST_SOURCES};
+use super::kernels::{Kernel, MAX_SOURCES};
 use super::launch;
 use super::own::{Own, Seen, Written};
 use super::shown::Shown;
@@ -81,9 +81,9 @@ impl<'a> Group<'a> {
             (Some(recording), Some(mut seen)) => {
                 let used = seen.together.in_context(recording.context, recording.device);
                 seen.together = used.unwrap_or(seen.together);
-                (can && used.is_some() && self.ranks() <= MOST_SOURCES, Some(seen))
+                (can && used.is_some() && self.ranks() <= MAX_SOURCES, Some(seen))
             }
-            (_, seen) => (can && (2..=MOST_SOURCES).contains(&self.ranks()), seen),
+            (_, seen) => (can && (2..=MAX_SOURCES).contains(&self.ranks()), seen),
         };
         let mut shown = Shown::new(self.world);
         let words = seen.as_ref().filter(|_| can);

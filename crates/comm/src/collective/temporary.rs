@@ -7,7 +7,7 @@ use super::launch::memory_at;
 use crate::cuda::{Bounce, CudaError, Driver, Scope};
 
 /// Bytes that are kept for the next call.
-const MOST_KEPT: usize = 256 << 20;
+const MAX_CACHED: usize = 256 << 20;
 
 #[derive(Debug)]
 struct Kept {
@@ -65,7 +65,7 @@ impl Drop for Temporary {
         let mut store = store();
         store.push(kept);
         // The oldest ones go first.
-        while store.iter().map(|kept| kept.memory.bytes).sum::<usize>() > MOST_KEPT {
+        while store.iter().map(|kept| kept.memory.bytes).sum::<usize>() > MAX_CACHED {
             store.remove(0);
         }
     }

@@ -28,7 +28,7 @@ const WRITES_ORDERING: c_int = 118;
 const ORDERED_FOR_OWNER: c_int = 100;
 
 /// How many answers about GPUs of peers are known at a time.
-const MOST_ANSWERS: usize = 64;
+const MAX_CACHED_RESULTS: usize = 64;
 
 /// An attribute of a device; none where the driver does not know it.
 fn device_attribute(driver: &Driver, attribute: i32, device: i32) -> Option<i32> {
@@ -153,7 +153,7 @@ pub fn reach(driver: &Driver, device: i32, number: GpuNumber) -> Reach {
     };
     let answers = answers.get_or_insert_default();
     // Peers name the numbers.
-    if answers.len() > MOST_ANSWERS {
+    if answers.len() > MAX_CACHED_RESULTS {
         answers.clear();
     }
     *answers.entry((device, number)).or_insert_with(ask)

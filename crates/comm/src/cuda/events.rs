@@ -11,7 +11,7 @@ use super::functions::{Driver, check};
 const WITHOUT_TIMING: u32 = 2;
 
 /// Events that wait for the next copies, of each context.
-const MOST: usize = 256;
+const MAX_EVENTS: usize = 256;
 
 /// One of the calling thread's context, which has that number (`life`).
 pub(super) fn take(driver: &Driver, life: u64) -> Result<u64, CudaError> {
@@ -28,7 +28,7 @@ pub(super) fn take(driver: &Driver, life: u64) -> Result<u64, CudaError> {
 pub(super) fn give_back(driver: &Driver, life: u64, event: u64) {
     let mut events = events();
     let Some(of_context) = events.get_or_insert_default().get_mut(&life) else { return };
-    if of_context.len() < MOST {
+    if of_context.len() < MAX_EVENTS {
         of_context.push(event);
         return;
     }

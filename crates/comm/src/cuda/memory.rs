@@ -204,7 +204,7 @@ struct Known {
 }
 
 /// How many allocations are known at a time.
-const MOST_KNOWN: usize = 64;
+const MAX_KNOWN_RANGES: usize = 64;
 
 impl Known {
     fn recall(&self, glance: &Glance) -> Option<DeviceMemory> {
@@ -215,11 +215,11 @@ impl Known {
     }
 
     fn keep(&mut self, memory: DeviceMemory) {
-        if self.entries.len() < MOST_KNOWN {
+        if self.entries.len() < MAX_KNOWN_RANGES {
             self.entries.push(memory);
         } else {
             self.entries[self.next] = memory;
-            self.next = (self.next + 1) % MOST_KNOWN;
+            self.next = (self.next + 1) % MAX_KNOWN_RANGES;
         }
     }
 }
@@ -300,10 +300,10 @@ mod tests {
         for other in [glance(8, 4096, 16), glance(7, 8192, 16), glance(7, 4096, 32)] {
             assert_eq!(known.recall(&other), None);
         }
-        for buffer in 100..100 + MOST_KNOWN as u64 {
+        for buffer in 100..100 + MAX_KNOWN_RANGES as u64 {
             known.keep(memory(buffer, 0));
         }
-        assert_eq!((known.entries.len(), known.recall(&glance(7, 4096, 16))), (MOST_KNOWN, None));
+        assert_eq!((known.entries.len(), known.recall(&glance(7, 4096, 16))), (MAX_KNOWN_RANGES, None));
         assert!(known.recall(&glance(101, 0, 16)).is_some());
     }
 }

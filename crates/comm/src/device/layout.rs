@@ -4,17 +4,17 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Ranks of a team.
-pub const MOST_RANKS: usize = 64;
+pub const MAX_RANKS: usize = 64;
 /// Windows of a team.
-pub const MOST_WINDOWS: usize = 64;
+pub const MAX_WINDOWS: usize = 64;
 /// Queues of a rank.
-pub const MOST_QUEUES: usize = 8;
+pub const MAX_QUEUES: usize = 8;
 /// Barriers of a team that may be under way at the same time.
 pub const BARRIERS: usize = 16;
 /// Bytes of a window are fewer than this.
-pub const MOST_WINDOW_BYTES: u64 = 1 << 36;
+pub const MAX_WINDOW_BYTES: u64 = 1 << 36;
 /// Bytes of one request at most.
-pub const MOST_REQUEST_BYTES: u64 = 1 << 30;
+pub const MAX_REQUEST_BYTES: u64 = 1 << 30;
 /// Classes of sizes, from one power of two to the next.
 pub const CLASSES: usize = 40;
 /// Numbers of requests in flight that are told apart: 0, 1, 2 to 3, ... 64 and more.
@@ -133,7 +133,7 @@ pub struct WindowState {
     /// Whether the window is memory of the host.
     pub in_host: u32,
     /// Where each rank's part lies for this rank's kernels, 0 where they don't reach it.
-    pub peers: [u64; MOST_RANKS],
+    pub peers: [u64; MAX_RANKS],
 }
 
 /// What a kernel is given of a window.
@@ -178,15 +178,15 @@ pub struct TeamState {
     /// Of each barrier.
     pub epochs: [u64; BARRIERS],
     /// Pieces sent to each rank.
-    pub sent: [u64; MOST_RANKS],
+    pub sent: [u64; MAX_RANKS],
     /// Pieces received from each rank.
-    pub received: [u64; MOST_RANKS],
+    pub received: [u64; MAX_RANKS],
     /// By scope and class of size, a byte for each number in flight.
     pub choice: [[u64; CLASSES]; SCOPES],
     /// Messages and bytes by initiator.
     pub counts: [[u64; 2]; INITIATORS],
     /// The queues.
-    pub queues_of: [Queue; MOST_QUEUES],
+    pub queues_of: [Queue; MAX_QUEUES],
 }
 
 /// What a kernel is given of a team.
@@ -223,11 +223,11 @@ impl TeamState {
             control_by: 0,
             padding: [0; 14],
             epochs: [0; BARRIERS],
-            sent: [0; MOST_RANKS],
-            received: [0; MOST_RANKS],
+            sent: [0; MAX_RANKS],
+            received: [0; MAX_RANKS],
             choice: [[0; CLASSES]; SCOPES],
             counts: [[0; 2]; INITIATORS],
-            queues_of: [queue; MOST_QUEUES],
+            queues_of: [queue; MAX_QUEUES],
         }
     }
 }

@@ -11,7 +11,7 @@ use super::gpu::{GpuError, Lane};
 use crate::profile::{CopyCosts, Profile};
 
 /// How long copies are waited for. Whoever is as slow keeps the estimate.
-const PATIENCE: Duration = Duration::from_millis(200);
+const MEASUREMENT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What is known of GPUs, by their numbers.
 static KNOWN: Mutex<BTreeMap<u64, Option<Copies>>> = Mutex::new(BTreeMap::new());
@@ -84,7 +84,7 @@ pub fn measure(lane: &mut dyn Lane, to: u64, from: u64) -> Result<Option<Copies>
     failed.map(|()| found)
 }
 
-/// How long so many copies take, in nanoseconds; none after [`PATIENCE`].
+/// How long so many copies take, in nanoseconds; none after [`MEASUREMENT_TIMEOUT`].
 fn time(lane: &mut dyn Lane, to: u64, from: u64, count: u32, bytes: u64) -> Result<Option<f64>, GpuError> {
     let start = Instant::now();
     for _ in 0..count {
@@ -92,7 +92,7 @@ fn time(lane: &mut dyn Lane, to: u64, from: u64, count: u32, bytes: u64) -> Resu
     }
     let mark = lane.mark()?;
     while lane.done() < mark {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > MEASUREMENT_TIMEOUT {
             return Ok(None);
         }
         std::thread::yield_now();

@@ -1,6 +1,6 @@
 //! Which transfers of a batch are neighbours, and become one? Pure.
 
-use super::layout::MOST_REQUEST_BYTES;
+use super::layout::MAX_REQUEST_BYTES;
 use super::request::Request;
 
 /// Joins transfers that go the same way and whose bytes lie one behind the other at both ends. Requests that
@@ -27,7 +27,7 @@ fn join(first: &mut Request, next: &Request) -> bool {
         && (there.peer, there.window, *local) == (to.peer, to.window, *from)
         && there.offset + *bytes == to.offset
         && *local_offset + *bytes == *offset
-        && *bytes + *more <= MOST_REQUEST_BYTES;
+        && *bytes + *more <= MAX_REQUEST_BYTES;
     if is_neighbour {
         *bytes += *more;
     }
@@ -59,7 +59,7 @@ mod tests {
         // Neighbours at one end alone are two.
         assert_eq!(pack([put(1, 0, 64, 8), put(1, 8, 80, 8)]).len(), 2);
         assert_eq!(
-            pack([put(1, 0, 0, MOST_REQUEST_BYTES), put(1, MOST_REQUEST_BYTES, MOST_REQUEST_BYTES, 1)]).len(),
+            pack([put(1, 0, 0, MAX_REQUEST_BYTES), put(1, MAX_REQUEST_BYTES, MAX_REQUEST_BYTES, 1)]).len(),
             2
         );
     }

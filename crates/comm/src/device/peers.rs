@@ -19,7 +19,7 @@ use crate::job::{Job, JobError};
 use crate::meeting::{self, Connection, Meeting};
 
 /// How long ranks wait for each other to join, and to make a window.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a rank that is not there yet is looked for.
 const RETRY: Duration = Duration::from_millis(10);
@@ -85,7 +85,7 @@ impl Peers {
         let job = Job::new(nonce, ranks)?;
         let board = Board::join(&job, rank, 0, Identity::of_this_process(None)?, &Places::usual(folder))?;
         let mut meeting = Meeting::open(&job, &board)?;
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PEER_TIMEOUT;
         let stop = meeting.stopper();
         let mut connections: Vec<Option<Connection>> = (0..ranks).map(|_| None).collect();
         let met = std::thread::scope(|scope| {
@@ -118,7 +118,7 @@ impl Peers {
         met?;
         for (peer, connection) in connections.iter().enumerate() {
             match connection {
-                Some(connection) => connection.set_patience(Some(PATIENCE))?,
+                Some(connection) => connection.set_patience(Some(PEER_TIMEOUT))?,
                 None if peer != rank as usize => return Err(PeerError::Missing(peer as u32)),
                 None => {}
             }

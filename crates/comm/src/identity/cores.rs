@@ -7,13 +7,13 @@ use std::path::Path;
 use thiserror::Error;
 
 /// How many ranges of processors a slot has room for.
-pub const MOST_RANGES: usize = 4;
+pub const MAX_RANGES: usize = 4;
 
 /// The highest number of a processor that is looked at.
 const HIGHEST: u16 = 8191;
 
 /// Nodes and sockets beyond these are left out of the sets.
-const MOST_NODES: u32 = 64;
+const MAX_NODES: u32 = 64;
 
 /// Processors from one to another, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct CoresError(String);
 /// Processors, and the nodes and sockets that have some of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cores {
-    pub(crate) ranges: [Option<CoreRange>; MOST_RANGES],
+    pub(crate) ranges: [Option<CoreRange>; MAX_RANGES],
     /// Whether there are more ranges than these.
     pub cut: bool,
     /// NUMA nodes by bit; 0 when they are not known.
@@ -68,7 +68,7 @@ impl Cores {
         let highest = ranges.iter().map(|range| range.last).max().unwrap_or(0);
         let numbers = if ranges.is_empty() { 0..0 } else { 0..highest + 1 };
         Self {
-            nodes: bits((0..MOST_NODES).filter(node_has_one)),
+            nodes: bits((0..MAX_NODES).filter(node_has_one)),
             sockets: bits(numbers.filter(|number| within(*number)).filter_map(package)),
             ..Self::of_ranges(ranges)
         }
@@ -77,7 +77,7 @@ impl Cores {
     /// Ranges alone; those that find no room are cut off.
     pub(crate) fn of_ranges(ranges: &[CoreRange]) -> Self {
         let kept = core::array::from_fn(|at| ranges.get(at).copied());
-        Self { ranges: kept, cut: ranges.len() > MOST_RANGES, nodes: 0, sockets: 0 }
+        Self { ranges: kept, cut: ranges.len() > MAX_RANGES, nodes: 0, sockets: 0 }
     }
 
     /// The ranges.

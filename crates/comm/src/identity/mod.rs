@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-pub use cores::{CoreRange, Cores, CoresError, MOST_RANGES};
+pub use cores::{CoreRange, Cores, CoresError, MAX_RANGES};
 pub use place::{PlaceError, PlaceTuple};
 
 use crate::job;

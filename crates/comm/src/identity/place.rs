@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::cores::{self, CoreRange, Cores, CoresError};
 
 /// The most sockets of a host.
-const MOST_SOCKETS: u16 = 64;
+const MAX_SOCKETS: u16 = 64;
 
 /// Why a tuple makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -61,7 +61,7 @@ impl FromStr for PlaceTuple {
         let number = container.parse().ok().filter(|number| *number != u32::MAX);
         let no_sockets = || PlaceError::Sockets(sockets.trim().to_owned());
         let ranges = cores::parse(sockets).map_err(|_| no_sockets())?;
-        if ranges.is_empty() || ranges.iter().any(|range| range.last >= MOST_SOCKETS) {
+        if ranges.is_empty() || ranges.iter().any(|range| range.last >= MAX_SOCKETS) {
             return Err(no_sockets());
         }
         let numbers = ranges.iter().flat_map(|range| range.first..=range.last);

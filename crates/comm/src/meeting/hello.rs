@@ -29,7 +29,7 @@ const MAGIC: [u8; 8] = *b"CWmeet3\0";
 const STATEMENT_BYTES: usize = HELLO_BYTES - PROOF_BYTES;
 
 /// How long whoever connects waits for the other end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a greeting is not accepted.
 #[derive(Debug, Error)]
@@ -144,7 +144,7 @@ pub(super) fn introduce(
     expected: Expected,
 ) -> Result<Connection, HelloError> {
     let credentials = Credentials::of(&stream)?.of_this_user().map_err(HelloError::User)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
     let mut challenge = [0; CHALLENGE_BYTES];
     read_until(&stream, &mut challenge, deadline)?;
     let hello = Hello {

@@ -23,10 +23,10 @@ use crate::job::Job;
 
 /// How many may be here that have not said yet who they are: so many of this host, and as many who came over a
 /// network. Where more come, the one of these that has been here longest goes.
-const MOST_STRANGERS: usize = 32;
+const MAX_UNAUTHENTICATED: usize = 32;
 
 /// How long one may be here without saying it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sockets at which a rank is reached.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Meeting {
             if let Some(refusal) = self.admit() {
                 return Some(Err(refusal));
             }
-            self.strangers.retain(|stranger| stranger.since.elapsed() < PATIENCE);
+            self.strangers.retain(|stranger| stranger.since.elapsed() < ACCEPT_TIMEOUT);
         }
     }
 
@@ -166,7 +166,8 @@ impl Meeting {
         let listeners = self.sockets.iter().filter(|_| is_open).map(|(_, listener)| listener.as_fd());
         let all = core::iter::once(self.stop.as_fd()).chain(strangers).chain(listeners);
         let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let oldest = self.strangers.front().map(|stranger| PATIENCE.saturating_sub(stranger.since.elapsed()));
+        let oldest =
+            self.strangers.front().map(|stranger| ACCEPT_TIMEOUT.saturating_sub(stranger.since.elapsed()));
         let reopening = Some(self.shortage.pause()).filter(|pause| !pause.is_zero());
         let first = oldest.into_iter().chain(reopening).min();
         let patience = first.and_then(|left| (left + Duration::from_millis(1)).try_into().ok());
@@ -262,7 +263,7 @@ impl Meeting {
 fn let_in(strangers: &mut VecDeque<Stranger>, stranger: Stranger) {
     let is_alike = |other: &Stranger| other.stream.is_network() == stranger.stream.is_network();
     let alike = strangers.iter().filter(|other| is_alike(other)).count();
-    if alike == MOST_STRANGERS
+    if alike == MAX_UNAUTHENTICATED
         && let Some(oldest) = strangers.iter().position(is_alike)
     {
         strangers.remove(oldest);

@@ -22,7 +22,7 @@ use crate::job::Job;
 const PORTS: u8 = 8;
 
 /// How long a host may take to answer. One that does not is not asked for the other ports.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Listens for ranks of other hosts.
 ///
@@ -94,7 +94,8 @@ pub fn reach_over_network(
 fn meet(address: SocketAddr, job: &Job, own: &Slot, rank: u32) -> Result<Connection, MeetingError> {
     let place = SocketPlace::Network(address);
     let unreachable = |cause| MeetingError::Unreachable { rank, place: place.clone(), cause };
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).and_then(above_stdio).map_err(unreachable)?;
+    let stream =
+        TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).and_then(above_stdio).map_err(unreachable)?;
     let stream = Stream::over_network(stream).map_err(unreachable)?;
     let expected = Expected { rank, process: None };
     hello::introduce(stream, place.clone(), job, own, expected).map_err(|cause| MeetingError::Imposter {

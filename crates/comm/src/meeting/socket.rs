@@ -22,7 +22,7 @@ use crate::board::open_folder;
 use crate::fork::Own;
 
 /// The longest path of a socket, without the zero at its end.
-const LONGEST_PATH: usize = 107;
+const MAX_SOCKET_PATH: usize = 107;
 
 /// How long a receiver looks again and again before it sleeps. The answer to a question about a transfer is
 /// there within some microseconds, and to be woken takes as long as several answers, so that a sleep for each
@@ -237,7 +237,7 @@ impl Credentials {
 /// The path by which a socket in a folder is named: through the open folder where the name would be too long.
 fn path(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<OwnedFd>)> {
     let path = folder.join(name);
-    if path.as_os_str().len() <= LONGEST_PATH {
+    if path.as_os_str().len() <= MAX_SOCKET_PATH {
         return Ok((path, None));
     }
     let opened = open_folder(folder).map_err(io::Error::other)?;

@@ -18,10 +18,10 @@ const SHARE: f64 = 1.0 / 8.0;
 
 /// An observation that is more times what was expected is taken for so much: the machine was busy. After one that
 /// is as many times less the channel is measured anew.
-const MOST_CORRECTION: f64 = 2.0;
+const MAX_CORRECTION: f64 = 2.0;
 
 /// The greatest cost, as a multiple, that makes sense; the least is one over it.
-pub const MOST_COST: f64 = 1e9;
+pub const MAX_COST: f64 = 1e9;
 
 /// Nanoseconds that every message of the invented channel takes, and bytes that it carries in one.
 pub(super) const START: f64 = 5_000.0;
@@ -34,14 +34,14 @@ pub(super) fn invented(bytes: f64) -> f64 {
 
 /// Classes of sizes: those whose sizes have the same highest bit, and one of all that are shorter than 128 bytes. What
 /// passes in two cache lines costs the same, and each class is measured by messages that take longer than others.
-pub const LARGEST_CLASS: u8 = 64;
+pub const MAX_SIZE_CLASS: u8 = 64;
 
-const SMALLEST_CLASS: u8 = 7;
+const MIN_SIZE_CLASS: u8 = 7;
 
 /// The class of a size.
 pub fn class(bytes: u64) -> u8 {
     // At most 64.
-    ((u64::BITS - bytes.leading_zeros()) as u8).max(SMALLEST_CLASS)
+    ((u64::BITS - bytes.leading_zeros()) as u8).max(MIN_SIZE_CLASS)
 }
 
 /// What is known of one channel for one class of sizes and one kind of traffic.
@@ -87,15 +87,15 @@ impl Measured {
     /// A message of so many bytes has taken so long.
     pub(super) fn observe(&mut self, bytes: u64, nanoseconds: f64) {
         let cost = nanoseconds / invented(bytes as f64);
-        if !(1.0 / MOST_COST..=MOST_COST).contains(&cost) {
+        if !(1.0 / MAX_COST..=MAX_COST).contains(&cost) {
             return;
         }
-        if self.is_known() && cost * MOST_CORRECTION < self.cost {
+        if self.is_known() && cost * MAX_CORRECTION < self.cost {
             // No message takes less than it costs: what was known was wrong, or is no more so.
             *self = Self { last_turn: self.last_turn, ..Self::default() };
         }
         if self.is_known() {
-            let bounded = cost.min(self.cost * MOST_CORRECTION);
+            let bounded = cost.min(self.cost * MAX_CORRECTION);
             self.cost += (bounded - self.cost) * SHARE;
             return;
         }

@@ -14,7 +14,7 @@ mod table;
 use core::fmt;
 use std::sync::Arc;
 
-pub use known::{Known, LARGEST_CLASS, MOST_COST, class};
+pub use known::{Known, MAX_COST, MAX_SIZE_CLASS, class};
 
 pub use table::{Inputs, Table, TableError};
 
@@ -125,12 +125,12 @@ impl Scheduler {
                     [Traffic::Latency, Traffic::Bandwidth]
                         .map(|traffic| Measured::known(known.get(channel, traffic, class)))
                 };
-                let measured = (0..=LARGEST_CLASS).map(of_class).collect();
+                let measured = (0..=MAX_SIZE_CLASS).map(of_class).collect();
                 candidates.push(Candidate { channel, measured, spent: Spent::default(), is_used: false });
             }
         }
-        let last = vec![[None; 2]; usize::from(LARGEST_CLASS) + 1];
-        let turns = vec![[0; 2]; usize::from(LARGEST_CLASS) + 1];
+        let last = vec![[None; 2]; usize::from(MAX_SIZE_CLASS) + 1];
+        let turns = vec![[0; 2]; usize::from(MAX_SIZE_CLASS) + 1];
         Self { candidates, last, turns, effort: Effort::default(), table: None }
     }
 
@@ -295,7 +295,7 @@ impl Scheduler {
     /// Adds to `known` what has been found out. A channel that was not measured to the end counts where it was dearer
     /// than one that was: short jobs do not get further with it, and would each begin anew.
     pub fn tell(&self, known: &mut Known) {
-        for class in 0..=LARGEST_CLASS {
+        for class in 0..=MAX_SIZE_CLASS {
             for traffic in [Traffic::Latency, Traffic::Bandwidth] {
                 let of_class =
                     |candidate: &Candidate| candidate.measured[usize::from(class)][column(traffic)];

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub(crate) const MAILBOXES: u16 = 16;
 
 /// The most bytes of one exchange.
-pub(crate) const MOST_BYTES: usize = (SIDE - 2) * 8;
+pub(crate) const MAX_BYTES: usize = (SIDE - 2) * 8;
 
 /// 64-bit cells of a side: the exchange, its bytes, and what they are.
 const SIDE: usize = 64;
@@ -42,9 +42,9 @@ impl<'a> Side<'a> {
         Self(&cells[at..at + SIDE])
     }
 
-    /// The writer: at most [`MOST_BYTES`] for an exchange, whose number no earlier one of the mailbox has.
+    /// The writer: at most [`MAX_BYTES`] for an exchange, whose number no earlier one of the mailbox has.
     pub(crate) fn post(&self, exchange: u64, words: &[u8]) {
-        debug_assert!(words.len() <= MOST_BYTES);
+        debug_assert!(words.len() <= MAX_BYTES);
         for (cell, part) in self.0[2..].iter().zip(words.chunks(8)) {
             let mut bytes = [0; 8];
             bytes[..part.len()].copy_from_slice(part);
@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(Side::of(&cells, 3, 5).take(5, &mut found[..12]), Taken::OtherLength(13));
         assert_eq!(Side::of(&cells, 3, 5).take(5, &mut found), Taken::Here);
         assert_eq!(&found, b"thirteen char");
-        let long = [7; MOST_BYTES];
-        let mut found = [0; MOST_BYTES];
+        let long = [7; MAX_BYTES];
+        let mut found = [0; MAX_BYTES];
         Side::of(&cells, MAILBOXES - 1, 6).post(6, &long);
         assert_eq!(Side::of(&cells, MAILBOXES - 1, 6).take(6, &mut found), Taken::Here);
         assert_eq!(found, long);
@@ -109,7 +109,7 @@ mod tests {
         let (there, back) = (cells(), cells());
         let rounds = if cfg!(miri) { 50 } else { 20_000_u64 };
         let words = |rank: u64, exchange: u64| {
-            let length = 1 + (exchange * 7 % MOST_BYTES as u64) as usize;
+            let length = 1 + (exchange * 7 % MAX_BYTES as u64) as usize;
             (0..length).map(|at| (exchange * 31 + rank * 101 + at as u64) as u8).collect::<Vec<u8>>()
         };
         let run = |rank: u64, out: &[AtomicU64], into: &[AtomicU64]| {

@@ -10,10 +10,10 @@ use crate::verbs::{self, Use};
 
 /// Allocations that stay registered for a peer, in each direction. What is registered stays in the GPU's
 /// memory, also where the program has freed it.
-const MOST_REGISTERED: usize = 32;
+const MAX_REGISTERED_REGIONS: usize = 32;
 
 /// Allocations of which it is known that they cannot be registered.
-const MOST_REFUSED: usize = 256;
+const MAX_REFUSED: usize = 256;
 
 /// Registrations by the number of the buffer.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Regions {
 
 impl Regions {
     pub(super) fn new() -> Self {
-        Self { known: Cache::new(MOST_REGISTERED), refused: Cache::new(MOST_REFUSED) }
+        Self { known: Cache::new(MAX_REGISTERED_REGIONS), refused: Cache::new(MAX_REFUSED) }
     }
 
     /// The registration of an allocation, which is made if it can be; none where the card does not reach it.

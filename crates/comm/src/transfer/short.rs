@@ -13,16 +13,16 @@ use std::collections::HashMap;
 const BEFORE: u8 = 8;
 
 /// Buffers that are known of each peer.
-const MOST_BUFFERS: usize = 64;
+const MAX_BUFFERS: usize = 64;
 
 /// Short messages from a buffer that the receiver may fetch with this rank's help alone: as many as it needs to measure
 /// all channels, for several classes of sizes.
-const MOST_HELPED: u8 = 100;
+const MAX_HELPED_MESSAGES: u8 = 100;
 
 /// Messages that go with the MPI after an offer that was taken back, or from a buffer that is not opened: at first,
 /// and at most.
 const FIRST_PAUSE: u32 = 64;
-const LONGEST_PAUSE: u32 = 1 << 16;
+const MAX_PAUSE: u32 = 1 << 16;
 
 /// What is known of a buffer and a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Peer {
         let entry = match self.buffers.iter().position(|(known, _)| *known == buffer) {
             Some(at) => self.buffers.remove(at),
             None => {
-                if self.buffers.len() == MOST_BUFFERS {
+                if self.buffers.len() == MAX_BUFFERS {
                     self.buffers.remove(0);
                 }
                 (buffer, State::Counted(0))
@@ -105,8 +105,8 @@ impl ShortMessages {
         *state = match *state {
             _ if pays => State::Open,
             State::Counted(count) if count >= BEFORE => State::Helped(1, FIRST_PAUSE),
-            State::Helped(count, pause) if count + 1 >= MOST_HELPED => {
-                State::Closed(pause, (pause * 2).min(LONGEST_PAUSE))
+            State::Helped(count, pause) if count + 1 >= MAX_HELPED_MESSAGES => {
+                State::Closed(pause, (pause * 2).min(MAX_PAUSE))
             }
             State::Helped(count, pause) => State::Helped(count + 1, pause),
             state => state,
@@ -116,7 +116,7 @@ impl ShortMessages {
     /// A short message was not fetched soon.
     pub(crate) fn taken_back(&mut self, peer: u32) {
         let peer = self.peers.entry(peer).or_default();
-        peer.pause = (peer.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+        peer.pause = (peer.pause * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
         peer.left = peer.pause;
     }
 
@@ -164,7 +164,7 @@ mod tests {
         messages.fetched(1, 7, false);
         assert_eq!(offered(&mut messages, 1, 7, 9), 1);
         // The receiver measures.
-        for _ in 0..MOST_HELPED - 1 {
+        for _ in 0..MAX_HELPED_MESSAGES - 1 {
             messages.fetched(1, 7, false);
             assert!(messages.is_offered(1, 7));
         }
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(offered(&mut messages, 1, 7, 9), 1);
         let mut pauses = Vec::new();
         for _ in 0..3 {
-            for _ in 0..MOST_HELPED {
+            for _ in 0..MAX_HELPED_MESSAGES {
                 messages.fetched(1, 7, false);
             }
             pauses.push((0..).take_while(|_| !messages.is_offered(1, 7)).count());
@@ -207,7 +207,7 @@ mod tests {
         for buffer in 0..1000 {
             messages.fetched(1, buffer, true);
         }
-        assert_eq!(messages.peers[&1].buffers.len(), MOST_BUFFERS);
+        assert_eq!(messages.peers[&1].buffers.len(), MAX_BUFFERS);
         assert!(messages.is_offered(1, 999) && !messages.is_offered(1, 1));
     }
 }

@@ -13,8 +13,8 @@ use crate::cuda::{CudaError, Driver, PendingCopy, Pinned, Scope};
 pub(crate) const HOST_SLOTS: Ring = Ring { count: 4, bytes: 512 << 10, first: 512 << 10 };
 
 /// The shortest and the longest slots of a bounce buffer on a GPU, and how many there are.
-const SHORTEST_BOUNCE: u64 = 2 << 20;
-const LONGEST_BOUNCE: u64 = 8 << 20;
+const MIN_BOUNCE_BYTES: u64 = 2 << 20;
+const MAX_BOUNCE_BYTES: u64 = 8 << 20;
 const BOUNCES: u16 = 6;
 
 /// The most bytes of the first piece through a bounce buffer, and how many times as many the next one has at
@@ -25,7 +25,7 @@ const FIRST_BOUNCE: u32 = 1 << 20;
 const GROWTH: u64 = 4;
 
 /// The most bytes of slots that a peer may ask this process to map.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// How many slots there are, and how long each is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,14 +40,14 @@ impl Ring {
     /// A ring as a peer says it, if it makes sense.
     pub(crate) fn checked(count: u16, bytes: u32) -> Option<Self> {
         let ring = Self { count, bytes, first: bytes };
-        (count > 0 && bytes > 0 && ring.total() <= MOST_BYTES).then_some(ring)
+        (count > 0 && bytes > 0 && ring.total() <= MAX_BYTES).then_some(ring)
     }
 
     /// The slots of a bounce buffer on a GPU for a payload: a quarter of it each at the most, so that both ends
     /// are busy for most of the time. While NVLink carries 4 MiB, 11 us, both ends can say that the last slot is
     /// full or free; 8 MiB leave room for what else the processors do.
     pub(crate) fn of_bounce(payload: u64) -> Self {
-        let bytes = (payload / 4).min(LONGEST_BOUNCE).next_power_of_two().max(SHORTEST_BOUNCE);
+        let bytes = (payload / 4).min(MAX_BOUNCE_BYTES).next_power_of_two().max(MIN_BOUNCE_BYTES);
         // At most LONGEST_BOUNCE.
         Self { count: BOUNCES, bytes: bytes as u32, first: bytes as u32 }.growing()
     }

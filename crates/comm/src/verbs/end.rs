@@ -15,7 +15,7 @@ use causeway_ibverbs::{Gid, PathMtu, RemoteEnd, RemoteMemory};
 pub(crate) const END_BYTES: usize = 64;
 
 /// The largest number of a queue pair, and of a packet.
-const LARGEST: u32 = 0x00ff_ffff;
+const MAX_PACKET_NUMBER: u32 = 0x00ff_ffff;
 
 /// Slots of a sender, which the receiver reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +98,8 @@ impl End {
             },
         };
         let total = u64::from(end.slots.count) * u64::from(end.slots.bytes);
-        let is_sensible = end.remote.queue_pair <= LARGEST
-            && end.remote.packet <= LARGEST
+        let is_sensible = end.remote.queue_pair <= MAX_PACKET_NUMBER
+            && end.remote.packet <= MAX_PACKET_NUMBER
             && end.reads > 0
             && end.slots.memory.address.checked_add(total).is_some();
         // What has no meaning is zero, so that an end has one form.
@@ -116,8 +116,8 @@ mod tests {
         let (queue_pair, packet, lid, reads, manager_port, address, key, count, bytes) = numbers;
         End {
             remote: RemoteEnd {
-                queue_pair: queue_pair & LARGEST,
-                packet: packet & LARGEST,
+                queue_pair: queue_pair & MAX_PACKET_NUMBER,
+                packet: packet & MAX_PACKET_NUMBER,
                 lid,
                 gid: Gid(gid),
             },
@@ -151,7 +151,7 @@ mod tests {
             for bytes in [bytes, changed] {
                 if let Some(end) = End::decode(&bytes) {
                     prop_assert_eq!(end.encode(), bytes);
-                    prop_assert!(end.reads > 0 && end.remote.queue_pair <= LARGEST);
+                    prop_assert!(end.reads > 0 && end.remote.queue_pair <= MAX_PACKET_NUMBER);
                 }
             }
         }

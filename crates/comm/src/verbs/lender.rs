@@ -8,7 +8,7 @@ use causeway_ibverbs::{Listener, PathMtu, ProtectionDomain, QueuePair};
 use super::card::{Card, Wanted};
 use super::end::{End, Slots};
 use super::error::CardError;
-use super::parts::{CAPACITY, PATIENCE, Parts};
+use super::parts::{CAPACITY, Parts, QP_CONNECT_TIMEOUT};
 use crate::job;
 
 /// A sender's end, before or after it is joined with the receiver's.
@@ -56,7 +56,7 @@ impl Lender {
     /// Waits until the peer, who has been told, has joined the two where rdma_cm does that.
     pub(crate) fn finish(&mut self) -> Result<(), CardError> {
         let Some(mut listener) = self.listener.take() else { return Ok(()) };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + QP_CONNECT_TIMEOUT;
         let request = loop {
             let request = listener.next(deadline)?;
             if request.private_data().starts_with(&self.own.secret) {

@@ -32,6 +32,6 @@ pub(crate) use end::{END_BYTES, End, Slots};
 pub use error::CardError;
 pub(crate) use lender::Lender;
 pub(crate) use memory::{Use, is_gpudirect, register};
-pub(crate) use parts::MOST_READS;
+pub(crate) use parts::MAX_READS;
 pub(crate) use path::Path;
 pub(crate) use reader::Reader;

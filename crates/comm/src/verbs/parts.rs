@@ -13,13 +13,13 @@ use super::error::CardError;
 use crate::job;
 
 /// Reads under way on a queue pair, at most: what cards of the last ten years allow.
-pub(crate) const MOST_READS: usize = 16;
+pub(crate) const MAX_READS: usize = 16;
 
 /// How long rdma_cm may take to join two queue pairs.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const QP_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What a queue pair has room for: the reads that are under way. Nothing is sent.
-pub(super) const CAPACITY: Capacity = Capacity { sends: MOST_READS as u32, receives: 1, inline: 0 };
+pub(super) const CAPACITY: Capacity = Capacity { sends: MAX_READS as u32, receives: 1, inline: 0 };
 
 /// Slots of an end that has none.
 pub(super) const NO_SLOTS: Slots = Slots { memory: RemoteMemory { address: 0, key: 0 }, count: 0, bytes: 0 };
@@ -37,7 +37,7 @@ impl Parts {
         Ok(Self {
             domain: ProtectionDomain::new(device)?,
             // Of requests that are flushed, too.
-            completions: CompletionQueue::new(device, 2 * MOST_READS as u32)?,
+            completions: CompletionQueue::new(device, 2 * MAX_READS as u32)?,
             limits: device.limits()?,
         })
     }
@@ -78,7 +78,7 @@ impl Parts {
     /// How the path behaves to a peer that answers so many reads at a time.
     pub(super) fn settings(&self, mtu: PathMtu, peer_reads: u8) -> Settings {
         // At most MOST_READS.
-        let reads = self.limits.reads.clamp(1, MOST_READS as u32) as u8;
+        let reads = self.limits.reads.clamp(1, MAX_READS as u32) as u8;
         Settings {
             reads: reads.min(peer_reads),
             answered_reads: answered(&self.limits),
@@ -90,5 +90,5 @@ impl Parts {
 /// Reads that a device answers at a time on a queue pair.
 fn answered(limits: &Limits) -> u8 {
     // At most MOST_READS.
-    limits.answered_reads.clamp(1, MOST_READS as u32) as u8
+    limits.answered_reads.clamp(1, MAX_READS as u32) as u8
 }

@@ -10,10 +10,10 @@ use causeway_sync::spin::{self, BusyPoll};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::error::CardError;
-use super::parts::{MOST_READS, Parts};
+use super::parts::{MAX_READS, Parts};
 
 /// How long nothing may come while a read is under way. A dead path is told by the card after two seconds.
-const PATIENCE: Duration = Duration::from_secs(8);
+const COMPLETION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// How long the descriptors are waited for at a time.
 const LOOK: Duration = Duration::from_millis(500);
@@ -50,7 +50,7 @@ impl Path {
         &self.parts.domain
     }
 
-    /// Begins to read memory of the peer, and gives the read's number. At most [`MOST_READS`] may be under
+    /// Begins to read memory of the peer, and gives the read's number. At most [`MAX_READS`] may be under
     /// way.
     ///
     /// # Safety
@@ -87,8 +87,8 @@ impl Path {
             if self.take()? {
                 heard = Instant::now();
             } else if busy.pause() >= spin {
-                if heard.elapsed() > PATIENCE {
-                    return Err(CardError::Silent(PATIENCE.as_secs()));
+                if heard.elapsed() > COMPLETION_TIMEOUT {
+                    return Err(CardError::Silent(COMPLETION_TIMEOUT.as_secs()));
                 }
                 self.sleep(peer)?;
             }
@@ -97,7 +97,7 @@ impl Path {
 
     /// Takes completions, if there are any.
     fn take(&mut self) -> Result<bool, CardError> {
-        let mut completions = [Completion::default(); MOST_READS];
+        let mut completions = [Completion::default(); MAX_READS];
         let count = self.parts.completions.poll(&mut completions)?;
         for completion in &completions[..count] {
             if !completion.status().is_success() {

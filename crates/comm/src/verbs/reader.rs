@@ -9,7 +9,7 @@ use super::address;
 use super::card::{Card, Wanted};
 use super::end::End;
 use super::error::CardError;
-use super::parts::{CAPACITY, PATIENCE, Parts};
+use super::parts::{CAPACITY, Parts, QP_CONNECT_TIMEOUT};
 use super::path::Path;
 
 /// A receiver's end that is not joined yet.
@@ -49,7 +49,7 @@ impl Reader {
             return Ok(Path::new(pair, parts));
         }
         drop(pair);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + QP_CONNECT_TIMEOUT;
         // Two ranks of a host have no address but the one that the peer tells. It may not lead elsewhere.
         let address = match (address, peer.address()) {
             (Some(address), _) => address,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::state::{World, lock};
-use crate::transfer::mailbox::{MAILBOXES, MOST_BYTES, Side, Taken};
+use crate::transfer::mailbox::{MAILBOXES, MAX_BYTES, Side, Taken};
 use crate::transfer::words::Words;
 
 /// The mailboxes between this rank and a peer.
@@ -18,9 +18,9 @@ impl Mailboxes {
     pub const COUNT: u16 = MAILBOXES;
 
     /// The most bytes of one exchange.
-    pub const MOST_BYTES: usize = MOST_BYTES;
+    pub const MAX_BYTES: usize = MAX_BYTES;
 
-    /// Gives the peer at most [`MOST_BYTES`](Self::MOST_BYTES) for an exchange.
+    /// Gives the peer at most [`MAX_BYTES`](Self::MOST_BYTES) for an exchange.
     pub fn post(&self, mailbox: u16, exchange: u64, words: &[u8]) {
         Side::of(self.own.mailboxes(), mailbox, exchange).post(exchange, words);
     }

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use super::join::accept;
 use super::reach::ANSWER_TIMEOUT;
-use super::state::{Home, Outgoing, PATIENCE, World, lock};
+use super::state::{Home, Outgoing, PEER_TIMEOUT, World, lock};
 use crate::board::{Board, BoardError, Places};
 use crate::identity::{Identity, Namespaces};
 use crate::moving::MoveError;
@@ -35,7 +35,7 @@ pub enum MoveFailed {
     /// Something is still in flight.
     #[error(
         "this rank was to move to another container, but messages were still in flight after {} s: a peer may be stopped; \
-         messages go on as before", PATIENCE.as_secs()
+         messages go on as before", PEER_TIMEOUT.as_secs()
     )]
     InFlight,
     /// No board there.
@@ -87,8 +87,8 @@ impl World {
         let shared = &self.shared;
         // What is seen of it on a board is for people; peers are told.
         let _ = lock(&shared.board).announce_move();
-        let until = Instant::now() + PATIENCE;
-        let is_drained = shared.gate.wait_until_drained(PATIENCE);
+        let until = Instant::now() + PEER_TIMEOUT;
+        let is_drained = shared.gate.wait_until_drained(PEER_TIMEOUT);
         let is_in_flight = || !lock(&shared.in_flight).is_idle() || shared.offers.are_being_fetched();
         while is_drained && is_in_flight() && Instant::now() < until {
             std::thread::sleep(DRAIN_INTERVAL);

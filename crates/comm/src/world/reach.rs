@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use causeway_sync::threads;
 
 use super::departures::Listener;
-use super::state::{Outgoing, PATIENCE, Shared, World, lock};
+use super::state::{Outgoing, PEER_TIMEOUT, Shared, World, lock};
 use crate::meeting::{self, Connection};
 use crate::transfer::message::Message;
 use crate::transfer::serve::{End, serve};
@@ -210,7 +210,7 @@ impl Shared {
     /// Looks for a peer that was there before one of both moved, until it must have been there again. Another thread does,
     /// in the container where this rank is then, where that has moved more often than so many times.
     pub(super) fn find_again(&self, peer: u32, moves: u64) -> Option<Arc<Connection>> {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PEER_TIMEOUT;
         let has_moved_on = || self.moves.load(Ordering::Acquire) != moves;
         while !has_moved_on() && !self.has_left.load(Ordering::Acquire) {
             let near = if self.has_nearer() { self.connect(peer) } else { None };
@@ -257,7 +257,7 @@ impl Shared {
         // Without the board: the peer may have to let another rank in first, which needs its own board; three
         // ranks that reach for each other in a circle would wait until one loses its patience.
         let connection = meeting::reach(&self.job, &own, scan.get(peer)?).ok()?;
-        connection.set_patience(Some(PATIENCE)).ok()?;
+        connection.set_patience(Some(PEER_TIMEOUT)).ok()?;
         if self.offers.words(peer).is_some() {
             // The peer has them from the connection before.
             connection.say_with(Message::Words { are_known: true }, None).ok()?;
@@ -279,7 +279,7 @@ impl Shared {
         }
         let own = lock(&self.board).slot().clone();
         let connection = meeting::reach_over_network(&self.job, &own, peer, &self.settings.hosts).ok()?;
-        connection.set_patience(Some(PATIENCE)).ok()?;
+        connection.set_patience(Some(PEER_TIMEOUT)).ok()?;
         connection.say_with(Message::Words { are_known: false }, None).ok()?;
         Some(connection)
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::state::{Copying, PATIENCE, Shared, World, lock};
+use super::state::{Copying, PEER_TIMEOUT, Shared, World, lock};
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::Descriptor;
@@ -170,7 +170,7 @@ impl World {
         mut act: impl FnMut(&Arc<Mutex<Fetcher>>, &mut Fetcher) -> Result<T, TransferError>,
     ) -> Result<T, TransferError> {
         self.follow_process();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PEER_TIMEOUT;
         loop {
             let running = self.shared.gate.start();
             let fetcher = self.fetcher(peer)?;
@@ -206,7 +206,7 @@ impl Shared {
 
     pub(super) fn keep_incoming(&self, connection: Connection) {
         let peer = connection.peer;
-        if connection.set_patience(Some(PATIENCE)).is_err() {
+        if connection.set_patience(Some(PEER_TIMEOUT)).is_err() {
             return;
         }
         let board = lock(&self.board);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::state::{PATIENCE, World, lock};
+use super::state::{PEER_TIMEOUT, World, lock};
 use crate::bar;
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
@@ -13,7 +13,7 @@ use crate::transfer::offers::{LATE, Offer, OfferState, TakenBack};
 use crate::verbs;
 
 /// How many buffers are known to be open at peers.
-const MOST_NOTED: usize = 4096;
+const MAX_PENDING_NOTES: usize = 4096;
 
 impl World {
     /// Whether a message of so many bytes is to be offered to a peer, or why it goes with the MPI. Without an
@@ -131,7 +131,7 @@ impl World {
     pub fn note_open(&self, peer: u32, buffer: u64) {
         let mut open = lock(&self.shared.open_at);
         // Those of memory that has been freed stay.
-        if open.len() > MOST_NOTED {
+        if open.len() > MAX_PENDING_NOTES {
             open.clear();
         }
         open.insert((peer, buffer));
@@ -184,7 +184,7 @@ impl World {
 
     /// Waits until all peers have fetched what they were offered, but not for ever. Says whether they have.
     pub fn drain(&self) -> bool {
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + PEER_TIMEOUT;
         while self.shared.offers.are_under_way() {
             if Instant::now() > until {
                 return false;

@@ -28,7 +28,7 @@ use crate::transfer::in_flight::InFlight;
 use crate::transfer::offers::Offers;
 
 /// How long a peer may say nothing in the middle of a transfer. One that ends is noticed at once.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PEER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A rank's part in its job.
 #[derive(Debug)]

@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 1, NOT_SUPPORTED = 801 };
-enum { MOST = 256, SLACK = 64 << 10 };
+enum { MAX_ALLOCATIONS = 256, SLACK = 64 << 10 };
 
 /* An allocation: part of a file in memory, so that it can be mapped again. */
 struct allocation {
@@ -28,7 +28,7 @@ struct allocation {
     int file, is_ordered;
 };
 
-static struct allocation allocations[MOST];
+static struct allocation allocations[MAX_ALLOCATIONS];
 static uint64_t last_number;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int the_context, the_stream;
@@ -39,7 +39,7 @@ static int is_set(const char *name) { return getenv(name) != NULL; }
 
 /* The allocation that holds an address; needs the lock. */
 static struct allocation *at(uint64_t address) {
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < MAX_ALLOCATIONS; i++)
         if (allocations[i].bytes && address >= allocations[i].start &&
             address - allocations[i].start < allocations[i].bytes)
             return &allocations[i];
@@ -59,7 +59,7 @@ int cuMemAlloc_v2(uint64_t *address, size_t bytes) {
     if (mapped == MAP_FAILED) return INVALID;
     pthread_mutex_lock(&mutex);
     int status = INVALID;
-    for (int i = 0; i < MOST && status; i++)
+    for (int i = 0; i < MAX_ALLOCATIONS && status; i++)
         if (!allocations[i].bytes) {
             allocations[i] = (struct allocation){(uint64_t)start, bytes, ++last_number, file, 0};
             *address = (uint64_t)start;
@@ -215,7 +215,7 @@ int cuMemGetHandleForAddressRange(void *handle, uint64_t address, size_t bytes, 
 struct pin {
     uint64_t start, bytes;
 };
-static struct pin pins[MOST];
+static struct pin pins[MAX_ALLOCATIONS];
 static int gdrdrv = -1;
 /* What is mapped and pinned now, and the most at a time, told at the end. */
 static int pinned, most_pinned;
@@ -262,7 +262,7 @@ int ioctl(int file, unsigned long request, ...) {
         struct allocation *found = at(wanted->address);
         int is_whole = wanted->address % SLACK == 0 && wanted->bytes % SLACK == 0 && wanted->bytes;
         if (found && is_whole && wanted->address - found->start + wanted->bytes <= whole(found->bytes))
-            for (uint64_t i = 0; i < MOST && status; i++)
+            for (uint64_t i = 0; i < MAX_ALLOCATIONS && status; i++)
                 if (!pins[i].bytes) {
                     pins[i] = (struct pin){wanted->address, wanted->bytes};
                     wanted->handle = i + 1;
@@ -271,7 +271,7 @@ int ioctl(int file, unsigned long request, ...) {
                 }
     } else if (request == 0xc008da02) { /* GDRDRV_IOC_UNPIN_BUFFER */
         uint64_t handle = *(uint64_t *)argument;
-        if (handle && handle <= MOST && pins[handle - 1].bytes) {
+        if (handle && handle <= MAX_ALLOCATIONS && pins[handle - 1].bytes) {
             pins[handle - 1].bytes = 0;
             pinned--;
             status = 0;
@@ -289,7 +289,7 @@ void *mmap(void *address, size_t bytes, int protection, int flags, int file, off
     errno = EINVAL;
     pthread_mutex_lock(&mutex);
     uint64_t handle = (uint64_t)offset >> 12;
-    struct allocation *found = handle && handle <= MOST ? at(pins[handle - 1].start) : NULL;
+    struct allocation *found = handle && handle <= MAX_ALLOCATIONS ? at(pins[handle - 1].start) : NULL;
     if (found && bytes == pins[handle - 1].bytes)
         mapped = real(address, bytes, protection, flags, found->file, (off_t)(pins[handle - 1].start - found->start));
     pthread_mutex_unlock(&mutex);

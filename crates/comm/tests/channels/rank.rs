@@ -18,7 +18,7 @@ pub const TASK: &str = "CAUSEWAY_TEST_RANK";
 const ALLOCATION: usize = (40 << 20) + 1234;
 
 /// The longest message is so many bits long.
-const LONGEST: u64 = 25;
+const MAX_EXPONENT: u64 = 25;
 
 /// A task for one process.
 pub struct Task {
@@ -70,7 +70,7 @@ impl Random {
 
 impl Plan {
     fn of(random: &mut Random) -> Self {
-        let longest = 1 << random.below(LONGEST + 1);
+        let longest = 1 << random.below(MAX_EXPONENT + 1);
         let bytes = 1 + random.below(longest) as usize;
         let mut place = || random.below((ALLOCATION - bytes) as u64 + 1) as usize;
         let at = [place(), place()];
@@ -268,7 +268,7 @@ impl Task {
             plan.moves = movers(message, self.messages);
             if self.sender_dies {
                 // Long enough to be under way then.
-                plan = Plan { bytes: 1 << LONGEST, at: [0, 0], is_taken_back: false, ..plan };
+                plan = Plan { bytes: 1 << MAX_EXPONENT, at: [0, 0], is_taken_back: false, ..plan };
             }
             let content = Random(self.seed ^ message << 20).bytes(plan.bytes);
             if plan.has_new_memory {

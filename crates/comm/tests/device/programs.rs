@@ -11,10 +11,10 @@ const SLICES: u64 = 12;
 const OUTBOX: u64 = SLICE * SLICES;
 const INBOX: u64 = OUTBOX + 64;
 const SENT: u64 = INBOX + 64;
-const LONGEST: u64 = 5000;
-const RECEIVED: u64 = SENT + LONGEST + 8;
+const MAX_BYTES: u64 = 5000;
+const RECEIVED: u64 = SENT + MAX_BYTES + 8;
 /// Bytes of a data window.
-pub const DATA: u64 = (RECEIVED + LONGEST).next_multiple_of(16);
+pub const DATA: u64 = (RECEIVED + MAX_BYTES).next_multiple_of(16);
 
 /// The window of words: a signal from each rank, and two counters, by turns counted up and read.
 pub const WORDS: u64 = 8 * 66;
@@ -260,7 +260,7 @@ impl Program {
     /// Every rank sends the next one a message; a ring holds what nobody has received yet.
     fn messages(&mut self) {
         let ranks = self.steps.len();
-        let lengths: Vec<u64> = (0..ranks).map(|_| self.random.below(LONGEST + 1)).collect();
+        let lengths: Vec<u64> = (0..ranks).map(|_| self.random.below(MAX_BYTES + 1)).collect();
         let windows: Vec<u64> = (0..ranks).map(|_| self.random.below(2)).collect();
         for rank in 0..ranks {
             let mut step = self.step(What::Send, (rank + 1) % ranks);
@@ -271,7 +271,7 @@ impl Program {
             let from = (rank + ranks - 1) % ranks;
             let mut step = self.step(What::Receive, from);
             let window = self.random.below(2);
-            let room = lengths[from] + self.random.below(LONGEST - lengths[from] + 1);
+            let room = lengths[from] + self.random.below(MAX_BYTES - lengths[from] + 1);
             (step.to, step.to_offset, step.bytes) = (window as u32, RECEIVED, room);
             let sent =
                 self.data[from][windows[from] as usize][SENT as usize..][..lengths[from] as usize].to_vec();

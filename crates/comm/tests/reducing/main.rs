@@ -5,7 +5,7 @@ mod copies;
 mod model;
 
 use causeway_comm::collective::element::{Element, Operation};
-use causeway_comm::collective::kernels::{Kernel, MOST_SOURCES, Makes};
+use causeway_comm::collective::kernels::{Kernel, MAX_SOURCES, Makes};
 use causeway_ptx::memory::AddressSpace;
 use causeway_ptx::{CompileOptions, Host, LaunchConfig, Pool, Program};
 use std::sync::Arc;
@@ -161,9 +161,9 @@ fn kernels_put_together_what_their_operations_say() {
     for element in (1..=19).filter_map(Element::of_code) {
         for operation in Operation::ALL.into_iter().filter(|operation| element.takes(*operation)) {
             for _ in 0..2 {
-                let sources = 2 + random.below(MOST_SOURCES as u64 - 1) as usize;
+                let sources = 2 + random.below(MAX_SOURCES as u64 - 1) as usize;
                 let makes = match random.below(3) {
-                    0 => Makes::Whole(1 + random.below(MOST_SOURCES as u64) as usize),
+                    0 => Makes::Whole(1 + random.below(MAX_SOURCES as u64) as usize),
                     1 => Makes::Prefixes { with_own: true },
                     _ => Makes::Prefixes { with_own: false },
                 };
@@ -203,7 +203,7 @@ fn there_are_no_kernels_for_what_is_not_defined() {
     assert!(kernel(Operation::Sum, 2, Makes::Whole(1)));
     assert!(!kernel(Operation::BitXor, 2, Makes::Whole(1)));
     assert!(!kernel(Operation::Sum, 1, Makes::Whole(1)));
-    assert!(!kernel(Operation::Sum, MOST_SOURCES + 1, Makes::Whole(1)));
+    assert!(!kernel(Operation::Sum, MAX_SOURCES + 1, Makes::Whole(1)));
     assert!(!kernel(Operation::Sum, 2, Makes::Whole(0)));
-    assert!(!kernel(Operation::Sum, 2, Makes::Whole(MOST_SOURCES + 1)));
+    assert!(!kernel(Operation::Sum, 2, Makes::Whole(MAX_SOURCES + 1)));
 }

@@ -16,7 +16,7 @@ use crate::table::{CONFIG, ON};
 pub const OF_SYSTEM: &str = "/etc/causeway";
 
 /// The most bytes of a file that are read.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The folder of this user's configuration: `causeway` in `$XDG_CONFIG_HOME` or `~/.config`; none without a
 /// home directory.
@@ -88,9 +88,9 @@ pub fn read(candidate: &Candidate) -> Result<Option<Found>, Mistake> {
         )));
     }
     let mut text = String::new();
-    let read = open.take(LONGEST + 1).read_to_string(&mut text).map_err(failed)?;
-    if read as u64 > LONGEST {
-        return Err(mistake(format!("the configuration file has more than {LONGEST} bytes")));
+    let read = open.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
+    if read as u64 > MAX_FILE_BYTES {
+        return Err(mistake(format!("the configuration file has more than {MAX_FILE_BYTES} bytes")));
     }
     Ok(Some(Found { file, text, data }))
 }
@@ -172,7 +172,7 @@ mod tests {
         assert!(text(read_at(missing, true)).contains("missing.toml: the configuration file cannot be read"));
         assert!(text(read_at(folder.path().into(), false)).ends_with("is a folder"));
         let path = folder.path().join("c.toml");
-        fs::write(&path, vec![b'#'; LONGEST as usize + 1]).unwrap();
+        fs::write(&path, vec![b'#'; MAX_FILE_BYTES as usize + 1]).unwrap();
         assert!(text(read_at(path.clone(), false)).contains("more than 1048576 bytes"));
         fs::write(&path, [0xff, 0xfe]).unwrap();
         assert!(text(read_at(path.clone(), false)).contains("cannot be read"));

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The most bytes of a file that are read.
-const MOST_OF_A_FILE: u64 = 64 << 10;
+const MAX_FILE_BYTES: u64 = 64 << 10;
 
 /// The file systems of a machine, below a root that need not be the real one.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ impl System {
     /// The beginning of a file's bytes; nothing when it cannot be read.
     pub(super) fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::open(self.at(path)).ok()?.take(MOST_OF_A_FILE).read_to_end(&mut bytes).ok()?;
+        File::open(self.at(path)).ok()?.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     }
 

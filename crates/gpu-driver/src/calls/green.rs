@@ -9,7 +9,7 @@ use causeway_gpu::CuResult;
 use causeway_gpu::calls::GreenContextCalls;
 
 /// More parts than a device has multiprocessors.
-const MOST_PARTS: u32 = 4096;
+const MAX_PARTITIONS: u32 = 4096;
 
 impl Driver {
     /// Asks the driver for a resource and keeps it.
@@ -51,7 +51,7 @@ impl GreenContextCalls for Driver {
         flags: u32,
         minimum: u32,
     ) -> CuResult<(u32, Vec<DeviceResource>, DeviceResource)> {
-        if wanted > MOST_PARTS {
+        if wanted > MAX_PARTITIONS {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let input = self.resources.get(input)?;

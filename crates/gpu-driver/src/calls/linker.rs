@@ -12,7 +12,7 @@ use causeway_gpu::calls::LinkerCalls;
 use core::ffi::c_void;
 
 /// The longest piece of a result that is given at once, in bytes: what a reply can hold, with room to spare.
-const MOST_PIECE: usize = 8 << 20;
+const MAX_PIECE_BYTES: usize = 8 << 20;
 
 impl LinkerCalls for Driver {
     fn link_create(&self, options: &JitOptions) -> CuResult<Native<LinkState>> {
@@ -86,7 +86,7 @@ impl LinkerCalls for Driver {
         let links = self.links.lock();
         let result = links.get(&state.value()).and_then(|link| link.result);
         let (address, size) = result.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let end = start.checked_add(length).filter(|end| *end <= size && length <= MOST_PIECE);
+        let end = start.checked_add(length).filter(|end| *end <= size && length <= MAX_PIECE_BYTES);
         end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         // SAFETY: within the result, which the driver keeps until the linker is destroyed; the table is
         // locked, and whoever destroys the linker takes it out of the table first.

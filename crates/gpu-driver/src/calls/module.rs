@@ -11,7 +11,7 @@ use core::ffi::{CStr, c_char};
 use std::ffi::CString;
 
 /// More parameters than the 32,764 bytes of a launch can hold.
-const MOST_PARAMETERS: usize = 1 << 15;
+const MAX_PARAMETERS: usize = 1 << 15;
 
 pub(crate) fn c_text(text: &str) -> CuResult<CString> {
     CString::new(text).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
@@ -34,7 +34,7 @@ fn parameters(
     mut ask: impl FnMut(usize, &mut usize, &mut usize) -> CuResult<()>,
 ) -> CuResult<Vec<Parameter>> {
     let mut found = Vec::new();
-    for index in 0..MOST_PARAMETERS {
+    for index in 0..MAX_PARAMETERS {
         let (mut offset, mut size) = (0, 0);
         match ask(index, &mut offset, &mut size) {
             Ok(()) => found.push(Parameter { offset: offset as u32, size: size as u32 }),

@@ -12,7 +12,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_micros(20), Duration::from_
 
 /// How often the thread asks when nobody waits. A stream holds at least twice as much work as that, so that
 /// it does not run dry while the end of its earlier work goes unnoticed.
-const LEISURE: Duration = Duration::from_micros(200);
+const IDLE_POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The pause before the next question, after so long without an answer; nothing when the next question comes
 /// at once.
@@ -20,7 +20,7 @@ pub(crate) fn poll_interval(urgent: bool, waited: Duration) -> Option<Duration> 
     match urgent {
         true if waited < SPIN => None,
         true => Some((waited / 64).clamp(PAUSES.0, PAUSES.1)),
-        false => Some(LEISURE),
+        false => Some(IDLE_POLL_INTERVAL),
     }
 }
 
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn what_nobody_waits_for_is_asked_about_rarely() {
-        assert_eq!(poll_interval(false, Duration::ZERO), Some(LEISURE));
-        assert_eq!(poll_interval(false, Duration::from_secs(1)), Some(LEISURE));
+        assert_eq!(poll_interval(false, Duration::ZERO), Some(IDLE_POLL_INTERVAL));
+        assert_eq!(poll_interval(false, Duration::from_secs(1)), Some(IDLE_POLL_INTERVAL));
     }
 }

@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// Longer than anything here takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Why a step failed.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Session {
         ask(Box::new(move |status| {
             let _ = sender.send(status);
         }))?;
-        match result.recv_timeout(PATIENCE) {
+        match result.recv_timeout(STEP_TIMEOUT) {
             Ok(status) => Ok(status?),
             Err(_) => Err(Failure("a completion was not called".into())),
         }

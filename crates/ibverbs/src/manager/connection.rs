@@ -11,7 +11,7 @@ use crate::queue_pair::{Capacity, QueuePair, Settings};
 use crate::sys::*;
 
 /// Bytes that may go with a request: what InfiniBand's message has room for, behind rdma_cm's own header.
-pub const MOST_PRIVATE_DATA: usize = 56;
+pub const MAX_PRIVATE_DATA: usize = 56;
 
 /// A function that lets an identifier begin to connect: `rdma_connect` or `rdma_accept`.
 type Begin = unsafe extern "C" fn(*mut rdma_cm_id, *mut rdma_conn_param) -> i32;
@@ -49,7 +49,7 @@ impl Unjoined {
     ) -> Result<(), ManagerError> {
         let mut parameters = rdma_conn_param {
             private_data: private_data.as_ptr().cast(),
-            private_data_len: private_data.len().min(MOST_PRIVATE_DATA) as u8,
+            private_data_len: private_data.len().min(MAX_PRIVATE_DATA) as u8,
             responder_resources: settings.answered_reads,
             initiator_depth: settings.reads,
             flow_control: 0,

@@ -18,7 +18,7 @@ use crate::queue_pair::Settings;
 use crate::sys::*;
 
 /// Requests that wait to be taken in; more are refused.
-const MOST_PENDING: usize = 64;
+const MAX_PENDING: usize = 64;
 
 /// An address at which connections of peers are taken.
 pub struct Listener {
@@ -85,7 +85,7 @@ impl Listener {
             let identifier = Arc::new(Identifier { raw, channel: Arc::clone(&self.identifier.channel) });
             let end = Unjoined { identifier, device: self.device.clone() };
             let request = Request { end, private_data: event.private_data };
-            if self.pending.len() < MOST_PENDING {
+            if self.pending.len() < MAX_PENDING {
                 self.pending.push_back(request);
             } else {
                 request.reject();

@@ -22,7 +22,7 @@ mod identifier;
 mod listener;
 mod route;
 
-pub use connection::{Connection, MOST_PRIVATE_DATA, Unjoined};
+pub use connection::{Connection, MAX_PRIVATE_DATA, Unjoined};
 pub use error::ManagerError;
 pub(crate) use error::step_failed;
 pub use listener::{Listener, Request};

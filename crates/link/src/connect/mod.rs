@@ -24,8 +24,8 @@ use causeway_access::Target;
 use causeway_connection::channel::Connection;
 use causeway_connection::exchange::Exchange;
 use causeway_connection::socket::round_trip;
-use causeway_pipeline::MOST_LANES;
-use causeway_pipeline::lanes::{MOST_FOR_DISTANCE, lanes_for};
+use causeway_pipeline::MAX_LANES;
+use causeway_pipeline::lanes::{MAX_LANES_FOR_DISTANCE, lanes_for};
 use causeway_sync::spin;
 use establish::{establish, facts};
 
@@ -64,7 +64,7 @@ pub fn describe_process(commands: CommandTable, environment: Vec<(String, String
             .map(|name| Printable::from_bytes(name.as_encoded_bytes()))
             .unwrap_or_default(),
         environment,
-        lanes: lanes_asked_for().ok().flatten().unwrap_or(MOST_FOR_DISTANCE),
+        lanes: lanes_asked_for().ok().flatten().unwrap_or(MAX_LANES_FOR_DISTANCE),
         abilities: Abilities::ours(&commands).resuming(resume_seconds()),
         user: user(),
         job: job(),
@@ -115,7 +115,7 @@ pub fn connect_over(
         Answer::Welcome(welcome) => {
             let reached_at = connection.socket().peer_addr().ok();
             let distance = round_trip(connection.socket()).unwrap_or_default();
-            let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MOST_LANES);
+            let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MAX_LANES);
             if options.lanes_by_distance {
                 lanes = lanes.min(lanes_for(distance, spin::cores()));
             }

@@ -84,7 +84,7 @@ pub struct Reference {
 
 impl From<&Rate> for Reference {
     fn from(rate: &Rate) -> Self {
-        Self { label: rate.name.clone(), place: rate.gb_per_s.max(SMALLEST).log10() }
+        Self { label: rate.name.clone(), place: rate.gb_per_s.max(MIN_VALUE).log10() }
     }
 }
 
@@ -208,13 +208,13 @@ pub struct Point {
 
 /// The smallest value that is drawn, since zero has no logarithm: less than any time or rate that is
 /// measured.
-const SMALLEST: f64 = 1e-9;
+const MIN_VALUE: f64 = 1e-9;
 
 impl Point {
     /// A summary at a place.
     pub fn new(x: f64, summary: &Summary) -> Self {
         let [low, middle, high] =
-            [summary.p5, summary.median, summary.p95].map(|value| value.max(SMALLEST).log10());
+            [summary.p5, summary.median, summary.p95].map(|value| value.max(MIN_VALUE).log10());
         Self { x, low, middle, high }
     }
 }
@@ -303,8 +303,8 @@ pub fn size_place(size: u64) -> f64 {
 /// Where a gain lies on an axis of gains; 0.05 is 5 % more. Below 0.1 % all lie on one line, and what is
 /// lost, too: neither has a place on an axis of logarithms.
 pub fn gain_place(gain: f64) -> f64 {
-    const LEAST: f64 = 0.001;
-    (gain.max(LEAST) * 100.0).log10()
+    const MIN_SPAN: f64 = 0.001;
+    (gain.max(MIN_SPAN) * 100.0).log10()
 }
 
 fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use super::sizes::SMALLEST_RESERVATION;
+use super::sizes::MIN_RESERVATION_BYTES;
 
 /// Device memory could not be allocated.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
@@ -67,6 +67,6 @@ pub enum MemoryError {
 /// The addresses could not be reserved.
 #[derive(Debug, Error)]
 #[error(
-    "no range of {SMALLEST_RESERVATION} bytes of address space could be reserved: {0}; raise `ulimit -v`"
+    "no range of {MIN_RESERVATION_BYTES} bytes of address space could be reserved: {0}; raise `ulimit -v`"
 )]
 pub struct ReservationError(pub(super) io::Error);

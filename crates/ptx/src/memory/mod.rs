@@ -43,7 +43,7 @@ use parking_lot::{Mutex, RwLock};
 use free_ranges::FreeRanges;
 use mapping::Mapping;
 use pages::{READ_WRITE, discard, protect, reserve};
-use sizes::{PAGE, PREFERRED_RESERVATION, SMALLEST_RESERVATION};
+use sizes::{MIN_RESERVATION_BYTES, PAGE, PREFERRED_RESERVATION};
 
 /// Allocations that kernels may have at a time. Each takes mappings of its own, of which Linux allows a
 /// process some 65,000; without them the worker cannot even start a thread.
@@ -107,7 +107,7 @@ impl AddressSpace {
         let base = loop {
             match reserve(reserved, place(reserved)) {
                 Ok(base) => break base,
-                Err(error) if reserved <= SMALLEST_RESERVATION => return Err(ReservationError(error)),
+                Err(error) if reserved <= MIN_RESERVATION_BYTES => return Err(ReservationError(error)),
                 Err(_) => reserved /= 2,
             }
         };

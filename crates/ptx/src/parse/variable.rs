@@ -6,7 +6,7 @@ use super::parser::Parser;
 use super::syntax::{Linkage, Opaque, Pointer, Scalar, Space, Variable};
 
 /// Largest variable that can be declared: 1 TiB, the largest address space.
-const LARGEST_VARIABLE: u64 = 1 << 40;
+const MAX_VARIABLE_BYTES: u64 = 1 << 40;
 
 impl Parser<'_, '_> {
     /// `.space [.align n] [.attribute(..)] [.v2|.v4] .type name[..]... [= initial], ... ;` with the space
@@ -109,11 +109,11 @@ impl Parser<'_, '_> {
                 size = 0;
                 continue;
             }
-            let count = self.positive("the length of an array", LARGEST_VARIABLE)?;
+            let count = self.positive("the length of an array", MAX_VARIABLE_BYTES)?;
             self.expect(']')?;
             size = size
                 .checked_mul(count)
-                .filter(|&size| size <= LARGEST_VARIABLE)
+                .filter(|&size| size <= MAX_VARIABLE_BYTES)
                 .ok_or_else(|| self.error(format!("`{}` is larger than any memory", variable.name)))?;
         }
         variable.size = size;

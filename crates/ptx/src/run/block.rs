@@ -3,7 +3,9 @@
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::barrier::Barriers;
-use super::context::{Launch, PATIENCE, Raised, Request, ThreadContext, WarpOperation, WarpRequest};
+use super::context::{
+    Launch, POLLS_BEFORE_YIELD, Raised, Request, ThreadContext, WarpOperation, WarpRequest,
+};
 use super::signals::{Outcome, TrapState};
 use super::warp::{answers, lanes_in};
 use crate::fault::ThreadPlace;
@@ -102,7 +104,7 @@ impl<'l> Runner<'l> {
                 total_shared,
                 workspace,
                 local_top: 0,
-                patience: PATIENCE,
+                patience: POLLS_BEFORE_YIELD,
                 request: Request::Yield,
                 answer: 0,
                 yielder: std::ptr::null(),
@@ -455,7 +457,7 @@ impl ThreadContext {
         self.lane = index % WARP as u32;
         self.warp = index / WARP as u32;
         self.local_top = 0;
-        self.patience = PATIENCE;
+        self.patience = POLLS_BEFORE_YIELD;
     }
 
     /// Where the thread is, for fault reports.

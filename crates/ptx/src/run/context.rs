@@ -12,7 +12,7 @@ use crate::pool::Pool;
 
 /// Steps of polling that a thread may take before others run; a power of two large enough to make the switch
 /// cheap.
-pub(crate) const PATIENCE: u32 = 64;
+pub(crate) const POLLS_BEFORE_YIELD: u32 = 64;
 
 /// State of one thread, read and written by compiled code at fixed offsets.
 ///

@@ -85,7 +85,7 @@ runtime_functions! {
 
     /// Lets other threads of the block run.
     fn give_way(thread) {
-        (*thread).patience = super::context::PATIENCE;
+        (*thread).patience = super::context::POLLS_BEFORE_YIELD;
         suspend(thread, Request::Yield);
     }
 

@@ -3,13 +3,13 @@
 use crate::memory::AddressSpace;
 
 /// Longest string that `%s` or a format may be.
-const LONGEST_STRING: usize = 1 << 20;
+const MAX_STRING_BYTES: usize = 1 << 20;
 /// Largest width or precision that is obeyed.
 const WIDEST_FIELD: usize = 4096;
 
 /// Bytes that one call prints at most; CUDA's own buffer for all calls of a launch has 1 MiB. The rest is
 /// lost, as it is there: a format of a few bytes can ask for any number of copies of a long string.
-const LONGEST_OUTPUT: usize = 4 << 20;
+const MAX_OUTPUT_BYTES: usize = 4 << 20;
 
 /// Reads memory that a kernel points at.
 ///
@@ -33,7 +33,7 @@ impl DeviceReader<'_> {
     /// The bytes before the NUL.
     pub(crate) fn string(&self, address: u64) -> Result<Vec<u8>, u64> {
         let mut bytes = Vec::new();
-        while bytes.len() < LONGEST_STRING {
+        while bytes.len() < MAX_STRING_BYTES {
             match self.byte(address.wrapping_add(bytes.len() as u64))? {
                 0 => break,
                 byte => bytes.push(byte),
@@ -106,8 +106,8 @@ pub(crate) fn format(reader: &DeviceReader<'_>, format: u64, arguments: u64) -> 
         let (conversion, letter, tail) = parse_conversion(rest, &mut arguments)?;
         rest = tail;
         convert(&mut output, &conversion, letter, &mut arguments)?;
-        if output.len() >= LONGEST_OUTPUT {
-            output.truncate(LONGEST_OUTPUT);
+        if output.len() >= MAX_OUTPUT_BYTES {
+            output.truncate(MAX_OUTPUT_BYTES);
             break;
         }
     }

@@ -19,7 +19,7 @@ use thiserror::Error;
 
 use crate::cgroup::{Bounds, Parent};
 use crate::driver_cache::DriverCaches;
-use crate::limits::MOST_THREADS;
+use crate::limits::MAX_THREADS;
 use crate::mode::Mode;
 use crate::network::EmptyNetwork;
 use crate::users::{User, Users};
@@ -100,7 +100,7 @@ impl Plan {
             cards: facts.has_rdma,
             network,
             parent,
-            bounds: Bounds { memory: wanted.session_memory, threads: MOST_THREADS },
+            bounds: Bounds { memory: wanted.session_memory, threads: MAX_THREADS },
             mps: facts.mps,
             shared_memory: wanted.uses_driver.then(|| SHARED_MEMORY.into()),
             driver_caches: wanted.uses_driver.then(|| DriverCaches::of(decision.users.is_some())).flatten(),

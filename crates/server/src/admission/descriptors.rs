@@ -5,7 +5,7 @@ use std::io;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// More are of no use to the broker, and some programs walk through all that they could have.
-const MOST: u64 = 1 << 20;
+const MAX_DESCRIPTORS: u64 = 1 << 20;
 
 /// Raises the limit of this process, and of those that it starts, as far as the system lets it, and returns
 /// it.
@@ -14,12 +14,12 @@ const MOST: u64 = 1 << 20;
 pub fn raise_limit() -> io::Result<usize> {
     let found = getrlimit(Resource::Nofile);
     // No limit at all is a limit that is not given.
-    let reachable = found.maximum.unwrap_or(MOST).min(MOST);
-    let now = found.current.unwrap_or(MOST);
+    let reachable = found.maximum.unwrap_or(MAX_DESCRIPTORS).min(MAX_DESCRIPTORS);
+    let now = found.current.unwrap_or(MAX_DESCRIPTORS);
     if now < reachable {
         setrlimit(Resource::Nofile, Rlimit { current: Some(reachable), maximum: found.maximum })?;
     }
-    Ok(usize::try_from(now.max(reachable).min(MOST)).unwrap_or(usize::MAX))
+    Ok(usize::try_from(now.max(reachable).min(MAX_DESCRIPTORS)).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]
@@ -31,6 +31,6 @@ mod tests {
         let limit = raise_limit().unwrap();
         let found = getrlimit(Resource::Nofile);
         assert!(found.current.is_none_or(|current| current >= limit as u64));
-        assert_eq!(limit as u64, found.maximum.unwrap_or(MOST).min(MOST));
+        assert_eq!(limit as u64, found.maximum.unwrap_or(MAX_DESCRIPTORS).min(MAX_DESCRIPTORS));
     }
 }

@@ -33,16 +33,16 @@ const GIVING_WAY: usize = 2;
 const SESSION: usize = 6;
 
 /// The most sessions unless somebody asks for more. Each has a thread here and a process beside.
-const USUAL_SESSIONS: usize = 4096;
+const DEFAULT_MAX_SESSIONS: usize = 4096;
 
 /// The most exports: each takes up to a kilobyte of memory besides its descriptor.
-const MOST_EXPORTS: usize = 65_536;
+const MAX_EXPORTS: usize = 65_536;
 
 /// The most of them that one session has, where there are enough.
-const MOST_EXPORTS_OF_A_SESSION: usize = 4096;
+const MAX_EXPORTS_PER_SESSION: usize = 4096;
 
 /// Fewer descriptors than this are not worth dividing up.
-pub const LEAST_DESCRIPTORS: usize = 256;
+pub const MIN_DESCRIPTORS: usize = 256;
 
 /// What the user asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub struct Limits {
 pub enum LimitsError {
     /// The system gives the broker hardly any descriptors.
     #[error(
-        "the server needs {LEAST_DESCRIPTORS} descriptors at least, and the system lets it have {found}: raise the hard \
+        "the server needs {MIN_DESCRIPTORS} descriptors at least, and the system lets it have {found}: raise the hard \
          limit of open files (`ulimit -Hn`, LimitNOFILE= of systemd)"
     )]
     TooFewDescriptors {
@@ -105,7 +105,7 @@ impl Limits {
     /// eighth of the rest at most and local ones half of that; of what is left then sessions get half, or up
     /// to three quarters if so many are asked for, and exports all else.
     pub fn divide(descriptors: usize, wishes: &RequestedLimits) -> Result<Self, LimitsError> {
-        if descriptors < LEAST_DESCRIPTORS {
+        if descriptors < MIN_DESCRIPTORS {
             return Err(LimitsError::TooFewDescriptors { found: descriptors });
         }
         let rest = descriptors - OWN - DIAGNOSES * DIAGNOSIS;
@@ -114,7 +114,7 @@ impl Limits {
         let local_handshakes = wishes.handshakes.div_ceil(4).clamp(1, rest / 16 / slot);
         let rest = rest - (network_handshakes + local_handshakes) * slot;
         let sessions = match wishes.sessions {
-            None => (rest / 2 / SESSION).min(USUAL_SESSIONS),
+            None => (rest / 2 / SESSION).min(DEFAULT_MAX_SESSIONS),
             Some(asked) => {
                 let most = rest / 4 * 3 / SESSION;
                 if asked > most {
@@ -123,14 +123,14 @@ impl Limits {
                 asked
             }
         };
-        let exports = (rest - sessions * SESSION).min(MOST_EXPORTS);
+        let exports = (rest - sessions * SESSION).min(MAX_EXPORTS);
         Ok(Self {
             network_handshakes,
             local_handshakes,
             sessions,
             sessions_per_peer: wishes.sessions_per_peer.min(sessions),
             exports,
-            exports_per_session: exports.div_ceil(4).min(MOST_EXPORTS_OF_A_SESSION),
+            exports_per_session: exports.div_ceil(4).min(MAX_EXPORTS_PER_SESSION),
         })
     }
 
@@ -147,12 +147,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const USUAL: RequestedLimits =
+    const DEFAULT: RequestedLimits =
         RequestedLimits { handshakes: 256, sessions: None, sessions_per_peer: 256 };
 
     #[test]
     fn a_usual_machine_serves_a_cluster() {
-        let limits = Limits::divide(1 << 20, &USUAL).unwrap();
+        let limits = Limits::divide(1 << 20, &DEFAULT).unwrap();
         assert_eq!((limits.network_handshakes, limits.local_handshakes), (256, 64));
         assert_eq!((limits.sessions, limits.sessions_per_peer), (4096, 256));
         assert_eq!((limits.exports, limits.exports_per_session), (65_536, 4096));
@@ -160,16 +160,16 @@ mod tests {
 
     #[test]
     fn few_descriptors_leave_something_for_everybody() {
-        let limits = Limits::divide(LEAST_DESCRIPTORS, &USUAL).unwrap();
+        let limits = Limits::divide(MIN_DESCRIPTORS, &DEFAULT).unwrap();
         assert!(limits.network_handshakes >= 2 && limits.local_handshakes >= 1, "{limits:?}");
         assert!(limits.sessions >= 8 && limits.exports_per_session >= 8, "{limits:?}");
-        let too_few = Limits::divide(LEAST_DESCRIPTORS - 1, &USUAL);
-        assert_eq!(too_few, Err(LimitsError::TooFewDescriptors { found: LEAST_DESCRIPTORS - 1 }));
+        let too_few = Limits::divide(MIN_DESCRIPTORS - 1, &DEFAULT);
+        assert_eq!(too_few, Err(LimitsError::TooFewDescriptors { found: MIN_DESCRIPTORS - 1 }));
     }
 
     #[test]
     fn more_sessions_than_there_are_descriptors_for_are_an_error_that_says_how_many_there_can_be() {
-        let wishes = |sessions| RequestedLimits { sessions: Some(sessions), ..USUAL };
+        let wishes = |sessions| RequestedLimits { sessions: Some(sessions), ..DEFAULT };
         let error = Limits::divide(1024, &wishes(4000)).unwrap_err();
         let LimitsError::TooManySessions { asked: 4000, most, descriptors: 1024 } = error else {
             panic!("another error: {error}");
@@ -182,7 +182,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_parts_are_never_more_than_the_whole(
-            descriptors in LEAST_DESCRIPTORS..2_000_000,
+            descriptors in MIN_DESCRIPTORS..2_000_000,
             handshakes in 0_usize..10_000,
             sessions in proptest::option::of(0_usize..100_000),
             sessions_per_peer in 0_usize..10_000,

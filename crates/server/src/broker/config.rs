@@ -120,7 +120,7 @@ impl BrokerConfig {
             heartbeat: HeartbeatTimeouts { silent: Duration::from_secs(60), hung: HungWorker::default() },
             keepalive: KeepaliveSeconds::default(),
             client_gone_grace: Duration::from_secs(10),
-            most_lanes: causeway_pipeline::MOST_LANES,
+            most_lanes: causeway_pipeline::MAX_LANES,
             socket_folder: None,
             sandbox: Wanted::default(),
         }

@@ -22,7 +22,7 @@ use crate::admission::{HandshakeSlot, Source};
 use crate::protocol::messages::{self, ControlError, ToWorker};
 
 /// How long one may take. A driver that hangs is given up after 40 s.
-const PATIENCE: Duration = Duration::from_secs(90);
+const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Gives a client a process that answers it, and waits for the end of that.
 pub fn answer(
@@ -82,7 +82,7 @@ fn start(
 /// Waits for the end of the process, and ends it when it takes too long.
 fn watch(mut child: Child) {
     let is_late = match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
-        Ok(process) => !ends_within(&process, PATIENCE),
+        Ok(process) => !ends_within(&process, DIAGNOSIS_TIMEOUT),
         Err(error) => {
             tracing::warn!("a diagnosis cannot be watched and is ended: {}", io::Error::from(error));
             true

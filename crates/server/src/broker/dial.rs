@@ -21,7 +21,7 @@ use causeway_connection::socket::dial_one_of;
 use thiserror::Error;
 
 /// The longest that a worker may have the broker wait.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_DIAL_TIME: Duration = Duration::from_secs(10);
 
 /// Addresses of other servers: one, or all that begin with the same bits; at one port, or at any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub fn dial(
     proof: &[u8; 32],
     known: &Known<'_>,
 ) -> Result<OwnedFd, String> {
-    let timeout = timeout.min(LONGEST);
+    let timeout = timeout.min(MAX_DIAL_TIME);
     match endpoint {
         Endpoint::Unix(name) => {
             let refused = || {

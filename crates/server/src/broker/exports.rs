@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::protocol::messages::Token;
 
 /// The most bytes that an export may have.
-const LONGEST: usize = 256;
+const MAX_NAME_BYTES: usize = 256;
 
 /// Something that a session has exported.
 #[derive(Debug, Clone)]
@@ -64,7 +64,7 @@ impl ExportRegistry {
     pub fn export(&self, owner: SessionId, token: Token, exported: Exported) -> bool {
         let mut contents = self.contents.lock();
         let of_owner = contents.of_session.get(&owner).copied().unwrap_or(0);
-        if exported.bytes.len() > LONGEST
+        if exported.bytes.len() > MAX_NAME_BYTES
             || of_owner >= self.most_of_a_session
             || contents.exports.len() >= self.most
             || contents.exports.contains_key(&token)
@@ -107,7 +107,7 @@ mod tests {
         let (exports, one, other) = (ExportRegistry::new(9, 9), SessionId([1; 16]), SessionId([2; 16]));
         let exported = |length| Exported { bytes: vec![7; length], descriptor: None };
         assert!(exports.export(one, [1; 16], exported(3)) && !exports.export(other, [1; 16], exported(3)));
-        assert!(!exports.export(one, [2; 16], exported(LONGEST + 1)));
+        assert!(!exports.export(one, [2; 16], exported(MAX_NAME_BYTES + 1)));
         assert_eq!(exports.find(&[1; 16]).map(|exported| exported.bytes), Some(vec![7; 3]));
         exports.withdraw(other, &[1; 16]);
         assert!(exports.find(&[1; 16]).is_some() && exports.find(&[2; 16]).is_none());

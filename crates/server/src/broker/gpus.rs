@@ -20,13 +20,13 @@ use super::monitor::Monitor;
 const FRESH: Duration = Duration::from_millis(900);
 
 /// How long the monitor may take to answer one question; the first one starts NVIDIA's library.
-const PATIENCE: Duration = Duration::from_secs(5);
+const DEVICE_QUERY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long nobody asks again after the monitor did not answer.
 const PAUSE: Duration = Duration::from_secs(10);
 
 /// The most devices that are asked about.
-const MOST_DEVICES: u32 = 64;
+const MAX_DEVICES: u32 = 64;
 
 /// Room for the texts of the management library.
 const TEXT: u32 = 96;
@@ -77,7 +77,7 @@ fn ask_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
     let count = ask(exchange, "nvmlDeviceGetCount_v2", vec![Given::Room(4)])?;
     let count = count.as_ref().and_then(|outcome| number(outcome, 0, 0)).unwrap_or(0) as u32;
     let mut devices = Vec::new();
-    for index in 0..count.min(MOST_DEVICES) {
+    for index in 0..count.min(MAX_DEVICES) {
         let handle = ask(
             exchange,
             "nvmlDeviceGetHandleByIndex_v2",
@@ -117,7 +117,7 @@ fn ask_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
 /// Asks one question; nothing where the library does not answer it.
 fn ask(exchange: &mut Exchange, function: &str, arguments: Vec<Given>) -> io::Result<Option<Outcome>> {
     let call = Call { function: function.to_owned(), arguments };
-    let answer = exchange.ask(PATIENCE, |out| call.encode(out)).map_err(io::Error::other)?;
+    let answer = exchange.ask(DEVICE_QUERY_TIMEOUT, |out| call.encode(out)).map_err(io::Error::other)?;
     let answer = answer.ok_or_else(|| io::Error::other("it has ended"))?;
     let outcome: Outcome = Decoder::new(&answer).value().map_err(io::Error::other)?;
     Ok((outcome.status == status::SUCCESS).then_some(outcome))

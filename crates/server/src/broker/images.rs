@@ -19,10 +19,10 @@ use crate::protocol::control::Control;
 use crate::protocol::messages::{self, ToWorker};
 
 /// Questions that wait. A worker asks a few at a time; one that asks more gets nothing.
-const MOST_WAITING: usize = 64;
+const MAX_QUEUED: usize = 64;
 
 /// The most bytes of an image that its worker need not have written: zeros may not have been.
-const MOST_HOLES: u64 = 16 << 20;
+const MAX_HOLE_BYTES: u64 = 16 << 20;
 
 /// The images of one session's identity.
 pub struct SessionImages {
@@ -94,7 +94,7 @@ impl SessionImages {
         work: impl Fn(&ImageCache, &Control, T) + Send + 'static,
     ) -> Option<Sender<T>> {
         let (cache, control) = (self.start.clone().and_then(ImageCache::open)?, Arc::clone(&self.control));
-        let (sender, queue) = bounded(MOST_WAITING);
+        let (sender, queue) = bounded(MAX_QUEUED);
         let started =
             threads::spawn(name, move || queue.iter().for_each(|each| work(&cache, &control, each)));
         match started {
@@ -128,7 +128,7 @@ fn keep(cache: &ImageCache, hash: [u8; 32], memory: OwnedFd) -> io::Result<()> {
             (data.len(), data.blocks() * 512)
         };
         // Reading and hashing what was never written costs the worker nothing, and this process time.
-        if length > held.saturating_add(MOST_HOLES) {
+        if length > held.saturating_add(MAX_HOLE_BYTES) {
             let text = format!("it claims {length} bytes and holds {held}");
             return Err(io::Error::new(io::ErrorKind::InvalidData, text));
         }
@@ -182,7 +182,7 @@ mod tests {
         images.find(5, hash, 5);
         assert!(answered(&worker, 5).is_none(), "nobody gets what another name promised");
         let huge = File::from(memfd_create("image", MemfdFlags::ALLOW_SEALING).unwrap());
-        huge.set_len(MOST_HOLES + (64 << 10)).unwrap();
+        huge.set_len(MAX_HOLE_BYTES + (64 << 10)).unwrap();
         fcntl_add_seals(&huge, all).unwrap();
         images.keep(8, hash, huge.into());
         assert!(answered(&worker, 8).is_none());

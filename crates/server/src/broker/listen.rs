@@ -44,7 +44,7 @@ const NO_PLACE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 const BACKLOG: i32 = 4096;
 
 /// How long the log says nothing more of crowds after it has.
-const CROWD: Duration = Duration::from_secs(60);
+const OVERLOAD_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Accepts callers until the other end of `stopped` is closed.
 pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared: &Arc<Shared>) {
@@ -93,7 +93,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
             match accepted.and_then(|incoming| Ok((incoming.enter(shared)?, incoming))) {
                 Ok((Some(slot), incoming)) => {
                     in_trouble = false;
-                    if slot.displaced && crowd.is_none_or(|told| told.elapsed() >= CROWD) {
+                    if slot.displaced && crowd.is_none_or(|told| told.elapsed() >= OVERLOAD_LOG_INTERVAL) {
                         crowd = Some(Instant::now());
                         tracing::warn!(
                             "more callers than there are slots shake hands at the same time; the oldest of those of whom there \

@@ -183,7 +183,7 @@ impl Broker {
             totals,
             relatives,
             gpus: Gpus::default(),
-            askers: Mutex::new(SessionSlots::new(status::MOST_CLIENTS, status::MOST_CLIENTS_OF_A_PEER)),
+            askers: Mutex::new(SessionSlots::new(status::MAX_CLIENTS, status::MAX_CLIENTS_PER_PEER)),
         });
         let listeners = Arc::new(Listeners::new(Arc::clone(&shared), network));
         listeners.open()?;

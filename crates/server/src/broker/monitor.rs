@@ -37,10 +37,10 @@ use crate::protocol::messages::{self, ControlError, ToMonitor, ToWorker, WorkerO
 
 /// How long a session waits until the monitor has been told of it: one that stands still holds up no session
 /// for longer.
-const PATIENCE: Duration = Duration::from_millis(100);
+const REPLY_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long the broker waits for the monitor when it asks itself; NVIDIA's library may have to be started.
-const PATIENCE_TO_START: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the thread is told.
 enum Event {
@@ -90,7 +90,7 @@ impl Monitor {
         self.tell(Event::Own(its));
         // The standard library's type for TCP serves for any stream socket.
         let mut connection = Connection::new(TcpStream::from(OwnedFd::from(own)), None);
-        let answer = connection.receive_handshake(MAX_OPENING, Instant::now() + PATIENCE_TO_START);
+        let answer = connection.receive_handshake(MAX_OPENING, Instant::now() + START_TIMEOUT);
         let answer = answer.map_err(io::Error::other)?;
         match Decoder::new(&answer).value::<Answer>().map_err(io::Error::other)? {
             Answer::MonitorReady => Ok(Exchange::new(connection)),
@@ -105,7 +105,7 @@ impl Monitor {
         let (telling, told) = bounded(1);
         self.tell(Event::Began(worker, source, telling));
         // Ends with an error either way: nothing is sent.
-        let _ = told.recv_timeout(PATIENCE);
+        let _ = told.recv_timeout(REPLY_TIMEOUT);
     }
 
     /// The session of a worker has ended.

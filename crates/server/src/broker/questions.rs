@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use causeway_access::target::address_proof;
 use causeway_access::{ClientName, Target};
-use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::MAX_LANES;
 use causeway_sync::threads;
 use causeway_wire::handshake::SessionId;
 
@@ -22,7 +22,7 @@ use crate::protocol::messages::{self, ToBroker, ToWorker, Token};
 
 /// Connections that are made for one worker at the same time; a link has one for messages and at most so many
 /// lanes.
-const MOST_DIALS: u32 = MOST_LANES + 1;
+const MAX_DIALS: u32 = MAX_LANES + 1;
 
 /// What one worker may ask for.
 pub struct Questions {
@@ -129,10 +129,10 @@ impl Questions {
             Ok(target) => target,
             Err(error) => return answer(Err(error.to_string())),
         };
-        if self.dials.fetch_add(1, Ordering::Relaxed) >= MOST_DIALS {
+        if self.dials.fetch_add(1, Ordering::Relaxed) >= MAX_DIALS {
             self.dials.fetch_sub(1, Ordering::Relaxed);
             return answer(Err(format!(
-                "the server makes {MOST_DIALS} connections for one session at a time"
+                "the server makes {MAX_DIALS} connections for one session at a time"
             )));
         }
         let (named, dials) = (shared.config.peers.clone(), Arc::clone(&self.dials));

@@ -12,7 +12,7 @@ use causeway_access::keys::clients::NotAccepted;
 use causeway_access::target::random_bytes;
 use causeway_connection::channel::Connection;
 use causeway_connection::record::ConnectionKeys;
-use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::MAX_LANES;
 use causeway_sandbox::{Jail, Purpose};
 use causeway_wire::handshake::{ClientHello, LaneToken, SessionId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -147,7 +147,7 @@ enum Ending {
 const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many messages of a worker are taken while it is time for something else.
-const MOST_TAKEN: u32 = 1024;
+const MAX_RECEIVED_MESSAGES: u32 = 1024;
 
 /// What a worker has said that is said once, or once for each question. A question of its own gets an answer,
 /// which it waits for; with all else it could keep the broker busy for ever.
@@ -228,7 +228,7 @@ impl Worker {
         keys: Option<ConnectionKeys>,
     ) -> Result<Self, ControlError> {
         let token = LaneToken(random_bytes());
-        let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MOST_LANES));
+        let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MAX_LANES));
         let gpu = shared.config.gpu;
         let environment = admitted(&hello.environment);
         // One that is ready has started its driver, which reads the variables only then.
@@ -343,7 +343,7 @@ impl Worker {
                 }
             }
             // What it has said comes first: it may be the answer. One that never stops is not waited for.
-            let is_due = ready == 0 || taken >= MOST_TAKEN;
+            let is_due = ready == 0 || taken >= MAX_RECEIVED_MESSAGES;
             if is_due
                 && let Some((end, reason)) = deadline
                 && now >= end

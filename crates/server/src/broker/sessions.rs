@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_access::target::ticket_id;
-use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::MAX_LANES;
 use causeway_sync::Monitor;
 use causeway_wire::handshake::{JoinHello, LaneHello, LaneToken, PeerHello, SessionId, TicketId, VerbsHello};
 use causeway_wire::status::{Activity, SessionStatus};
@@ -86,10 +86,10 @@ pub enum Upgrader {
 }
 
 /// More tickets of one session are refused: a client has no more servers.
-const MOST_TICKETS: usize = 64;
+const MAX_TICKETS: usize = 64;
 
 // A bit for each lane is enough.
-const _: () = assert!(MOST_LANES <= u32::BITS);
+const _: () = assert!(MAX_LANES <= u32::BITS);
 
 /// The table of all sessions, whose end is waited for.
 #[derive(Default)]
@@ -205,7 +205,7 @@ impl Sessions {
     /// Lets the worker of another server come to a session with a ticket; false when there are too many.
     pub fn add_ticket(&self, id: SessionId, token: LaneToken) -> bool {
         let mut table = self.0.lock();
-        let Some(session) = table.get_mut(&id).filter(|session| session.tickets.len() < MOST_TICKETS) else {
+        let Some(session) = table.get_mut(&id).filter(|session| session.tickets.len() < MAX_TICKETS) else {
             return false;
         };
         session.tickets.push(Ticket { token, id: ticket_id(&token), opened: 0, asked: Asked::default() });
@@ -225,7 +225,7 @@ impl Sessions {
         let session = table.get_mut(&hello.session)?;
         let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == hello.ticket)?;
         let bit = 1_u64.checked_shl(hello.connection)?;
-        if hello.connection > MOST_LANES || ticket.opened & bit != 0 {
+        if hello.connection > MAX_LANES || ticket.opened & bit != 0 {
             return None;
         }
         ticket.opened |= bit;

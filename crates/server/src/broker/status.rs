@@ -16,12 +16,12 @@ use super::totals::Refusal;
 use crate::admission::{Full, HandshakeSlot, Origin, Source};
 
 /// Clients that may ask at the same time.
-pub const MOST_CLIENTS: usize = 64;
+pub const MAX_CLIENTS: usize = 64;
 /// Those of one peer.
-pub const MOST_CLIENTS_OF_A_PEER: usize = 16;
+pub const MAX_CLIENTS_PER_PEER: usize = 16;
 
 /// How long a client may say nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STATUS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers a client until it goes.
 pub fn answer(
@@ -57,7 +57,7 @@ fn converse(
 ) -> Result<(), Box<dyn core::error::Error>> {
     connection.send_handshake(|out| Answer::StatusReady.encode(out))?;
     let mut exchange = Exchange::new(connection);
-    while let Some(question) = exchange.receive(Some(PATIENCE))? {
+    while let Some(question) = exchange.receive(Some(STATUS_TIMEOUT))? {
         let reply = match Decoder::new(&question).value() {
             Ok(Question::Status) => Reply::Status(Box::new(status_for(shared, peer))),
             Ok(Question::Drain { seconds }) => begin_to_drain(shared, peer, seconds),

@@ -10,10 +10,10 @@ use causeway_sync::threads;
 use crossbeam_channel::{Receiver, bounded};
 
 /// The longest line in bytes. The rest of a longer one is a line of its own.
-const LONGEST: u64 = 16 << 10;
+const MAX_LINE_BYTES: u64 = 16 << 10;
 
 /// How long the last lines of a worker that has ended are waited for. Somebody may have got the pipe from it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The lines of one worker, which a thread copies to standard error.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl WorkerLog {
     /// Waits for the last lines of a worker that has ended.
     pub fn finish(self) {
         // The thread sends nothing: its end is what is waited for.
-        let _ = self.0.recv_timeout(PATIENCE);
+        let _ = self.0.recv_timeout(LOG_TIMEOUT);
     }
 }
 
@@ -45,7 +45,7 @@ fn copy_lines(reader: PipeReader, into: &mut impl Write) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        if (&mut lines).take(LONGEST).read_until(b'\n', &mut line)? == 0 {
+        if (&mut lines).take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
         if line.last() == Some(&b'\n') {
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn a_line_without_end_is_cut() {
         let (reader, mut writer) = io::pipe().unwrap();
-        let long = LONGEST as usize + 3;
+        let long = MAX_LINE_BYTES as usize + 3;
         let thread = std::thread::spawn(move || writer.write_all(&vec![b'a'; long]).unwrap());
         let mut written = Vec::new();
         copy_lines(reader, &mut written).unwrap();

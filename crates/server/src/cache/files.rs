@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 /// How the name of a file begins that is being written.
 pub const UNFINISHED: &str = ".unfinished-";
 /// A file that has been unfinished for so long has lost its writer.
-const MOST_UNFINISHED: Duration = Duration::from_secs(3600);
+const MAX_UNFINISHED_AGE: Duration = Duration::from_secs(3600);
 
 struct Image {
     path: PathBuf,
@@ -59,7 +59,7 @@ fn image(path: &Path) -> Option<Image> {
     let name = path.file_name()?.to_str()?;
     let found = fs::metadata(path).ok()?;
     let written = found.modified().ok()?;
-    if name.starts_with(UNFINISHED) && written.elapsed().is_ok_and(|age| age > MOST_UNFINISHED) {
+    if name.starts_with(UNFINISHED) && written.elapsed().is_ok_and(|age| age > MAX_UNFINISHED_AGE) {
         remove(path);
     }
     if blake3::Hash::from_hex(name).is_err() {

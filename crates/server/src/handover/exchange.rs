@@ -24,10 +24,10 @@ use crate::protocol::messages::{self, ToBroker, Token};
 
 /// How long a broker may take to write an image to its disk. Nobody waits for that but the thread that hands
 /// it over.
-const PATIENCE_FOR_DISK: Duration = Duration::from_secs(60);
+const DISK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a broker may take to answer where it only looks into a table or a folder.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the broker answers: the bytes of what was exported and its descriptor, nothing when it has or takes
 /// none.
@@ -86,7 +86,7 @@ impl Exchange {
     /// server's broker that this server is where the client found it; nothing when there are too many.
     pub fn ticket(&self) -> Option<(SessionId, LaneToken, [u8; 32])> {
         let ticket = LaneToken(random_bytes());
-        let (proof, _) = self.ask(|number| ToBroker::Ticket { number, ticket }, None, PATIENCE)?;
+        let (proof, _) = self.ask(|number| ToBroker::Ticket { number, ticket }, None, EXCHANGE_TIMEOUT)?;
         Some((self.session, ticket, proof.try_into().unwrap_or_default()))
     }
 
@@ -98,7 +98,7 @@ impl Exchange {
         let address = endpoint.to_string();
         let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
         let question = |number| ToBroker::Dial { number, address, milliseconds, proof };
-        match self.ask(question, None, timeout + PATIENCE) {
+        match self.ask(question, None, timeout + EXCHANGE_TIMEOUT) {
             Some((_, Some(connection))) => Ok(connection),
             Some((why, None)) => Err(io::Error::other(String::from_utf8_lossy(&why).into_owned())),
             None => Err(io::Error::other("the server's broker does not answer")),
@@ -128,12 +128,13 @@ impl Exchange {
 
     /// Exports something under a token; false when the broker does not take it.
     pub fn export(&self, token: Token, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> bool {
-        self.ask(|number| ToBroker::Export { number, token, bytes }, descriptor.as_ref(), PATIENCE).is_some()
+        self.ask(|number| ToBroker::Export { number, token, bytes }, descriptor.as_ref(), EXCHANGE_TIMEOUT)
+            .is_some()
     }
 
     /// What another session, or this one, has exported under a token.
     pub fn find(&self, token: Token) -> Answer {
-        self.ask(|number| ToBroker::Find { number, token }, None, PATIENCE)
+        self.ask(|number| ToBroker::Find { number, token }, None, EXCHANGE_TIMEOUT)
     }
 
     /// Takes back what this session has exported.
@@ -144,13 +145,13 @@ impl Exchange {
 
     /// The file of an image that an earlier session has left.
     pub fn find_image(&self, hash: [u8; 32], length: u64) -> Option<OwnedFd> {
-        self.ask(|number| ToBroker::FindImage { number, hash, length }, None, PATIENCE)?.1
+        self.ask(|number| ToBroker::FindImage { number, hash, length }, None, EXCHANGE_TIMEOUT)?.1
     }
 
     /// Leaves an image, in sealed memory, for later sessions. Returns when it is kept, or will not be.
     pub fn keep_image(&self, hash: [u8; 32], memory: &OwnedFd) {
         let question = |number| ToBroker::KeepImage { number, hash };
-        self.ask(question, Some(memory), PATIENCE_FOR_DISK);
+        self.ask(question, Some(memory), DISK_TIMEOUT);
     }
 
     fn ask(

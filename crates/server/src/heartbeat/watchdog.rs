@@ -15,7 +15,7 @@ use super::progress::Progress;
 const LOOKS: u32 = 12;
 
 /// Looks come no faster than this, in milliseconds.
-const SHORTEST_INTERVAL: Duration = Duration::from_millis(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What is done about a worker whose commands do not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Watchdog {
     /// That of a worker that begins to start.
     pub fn new(timeouts: &HeartbeatTimeouts) -> Self {
         let shorter = timeouts.silent.min(timeouts.hung.after);
-        let interval = (shorter / LOOKS).max(SHORTEST_INTERVAL);
+        let interval = (shorter / LOOKS).max(MIN_INTERVAL);
         let looks = |time: Duration| {
             u32::try_from(time.as_nanos().div_ceil(interval.as_nanos())).unwrap_or(u32::MAX).max(2)
         };

@@ -13,11 +13,11 @@ use rustix::net::{
 };
 
 /// The longest message in bytes. The longest one carries a client's hello, which may have 64 KiB.
-const LONGEST: usize = 128 << 10;
+const MAX_MESSAGE_BYTES: usize = 128 << 10;
 
 /// How long the broker waits for a process that takes no more messages. A hundred and more wait in the socket
 /// before.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One end of a control connection; messages keep their boundaries.
 #[derive(Debug)]
@@ -27,17 +27,17 @@ pub struct Control {
 
 impl Control {
     /// Two connected ends: the broker's and that of a process that it starts. The broker never waits longer
-    /// than [`PATIENCE`] for the process to take what it is told.
+    /// than [`SEND_TIMEOUT`] for the process to take what it is told.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (broker, process) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&broker, Timeout::Send, Some(PATIENCE))?;
+        set_socket_timeout(&broker, Timeout::Send, Some(SEND_TIMEOUT))?;
         Ok((Self { socket: broker }, Self { socket: process }))
     }
 
-    /// An end whose owner never waits longer than [`PATIENCE`] for the other one to take what it is told.
+    /// An end whose owner never waits longer than [`SEND_TIMEOUT`] for the other one to take what it is told.
     pub fn of_broker(socket: OwnedFd) -> io::Result<Self> {
-        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(SEND_TIMEOUT))?;
         Ok(Self { socket })
     }
 
@@ -55,7 +55,7 @@ impl Control {
 
     /// Sends a message and, with it, a copy of a descriptor.
     pub fn send(&self, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        if message.len() > LONGEST {
+        if message.len() > MAX_MESSAGE_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a control message is too long"));
         }
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -83,7 +83,7 @@ impl Control {
 
     /// Receives a message; `None` when the other end is closed.
     pub fn receive(&self) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
-        let mut bytes = vec![0; LONGEST];
+        let mut bytes = vec![0; MAX_MESSAGE_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let received = loop {

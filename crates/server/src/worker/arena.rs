@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// The part of the client's half that may wait for commands, and the part that the GPU may hold. What comes
 /// beyond is moved to memory of this process, so that a stream which stands still does not stop the client's
 /// other copies.
-const MOST_WAITING: usize = 4;
-const MOST_HELD: usize = 2;
+const MAX_QUEUED: usize = 4;
+const MAX_HELD_BLOCKS: usize = 2;
 
 /// The part of this side's half that copies to the client may have from when they are put into their streams.
 /// What comes beyond lands in memory of this process, and is sent through the rest of the half when its stream
 /// has passed it, which no stream that stands still can fill.
-const MOST_LANDING: usize = 2;
+const MAX_RECEIVE_BLOCKS: usize = 2;
 
 /// The shared memory of a session.
 pub struct Arena {
@@ -117,7 +117,7 @@ impl Arena {
 
     /// Takes a transfer that waits for its command where it lies, unless too many do.
     pub fn keep_waiting(self: &Arc<Self>, lease: Lease) -> Result<Leased, Lease> {
-        match self.credit(&self.uploads, lease.len(), MOST_WAITING, |arena| &arena.waiting) {
+        match self.credit(&self.uploads, lease.len(), MAX_QUEUED, |arena| &arena.waiting) {
             Some(credit) => Ok(Leased { lease, _credit: credit }),
             None => Err(lease),
         }
@@ -125,7 +125,7 @@ impl Arena {
 
     /// Lets the GPU have a transfer where it lies, unless it has too many.
     pub fn lend_to_gpu(self: &Arc<Self>, leased: Leased) -> Result<Leased, Leased> {
-        match self.credit(&self.uploads, leased.len(), MOST_HELD, |arena| &arena.held) {
+        match self.credit(&self.uploads, leased.len(), MAX_HELD_BLOCKS, |arena| &arena.held) {
             Some(credit) => Ok(Leased { lease: leased.lease, _credit: credit }),
             None => Err(leased),
         }
@@ -134,7 +134,7 @@ impl Arena {
     /// Lets a copy to the client have so many bytes until its stream has passed it, unless others have too
     /// many.
     pub fn lend_to_download(self: &Arc<Self>, bytes: usize) -> Option<Credit> {
-        self.credit(&self.downloads, bytes, MOST_LANDING, |arena| &arena.landing)
+        self.credit(&self.downloads, bytes, MAX_RECEIVE_BLOCKS, |arena| &arena.landing)
     }
 
     fn credit(
@@ -152,7 +152,7 @@ impl Arena {
 
     /// Whether the GPU holds so much that it is time to ask for some of it back.
     pub fn is_scarce(&self) -> bool {
-        self.held.load(Ordering::Relaxed) > self.uploads.region.len() / (2 * MOST_HELD)
+        self.held.load(Ordering::Relaxed) > self.uploads.region.len() / (2 * MAX_HELD_BLOCKS)
     }
 
     /// Registers the segment in which these bytes lie with the GPU, if that has not been tried yet.

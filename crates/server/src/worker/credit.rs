@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Bytes of copies to the client that may be under way; a copy beyond it is deferred. Enough for several
 /// milliseconds of any network, and far less than the staging that is kept for reuse: pinning fresh memory is
 /// slower than networks are.
-const MOST: usize = 128 << 20;
+const MAX_CREDIT_BYTES: usize = 128 << 20;
 
 /// Bytes that a stream may have under way whatever the others have: a few pieces, so that one is sent while
 /// the device fills the next.
@@ -34,7 +34,7 @@ impl Account {
     /// Whether another copy of a stream may start.
     pub fn has_credit(&self, stream: u64) -> bool {
         let under_way = self.0.lock();
-        under_way.all < MOST
+        under_way.all < MAX_CREDIT_BYTES
             || under_way.of_streams.get(&stream).is_none_or(|bytes| *bytes < SHARE_OF_A_STREAM)
     }
 
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn what_one_stream_has_under_way_leaves_each_other_one_its_share() {
         let account = Account::default();
-        account.add(1, MOST - 1);
+        account.add(1, MAX_CREDIT_BYTES - 1);
         assert!(account.has_credit(1) && account.has_credit(2));
         account.add(1, 1);
         assert!(!account.has_credit(1) && account.has_credit(2));
@@ -93,7 +93,7 @@ mod tests {
         assert!(!account.has_credit(2) && account.has_credit(3));
         account.give_back(2, SHARE_OF_A_STREAM);
         assert!(account.has_credit(2) && !account.has_credit(1));
-        account.give_back(1, MOST);
+        account.give_back(1, MAX_CREDIT_BYTES);
         assert!(account.has_credit(1) && account.0.lock().of_streams.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use super::arena::Arena;
 use super::credit::{Account, Credit};
 use super::landing::Landing;
-use super::memory::mirrors::{MOST_READ, Mirrors};
+use super::memory::mirrors::{MAX_READ_BYTES, Mirrors};
 use super::order;
 use super::rdma::RdmaCopies;
 use super::session::{Head, Session};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 const NO_STREAM: u64 = u64::MAX;
 
 /// The longest reply that carries its bytes itself; the client asks for longer ones as transfers.
-const MOST_INLINE: u64 = 1 << 20;
+const MAX_INLINE_BYTES: u64 = 1 << 20;
 
 /// A filled piece on its way to the client.
 struct Outgoing {
@@ -129,7 +129,7 @@ impl Downloads {
         address: u64,
         bytes: usize,
     ) -> CuResult<Landing> {
-        if bytes == 0 || bytes > MOST_READ {
+        if bytes == 0 || bytes > MAX_READ_BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let landing = self.landing(session, bytes)?;
@@ -154,7 +154,7 @@ impl Downloads {
         head: Head,
         request: &copy_from_device_now,
     ) -> CuResult<()> {
-        if request.source.bytes().is_none_or(|bytes| bytes > MOST_INLINE) {
+        if request.source.bytes().is_none_or(|bytes| bytes > MAX_INLINE_BYTES) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let source = Source { context: head.context, place: request.source, stream: request.stream };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// Host functions of which the client says that they have returned before their stop is known. There is one
 /// at a time unless the client invents them.
-const MOST_EARLY: usize = 1024;
+const MAX_UNEXPECTED: usize = 1024;
 
 /// Streams that wait for host functions of the client, by the functions' tokens.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl Stops {
     /// Nobody waits for a function any more; gives what its stream stops at.
     fn end(&mut self, token: u64) -> Option<Arc<Stop>> {
         let stop = self.closed.remove(&token);
-        if stop.is_none() && self.early.len() < MOST_EARLY {
+        if stop.is_none() && self.early.len() < MAX_UNEXPECTED {
             self.early.insert(token);
         }
         stop

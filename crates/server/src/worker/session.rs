@@ -18,7 +18,7 @@ use std::time::Instant;
 /// Threads for slow driver calls. The driver may let such a call wait for a stream that stands still, as it
 /// would the program's own thread: as many may as a program is likely to have threads, and the next one goes
 /// on all the same.
-const MOST_IN_BACKGROUND: usize = 64;
+const MAX_BACKGROUND_TASKS: usize = 64;
 
 /// Whom to answer, and in whose context a command runs.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +70,7 @@ impl Session {
             objects: Objects::default(),
             link,
             exchange,
-            background: Pool::new("causeway-aside", MOST_IN_BACKGROUND),
+            background: Pool::new("causeway-aside", MAX_BACKGROUND_TASKS),
             queue: OnceLock::new(),
             retired: Mutex::default(),
         })

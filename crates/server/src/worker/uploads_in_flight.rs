@@ -9,8 +9,8 @@ use rustc_hash::FxHashMap;
 
 /// A stream's memory in flight is reclaimed when it is this much or this many pieces, and at every wait that
 /// passes by: one completion for many small copies.
-const MOST_BYTES: usize = 4 << 20;
-const MOST_PIECES: usize = 16;
+const MAX_BYTES: usize = 4 << 20;
+const MAX_PIECES: usize = 16;
 
 /// Which stream it is. Each context has a default stream, and all of these have the same handle.
 type Key = (Handle<Context>, u64);
@@ -47,7 +47,7 @@ impl UploadsInFlight {
         let in_flight = self.0.entry(key(context, stream));
         let in_flight = in_flight.or_insert_with(|| InFlight::in_stream(gpu, Vec::new(), 0, stream));
         in_flight.push(buffer);
-        if in_flight.bytes() < MOST_BYTES && in_flight.count() < MOST_PIECES && !is_scarce {
+        if in_flight.bytes() < MAX_BYTES && in_flight.count() < MAX_PIECES && !is_scarce {
             return Ok(());
         }
         self.reclaim(gpu, context, stream)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// With more bytes kept than this whoever sends waits until the peer has dealt with some of them.
-const MAX_KEPT: usize = 16 << 20;
+const MAX_KEPT_BYTES: usize = 16 << 20;
 
 /// With more than this the peer does not do its part: it acknowledges every mebibyte.
 const MAX_UNACKNOWLEDGED: usize = 256 << 20;
@@ -49,7 +49,7 @@ pub struct Replay {
 impl Replay {
     /// Whether another frame may be sent without waiting.
     pub fn has_room(&self) -> bool {
-        self.kept < MAX_KEPT
+        self.kept < MAX_KEPT_BYTES
     }
 
     /// Where the next frame begins.

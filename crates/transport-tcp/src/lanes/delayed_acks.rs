@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// How long the peer is not told while more is under way: it may keep some 40 MB longer then, at the speed of
 /// memory.
-const PATIENCE: Duration = Duration::from_millis(1);
+const DELAYED_ACK_TIMEOUT: Duration = Duration::from_millis(1);
 
 /// Transfers that have come whole, of which the peer has not been told.
 #[derive(Debug, Default)]
@@ -28,7 +28,8 @@ impl DelayedAcks {
     /// Whether the peer has to be told now, since the first of them has waited long; the clock is read only
     /// if there are any.
     pub fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        self.since.is_some_and(|since| now().saturating_duration_since(since) >= PATIENCE) && self.take()
+        self.since.is_some_and(|since| now().saturating_duration_since(since) >= DELAYED_ACK_TIMEOUT)
+            && self.take()
     }
 
     /// Nothing comes any more, or the peer is told anyway: whether there was something to tell.
@@ -44,7 +45,7 @@ mod tests {
     #[test]
     fn the_peer_is_told_of_the_last_one_at_once_and_of_others_after_a_while() {
         let begun = Instant::now();
-        let after = |part: u32| begun + PATIENCE * part / 4;
+        let after = |part: u32| begun + DELAYED_ACK_TIMEOUT * part / 4;
         let mut acks = DelayedAcks::default();
         assert!(acks.completed(true, begun), "nothing else is under way");
         assert!(!acks.completed(false, begun) && !acks.is_due(|| after(3)));

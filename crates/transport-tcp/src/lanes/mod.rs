@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use causeway_transport::TransportError;
-use causeway_transport::shared::MOST_DESCRIPTORS;
+use causeway_transport::shared::MAX_DESCRIPTORS;
 use causeway_wire::chunk::LaneRecord;
 use parking_lot::RwLock;
 use thiserror::Error;
@@ -38,7 +38,7 @@ use super::schedule::{OrderId, Schedule, Task};
 use causeway_connection::channel::{Connection, Outgoing, Socket, shut_down};
 use causeway_connection::keepalive::KeepaliveTimeouts;
 use causeway_connection::socket::{is_within_a_host, limit_unsent, round_trip};
-use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::MAX_LANES;
 use causeway_pipeline::lanes::is_long;
 use causeway_sync::face::{Mutex, MutexGuard};
 use causeway_sync::{EventfdWake, WaitQueue, delays, spin, threads};
@@ -62,7 +62,7 @@ const MAX_LANES_EVER: usize = 1 << 14;
 
 /// The connection for messages and what wakes its receiver, for each lane a connection and the two ends of a
 /// pipe, and two that wait for all lanes.
-const _: () = assert!(2 + 3 * MOST_LANES as usize + 2 <= MOST_DESCRIPTORS);
+const _: () = assert!(2 + 3 * MAX_LANES as usize + 2 <= MAX_DESCRIPTORS);
 
 /// Whoever queues a long transfer wakes so many of the threads that send; each of these wakes
 /// [`WAKE_AT_ONCE`], so that all are awake after the time of two wake-ups and none spends long on waking
@@ -305,7 +305,7 @@ impl Lanes {
         let lane = {
             let mut open = self.0.open.write();
             let mut state = self.0.state.lock();
-            if open.len() == MOST_LANES as usize || state.schedule.lanes_ever() == MAX_LANES_EVER {
+            if open.len() == MAX_LANES as usize || state.schedule.lanes_ever() == MAX_LANES_EVER {
                 shut_down(&socket);
                 return;
             }

@@ -15,7 +15,7 @@ use crate::commands::Offered;
 use causeway_connection::channel::{Incoming, shut_down};
 use causeway_connection::socket::{LOOK_EVERY, PeerWatch};
 use causeway_memory::nontemporal;
-use causeway_pipeline::MOST_LANES;
+use causeway_pipeline::MAX_LANES;
 use causeway_sync::delays;
 use causeway_sync::spin;
 use causeway_transport::{
@@ -217,7 +217,7 @@ impl Lanes {
 
     /// How many numbers lanes may have: those of a resumable link are never given again.
     fn numbers(&self) -> u32 {
-        if self.is_resumable() { MAX_LANES_EVER as u32 } else { MOST_LANES }
+        if self.is_resumable() { MAX_LANES_EVER as u32 } else { MAX_LANES }
     }
 
     /// A chunk has come: whoever waits for its transfer hears of it, and the peer if it is to know.

@@ -11,7 +11,7 @@ use crate::credit::Class;
 use crate::message::{ANNOUNCEMENT, Announcement, FRAME_MESSAGE, HEADER, Kind};
 
 /// The longest stripe that waits for others: four of 4 KiB fill a message.
-const MOST_WAITING: usize = FRAME_MESSAGE / 4 - ANNOUNCEMENT;
+const MAX_QUEUED: usize = FRAME_MESSAGE / 4 - ANNOUNCEMENT;
 
 /// Bytes of an announcement without the message's header.
 const RECORD: usize = ANNOUNCEMENT - HEADER;
@@ -87,7 +87,7 @@ impl Path {
         for stripe in waiting {
             let is_host =
                 !matches!(stripe.notice, Some(Notice::Announcement(Announcement { is_direct: true, .. })));
-            if !(is_host && self.carries(stripe) && stripe.length() <= MOST_WAITING) {
+            if !(is_host && self.carries(stripe) && stripe.length() <= MAX_QUEUED) {
                 return (count, count > 0);
             }
             match room.checked_sub(RECORD + stripe.length()) {

@@ -16,4 +16,4 @@ mod stripe;
 
 pub use frames::SlotFrames;
 pub use posting::{Path, send_layout};
-pub use stripe::{MOST_EAGER, Notice, Stripe, Work};
+pub use stripe::{MAX_EAGER_BYTES, Notice, Stripe, Work};

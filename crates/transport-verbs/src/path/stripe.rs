@@ -57,13 +57,13 @@ impl Stripe {
             (self.work, self.notice),
             (Work::Write(_), Some(Notice::Announcement(announcement))) if announcement.chunk.length == length
         );
-        let is_short = (1..=MOST_EAGER).contains(&(length as usize));
+        let is_short = (1..=MAX_EAGER_BYTES).contains(&(length as usize));
         is_announced_alone && is_short && self.operation.is_none()
     }
 }
 
 /// The longest stripe that can go with its announcement.
-pub const MOST_EAGER: usize = FRAME_MESSAGE - ANNOUNCEMENT;
+pub const MAX_EAGER_BYTES: usize = FRAME_MESSAGE - ANNOUNCEMENT;
 
 #[cfg(test)]
 mod tests {
@@ -89,13 +89,13 @@ mod tests {
 
     #[test]
     fn an_announcement_brings_a_short_piece_along() {
-        for length in [1, 4096, MOST_EAGER] {
+        for length in [1, 4096, MAX_EAGER_BYTES] {
             let stripes = announced(length, 2);
             assert!(stripes.len() == 1 && stripes[0].is_short_piece(), "{length} bytes");
             let unannounced = Stripe { notice: None, ..announced(length, 2).remove(0) };
             assert!(!unannounced.is_short_piece());
         }
-        for length in [0, MOST_EAGER + 1] {
+        for length in [0, MAX_EAGER_BYTES + 1] {
             assert!(!announced(length, 2)[0].is_short_piece(), "{length} bytes");
         }
     }
@@ -105,7 +105,8 @@ mod tests {
         const MIB: usize = 1 << 20;
         for (length, queue_pairs) in [(MIB + 1, 1), (2 * MIB + 4096, 2), (4 * MIB + 4096, 4)] {
             let stripes = announced(length, queue_pairs);
-            let has_short_end = stripes.iter().any(|stripe| stripe.segment.length as usize <= MOST_EAGER);
+            let has_short_end =
+                stripes.iter().any(|stripe| stripe.segment.length as usize <= MAX_EAGER_BYTES);
             assert!(
                 has_short_end && stripes.len() == queue_pairs,
                 "{length} bytes over {queue_pairs} queue pairs"

@@ -10,7 +10,7 @@ use causeway_wire::handshake::{Answer, VerbsEnd};
 use super::description::{bring_up, check, describe, first_packet};
 use super::joined::{Joined, assemble};
 use super::rdma_cm::connect_by_rdma_cm;
-use super::words::{PATIENCE, ended, expect_ready, path_failed};
+use super::words::{UPGRADE_TIMEOUT, ended, expect_ready, path_failed};
 use crate::endpoint::{Counts, Prepared, local_port};
 use crate::error::UpgradeError;
 use crate::settings::{Method, Settings};
@@ -18,7 +18,7 @@ use causeway_connection::channel::Connection;
 
 /// How long a client waits for an answer to its hellos. A path that carries nothing is noticed by its card
 /// sooner.
-const PATIENCE_WITH_PATH: Duration = Duration::from_secs(10);
+const PATH_PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a client can use, found out before a server is asked.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl VerbsCapability {
 
     /// Joins the session's worker over `setup`, which has been asked: the client's part.
     pub fn upgrade(self, mut setup: Connection, worker: VerbsEnd) -> Result<Joined, UpgradeError> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + UPGRADE_TIMEOUT;
         check(&worker)?;
         let prepared = if worker.manager_port > 0 {
             connect_by_rdma_cm(self.libraries, &self.settings, &setup, &worker, deadline)?
@@ -79,7 +79,7 @@ impl VerbsCapability {
         setup.send_handshake(|out| end.encode(out)).map_err(ended)?;
         let state = assemble(prepared, &worker)?;
         expect_ready(&mut setup, deadline)?;
-        let path_deadline = deadline.min(Instant::now() + PATIENCE_WITH_PATH);
+        let path_deadline = deadline.min(Instant::now() + PATH_PROBE_TIMEOUT);
         state.send_hellos().and_then(|()| state.wait_for_hellos(path_deadline)).map_err(path_failed)?;
         setup.send_handshake(|out| Answer::VerbsReady.encode(out)).map_err(ended)?;
         Ok(Joined { state, setup })

@@ -5,12 +5,12 @@ use causeway_wire::handshake::VerbsEnd;
 
 use crate::endpoint::{Memory, Prepared};
 use crate::error::UpgradeError;
-use crate::settings::{MOST_DEPTH, MOST_QUEUE_PAIRS};
+use crate::settings::{MAX_DEPTH, MAX_QUEUE_PAIRS};
 use causeway_access::target::random_bytes;
 use causeway_transport::slots::SLOT;
 
 /// Reads that are under way at a time, at most: what cards of the last ten years allow.
-const MOST_READS: u32 = 16;
+const MAX_READS: u32 = 16;
 
 pub(super) fn first_packet() -> u32 {
     u32::from_le_bytes(random_bytes()) & 0x00ff_ffff
@@ -35,7 +35,7 @@ pub(super) fn describe(prepared: &Prepared, packet: u32, manager_port: u16) -> V
         gid: local.gid.gid.0,
         mtu: own_mtu(prepared).bytes(),
         depth: counts.depth,
-        reads: limits.answered_reads.min(MOST_READS) as u8,
+        reads: limits.answered_reads.min(MAX_READS) as u8,
         arena: own.address,
         arena_key: own.key,
         arena_slots: (arena.len() / SLOT) as u32,
@@ -44,8 +44,8 @@ pub(super) fn describe(prepared: &Prepared, packet: u32, manager_port: u16) -> V
 
 /// Whether what the peer says can be.
 pub(super) fn check(end: &VerbsEnd) -> Result<(), UpgradeError> {
-    let is_sensible = (1..=MOST_QUEUE_PAIRS).contains(&end.queue_pairs)
-        && (1..=MOST_DEPTH).contains(&end.depth)
+    let is_sensible = (1..=MAX_QUEUE_PAIRS).contains(&end.queue_pairs)
+        && (1..=MAX_DEPTH).contains(&end.depth)
         && PathMtu::from_bytes(end.mtu).is_some()
         && (1..=1 << 20).contains(&end.arena_slots)
         && end.arena.checked_add(u64::from(end.arena_slots) * SLOT as u64).is_some();
@@ -57,8 +57,8 @@ pub(super) fn path_settings(prepared: &Prepared, peer: &VerbsEnd) -> PathSetting
     let (limits, own) = (&prepared.limits, own_mtu(prepared));
     let mtu = PathMtu::from_bytes(peer.mtu).map_or(own, |mtu| mtu.min(own));
     PathSettings {
-        reads: limits.reads.min(MOST_READS).min(peer.reads.into()) as u8,
-        answered_reads: limits.answered_reads.min(MOST_READS) as u8,
+        reads: limits.reads.min(MAX_READS).min(peer.reads.into()) as u8,
+        answered_reads: limits.answered_reads.min(MAX_READS) as u8,
         ..PathSettings::new(mtu)
     }
 }

@@ -15,7 +15,7 @@ use causeway_connection::channel::Connection;
 
 /// Ports that are tried for a connection of rdma_cm. With a tenth of all ports in use, one session in 10^8
 /// finds none.
-const MOST_PORTS: u32 = 8;
+const MAX_PORTS: u32 = 8;
 
 /// Connects to the worker, once for each queue pair.
 pub(super) fn connect_by_rdma_cm(
@@ -85,7 +85,7 @@ pub(super) fn accept_by_rdma_cm(
 pub(super) fn with_other_ports<T>(
     mut attempt: impl FnMut() -> Result<T, UpgradeError>,
 ) -> Result<T, UpgradeError> {
-    let mut left = MOST_PORTS;
+    let mut left = MAX_PORTS;
     loop {
         left -= 1;
         match attempt() {
@@ -139,7 +139,7 @@ mod tests {
     fn ports_are_not_tried_for_ever() {
         let taken = (0..100).map(|_| refused(libc::EADDRINUSE)).collect();
         let (outcome, count) = attempts(taken);
-        assert_eq!(count, MOST_PORTS as usize);
+        assert_eq!(count, MAX_PORTS as usize);
         assert!(outcome.unwrap_err().contains("a port that TCP has in use"));
     }
 

@@ -14,7 +14,7 @@ use crate::error::UpgradeError;
 /// How long either end waits for the whole of it. What cannot be is said at once, and the end of a process is
 /// noticed, so that this much is waited only for a machine that is busy, with the start of hundreds of
 /// sessions for instance, or for packets of rdma_cm that nobody answers.
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const UPGRADE_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) fn receive<T: for<'a> Decode<'a>>(
     setup: &mut Connection,

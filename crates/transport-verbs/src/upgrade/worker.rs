@@ -10,7 +10,7 @@ use causeway_wire::handshake::{Answer, VerbsEnd, VerbsHello};
 use super::description::{bring_up, check, describe, first_packet};
 use super::joined::{Joined, assemble};
 use super::rdma_cm::{accept_by_rdma_cm, with_other_ports};
-use super::words::{PATIENCE, ended, expect_ready, path_failed, receive};
+use super::words::{UPGRADE_TIMEOUT, ended, expect_ready, path_failed, receive};
 use crate::endpoint::{Counts, Prepared, local_port, port_of};
 use crate::error::UpgradeError;
 use crate::settings::Settings;
@@ -48,7 +48,7 @@ fn offer_on(
     hello: &VerbsHello,
     settings: &Settings,
 ) -> Result<Arc<State>, UpgradeError> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + UPGRADE_TIMEOUT;
     let libraries = Libraries::load()?;
     let local = setup.socket().local_addr().map_err(ended)?.ip().to_canonical();
     let listen = || with_other_ports(|| Ok(Listener::bind(libraries, local)?));

@@ -12,7 +12,7 @@ use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
 use super::{JOINING, LinkTrouble, Source, send, settings, wish};
-use crate::case::{LONGEST, Setting};
+use crate::case::{MAX_MESSAGE_BYTES, Setting};
 use crate::content::digest;
 
 /// The responder: lets an initiator join ([`Intention`](super::Intention)) over the connections which come
@@ -34,7 +34,7 @@ pub fn respond(
     };
     let joined = offer_with(setup, &hello, || settings(setting, device))?;
     let (link, receiver) = Link::new(joined.parts(&command)?)?;
-    let mut memory = vec![0x5a; LONGEST as usize];
+    let mut memory = vec![0x5a; MAX_MESSAGE_BYTES as usize];
     // SAFETY: it is forgotten before it goes.
     unsafe { link.register(memory.as_mut_ptr(), memory.len()) }?;
     let responder =

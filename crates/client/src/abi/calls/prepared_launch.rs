@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// No kernel has more bytes of parameters.
-const MOST_PARAMETERS: usize = 32_764;
+const MAX_PARAMETERS: usize = 32_764;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
@@ -57,7 +57,7 @@ pub unsafe fn cuFuncSetSharedSize(hfunc: CUfunction, bytes: u32) -> Outcome {
 }
 
 pub unsafe fn cuParamSetSize(hfunc: CUfunction, numbytes: u32) -> Outcome {
-    if numbytes as usize > MOST_PARAMETERS {
+    if numbytes as usize > MAX_PARAMETERS {
         return Err(INVALID);
     }
     prepare(hfunc, |prepared| {
@@ -69,7 +69,7 @@ pub unsafe fn cuParamSetSize(hfunc: CUfunction, numbytes: u32) -> Outcome {
 /// Puts bytes into the parameter buffer, which grows as it must.
 fn set(function: CUfunction, offset: i32, bytes: &[u8]) -> Outcome {
     let start = usize::try_from(offset).map_err(|_| INVALID)?;
-    let end = start.checked_add(bytes.len()).filter(|end| *end <= MOST_PARAMETERS).ok_or(INVALID)?;
+    let end = start.checked_add(bytes.len()).filter(|end| *end <= MAX_PARAMETERS).ok_or(INVALID)?;
     prepare(function, |prepared| {
         if prepared.parameters.len() < end {
             prepared.parameters.resize(end, 0);

@@ -168,8 +168,8 @@ pub unsafe fn cuStreamBatchMemOp_v2(
     ds: DefaultStream,
 ) -> Outcome {
     /// CUDA takes no more in one batch.
-    const MOST: u32 = 256;
-    if count > MOST || flags != 0 {
+    const MAX_QUERIED: u32 = 256;
+    if count > MAX_QUERIED || flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let state = given(stream, ds)?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub const UNIT: u64 = 512;
 
 /// How many ranges that were just freed are kept whole.
-const MOST_RECENT: usize = 16;
+const MAX_RECENT_RANGES: usize = 16;
 
 /// When a range was freed: at this point of this stream.
 #[derive(Clone)]
@@ -113,7 +113,7 @@ impl FreeRanges {
     /// Gives a range back.
     pub fn give(&mut self, base: u64, size: u64, since: Option<ReusePoint>) {
         self.free_bytes += size;
-        if self.recent.len() == MOST_RECENT {
+        if self.recent.len() == MAX_RECENT_RANGES {
             let (base, free) = self.recent.remove(0);
             self.enter(base, free);
         }

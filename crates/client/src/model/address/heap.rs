@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
 /// Free memory that a heap keeps for later allocations.
-const MOST_KEPT: u64 = 64 << 20;
+const MAX_CACHED: u64 = 64 << 20;
 
 /// A gauge and the highest that it has been.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub fn reuse_point(stream: &Arc<StreamState>) -> ReusePoint {
 impl Heap {
     /// A heap without memory; `limit` is the most it may hold, 0 for no limit.
     pub fn new(device: CUdevice, limit: u64, source: &'static dyn BlockSource) -> Arc<Self> {
-        let (keep, state) = (AtomicU64::new(MOST_KEPT), Mutex::default());
+        let (keep, state) = (AtomicU64::new(MAX_CACHED), Mutex::default());
         let heap = Arc::new(Self { device, keep, limit, source, state });
         HEAPS.lock().push(Arc::downgrade(&heap));
         heap
@@ -110,7 +110,7 @@ impl Heap {
 
     /// Sets how many free bytes it keeps at least.
     pub fn set_keep(&self, bytes: u64) {
-        self.keep.store(bytes.max(MOST_KEPT), Ordering::Relaxed);
+        self.keep.store(bytes.max(MAX_CACHED), Ordering::Relaxed);
     }
 
     /// Keeps no free memory from now on.
@@ -141,7 +141,7 @@ impl Heap {
 
     /// Whether the heap has so much free memory that it had better be used than more asked for.
     pub fn is_full_of_free(&self) -> bool {
-        self.state.lock().ranges.free_bytes() >= MOST_KEPT
+        self.state.lock().ranges.free_bytes() >= MAX_CACHED
     }
 
     /// What has to be waited for before free memory of this size can be used.

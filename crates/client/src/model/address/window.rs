@@ -2,7 +2,7 @@
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;
-use causeway_api::handle::MOST_SERVERS;
+use causeway_api::handle::MAX_SERVERS;
 use causeway_api::snapshot;
 use causeway_api::sys::CUresult;
 use std::collections::BTreeMap;
@@ -26,11 +26,11 @@ struct Windows {
     /// The windows of all sessions.
     reserved: Mutex<rank::AddressWindows, Vec<Known>>,
     /// What is known of the window of the session with each server.
-    of_servers: [OfServer; MOST_SERVERS],
+    of_servers: [OfServer; MAX_SERVERS],
 }
 
 static WINDOWS: Windows =
-    Windows { reserved: Mutex::new(Vec::new()), of_servers: [const { OfServer::new() }; MOST_SERVERS] };
+    Windows { reserved: Mutex::new(Vec::new()), of_servers: [const { OfServer::new() }; MAX_SERVERS] };
 
 /// What is known of the window of the session with a server.
 struct OfServer {

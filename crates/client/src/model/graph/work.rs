@@ -235,8 +235,8 @@ impl Values {
         context: Handle<Context>,
     ) -> Result<Self, CUresult> {
         /// CUDA takes no more in one batch.
-        const MOST: usize = 256;
-        if given.is_empty() || given.len() > MOST || flags != 0 {
+        const MAX_NODES_IN_FLIGHT: usize = 256;
+        if given.is_empty() || given.len() > MAX_NODES_IN_FLIGHT || flags != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let values = Self { context, given: given.into(), flags };

@@ -4,10 +4,10 @@ use crate::locks::{Mutex, rank};
 use core::ptr::NonNull;
 
 /// Bytes of free buffers that are kept for the next ones: a row of chunks of the usual size.
-const MOST_KEPT: usize = 32 << 20;
+const MAX_CACHED: usize = 32 << 20;
 
 /// As many of them are kept at most: all are looked at for the next one.
-const MOST_BUFFERS: usize = 256;
+const MAX_BUFFERS: usize = 256;
 
 #[derive(Default)]
 struct Pool {
@@ -37,7 +37,7 @@ fn take(length: usize) -> Vec<u8> {
 
 fn give_back(buffer: Vec<u8>) {
     let mut pool = POOL.lock();
-    if pool.bytes + buffer.len() <= MOST_KEPT && pool.free.len() < MOST_BUFFERS {
+    if pool.bytes + buffer.len() <= MAX_CACHED && pool.free.len() < MAX_BUFFERS {
         pool.bytes += buffer.len();
         pool.free.push(buffer);
     }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_is_not_kept() {
-        drop(Bounce::of(MOST_KEPT + 1));
-        assert!(POOL.lock().bytes <= MOST_KEPT);
+        drop(Bounce::of(MAX_CACHED + 1));
+        assert!(POOL.lock().bytes <= MAX_CACHED);
     }
 }

@@ -11,9 +11,9 @@ use blake3::Hash;
 use causeway_api::image::texts::container;
 
 /// Texts that are remembered: more than threads of a program compile at a time.
-const MOST: usize = 64;
+const MAX_TEXTS: usize = 64;
 /// Bytes of all of them.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// The latest texts by their programs, the oldest first.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Texts {
     pub fn remember(&self, program: Hash, result: &[u8]) {
         let end = result.iter().position(|byte| *byte == 0).unwrap_or(result.len());
         let Ok(text) = core::str::from_utf8(&result[..end]) else { return };
-        if !text.contains(".version") || text.len() > MOST_BYTES {
+        if !text.contains(".version") || text.len() > MAX_BYTES {
             return;
         }
         let mut texts = self.0.lock();
@@ -37,7 +37,7 @@ impl Texts {
         texts.push_back((program, text.to_owned()));
         let bytes =
             |texts: &VecDeque<(Hash, String)>| texts.iter().map(|(_, text)| text.len()).sum::<usize>();
-        while texts.len() > MOST || bytes(&texts) > MOST_BYTES {
+        while texts.len() > MAX_TEXTS || bytes(&texts) > MAX_BYTES {
             texts.pop_front();
         }
     }
@@ -63,7 +63,7 @@ mod tests {
         texts.remember(program(0), b"no PTX");
         texts.remember(program(0), b".version \xff");
         assert_eq!(texts.machine_code(program(0)), None);
-        for number in 0..MOST + 2 {
+        for number in 0..MAX_TEXTS + 2 {
             texts.remember(program(number), format!(".version 9.5 // {number}\0rest").as_bytes());
         }
         texts.remember(program(3), b".version 9.5 // again");

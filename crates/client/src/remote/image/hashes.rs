@@ -18,11 +18,11 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 /// Smaller images are hashed as fast as their hash is found.
-const LEAST_KEPT: usize = 64 << 10;
+const MIN_CACHED_BYTES: usize = 64 << 10;
 /// A file of hashes that is larger is begun anew: no library has so many images.
-const MOST_FILE_BYTES: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Files of hashes that are kept; the oldest go when there are more.
-const MOST_FILES: usize = 512;
+const MAX_FILES: usize = 512;
 
 /// Hashes by offset and length in a file.
 type Known = HashMap<(u64, u64), Hash>;
@@ -32,7 +32,7 @@ static READ: LazyLock<Mutex<rank::FileHashes, HashMap<String, Known>>> = LazyLoc
 
 /// The hash of an image.
 pub fn of(image: &[u8]) -> Hash {
-    if image.len() < LEAST_KEPT {
+    if image.len() < MIN_CACHED_BYTES {
         return blake3::hash(image);
     }
     let Some((folder, origin)) =
@@ -68,7 +68,7 @@ fn name_of(file: &FileState) -> String {
 
 fn load(path: &Path) -> Known {
     match fs::metadata(path) {
-        Ok(found) if found.len() <= MOST_FILE_BYTES => {}
+        Ok(found) if found.len() <= MAX_FILE_BYTES => {}
         Ok(_) => {
             // Appending begins a new one; should it stay, it is not read next time either.
             let _ = fs::remove_file(path);
@@ -92,7 +92,7 @@ fn append(folder: &Path, name: &str, (offset, length): (u64, u64), hash: Hash) -
     disk_cache::make(folder)?;
     let path = folder.join(name);
     if !path.exists() {
-        disk_cache::make_room(folder, MOST_FILES, u64::MAX);
+        disk_cache::make_room(folder, MAX_FILES, u64::MAX);
     }
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     // In one write, so that lines of other processes stay whole.
@@ -150,9 +150,9 @@ mod tests {
     fn the_number_of_files_is_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let hash = blake3::hash(b"x");
-        for number in 0..MOST_FILES as u64 + 10 {
+        for number in 0..MAX_FILES as u64 + 10 {
             append(folder.path(), &number.to_string(), (0, number), hash).unwrap();
         }
-        assert!(fs::read_dir(folder.path()).unwrap().count() <= MOST_FILES);
+        assert!(fs::read_dir(folder.path()).unwrap().count() <= MAX_FILES);
     }
 }

@@ -127,8 +127,8 @@ unsafe fn single<'a>(address: *const c_void) -> Result<&'a [u8], CUresult> {
 /// `start` points to that many bytes, if they are not more than an image can have.
 unsafe fn region<'a>(start: *const u8, length: u64) -> Result<&'a [u8], CUresult> {
     /// No image is larger; a header that says so is broken.
-    const MOST: u64 = 1 << 36;
-    if length > MOST {
+    const MAX_IMAGE_BYTES: u64 = 1 << 36;
+    if length > MAX_IMAGE_BYTES {
         return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
     }
     // SAFETY: as this function demands.

@@ -122,10 +122,10 @@ pub enum Unwatched {
 /// Calls `each` with the stretches of `range` that were written to since this was last asked; a page of the
 /// ends counts as a whole. `false` where the kernel does not say: the whole range may be written.
 pub fn visit(range: Range<usize>, unwatched: Unwatched, mut each: impl FnMut(Range<usize>)) -> bool {
-    const MOST_REGIONS: usize = 64;
+    const MAX_REGIONS: usize = 64;
     let Some(watcher) = watcher() else { return false };
     let pages = pages(range.clone());
-    let mut found = [kernel::PageRegion::default(); MOST_REGIONS];
+    let mut found = [kernel::PageRegion::default(); MAX_REGIONS];
     let mut start = pages.start;
     let only_watched = if unwatched == Unwatched::Refused { kernel::SCAN_ONLY_WATCHED } else { 0 };
     while start < pages.end {

@@ -12,7 +12,7 @@ use crate::log::error;
 use crate::model::context;
 use crate::remote::session;
 use causeway_api::calls::{self, Opcode};
-use causeway_api::handle::{Handle, MOST_SERVERS};
+use causeway_api::handle::{Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_api::types::MemoryStretch;
 use causeway_memory::mirror::{Changes, read_changes};
@@ -31,8 +31,8 @@ struct Outbox {
 /// By server. Whoever finds changes holds it until they have been appended to the session's commands: so
 /// nobody's command overtakes what another thread has found for it. It is the order of the session's commands
 /// and no more is waited for than to append them.
-static SENDING: [Mutex<rank::MirrorSending, Option<Outbox>>; MOST_SERVERS] =
-    [const { Mutex::new(None) }; MOST_SERVERS];
+static SENDING: [Mutex<rank::MirrorSending, Option<Outbox>>; MAX_SERVERS] =
+    [const { Mutex::new(None) }; MAX_SERVERS];
 
 /// Whose turn it is to fetch from a server.
 #[derive(Default)]
@@ -48,7 +48,7 @@ struct Turns {
 
 /// By server.
 static TURNS: LazyLock<Vec<Monitor<rank::MirrorFetches, Turns>>> =
-    LazyLock::new(|| (0..MOST_SERVERS).map(|_| Monitor::default()).collect());
+    LazyLock::new(|| (0..MAX_SERVERS).map(|_| Monitor::default()).collect());
 
 /// What is known of a server's work, so that nothing is fetched that nobody can have written.
 struct Work {
@@ -59,8 +59,8 @@ struct Work {
 }
 
 /// By server.
-static WORK: [Work; MOST_SERVERS] =
-    [const { Work { may_write: AtomicU64::new(0), fetched: AtomicU64::new(0) } }; MOST_SERVERS];
+static WORK: [Work; MAX_SERVERS] =
+    [const { Work { may_write: AtomicU64::new(0), fetched: AtomicU64::new(0) } }; MAX_SERVERS];
 
 /// Whether a command may have a device write to memory with a mirror. A kernel may, whatever its parameters
 /// are: it can find addresses in memory.

@@ -15,7 +15,7 @@ use crate::log::info;
 use crate::process;
 use crate::remote::session;
 use causeway_api::calls;
-use causeway_api::handle::{Handle, MOST_SERVERS};
+use causeway_api::handle::{Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
 use causeway_memory::mirror::Changes;
 use causeway_sync::threads;
@@ -41,7 +41,7 @@ fn serve() {
         std::thread::sleep(INTERVAL);
         if table::is_any() {
             // A lost link has been reported by the thread that lost it.
-            (0..MOST_SERVERS).filter(|server| is_at_work(*server)).for_each(|server| {
+            (0..MAX_SERVERS).filter(|server| is_at_work(*server)).for_each(|server| {
                 let _ = look.send_flag(server);
             });
         }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// What is asked for at a time; the server gives no more.
 const READ: usize = 4 << 20;
 /// So many parts are asked for before the first has come.
-const MOST_UNDER_WAY: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 /// What carries a part, as copies of this length are carried.
 const LANES: u32 = 8;
 const THREADS: usize = 8;
@@ -126,7 +126,7 @@ impl Scratch {
         let mut under_way = VecDeque::new();
         let mut outcome = Ok(());
         for (address, length) in stretches.iter().flat_map(parts) {
-            if under_way.len() >= MOST_UNDER_WAY {
+            if under_way.len() >= MAX_IN_FLIGHT {
                 outcome = session.flush().and_then(|()| self.take(&mut under_way, &mut put));
             }
             if outcome.is_ok() {

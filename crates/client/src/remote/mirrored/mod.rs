@@ -143,7 +143,7 @@ pub fn note_parameters(parameters: &[u8]) -> Result<(), CUresult> {
 
 /// The longest copy to a device, in bytes, that is looked through for addresses: structures with pointers in
 /// them are shorter, and 256 KiB take about as long as a command.
-const MOST_LOOKED_THROUGH: usize = 256 << 10;
+const MAX_SCANNED: usize = 256 << 10;
 
 /// Makes mirrors of the pinned memory whose addresses a copy brings to a device: a kernel may find them there
 /// and follow them, as with unified addressing natively. NCCL's communicator is such a structure, whose flag
@@ -154,7 +154,7 @@ const MOST_LOOKED_THROUGH: usize = 256 << 10;
 /// `source` must be readable.
 #[inline]
 pub unsafe fn note_copied(source: &HostRegion) -> Result<(), CUresult> {
-    if !host_window::is_used() || !source.is_contiguous() || source.bytes() > MOST_LOOKED_THROUGH {
+    if !host_window::is_used() || !source.is_contiguous() || source.bytes() > MAX_SCANNED {
         return Ok(());
     }
     // SAFETY: a contiguous region is as many bytes, readable as this function demands. Another thread that

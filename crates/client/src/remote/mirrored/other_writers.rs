@@ -23,9 +23,9 @@ use std::os::fd::RawFd;
 use std::time::Instant;
 
 /// Asking takes at most this part of the time.
-const MOST_OF_THE_TIME: u32 = 50;
+const MAX_SCAN_SHARE: u32 = 50;
 /// What is asked for the next time at the earliest after this.
-const SHORTEST: Duration = Duration::from_millis(2);
+const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Devices that write to no memory on their own.
 const HARMLESS: [&str; 12] = [
@@ -81,7 +81,7 @@ impl OtherWriters {
         }
         let are_none = !(self.ask)();
         let now = Instant::now();
-        self.next = Some(now + (MOST_OF_THE_TIME * (now - begun)).max(SHORTEST));
+        self.next = Some(now + (MAX_SCAN_SHARE * (now - begun)).max(MIN_SCAN_INTERVAL));
         are_none
     }
 }

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Small memory of up to this size in all is compared before each command; asking the system which of its
 /// pages were written to takes longer (16 KiB are compared in about 0.3 us).
-const MOST_COMPARED: usize = 16 << 10;
+const MAX_COMPARED_PAGES: usize = 16 << 10;
 
 /// Changes leave in commands of about this many bytes: enough to keep a network busy, little enough to be
 /// held.
-const MOST_CHANGES: usize = 256 << 10;
+const MAX_CHANGES: usize = 256 << 10;
 
 /// Memory of which servers have mirrors.
 struct Mirrored {
@@ -113,7 +113,7 @@ pub struct LoneChange {
 impl Table {
     /// Notes memory as mirrored at an address of the device.
     pub fn add(&mut self, context: Handle<Context>, host: usize, size: usize, device: u64, pages: Pages) {
-        let is_small = size + self.small.values().sum::<usize>() <= MOST_COMPARED;
+        let is_small = size + self.small.values().sum::<usize>() <= MAX_COMPARED_PAGES;
         if is_small {
             self.small.insert(device, size);
         }
@@ -289,7 +289,7 @@ impl Table {
         changes: &mut Changes,
         blocked: &mut Blocked,
     ) {
-        while changes.len() < MOST_CHANGES
+        while changes.len() < MAX_CHANGES
             && let Some(Place { device, range, is_part }) = places.pop()
         {
             let is_busy = self.is_busy(server, device);
@@ -302,7 +302,7 @@ impl Table {
                 let parts = region.unequal_parts(range);
                 places.extend(parts.into_iter().rev().map(|range| Place { device, range, is_part: true }));
             } else if !is_busy {
-                let stopped = region.find(device, range.clone(), changes, MOST_CHANGES);
+                let stopped = region.find(device, range.clone(), changes, MAX_CHANGES);
                 if stopped < range.end {
                     places.push(Place { device, range: stopped..range.end, is_part: true });
                 }
@@ -431,7 +431,7 @@ mod tests {
 
     /// So many regions of a page fill what is compared each time.
     fn small() -> usize {
-        MOST_COMPARED / page_size()
+        MAX_COMPARED_PAGES / page_size()
     }
 
     /// Memory of the process's own.

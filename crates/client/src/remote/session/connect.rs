@@ -14,7 +14,7 @@ use crate::remote::plans::Plans;
 use crate::{environment, log, process};
 use causeway_access::{Target, servers};
 use causeway_api::calls::COMMANDS;
-use causeway_api::handle::MOST_SERVERS;
+use causeway_api::handle::MAX_SERVERS;
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
@@ -117,9 +117,9 @@ fn ask() -> Result<Vec<Granted>, String> {
     )?;
     let origin = PROCESS.origin(&ON);
     let targets = servers(&on, None).map_err(|cause| format!("{origin} cannot be used: {cause}"))?;
-    if targets.len() > MOST_SERVERS {
+    if targets.len() > MAX_SERVERS {
         let count = targets.len();
-        return Err(format!("{origin} names {count} servers, and one program can have {MOST_SERVERS}"));
+        return Err(format!("{origin} names {count} servers, and one program can have {MAX_SERVERS}"));
     }
     let (first, others) = targets.split_first().ok_or_else(|| format!("{origin} names no server"))?;
     cards::while_opening(|| {

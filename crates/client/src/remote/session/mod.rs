@@ -28,7 +28,7 @@ use crate::statistics::{self, Carried};
 use crate::trace::{self, Category};
 use causeway_access::Target;
 use causeway_api::calls::{Call, Opcode};
-use causeway_api::handle::{Context, Handle, MOST_SERVERS};
+use causeway_api::handle::{Context, Handle, MAX_SERVERS};
 use causeway_api::snapshot::Snapshot;
 use causeway_api::sys::CUresult;
 use causeway_config::read::PROCESS;
@@ -113,8 +113,8 @@ impl Direct {
 }
 
 /// By server. All of them are there from the end of `cuInit` on.
-static SESSIONS: [AtomicPtr<Session>; MOST_SERVERS] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; MOST_SERVERS];
+static SESSIONS: [AtomicPtr<Session>; MAX_SERVERS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_SERVERS];
 
 /// The session with a server.
 #[inline]
@@ -144,7 +144,7 @@ pub fn are_several() -> bool {
 
 /// Every session, in the order in which the program names the servers.
 pub fn all() -> impl Iterator<Item = &'static Session> {
-    (0..MOST_SERVERS).map_while(|server| with(server).ok())
+    (0..MAX_SERVERS).map_while(|server| with(server).ok())
 }
 
 /// Says at compile time that a command needs nothing before it: neither captures nor memory with a mirror

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// Smaller uploads take less than a second over any network that a GPU is worth using over.
 const LARGE_BYTES: u64 = 32 << 20;
 /// A bar that shows for less time than this tells nobody anything.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(100);
 
 /// The bar of one upload; dropping it takes it away.
@@ -37,7 +37,7 @@ impl Upload {
 
 fn show(link: &Link, start: u64, bytes: u64, ended: &Receiver<()>) {
     let begun = Instant::now();
-    if ended.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
+    if ended.recv_timeout(PROGRESS_TIMEOUT) != Err(RecvTimeoutError::Timeout) {
         return;
     }
     loop {

@@ -13,7 +13,7 @@ const PLACES: Range<u64> = 1 << 44..1 << 46;
 const GAP: u64 = 1 << 30;
 
 /// The most ranges that are told.
-const MOST: usize = 64;
+const MAX_TAKEN: usize = 64;
 
 /// What is told to a worker of it: a variable and its value. Nothing where nothing lies there, as in most programs.
 ///
@@ -37,7 +37,7 @@ fn ranges(maps: impl BufRead) -> Vec<Range<u64>> {
         if found.is_empty() {
             continue;
         }
-        let is_full = ranges.len() == MOST;
+        let is_full = ranges.len() == MAX_TAKEN;
         match ranges.last_mut() {
             Some(last) if is_full || found.start - last.end < GAP => last.end = found.end,
             _ => ranges.push(found),
@@ -74,7 +74,7 @@ mod tests {
         let found = ranges(maps.as_bytes());
         assert_eq!(text(&found), "100000000000-1000b0000000,108000000000-108000001000");
         assert_eq!(text(&ranges(&b"no list\n"[..])), "");
-        let many: String = (0..2 * MOST as u64)
+        let many: String = (0..2 * MAX_TAKEN as u64)
             .map(|number| {
                 format!(
                     "{:x}-{:x} rw-p\n",
@@ -84,6 +84,6 @@ mod tests {
             })
             .collect();
         let found = ranges(many.as_bytes());
-        assert_eq!((found.len(), found[MOST - 1].end), (MOST, PLACES.start + (127 << 32) + 4096));
+        assert_eq!((found.len(), found[MAX_TAKEN - 1].end), (MAX_TAKEN, PLACES.start + (127 << 32) + 4096));
     }
 }

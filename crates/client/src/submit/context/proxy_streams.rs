@@ -13,7 +13,7 @@ use causeway_api::sys::{CUresult, CUstream_flags};
 use std::sync::Arc;
 
 /// So many proxy streams may a context have before those are looked for whose streams have ended.
-const MOST_PROXY_STREAMS: usize = 32;
+const MAX_PROXY_STREAMS: usize = 32;
 
 impl ContextState {
     /// A stream of ours in it, for parts of copies whose own stream, `of`, is another server's. Each such
@@ -21,7 +21,7 @@ impl ContextState {
     pub fn proxy(&self, of: &StreamState) -> Result<Arc<StreamState>, CUresult> {
         let mut proxy_streams = self.proxy_streams.lock();
         let proxy_streams = &mut proxy_streams.of_streams;
-        if proxy_streams.len() >= MOST_PROXY_STREAMS {
+        if proxy_streams.len() >= MAX_PROXY_STREAMS {
             for (_, (_, proxy)) in proxy_streams.extract_if(|_, (of, _)| !of.exists()) {
                 streams::destroy(proxy)?;
             }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// How many commands may be unfinished before a copy that is published. The server holds a copy back, and
 /// publishes it later, when its stream has more commands than the driver takes.
-const MOST_BEFORE: u64 = 400;
+const MAX_EARLY_MICROSECONDS: u64 = 400;
 
 /// Whether a synchronous copy to this place may be published. An address that we do not know is judged by the
 /// server, and the caller must hear of it.
@@ -38,7 +38,7 @@ pub(super) fn is_possible(destination: &DevicePlace) -> bool {
 
 /// Whether the stream takes a published copy of so many commands.
 pub(super) fn has_room(stream: &StreamState, commands: u64) -> bool {
-    stream.unfinished() + commands <= MOST_BEFORE
+    stream.unfinished() + commands <= MAX_EARLY_MICROSECONDS
 }
 
 /// A copy that is being published where nothing but such copies is under way.

@@ -22,10 +22,10 @@ use causeway_api::types::{DevicePlace, Payload, RemoteRegion};
 
 /// Bytes that one command exposes: few enough for the program to see it get on, and for the server to bring
 /// them to staging after all.
-const MOST: usize = 64 << 20;
+const MAX_GPUDIRECT_BYTES: usize = 64 << 20;
 
 /// Copies of fewer bytes are not worth it: their stream stops for longer than one more copy of them takes.
-const LEAST: usize = 256 << 10;
+const MIN_GPUDIRECT_BYTES: usize = 256 << 10;
 
 /// Whether the server's card reaches this place: memory of a heap, whose blocks the server registers.
 fn is_reached(destination: &DevicePlace) -> bool {
@@ -41,7 +41,8 @@ pub(super) fn suits(
     source: &HostRegion,
     is_stable: bool,
 ) -> bool {
-    if !(is_stable && source.bytes() >= LEAST && session.is_direct() && is_reached(destination)) {
+    if !(is_stable && source.bytes() >= MIN_GPUDIRECT_BYTES && session.is_direct() && is_reached(destination))
+    {
         return false;
     }
     registered::note(session, source);
@@ -59,7 +60,7 @@ pub(super) unsafe fn expose(
     mode: Mode,
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
-    for (place, part) in pieces(destination, source, MOST, None) {
+    for (place, part) in pieces(destination, source, MAX_GPUDIRECT_BYTES, None) {
         let (start, end) = part.span();
         // Whoever frees the memory waits for this.
         let exposed = session.link().expose_for_read(part.address, part.bytes(), Reading::of(start, end));

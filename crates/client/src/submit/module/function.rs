@@ -201,10 +201,11 @@ impl FunctionState {
     /// Whether a launch may have so much dynamic shared memory. A kernel is launched as its function in the
     /// current context, which may have been allowed more.
     pub fn allows_shared(&self, bytes: u32) -> bool {
-        const MOST: CUfunction_attribute =
+        const MAX_DYNAMIC_SHARED_BYTES: CUfunction_attribute =
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-        let allows =
-            |state: &Self| state.attribute(MOST).is_none_or(|most| i64::from(bytes) <= i64::from(most));
+        let allows = |state: &Self| {
+            state.attribute(MAX_DYNAMIC_SHARED_BYTES).is_none_or(|most| i64::from(bytes) <= i64::from(most))
+        };
         allows(self) || self.function_here().is_some_and(|function| allows(&function))
     }
 

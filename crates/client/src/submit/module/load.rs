@@ -27,10 +27,10 @@ pub(super) fn send_image(
     send: impl FnOnce(Payload<'_>, bool) -> Result<(), CUresult>,
 ) -> Result<Option<PendingImage>, CUresult> {
     /// Copying a larger image costs more than waiting for the server's word that it has it.
-    const MOST_COPIED: usize = 1 << 20;
+    const MAX_COPIED_BYTES: usize = 1 << 20;
     let posted = options.report == 0 && compatible::all_devices(session, image);
     let stays = lifetime == ImageLifetime::UntilUnload && matches!(image, Image::Single(_));
-    let kept = posted && !stays && image.bytes().len() <= MOST_COPIED;
+    let kept = posted && !stays && image.bytes().len() <= MAX_COPIED_BYTES;
     let server = session.server();
     let offered =
         if kept { pending_images::copy_of(server, image) } else { pending_images::refer_to(server, image) };

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Free memory that a pool keeps for later allocations.
-const MOST_KEPT: u64 = 64 << 20;
+const MAX_CACHED: u64 = 64 << 20;
 
 /// What kind of memory it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,7 +110,7 @@ impl Ranges {
     /// A pool's memory, none yet; `limit` is the most it may hold, 0 for no limit.
     pub fn new(kind: Kind, pool: Handle<MemoryPool>, limit: u64) -> Arc<Self> {
         let state = Mutex::new(State {
-            keep: MOST_KEPT,
+            keep: MAX_CACHED,
             free: Vec::new(),
             access: BTreeMap::new(),
             used: Gauge::default(),
@@ -144,7 +144,7 @@ impl Ranges {
 
     /// Sets how many free bytes it keeps at least.
     pub fn set_keep(&self, bytes: u64) {
-        self.state.lock().keep = bytes.max(MOST_KEPT);
+        self.state.lock().keep = bytes.max(MAX_CACHED);
     }
 
     /// Keeps no free memory from now on, and lets go of what is free.

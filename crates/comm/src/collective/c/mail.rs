@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn the_header_has_the_same_numbers() {
         let header = include_str!("../../../../../mpi/causeway_comm.h");
-        let (count, bytes) = (Mailboxes::COUNT, Mailboxes::MOST_BYTES);
+        let (count, bytes) = (Mailboxes::COUNT, Mailboxes::MAX_BYTES);
         let line =
             format!("enum {{ CAUSEWAY_COMM_MAILBOXES = {count}, CAUSEWAY_COMM_MAIL_BYTES = {bytes} }};");
         assert!(header.contains(&line), "{line}");

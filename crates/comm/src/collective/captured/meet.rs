@@ -20,13 +20,13 @@
 //! between meetings look at it first, and then leave all memory alone.
 
 /// Ranks that meet at most.
-pub const MOST_RANKS: usize = super::super::kernels::MOST_SOURCES;
+pub const MAX_RANKS: usize = super::super::kernels::MAX_SOURCES;
 
 /// From one cell to the next: no two lie in one line of a cache.
 const CELL_BYTES: u64 = 128;
 
 /// Bytes of all cells of a rank.
-pub const CELLS_BYTES: u64 = CELL_BYTES * MOST_RANKS as u64;
+pub const CELLS_BYTES: u64 = CELL_BYTES * MAX_RANKS as u64;
 
 /// Where a rank's own words lie, which no other one has mapped. How many meetings there were.
 pub const COUNT_AT: u64 = 0;
@@ -42,7 +42,7 @@ pub const ENDED_ADDRESS_AT: u64 = 32;
 /// Where the cells of each rank lie for this one.
 pub const PEERS_AT: u64 = 64;
 /// Bytes of all that.
-pub const OWN_BYTES: u64 = PEERS_AT + 8 * MOST_RANKS as u64;
+pub const OWN_BYTES: u64 = PEERS_AT + 8 * MAX_RANKS as u64;
 
 /// Threads of the kernel's one block: one for each rank. More blocks might not run at the same time as those of
 /// other ranks on the same GPU.

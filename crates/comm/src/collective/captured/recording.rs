@@ -11,7 +11,7 @@ use super::meet;
 const THREADS: u32 = 256;
 
 /// Blocks of a kernel at most: each thread then takes several elements.
-const MOST_BLOCKS: u64 = 1024;
+const MAX_BLOCKS: u64 = 1024;
 
 /// A kernel that becomes a part of a graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,7 +55,7 @@ pub struct Step {
 }
 
 fn blocks(work: u64, beside: usize) -> u32 {
-    work.div_ceil(u64::from(THREADS)).clamp(1, (MOST_BLOCKS / beside.max(1) as u64).max(1)) as u32
+    work.div_ceil(u64::from(THREADS)).clamp(1, (MAX_BLOCKS / beside.max(1) as u64).max(1)) as u32
 }
 
 impl Step {

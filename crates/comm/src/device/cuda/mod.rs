@@ -302,8 +302,8 @@ impl CudaGpu {
     /// no kernel waits.
     fn new_lane(&self) -> Result<CudaLane, GpuError> {
         /// The longest copy that is tried.
-        const MOST: u64 = 1 << 20;
-        let memory = self.device_memory(2 * MOST)?;
+        const MAX_BYTES: u64 = 1 << 20;
+        let memory = self.device_memory(2 * MAX_BYTES)?;
         let _entered = Entered::new(self.calls, self.context)?;
         let mut lane = CudaLane::new(self.calls, self.context)?;
         lane.warm_up(&memory)?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::options::TeamError;
 use crate::device::gpu::{Block, Gpu, GpuError};
-use crate::device::layout::{HostWords, MOST_WINDOWS};
+use crate::device::layout::{HostWords, MAX_WINDOWS};
 use crate::device::queue;
 use crate::device::windows::Windows;
 
@@ -31,7 +31,7 @@ impl Member {
     /// # Errors
     /// When there is no memory.
     pub fn new(gpu: &Arc<dyn Gpu>, queues: usize, capacity: u64) -> Result<Self, GpuError> {
-        let device = gpu.device_memory(WINDOWS_AT + WINDOW_STRIDE * MOST_WINDOWS as u64)?;
+        let device = gpu.device_memory(WINDOWS_AT + WINDOW_STRIDE * MAX_WINDOWS as u64)?;
         let host = gpu.host_memory(HostPlan::new(queues, capacity).bytes)?;
         Ok(Self { gpu: Arc::clone(gpu), device, host, windows: Arc::default() })
     }

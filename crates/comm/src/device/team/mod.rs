@@ -21,7 +21,7 @@ use super::choice::{self, Initiator, Wish};
 use super::failure::Failure;
 use super::gpu::{Gpu, GpuError};
 use super::layout::{
-    self, Changing, INBOX_AT, INITIATORS, MOST_QUEUES, MOST_RANKS, ON_ONE_GPU, Queue, TeamState,
+    self, Changing, INBOX_AT, INITIATORS, MAX_QUEUES, MAX_RANKS, ON_ONE_GPU, Queue, TeamState,
 };
 use super::peers::Peers;
 use super::proxy::Proxy;
@@ -72,11 +72,11 @@ impl Team {
         mut options: Options,
     ) -> Result<Self, TeamError> {
         static TEAMS: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(1);
-        if !(1..=MOST_RANKS).contains(&(ranks as usize)) {
+        if !(1..=MAX_RANKS).contains(&(ranks as usize)) {
             return Err(TeamError::Ranks(ranks as usize));
         }
         let Options { queues, capacity, threads, .. } = options;
-        let are_queues = (1..=MOST_QUEUES).contains(&queues)
+        let are_queues = (1..=MAX_QUEUES).contains(&queues)
             && capacity.is_power_of_two()
             && (2..=1 << 16).contains(&capacity)
             && (1..=queues).contains(&threads);

@@ -6,7 +6,7 @@ use thiserror::Error;
 
 use crate::device::choice::{self, Curves, Wish};
 use crate::device::gpu::GpuError;
-use crate::device::layout::{MOST_QUEUES, MOST_RANKS, MOST_WINDOWS, SCOPES};
+use crate::device::layout::{MAX_QUEUES, MAX_RANKS, MAX_WINDOWS, SCOPES};
 use crate::device::peers::PeerError;
 
 /// How a team is made.
@@ -52,12 +52,12 @@ pub enum Kind {
 #[derive(Debug, Error)]
 pub enum TeamError {
     /// Too few ranks or too many.
-    #[error("a team of {0} ranks was asked for: it has 1 to {MOST_RANKS}")]
+    #[error("a team of {0} ranks was asked for: it has 1 to {MAX_RANKS}")]
     Ranks(usize),
     /// Queues that cannot be.
     #[error(
         "{queues} queues of {capacity} requests and {threads} threads were asked for: a rank has 1 to \
-         {MOST_QUEUES} queues of a power of two of requests from 2 to 65,536, and a thread for each at most"
+         {MAX_QUEUES} queues of a power of two of requests from 2 to 65,536, and a thread for each at most"
     )]
     Queues {
         /// How many.
@@ -68,7 +68,7 @@ pub enum TeamError {
         threads: usize,
     },
     /// Too many windows.
-    #[error("the team has {MOST_WINDOWS} windows, and no more: free one")]
+    #[error("the team has {MAX_WINDOWS} windows, and no more: free one")]
     Windows,
     /// A window of a size that cannot be.
     #[error("a window of {0} bytes was asked for: it has 1 byte and less than 64 GiB, at a multiple of 16")]

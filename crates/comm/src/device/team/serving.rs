@@ -90,7 +90,7 @@ impl Drop for Guard<'_> {
 const AWAKE: Duration = Duration::from_millis(50);
 
 /// How long a nap is: what the first message after a pause waits at most.
-const NAP: Duration = Duration::from_micros(50);
+const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 /// How often in a row a proxy has found nothing to do, and since when.
 #[derive(Debug, Default)]
@@ -146,7 +146,7 @@ pub fn serve(core: &Core, mut proxies: Vec<Proxy>, rank: u32, is_crowded: bool) 
         }
         if is_idle && rest.is_long() {
             core.look();
-            std::thread::sleep(NAP);
+            std::thread::sleep(POLL_INTERVAL);
             if round % 256 == 0 {
                 core.look_at_peers();
             }

@@ -10,7 +10,7 @@ use super::serving::{Core, lock};
 use crate::device::announcement::Announcement;
 use crate::device::choice::Wish;
 use crate::device::gpu::{Block, GpuError};
-use crate::device::layout::{self, MOST_RANKS, MOST_WINDOW_BYTES, MOST_WINDOWS, WindowState};
+use crate::device::layout::{self, MAX_RANKS, MAX_WINDOW_BYTES, MAX_WINDOWS, WindowState};
 use crate::device::peers::Peers;
 use crate::device::windows::Reached;
 
@@ -51,7 +51,7 @@ impl TeamWindows {
     /// # Errors
     /// When there is no memory, or there are windows enough.
     pub fn make(&self, kind: Kind, bytes: u64) -> Result<u32, TeamError> {
-        if !(1..MOST_WINDOW_BYTES).contains(&bytes) {
+        if !(1..MAX_WINDOW_BYTES).contains(&bytes) {
             return Err(TeamError::WindowSize(bytes));
         }
         let blocks = self
@@ -125,7 +125,7 @@ impl TeamWindows {
             return Err(TeamError::Parts { found: addresses.len(), ranks: self.members.all.len() });
         }
         let is_aligned = addresses.iter().all(|address| *address != 0 && address.is_multiple_of(16));
-        if !(1..MOST_WINDOW_BYTES).contains(&bytes) || !is_aligned {
+        if !(1..MAX_WINDOW_BYTES).contains(&bytes) || !is_aligned {
             return Err(TeamError::WindowSize(bytes));
         }
         let block = |address: &u64| Block { address: *address, bytes, descriptor: None, owner: Box::new(()) };
@@ -167,12 +167,12 @@ impl TeamWindows {
     ) -> Result<u32, TeamError> {
         let mut windows = lock(&self.list);
         let id = windows.iter().position(Option::is_none).unwrap_or(windows.len());
-        if id >= MOST_WINDOWS {
+        if id >= MAX_WINDOWS {
             return Err(TeamError::Windows);
         }
         let in_host = kind == Kind::Host;
         for (rank, (member, parts)) in self.members.ranks().zip(self.members.all.iter().zip(&parts)) {
-            let mut peers = [0; MOST_RANKS];
+            let mut peers = [0; MAX_RANKS];
             for (peer, part) in parts.iter().enumerate() {
                 // Kernels reach their own part in any case.
                 let is_mapped = peer == rank as usize || self.wish != Wish::Proxy;

@@ -14,13 +14,13 @@ use super::order::Order;
 use super::reading::Reading;
 use crate::channels::Channel;
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
-use crate::verbs::{CardError, MOST_READS, Reader, Use, Wanted};
+use crate::verbs::{CardError, MAX_READS, Reader, Use, Wanted};
 
 /// Reads under way of a payload that passes through slots: while one piece is read the sender fills the next.
 const READS_OF_SLOTS: usize = 2;
 
 /// What a read brings that goes straight into a GPU's memory.
-const STRAIGHT: Ring = Ring { count: MOST_READS as u16, bytes: 4 << 20, first: 4 << 20 };
+const STRAIGHT: Ring = Ring { count: MAX_READS as u16, bytes: 4 << 20, first: 4 << 20 };
 
 /// Where the payload lies at the sender.
 #[derive(Debug, Clone, Copy)]
@@ -196,7 +196,7 @@ impl Payload<'_> {
         let most = match (self.from, self.straight) {
             (From::Slots, _) => READS_OF_SLOTS,
             (From::Lent(_), None) => usize::from(HOST_SLOTS.count) - 1,
-            (From::Lent(_), Some(_)) => MOST_READS,
+            (From::Lent(_), Some(_)) => MAX_READS,
         };
         while self.reads.len() >= most {
             self.end_first()?;

@@ -20,7 +20,7 @@ use crate::profile::Profile;
 use crate::scheduler::Table;
 
 /// Buffers of a peer that stay open, of each kind.
-const MOST_OPEN: usize = 32;
+const MAX_OPEN_MAPPINGS: usize = 32;
 
 /// What a receiver has of a peer.
 #[derive(Debug)]
@@ -116,8 +116,8 @@ impl Fetcher {
             bounce: None,
             reading: None,
             windows: Windows::default(),
-            opened: Cache::new(MOST_OPEN),
-            mapped: Cache::new(MOST_OPEN),
+            opened: Cache::new(MAX_OPEN_MAPPINGS),
+            mapped: Cache::new(MAX_OPEN_MAPPINGS),
             openings: Openings::default(),
         }
     }

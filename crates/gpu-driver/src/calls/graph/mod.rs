@@ -19,7 +19,7 @@ use causeway_gpu::{CuResult, NativePlace};
 use nodes::{kernel, memset, operations};
 
 /// More bodies of one conditional node than any program has.
-const MOST_BODIES: u32 = 1 << 12;
+const MAX_BODIES: u32 = 1 << 12;
 
 impl Driver {
     /// Adds a node that `add` makes, given what comes before it. Edges that are more than plain order are
@@ -187,7 +187,7 @@ impl GraphCalls for Driver {
     }
 
     fn graph_add_conditional(&self, graph: Native<Graph>, handle: u64, kind: u32, size: u32) -> CuResult<()> {
-        if size > MOST_BODIES {
+        if size > MAX_BODIES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let mut params = CUgraphNodeParams {

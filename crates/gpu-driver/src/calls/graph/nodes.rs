@@ -12,7 +12,7 @@ use causeway_api::types::{Fill, LaunchShape, ValueOperation};
 use causeway_gpu::CuResult;
 
 /// More operations in one node than this the driver does not take.
-const MOST_OPERATIONS: usize = 256;
+const MAX_OPERATIONS: usize = 256;
 
 /// A kernel of a library has a place of its own, which counts where there is no function.
 pub(crate) fn kernel(
@@ -52,7 +52,7 @@ pub(crate) fn memset(fill: &Fill) -> CUDA_MEMSET_NODE_PARAMS {
 /// fields.
 pub(crate) fn operations(given: &[ValueOperation]) -> CuResult<Vec<CUstreamBatchMemOpParams>> {
     type Kind = CUstreamBatchMemOpType;
-    if given.len() > MOST_OPERATIONS {
+    if given.len() > MAX_OPERATIONS {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let operation = |given: &ValueOperation| {

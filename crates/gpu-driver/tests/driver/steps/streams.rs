@@ -163,7 +163,7 @@ pub fn gates(session: &Session) -> Outcome {
 
 /// Launches behind a gate until one blocks, which the gate's opening after two seconds ends.
 pub fn backlog(session: &Session) -> Outcome {
-    const MOST: usize = 5000;
+    const MAX_STREAMS: usize = 5000;
     const OPENS_AFTER: Duration = Duration::from_secs(2);
     let (_, increment) = functions(session)?;
     let counter = session.allocate(4)?;
@@ -176,7 +176,7 @@ pub fn backlog(session: &Session) -> Outcome {
     });
     let begin = Instant::now();
     let mut blocked_at = None;
-    for number in 0..MOST {
+    for number in 0..MAX_STREAMS {
         session.launch(increment, [1, 1], held, &counter.to_le_bytes())?;
         if blocked_at.is_none() && begin.elapsed() > OPENS_AFTER / 2 {
             blocked_at = Some(number);
@@ -185,8 +185,8 @@ pub fn backlog(session: &Session) -> Outcome {
     opener.join().map_err(|_| "the thread that opens the gate panicked".to_owned())?;
     session.finish(held)?;
     let count = session.read_u32(counter)?;
-    check(count == MOST as u32, || format!("counted {count} of {MOST}"))?;
-    let limit = session.driver.queue_limit().unwrap_or(MOST);
+    check(count == MAX_STREAMS as u32, || format!("counted {count} of {MAX_STREAMS}"))?;
+    let limit = session.driver.queue_limit().unwrap_or(MAX_STREAMS);
     session.call(calls::stream_destroy { stream: held })?;
     session.free(counter)?;
     match blocked_at {
@@ -194,7 +194,7 @@ pub fn backlog(session: &Session) -> Outcome {
             Err(format!("launch {number} blocked; the limit says {limit}").into())
         }
         Some(number) => Ok(format!("launch {number} blocked; the limit says {limit}")),
-        None => Ok(format!("{MOST} launches did not block")),
+        None => Ok(format!("{MAX_STREAMS} launches did not block")),
     }
 }
 

@@ -6,10 +6,10 @@ use crate::parse::parser::Parser;
 use crate::parse::syntax::{Name, Register, Scalar};
 
 /// Registers one body may use; real kernels stay below a hundred thousand.
-const MOST_REGISTERS: usize = 1 << 20;
+const MAX_REGISTERS: usize = 1 << 20;
 /// Ranges of registers that one scope may declare, since each name is looked up in all; compilers declare one
 /// for each type.
-const MOST_RANGES: usize = 1024;
+const MAX_RANGES: usize = 1024;
 /// Nesting of `{ }`; compilers nest two or three deep.
 const DEEPEST_SCOPE: usize = 64;
 
@@ -41,9 +41,9 @@ impl<'s> Builder<'s, '_> {
         loop {
             let name = parser.name("the name of a register")?;
             if parser.take('<') {
-                if self.innermost().ranges.len() >= MOST_RANGES {
+                if self.innermost().ranges.len() >= MAX_RANGES {
                     return Err(
-                        parser.error(format!("a scope declares more than {MOST_RANGES} ranges of registers"))
+                        parser.error(format!("a scope declares more than {MAX_RANGES} ranges of registers"))
                     );
                 }
                 let count = parser.integer()?;
@@ -60,8 +60,8 @@ impl<'s> Builder<'s, '_> {
     }
 
     fn new_register(&mut self, parser: &Parser<'s, '_>, scalar: Scalar) -> Result<Register, SyntaxError> {
-        if self.body.registers.len() >= MOST_REGISTERS {
-            return Err(parser.error(format!("a function uses more than {MOST_REGISTERS} registers")));
+        if self.body.registers.len() >= MAX_REGISTERS {
+            return Err(parser.error(format!("a function uses more than {MAX_REGISTERS} registers")));
         }
         self.body.registers.push(scalar);
         Ok(self.body.registers.len() - 1)

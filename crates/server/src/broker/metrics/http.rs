@@ -18,16 +18,16 @@ use super::text::CONTENT_TYPE;
 use crate::broker::shared::Shared;
 
 /// Callers that are answered at the same time; more are hung up on.
-const MOST_CALLERS: usize = 16;
+const MAX_CONNECTIONS: usize = 16;
 
 /// How long a caller may take to ask, and again to take its answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The longest request in bytes, headers included.
-const LONGEST: usize = 8 << 10;
+const MAX_REQUEST_BYTES: usize = 8 << 10;
 
 /// The most headers of a request.
-const MOST_HEADERS: usize = 64;
+const MAX_HEADERS: usize = 64;
 
 /// How long accepting pauses when the system has no descriptors left.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
@@ -53,7 +53,7 @@ pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>)
 }
 
 fn answer_aside(stream: TcpStream, callers: &Arc<AtomicUsize>, shared: &Arc<Shared>) {
-    if callers.fetch_add(1, Ordering::Relaxed) >= MOST_CALLERS {
+    if callers.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
         callers.fetch_sub(1, Ordering::Relaxed);
         return;
     }
@@ -78,8 +78,8 @@ fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
         Asked::TooLong => Response::plain(431, "the request is longer than 8 KiB"),
         Asked::Path { is_head, path } => Response { has_body: !is_head, ..respond(path, shared) },
     };
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let deadline = Instant::now() + PATIENCE;
+    stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
     let bytes = answer.to_bytes();
     for piece in bytes.chunks(64 << 10) {
         if Instant::now() >= deadline {
@@ -104,7 +104,7 @@ enum Asked {
 }
 
 fn read(stream: &mut TcpStream) -> io::Result<Asked> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + REQUEST_TIMEOUT;
     let mut bytes = Vec::new();
     loop {
         if let Some(asked) = parse(&bytes) {
@@ -125,12 +125,12 @@ fn read(stream: &mut TcpStream) -> io::Result<Asked> {
 
 /// What the bytes ask for, once that is known.
 fn parse(bytes: &[u8]) -> Option<Asked> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
-        Ok(httparse::Status::Partial) if bytes.len() >= LONGEST => Some(Asked::TooLong),
+        Ok(httparse::Status::Partial) if bytes.len() >= MAX_REQUEST_BYTES => Some(Asked::TooLong),
         Ok(httparse::Status::Partial) => None,
-        Ok(httparse::Status::Complete(length)) if length > LONGEST => Some(Asked::TooLong),
+        Ok(httparse::Status::Complete(length)) if length > MAX_REQUEST_BYTES => Some(Asked::TooLong),
         Ok(httparse::Status::Complete(_)) => Some(match (request.method, request.path) {
             (Some(method @ ("GET" | "HEAD")), Some(path)) => {
                 let path = path.split('?').next().unwrap_or_default().to_owned();
@@ -214,10 +214,10 @@ mod tests {
         assert!(matches!(parse(b"POST / HTTP/1.1\r\n\r\n"), Some(Asked::Bad(_))));
         assert!(matches!(parse(b"CSWY\0\0\0\0"), Some(Asked::Bad(_))));
         let mut long = b"GET / HTTP/1.1\r\nA: ".to_vec();
-        long.resize(LONGEST, b'a');
+        long.resize(MAX_REQUEST_BYTES, b'a');
         assert_eq!(parse(&long), Some(Asked::TooLong));
         let mut many = b"GET / HTTP/1.1\r\n".to_vec();
-        (0..=MOST_HEADERS).for_each(|_| many.extend(b"a: b\r\n"));
+        (0..=MAX_HEADERS).for_each(|_| many.extend(b"a: b\r\n"));
         many.extend(b"\r\n");
         assert!(matches!(parse(&many), Some(Asked::Bad(_))));
     }

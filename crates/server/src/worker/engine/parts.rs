@@ -24,7 +24,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// How long a worker whose client has gone may take to write images to the cache.
-const MOST_KEEPING: Duration = Duration::from_secs(5);
+const MAX_RETENTION: Duration = Duration::from_secs(5);
 
 /// Why a session cannot go on.
 #[derive(Debug, Error)]
@@ -128,6 +128,6 @@ impl Engine {
     pub fn close(&self) {
         self.host_functions.open_all();
         self.peers.close();
-        self.uploads.finish(MOST_KEEPING);
+        self.uploads.finish(MAX_RETENTION);
     }
 }

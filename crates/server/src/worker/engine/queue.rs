@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of deferred commands. A client that has more waiting for streams that do not move is cut off.
-const MOST_PARKED: usize = 1 << 30;
+const MAX_PARKED_BYTES: usize = 1 << 30;
 
 /// A stream's progress is asked for once in so many commands: an event each would double the cost of a
 /// launch.
@@ -94,7 +94,7 @@ impl CommandQueue {
         request: &Request<'_>,
     ) -> Result<(), TooMuch> {
         self.deferred_bytes += bytes + size_of::<Deferred>();
-        if self.deferred_bytes > MOST_PARKED {
+        if self.deferred_bytes > MAX_PARKED_BYTES {
             return Err(TooMuch(self.deferred_bytes));
         }
         self.blockers.add(order, head.context, request, &self.kinds);

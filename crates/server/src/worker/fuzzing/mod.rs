@@ -40,7 +40,7 @@ const ALLOCATED: usize = 4096;
 const SECRET: u8 = 0x5e;
 
 /// How long work that a session has left behind may take: a hang, if it is not over by then.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Stores a number at the address that it is given.
 const PTX: &str = ".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry store(.param .u64 where) {\n\
@@ -113,7 +113,7 @@ impl Session {
         while Arc::strong_count(&engine) > 1 || Arc::strong_count(engine.session()) > 1 {
             // Commands that were deferred may have stopped streams since.
             engine.host_functions().open_all();
-            assert!(begun.elapsed() < PATIENCE, "the work of a session has no end");
+            assert!(begun.elapsed() < STEP_TIMEOUT, "the work of a session has no end");
             std::thread::yield_now();
         }
     }

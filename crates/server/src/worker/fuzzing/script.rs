@@ -12,13 +12,13 @@ use causeway_wire::codec::{DecodeError, Encode};
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
 /// An input with more steps than this is cut off, so that each takes little time.
-const MOST_STEPS: usize = 64;
+const MAX_STEPS: usize = 64;
 /// The longest arguments of a command, in bytes.
-const LONGEST: usize = 1024;
+const MAX_BYTES: usize = 1024;
 /// Threads in all blocks of a launch: one may run for as long as it likes, which is the client's own time.
-const MOST_THREADS: u64 = 4096;
+const MAX_THREADS: u64 = 4096;
 /// Memory that is compared byte by byte, in bytes; the same goes for this.
-const MOST_MIRRORED: usize = 1 << 20;
+const MAX_MIRRORED_BYTES: usize = 1 << 20;
 
 /// Objects of each kind that commands name.
 const OBJECTS: u32 = 3;
@@ -97,7 +97,7 @@ pub enum ClientEvent {
 pub fn script(input: &[u8], addresses: &[u64]) -> Vec<ClientEvent> {
     let mut input = Unstructured::new(input);
     let mut events = Vec::new();
-    while !input.is_empty() && events.len() < MOST_STEPS {
+    while !input.is_empty() && events.len() < MAX_STEPS {
         let Ok(step) = input.arbitrary::<Step<'_>>() else { break };
         events.extend(step.event(addresses));
     }
@@ -198,7 +198,7 @@ fn encode(items: &[Item], addresses: &[u64]) -> Vec<u8> {
             Item::Count { is_long: false, count } => u32::from(count).encode(&mut bytes),
         }
     }
-    bytes.truncate(LONGEST);
+    bytes.truncate(MAX_BYTES);
     bytes
 }
 
@@ -211,7 +211,7 @@ fn repaired(opcode: Opcode, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
             Ok(_) => return Some(bytes),
             Err(DecodeError::Truncated { wanted, left }) => {
                 let missing = usize::try_from(wanted).ok()?.checked_sub(left)?;
-                if missing == 0 || missing > LONGEST.saturating_sub(bytes.len()) {
+                if missing == 0 || missing > MAX_BYTES.saturating_sub(bytes.len()) {
                     return None;
                 }
                 bytes.resize(bytes.len() + missing, 0);
@@ -228,7 +228,7 @@ fn repaired(opcode: Opcode, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
 fn may_take_for_ever(opcode: Opcode, request: &Request<'_>) -> bool {
     let is_large = |shape: &LaunchShape| {
         let threads = shape.grid.into_iter().chain(shape.block).map(u64::from);
-        threads.fold(1, u64::saturating_mul) > MOST_THREADS
+        threads.fold(1, u64::saturating_mul) > MAX_THREADS
     };
     let waits = |operations: &[ValueOperation]| {
         let waiting = [
@@ -243,8 +243,8 @@ fn may_take_for_ever(opcode: Opcode, request: &Request<'_>) -> bool {
         Request::graph_exec_kernel(node) => is_large(&node.shape),
         Request::graph_add_values(node) => waits(&node.operations),
         Request::graph_exec_values(node) => waits(&node.operations),
-        Request::mirror_create(mirror) => mirror.size > MOST_MIRRORED,
-        Request::mirror_of_allocation(mirror) => mirror.size > MOST_MIRRORED,
+        Request::mirror_create(mirror) => mirror.size > MAX_MIRRORED_BYTES,
+        Request::mirror_of_allocation(mirror) => mirror.size > MAX_MIRRORED_BYTES,
         _ => ["cuStreamWaitValue", "peer_"].iter().any(|prefix| opcode.name().starts_with(prefix)),
     }
 }

@@ -24,7 +24,7 @@ use table::{Credit, Slot, Table};
 
 /// Transfers up to this size are received into memory that the GPU copies from directly. Pinning more would
 /// cost more than the copy it saves.
-const MOST_STAGED: u64 = 64 << 20;
+const MAX_STAGED_BYTES: u64 = 64 << 20;
 
 /// The transfers of a session that have begun to arrive.
 #[derive(Clone, Default)]
@@ -68,7 +68,7 @@ impl Incoming {
             arrived();
         };
         let in_caches = length > NONTEMPORAL_UP_TO;
-        if total <= MOST_STAGED
+        if total <= MAX_STAGED_BYTES
             && !is_image
             && let Ok(staging) = if in_caches { gpu.warm_staging(length) } else { gpu.staging(length) }
         {

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that may wait for their commands. A client that sends more without naming it in a command gets
 /// `CUDA_ERROR_OUT_OF_MEMORY` for the commands that come too late.
-pub const MOST_WAITING: u64 = 4 << 30;
+pub const MAX_QUEUED: u64 = 4 << 30;
 
 /// Transfers that are remembered because their commands were refused before they came.
-pub const MOST_REFUSED: usize = 1 << 10;
+pub const MAX_REFUSED: usize = 1 << 10;
 
 /// Bytes that count as waiting until this is dropped.
 pub struct Credit {
@@ -58,7 +58,7 @@ impl Table {
     pub fn credit(&self, bytes: u64) -> Option<Credit> {
         // Others only subtract: whoever adds holds the table.
         let waiting = self.waiting.load(Ordering::Relaxed);
-        if waiting.saturating_add(bytes) > MOST_WAITING {
+        if waiting.saturating_add(bytes) > MAX_QUEUED {
             return None;
         }
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Table {
     /// Has the bytes thrown away when they come.
     pub fn refuse(&mut self, number: u64) {
         // Of what comes for more than these the bytes wait in vain, and no more than may wait at all.
-        if self.refused < MOST_REFUSED && !matches!(self.slots.get(&number), Some(Slot::Refused)) {
+        if self.refused < MAX_REFUSED && !matches!(self.slots.get(&number), Some(Slot::Refused)) {
             self.refused += 1;
             self.slots.insert(number, Slot::Refused);
         }

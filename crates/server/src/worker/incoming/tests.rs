@@ -1,6 +1,6 @@
 //! What becomes of bytes whose commands come, are refused, or never come?
 
-use super::table::{MOST_REFUSED, MOST_WAITING};
+use super::table::{MAX_QUEUED, MAX_REFUSED};
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
@@ -83,10 +83,10 @@ fn what_is_refused_before_its_bytes_have_come_is_thrown_away_when_they_do() {
 #[test]
 fn only_so_many_refused_transfers_are_remembered() {
     let incoming = Incoming::default();
-    for number in 0..2 * MOST_REFUSED as u64 {
+    for number in 0..2 * MAX_REFUSED as u64 {
         assert!(incoming.take(number, 1).is_err() && incoming.take(number, 1).is_err());
     }
-    assert_eq!(incoming.table.lock().slots.len(), MOST_REFUSED);
+    assert_eq!(incoming.table.lock().slots.len(), MAX_REFUSED);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn what_lies_in_the_cache_counts_for_nothing() {
 #[test]
 fn no_more_than_so_many_bytes_wait() {
     let incoming = Incoming::default();
-    let (_, all) = incoming.begin(1, MOST_WAITING).unwrap();
+    let (_, all) = incoming.begin(1, MAX_QUEUED).unwrap();
     assert!(!incoming.has_room(1) && incoming.begin(2, 1).is_none());
     assert_eq!(incoming.take(2, 1).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
     assert!(incoming.seek(3) && incoming.seek(4));
@@ -114,7 +114,7 @@ fn no_more_than_so_many_bytes_wait() {
         assert_eq!(incoming.take(number, 1).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
     }
     drop(all);
-    assert!(incoming.has_room(MOST_WAITING));
+    assert!(incoming.has_room(MAX_QUEUED));
 }
 
 /// What happens to a transfer.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one end may need for what the other end, or the client, knows to be done.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// GPUDirect for a link to another worker, and in words whether there is any; nothing where the link has no
 /// cards.

@@ -1,6 +1,6 @@
 //! By which links do other workers read here?
 
-use super::gpudirect::PATIENCE;
+use super::gpudirect::PEER_TIMEOUT;
 use causeway_connection::channel::Connection;
 use causeway_link::Link;
 use causeway_sync::Monitor;
@@ -26,7 +26,7 @@ impl Links {
 
     /// The link of the worker that has come with a ticket, or is about to.
     pub fn wait_for(&self, ticket: LaneToken) -> Option<Link> {
-        self.0.wait_for(PATIENCE, |links| {
+        self.0.wait_for(PEER_TIMEOUT, |links| {
             links.iter().find(|(known, _)| *known == ticket).map(|(_, link)| link.clone())
         })
     }

@@ -9,7 +9,7 @@ use causeway_wire::handshake::LaneToken;
 
 /// Lanes that may wait for the first connection of their link. The broker lets no more come with a ticket
 /// than a link has.
-const MOST_EARLY: usize = 256;
+const MAX_UNEXPECTED: usize = 256;
 
 /// What is to be done.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl<C, S> PendingLinks<C, S> {
             (Parts::Missing { first, .. }, Arrival::First(connection)) => *first = Some(connection),
             (Parts::Missing { socket, .. }, Arrival::Joins(joining)) => *socket = Some(joining),
             (Parts::Missing { lanes, .. }, Arrival::Lane(lane)) => {
-                if self.early >= MOST_EARLY {
+                if self.early >= MAX_UNEXPECTED {
                     return Step::Refuse;
                 }
                 self.early += 1;
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn lanes_without_a_link_are_bounded() {
         let mut arrivals = PendingLinks::<usize, ()>::default();
-        for lane in 0..MOST_EARLY {
+        for lane in 0..MAX_UNEXPECTED {
             assert_eq!(arrivals.take(LaneToken([(lane % 200) as u8; 32]), Lane(lane)), Step::Wait);
         }
         assert_eq!(arrivals.take(TICKET, Lane(0)), Step::Refuse);

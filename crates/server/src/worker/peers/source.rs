@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes that a peer may have asked for and not received. It asks for a quarter of that at most.
-const MOST_ASKED_FOR: usize = 512 << 20;
+const MAX_REQUESTED_BYTES: usize = 512 << 20;
 
 /// What a reading counts for at least.
-const LEAST_COUNTED: usize = 16 << 10;
+const MIN_COUNTED_BYTES: usize = 16 << 10;
 
 /// What is known of an offer.
 enum Offered {
@@ -168,11 +168,11 @@ impl Source {
                 let bytes = size.into_iter().try_fold(1, u64::checked_mul);
                 let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
                 let before = self.asked_for.load(Ordering::Relaxed);
-                if bytes > MOST_ASKED_FOR || before > MOST_ASKED_FOR {
+                if bytes > MAX_REQUESTED_BYTES || before > MAX_REQUESTED_BYTES {
                     return Err("it asks for more than it takes".to_owned());
                 }
                 // However little it asks for, a reading costs memory.
-                let bytes = bytes.max(LEAST_COUNTED);
+                let bytes = bytes.max(MIN_COUNTED_BYTES);
                 self.asked_for.fetch_add(bytes, Ordering::Relaxed);
                 Reading { source: Arc::clone(self), offer, at, size, transfer, by_card, bytes }.go_on();
                 Ok(())

@@ -17,11 +17,11 @@ use std::sync::Arc;
 
 /// Blocks that are registered at a time; of more the one that was used longest ago goes. Cards have room for
 /// many thousands, but pages of a GPU that other devices see are few on some machines.
-const MOST_REGISTERED: usize = 256;
+const MAX_REGISTERED_REGIONS: usize = 256;
 
 /// Copies to the client of fewer bytes go through staging: stopping their stream would take longer than one
 /// more copy of them does.
-const LEAST: u64 = 256 << 10;
+const MIN_GPUDIRECT_BYTES: u64 = 256 << 10;
 
 /// A registration of a block with the card of one link, or its refusal.
 struct Reached<M> {
@@ -80,7 +80,7 @@ impl<M: Clone> Blocks<M> {
         }
         let memory = register(base, block.size, block.device);
         block.reached.push(Reached { link, memory: memory.clone(), used });
-        self.keep_to(MOST_REGISTERED);
+        self.keep_to(MAX_REGISTERED_REGIONS);
         memory
     }
 
@@ -165,7 +165,7 @@ impl GpuDirect {
 
     /// Whether a copy to the client is long enough for the card to make it.
     pub fn is_worth_while<A>(place: &DevicePlace<A>) -> bool {
-        place.bytes().is_some_and(|bytes| bytes >= LEAST)
+        place.bytes().is_some_and(|bytes| bytes >= MIN_GPUDIRECT_BYTES)
     }
 
     /// The memory of a place, as the card knows it: its address and its bytes, too.

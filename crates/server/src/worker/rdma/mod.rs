@@ -28,7 +28,7 @@ use causeway_wire::message::WorkerMessage;
 use std::sync::Arc;
 
 /// The most bytes that are exposed for one copy; a client that names more gets an error.
-const MOST_LENT: u64 = 256 << 20;
+const MAX_EXPOSED_BYTES: u64 = 256 << 20;
 
 /// Where a card writes a copy to the client.
 enum Target {
@@ -193,7 +193,7 @@ fn bring_to_staging(
     memory: RemoteRegion,
     length: u64,
 ) -> CuResult<Buffer> {
-    if length > MOST_LENT || !incoming.has_room(length) {
+    if length > MAX_EXPOSED_BYTES || !incoming.has_room(length) {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     let staging = session.gpu().staging(length as usize)?;

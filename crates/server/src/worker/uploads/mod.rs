@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Bytes of copies that may wait for being written to the cache.
-const MOST_BEING_CACHED: usize = 512 << 20;
+const MAX_CACHING_BYTES: usize = 512 << 20;
 
 /// The session's part in copies to the device.
 pub struct Uploads {
@@ -193,7 +193,7 @@ impl Uploads {
             return buffer;
         };
         let bytes = buffer.len();
-        if self.keeping.fetch_add(bytes, Ordering::Relaxed) + bytes > MOST_BEING_CACHED {
+        if self.keeping.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_CACHING_BYTES {
             self.keeping.fetch_sub(bytes, Ordering::Relaxed);
             return buffer;
         }

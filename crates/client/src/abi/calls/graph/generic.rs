@@ -109,12 +109,12 @@ fn conditional(
     given: &mut CUDA_CONDITIONAL_NODE_PARAMS,
 ) -> Result<Work, CUresult> {
     /// More bodies of one node than any program has.
-    const MOST_BODIES: u32 = 1 << 12;
+    const MAX_BODIES: u32 = 1 << 12;
     type Kind = CUgraphConditionalNodeType;
     let fits = match given.type_ {
         Kind::CU_GRAPH_COND_TYPE_IF => matches!(given.size, 1 | 2),
         Kind::CU_GRAPH_COND_TYPE_WHILE => given.size == 1,
-        Kind::CU_GRAPH_COND_TYPE_SWITCH => (1..=MOST_BODIES).contains(&given.size),
+        Kind::CU_GRAPH_COND_TYPE_SWITCH => (1..=MAX_BODIES).contains(&given.size),
         _ => false,
     };
     if !fits {

@@ -19,17 +19,17 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
 /// A reply with more changes than this ends, and the client asks again.
-const MOST_CHANGES: usize = 1 << 20;
+const MAX_CHANGES: usize = 1 << 20;
 
 /// Blocks of device memory travel in the reply up to so many bytes.
-const MOST_BLOCKS: usize = 256 << 10;
+const MAX_BLOCKS: usize = 256 << 10;
 
 /// A reply that names more bytes than this in stretches ends, so that the client reads them while more are
 /// looked for.
-const MOST_IN_STRETCHES: u64 = 64 << 20;
+const MAX_DIRTY_RANGE_BYTES: u64 = 64 << 20;
 
 /// The longest part of a mirror that the client reads at a time.
-pub const MOST_READ: usize = on_device::PIECE;
+pub const MAX_READ_BYTES: usize = on_device::PIECE;
 
 /// Mirrors of fewer bytes are looked through in less time than another thread is called to do so.
 const FEW: usize = 512 << 10;
@@ -206,7 +206,7 @@ impl Mirrors {
 impl Found {
     /// Adds a block of device memory.
     fn add_block(&mut self, address: u64, bytes: &[u8]) {
-        if self.changes.len() + bytes.len() <= MOST_BLOCKS {
+        if self.changes.len() + bytes.len() <= MAX_BLOCKS {
             return self.changes.add(address, bytes);
         }
         let length = bytes.len() as u64;
@@ -219,7 +219,7 @@ impl Found {
     /// Whether the reply may become longer.
     fn has_room(&self) -> bool {
         let in_stretches: u64 = self.stretches.iter().map(|stretch| stretch.bytes).sum();
-        self.changes.len() < MOST_CHANGES && in_stretches < MOST_IN_STRETCHES
+        self.changes.len() < MAX_CHANGES && in_stretches < MAX_DIRTY_RANGE_BYTES
     }
 }
 
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn many_changes_of_device_memory_are_stretches_to_be_read() {
-        let size = MOST_IN_STRETCHES as usize + 2 * on_device::PIECE + 5;
+        let size = MAX_DIRTY_RANGE_BYTES as usize + 2 * on_device::PIECE + 5;
         let (gpu, bytes, mirrors) = mirrors(size);
         bytes.lock().fill(1);
         let (mut start, mut told, mut rounds) = (0, Vec::new(), 0);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// So many copies read of one worker at a time; others whose streams have come to them wait. It bounds the
 /// memory that both sides need.
-const MOST_READING: usize = 4;
+const MAX_ACTIVE_READS: usize = 4;
 
 /// What begins a copy's reading.
 pub(super) type Begin = Box<dyn FnOnce() + Send>;
@@ -19,7 +19,7 @@ pub(super) struct FairQueue {
 impl FairQueue {
     /// A copy wants to read: it is given back where its turn has come, and waits otherwise.
     pub(super) fn take(&mut self, copy: Begin) -> Option<Begin> {
-        if self.reading >= MOST_READING {
+        if self.reading >= MAX_ACTIVE_READS {
             self.waiting.push_back(copy);
             return None;
         }
@@ -48,13 +48,13 @@ mod tests {
             let last = Arc::clone(&last);
             Box::new(move || last.store(number, Ordering::Relaxed))
         };
-        let began = (1..=MOST_READING + 2).filter_map(|number| queue.take(copy(number))).count();
-        assert_eq!(began, MOST_READING);
-        for number in [MOST_READING + 1, MOST_READING + 2] {
+        let began = (1..=MAX_ACTIVE_READS + 2).filter_map(|number| queue.take(copy(number))).count();
+        assert_eq!(began, MAX_ACTIVE_READS);
+        for number in [MAX_ACTIVE_READS + 1, MAX_ACTIVE_READS + 2] {
             queue.end().expect("one waits")();
             assert_eq!(last.load(Ordering::Relaxed), number);
         }
-        assert!((0..MOST_READING).all(|_| queue.end().is_none()));
+        assert!((0..MAX_ACTIVE_READS).all(|_| queue.end().is_none()));
         assert!(queue.take(copy(0)).is_some());
     }
 }
