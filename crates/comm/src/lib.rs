@@ -27,7 +27,7 @@
 
 mod bar;
 pub mod board;
-pub mod c;
+pub mod capi;
 pub mod channels;
 pub mod collective;
 pub mod cuda;

@@ -27,9 +27,7 @@
 //! | [`reductions`] | Of which exchanges and kernels is each call made that puts numbers together?    |
 //! | [`fetched`]   | How are numbers put together that a rank has to fetch first?                     |
 //! | [`captured`]  | How does a call become a part of a graph?                                        |
-//! | `c`           | How do programs in C make them?                                                  |
 
-mod c;
 pub mod calls;
 pub mod captured;
 pub mod chunks;

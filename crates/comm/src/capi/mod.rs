@@ -14,8 +14,10 @@
 //! | `unexpected` | Where are messages that probes took out?                                 |
 //! | `team`       | How do kernels come to communicate?                                      |
 //! | `verbs`      | How do kernels come to post to a network card?                           |
+//! | `collective` | How do they make collective calls?                                       |
 //! | `version`    | Is the library the one that a program was built for?                     |
 
+mod collective;
 mod job;
 mod memory;
 mod open;

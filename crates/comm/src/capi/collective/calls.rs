@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 
 use super::group::{GroupOfC, with_group, with_root};
 use super::questions::reduction;
-use crate::c::fail;
+use crate::capi::fail;
 use crate::collective::chunks::Reduction;
 use crate::collective::element::Element;
 use crate::collective::error::CollectiveError;

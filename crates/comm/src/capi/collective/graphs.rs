@@ -4,7 +4,7 @@
 use core::ffi::c_int;
 
 use super::group::{GroupOfC, with_ranks};
-use crate::c::fail;
+use crate::capi::fail;
 
 /// Whether all collective calls in graphs of a group that have come to their end are well. 0, or -1.
 ///

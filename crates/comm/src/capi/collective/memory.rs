@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::c::fail;
+use crate::capi::fail;
 use crate::collective::host::HostMemory;
 use crate::collective::launch::memory_at;
 use crate::collective::runs::{self, Elements, Run};

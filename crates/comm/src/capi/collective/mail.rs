@@ -4,7 +4,7 @@
 use core::ffi::{c_int, c_void};
 use core::ptr;
 
-use crate::c::{fail, world};
+use crate::capi::{fail, world};
 use crate::collective::mail::Mail;
 use crate::world::Mailboxes;
 

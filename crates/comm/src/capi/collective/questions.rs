@@ -3,7 +3,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
-use crate::c::world;
+use crate::capi::world;
 use crate::collective::chunks::Reduction;
 use crate::collective::element::{Element, Operation};
 use crate::report::Algorithm;

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use crate::c::{fail, world};
+use crate::capi::{fail, world};
 use crate::collective::captured::recording::Recording;
 use crate::collective::error::CollectiveError;
 use crate::collective::group::Group;
