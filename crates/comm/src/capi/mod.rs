@@ -1,32 +1,101 @@
-//! The functions of `libcauseway_comm.so`, for programs in C. `mpi/causeway_comm.h` declares and describes
-//! them.
+//! C API of `libcauseway_comm.so`, which `mpi/causeway_comm.h` declares and describes: the state of this process, the last
+//! error of each thread, and the version of the functions.
 //!
 //! A process has one part in one job at a time.
 //!
-//! | Module       | Question it answers                                                      |
-//! |--------------|--------------------------------------------------------------------------|
-//! | `state`      | What does the library keep?                                              |
-//! | `job`        | How does a program take part in a job?                                   |
-//! | `memory`     | What is an address of, and how are bytes copied?                         |
-//! | `send`       | How is a message sent?                                                   |
-//! | `receive`    | How is one received?                                                     |
-//! | `open`       | How do ranks use each other's memory where it lies?                      |
-//! | `unexpected` | Where are messages that probes took out?                                 |
-//! | `team`       | How do kernels come to communicate?                                      |
-//! | `verbs`      | How do kernels come to post to a network card?                           |
-//! | `collective` | How do they make collective calls?                                       |
-//! | `version`    | Is the library the one that a program was built for?                     |
+//! | Module              | Functions for                                                         |
+//! |---------------------|-----------------------------------------------------------------------|
+//! | `messages`          | jobs, memory, point-to-point messages, unexpected messages            |
+//! | `peer_memory`       | memory of other ranks that is mapped                                  |
+//! | `collectives`       | collective calls, alone and in CUDA graphs                            |
+//! | `collective_memory` | strided elements, scratch memory, the control channel of a node       |
+//! | `team`              | kernels that communicate                                              |
+//! | `verbs`             | kernels that post to an RDMA device                                   |
 
-mod collective;
-mod job;
-mod memory;
-mod open;
-mod receive;
-mod send;
-mod state;
+mod collective_memory;
+mod collectives;
+mod messages;
+mod peer_memory;
 mod team;
-mod unexpected;
 mod verbs;
-mod version;
 
-pub(crate) use state::{fail, world};
+use core::cell::RefCell;
+use core::ffi::{c_char, c_int};
+use std::ffi::CString;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use crate::fork;
+use crate::world::World;
+
+/// The version of the functions that `mpi/causeway_comm.h` declares: another one for each change of them.
+const VERSION: u32 = 5;
+
+/// This process's part, while it has one.
+static WORLD: RwLock<Option<Arc<World>>> = RwLock::new(None);
+
+thread_local! {
+    static ERROR: RefCell<CString> = RefCell::default();
+}
+
+/// This process's part in a job.
+pub(crate) fn world() -> Option<Arc<World>> {
+    // Its copy of the world belongs to its parent, and so may locks in it.
+    if fork::is_child() {
+        return None;
+    }
+    WORLD.read().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Keeps an error's words for [`causeway_comm_error`].
+pub(crate) fn fail(error: impl ToString) -> c_int {
+    let text = CString::new(error.to_string()).unwrap_or_default();
+    ERROR.with(|kept| *kept.borrow_mut() = text);
+    -1
+}
+
+/// The words of the calling thread's last error, until its next one.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_error() -> *const c_char {
+    ERROR.with(|kept| kept.borrow().as_ptr())
+}
+
+/// The version of the library's functions.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_version() -> u32 {
+    VERSION
+}
+
+#[cfg(test)]
+mod tests {
+    use super::VERSION;
+
+    /// What the header declares: its lines without comments, and without the version.
+    fn declarations(header: &str) -> (Option<u32>, String) {
+        let (mut version, mut rest) = (None, Vec::new());
+        for line in header.lines().map(|line| line.split("//").next().unwrap_or_default().trim()) {
+            match line.strip_prefix("#define CAUSEWAY_COMM_VERSION ") {
+                Some(number) => version = number.parse().ok(),
+                None if line.is_empty() => {}
+                None => rest.push(line),
+            }
+        }
+        (version, rest.join(" "))
+    }
+
+    #[test]
+    fn the_header_declares_what_the_version_says() {
+        /// Of the declarations of [`VERSION`].
+        const HASH: u64 = 0xf571_979e_e2a1_c200;
+        let header = concat!(env!("CARGO_MANIFEST_DIR"), "/../../mpi/causeway_comm.h");
+        let header = std::fs::read_to_string(header).expect("the header is in the tree");
+        let (version, declarations) = declarations(&header);
+        assert_eq!(version, Some(VERSION), "header and library have one version");
+        // FNV-1a.
+        let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        let hash = declarations.bytes().fold(0xcbf2_9ce4_8422_2325, step);
+        assert_eq!(
+            hash, HASH,
+            "the declarations have changed: raise the version in both files, and note this hash"
+        );
+    }
+}

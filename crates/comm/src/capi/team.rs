@@ -9,7 +9,7 @@ use std::time::Duration;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{COMM_EXPLAIN, DEVICE_INITIATOR, SOCKET_DIR};
 
-use super::state::fail;
+use super::fail;
 use crate::device::choice::Wish;
 use crate::device::cuda::CudaGpu;
 use crate::device::gpu::{Gpu, GpuError};

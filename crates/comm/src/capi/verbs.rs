@@ -9,7 +9,7 @@ use causeway_config::read::PROCESS;
 use causeway_config::table::VERBS_DEVICE;
 use causeway_ibverbs::Access;
 
-use super::state::fail;
+use super::fail;
 use crate::cuda::Driver;
 use crate::device::cuda::CudaGpu;
 use crate::device::verbs::address::ADDRESS_BYTES;
@@ -334,7 +334,7 @@ pub extern "C" fn causeway_syndrome_text(code: u32) -> *const c_char {
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::causeway_comm_error;
+    use super::super::causeway_comm_error;
     use super::*;
 
     const HEADER: &str = include_str!("../../../../device/include/causeway/verbs.h");

@@ -1,14 +1,14 @@
-//! The functions by which ranks use each other's memory on GPUs where it lies, for as long as they want.
+//! Peer memory for C programs: exporting memory on a GPU, and mapping that of another rank. `mpi/causeway_comm.h`
+//! declares and describes the functions.
 
-use core::ffi::c_void;
-use std::sync::Arc;
-
-use super::state::{fail, world};
+use super::{fail, world};
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::transfer::fetch::Reached;
 use crate::world::World;
+use core::ffi::c_void;
+use std::sync::Arc;
 
 /// A peer's memory that is open.
 #[derive(Debug)]

@@ -1,0 +1,471 @@
+//! Collective calls for C programs: groups, reductions, exchanges, and calls in CUDA graphs. `mpi/causeway_comm.h`
+//! declares and describes the functions.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+use super::{fail, world};
+use crate::collective::captured::recording::Recording;
+use crate::collective::chunks::Reduction;
+use crate::collective::element::{self, Element};
+use crate::collective::error::CollectiveError;
+use crate::collective::group::Group;
+use crate::collective::launch::{self, memory_at};
+use crate::collective::range::Range;
+use crate::collective::{calls, reductions};
+use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
+use crate::report::Algorithm;
+
+/// `struct causeway_comm_group`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct GroupOfC {
+    rank: u32,
+    ranks: u32,
+    members: *const u32,
+    exchange: Option<unsafe extern "C" fn(*mut c_void, *const c_void, *mut c_void, u64) -> c_int>,
+    context: *mut c_void,
+    stream: *mut c_void,
+    fetched_from: u64,
+}
+
+/// Has a group make a call, which all its ranks describe by the same numbers. 0 where it is done, 1 where nothing
+/// has been done, -1 where it has failed.
+///
+/// # Safety
+/// The group is as `causeway_comm.h` describes it.
+unsafe fn with_group(
+    group: *const GroupOfC,
+    near: u64,
+    numbers: &[u64],
+    call: impl FnOnce(&mut Group<'_>) -> Result<bool, CollectiveError>,
+) -> c_int {
+    // SAFETY: as promised.
+    let stream = unsafe { (*group).stream } as u64;
+    let make = |group: Group<'_>, caller| {
+        let recording = match follow(stream, near) {
+            Ok(captured) => captured.map(|captured| recording(captured, caller, numbers)),
+            Err(error) => return fail(error),
+        };
+        // All of the call: what a capture forbids would end it, and not everything that is done here has a scope.
+        let relaxed = recording.as_ref().zip(Driver::loaded());
+        let relaxed = relaxed.map(|(recording, driver)| Scope::of_context(driver, recording.context));
+        let _relaxed = match relaxed.transpose() {
+            Ok(scope) => scope,
+            Err(error) => return fail(error),
+        };
+        match call(&mut group.recorded(recording)) {
+            Ok(true) => 0,
+            Ok(false) => 1,
+            Err(error) => fail(error),
+        }
+    };
+    // SAFETY: as promised.
+    unsafe { with_ranks(group, make) }
+}
+
+/// Has a group, and what tells it from others of the caller's, do something. -1 where there is no such group.
+///
+/// # Safety
+/// The group is as `causeway_comm.h` describes it.
+unsafe fn with_ranks(group: *const GroupOfC, make: impl FnOnce(Group<'_>, [u64; 2]) -> c_int) -> c_int {
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    // SAFETY: as promised.
+    let of_c = unsafe { *group };
+    let Some(exchange) = of_c.exchange else { return fail("the group has no way to exchange words") };
+    let (me, ranks) = (of_c.rank as usize, of_c.ranks as usize);
+    if me >= ranks {
+        return fail(format!("the group has {ranks} ranks, and this one is no. {me}"));
+    }
+    // SAFETY: as promised, there are so many members.
+    let members = unsafe { core::slice::from_raw_parts(of_c.members, ranks) };
+    let caller = [exchange as usize as u64, of_c.context as u64];
+    let mut exchange = |out: &[u8], heard: &mut [u8], bytes: usize| {
+        // SAFETY: both have room for so many bytes of each rank.
+        unsafe { exchange(of_c.context, out.as_ptr().cast(), heard.as_mut_ptr().cast(), bytes as u64) }
+    };
+    make(Group::new(&world, me, members, &mut exchange).fetching_from(of_c.fetched_from), caller)
+}
+
+/// A stream that is being captured.
+struct Captured {
+    stream: u64,
+    context: u64,
+    device: i32,
+}
+
+/// Waits for a stream's work, which comes before a call; or tells that the call becomes a part of what the stream
+/// captures: to wait for it then would end the capture.
+fn follow(stream: u64, near: u64) -> Result<Option<Captured>, CudaError> {
+    let Some(driver) = Driver::loaded().filter(|_| stream != 0) else { return Ok(None) };
+    let Some(memory) = DeviceMemory::at(driver, near) else {
+        // Where this rank has nothing to move no work comes before, and the others wait for what it says.
+        return if cuda::is_captured(driver, stream) == Ok(true) {
+            captured(driver, stream)
+        } else {
+            Ok(None)
+        };
+    };
+    let scope = Scope::of(driver, &memory)?;
+    if cuda::is_captured(driver, stream)? {
+        return captured(driver, stream);
+    }
+    scope.wait_for(stream).map(|()| None)
+}
+
+fn captured(driver: &'static Driver, stream: u64) -> Result<Option<Captured>, CudaError> {
+    let context = cuda::context_of_stream(driver, stream)?;
+    let _scope = Scope::of_context(driver, context)?;
+    let device = cuda::current_device(driver).ok_or(CudaError::UNKNOWN_MEMORY)?;
+    Ok(Some(Captured { stream, context, device }))
+}
+
+fn recording(captured: Captured, caller: [u64; 2], numbers: &[u64]) -> Recording {
+    let words: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let hash = blake3::hash(&words);
+    let call = hash.as_bytes().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    let Captured { stream, context, device } = captured;
+    let (steps, last, kept) = (Vec::new(), Vec::new(), Vec::new());
+    Recording { stream, context, device, caller, call, steps, last, kept }
+}
+
+/// Makes a call with a root, where it is one of the group's ranks.
+///
+/// # Safety
+/// The group is as `causeway_comm.h` describes it.
+unsafe fn with_root(group: *const GroupOfC, root: u32, call: impl FnOnce(usize) -> c_int) -> c_int {
+    // SAFETY: as promised.
+    let ranks = unsafe { (*group).ranks };
+    if root >= ranks {
+        return fail(format!("the group has {ranks} ranks, and the root is no. {root}"));
+    }
+    call(root as usize)
+}
+
+/// What is reduced; none where no kernel does that.
+fn reduction(element: c_int, operation: c_int) -> Option<Reduction> {
+    let (element, operation) = (Element::of_code(element)?, element::Operation::of_code(operation)?);
+    element.takes(operation).then_some(Reduction { element, operation })
+}
+
+/// Whether kernels reduce such elements.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_reduces(element: c_int, operation: c_int) -> c_int {
+    c_int::from(reduction(element, operation).is_some())
+}
+
+/// From how many bytes on calls are worth being made from GPU to GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_direct_bytes() -> u64 {
+    world().map_or(u64::MAX, |world| world.direct_bytes())
+}
+
+/// Whether a rank is reached on this host.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_is_near(peer: u32) -> c_int {
+    c_int::from(world().is_some_and(|world| world.is_near(peer)))
+}
+
+/// Whether ranks of other hosts may be reached over a network.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_uses_network() -> c_int {
+    c_int::from(world().is_some_and(|world| world.uses_network()))
+}
+
+/// Whether the report of `CAUSEWAY_COMM_EXPLAIN` is asked for.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_explains() -> c_int {
+    c_int::from(world().is_some_and(|world| world.explains()))
+}
+
+/// Counts a collective call for that report: `way` is one of `causeway_comm.h`.
+///
+/// # Safety
+/// The name is a string of C.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_count_call(
+    name: *const c_char,
+    way: c_int,
+    hosts: u32,
+    leads: c_int,
+    bytes: u64,
+) {
+    // SAFETY: as promised.
+    let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+    if let Some((world, algorithm)) = world().zip(Algorithm::of_code(way, hosts, leads != 0)) {
+        world.count_call(&name, algorithm, bytes);
+    }
+}
+
+/// Whether ranks are to tell each other of calls before they make them.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_checks() -> c_int {
+    c_int::from(world().is_some_and(|world| world.checks()))
+}
+
+/// What call is meant, in front of the other numbers that describe it.
+mod name {
+    pub(super) const ALLREDUCE: u64 = 1;
+    pub(super) const REDUCE: u64 = 2;
+    pub(super) const SCAN: u64 = 3;
+    pub(super) const REDUCE_SCATTER: u64 = 4;
+    pub(super) const EXCHANGE: u64 = 5;
+    pub(super) const BROADCAST: u64 = 6;
+    pub(super) const ALLGATHER: u64 = 7;
+    pub(super) const ALLTOALL: u64 = 8;
+}
+
+/// Puts elements of two places on a GPU together: to = from, operation, to. 0, 1 where no kernel takes such
+/// addresses, or -1.
+///
+/// # Safety
+/// Both are valid for so many elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_reduce_local(
+    from: *const c_void,
+    to: *mut c_void,
+    count: u64,
+    element: c_int,
+    operation: c_int,
+) -> c_int {
+    let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
+    let (from, to) = (from as u64, to as u64);
+    if [from, to].iter().any(|address| !address.is_multiple_of(what.element.alignment())) {
+        return 1;
+    }
+    let reduced = memory_at(to).zip(memory_at(from)).ok_or(CudaError::UNKNOWN_MEMORY).and_then(
+        |((driver, memory), (_, other))| {
+            cuda::settle(driver, &memory);
+            cuda::settle(driver, &other);
+            let scope = Scope::of(driver, &memory)?;
+            // SAFETY: as promised.
+            unsafe { launch::reduce(&scope, what.element, what.operation, (to, to), count, &[from, to]) }
+        },
+    );
+    reduced.map_or_else(fail, |()| 0)
+}
+
+const NO_REDUCTION: &str = "no kernel reduces such elements by that operation";
+
+/// An address of elements, or null, which is on no GPU, where no kernel can load them: so all ranks hear that this
+/// one cannot.
+fn aligned(address: *const c_void, element: c_int) -> u64 {
+    let alignment = Element::of_code(element).map_or(1, Element::alignment);
+    if (address as u64).is_multiple_of(alignment) { address as u64 } else { 0 }
+}
+
+/// Has a group reduce elements, which the numbers behind the first, the call's, describe further.
+///
+/// # Safety
+/// As [`with_group`].
+unsafe fn with_reduction(
+    group: *const GroupOfC,
+    near: u64,
+    (element, operation): (c_int, c_int),
+    numbers: &[u64],
+    call: impl FnOnce(&mut Group<'_>, Reduction) -> Result<bool, CollectiveError>,
+) -> c_int {
+    let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
+    let numbers = [numbers, &[element as u64, operation as u64]].concat();
+    // SAFETY: as promised.
+    unsafe { with_group(group, near, &numbers, |group| call(group, what)) }
+}
+
+/// As `MPI_Allreduce`.
+///
+/// # Safety
+/// As [`reductions::allreduce`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_allreduce(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    count: u64,
+    element: c_int,
+    operation: c_int,
+) -> c_int {
+    let (from, to) = (aligned(from, element), aligned(to, element));
+    // SAFETY: as promised.
+    unsafe {
+        with_reduction(group, to, (element, operation), &[name::ALLREDUCE, count], |group, what| {
+            reductions::allreduce(group, what, from, to, count)
+        })
+    }
+}
+
+/// As `MPI_Reduce`.
+///
+/// # Safety
+/// As [`reductions::reduce`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_reduce(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    count: u64,
+    element: c_int,
+    operation: c_int,
+    root: u32,
+) -> c_int {
+    let (from, to) = (aligned(from, element), aligned(to, element));
+    let numbers = [name::REDUCE, count, root.into()];
+    // SAFETY: as promised.
+    unsafe {
+        with_root(group, root, |root| {
+            with_reduction(group, from, (element, operation), &numbers, |group, what| {
+                reductions::reduce(group, what, from, to, count, root)
+            })
+        })
+    }
+}
+
+/// As `MPI_Scan`, or as `MPI_Exscan` where it is exclusive.
+///
+/// # Safety
+/// As [`reductions::scan`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_scan(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    count: u64,
+    element: c_int,
+    operation: c_int,
+    is_exclusive: c_int,
+) -> c_int {
+    let (from, to) = (aligned(from, element), aligned(to, element));
+    let with_own = is_exclusive == 0;
+    let numbers = [name::SCAN, count, with_own.into()];
+    // SAFETY: as promised.
+    unsafe {
+        with_reduction(group, to, (element, operation), &numbers, |group, what| {
+            reductions::scan(group, what, from, to, count, with_own)
+        })
+    }
+}
+
+/// As `MPI_Reduce_scatter`.
+///
+/// # Safety
+/// As [`reductions::reduce_scatter`], for a group of `causeway_comm.h`; there is a count for each rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_reduce_scatter(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    counts: *const u64,
+    element: c_int,
+    operation: c_int,
+) -> c_int {
+    let (from, to) = (aligned(from, element), aligned(to, element));
+    // SAFETY: as promised.
+    unsafe {
+        let counts = core::slice::from_raw_parts(counts, (*group).ranks as usize);
+        let numbers = [&[name::REDUCE_SCATTER], counts].concat();
+        with_reduction(group, from, (element, operation), &numbers, |group, what| {
+            reductions::reduce_scatter(group, what, from, to, counts)
+        })
+    }
+}
+
+/// Gives each rank a range and takes one from each: what `MPI_Alltoallw` does, and with ranges of no bytes any
+/// call that only moves.
+///
+/// # Safety
+/// As [`calls::exchange`], for a group of `causeway_comm.h`; there are two ranges for each rank.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_exchange(
+    group: *const GroupOfC,
+    gives: *const Range,
+    takes: *const Range,
+    bytes: u64,
+) -> c_int {
+    // SAFETY: as promised.
+    unsafe {
+        let ranks = (*group).ranks as usize;
+        let gives = core::slice::from_raw_parts(gives, ranks);
+        let takes = core::slice::from_raw_parts(takes, ranks);
+        let near = gives.iter().chain(takes).find(|range| range.bytes > 0).map_or(0, |range| range.address);
+        let numbers = [name::EXCHANGE, bytes];
+        with_group(group, near, &numbers, |group| calls::exchange(group, gives, takes, bytes))
+    }
+}
+
+/// As `MPI_Bcast`.
+///
+/// # Safety
+/// As [`calls::broadcast`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_broadcast(
+    group: *const GroupOfC,
+    buffer: *mut c_void,
+    bytes: u64,
+    root: u32,
+) -> c_int {
+    let buffer = buffer as u64;
+    let numbers = [name::BROADCAST, bytes, root.into()];
+    // SAFETY: as promised.
+    unsafe {
+        with_root(group, root, |root| {
+            with_group(group, buffer, &numbers, |group| calls::broadcast(group, buffer, bytes, root))
+        })
+    }
+}
+
+/// As `MPI_Allgather`.
+///
+/// # Safety
+/// As [`calls::allgather`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_allgather(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    bytes: u64,
+) -> c_int {
+    let (from, to) = (from as u64, to as u64);
+    let numbers = [name::ALLGATHER, bytes];
+    // SAFETY: as promised.
+    unsafe { with_group(group, from, &numbers, |group| calls::allgather(group, from, to, bytes)) }
+}
+
+/// As `MPI_Alltoall`.
+///
+/// # Safety
+/// As [`calls::alltoall`], for a group of `causeway_comm.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_alltoall(
+    group: *const GroupOfC,
+    from: *const c_void,
+    to: *mut c_void,
+    bytes: u64,
+) -> c_int {
+    let (from, to) = (from as u64, to as u64);
+    let numbers = [name::ALLTOALL, bytes];
+    // SAFETY: as promised.
+    unsafe { with_group(group, from, &numbers, |group| calls::alltoall(group, from, to, bytes)) }
+}
+
+/// Whether all collective calls in graphs of a group that have come to their end are well. 0, or -1.
+///
+/// # Safety
+/// The group is as `causeway_comm.h` describes it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_check_graphs(group: *const GroupOfC) -> c_int {
+    // SAFETY: as promised.
+    unsafe { with_ranks(group, |group, caller| group.check_graphs(caller).map_or_else(fail, |()| 0)) }
+}
+
+/// No graph with collective calls of a group is launched any more. 0, or -1.
+///
+/// # Safety
+/// The group is as `causeway_comm.h` describes it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_release_graphs(group: *const GroupOfC) -> c_int {
+    // SAFETY: as promised.
+    unsafe {
+        with_ranks(group, |group, caller| {
+            group.release_graphs(caller);
+            0
+        })
+    }
+}

@@ -1,0 +1,353 @@
+//! Point-to-point messages for C programs: joining a job, queries of memory, offers, fetches and the queue of unexpected
+//! messages. `mpi/causeway_comm.h` declares and describes the functions.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{WORLD, fail, world};
+use crate::channels::Channel;
+use crate::cuda::{self, DeviceMemory, Driver};
+use crate::fork;
+use crate::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, judge};
+use crate::report::{self, Inline};
+use crate::settings::Settings;
+use crate::tracer::Operation;
+use crate::transfer::offers::OfferState;
+use crate::world::World;
+
+/// Takes part in a job. 0, or -1.
+///
+/// # Safety
+/// `nonce` is text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ranks: u32) -> c_int {
+    // SAFETY: as promised.
+    let text = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
+    let nonce = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32);
+    let Some(nonce) = nonce else {
+        return fail("CAUSEWAY_COMM_JOB takes 32 hexadecimal digits, new ones for each job");
+    };
+    if fork::is_child() {
+        return fail("this process was made by fork by one that takes part in a job: start a new program");
+    }
+    let joined = Settings::from_environment().map_err(|error| error.to_string()).and_then(|settings| {
+        World::join(nonce.to_be_bytes(), rank, ranks, settings).map_err(|error| error.to_string())
+    });
+    match joined {
+        Ok(joined) => {
+            if let Some(trouble) = joined.profile_trouble() {
+                report::print([trouble.to_string()]);
+            }
+            *WORLD.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(joined));
+            0
+        }
+        Err(error) => fail(error),
+    }
+}
+
+/// Has this process's part follow it into the container where it is now. 0, or -1.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_move() -> c_int {
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    match world.move_here() {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
+
+/// Ends this process's part, after all messages, when all ranks have joined. Prints a report where
+/// `CAUSEWAY_COMM_EXPLAIN` asks for one.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_leave() {
+    if world().is_some_and(|world| !world.drain()) {
+        report::print(["a message that was sent has not been received by the end of the job".to_owned()]);
+    }
+    if fork::is_child() {
+        return;
+    }
+    let left = WORLD.write().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(world) = &left {
+        world.forget_names();
+        if let Err(error) = world.keep_profile() {
+            report::print([error.to_string()]);
+        }
+    }
+    report::print(left.iter().filter_map(|world| world.report()).flatten());
+}
+
+/// Whether an address is that of memory on a GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_on_gpu(address: *const c_void) -> c_int {
+    let driver = Driver::loaded();
+    c_int::from(driver.is_some_and(|driver| DeviceMemory::is_at(driver, address as u64)))
+}
+
+/// Whether this process has a driver: without one no address is that of memory on a GPU.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_has_driver() -> c_int {
+    c_int::from(Driver::loaded().is_some())
+}
+
+/// Whether the processor reaches an address: that of memory of the host, or of managed memory.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_is_reachable(address: *const c_void) -> c_int {
+    let memory = Driver::loaded().and_then(|driver| DeviceMemory::at(driver, address as u64));
+    c_int::from(memory.is_none_or(|memory| memory.is_managed))
+}
+
+/// Waits until all that the calling thread has begun in the default streams is done, as `cudaMemcpy` does.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_settle(address: *const c_void) {
+    if let Some(driver) = Driver::loaded() {
+        cuda::settle_call(driver, address as u64);
+    }
+}
+
+/// Copies between a GPU and any memory. 0, or -1.
+///
+/// # Safety
+/// Both are valid for so many bytes, or were memory on a GPU.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_copy(to: *mut c_void, from: *const c_void, bytes: u64) -> c_int {
+    if bytes == 0 {
+        return 0;
+    }
+    // SAFETY: as promised.
+    match unsafe { cuda::copy(to as u64, from as u64, bytes as usize) } {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
+
+/// Whether a message of so many bytes to a peer is to be offered, 1; or is to go with the MPI, 0, which is
+/// counted. The address may be null: then a message from memory that has not been sent before is meant.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_is_offered(peer: u32, address: *const c_void, bytes: u64) -> c_int {
+    let Some(world) = world() else { return 0 };
+    let address = (!address.is_null()).then_some(address as u64);
+    match world.offers(peer, address, bytes) {
+        Ok(()) => 1,
+        Err(why) => {
+            world.count_inline(peer, bytes, why);
+            0
+        }
+    }
+}
+
+/// Whether a message of so many bytes is short: whoever sends one that was offered is not to wait long for
+/// the receiver.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_is_short(bytes: u64) -> c_int {
+    world().map_or(0, |world| c_int::from(world.is_short(bytes)))
+}
+
+/// Counts a send of memory on a GPU to a peer of this host, or a receive of bytes that came with the MPI: one that its
+/// caller waits for, or another one.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_count_operation(peer: u32, is_blocking: c_int) {
+    let operation = if is_blocking != 0 { Operation::Blocking } else { Operation::NonBlocking };
+    if let Some(world) = world() {
+        world.count_operation(peer, operation);
+    }
+}
+
+/// Counts a message that goes with the MPI because the call keeps a copy.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_count_copied(peer: u32, bytes: u64) {
+    if let Some(world) = world() {
+        world.count_inline(peer, bytes, Inline::Buffered);
+    }
+}
+
+/// How many messages of a GPU's memory have gone one way so far: those that were received by the channel of
+/// this name, or those that were sent with the MPI where it is `mpi`. 0 for other names.
+///
+/// # Safety
+/// `way` is text.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_messages(way: *const c_char) -> u64 {
+    // SAFETY: as promised.
+    let way = unsafe { CStr::from_ptr(way) }.to_str().unwrap_or_default();
+    let Some(world) = world() else { return 0 };
+    match way.parse::<Channel>() {
+        Ok(channel) => world.messages(Some(channel)),
+        Err(_) if way == "mpi" => world.messages(None),
+        Err(_) => 0,
+    }
+}
+
+/// Offers memory on a GPU to a peer, and writes the 79 bytes that tell it. The offer's number, or 0 where no
+/// channel takes such memory: then the message is to go with the MPI.
+///
+/// # Safety
+/// `descriptor` has room for 79 bytes. The memory stays as it is until the offer ends.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_offer(
+    peer: u32,
+    address: *const c_void,
+    bytes: u64,
+    descriptor: *mut [u8; DESCRIPTOR_BYTES],
+) -> u64 {
+    let offered = world().and_then(|world| Some((world.offer(peer, address as u64, bytes)?, world)));
+    let Some(((operation, word), world)) = offered else {
+        if let Some(world) = world() {
+            world.count_inline(peer, bytes, Inline::NoChannel);
+        }
+        return 0;
+    };
+    // SAFETY: as promised.
+    unsafe { *descriptor = word.encode(world.job()) };
+    operation
+}
+
+/// 0 while an offer is under way, 1 when the peer has it, -1 when it has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_offer_state(operation: u64) -> c_int {
+    match world().map(|world| world.offer_state(operation)) {
+        Some(OfferState::UnderWay) => 0,
+        Some(OfferState::Done) => 1,
+        Some(OfferState::Failed) => fail("the receiver has ended, or could not fetch the message"),
+        None => fail("the message was under way when the job's end came"),
+    }
+}
+
+/// Gives the memory of an offer back, where the peer has not begun to fetch it and is late, and keeps a copy. The
+/// offer's state tells whether it has.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_detach(operation: u64) {
+    if let Some(world) = world() {
+        world.detach_late(operation);
+    }
+}
+
+/// What has come for a receive with `room` bytes: 0 the payload, 1 one that is too long, 2 a descriptor.
+/// Writes the payload's bytes.
+///
+/// # Safety
+/// `start` has `length` bytes where that is 79, and `payload` room for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_judge(
+    start: *const u8,
+    length: u64,
+    room: u64,
+    payload: *mut u64,
+) -> c_int {
+    let bytes: &[u8] = if length == DESCRIPTOR_BYTES as u64 {
+        // SAFETY: as promised.
+        unsafe { core::slice::from_raw_parts(start, DESCRIPTOR_BYTES) }
+    } else {
+        &[]
+    };
+    let arrived = match world() {
+        Some(world) => judge(world.job(), world.rank(), bytes, length, room),
+        None if length > room => Arrived::TooLong(length),
+        None => Arrived::Payload(length),
+    };
+    let (kind, count) = match arrived {
+        Arrived::Payload(count) => (0, count),
+        Arrived::TooLong(count) => (1, count),
+        Arrived::Elsewhere(descriptor) => (2, descriptor.bytes),
+    };
+    // SAFETY: as promised.
+    unsafe { *payload = count };
+    kind
+}
+
+/// Fetches what a descriptor tells of into memory of `room` bytes, which is on a GPU if `on_gpu` is not 0,
+/// and waits until it is there. What is longer is not fetched. 0, or -1.
+///
+/// # Safety
+/// `descriptor` has 79 bytes, and `to` is valid for `room` bytes and nobody else's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_fetch(
+    descriptor: *const [u8; DESCRIPTOR_BYTES],
+    to: *mut c_void,
+    on_gpu: c_int,
+    room: u64,
+    is_blocking: c_int,
+) -> c_int {
+    let by = if is_blocking != 0 { Operation::Blocking } else { Operation::NonBlocking };
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    // SAFETY: as promised.
+    let Some(word) = Descriptor::decode(unsafe { &*descriptor }, world.job()) else {
+        return fail("the message is no descriptor of this job");
+    };
+    // SAFETY: as promised.
+    match unsafe { world.fetch(&word, to as u64, on_gpu != 0, room, by) } {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}
+
+/// Begins to fetch what a descriptor tells of, for a program that does not wait. 0 where it is there; 1 where
+/// it is under way, with a number by which [`causeway_comm_fetch_state`] tells of it; -1.
+///
+/// # Safety
+/// As of [`causeway_comm_fetch`], until it is over. There is room for the number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn causeway_comm_start_fetch(
+    descriptor: *const [u8; DESCRIPTOR_BYTES],
+    to: *mut c_void,
+    on_gpu: c_int,
+    room: u64,
+    number: *mut u64,
+) -> c_int {
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    // SAFETY: as promised.
+    let Some(word) = Descriptor::decode(unsafe { &*descriptor }, world.job()) else {
+        return fail("the message is no descriptor of this job");
+    };
+    // SAFETY: as promised.
+    match unsafe { world.start_fetch(&word, to as u64, on_gpu != 0, room) } {
+        Ok(None) => 0,
+        Ok(Some(begun)) => {
+            // SAFETY: as promised.
+            unsafe { *number = begun };
+            1
+        }
+        Err(error) => fail(error),
+    }
+}
+
+/// 1 while a fetch is under way, 0 when it is there, -1 when it has failed.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_fetch_state(number: u64) -> c_int {
+    let Some(world) = world() else { return fail("this process has no part in a job") };
+    match world.fetch_end(number) {
+        None => 1,
+        Some(Ok(())) => 0,
+        Some(Err(error)) => fail(error),
+    }
+}
+
+/// Messages that probes took out of the MPI's queue: addresses of the caller's.
+static UNEXPECTED: Mutex<Option<Unexpected<usize>>> = Mutex::new(None);
+
+fn pattern(communicator: u64, source: c_int, tag: c_int) -> Pattern {
+    let known = |number: c_int| (number >= 0).then_some(number);
+    Pattern { communicator, source: known(source), tag: known(tag) }
+}
+
+/// Keeps a message that a probe took out, behind all others.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_keep(communicator: u64, source: c_int, tag: c_int, message: *mut c_void) {
+    let mut list = UNEXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    list.get_or_insert_default().push(communicator, source, tag, message as usize);
+}
+
+/// The first kept message that matches, or null; -1 matches any source or tag. It goes from the list if
+/// `is_taken` is not 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn causeway_comm_kept(
+    communicator: u64,
+    source: c_int,
+    tag: c_int,
+    is_taken: c_int,
+) -> *mut c_void {
+    let mut list = UNEXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = list.as_mut().and_then(|list| {
+        let pattern = pattern(communicator, source, tag);
+        if is_taken != 0 { list.take(pattern) } else { list.find(pattern).copied() }
+    });
+    found.map_or(core::ptr::null_mut(), |message| message as *mut c_void)
+}
