@@ -3,7 +3,7 @@
 
 use causeway_api::calls::COMMANDS;
 use causeway_api::calls::{self, Call as _};
-use causeway_api::types::{PeerTicket, PeerWay};
+use causeway_api::types::{PeerTicket, PeerTransport};
 use causeway_link::{ConnectOptions, connect, describe_process};
 use causeway_tests::built::{causeway, cuda_program, source_tree};
 use causeway_tests::client::{by_itself, through_run};
@@ -262,7 +262,7 @@ fn when_a_server_is_lost_its_devices_fail_and_the_others_go_on() {
 }
 
 /// What a server's worker says of a way to another server, asked for by a client that has made up the ticket.
-fn way_to(server: &Server, address: &str) -> PeerWay {
+fn way_to(server: &Server, address: &str) -> PeerTransport {
     let hello = describe_process(COMMANDS, Vec::new());
     let mut session = connect(server.target(), hello, &ConnectOptions::default()).unwrap();
     let request = calls::peer_connect {
@@ -285,7 +285,7 @@ fn way_to(server: &Server, address: &str) -> PeerWay {
         let body = session.receiver.recv().unwrap();
         for message in Messages::<WorkerMessage<'_>>::new(body) {
             if let WorkerMessage::Reply { call: 1, payload, .. } = message.unwrap() {
-                let way = PeerWay::decode(&mut Decoder::new(payload)).unwrap();
+                let way = PeerTransport::decode(&mut Decoder::new(payload)).unwrap();
                 session.link.close();
                 return way;
             }

@@ -4,16 +4,16 @@ mod element;
 mod graph;
 mod jit;
 mod launch;
+mod location;
 mod payload;
-mod place;
 mod texture;
 
 pub use element::channel_bytes;
 pub use graph::{Fill, GraphEdge, ValueOperation};
 pub use jit::{JitOptions, JitReport, is_plain_jit_option};
 pub use launch::{FunctionInfo, LaunchAttribute, LaunchShape, Parameter};
+pub use location::{ArrayBox, DeviceLocation, Region};
 pub use payload::Payload;
-pub use place::{ArrayBox, DevicePlace, Region};
 pub use texture::TextureSource;
 
 pub use causeway_wire::remote_region::RemoteRegion;
@@ -72,14 +72,14 @@ record!(AddressAccess { location, location_id, flags });
 
 /// A stretch of memory of a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct MemoryStretch {
+pub struct MemoryRange {
     /// Its first address on the device.
     pub address: u64,
     /// How many bytes it has.
     pub bytes: u64,
 }
 
-record!(MemoryStretch { address, bytes });
+record!(MemoryRange { address, bytes });
 
 /// With what the worker of another server comes to fetch copies: the session it leads to, and its secret.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -103,14 +103,14 @@ impl core::fmt::Debug for PeerTicket {
 
 /// What came of connecting a worker to that of another server.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct PeerWay {
+pub struct PeerTransport {
     /// The module that carries copies; empty when there is no way.
     pub via: Printable,
     /// Why no better one does, or why none does.
     pub reason: Printable,
 }
 
-record!(PeerWay { via, reason });
+record!(PeerTransport { via, reason });
 
 /// The name under which a session leaves something with the broker for other sessions of the same identity:
 /// memory or an event. Who knows it may have it, so it cannot be guessed.

@@ -9,15 +9,15 @@ const PREFIX: &str = "GPU-";
 
 /// A list names a device twice, for which `cuInit` gives `CUDA_ERROR_INVALID_DEVICE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamedTwice;
+pub struct DuplicateDevice;
 
-impl fmt::Display for NamedTwice {
+impl fmt::Display for DuplicateDevice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("CUDA_VISIBLE_DEVICES names a device twice; name each once")
     }
 }
 
-impl Error for NamedTwice {}
+impl Error for DuplicateDevice {}
 
 /// The places, in this order, of the devices that a list means, among those with these UUIDs as `nvidia-smi
 /// -L` prints them ("GPU-8932f937-..."). All of a list are numbers or all are UUIDs, as the first is; it ends
@@ -25,7 +25,7 @@ impl Error for NamedTwice {}
 ///
 /// # Errors
 /// A device is named twice.
-pub fn choose(list: &str, uuids: &[String]) -> Result<Vec<usize>, NamedTwice> {
+pub fn choose(list: &str, uuids: &[String]) -> Result<Vec<usize>, DuplicateDevice> {
     let by_number = number(list).is_some();
     let mut chosen = Vec::new();
     for entry in list.split(',') {
@@ -36,7 +36,7 @@ pub fn choose(list: &str, uuids: &[String]) -> Result<Vec<usize>, NamedTwice> {
         };
         match found {
             None => break,
-            Some(place) if chosen.contains(&place) => return Err(NamedTwice),
+            Some(place) if chosen.contains(&place) => return Err(DuplicateDevice),
             Some(place) => chosen.push(place),
         }
     }
@@ -78,7 +78,7 @@ mod tests {
     const OTHERS: [&str; 2] =
         ["GPU-8932aaaa-d72c-4106-c12f-20bd9faed9f6", "GPU-01020304-0506-0708-090a-0b0c0d0e0f10"];
 
-    fn chosen(list: &str) -> Result<Vec<usize>, NamedTwice> {
+    fn chosen(list: &str) -> Result<Vec<usize>, DuplicateDevice> {
         choose(list, &[FIRST, OTHERS[0], OTHERS[1]].map(str::to_owned))
     }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn no_device_is_named_twice() {
         for list in ["0,0", " 0 , 0 ", "1,0,1", "GPU-0,GPU-01"] {
-            assert_eq!(chosen(list), Err(NamedTwice), "{list:?}");
+            assert_eq!(chosen(list), Err(DuplicateDevice), "{list:?}");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 mod toolkit;
 
-use causeway_api::nvml::{ABSENT, ASKED, Argument, HERE, Mode, REFUSED};
+use causeway_api::nvml::{ABSENT, Argument, FORWARDED, LOCAL, Mode, REFUSED};
 use std::collections::{BTreeMap, BTreeSet};
 use toolkit::Header;
 
@@ -24,10 +24,10 @@ fn the_list_has_every_function_of_the_header() {
         .filter_map(|declaration| declaration.split_once('(').map(|(name, _)| name.trim()))
         .collect();
     assert!(declared.len() > 390, "only {} declarations were found", declared.len());
-    let listed: BTreeSet<&str> = ASKED
+    let listed: BTreeSet<&str> = FORWARDED
         .iter()
         .map(|function| function.name)
-        .chain([HERE, REFUSED, ABSENT].concat())
+        .chain([LOCAL, REFUSED, ABSENT].concat())
         .filter_map(|name| name.strip_prefix("nvml"))
         .collect();
     let missing: Vec<_> = declared.difference(&listed).collect();
@@ -59,7 +59,7 @@ fn c_type(argument: &Argument) -> String {
 fn functions_have_the_types_of_the_header_and_types_its_sizes() {
     let mut checks = String::from("#include <type_traits>\n");
     let mut sizes = BTreeMap::new();
-    for function in ASKED {
+    for function in FORWARDED {
         let arguments: Vec<_> = function.arguments.iter().map(c_type).collect();
         checks += &format!(
             "static_assert(std::is_same_v<decltype(&{name}), nvmlReturn_t (*)({})>, \"{name}\");\n",

@@ -2,7 +2,7 @@
 //! and processes.
 
 use causeway_api::nvml::NO_DEVICE;
-use causeway_api::nvml::request::{Call, Given};
+use causeway_api::nvml::request::{ArgumentValue, Call};
 use causeway_api::nvml::status::{self, Status};
 use causeway_gpu::monitor::{OwnProcess, answer};
 use causeway_gpu_driver::monitor::{Library, LoadError};
@@ -29,20 +29,21 @@ fn library() -> &'static Library {
     LIBRARY.get_or_init(|| Library::load_from(&build("libnvml_fake.so", "nvml_fake.c", &[])).unwrap())
 }
 
-fn ask(name: &str, arguments: Vec<Given>) -> (Status, Vec<Vec<u8>>) {
+fn ask(name: &str, arguments: Vec<ArgumentValue>) -> (Status, Vec<Vec<u8>>) {
     let outcome = answer(library(), &Call { function: name.into(), arguments }, &OWN);
     (outcome.status, outcome.written.into_iter().map(|written| written.bytes).collect())
 }
 
 /// What clients call the device with this index.
-fn device(index: u64) -> Given {
-    let (status, written) = ask("nvmlDeviceGetHandleByIndex_v2", vec![Given::Number(index), Given::Room(8)]);
+fn device(index: u64) -> ArgumentValue {
+    let (status, written) =
+        ask("nvmlDeviceGetHandleByIndex_v2", vec![ArgumentValue::Number(index), ArgumentValue::Buffer(8)]);
     assert_eq!(status, status::SUCCESS);
-    Given::Number(u64::from_le_bytes(written[0].as_slice().try_into().unwrap()))
+    ArgumentValue::Number(u64::from_le_bytes(written[0].as_slice().try_into().unwrap()))
 }
 
-fn counter(value: u32) -> Given {
-    Given::Bytes(value.to_le_bytes().to_vec())
+fn counter(value: u32) -> ArgumentValue {
+    ArgumentValue::Bytes(value.to_le_bytes().to_vec())
 }
 
 #[test]
@@ -50,45 +51,59 @@ fn handles_never_leave_and_numbers_that_are_none_never_reach_the_library() {
     assert_eq!(device(1), device(1));
     assert_ne!(device(0), device(1));
     // Numbers are those of the library's order, whatever was asked for first.
-    assert_eq!(device(1), Given::Number(1));
-    assert_eq!(ask("nvmlDeviceGetIndex", vec![device(1), Given::Room(4)]).1, [[1, 0, 0, 0]]);
+    assert_eq!(device(1), ArgumentValue::Number(1));
+    assert_eq!(ask("nvmlDeviceGetIndex", vec![device(1), ArgumentValue::Buffer(4)]).1, [[1, 0, 0, 0]]);
     for none in [2, 1000, NO_DEVICE] {
-        let (status, written) = ask("nvmlDeviceGetIndex", vec![Given::Number(none), Given::Room(4)]);
+        let (status, written) =
+            ask("nvmlDeviceGetIndex", vec![ArgumentValue::Number(none), ArgumentValue::Buffer(4)]);
         assert_eq!((status, written.len()), (status::INVALID_ARGUMENT, 0));
     }
-    let near = vec![device(0), Given::Number(20), counter(4), Given::Room(32)];
+    let near = vec![device(0), ArgumentValue::Number(20), counter(4), ArgumentValue::Buffer(32)];
     let expected = vec![vec![1, 0, 0, 0], 1_u64.to_le_bytes().to_vec()];
     assert_eq!(ask("nvmlDeviceGetTopologyNearestGpus", near), (status::SUCCESS, expected));
 }
 
 #[test]
 fn arguments_arrive_in_order_and_failures_leave_memory_alone() {
-    let places = [1, 2, 3].map(Given::Number);
-    let arguments = [vec![device(1)], places.to_vec(), vec![Given::Room(8)]].concat();
+    let places = [1, 2, 3].map(ArgumentValue::Number);
+    let arguments = [vec![device(1)], places.to_vec(), vec![ArgumentValue::Buffer(8)]].concat();
     let (status, written) = ask("nvmlDeviceGetMemoryErrorCounter", arguments);
     assert_eq!((status, &written[0]), (status::SUCCESS, &1123_u64.to_le_bytes().to_vec()));
-    let name =
-        |room: u32| ask("nvmlDeviceGetName", vec![device(1), Given::Room(room), Given::Number(room.into())]);
+    let name = |room: u32| {
+        ask(
+            "nvmlDeviceGetName",
+            vec![device(1), ArgumentValue::Buffer(room), ArgumentValue::Number(room.into())],
+        )
+    };
     assert_eq!(name(8), (status::INSUFFICIENT_SIZE, vec![]));
     assert_eq!(name(9), (status::SUCCESS, vec![b"Fake GPU\0".to_vec()]));
     let mut memory = vec![0; 40];
     memory[..4].copy_from_slice(&(2_u32 << 24 | 40).to_le_bytes());
-    let (status, written) = ask("nvmlDeviceGetMemoryInfo_v2", vec![device(0), Given::Bytes(memory)]);
+    let (status, written) = ask("nvmlDeviceGetMemoryInfo_v2", vec![device(0), ArgumentValue::Bytes(memory)]);
     assert_eq!((status, &written[0][8..16]), (status::SUCCESS, (1_u64 << 40).to_le_bytes().as_slice()));
-    assert_eq!(ask("nvmlDeviceGetFanSpeed", vec![device(0), Given::Room(4)]).0, status::FUNCTION_NOT_FOUND);
+    assert_eq!(
+        ask("nvmlDeviceGetFanSpeed", vec![device(0), ArgumentValue::Buffer(4)]).0,
+        status::FUNCTION_NOT_FOUND
+    );
 }
 
 #[test]
 fn a_client_sees_its_own_processes_by_its_own_numbers() {
     let name = "nvmlDeviceGetComputeRunningProcesses_v3";
-    let (status, written) = ask(name, vec![device(1), counter(5), Given::Room(120)]);
+    let (status, written) = ask(name, vec![device(1), counter(5), ArgumentValue::Buffer(120)]);
     assert_eq!((status, &written[0]), (status::SUCCESS, &vec![1, 0, 0, 0]));
     assert_eq!((written[1].len(), &written[1][..4]), (24, 77_u32.to_le_bytes().as_slice()));
     assert_eq!(written[1][8..16], 200_u64.to_le_bytes());
-    let counted = ask(name, vec![device(1), counter(0), Given::Null]);
+    let counted = ask(name, vec![device(1), counter(0), ArgumentValue::Null]);
     assert_eq!(counted, (status::INSUFFICIENT_SIZE, vec![vec![1, 0, 0, 0]]));
-    assert_eq!(ask(name, vec![device(0), counter(0), Given::Null]), (status::SUCCESS, vec![vec![0; 4]]));
-    assert_eq!(ask(name, vec![device(1), Given::Null, Given::Null]).0, status::INVALID_ARGUMENT);
+    assert_eq!(
+        ask(name, vec![device(0), counter(0), ArgumentValue::Null]),
+        (status::SUCCESS, vec![vec![0; 4]])
+    );
+    assert_eq!(
+        ask(name, vec![device(1), ArgumentValue::Null, ArgumentValue::Null]).0,
+        status::INVALID_ARGUMENT
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::texture_limits::{self, CUBE, GATHER, LAYERED, SURFACE};
 use causeway_api::sys::{
     CUDA_ARRAY_MEMORY_REQUIREMENTS, CUDA_ARRAY3D_DESCRIPTOR, CUarray_format as Format, CUresult,
 };
-use causeway_api::types::{ArrayBox, DevicePlace, Region, channel_bytes};
+use causeway_api::types::{ArrayBox, DeviceLocation, Region, channel_bytes};
 use causeway_gpu::{CuResult, NativePlace};
 use causeway_ptx::texture::Image;
 use parking_lot::Mutex;
@@ -201,8 +201,8 @@ impl Arrays {
     /// The memory that a place of a copy means.
     pub(super) fn region(&self, place: &NativePlace) -> CuResult<Region> {
         match place {
-            DevicePlace::Memory(region) => Ok(*region),
-            DevicePlace::Array(part) => self.get(part.array.value())?.region(part),
+            DeviceLocation::Memory(region) => Ok(*region),
+            DeviceLocation::Array(part) => self.get(part.array.value())?.region(part),
         }
     }
 }

@@ -23,7 +23,7 @@ use causeway_api::handle::{self, Native};
 use causeway_api::snapshot::{Snapshot, Window};
 use causeway_api::sys::{CUdevice, CUresult};
 use causeway_api::types::Region;
-use causeway_api::visible::NamedTwice;
+use causeway_api::visible::DuplicateDevice;
 use causeway_config::ValueError;
 use causeway_gpu::gpudirect::{GpuDirectChoice, GpuDirectMemory, GpuDirectPath, GpuDirectPaths};
 use causeway_gpu::imported::{ImportError, ImportedMemory};
@@ -47,7 +47,7 @@ pub enum StartError {
     Memory(#[from] ReservationError),
     /// A device is to be offered twice.
     #[error(transparent)]
-    Twice(#[from] NamedTwice),
+    Twice(#[from] DuplicateDevice),
     /// None of its devices can be used.
     #[error(
         "CUDA_VISIBLE_DEVICES is `{list}` where the server was started, which hides each of the {devices} device(s) of the software GPU; \

@@ -220,10 +220,10 @@ fn parse_pci(text: &str) -> Option<(u32, u32, u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_api::nvml::request::{Call, Given};
+    use causeway_api::nvml::request::{ArgumentValue, Call};
     use causeway_gpu::monitor::answer;
 
-    fn ask(name: &str, arguments: Vec<Given>) -> (Status, Vec<Vec<u8>>) {
+    fn ask(name: &str, arguments: Vec<ArgumentValue>) -> (Status, Vec<Vec<u8>>) {
         let process = OwnProcess { worker: std::process::id(), client: 77 };
         let call = Call { function: name.into(), arguments };
         let outcome = answer(&Software::new().unwrap(), &call, &[process]);
@@ -233,7 +233,14 @@ mod tests {
     #[test]
     fn text_needs_room_for_its_end() {
         let name = |room: u32| {
-            ask("nvmlDeviceGetName", vec![Given::Number(0), Given::Room(room), Given::Number(room.into())])
+            ask(
+                "nvmlDeviceGetName",
+                vec![
+                    ArgumentValue::Number(0),
+                    ArgumentValue::Buffer(room),
+                    ArgumentValue::Number(room.into()),
+                ],
+            )
         };
         assert_eq!(name(21), (status::INSUFFICIENT_SIZE, vec![]));
         assert_eq!(name(22), (status::SUCCESS, vec![b"Causeway software GPU\0".to_vec()]));
@@ -241,13 +248,13 @@ mod tests {
 
     #[test]
     fn processes_are_counted_where_there_is_no_room_and_have_the_clients_numbers() {
-        let processes = |count: u32, list: Given| {
-            let count = Given::Bytes(count.to_le_bytes().to_vec());
-            ask("nvmlDeviceGetComputeRunningProcesses_v3", vec![Given::Number(0), count, list])
+        let processes = |count: u32, list: ArgumentValue| {
+            let count = ArgumentValue::Bytes(count.to_le_bytes().to_vec());
+            ask("nvmlDeviceGetComputeRunningProcesses_v3", vec![ArgumentValue::Number(0), count, list])
         };
         let one = 1_u32.to_le_bytes().to_vec();
-        assert_eq!(processes(0, Given::Null), (status::INSUFFICIENT_SIZE, vec![one.clone()]));
-        let (status, written) = processes(4, Given::Room(96));
+        assert_eq!(processes(0, ArgumentValue::Null), (status::INSUFFICIENT_SIZE, vec![one.clone()]));
+        let (status, written) = processes(4, ArgumentValue::Buffer(96));
         assert_eq!((status, &written[0], written[1].len()), (status::SUCCESS, &one, 24));
         assert_eq!(written[1][..4], 77_u32.to_le_bytes());
         assert!(u64::from_le_bytes(written[1][8..16].try_into().unwrap()) > 0);
@@ -255,30 +262,33 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_and_a_function_that_is_not_there_are_errors() {
-        let index = |index| ask("nvmlDeviceGetHandleByIndex_v2", vec![Given::Number(index), Given::Room(8)]);
+        let index = |index| {
+            ask("nvmlDeviceGetHandleByIndex_v2", vec![ArgumentValue::Number(index), ArgumentValue::Buffer(8)])
+        };
         assert_eq!(index(0), (status::SUCCESS, vec![vec![0; 8]]));
         assert_eq!(index(1).0, status::INVALID_ARGUMENT);
         assert_eq!(
-            ask("nvmlDeviceGetIndex", vec![Given::Number(1), Given::Room(4)]).0,
+            ask("nvmlDeviceGetIndex", vec![ArgumentValue::Number(1), ArgumentValue::Buffer(4)]).0,
             status::INVALID_ARGUMENT
         );
         assert_eq!(ask("nvmlDeviceGetWings", vec![]).0, status::FUNCTION_NOT_FOUND);
-        let fan = vec![Given::Number(0), Given::Room(4)];
+        let fan = vec![ArgumentValue::Number(0), ArgumentValue::Buffer(4)];
         assert_eq!(ask("nvmlDeviceGetFanSpeed", fan).0, status::NOT_SUPPORTED);
     }
 
     #[test]
     fn pci_addresses_are_known_in_every_form() {
         let by_address = |text: &str| {
-            let text = Given::Bytes([text.as_bytes(), &[0]].concat());
-            ask("nvmlDeviceGetHandleByPciBusId_v2", vec![text, Given::Room(8)]).0
+            let text = ArgumentValue::Bytes([text.as_bytes(), &[0]].concat());
+            ask("nvmlDeviceGetHandleByPciBusId_v2", vec![text, ArgumentValue::Buffer(8)]).0
         };
         for text in ["0000:00:00.0", "00000000:00:00.0", "00:00.0", "0:0:0"] {
             assert_eq!(by_address(text), status::SUCCESS, "{text}");
         }
         assert_eq!(by_address("0000:01:00.0"), status::NOT_FOUND);
         assert_eq!(by_address("here"), status::NOT_FOUND);
-        let info = ask("nvmlDeviceGetPciInfo_v3", vec![Given::Number(0), Given::Room(68)]).1;
+        let info =
+            ask("nvmlDeviceGetPciInfo_v3", vec![ArgumentValue::Number(0), ArgumentValue::Buffer(68)]).1;
         assert!(info[0].starts_with(b"0000:00:00.0\0") && info[0][36..].starts_with(b"00000000:00:00.0\0"));
     }
 }

@@ -3,7 +3,7 @@
 use super::attributes::{CAPABILITIES, DEFAULT_CAPABILITY, DRIVER_VERSION, uuid_of};
 use super::image::newest_ptx;
 use causeway_api::snapshot::uuid_text;
-use causeway_api::visible::{NamedTwice, choose};
+use causeway_api::visible::{DuplicateDevice, choose};
 use causeway_config::ValueError;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
@@ -94,7 +94,7 @@ impl Options {
     ///
     /// # Errors
     /// A device is listed twice.
-    pub(super) fn visible_devices(&self) -> Result<Vec<u32>, NamedTwice> {
+    pub(super) fn visible_devices(&self) -> Result<Vec<u32>, DuplicateDevice> {
         match &self.visible {
             None => Ok((0..self.devices).collect()),
             Some(list) => Ok(choose(list, &self.uuids())?.into_iter().map(|place| place as u32).collect()),

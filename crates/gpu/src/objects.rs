@@ -6,7 +6,7 @@
 use crate::{NativePlace, NativeSource};
 use causeway_api::handle::{Handle, Kind, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{DevicePlace, TextureSource};
+use causeway_api::types::{DeviceLocation, TextureSource};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 
@@ -102,7 +102,7 @@ pub trait Translate {
     fn natives(&self, objects: &Objects) -> Result<Self::Native, CUresult>;
 }
 
-impl Translate for DevicePlace {
+impl Translate for DeviceLocation {
     type Native = NativePlace;
     fn natives(&self, objects: &Objects) -> Result<NativePlace, CUresult> {
         self.try_map(|array| objects.native(*array))

@@ -2,13 +2,13 @@
 
 use causeway_api::handle::{Array, MipmappedArray, Native};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{DevicePlace, TextureSource};
+use causeway_api::types::{DeviceLocation, TextureSource};
 
 /// The outcome of a driver call.
 pub type CuResult<T> = Result<T, CUresult>;
 
 /// One end of a copy, as the back end knows it.
-pub type NativePlace = DevicePlace<Native<Array>>;
+pub type NativePlace = DeviceLocation<Native<Array>>;
 
 /// What a texture looks into, as the back end knows it.
 pub type NativeSource = TextureSource<Native<Array>, Native<MipmappedArray>>;

@@ -4,10 +4,10 @@ use crate::log::{self, Level};
 use crate::servers::{self, NUMBERS_OF_A_SERVER};
 use crate::session;
 use causeway_api::handle::MAX_SERVERS;
-use causeway_api::nvml::request::{Call, Given, Outcome, Written};
+use causeway_api::nvml::request::{ArgumentValue, Call, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::types::CHAR;
-use causeway_api::nvml::{ASKED, DeviceNumber, Function, MAX_BYTES, Mode, NO_DEVICE};
+use causeway_api::nvml::{DeviceNumber, FORWARDED, Function, MAX_BYTES, Mode, NO_DEVICE};
 use causeway_wire::text::Printable;
 use core::ffi::{CStr, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,7 +25,7 @@ const MAX_HANDLES: u64 = NUMBERS_OF_A_SERVER * MAX_SERVERS as u64;
 /// The words must be arguments as `nvml.h` demands them: addresses are null or good for what the function
 /// does with them.
 pub unsafe fn ask(place: usize, words: &[u64]) -> Status {
-    let function = &ASKED[place];
+    let function = &FORWARDED[place];
     // A panic must not reach the program's frames; whatever was under way is reported as an unknown error.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: passed on to the caller.
@@ -57,25 +57,25 @@ unsafe fn carry_out(function: &Function, words: &[u64]) -> Result<Status, Status
 ///
 /// # Safety
 /// As [`ask`].
-unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<Given>, Status> {
+unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<ArgumentValue>, Status> {
     let mut arguments = Vec::with_capacity(words.len());
     for (argument, word) in function.arguments.iter().zip(words) {
         arguments.push(match argument.mode {
-            Mode::Value(value) => Given::Number(word & (u64::MAX >> (64 - 8 * value.size))),
-            Mode::Device => Given::Number(number(*word)),
-            _ if *word == 0 => Given::Null,
+            Mode::Value(value) => ArgumentValue::Number(word & (u64::MAX >> (64 - 8 * value.size))),
+            Mode::Device => ArgumentValue::Number(number(*word)),
+            _ if *word == 0 => ArgumentValue::Null,
             Mode::Text => {
                 // SAFETY: the caller vouches for text that ends.
                 let text = unsafe { CStr::from_ptr(*word as *const c_char) }.to_bytes_with_nul();
                 if text.len() > MAX_BYTES {
                     return Err(status::INVALID_ARGUMENT);
                 }
-                Given::Bytes(text.to_vec())
+                ArgumentValue::Bytes(text.to_vec())
             }
-            Mode::OutDevice => Given::Room(size_of::<DeviceNumber>() as u32),
-            Mode::Out(element, count) => Given::Room((element.size * count) as u32),
+            Mode::OutDevice => ArgumentValue::Buffer(size_of::<DeviceNumber>() as u32),
+            Mode::Out(element, count) => ArgumentValue::Buffer((element.size * count) as u32),
             // SAFETY: the caller vouches for a value of this type.
-            Mode::InOut(value) => Given::Bytes(unsafe { read(*word, value.size) }),
+            Mode::InOut(value) => ArgumentValue::Bytes(unsafe { read(*word, value.size) }),
             Mode::Versioned(newest) | Mode::VersionedIn(newest) => {
                 // SAFETY: the caller vouches for a structure that begins with its version.
                 let version = unsafe { (*word as *const u32).read_unaligned() };
@@ -84,11 +84,11 @@ unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<Given>, Statu
                     return Err(status::ARGUMENT_VERSION_MISMATCH);
                 }
                 // SAFETY: that is the size of this version.
-                Given::Bytes(unsafe { read(*word, size) })
+                ArgumentValue::Bytes(unsafe { read(*word, size) })
             }
             // What these have room for is known when all counters have been read.
             Mode::Bytes(..) | Mode::Array(..) | Mode::List(..) | Mode::Devices(_) | Mode::Processes(..) => {
-                Given::Room(0)
+                ArgumentValue::Buffer(0)
             }
         });
     }
@@ -101,16 +101,16 @@ unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<Given>, Statu
         if count > most {
             // A list may have room for more than it will ever get; a text or an array is as long as it is
             // said to be.
-            let Given::Bytes(counted) = &mut arguments[counter] else {
+            let ArgumentValue::Bytes(counted) = &mut arguments[counter] else {
                 return Err(status::INVALID_ARGUMENT);
             };
             *counted = (most as u32).to_le_bytes().to_vec();
         }
-        if arguments[place] != Given::Null {
+        if arguments[place] != ArgumentValue::Null {
             arguments[place] = match argument.mode {
                 // SAFETY: the caller vouches for as many elements as the counter says.
-                Mode::Array(..) => Given::Bytes(unsafe { read(words[place], size) }),
-                _ => Given::Room(size as u32),
+                Mode::Array(..) => ArgumentValue::Bytes(unsafe { read(words[place], size) }),
+                _ => ArgumentValue::Buffer(size as u32),
             };
         }
     }
@@ -118,13 +118,13 @@ unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<Given>, Statu
 }
 
 /// The value of a counter; 0 where the program gave none.
-fn count(counter: &Given) -> usize {
+fn count(counter: &ArgumentValue) -> usize {
     match counter {
-        Given::Number(number) => usize::try_from(*number).unwrap_or(usize::MAX),
-        Given::Bytes(bytes) => {
+        ArgumentValue::Number(number) => usize::try_from(*number).unwrap_or(usize::MAX),
+        ArgumentValue::Bytes(bytes) => {
             bytes.as_slice().try_into().map_or(0, |bytes| u32::from_le_bytes(bytes) as usize)
         }
-        Given::Null | Given::Room(_) => 0,
+        ArgumentValue::Null | ArgumentValue::Buffer(_) => 0,
     }
 }
 
@@ -146,15 +146,15 @@ unsafe fn read(address: u64, size: usize) -> Vec<u8> {
 unsafe fn scatter(
     function: &Function,
     words: &[u64],
-    given: &[Given],
+    given: &[ArgumentValue],
     outcome: &Outcome,
 ) -> Result<Status, Status> {
     for Written { argument, bytes } in &outcome.written {
         let place = *argument as usize;
         let room = match given.get(place) {
-            Some(Given::Room(size)) => *size as usize,
-            Some(Given::Bytes(bytes)) => bytes.len(),
-            Some(Given::Number(_) | Given::Null) | None => return Err(status::UNKNOWN),
+            Some(ArgumentValue::Buffer(size)) => *size as usize,
+            Some(ArgumentValue::Bytes(bytes)) => bytes.len(),
+            Some(ArgumentValue::Number(_) | ArgumentValue::Null) | None => return Err(status::UNKNOWN),
         };
         let mode = function.arguments[place].mode;
         if bytes.len() > room || !mode.is_written() {
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
     use causeway_api::nvml::find;
 
-    fn gathered(name: &str, words: &[u64]) -> Result<Vec<Given>, Status> {
+    fn gathered(name: &str, words: &[u64]) -> Result<Vec<ArgumentValue>, Status> {
         // SAFETY: the tests pass addresses of their own locals.
         unsafe { gather(find(name).unwrap(), words) }
     }
@@ -229,7 +229,7 @@ mod tests {
         let mut device = 0_u64;
         let words = [0xdead_0000_0002, &raw mut device as u64];
         let given = gathered("nvmlDeviceGetHandleByIndex_v2", &words).unwrap();
-        assert_eq!(given, [Given::Number(2), Given::Room(8)]);
+        assert_eq!(given, [ArgumentValue::Number(2), ArgumentValue::Buffer(8)]);
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
             memory[0] = version;
             gathered("nvmlDeviceGetMemoryInfo_v2", &[FIRST_HANDLE, &raw const memory as u64])
         };
-        assert!(matches!(&read(2 << 24 | 40).unwrap()[1], Given::Bytes(bytes) if bytes.len() == 40));
+        assert!(matches!(&read(2 << 24 | 40).unwrap()[1], ArgumentValue::Bytes(bytes) if bytes.len() == 40));
         assert_eq!(read(2 << 24 | 41), Err(status::ARGUMENT_VERSION_MISMATCH));
         assert_eq!(read(0), Err(status::ARGUMENT_VERSION_MISMATCH));
     }
@@ -250,12 +250,15 @@ mod tests {
         let list = |count: *mut u32, list: u64| {
             gathered("nvmlDeviceGetComputeRunningProcesses_v3", &[FIRST_HANDLE, count as u64, list]).unwrap()
         };
-        assert_eq!(list(&raw mut few, 8)[2], Given::Room(48));
-        assert_eq!(list(&raw mut few, 0)[2], Given::Null);
+        assert_eq!(list(&raw mut few, 8)[2], ArgumentValue::Buffer(48));
+        assert_eq!(list(&raw mut few, 0)[2], ArgumentValue::Null);
         let clamped = list(&raw mut many, 8);
         let most = (MAX_BYTES / 24) as u32;
-        assert_eq!(clamped[1..], [Given::Bytes(most.to_le_bytes().to_vec()), Given::Room(most * 24)]);
-        assert_eq!(list(core::ptr::null_mut(), 8)[1..], [Given::Null, Given::Room(0)]);
+        assert_eq!(
+            clamped[1..],
+            [ArgumentValue::Bytes(most.to_le_bytes().to_vec()), ArgumentValue::Buffer(most * 24)]
+        );
+        assert_eq!(list(core::ptr::null_mut(), 8)[1..], [ArgumentValue::Null, ArgumentValue::Buffer(0)]);
     }
 
     #[test]

@@ -32,8 +32,8 @@ mod stubs {
 
     macro_rules! stubs {
         (
-            asked { $($name:ident($($argument:ident: $mode:expr),*);)* }
-            here { $($here:ident,)* }
+            forwarded { $($name:ident($($argument:ident: $mode:expr),*);)* }
+            local { $($local:ident,)* }
             refused { $($refused:ident,)* }
             absent { $($absent:ident,)* }
         ) => {
@@ -43,11 +43,11 @@ mod stubs {
                 #[allow(non_snake_case)]
                 #[unsafe(no_mangle)]
                 pub unsafe extern "C" fn $name($($argument: u64),*) -> Status {
-                    const PLACE: usize = causeway_api::nvml::place(stringify!($name));
+                    const INDEX: usize = causeway_api::nvml::index_of(stringify!($name));
                     // SAFETY: passed on to the caller. The calling conventions of x86-64 and AArch64 have
                     // every argument of these functions, an integer or a pointer, in one 64-bit register;
                     // the bits above a narrower integer are not looked at.
-                    unsafe { call::ask(PLACE, &[$($argument),*]) }
+                    unsafe { call::ask(INDEX, &[$($argument),*]) }
                 }
             )*
             // The caller clears up its own arguments, so that these need not name theirs.

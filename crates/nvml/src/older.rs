@@ -21,9 +21,9 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo(device: u64, link: u64
         return status::INVALID_ARGUMENT;
     }
     let mut info = [0_u8; PCI_INFO];
-    const PLACE: usize = causeway_api::nvml::place("nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    const INDEX: usize = causeway_api::nvml::index_of("nvmlDeviceGetNvLinkRemotePciInfo_v2");
     // SAFETY: the device is the caller's, and there is room for the structure.
-    let status = unsafe { call::ask(PLACE, &[device, link, info.as_mut_ptr() as u64]) };
+    let status = unsafe { call::ask(INDEX, &[device, link, info.as_mut_ptr() as u64]) };
     if status == status::SUCCESS {
         // SAFETY: the caller vouches for so many bytes.
         unsafe { core::ptr::copy_nonoverlapping(info.as_ptr(), pci, PCI_INFO_BEGIN) };

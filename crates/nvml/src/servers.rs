@@ -4,7 +4,7 @@
 //! device is its server's, one that looks for a device goes from server to server, and what is asked of the
 //! system as a whole is the first server's.
 
-use causeway_api::nvml::request::{Call, Given, Outcome, Written};
+use causeway_api::nvml::request::{ArgumentValue, Call, Outcome, Written};
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{DeviceNumber, Function, Mode, NO_DEVICE};
 
@@ -31,7 +31,7 @@ pub fn carry_out(servers: &impl Servers, function: &Function, call: &Call) -> Re
         "nvmlDeviceGetHandleByIndex" | "nvmlDeviceGetHandleByIndex_v2" => {
             let (server, index) = place_of(&counts, call)?;
             let mut call = call.clone();
-            call.arguments[0] = Given::Number(index);
+            call.arguments[0] = ArgumentValue::Number(index);
             ask(servers, server, function, &call)
         }
         "nvmlDeviceGetIndex" => {
@@ -58,7 +58,7 @@ pub fn carry_out(servers: &impl Servers, function: &Function, call: &Call) -> Re
 
 fn count_all(counts: &[u32], call: &Call) -> Result<Outcome, Status> {
     match call.arguments.first() {
-        Some(Given::Room(_)) => {
+        Some(ArgumentValue::Buffer(_)) => {
             let bytes = counts.iter().sum::<u32>().to_le_bytes().to_vec();
             Ok(Outcome { status: status::SUCCESS, written: vec![Written { argument: 0, bytes }] })
         }
@@ -68,7 +68,7 @@ fn count_all(counts: &[u32], call: &Call) -> Result<Outcome, Status> {
 
 /// The server of the device that a call names by its place among all, and its place there.
 fn place_of(counts: &[u32], call: &Call) -> Result<(usize, u64), Status> {
-    let Some(Given::Number(mut index)) = call.arguments.first().cloned() else {
+    let Some(ArgumentValue::Number(mut index)) = call.arguments.first().cloned() else {
         return Err(status::INVALID_ARGUMENT);
     };
     for (server, count) in counts.iter().map(|count| u64::from(*count)).enumerate() {
@@ -86,7 +86,7 @@ fn localised(function: &Function, call: &Call) -> Result<(usize, Call), Status> 
     let mut call = call.clone();
     let mut home = None;
     for (given, argument) in call.arguments.iter_mut().zip(function.arguments) {
-        let (Mode::Device, Given::Number(number)) = (argument.mode, given) else { continue };
+        let (Mode::Device, ArgumentValue::Number(number)) = (argument.mode, given) else { continue };
         if *number == NO_DEVICE {
             continue;
         }
@@ -149,21 +149,21 @@ mod tests {
 
         fn ask(&self, server: usize, call: &Call) -> Result<Outcome, Status> {
             match (call.function.as_str(), call.arguments.as_slice()) {
-                ("nvmlDeviceGetHandleByIndex_v2", [Given::Number(index), _]) => {
+                ("nvmlDeviceGetHandleByIndex_v2", [ArgumentValue::Number(index), _]) => {
                     assert!(*index < u64::from(self.0[server]));
                     written(1, index.to_le_bytes().to_vec())
                 }
-                ("nvmlDeviceGetHandleByUUID", [Given::Bytes(uuid), _]) => {
+                ("nvmlDeviceGetHandleByUUID", [ArgumentValue::Bytes(uuid), _]) => {
                     let [own, number, 0] = uuid[..] else { panic!("{uuid:?}") };
                     if usize::from(own) != server {
                         return Ok(Outcome::failed(status::NOT_FOUND));
                     }
                     written(1, u64::from(number).to_le_bytes().to_vec())
                 }
-                ("nvmlDeviceGetIndex", [Given::Number(number), _]) => {
+                ("nvmlDeviceGetIndex", [ArgumentValue::Number(number), _]) => {
                     written(1, (*number as u32).to_le_bytes().to_vec())
                 }
-                ("nvmlDeviceGetUUID", [Given::Number(number), ..]) => {
+                ("nvmlDeviceGetUUID", [ArgumentValue::Number(number), ..]) => {
                     written(1, vec![server as u8, *number as u8])
                 }
                 ("nvmlDeviceOnSameBoard", _) => written(2, vec![1, 0, 0, 0]),
@@ -175,7 +175,7 @@ mod tests {
 
     const TWO_AND_THREE: Fake = Fake(&[2, 3]);
 
-    fn call(name: &str, arguments: Vec<Given>) -> Result<Vec<u8>, Status> {
+    fn call(name: &str, arguments: Vec<ArgumentValue>) -> Result<Vec<u8>, Status> {
         let call = Call { function: name.to_owned(), arguments };
         let outcome = carry_out(&TWO_AND_THREE, find(name).unwrap(), &call)?;
         match outcome.status {
@@ -185,18 +185,21 @@ mod tests {
     }
 
     fn device(index: u64) -> Result<u64, Status> {
-        let bytes = call("nvmlDeviceGetHandleByIndex_v2", vec![Given::Number(index), Given::Room(8)])?;
+        let bytes = call(
+            "nvmlDeviceGetHandleByIndex_v2",
+            vec![ArgumentValue::Number(index), ArgumentValue::Buffer(8)],
+        )?;
         Ok(u64::from_le_bytes(bytes.try_into().unwrap()))
     }
 
     #[test]
     fn devices_are_counted_through() {
-        assert_eq!(call("nvmlDeviceGetCount_v2", vec![Given::Room(4)]), Ok(vec![5, 0, 0, 0]));
-        assert_eq!(call("nvmlDeviceGetCount_v2", vec![Given::Null]), Err(status::INVALID_ARGUMENT));
+        assert_eq!(call("nvmlDeviceGetCount_v2", vec![ArgumentValue::Buffer(4)]), Ok(vec![5, 0, 0, 0]));
+        assert_eq!(call("nvmlDeviceGetCount_v2", vec![ArgumentValue::Null]), Err(status::INVALID_ARGUMENT));
         for index in 0..5 {
-            let number = Given::Number(device(index).unwrap());
+            let number = ArgumentValue::Number(device(index).unwrap());
             assert_eq!(
-                call("nvmlDeviceGetIndex", vec![number, Given::Room(4)]),
+                call("nvmlDeviceGetIndex", vec![number, ArgumentValue::Buffer(4)]),
                 Ok(vec![index as u8, 0, 0, 0])
             );
         }
@@ -208,14 +211,21 @@ mod tests {
         let uuid = |index| {
             call(
                 "nvmlDeviceGetUUID",
-                vec![Given::Number(device(index).unwrap()), Given::Room(9), Given::Number(9)],
+                vec![
+                    ArgumentValue::Number(device(index).unwrap()),
+                    ArgumentValue::Buffer(9),
+                    ArgumentValue::Number(9),
+                ],
             )
         };
         assert_eq!((uuid(1), uuid(4)), (Ok(vec![0, 1]), Ok(vec![1, 2])));
-        assert_eq!(call("nvmlSystemGetDriverVersion", vec![Given::Room(1), Given::Number(1)]), Ok(vec![0]));
+        assert_eq!(
+            call("nvmlSystemGetDriverVersion", vec![ArgumentValue::Buffer(1), ArgumentValue::Number(1)]),
+            Ok(vec![0])
+        );
         let pair = |one, other| {
-            let devices = [one, other].map(|index| Given::Number(device(index).unwrap()));
-            call("nvmlDeviceOnSameBoard", devices.into_iter().chain([Given::Room(4)]).collect())
+            let devices = [one, other].map(|index| ArgumentValue::Number(device(index).unwrap()));
+            call("nvmlDeviceOnSameBoard", devices.into_iter().chain([ArgumentValue::Buffer(4)]).collect())
         };
         assert_eq!((pair(2, 3), pair(1, 2)), (Ok(vec![1, 0, 0, 0]), Err(status::NOT_SUPPORTED)));
     }
@@ -223,7 +233,10 @@ mod tests {
     #[test]
     fn a_device_is_looked_for_at_every_server() {
         let found = |uuid: [u8; 3]| {
-            call("nvmlDeviceGetHandleByUUID", vec![Given::Bytes(uuid.to_vec()), Given::Room(8)])
+            call(
+                "nvmlDeviceGetHandleByUUID",
+                vec![ArgumentValue::Bytes(uuid.to_vec()), ArgumentValue::Buffer(8)],
+            )
         };
         assert_eq!(found([1, 2, 0]), Ok(device(4).unwrap().to_le_bytes().to_vec()));
         assert_eq!(found([0, 1, 0]), Ok(device(1).unwrap().to_le_bytes().to_vec()));

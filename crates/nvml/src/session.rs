@@ -9,7 +9,7 @@ use crate::log::{self, Level};
 use crate::servers::Servers;
 use causeway_access::{Target, servers};
 use causeway_api::calls::COMMANDS;
-use causeway_api::nvml::request::{Call, Given, Outcome};
+use causeway_api::nvml::request::{ArgumentValue, Call, Outcome};
 use causeway_api::nvml::status::{self, Status};
 use causeway_config::read::PROCESS;
 use causeway_config::table::ON;
@@ -153,7 +153,8 @@ impl Server {
 
     fn count_devices(&mut self) -> Result<u32, String> {
         let function = "nvmlDeviceGetCount_v2".to_owned();
-        let outcome = self.ask(&Call { function, arguments: vec![Given::Room(size_of::<u32>() as u32)] });
+        let outcome =
+            self.ask(&Call { function, arguments: vec![ArgumentValue::Buffer(size_of::<u32>() as u32)] });
         let count = outcome.ok().and_then(|outcome| outcome.written.into_iter().next());
         count
             .and_then(|count| count.bytes.try_into().ok())

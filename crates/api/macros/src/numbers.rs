@@ -1,4 +1,4 @@
-//! Which number does a command have on the wire, and what must stay as it is for as long as it has that?
+//! Command numbers on the wire, and the table that keeps them and their arguments unchanged between releases.
 //!
 //! `crates/api/list/commands.txt` has a line for each command, in the order of their numbers: whether it is
 //! posted or called, its name, and the types of what travels. Lines are appended and never change, so that
@@ -7,6 +7,15 @@
 use crate::entry::{Argument, Entry, Mode};
 
 const TABLE: &str = include_str!("../../list/commands.txt");
+
+/// Types that were renamed after a release: what they are called in the code, and in the table.
+const RENAMED: &[(&str, &str)] =
+    &[("DeviceLocation", "DevicePlace"), ("MemoryRange", "MemoryStretch"), ("PeerTransport", "PeerWay")];
+
+/// The name of a type in the table.
+fn wire_name(base: &str) -> String {
+    RENAMED.iter().fold(base.to_owned(), |name, (new, old)| name.replace(new, old))
+}
 
 /// The lines of the table.
 fn lines(table: &str) -> Vec<&str> {
@@ -69,11 +78,9 @@ fn line_of(entry: &Entry) -> String {
 
 /// What travels of an argument in a request.
 fn request_type(argument: &Argument) -> Option<String> {
-    let base = &argument.base;
+    let base = wire_name(&argument.base);
     match &argument.mode {
-        Mode::Value | Mode::New | Mode::Drop | Mode::In { nullable: false } | Mode::InOut => {
-            Some(base.clone())
-        }
+        Mode::Value | Mode::New | Mode::Drop | Mode::In { nullable: false } | Mode::InOut => Some(base),
         Mode::In { nullable: true } => Some(format!("{base}?")),
         Mode::InList { .. } => Some(format!("[{base}]")),
         Mode::Text => Some("str".to_owned()),
@@ -85,8 +92,8 @@ fn request_type(argument: &Argument) -> Option<String> {
 /// What travels of an argument in a reply.
 fn reply_type(argument: &Argument) -> Option<String> {
     match &argument.mode {
-        Mode::Out { .. } | Mode::InOut => Some(argument.base.clone()),
-        Mode::OutList { .. } => Some(format!("[{}]", argument.base)),
+        Mode::Out { .. } | Mode::InOut => Some(wire_name(&argument.base)),
+        Mode::OutList { .. } => Some(format!("[{}]", wire_name(&argument.base))),
         _ => None,
     }
 }

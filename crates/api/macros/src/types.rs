@@ -29,7 +29,7 @@ const HANDLES: &[(&str, &str)] = &[
 
 /// Types of `causeway_api::types` that hold handles. A back end gets them as
 /// `causeway_gpu::objects::Translate` makes them, with its own handles inside.
-const HOLDERS: &[&str] = &["DevicePlace", "TextureSource"];
+const HOLDERS: &[&str] = &["DeviceLocation", "TextureSource"];
 
 /// Whether values of the type hold handles that must be looked up.
 pub fn holds_handles(base: &str) -> bool {

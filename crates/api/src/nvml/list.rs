@@ -11,7 +11,7 @@
 macro_rules! nvml_functions {
     ($with:ident) => {
         $with! {
-            asked {
+            forwarded {
                 // Versions.
                 nvmlSystemGetDriverVersion(version: characters("length"), length: value(U32));
                 nvmlSystemGetNVMLVersion(version: characters("length"), length: value(U32));
@@ -298,7 +298,7 @@ macro_rules! nvml_functions {
                     versioned(CONF_COMPUTE_GET_KEY_ROTATION_THRESHOLD_INFO));
                 nvmlSystemGetConfComputeSettings(settings: versioned(SYSTEM_CONF_COMPUTE_SETTINGS));
             }
-            here {
+            local {
                 nvmlDeviceGetNvLinkRemotePciInfo, nvmlErrorString, nvmlEventSetCreate, nvmlEventSetFree, nvmlEventSetWait, nvmlEventSetWait_v2, nvmlInit,
                 nvmlInitWithFlags, nvmlInit_v2, nvmlInternalGetExportTable, nvmlShutdown, nvmlSystemGetProcessName,
             }

@@ -21,13 +21,13 @@ use std::sync::LazyLock;
 
 use types::*;
 
-/// What a device is called on the wire in place of a handle: its place in a table of the server.
+/// What a device is called on the wire instead of a handle: its index in a table of the server.
 pub type DeviceNumber = u64;
 
-/// The number of what is no device.
+/// The number that stands for no device.
 pub const NO_DEVICE: DeviceNumber = u64::MAX;
 
-/// The most bytes that one argument may have. The largest lists of the API have a few thousand entries of
+/// Maximum size of one argument in bytes. The largest lists of the API have a few thousand entries of
 /// less than a hundred bytes.
 pub const MAX_BYTES: usize = 1 << 20;
 
@@ -183,20 +183,20 @@ const fn processes(entry: Type, count: &'static str) -> Mode {
 
 macro_rules! tables {
     (
-        asked { $($name:ident($($argument:ident: $mode:expr),*);)* }
-        here { $($here:ident,)* }
+        forwarded { $($name:ident($($argument:ident: $mode:expr),*);)* }
+        local { $($local:ident,)* }
         refused { $($refused:ident,)* }
         absent { $($absent:ident,)* }
     ) => {
         /// The functions whose calls are carried to the server.
-        pub static ASKED: &[Function] = &[$(
+        pub static FORWARDED: &[Function] = &[$(
             Function {
                 name: stringify!($name),
                 arguments: &[$(Argument { name: stringify!($argument), mode: $mode }),*],
             },
         )*];
         /// Those that the client library has hand-written code for.
-        pub static HERE: &[&str] = &[$(stringify!($here)),*];
+        pub static LOCAL: &[&str] = &[$(stringify!($local)),*];
         /// Those that would change the server's GPUs.
         pub static REFUSED: &[&str] = &[$(stringify!($refused)),*];
         /// Those that are not supported.
@@ -206,17 +206,17 @@ macro_rules! tables {
 
 crate::nvml_functions!(tables);
 
-/// The place in [`ASKED`] of the function of this name.
+/// The index in [`FORWARDED`] of the function of this name.
 ///
 /// # Panics
 /// When it is not in the list.
-pub const fn place(name: &str) -> usize {
-    let mut place = 0;
-    while place < ASKED.len() {
-        if same(ASKED[place].name.as_bytes(), name.as_bytes()) {
-            return place;
+pub const fn index_of(name: &str) -> usize {
+    let mut index = 0;
+    while index < FORWARDED.len() {
+        if same(FORWARDED[index].name.as_bytes(), name.as_bytes()) {
+            return index;
         }
-        place += 1;
+        index += 1;
     }
     panic!("the list has no such function");
 }
@@ -238,7 +238,7 @@ const fn same(one: &[u8], other: &[u8]) -> bool {
 /// The function of this name whose calls are carried to the server.
 pub fn find(name: &str) -> Option<&'static Function> {
     static BY_NAME: LazyLock<HashMap<&str, &Function>> =
-        LazyLock::new(|| ASKED.iter().map(|function| (function.name, function)).collect());
+        LazyLock::new(|| FORWARDED.iter().map(|function| (function.name, function)).collect());
     BY_NAME.get(name).copied()
 }
 
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn every_counter_is_an_argument_that_can_count() {
-        for function in ASKED {
+        for function in FORWARDED {
             assert!(function.arguments.len() <= MAX_ARGUMENTS, "{}", function.name);
             for argument in function.arguments {
                 let Some((_, count)) = argument.mode.counted() else { continue };
@@ -264,13 +264,13 @@ mod tests {
 
     #[test]
     fn every_function_is_listed_once_and_found() {
-        let mut names: Vec<_> = ASKED.iter().map(|function| function.name).collect();
-        names.extend([HERE, REFUSED, ABSENT].concat());
+        let mut names: Vec<_> = FORWARDED.iter().map(|function| function.name).collect();
+        names.extend([LOCAL, REFUSED, ABSENT].concat());
         names.sort_unstable();
         let all = names.len();
         names.dedup();
         assert_eq!(names.len(), all);
-        assert!(ASKED.iter().all(|function| find(function.name) == Some(function)));
-        assert_eq!(ASKED[place("nvmlDeviceGetName")].name, "nvmlDeviceGetName");
+        assert!(FORWARDED.iter().all(|function| find(function.name) == Some(function)));
+        assert_eq!(FORWARDED[index_of("nvmlDeviceGetName")].name, "nvmlDeviceGetName");
     }
 }

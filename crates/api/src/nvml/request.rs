@@ -9,23 +9,23 @@ use causeway_wire::record;
 
 /// One argument of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Given {
+pub enum ArgumentValue {
     /// A number, or a [`DeviceNumber`](super::DeviceNumber).
     Number(u64),
     /// A null pointer.
     Null,
     /// Room for this many bytes, whose content does not matter.
-    Room(u32),
+    Buffer(u32),
     /// Bytes that the function reads.
     Bytes(Vec<u8>),
 }
 
 const NUMBER: u8 = 0;
 const NULL: u8 = 1;
-const ROOM: u8 = 2;
+const BUFFER: u8 = 2;
 const BYTES: u8 = 3;
 
-impl Encode for Given {
+impl Encode for ArgumentValue {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Number(number) => {
@@ -33,8 +33,8 @@ impl Encode for Given {
                 number.encode(out);
             }
             Self::Null => NULL.encode(out),
-            Self::Room(size) => {
-                ROOM.encode(out);
+            Self::Buffer(size) => {
+                BUFFER.encode(out);
                 size.encode(out);
             }
             Self::Bytes(bytes) => {
@@ -45,12 +45,12 @@ impl Encode for Given {
     }
 }
 
-impl<'a> Decode<'a> for Given {
+impl<'a> Decode<'a> for ArgumentValue {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
             NUMBER => Ok(Self::Number(input.value()?)),
             NULL => Ok(Self::Null),
-            ROOM => Ok(Self::Room(input.value()?)),
+            BUFFER => Ok(Self::Buffer(input.value()?)),
             BYTES => Ok(Self::Bytes(input.value::<&[u8]>()?.to_vec())),
             other => Err(DecodeError::UnknownTag { what: "argument", value: u64::from(other) }),
         }
@@ -63,7 +63,7 @@ pub struct Call {
     /// The function's name.
     pub function: String,
     /// Its arguments.
-    pub arguments: Vec<Given>,
+    pub arguments: Vec<ArgumentValue>,
 }
 
 record!(Call { function, arguments });
@@ -118,16 +118,18 @@ impl Call {
     fn fits(&self, function: &Function, place: usize) -> bool {
         let mode = function.arguments[place].mode;
         let size = match &self.arguments[place] {
-            Given::Number(_) => return mode.is_number(),
-            Given::Null => return !mode.is_number(),
-            Given::Room(size) if mode.is_written() && !mode.is_read() => *size as usize,
-            Given::Bytes(bytes) if mode.is_read() => bytes.len(),
+            ArgumentValue::Number(_) => return mode.is_number(),
+            ArgumentValue::Null => return !mode.is_number(),
+            ArgumentValue::Buffer(size) if mode.is_written() && !mode.is_read() => *size as usize,
+            ArgumentValue::Bytes(bytes) if mode.is_read() => bytes.len(),
             _ => return false,
         };
         size <= MAX_BYTES
             && match mode {
                 Mode::Value(_) | Mode::Device => false,
-                Mode::Text => matches!(&self.arguments[place], Given::Bytes(text) if text.ends_with(&[0])),
+                Mode::Text => {
+                    matches!(&self.arguments[place], ArgumentValue::Bytes(text) if text.ends_with(&[0]))
+                }
                 Mode::OutDevice => size == size_of::<super::DeviceNumber>(),
                 Mode::Out(element, count) => size == element.size * count,
                 Mode::InOut(value) => size == value.size,
@@ -146,9 +148,9 @@ impl Call {
     fn room(&self, function: &Function, place: usize) -> Option<usize> {
         let (element, counter) = function.arguments[place].mode.counted()?;
         let count = match &self.arguments[function.position(counter)] {
-            Given::Number(number) => usize::try_from(*number).ok()?,
-            Given::Bytes(bytes) => u32::from_le_bytes(bytes.as_slice().try_into().ok()?) as usize,
-            Given::Null | Given::Room(_) => 0,
+            ArgumentValue::Number(number) => usize::try_from(*number).ok()?,
+            ArgumentValue::Bytes(bytes) => u32::from_le_bytes(bytes.as_slice().try_into().ok()?) as usize,
+            ArgumentValue::Null | ArgumentValue::Buffer(_) => 0,
         };
         count.checked_mul(element)
     }
@@ -162,7 +164,11 @@ mod tests {
     fn processes(count: u32, room: u32) -> Call {
         Call {
             function: "nvmlDeviceGetComputeRunningProcesses_v3".into(),
-            arguments: vec![Given::Number(0), Given::Bytes(count.to_le_bytes().to_vec()), Given::Room(room)],
+            arguments: vec![
+                ArgumentValue::Number(0),
+                ArgumentValue::Bytes(count.to_le_bytes().to_vec()),
+                ArgumentValue::Buffer(room),
+            ],
         }
     }
 
@@ -173,7 +179,7 @@ mod tests {
         assert!(!processes(2, 72).check(function));
         assert!(!processes(1 << 20, 24 << 20).check(function));
         let mut null = processes(5, 0);
-        null.arguments[2] = Given::Null;
+        null.arguments[2] = ArgumentValue::Null;
         assert!(null.check(function));
         null.arguments.pop();
         assert!(!null.check(function));
@@ -184,12 +190,12 @@ mod tests {
         let function = find("nvmlDeviceGetHandleByUUID").unwrap();
         let call = |text: &[u8]| Call {
             function: function.name.into(),
-            arguments: vec![Given::Bytes(text.to_vec()), Given::Room(8)],
+            arguments: vec![ArgumentValue::Bytes(text.to_vec()), ArgumentValue::Buffer(8)],
         };
         assert!(call(b"GPU-1\0").check(function));
         assert!(!call(b"GPU-1").check(function));
         let mut number = call(b"\0");
-        number.arguments[0] = Given::Number(5);
+        number.arguments[0] = ArgumentValue::Number(5);
         assert!(!number.check(function));
     }
 

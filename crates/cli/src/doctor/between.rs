@@ -6,7 +6,7 @@
 use causeway_access::Target;
 use causeway_api::calls::{self, COMMANDS, Call};
 use causeway_api::sys::CUresult;
-use causeway_api::types::PeerWay;
+use causeway_api::types::PeerTransport;
 use causeway_doctor::judge::between::Between;
 use causeway_link::inter_server::{BetweenServers, LinkVia};
 use causeway_link::{Link, Receiver, TransportChoice, connect, describe_process};
@@ -27,7 +27,7 @@ pub fn examine(targets: &[Target], vias: &[TransportChoice]) -> Vec<Between> {
                 sessions.get_disjoint_mut([to, from]).expect("two places of the list that are not the same");
             let link = BetweenServers::Auto.link(reader.via);
             let (used, reason) = match reader.reach(source, from as u64, link) {
-                Ok(PeerWay { via, reason }) => ((!via.is_empty()).then_some(via.into()), reason.into()),
+                Ok(PeerTransport { via, reason }) => ((!via.is_empty()).then_some(via.into()), reason.into()),
                 Err(why) => (None, why),
             };
             ways.push(Between { from: source.name(), to: reader.name(), used, reason });
@@ -65,7 +65,7 @@ impl<'a> Session<'a> {
     }
 
     /// Has its worker connect to another one's.
-    fn reach(&mut self, source: &mut Self, peer: u64, via: LinkVia) -> Result<PeerWay, String> {
+    fn reach(&mut self, source: &mut Self, peer: u64, via: LinkVia) -> Result<PeerTransport, String> {
         let ticket = source.call(&calls::peer_ticket {})?;
         self.call(&calls::peer_connect {
             peer,

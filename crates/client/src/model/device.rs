@@ -7,7 +7,7 @@ use crate::environment;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::snapshot::{self, Snapshot};
 use causeway_api::sys::{CUdevice, CUdevice_attribute, CUresult};
-use causeway_api::visible::{NamedTwice, choose};
+use causeway_api::visible::{DuplicateDevice, choose};
 use causeway_config::table::{CUDA_DEVICE_ORDER, CUDA_VISIBLE_DEVICES};
 use std::sync::OnceLock;
 
@@ -100,7 +100,7 @@ pub fn number_of(server: usize, ordinal: i32) -> Option<CUdevice> {
 ///
 /// # Errors
 /// The environment's list names a device twice.
-pub fn visible(snapshots: &[&Snapshot]) -> Result<Vec<Device>, NamedTwice> {
+pub fn visible(snapshots: &[&Snapshot]) -> Result<Vec<Device>, DuplicateDevice> {
     let by_bus = environment::read(&CUDA_DEVICE_ORDER).as_deref() == Some("PCI_BUS_ID");
     let mut order: Vec<(usize, usize, &snapshot::Device)> = Vec::new();
     for (server, snapshot) in snapshots.iter().enumerate() {

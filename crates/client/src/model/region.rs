@@ -1,7 +1,7 @@
 //! The sides of a copy: memory of the program or of a device, of up to three dimensions.
 
 use crate::model::host_memory;
-use causeway_api::types::{DevicePlace, Region};
+use causeway_api::types::{DeviceLocation, Region};
 use causeway_memory::copy_threads;
 use causeway_pipeline::{Piece, Shape};
 
@@ -9,7 +9,7 @@ use causeway_pipeline::{Piece, Shape};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// Device memory, or a part of an array.
-    Device(DevicePlace),
+    Device(DeviceLocation),
     /// The program's memory.
     Host(HostRegion),
 }

@@ -8,7 +8,7 @@ use causeway_access::target::random_bytes;
 use causeway_api::calls;
 use causeway_api::handle::{Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{PeerTicket, PeerWay};
+use causeway_api::types::{PeerTicket, PeerTransport};
 use causeway_config::read::PROCESS;
 use causeway_config::table::BETWEEN_SERVERS;
 use causeway_link::TransportKind;
@@ -82,7 +82,7 @@ fn connect(destination: usize, source: usize) -> Result<PeerPath, CUresult> {
         sockets: &locality.sockets.join("\n"),
         ticket,
     };
-    let PeerWay { via, reason } = call_in(Handle::null_of(destination), &request)?;
+    let PeerTransport { via, reason } = call_in(Handle::null_of(destination), &request)?;
     let (destination, source) = (destination + 1, source + 1);
     match TransportKind::named(&via) {
         Some(via) => {

@@ -14,7 +14,7 @@ use crate::submit::send::{call_in, post_in};
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::{CUdevice, CUresult};
-use causeway_api::types::{DevicePlace, PeerTicket, Region};
+use causeway_api::types::{DeviceLocation, PeerTicket, Region};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,7 +38,7 @@ pub struct Source {
     /// The import, as the destination's worker knows it.
     pub import: u64,
     /// The place, counted from the allocation's first byte.
-    pub place: DevicePlace,
+    pub place: DeviceLocation,
 }
 
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! The arguments of a call while it is carried out.
 
-use causeway_api::nvml::request::Given;
+use causeway_api::nvml::request::ArgumentValue;
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{Function, Mode};
 use core::ffi::c_void;
@@ -45,12 +45,12 @@ pub struct Frame {
 
 impl Frame {
     /// Of a call that has been checked against its function.
-    pub fn new(function: &'static Function, arguments: &[Given]) -> Self {
+    pub fn new(function: &'static Function, arguments: &[ArgumentValue]) -> Self {
         let slots = arguments.iter().zip(function.arguments).map(|(given, argument)| match given {
-            Given::Number(number) => Slot::Number(*number),
-            Given::Null => Slot::Null,
-            Given::Room(size) => Slot::Memory(Memory::new(&[], *size as usize, 0)),
-            Given::Bytes(bytes) => {
+            ArgumentValue::Number(number) => Slot::Number(*number),
+            ArgumentValue::Null => Slot::Null,
+            ArgumentValue::Buffer(size) => Slot::Memory(Memory::new(&[], *size as usize, 0)),
+            ArgumentValue::Bytes(bytes) => {
                 // A library that misreads the version of a structure must not write beyond its end.
                 let spare = match argument.mode {
                     Mode::Versioned(newest) | Mode::VersionedIn(newest) => {

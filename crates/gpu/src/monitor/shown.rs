@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use causeway_api::nvml::request::Given;
+use causeway_api::nvml::request::ArgumentValue;
 use causeway_api::nvml::status::{self, Status};
 use causeway_api::nvml::{self, DeviceNumber, Function, Mode};
-use causeway_api::visible::{NamedTwice, choose};
+use causeway_api::visible::{DuplicateDevice, choose};
 
 use super::frame::Frame;
 use super::{Monitor, OwnProcess};
@@ -31,7 +31,7 @@ impl Shown {
     ///
     /// # Errors
     /// A device is named twice.
-    pub fn new(monitor: Arc<dyn Monitor>, list: &str) -> Result<Self, NamedTwice> {
+    pub fn new(monitor: Arc<dyn Monitor>, list: &str) -> Result<Self, DuplicateDevice> {
         let all = count(&*monitor);
         let uuids: Vec<String> = (0..all).map(|number| uuid(&*monitor, number)).collect();
         let devices = choose(list, &uuids)?.into_iter().map(|place| place as DeviceNumber).collect();
@@ -57,7 +57,7 @@ impl Shown {
 
     /// Whether it is an instance of a device that is shown.
     fn is_shown_instance(&self, number: DeviceNumber) -> bool {
-        let arguments = [Given::Number(number), Given::Room(8)];
+        let arguments = [ArgumentValue::Number(number), ArgumentValue::Buffer(8)];
         let parent = ask(&*self.monitor, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", &arguments, 1)
             .and_then(|bytes| Some(DeviceNumber::from_le_bytes(*bytes.first_chunk()?)));
         parent.is_some_and(|parent| self.devices.contains(&parent))
@@ -138,19 +138,23 @@ impl Monitor for Shown {
 
 /// How many whole devices there are.
 fn count(monitor: &dyn Monitor) -> DeviceNumber {
-    let count = ask(monitor, "nvmlDeviceGetCount_v2", &[Given::Room(4)], 0);
+    let count = ask(monitor, "nvmlDeviceGetCount_v2", &[ArgumentValue::Buffer(4)], 0);
     count.and_then(|bytes| Some(u32::from_le_bytes(*bytes.first_chunk()?))).unwrap_or(0).into()
 }
 
 /// The UUID of a device; empty where it does not tell.
 fn uuid(monitor: &dyn Monitor, number: DeviceNumber) -> String {
-    let arguments = [Given::Number(number), Given::Room(UUID_BYTES), Given::Number(UUID_BYTES.into())];
+    let arguments = [
+        ArgumentValue::Number(number),
+        ArgumentValue::Buffer(UUID_BYTES),
+        ArgumentValue::Number(UUID_BYTES.into()),
+    ];
     let bytes = ask(monitor, "nvmlDeviceGetUUID", &arguments, 1).unwrap_or_default();
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
 /// What a call writes to an argument; nothing where it fails.
-fn ask(monitor: &dyn Monitor, name: &str, arguments: &[Given], written: usize) -> Option<Vec<u8>> {
+fn ask(monitor: &dyn Monitor, name: &str, arguments: &[ArgumentValue], written: usize) -> Option<Vec<u8>> {
     let function = nvml::find(name)?;
     let mut frame = Frame::new(function, arguments);
     let status = monitor.carry_out(function, &mut frame, &[]);
@@ -205,53 +209,61 @@ mod tests {
         }
     }
 
-    fn ask_shown(list: &str, name: &str, arguments: Vec<Given>) -> (Status, Vec<Vec<u8>>) {
+    fn ask_shown(list: &str, name: &str, arguments: Vec<ArgumentValue>) -> (Status, Vec<Vec<u8>>) {
         let shown = Shown::new(Arc::new(Machine), list).unwrap();
         let outcome = answer(&shown, &Call { function: name.into(), arguments }, &[]);
         (outcome.status, outcome.written.into_iter().map(|written| written.bytes).collect())
     }
 
-    fn text(text: &str) -> Given {
-        Given::Bytes([text.as_bytes(), &[0]].concat())
+    fn text(text: &str) -> ArgumentValue {
+        ArgumentValue::Bytes([text.as_bytes(), &[0]].concat())
     }
 
     #[test]
     fn devices_have_the_order_and_the_indices_of_the_list() {
-        let count = |list| ask_shown(list, "nvmlDeviceGetCount_v2", vec![Given::Room(4)]).1[0].clone();
+        let count =
+            |list| ask_shown(list, "nvmlDeviceGetCount_v2", vec![ArgumentValue::Buffer(4)]).1[0].clone();
         for (list, devices) in [("2,0", 2_u32), ("GPU-33", 1), ("", 0), ("0,1,2,3", 4)] {
             assert_eq!(count(list), devices.to_le_bytes(), "{list}");
         }
         let by_index = |index| {
-            ask_shown("2,0", "nvmlDeviceGetHandleByIndex_v2", vec![Given::Number(index), Given::Room(8)])
+            ask_shown(
+                "2,0",
+                "nvmlDeviceGetHandleByIndex_v2",
+                vec![ArgumentValue::Number(index), ArgumentValue::Buffer(8)],
+            )
         };
         assert_eq!(by_index(1), (status::SUCCESS, vec![1_u64.to_le_bytes().to_vec()]));
         assert_eq!(by_index(2).0, status::INVALID_ARGUMENT);
         let uuid = |number| {
-            let arguments = vec![Given::Number(number), Given::Room(96), Given::Number(96)];
+            let arguments =
+                vec![ArgumentValue::Number(number), ArgumentValue::Buffer(96), ArgumentValue::Number(96)];
             let (status, written) = ask_shown("2,0", "nvmlDeviceGetUUID", arguments);
             (status == status::SUCCESS).then(|| String::from_utf8_lossy(&written[0][..6]).into_owned())
         };
         assert_eq!([uuid(0), uuid(1), uuid(2)], [Some(UUIDS[2].into()), Some(UUIDS[0].into()), None]);
-        let index = ask_shown("2,0", "nvmlDeviceGetIndex", vec![Given::Number(1), Given::Room(4)]);
+        let index =
+            ask_shown("2,0", "nvmlDeviceGetIndex", vec![ArgumentValue::Number(1), ArgumentValue::Buffer(4)]);
         assert_eq!(index.1, [1_u32.to_le_bytes()]);
     }
 
     #[test]
     fn what_is_not_shown_is_not_found_either() {
-        let by_uuid =
-            |uuid: &str| ask_shown("2,1", "nvmlDeviceGetHandleByUUID", vec![text(uuid), Given::Room(8)]);
+        let by_uuid = |uuid: &str| {
+            ask_shown("2,1", "nvmlDeviceGetHandleByUUID", vec![text(uuid), ArgumentValue::Buffer(8)])
+        };
         let found = |number: u64| (status::SUCCESS, vec![number.to_le_bytes().to_vec()]);
         assert_eq!((by_uuid("GPU-11"), by_uuid("GPU-22")), (found(1), found(0)));
         assert_eq!(by_uuid("GPU-00").0, status::NOT_FOUND);
         // Instances go with their devices.
         assert_eq!((by_uuid("MIG-4"), by_uuid("MIG-5").0), (found(4), status::NOT_FOUND));
         let parent = |number| {
-            let arguments = vec![Given::Number(number), Given::Room(8)];
+            let arguments = vec![ArgumentValue::Number(number), ArgumentValue::Buffer(8)];
             ask_shown("2,1", "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", arguments)
         };
         assert_eq!((parent(4), parent(5).0), (found(1), status::INVALID_ARGUMENT));
-        let four = Given::Bytes(4_u32.to_le_bytes().to_vec());
-        let arguments = vec![Given::Number(0), four, Given::Room(32)];
+        let four = ArgumentValue::Bytes(4_u32.to_le_bytes().to_vec());
+        let arguments = vec![ArgumentValue::Number(0), four, ArgumentValue::Buffer(32)];
         let (status, written) = ask_shown("2,1", "nvmlSystemGetTopologyGpuSet", arguments);
         let numbers: Vec<u8> = [1_u64, 0].iter().flat_map(|number| number.to_le_bytes()).collect();
         assert_eq!(

@@ -6,7 +6,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use causeway_api::nvml::request::{Call, Given, Outcome};
+use causeway_api::nvml::request::{ArgumentValue, Call, Outcome};
 use causeway_api::nvml::status;
 use causeway_connection::exchange::Exchange;
 use causeway_wire::codec::{Decoder, Encode as _};
@@ -74,33 +74,35 @@ impl Gpus {
 }
 
 fn ask_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
-    let count = ask(exchange, "nvmlDeviceGetCount_v2", vec![Given::Room(4)])?;
+    let count = ask(exchange, "nvmlDeviceGetCount_v2", vec![ArgumentValue::Buffer(4)])?;
     let count = count.as_ref().and_then(|outcome| number(outcome, 0, 0)).unwrap_or(0) as u32;
     let mut devices = Vec::new();
     for index in 0..count.min(MAX_DEVICES) {
         let handle = ask(
             exchange,
             "nvmlDeviceGetHandleByIndex_v2",
-            vec![Given::Number(index.into()), Given::Room(8)],
+            vec![ArgumentValue::Number(index.into()), ArgumentValue::Buffer(8)],
         )?;
         let Some(device) = handle
             .and_then(|outcome| Some(u64::from_le_bytes(written(&outcome, 1)?.get(..8)?.try_into().ok()?)))
         else {
             continue;
         };
-        let device = Given::Number(device);
+        let device = ArgumentValue::Number(device);
         let mut text = |function: &str| -> io::Result<Printable> {
-            let arguments = vec![device.clone(), Given::Room(TEXT), Given::Number(TEXT.into())];
+            let arguments =
+                vec![device.clone(), ArgumentValue::Buffer(TEXT), ArgumentValue::Number(TEXT.into())];
             let outcome = ask(exchange, function, arguments)?;
             let bytes = outcome.as_ref().and_then(|outcome| written(outcome, 1)).unwrap_or_default();
             Ok(Printable::from_bytes(bytes.split(|byte| *byte == 0).next().unwrap_or_default()))
         };
         let (name, uuid) = (text("nvmlDeviceGetName")?, text("nvmlDeviceGetUUID")?);
         // Total, free and used bytes.
-        let memory = ask(exchange, "nvmlDeviceGetMemoryInfo", vec![device.clone(), Given::Room(24)])?;
+        let memory =
+            ask(exchange, "nvmlDeviceGetMemoryInfo", vec![device.clone(), ArgumentValue::Buffer(24)])?;
         let bytes = |place: usize| memory.as_ref().and_then(|outcome| wide(outcome, 1, place)).unwrap_or(0);
         // Percent of the time in which kernels ran, and in which memory was used.
-        let rates = ask(exchange, "nvmlDeviceGetUtilizationRates", vec![device, Given::Room(8)])?;
+        let rates = ask(exchange, "nvmlDeviceGetUtilizationRates", vec![device, ArgumentValue::Buffer(8)])?;
         let utilisation = rates.and_then(|outcome| number(&outcome, 1, 0)).map(|percent| percent as u32);
         devices.push(DeviceStatus {
             index,
@@ -115,7 +117,11 @@ fn ask_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
 }
 
 /// Asks one question; nothing where the library does not answer it.
-fn ask(exchange: &mut Exchange, function: &str, arguments: Vec<Given>) -> io::Result<Option<Outcome>> {
+fn ask(
+    exchange: &mut Exchange,
+    function: &str,
+    arguments: Vec<ArgumentValue>,
+) -> io::Result<Option<Outcome>> {
     let call = Call { function: function.to_owned(), arguments };
     let answer = exchange.ask(DEVICE_QUERY_TIMEOUT, |out| call.encode(out)).map_err(io::Error::other)?;
     let answer = answer.ok_or_else(|| io::Error::other("it has ended"))?;

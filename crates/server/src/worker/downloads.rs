@@ -11,7 +11,7 @@ use super::uploads_in_flight::UploadsInFlight;
 use causeway_api::calls::{copy_from_device, copy_from_device_now, mirror_read};
 use causeway_api::handle::{Context, Handle, Stream};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{DevicePlace, RemoteRegion};
+use causeway_api::types::{DeviceLocation, RemoteRegion};
 use causeway_gpu::in_flight::{HostMemory as _, HostMemoryMut, InFlight};
 use causeway_gpu::objects::Translate;
 use causeway_gpu::{CuResult, Staging};
@@ -42,7 +42,7 @@ pub struct Downloads {
 /// What a copy reads, and when.
 struct Source {
     context: Handle<Context>,
-    place: DevicePlace,
+    place: DeviceLocation,
     stream: Handle<Stream>,
 }
 

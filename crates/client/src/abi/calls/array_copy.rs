@@ -7,14 +7,14 @@ use crate::model::array;
 use crate::model::region::Endpoint;
 use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUarray, CUdeviceptr, CUresult, CUstream};
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use core::ffi::c_void;
 
 /// A part of an array's first row.
 fn in_row(row: CUarray, offset: usize) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
     move |bytes| {
         let part = array::given(row)?.part([offset, 0, 0], [bytes, 1, 1])?;
-        Ok(Endpoint::Device(DevicePlace::Array(part)))
+        Ok(Endpoint::Device(DeviceLocation::Array(part)))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::model::handles::RawHandle as _;
 use crate::model::region::Endpoint;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype};
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use core::ffi::c_void;
 
 /// A copy as the program describes it.
@@ -56,13 +56,13 @@ impl Side {
             _ => slice_pitch.is_multiple_of(pitch).then(|| slice_pitch / pitch),
         };
         match place {
-            Endpoint::Device(DevicePlace::Memory(region)) => {
+            Endpoint::Device(DeviceLocation::Memory(region)) => {
                 let size = [region.width as usize, region.height as usize, region.depth as usize];
                 let pitch = region.row_pitch as usize;
                 let rows = rows(pitch, region.slice_pitch as usize, size[2])?;
                 Some(Self { device: region.address, pitch, rows, size, ..nowhere })
             }
-            Endpoint::Device(DevicePlace::Array(part)) => {
+            Endpoint::Device(DeviceLocation::Array(part)) => {
                 let kind = CUmemorytype::CU_MEMORYTYPE_ARRAY;
                 let offset = [part.x as usize, part.y as usize, part.z as usize];
                 let size = [part.width as usize, part.height as usize, part.depth as usize];

@@ -14,7 +14,7 @@ use crate::remote::session;
 use causeway_api::calls::{self, Opcode};
 use causeway_api::handle::{Handle, MAX_SERVERS};
 use causeway_api::sys::CUresult;
-use causeway_api::types::MemoryStretch;
+use causeway_api::types::MemoryRange;
 use causeway_memory::mirror::{Changes, read_changes};
 use causeway_sync::delays;
 use std::sync::LazyLock;
@@ -222,7 +222,7 @@ impl Turn {
                 let next = reply.value::<u64>()?;
                 let length = reply.count(1)?;
                 let changes = reply.take(length)?.to_vec();
-                Ok((next, changes, reply.value::<Vec<MemoryStretch>>()?))
+                Ok((next, changes, reply.value::<Vec<MemoryRange>>()?))
             })?;
             let found = table::with(|table| {
                 read_changes(&changes, |address, bytes| table.put(server, address, bytes)).map_err(

@@ -9,7 +9,7 @@ use crate::remote::transfers::receive_buffer::ReceiveBuffer;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_api::types::MemoryStretch;
+use causeway_api::types::MemoryRange;
 use causeway_memory::copy_threads;
 use causeway_memory::mirror::merge_changes;
 use core::ops::Range;
@@ -115,7 +115,7 @@ impl Scratch {
     pub fn read(
         &mut self,
         server: usize,
-        stretches: &[MemoryStretch],
+        stretches: &[MemoryRange],
         mut put: impl FnMut(u64, &[u8]),
     ) -> Result<(), CUresult> {
         if stretches.is_empty() {
@@ -180,7 +180,7 @@ impl Scratch {
 }
 
 /// The parts of a stretch: addresses and lengths.
-fn parts(stretch: &MemoryStretch) -> impl Iterator<Item = (u64, usize)> + use<> {
+fn parts(stretch: &MemoryRange) -> impl Iterator<Item = (u64, usize)> + use<> {
     let (address, end) = (stretch.address, stretch.address.saturating_add(stretch.bytes));
     (address..end).step_by(READ).map(move |start| (start, (end - start).min(READ as u64) as usize))
 }
@@ -191,12 +191,12 @@ mod tests {
 
     #[test]
     fn stretches_are_read_in_parts_that_cover_them() {
-        let whole = MemoryStretch { address: 100, bytes: 2 * READ as u64 + 7 };
+        let whole = MemoryRange { address: 100, bytes: 2 * READ as u64 + 7 };
         let expected = [(100, READ), (100 + READ as u64, READ), (100 + 2 * READ as u64, 7)];
         assert_eq!(parts(&whole).collect::<Vec<_>>(), expected);
-        assert_eq!(parts(&MemoryStretch::default()).count(), 0);
+        assert_eq!(parts(&MemoryRange::default()).count(), 0);
         // A server that makes no sense ends nothing here.
-        assert!(parts(&MemoryStretch { address: u64::MAX - 1, bytes: u64::MAX }).count() <= 1);
+        assert!(parts(&MemoryRange { address: u64::MAX - 1, bytes: u64::MAX }).count() <= 1);
     }
 
     #[test]

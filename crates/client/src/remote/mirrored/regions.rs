@@ -14,7 +14,7 @@ use crate::remote::session;
 use causeway_api::calls;
 use causeway_api::handle::{Allocation, Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -227,8 +227,8 @@ pub fn place(server: usize, place: Endpoint) -> Endpoint {
 
 /// A copy whose source is `host` is about to be sent, and reads it in the mirror, at `mirror`: whatever is
 /// known of who has written there, the program's own bytes are compared before that command.
-pub fn is_read(host: &HostRegion, mirror: &DevicePlace) {
-    let DevicePlace::Memory(mirror) = mirror else { return };
+pub fn is_read(host: &HostRegion, mirror: &DeviceLocation) {
+    let DeviceLocation::Memory(mirror) = mirror else { return };
     if !table::is_any() {
         return;
     }

@@ -7,7 +7,7 @@ use super::region::{Pages, Region};
 use crate::locks::{Mutex, rank};
 use crate::model::host_window::{self, Reserved};
 use causeway_api::handle::{Context, Handle};
-use causeway_api::types::MemoryStretch;
+use causeway_api::types::MemoryRange;
 use causeway_memory::mirror::Changes;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,7 @@ struct Fetching {
     /// From which address on the server looks for changes, if it does.
     asked: Option<u64>,
     /// What it has found and this end does not have yet.
-    reading: Vec<MemoryStretch>,
+    reading: Vec<MemoryRange>,
     /// Grows with each change of the two.
     progress: u64,
 }
@@ -385,7 +385,7 @@ impl Table {
         let Some(fetching) = self.fetches.get(&server) else { return false };
         let end = device + self.by_device.get(&device).map_or(0, Region::len) as u64;
         let overlaps =
-            |part: &MemoryStretch| part.address < end && device < part.address.saturating_add(part.bytes);
+            |part: &MemoryRange| part.address < end && device < part.address.saturating_add(part.bytes);
         fetching.asked.is_some_and(|from| from < end) || fetching.reading.iter().any(overlaps)
     }
 
@@ -403,8 +403,8 @@ impl Table {
 
     /// The server has looked. Returns what of the long stretches that it has found is to be read: memory
     /// that has been forgotten meanwhile is not.
-    pub fn end_search(&mut self, server: usize, found: Vec<MemoryStretch>) -> Vec<MemoryStretch> {
-        let is_here = |stretch: &MemoryStretch| {
+    pub fn end_search(&mut self, server: usize, found: Vec<MemoryRange>) -> Vec<MemoryRange> {
+        let is_here = |stretch: &MemoryRange| {
             self.region(stretch.address).is_some_and(|(_, region)| region.context.server() == server)
         };
         let found: Vec<_> = found.into_iter().filter(is_here).collect();
@@ -534,7 +534,7 @@ mod tests {
         let (is_sent, blocked, seen) = find(&mut table);
         assert_eq!((is_sent, blocked), (true, vec![device(1)]));
         // It has found something in the last one, and in memory that is not there any more.
-        let stretch = |page| MemoryStretch { address: device(page), bytes: page_size() as u64 };
+        let stretch = |page| MemoryRange { address: device(page), bytes: page_size() as u64 };
         assert_eq!(table.end_search(0, vec![stretch(2), stretch(7)]).len(), 1);
         assert!(table.progress(0) > seen.unwrap());
         memory.write(2 * page_size(), 1);

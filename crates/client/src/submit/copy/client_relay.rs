@@ -13,7 +13,7 @@ use crate::model::stream::StreamState;
 use crate::remote::session;
 use crate::submit::callbacks::{self, Task};
 use causeway_api::sys::CUresult;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use causeway_pipeline::{Shape, cut};
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ const PIECE: usize = 16 << 20;
 
 /// Carries a copy out in the order of `stream`, each place with its context.
 pub(super) fn by_way_of_client(
-    (destination, to): (DevicePlace, &ContextState),
-    (source, from): (DevicePlace, &ContextState),
+    (destination, to): (DeviceLocation, &ContextState),
+    (source, from): (DeviceLocation, &ContextState),
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
@@ -53,9 +53,9 @@ pub(super) fn by_way_of_client(
 }
 
 fn carry(
-    destination: DevicePlace,
+    destination: DeviceLocation,
     writing: &Arc<StreamState>,
-    source: DevicePlace,
+    source: DeviceLocation,
     reading: &Arc<StreamState>,
 ) -> Result<(), CUresult> {
     let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -65,7 +65,7 @@ fn carry(
     let (width, height, depth) = source.size();
     let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
     // Rows of arrays stay whole: what their elements are only the device knows.
-    let is_array = |place: &DevicePlace| matches!(place, DevicePlace::Array(_));
+    let is_array = |place: &DeviceLocation| matches!(place, DeviceLocation::Array(_));
     let most = if is_array(&destination) || is_array(&source) { PIECE.max(shape.width) } else { PIECE };
     let mut bytes = Vec::new();
     for piece in cut(shape, most, 1) {

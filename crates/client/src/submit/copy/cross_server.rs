@@ -24,7 +24,7 @@ use crate::submit::{capture, event, virtual_memory};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{DevicePlace, PeerTicket, Region};
+use causeway_api::types::{DeviceLocation, PeerTicket, Region};
 use causeway_link::inter_server::BetweenServers;
 
 /// Carries a copy out that its stream's server alone cannot; nothing when it can.
@@ -102,8 +102,8 @@ unsafe fn elsewhere(
 
 /// A copy between devices of two servers, each place with its context.
 fn between_servers(
-    (destination, to): (DevicePlace, Handle<Context>),
-    (source, from): (DevicePlace, Handle<Context>),
+    (destination, to): (DeviceLocation, Handle<Context>),
+    (source, from): (DeviceLocation, Handle<Context>),
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
@@ -151,10 +151,10 @@ fn between_servers(
 }
 
 /// Both places as one row where neither has gaps, so that pieces can begin anywhere.
-fn in_one_row(destination: DevicePlace, source: DevicePlace) -> (DevicePlace, DevicePlace) {
-    let row = |place: &DevicePlace| match place {
-        DevicePlace::Memory(region) if region.is_contiguous() => {
-            region.bytes().map(|bytes| DevicePlace::from(Region::linear(region.address, bytes)))
+fn in_one_row(destination: DeviceLocation, source: DeviceLocation) -> (DeviceLocation, DeviceLocation) {
+    let row = |place: &DeviceLocation| match place {
+        DeviceLocation::Memory(region) if region.is_contiguous() => {
+            region.bytes().map(|bytes| DeviceLocation::from(Region::linear(region.address, bytes)))
         }
         _ => None,
     };
@@ -163,11 +163,11 @@ fn in_one_row(destination: DevicePlace, source: DevicePlace) -> (DevicePlace, De
 
 /// What has been imported of a place to the device of a context; nothing where it cannot be.
 fn imported(
-    place: &DevicePlace,
+    place: &DeviceLocation,
     carrier: Handle<Context>,
     peer: (u64, PeerTicket),
 ) -> Result<Option<Source>, CUresult> {
-    let DevicePlace::Memory(region) = place else { return Ok(None) };
+    let DeviceLocation::Memory(region) = place else { return Ok(None) };
     let Some(whole) = whole(region) else { return Ok(None) };
     ipc_imports::source(region, &whole, carrier, peer)
 }

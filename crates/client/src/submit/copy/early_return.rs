@@ -19,7 +19,7 @@ use crate::model::{array, completion, exchange};
 use crate::remote::session;
 use crate::remote::session::Session;
 use crate::submit::virtual_memory;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use std::sync::Arc;
 
 /// How many commands may be unfinished before a copy that is published. The server holds a copy back, and
@@ -28,10 +28,10 @@ const MAX_EARLY_MICROSECONDS: u64 = 400;
 
 /// Whether a synchronous copy to this place may be published. An address that we do not know is judged by the
 /// server, and the caller must hear of it.
-pub(super) fn is_possible(destination: &DevicePlace) -> bool {
+pub(super) fn is_possible(destination: &DeviceLocation) -> bool {
     let is_known = match destination {
-        DevicePlace::Memory(region) => virtual_memory::is_writable(region.address),
-        DevicePlace::Array(part) => array::element_bytes(part.array).is_some(),
+        DeviceLocation::Memory(region) => virtual_memory::is_writable(region.address),
+        DeviceLocation::Array(part) => array::element_bytes(part.array).is_some(),
     };
     is_known && !session::are_several() && !exchange::is_used()
 }
@@ -60,7 +60,7 @@ impl EarlyReturn {
     /// The same for a long copy of so many commands, where it is to be published.
     pub fn of_pieces(
         session: &Session,
-        destination: &DevicePlace,
+        destination: &DeviceLocation,
         stream: &StreamState,
         commands: u64,
     ) -> Option<Self> {

@@ -18,7 +18,7 @@ use crate::statistics::{self, copies};
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use causeway_pipeline::{Direction, Plan};
 use causeway_sync::delays;
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// `destination` must be writable, for an asynchronous copy into pinned memory until the copy is done.
 pub(super) unsafe fn from_device(
     destination: HostRegion,
-    source: DevicePlace,
+    source: DeviceLocation,
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
@@ -98,7 +98,7 @@ pub(super) unsafe fn from_device(
 /// `destination` must be writable.
 unsafe fn copy_with_reply(
     destination: HostRegion,
-    source: DevicePlace,
+    source: DeviceLocation,
     stream: &StreamState,
     pending: &PendingWrites,
 ) -> Result<Result<(), CUresult>, CUresult> {
@@ -127,7 +127,7 @@ unsafe fn copy_with_reply(
 /// # Safety
 /// The memory must be valid for writes until the transfer is done.
 unsafe fn expect_piece(
-    source: DevicePlace,
+    source: DeviceLocation,
     part: HostRegion,
     stream: &StreamState,
     order: &mut CopyOrder,

@@ -18,7 +18,7 @@ use crate::remote::session::{self, Session};
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
-use causeway_api::types::{DevicePlace, Payload, RemoteRegion};
+use causeway_api::types::{DeviceLocation, Payload, RemoteRegion};
 
 /// Bytes that one command exposes: few enough for the program to see it get on, and for the server to bring
 /// them to staging after all.
@@ -28,8 +28,8 @@ const MAX_GPUDIRECT_BYTES: usize = 64 << 20;
 const MIN_GPUDIRECT_BYTES: usize = 256 << 10;
 
 /// Whether the server's card reaches this place: memory of a heap, whose blocks the server registers.
-fn is_reached(destination: &DevicePlace) -> bool {
-    let DevicePlace::Memory(region) = destination else { return false };
+fn is_reached(destination: &DeviceLocation) -> bool {
+    let DeviceLocation::Memory(region) = destination else { return false };
     region.is_contiguous() && memory::find(region.address).is_some_and(|piece| piece.heap.is_some())
 }
 
@@ -37,7 +37,7 @@ fn is_reached(destination: &DevicePlace) -> bool {
 /// the memory stays as it is until the copy is done.
 pub(super) fn suits(
     session: &Session,
-    destination: &DevicePlace,
+    destination: &DeviceLocation,
     source: &HostRegion,
     is_stable: bool,
 ) -> bool {
@@ -54,7 +54,7 @@ pub(super) fn suits(
 /// # Safety
 /// `source` must be readable, and stay as it is, until the stream has passed the copy.
 pub(super) unsafe fn expose(
-    destination: DevicePlace,
+    destination: DeviceLocation,
     source: HostRegion,
     stream: &StreamState,
     mode: Mode,
@@ -72,7 +72,7 @@ pub(super) unsafe fn expose(
 
 fn post(
     session: &Session,
-    destination: DevicePlace,
+    destination: DeviceLocation,
     length: usize,
     memory: RemoteRegion,
     stream: &StreamState,

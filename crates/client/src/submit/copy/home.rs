@@ -5,15 +5,15 @@ use crate::model::region::Endpoint;
 use crate::model::{array, context};
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUdeviceptr;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 
 /// The context that a place on a device belongs to; nothing for the program's memory, and for addresses that
 /// only the stream's server can judge.
 pub(super) fn home(place: &Endpoint) -> Option<Handle<Context>> {
     match place {
         Endpoint::Host(_) => None,
-        Endpoint::Device(DevicePlace::Array(part)) => array::context_of(part.array),
-        Endpoint::Device(DevicePlace::Memory(region)) => home_of(region.address),
+        Endpoint::Device(DeviceLocation::Array(part)) => array::context_of(part.array),
+        Endpoint::Device(DeviceLocation::Memory(region)) => home_of(region.address),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::statistics::copies::{self, By};
 use crate::submit::callbacks::{self, Task};
 use crate::submit::capture;
 use causeway_api::sys::CUresult;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use causeway_pipeline::Direction;
 
 /// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us
@@ -83,7 +83,7 @@ pub(super) unsafe fn copy(
     }
     // The program reads what was copied, or changes what is being copied, with no call in between.
     let in_use = || match destination {
-        Endpoint::Device(DevicePlace::Memory(written)) if mirrored::reaches(written.address) => true,
+        Endpoint::Device(DeviceLocation::Memory(written)) if mirrored::reaches(written.address) => true,
         _ => uses_source,
     };
     if mode == Mode::Synchronous && in_use() { stream.synchronize() } else { Ok(()) }

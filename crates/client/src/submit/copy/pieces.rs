@@ -2,24 +2,24 @@
 
 use crate::model::array;
 use crate::model::region::HostRegion;
-use causeway_api::types::{ArrayBox, DevicePlace, Region};
+use causeway_api::types::{ArrayBox, DeviceLocation, Region};
 use causeway_pipeline::{Direction, Piece, Shape, cut, cut_tapered};
 use either::Either;
 
 /// A piece of a copy: its place on the device, and in the program's memory.
-pub type Part = (DevicePlace, HostRegion);
+pub type Part = (DeviceLocation, HostRegion);
 
 /// Cuts a copy between two places of the same size into pieces of at most `most` bytes. With a direction to
 /// `taper` for, as it is for a copy that goes over the wire, one without gaps has [small pieces](cut_tapered)
 /// where the device works alone.
 pub fn pieces(
-    device: DevicePlace,
+    device: DeviceLocation,
     host: HostRegion,
     most: usize,
     taper: Option<Direction>,
 ) -> impl Iterator<Item = Part> {
     let is_linear =
-        host.is_contiguous() && matches!(device, DevicePlace::Memory(region) if region.is_contiguous());
+        host.is_contiguous() && matches!(device, DeviceLocation::Memory(region) if region.is_contiguous());
     let shape = if is_linear {
         Shape::linear(host.bytes())
     } else {
@@ -28,8 +28,8 @@ pub fn pieces(
     };
     // What a row is, where the elements are not known, only the driver can say.
     let (most, grain) = match device {
-        DevicePlace::Memory(_) => (most, 1),
-        DevicePlace::Array(part) => match array::element_bytes(part.array) {
+        DeviceLocation::Memory(_) => (most, 1),
+        DeviceLocation::Array(part) => match array::element_bytes(part.array) {
             Some(element) => (most, element as usize),
             None => (usize::MAX, 1),
         },
@@ -48,26 +48,26 @@ pub fn pieces(
 }
 
 /// A piece of memory without gaps.
-fn in_a_row(device: DevicePlace, piece: &Piece) -> DevicePlace {
+fn in_a_row(device: DeviceLocation, piece: &Piece) -> DeviceLocation {
     match device {
-        DevicePlace::Memory(region) => {
+        DeviceLocation::Memory(region) => {
             Region::linear(region.address + piece.offset as u64, piece.bytes() as u64).into()
         }
-        DevicePlace::Array(_) => place(device, piece),
+        DeviceLocation::Array(_) => place(device, piece),
     }
 }
 
 /// The part of a place that a piece has.
-fn place(device: DevicePlace, piece: &Piece) -> DevicePlace {
+fn place(device: DeviceLocation, piece: &Piece) -> DeviceLocation {
     let [x, y, z] = piece.at.map(|at| at as u64);
     let Shape { width, height, depth } = piece.shape;
     let (width, height, depth) = (width as u64, height as u64, depth as u64);
     match device {
-        DevicePlace::Memory(region) => {
+        DeviceLocation::Memory(region) => {
             let address = region.address + x + y * region.row_pitch + z * region.slice_pitch;
-            DevicePlace::Memory(Region { address, width, height, depth, ..region })
+            DeviceLocation::Memory(Region { address, width, height, depth, ..region })
         }
-        DevicePlace::Array(part) => DevicePlace::Array(ArrayBox {
+        DeviceLocation::Array(part) => DeviceLocation::Array(ArrayBox {
             x: part.x + x,
             y: part.y + y,
             z: part.z + z,
@@ -122,11 +122,11 @@ mod tests {
         };
         let found: Vec<_> = pieces(device.into(), host(3 * M, 4, 1, 5 * M), 8 * M, None)
             .map(|(place, host)| match place {
-                DevicePlace::Memory(region) => {
+                DeviceLocation::Memory(region) => {
                     assert_eq!((region.width, region.height), (host.width as u64, host.height as u64));
                     (region.address >> 20, region.height, (host.address as usize - 4096) >> 20)
                 }
-                DevicePlace::Array(_) => panic!("memory became an array"),
+                DeviceLocation::Array(_) => panic!("memory became an array"),
             })
             .collect();
         assert_eq!(found, [(0, 2, 0), (32, 2, 10)]);

@@ -3,7 +3,7 @@
 use crate::model::region::{Endpoint, HostRegion};
 use crate::model::{array, memory};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, CUresult};
-use causeway_api::types::{DevicePlace, Region};
+use causeway_api::types::{DeviceLocation, Region};
 use core::ffi::c_void;
 
 /// One side of a copy of up to three dimensions, as the program describes it.
@@ -27,7 +27,7 @@ impl Side {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         if self.kind == CUmemorytype::CU_MEMORYTYPE_ARRAY {
             let part = array::given(self.array)?.part(self.offset, [width, height, depth])?;
-            return Ok(Endpoint::Device(DevicePlace::Array(part)));
+            return Ok(Endpoint::Device(DeviceLocation::Array(part)));
         }
         let [x, y, z] = self.offset;
         let end_of_row = x.checked_add(width).ok_or(invalid)?;
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn offsets_move_the_box_and_pitches_default_to_its_own_size() {
-        let Ok(Endpoint::Device(DevicePlace::Memory(region))) = side(64, 10, [4, 2, 3]).place([8, 5, 2])
+        let Ok(Endpoint::Device(DeviceLocation::Memory(region))) = side(64, 10, [4, 2, 3]).place([8, 5, 2])
         else {
             panic!()
         };
@@ -129,7 +129,7 @@ mod tests {
             (region.address, region.row_pitch, region.slice_pitch),
             (0x5000 + 4 + 128 + 1920, 64, 640)
         );
-        let Ok(Endpoint::Device(DevicePlace::Memory(region))) = side(0, 0, [0; 3]).place([8, 5, 2]) else {
+        let Ok(Endpoint::Device(DeviceLocation::Memory(region))) = side(0, 0, [0; 3]).place([8, 5, 2]) else {
             panic!()
         };
         assert!(region.is_contiguous());

@@ -18,7 +18,7 @@ use crate::submit::content_upload;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
-use causeway_api::types::{DevicePlace, Payload};
+use causeway_api::types::{DeviceLocation, Payload};
 use causeway_link::{Sending, TransferOptions};
 use causeway_pipeline::{Direction, NONTEMPORAL_UP_TO, Plan};
 use core::slice;
@@ -28,7 +28,7 @@ use std::sync::Arc;
 /// # Safety
 /// `source` must be readable, for an asynchronous copy from pinned memory until the stream has passed it.
 pub(super) unsafe fn to_device(
-    destination: DevicePlace,
+    destination: DeviceLocation,
     source: HostRegion,
     stream: &StreamState,
     mode: Mode,
@@ -51,7 +51,7 @@ pub(super) unsafe fn to_device(
         if bytes <= INLINE_BYTES {
             return send_with_command(destination, source, stream, mode);
         }
-        if let DevicePlace::Memory(region) = destination
+        if let DeviceLocation::Memory(region) = destination
             && region.is_contiguous()
             && source.is_contiguous()
             && content_upload::suits(bytes)
@@ -77,7 +77,7 @@ pub(super) unsafe fn to_device(
 /// # Safety
 /// `source` must be readable.
 unsafe fn send_with_command(
-    destination: DevicePlace,
+    destination: DeviceLocation,
     source: HostRegion,
     stream: &StreamState,
     mode: Mode,
@@ -107,7 +107,7 @@ unsafe fn send_with_command(
 
 /// Posts the command of a piece whose bytes come as a transfer.
 fn post_piece(
-    destination: DevicePlace,
+    destination: DeviceLocation,
     number: u64,
     length: usize,
     stream: &StreamState,
@@ -127,7 +127,7 @@ fn plan(session: &Session, bytes: usize) -> Plan {
 /// # Safety
 /// `source` must be readable, and stay as it is, until the stream has passed the copy.
 unsafe fn enqueue(
-    destination: DevicePlace,
+    destination: DeviceLocation,
     source: HostRegion,
     stream: &StreamState,
 ) -> Result<(), CUresult> {
@@ -171,7 +171,7 @@ unsafe fn enqueue(
 /// # Safety
 /// `source` must be readable.
 unsafe fn send_now(
-    destination: DevicePlace,
+    destination: DeviceLocation,
     source: HostRegion,
     stream: &StreamState,
     mode: Mode,
@@ -283,7 +283,7 @@ unsafe fn send_pieces(
 /// # Safety
 /// `source` must be readable until the stream has passed the copy.
 unsafe fn read_later(
-    destination: DevicePlace,
+    destination: DeviceLocation,
     source: HostRegion,
     stream: &StreamState,
 ) -> Result<(), CUresult> {

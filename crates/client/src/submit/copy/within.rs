@@ -12,7 +12,7 @@ use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use std::sync::Arc;
 
 /// The contexts of both places of a copy.
@@ -26,8 +26,8 @@ pub struct Contexts {
 
 /// Puts a copy between places that say themselves on which device they are into a stream.
 pub(super) fn within_device(
-    destination: DevicePlace,
-    source: DevicePlace,
+    destination: DeviceLocation,
+    source: DeviceLocation,
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
@@ -36,8 +36,8 @@ pub(super) fn within_device(
 
 /// Puts a copy between two contexts into a stream; with arrays the driver wants to be told both.
 pub fn between_contexts(
-    destination: DevicePlace,
-    source: DevicePlace,
+    destination: DeviceLocation,
+    source: DeviceLocation,
     contexts: Contexts,
     stream: &StreamState,
     mode: Mode,
@@ -47,8 +47,8 @@ pub fn between_contexts(
 
 /// Every copy between places of one server goes this way, so that none misses its order.
 fn put(
-    destination: DevicePlace,
-    source: DevicePlace,
+    destination: DeviceLocation,
+    source: DeviceLocation,
     contexts: Option<Contexts>,
     stream: &StreamState,
     mode: Mode,
@@ -80,7 +80,7 @@ fn put(
 
 /// Puts work into a stream, in order with what the default streams of both places' contexts hold and get.
 fn in_order_with_both(
-    places: [DevicePlace; 2],
+    places: [DeviceLocation; 2],
     stream: &StreamState,
     post: impl FnOnce() -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {

@@ -13,7 +13,7 @@ use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::handle::{Context, Graph, GraphExec, Handle};
 use causeway_api::sys::{CUgraphConditionalNodeType, CUgraphEdgeData, CUresult};
-use causeway_api::types::{DevicePlace, GraphEdge};
+use causeway_api::types::{DeviceLocation, GraphEdge};
 use std::collections::HashMap;
 
 /// A node of an executable graph on the server.
@@ -55,7 +55,7 @@ pub fn destroy(on_server: OnServer) -> Result<(), CUresult> {
 /// program's memory takes part or no bytes do, or both ends are in memory that the program and the device
 /// reach. As a node such a copy would hold up the thread that launches the graph until the stream gets there,
 /// as the driver makes copies within host memory.
-pub fn on_device(copying: &Copying) -> Result<Option<(DevicePlace, DevicePlace)>, CUresult> {
+pub fn on_device(copying: &Copying) -> Result<Option<(DeviceLocation, DeviceLocation)>, CUresult> {
     Ok(match copy::places(&copying.parameters)? {
         Some((Endpoint::Device(destination), Endpoint::Device(source)))
             if !(is_in_common(&destination) && is_in_common(&source)) =>
@@ -67,8 +67,8 @@ pub fn on_device(copying: &Copying) -> Result<Option<(DevicePlace, DevicePlace)>
 }
 
 /// Whether a place is in memory that the program reaches, too.
-fn is_in_common(place: &DevicePlace) -> bool {
-    matches!(place, DevicePlace::Memory(region) if mirrored::host_address(region.address).is_some())
+fn is_in_common(place: &DeviceLocation) -> bool {
+    matches!(place, DeviceLocation::Memory(region) if mirrored::host_address(region.address).is_some())
 }
 
 /// Whether a node is carried out by the client.

@@ -2,7 +2,7 @@
 
 use causeway_api::handle::{Array, Native};
 use causeway_api::sys::{CUmemorytype, CUresult};
-use causeway_api::types::{ArrayBox, DevicePlace, Region};
+use causeway_api::types::{ArrayBox, DeviceLocation, Region};
 use causeway_gpu::{CuResult, NativePlace};
 use core::ffi::c_void;
 
@@ -37,7 +37,7 @@ impl Pitch {
     const OF_ARRAY: Self = Self { row: 0, rows: 0 };
 
     pub(crate) fn of(place: &NativePlace) -> CuResult<Self> {
-        let DevicePlace::Memory(region) = place else { return Ok(Self::OF_ARRAY) };
+        let DeviceLocation::Memory(region) = place else { return Ok(Self::OF_ARRAY) };
         if region.height <= 1 {
             let row = if region.depth > 1 { region.slice_pitch } else { region.width };
             return Ok(Self { row: row as usize, rows: 1 });
@@ -63,7 +63,7 @@ impl Shape {
             return Ok(Self::Nothing);
         }
         match (to, from) {
-            (DevicePlace::Memory(to), DevicePlace::Memory(from)) => Self::of_memory(to, from, bytes),
+            (DeviceLocation::Memory(to), DeviceLocation::Memory(from)) => Self::of_memory(to, from, bytes),
             _ => Self::of_arrays(to, from),
         }
     }
@@ -92,7 +92,7 @@ impl Shape {
         let (width, rows, depth) = to.size();
         let (width, rows, depth) = (width as usize, rows as usize, depth as usize);
         let in_first_slice =
-            |place: &NativePlace| !matches!(place, DevicePlace::Array(ArrayBox { z: 1.., .. }));
+            |place: &NativePlace| !matches!(place, DeviceLocation::Array(ArrayBox { z: 1.., .. }));
         let (to_pitch, from_pitch) = (Pitch::of(to)?, Pitch::of(from)?);
         Ok(if depth == 1 && in_first_slice(to) && in_first_slice(from) {
             Self::Rows { width, rows, to_pitch: to_pitch.row, from_pitch: from_pitch.row }
@@ -105,8 +105,8 @@ impl Shape {
 impl Start {
     pub(crate) fn of(place: &NativePlace) -> Self {
         match place {
-            DevicePlace::Memory(region) => Self::Device(region.address),
-            DevicePlace::Array(part) => {
+            DeviceLocation::Memory(region) => Self::Device(region.address),
+            DeviceLocation::Array(part) => {
                 let (x, y, z) = (part.x as usize, part.y as usize, part.z as usize);
                 Self::Array { array: part.array, x, y, z }
             }
@@ -138,7 +138,7 @@ impl Start {
 pub(crate) fn packed(place: &NativePlace) -> CuResult<NativePlace> {
     let (width, height, depth) = place.size();
     let slice_pitch = width.checked_mul(height).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    Ok(DevicePlace::Memory(Region { address: 0, row_pitch: width, slice_pitch, width, height, depth }))
+    Ok(DeviceLocation::Memory(Region { address: 0, row_pitch: width, slice_pitch, width, height, depth }))
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn array(z: u64, width: u64, height: u64, depth: u64) -> NativePlace {
-        DevicePlace::Array(ArrayBox { array: Native::from_value(5), x: 8, y: 2, z, width, height, depth })
+        DeviceLocation::Array(ArrayBox { array: Native::from_value(5), x: 8, y: 2, z, width, height, depth })
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::worker::rdma::DeviceBlocks;
 use crate::worker::session::{Head, Session};
 use causeway_access::{Endpoint, Target};
 use causeway_api::calls::peer_connect;
-use causeway_api::types::PeerWay;
+use causeway_api::types::PeerTransport;
 use causeway_config::read::PROCESS;
 use causeway_config::table::SOCKET_DIR;
 use causeway_connection::Dial;
@@ -54,7 +54,7 @@ pub fn connect(
     let target = match request.address.parse::<Target>() {
         Ok(target) => Target { key: None, ..target },
         Err(cause) => {
-            let way = PeerWay { via: Printable::default(), reason: cause.to_string().into() };
+            let way = PeerTransport { via: Printable::default(), reason: cause.to_string().into() };
             return session.answer_with(head, |out| way.encode(out));
         }
     };
@@ -86,11 +86,11 @@ pub fn connect(
                 let way = if way.is_empty() { way } else { format!("; into the device by {way}") };
                 let reason = format!("{reason}{way}");
                 found(Reader::start(&connecting, &event_loop, link, receiver, direct));
-                PeerWay { via: via.to_string().into(), reason: reason.into() }
+                PeerTransport { via: via.to_string().into(), reason: reason.into() }
             }
             Err(cause) => {
                 tracing::warn!("no way for copies from another server: {cause}");
-                PeerWay { via: Printable::default(), reason: cause.to_string().into() }
+                PeerTransport { via: Printable::default(), reason: cause.to_string().into() }
             }
         };
         connecting.answer_with(head, |out| way.encode(out));

@@ -10,7 +10,7 @@ use crate::worker::session::{Head, Session};
 use causeway_api::calls::{peer_copy_imported, peer_export, peer_import};
 use causeway_api::handle::{Allocation, Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
-use causeway_api::types::{DevicePlace, Region};
+use causeway_api::types::{DeviceLocation, Region};
 use causeway_gpu::CuResult;
 use causeway_gpu::imported::ImportedMemory;
 use causeway_gpu::in_flight::InFlight;
@@ -48,8 +48,8 @@ impl Drop for Mapped {
 }
 
 /// A part of an import's memory where that lies here; nothing when it is not inside.
-fn placed(source: &DevicePlace, memory: &ImportedMemory) -> Option<Region> {
-    let DevicePlace::Memory(part) = source else { return None };
+fn placed(source: &DeviceLocation, memory: &ImportedMemory) -> Option<Region> {
+    let DeviceLocation::Memory(part) = source else { return None };
     part.moved(0, memory.size, memory.address)
 }
 

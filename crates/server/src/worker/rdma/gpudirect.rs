@@ -6,7 +6,7 @@
 
 use crate::worker::session::describe;
 use causeway_api::calls::{memory_block_create, memory_block_release};
-use causeway_api::types::DevicePlace;
+use causeway_api::types::DeviceLocation;
 use causeway_gpu::Gpu;
 use causeway_gpu::gpudirect::{GpuDirectMemory, GpuDirectPaths};
 use causeway_link::{DeviceMemory, DeviceUse, Link};
@@ -164,13 +164,13 @@ impl GpuDirect {
     }
 
     /// Whether a copy to the client is long enough for the card to make it.
-    pub fn is_worth_while<A>(place: &DevicePlace<A>) -> bool {
+    pub fn is_worth_while<A>(place: &DeviceLocation<A>) -> bool {
         place.bytes().is_some_and(|bytes| bytes >= MIN_GPUDIRECT_BYTES)
     }
 
     /// The memory of a place, as the card knows it: its address and its bytes, too.
-    pub fn reach<A>(&self, gpu: &dyn Gpu, place: &DevicePlace<A>) -> Option<(DeviceMemory, u64, usize)> {
-        let DevicePlace::Memory(region) = place else { return None };
+    pub fn reach<A>(&self, gpu: &dyn Gpu, place: &DeviceLocation<A>) -> Option<(DeviceMemory, u64, usize)> {
+        let DeviceLocation::Memory(region) = place else { return None };
         let length = region.bytes().filter(|length| region.is_contiguous() && *length > 0)?;
         let register = |address, size, device| self.register(gpu, address, size, device);
         let memory = self.blocks.0.lock().reach(self.number, region.address, length, register)?;

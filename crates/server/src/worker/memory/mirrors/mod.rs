@@ -10,7 +10,7 @@ mod on_device;
 use causeway_api::calls::mirror_create;
 use causeway_api::handle::{Allocation, Context, Handle, Native};
 use causeway_api::sys::CUresult;
-use causeway_api::types::MemoryStretch;
+use causeway_api::types::MemoryRange;
 use causeway_gpu::{CuResult, Gpu, Shared, Staging};
 use causeway_memory::mirror::{Changes, find_changes, merge_changes, read_changes};
 use core::ops::Range;
@@ -57,7 +57,7 @@ pub struct Found {
     /// Changed bytes.
     pub changes: Changes,
     /// Changed memory whose bytes the client has to read.
-    pub stretches: Vec<MemoryStretch>,
+    pub stretches: Vec<MemoryRange>,
 }
 
 /// The mirrors of a session, by their addresses on the device.
@@ -212,7 +212,7 @@ impl Found {
         let length = bytes.len() as u64;
         match self.stretches.last_mut() {
             Some(last) if last.address + last.bytes == address => last.bytes += length,
-            _ => self.stretches.push(MemoryStretch { address, bytes: length }),
+            _ => self.stretches.push(MemoryRange { address, bytes: length }),
         }
     }
 

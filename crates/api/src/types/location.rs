@@ -83,20 +83,20 @@ pub struct ArrayBox<A> {
 
 /// One end of a copy on the server: memory, or a part of an array. `A` is what names the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DevicePlace<A = Handle<Array>> {
+pub enum DeviceLocation<A = Handle<Array>> {
     /// Memory with an address.
     Memory(Region),
     /// A part of an array, whose layout only the device knows.
     Array(ArrayBox<A>),
 }
 
-impl<A> From<Region> for DevicePlace<A> {
+impl<A> From<Region> for DeviceLocation<A> {
     fn from(region: Region) -> Self {
         Self::Memory(region)
     }
 }
 
-impl<A> DevicePlace<A> {
+impl<A> DeviceLocation<A> {
     /// Its width in bytes, its height and its depth.
     pub fn size(&self) -> (u64, u64, u64) {
         match self {
@@ -146,24 +146,26 @@ impl<A> DevicePlace<A> {
         })
     }
 
-    /// The same place with the array named otherwise.
-    pub fn try_map<B, E>(&self, name: impl FnOnce(&A) -> Result<B, E>) -> Result<DevicePlace<B>, E> {
+    /// The same location with another name of the array.
+    pub fn try_map<B, E>(&self, name: impl FnOnce(&A) -> Result<B, E>) -> Result<DeviceLocation<B>, E> {
         Ok(match self {
-            Self::Memory(region) => DevicePlace::Memory(*region),
-            Self::Array(ArrayBox { array, x, y, z, width, height, depth }) => DevicePlace::Array(ArrayBox {
-                array: name(array)?,
-                x: *x,
-                y: *y,
-                z: *z,
-                width: *width,
-                height: *height,
-                depth: *depth,
-            }),
+            Self::Memory(region) => DeviceLocation::Memory(*region),
+            Self::Array(ArrayBox { array, x, y, z, width, height, depth }) => {
+                DeviceLocation::Array(ArrayBox {
+                    array: name(array)?,
+                    x: *x,
+                    y: *y,
+                    z: *z,
+                    width: *width,
+                    height: *height,
+                    depth: *depth,
+                })
+            }
         })
     }
 }
 
-impl Encode for DevicePlace {
+impl Encode for DeviceLocation {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Memory(region) => {
@@ -179,7 +181,7 @@ impl Encode for DevicePlace {
     }
 }
 
-impl<'a> Decode<'a> for DevicePlace {
+impl<'a> Decode<'a> for DeviceLocation {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value::<u8>()? {
             0 => Ok(Self::Memory(input.value()?)),
@@ -188,7 +190,7 @@ impl<'a> Decode<'a> for DevicePlace {
                 let [x, y, z, width, height, depth] = input.value()?;
                 Ok(Self::Array(ArrayBox { array, x, y, z, width, height, depth }))
             }
-            other => Err(DecodeError::UnknownTag { what: "place of a copy", value: u64::from(other) }),
+            other => Err(DecodeError::UnknownTag { what: "location of a copy", value: u64::from(other) }),
         }
     }
 }
