@@ -1,7 +1,7 @@
 //! One rank of a job, in whatever container it has been started, for `tests/containers.rs`.
 //!
 //! `rank_in_container NONCE RANK RANKS FOLDERS serve`: joins, prints `ready`, and gives everybody who comes a
-//! memfd, until standard input ends. `... meet PEER`: joins, looks for another rank and prints what lies
+//! memfd, until standard input ends. `... connect PEER`: joins, looks for another rank and prints what lies
 //! between the two, a line each. `... doctor SECONDS`: what the doctor finds with whoever comes with the same
 //! nonce, and has the same folder as the first of FOLDERS. FOLDERS stand between colons; `sysv` among them
 //! means System V memory.
@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use causeway_comm::board::Places;
+use causeway_comm::board::BoardLocations;
+use causeway_comm::bootstrap::{self, BootstrapListener, Connection};
 use causeway_comm::channels::{Channel, Ends, Gpu, Joined};
 use causeway_comm::doctor::{self, Facts};
-use causeway_comm::meeting::{self, Connection, Meeting};
-use causeway_comm::pair::Met;
+use causeway_comm::pair::ConnectedPeer;
 use causeway_comm::settings::Settings;
 use causeway_comm::{Board, Identity, Job, Pair};
 
@@ -48,41 +48,45 @@ fn run() -> Result<(), Failure> {
     }
     let nonce = u128::from_str_radix(nonce, 16)?.to_le_bytes();
     let job = Job::new(nonce, ranks.parse()?)?;
-    let mut places = Places { folders: Vec::new(), system_v: false };
+    let mut locations = BoardLocations { folders: Vec::new(), system_v: false };
     for folder in folders.split(':').filter(|folder| !folder.is_empty()) {
-        if folder == "sysv" { places.system_v = true } else { places.folders.push(PathBuf::from(folder)) }
+        if folder == "sysv" {
+            locations.system_v = true
+        } else {
+            locations.folders.push(PathBuf::from(folder))
+        }
     }
-    let identity = Identity::of_this_process(Settings::from_environment()?.place.as_ref())?;
-    let board = Board::join(&job, rank.parse()?, 0, identity, &places)?;
+    let identity = Identity::of_this_process(Settings::from_environment()?.placement.as_ref())?;
+    let board = Board::join(&job, rank.parse()?, 0, identity, &locations)?;
     match what {
         [what] if what == "serve" => serve(&job, &board),
-        [what, peer] if what == "meet" => meet(&job, &board, peer.parse()?),
+        [what, peer] if what == "meet" => connect(&job, &board, peer.parse()?),
         _ => Err("serve, or meet PEER".into()),
     }
 }
 
 fn serve(job: &Job, board: &Board) -> Result<(), Failure> {
-    let mut meeting = Meeting::open(job, board)?;
+    let mut listener = BootstrapListener::open(job, board)?;
     for error in board.refused() {
         println!("refused {error}");
     }
     let name = c"memory";
     let memory: File = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC)?.into();
     (&memory).write_all(CONTENT)?;
-    let stop = meeting.stopper();
+    let stop = listener.stopper();
     std::thread::spawn(move || {
         // It ends with the test, whatever it says.
         let _ = std::io::stdin().read(&mut [0]);
         stop.stop();
     });
     println!("ready");
-    let mut kept: Vec<Connection> = Vec::new();
-    while let Some(arrival) = meeting.arrival() {
+    let mut queued: Vec<Connection> = Vec::new();
+    while let Some(arrival) = listener.arrival() {
         match arrival {
             Ok(connection) => {
                 connection.send(&[0; 16], Some(memory.as_fd()))?;
                 println!("came {}", connection.peer);
-                kept.push(connection);
+                queued.push(connection);
             }
             Err(error) => println!("stranger {error}"),
         }
@@ -90,21 +94,21 @@ fn serve(job: &Job, board: &Board) -> Result<(), Failure> {
     Ok(board.forget_names()?)
 }
 
-fn meet(job: &Job, board: &Board, rank: u32) -> Result<(), Failure> {
+fn connect(job: &Job, board: &Board, rank: u32) -> Result<(), Failure> {
     let scan = board.scan();
     println!("local count {} order {:?}", scan.local_count(), scan.local_order(board.slot().rank));
     for doubt in &scan.disbelieved {
         println!("disbelieved {} on {}: {}", doubt.rank, doubt.medium, doubt.why);
     }
     let outcome = match scan.get(rank) {
-        Some(peer) => meeting::reach(job, board.slot(), peer),
+        Some(peer) => bootstrap::connect(job, board.slot(), peer),
         None => Err(Vec::new()),
     };
-    let pair = Pair::of(board.slot(), scan.get(rank), Met::of(&outcome));
-    println!("place {}", pair.place);
+    let pair = Pair::of(board.slot(), scan.get(rank), ConnectedPeer::of(&outcome));
+    println!("place {}", pair.locality);
     println!("media {}", pair.media.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
     println!("processes {:?}", pair.processes);
-    println!("reach into {}", pair.reach_into.as_ref().map_or_else(String::as_str, |()| "yes"));
+    println!("reach into {}", pair.process_access.as_ref().map_or_else(String::as_str, |()| "yes"));
     println!("memory {}", pair.memory.as_ref().map_or_else(|why| format!("no: {why}"), ToString::to_string));
     if let Ok(connection) = &outcome {
         let mut content = vec![0; CONTENT.len()];
@@ -126,7 +130,7 @@ fn meet(job: &Job, board: &Board, rank: u32) -> Result<(), Failure> {
         peer: Some(gpu),
         joined: Joined::Peers,
         bar: Err("there is no /dev/gdrdrv".to_owned()),
-        cards: Err("this host has none".to_owned()),
+        rdma: Err("this host has none".to_owned()),
     };
     for channel in Channel::ALL {
         match channel.probe(&pair, &ends) {
@@ -140,10 +144,10 @@ fn meet(job: &Job, board: &Board, rank: u32) -> Result<(), Failure> {
 fn doctor(word: &str, folder: Option<&str>, seconds: u64) -> Result<(), Failure> {
     let folder = folder.filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let settings = Settings { folder, ..Settings::from_environment()? };
-    let own = Facts { gpu: None, has_gdrdrv: false, has_card: false };
-    let found = doctor::meet(word, &settings, own, Duration::from_secs(seconds))?;
-    println!("came {} heard {}", found.came, found.peer == Some(own));
-    println!("place {}", found.pair.place);
+    let own = Facts { gpu: None, has_gdrdrv: false, has_rdma: false };
+    let found = doctor::rendezvous(word, &settings, own, Duration::from_secs(seconds))?;
+    println!("came {} heard {}", found.found_peer, found.peer == Some(own));
+    println!("place {}", found.pair.locality);
     for (channel, outcome) in &found.channels {
         match outcome {
             Ok(()) => println!("channel {channel}: yes"),

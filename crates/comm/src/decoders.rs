@@ -2,11 +2,11 @@
 //! job, and may be wrong all the same: what can be decoded is encoded as bytes that mean the same.
 
 use crate::board::{SLOT_BYTES, Slot};
+use crate::bootstrap::MESSAGE_BYTES;
 use crate::device::announcement::Announcement;
 use crate::device::request::Request;
 use crate::job::Job;
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor, Source};
-use crate::meeting::MESSAGE_BYTES;
 use crate::tracer::Traffic;
 use crate::transfer::message::Message;
 use crate::verbs::{END_BYTES, End};

@@ -2,30 +2,30 @@
 //!
 //! A child has all open files of its parent until it starts another program. The rank's lock on the board and
 //! its connections would outlive the rank with such a child: the peers would wait for one that has ended. So a
-//! child closes the descriptors that are [`Own`], and takes part in nothing ([`is_child`]).
+//! child closes the descriptors that are [`CloseOnFork`], and takes part in nothing ([`is_child`]).
 
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::sync::Once;
 
 /// Places for descriptors. Where more are open, those are shared with children.
-const PLACES: usize = 4096;
+const CAPACITY: usize = 4096;
 
 const FREE: i32 = -1;
 
 /// The handler takes no locks: another thread of the parent may have held them.
-static DESCRIPTORS: [AtomicI32; PLACES] = [const { AtomicI32::new(FREE) }; PLACES];
+static DESCRIPTORS: [AtomicI32; CAPACITY] = [const { AtomicI32::new(FREE) }; CAPACITY];
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 /// While it lives, a child does not keep a descriptor. It goes before the descriptor is closed, as a field in
 /// front of it does.
 #[derive(Debug)]
-pub(crate) struct Own {
-    place: Option<usize>,
+pub(crate) struct CloseOnFork {
+    entry: Option<usize>,
 }
 
-impl Own {
+impl CloseOnFork {
     /// For this descriptor.
     pub(crate) fn new(descriptor: impl AsFd) -> Self {
         static WATCHED: Once = Once::new();
@@ -35,25 +35,25 @@ impl Own {
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
         let number = descriptor.as_fd().as_raw_fd();
-        let is_taken = |place: &AtomicI32| {
-            place.compare_exchange(FREE, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let is_taken = |entry: &AtomicI32| {
+            entry.compare_exchange(FREE, number, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        Self { place: DESCRIPTORS.iter().position(is_taken) }
+        Self { entry: DESCRIPTORS.iter().position(is_taken) }
     }
 }
 
-impl Drop for Own {
+impl Drop for CloseOnFork {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            DESCRIPTORS[place].store(FREE, Ordering::Release);
+        if let Some(entry) = self.entry {
+            DESCRIPTORS[entry].store(FREE, Ordering::Release);
         }
     }
 }
 
 extern "C" fn in_child() {
     IS_CHILD.store(true, Ordering::Release);
-    for place in &DESCRIPTORS {
-        let number = place.swap(FREE, Ordering::AcqRel);
+    for entry in &DESCRIPTORS {
+        let number = entry.swap(FREE, Ordering::AcqRel);
         if number != FREE {
             // SAFETY: the descriptor is a rank's, whose values the child never uses.
             unsafe { libc::close(number) };

@@ -115,8 +115,8 @@ impl Job {
 
     /// Whether `proof` is that of `statement`. How long it takes does not depend on where they differ.
     pub fn is_proof(&self, statement: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
-        let wanted = self.proof(statement);
-        wanted.iter().zip(proof).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
+        let expected = self.proof(statement);
+        expected.iter().zip(proof).fold(0, |differences, (a, b)| differences | (a ^ b)) == 0
     }
 
     fn derive(&self, label: &str) -> [u8; 32] {

@@ -11,7 +11,7 @@
 //! | [`job`]     | Which ranks belong together, and how do they keep apart from all others?           |
 //! | [`identity`]| Where does this process run: namespaces, processors, NUMA nodes?                   |
 //! | [`board`]   | Which ranks are on this host, and which of them live?                              |
-//! | [`meeting`] | How does one rank reach another of its host: sockets, descriptors, process ids?    |
+//! | [`bootstrap`] | How does one rank reach another of its host: sockets, descriptors, process ids?    |
 //! | [`pair`]    | What lies between two ranks? Plain data, pure.                                     |
 //! | [`channels`]| Which ways does a message have between them? Pure.                                |
 //! | [`matching`]| In what order do messages match, when some carry no bytes? Pure.                   |
@@ -27,6 +27,7 @@
 
 mod bar;
 pub mod board;
+pub mod bootstrap;
 pub mod capi;
 pub mod channels;
 pub mod collective;
@@ -39,7 +40,6 @@ mod fork;
 pub mod identity;
 pub mod job;
 pub mod matching;
-pub mod meeting;
 pub mod moving;
 pub mod pair;
 pub mod profile;

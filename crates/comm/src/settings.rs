@@ -15,7 +15,7 @@ use causeway_config::table::{
 use causeway_config::{Environment, ValueError};
 
 use crate::channels::{Channel, UnknownChannel};
-use crate::identity::PlaceTuple;
+use crate::identity::ContainerPlacement;
 use crate::scheduler::Table;
 
 /// What the user has set.
@@ -44,7 +44,7 @@ pub struct Settings {
     /// Hosts on which ranks may be that no board shows.
     pub hosts: Vec<String>,
     /// What the launcher says about the container.
-    pub place: Option<PlaceTuple>,
+    pub placement: Option<ContainerPlacement>,
     /// The file that remembers what channels cost, if one is to.
     pub profile: Option<PathBuf>,
 }
@@ -85,7 +85,7 @@ impl Settings {
             explain: environment.is_on(&COMM_EXPLAIN)?,
             folder: environment.path(&SOCKET_DIR),
             hosts: hosts(environment.text(&COMM_HOSTS).as_deref().unwrap_or_default()),
-            place: environment.parsed(&COMM_PLACE)?,
+            placement: environment.parsed(&COMM_PLACE)?,
             profile: profile(environment.raw(&CACHE_DIR), |name| std::env::var_os(name)),
         })
     }

@@ -66,7 +66,7 @@ impl Host {
     }
 
     /// A rank in a container, with boards in these places.
-    fn rank(&self, container: &Container, rank: u32, places: &str, what: &[&str]) -> Command {
+    fn rank(&self, container: &Container, rank: u32, locations: &str, what: &[&str]) -> Command {
         let volume = self.volume.path().join("shm");
         let mount = match container.shm {
             Shm::Host => "true".to_owned(),
@@ -76,14 +76,14 @@ impl Host {
         let mut command = Command::new("unshare");
         command.args(container.unshared).args(["--mount", "--fork", "--kill-child", "sh", "-c"]);
         command.arg(format!("hostname container-{rank}; {mount} && exec \"$@\"")).arg("sh").arg(program());
-        command.args([&self.nonce, &rank.to_string(), "2", places]).args(what);
+        command.args([&self.nonce, &rank.to_string(), "2", locations]).args(what);
         command
     }
 
     /// What rank 1 in B says of rank 0 in A, a line each.
-    fn between(&self, a: &Container, b: &Container, places: &str) -> Vec<String> {
-        let serving = Serving::start(self.rank(a, 0, places, &["serve"]));
-        let output = self.rank(b, 1, places, &["meet", "0"]).output().unwrap();
+    fn between(&self, a: &Container, b: &Container, locations: &str) -> Vec<String> {
+        let serving = Serving::start(self.rank(a, 0, locations, &["serve"]));
+        let output = self.rank(b, 1, locations, &["meet", "0"]).output().unwrap();
         drop(serving);
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -228,8 +228,8 @@ fn row_2_as_an_engine_makes_them() {
 fn row_3_host_ipc_and_shm_with_own_pid_and_net() {
     let Some(host) = Host::new() else { return };
     let [a, b] = both(HOST_IPC, Shm::Host);
-    for places in ["/dev/shm", "/dev/shm:sysv"] {
-        let said = host.between(&a, &b, places);
+    for locations in ["/dev/shm", "/dev/shm:sysv"] {
+        let said = host.between(&a, &b, locations);
         met_in(&said, "/dev/shm");
         says(&said, "processes Hidden");
         assert_eq!(channels(&said), on_one_host(HIDDEN, "yes", "yes", NO_NETWORK));

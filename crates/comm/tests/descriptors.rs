@@ -5,8 +5,8 @@ use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use causeway_comm::board::Places;
-use causeway_comm::meeting::Meeting;
+use causeway_comm::board::BoardLocations;
+use causeway_comm::bootstrap::BootstrapListener;
 use causeway_comm::{Board, Identity, Job};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -18,13 +18,13 @@ const CHALLENGE_BYTES: usize = 8;
 fn who_comes_when_there_is_no_descriptor_left_is_sent_away_and_let_in_later() {
     let folder = tempfile::tempdir().unwrap();
     let job = Job::new(Job::random_nonce().unwrap(), 2).unwrap();
-    let places = Places { folders: vec![folder.path().to_owned()], system_v: false };
-    let board = Board::join(&job, 0, 0, Identity::of_this_process(None).unwrap(), &places).unwrap();
-    let mut meeting = Meeting::open(&job, &board).unwrap();
-    let stop = meeting.stopper();
+    let locations = BoardLocations { folders: vec![folder.path().to_owned()], system_v: false };
+    let board = Board::join(&job, 0, 0, Identity::of_this_process(None).unwrap(), &locations).unwrap();
+    let mut listener = BootstrapListener::open(&job, &board).unwrap();
+    let stop = listener.stopper();
     let path = folder.path().join(format!("causeway-comm-{}-0.0", job.name()));
     let address = SocketAddrUnix::new(&path).unwrap();
-    let accepting = std::thread::spawn(move || while meeting.arrival().is_some() {});
+    let accepting = std::thread::spawn(move || while listener.arrival().is_some() {});
 
     let callers: Vec<_> =
         (0..4).map(|_| socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap()).collect();

@@ -3,9 +3,9 @@
 
 use std::ffi::OsString;
 
-use causeway_comm::board::Places;
+use causeway_comm::board::BoardLocations;
+use causeway_comm::bootstrap::{self, Connection};
 use causeway_comm::matching::{Descriptor, Source};
-use causeway_comm::meeting::{self, Connection};
 use causeway_comm::settings::Settings;
 use causeway_comm::tracer::{Operation, Traffic};
 use causeway_comm::{Board, Identity, Job, World};
@@ -42,11 +42,11 @@ fn said_when(says: impl FnOnce(&Connection) + Send) -> String {
         scope.spawn(|| {
             let job = Job::new(nonce, 2).unwrap();
             let folder = tempfile::tempdir().unwrap();
-            let places = Places { folders: vec![folder.path().to_owned()], system_v: false };
+            let locations = BoardLocations { folders: vec![folder.path().to_owned()], system_v: false };
             let identity = Identity::of_this_process(None).unwrap();
-            let board = Board::join(&job, 0, 0, identity, &places).unwrap();
+            let board = Board::join(&job, 0, 0, identity, &locations).unwrap();
             let hosts = ["127.0.0.1".to_owned()];
-            let sender = meeting::reach_over_network(&job, board.slot(), 1, &hosts).unwrap();
+            let sender = bootstrap::connect_over_network(&job, board.slot(), 1, &hosts).unwrap();
             // It has no words of offers in memory that both share.
             sender.send(&message(14, 0, 0), None).unwrap();
             assert_eq!(sender.receive().unwrap().unwrap().0[0], 2, "the payload is asked for");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use causeway_comm::Channel;
 use causeway_comm::channels::Missing;
-use causeway_comm::doctor::{Facts, Found, advice, meet};
+use causeway_comm::doctor::{Facts, Found, advice, rendezvous};
 use causeway_comm::pair::Visibility;
 use causeway_comm::settings::Settings;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub(super) fn ranks(word: &str, as_json: bool) -> Result<ExitCode, DoctorError> 
             "causeway: run the same command in the other container; it is waited for for {RENDEZVOUS_TIMEOUT:?}"
         );
     }
-    let found = meet(word, &settings, Facts::of_this_process(), RENDEZVOUS_TIMEOUT)?;
+    let found = rendezvous(word, &settings, Facts::of_this_process(), RENDEZVOUS_TIMEOUT)?;
     let told = Told { found: &found, names_hosts: !settings.hosts.is_empty() };
     let mut out = io::stdout().lock();
     if as_json {
@@ -35,7 +35,7 @@ pub(super) fn ranks(word: &str, as_json: bool) -> Result<ExitCode, DoctorError> 
     } else {
         write!(out, "{}", told.to_text())?
     }
-    Ok(if found.came { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if found.found_peer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What was found, to be told.
@@ -70,10 +70,10 @@ impl Told<'_> {
 
     /// What lies between the two, a line each.
     fn between(&self) -> Vec<String> {
-        let Found { came, pair, looked_in, own, peer, .. } = self.found;
+        let Found { found_peer, pair, looked_in, own, peer, .. } = self.found;
         let list = |places: &[_]| places.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let mut lines = vec![if *came {
-            let (place, distance, media) = (pair.place, pair.distance, list(&pair.media));
+        let mut lines = vec![if *found_peer {
+            let (place, distance, media) = (pair.locality, pair.distance, list(&pair.media));
             format!("The other process is {place}. Its processors are {distance}. Both were seen in {media}.")
         } else {
             format!(
@@ -82,7 +82,7 @@ impl Told<'_> {
             )
         }];
         lines.extend(self.found.refused.iter().map(|why| format!("Not looked at: {why}.")));
-        if *came {
+        if *found_peer {
             lines.push(match pair.processes {
                 Visibility::Same => "They share a PID namespace.".to_owned(),
                 Visibility::FromHere => "This process sees the other one, which does not see it.".to_owned(),
@@ -90,7 +90,7 @@ impl Told<'_> {
                 Visibility::Hidden => "Their PID namespaces hide them from each other.".to_owned(),
             });
         }
-        let missing = match (own.gpu, peer.and_then(|peer| peer.gpu), came) {
+        let missing = match (own.gpu, peer.and_then(|peer| peer.gpu), found_peer) {
             (None, None, _) => {
                 "No CUDA driver starts here or there, so GPUs are assumed that can do everything. Run the \
                  command as the job is run, such as under `causeway run`."
@@ -116,7 +116,7 @@ impl Told<'_> {
                 false => format!("  {:9}no: {why}\n", channel.name()),
             };
         }
-        text + "\n" + &conclusion(usize::from(!self.found.came), &self.advice())
+        text + "\n" + &conclusion(usize::from(!self.found.found_peer), &self.advice())
     }
 
     fn to_json(&self) -> Value {
@@ -125,7 +125,7 @@ impl Told<'_> {
             json!({ "channel": channel.name(), "has": has, "why_not": (!has).then_some(why) })
         });
         json!({
-            "came": self.found.came,
+            "came": self.found.found_peer,
             "between": self.between(),
             "channels": channels.collect::<Vec<_>>(),
             "advice": self.advice(),

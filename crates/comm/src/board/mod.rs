@@ -32,16 +32,16 @@ use medium::{FileMedium, Medium, SystemVMedium};
 
 /// Where boards may lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct BoardLocations {
     /// Folders, each of which gets one.
     pub folders: Vec<PathBuf>,
     /// Whether System V memory is used.
     pub system_v: bool,
 }
 
-impl Places {
+impl BoardLocations {
     /// The folder that the user names, if any, `/dev/shm`, and System V memory.
-    pub fn usual(named: Option<PathBuf>) -> Self {
+    pub fn defaults(named: Option<PathBuf>) -> Self {
         let mut folders: Vec<PathBuf> = named.into_iter().collect();
         let shared = PathBuf::from("/dev/shm");
         if !folders.contains(&shared) {
@@ -92,7 +92,7 @@ impl Board {
         rank: u32,
         epoch: u32,
         identity: Identity,
-        places: &Places,
+        locations: &BoardLocations,
     ) -> Result<Self, BoardError> {
         let rank = job.check(rank)?;
         let mut board = Self {
@@ -101,10 +101,10 @@ impl Board {
             media: Vec::new(),
             refused: Vec::new(),
         };
-        for folder in &places.folders {
+        for folder in &locations.folders {
             board.keep(FileMedium::open(folder, job, epoch).map(|medium| Box::new(medium) as _));
         }
-        if places.system_v {
+        if locations.system_v {
             board.keep(SystemVMedium::open(job, epoch).map(|medium| Box::new(medium) as _));
         }
         if board.media.is_empty() {
@@ -122,8 +122,8 @@ impl Board {
                 Ok(medium)
             }
             Err(cause) => {
-                let place = medium.kind().to_string();
-                Err(MediumError::System { place, what: "showing that this rank lives", cause })
+                let location = medium.kind().to_string();
+                Err(MediumError::System { location, what: "showing that this rank lives", cause })
             }
         });
         match proved {
@@ -140,17 +140,21 @@ impl Board {
         let write = |medium: &dyn Medium| {
             medium.write(layout.slot(rank), &bytes).and_then(|()| medium.write(layout.mark(rank), &[mark.0]))
         };
-        let mut kept = Vec::new();
+        let mut usable = Vec::new();
         for medium in core::mem::take(&mut self.media) {
             match write(&*medium) {
-                Ok(()) => kept.push(medium),
+                Ok(()) => usable.push(medium),
                 Err(cause) => {
-                    let place = medium.kind().to_string();
-                    self.refused.push(MediumError::System { place, what: "writing this rank's slot", cause });
+                    let location = medium.kind().to_string();
+                    self.refused.push(MediumError::System {
+                        location,
+                        what: "writing this rank's slot",
+                        cause,
+                    });
                 }
             }
         }
-        self.media = kept;
+        self.media = usable;
     }
 
     fn layout(&self) -> Layout {

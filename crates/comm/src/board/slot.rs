@@ -122,12 +122,12 @@ impl Slot {
         if bytes[SUM_AT..] != sum(bytes) {
             return Err(SlotError::Sum);
         }
-        let says = input.number();
+        let declared = input.number();
         if input.long() != tag {
             return Err(SlotError::Job);
         }
-        if says != rank {
-            return Err(SlotError::Rank(says));
+        if declared != rank {
+            return Err(SlotError::Rank(declared));
         }
         let (process, boot) = (input.long(), input.long());
         let (epoch, pid) = (input.number(), input.number());

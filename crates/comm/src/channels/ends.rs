@@ -39,7 +39,7 @@ pub struct Ends {
     /// Whether the driver that maps a GPU's BAR is there at both ends, or why not.
     pub bar: Result<(), String>,
     /// Whether both ends have an RDMA device that can be used, or why not.
-    pub cards: Result<(), String>,
+    pub rdma: Result<(), String>,
 }
 
 impl Ends {
@@ -50,7 +50,7 @@ impl Ends {
     }
 
     /// A copy must get from one GPU's memory to the other's.
-    pub(super) fn reach_each_other(&self) -> Result<(), Missing> {
+    pub(super) fn check_gpu_access(&self) -> Result<(), Missing> {
         if self.joined == Joined::Apart { Err(Missing::PeerAccess) } else { Ok(()) }
     }
 }
@@ -110,7 +110,7 @@ pub enum Missing {
     NoBar(String),
     /// No card.
     #[error("there is no RDMA device at both ends: {0}")]
-    NoCard(String),
+    NoRdmaDevice(String),
     /// There is no need.
     #[error("the ranks meet at a Unix socket, where nearer channels are")]
     Nearer,

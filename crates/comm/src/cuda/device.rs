@@ -124,7 +124,7 @@ pub fn gpu_model(driver: &Driver, device: i32) -> String {
 
 /// What a device of this process is to a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum GpuAccess {
     /// It reaches the GPU's memory, or is that GPU.
     Peer,
     /// It does not, but the GPU is a device of this process, too, and the driver copies between the two.
@@ -134,27 +134,27 @@ pub enum Reach {
 }
 
 /// What a device here is to the GPU with that number.
-pub fn reach(driver: &Driver, device: i32, number: GpuNumber) -> Reach {
-    static ANSWERS: Mutex<Option<HashMap<(i32, GpuNumber), Reach>>> = Mutex::new(None);
-    let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let ask = || {
+pub fn gpu_access(driver: &Driver, device: i32, number: GpuNumber) -> GpuAccess {
+    static ACCESS_CACHE: Mutex<Option<HashMap<(i32, GpuNumber), GpuAccess>>> = Mutex::new(None);
+    let mut cache = ACCESS_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    let query = || {
         let mut count = 0;
         // SAFETY: there is room for the number.
         let status = unsafe { (driver.device_count)(&raw mut count) };
         let other = (0..count).find(|other| status == 0 && gpu_number(driver, *other) == Some(number));
-        let Some(other) = other else { return Reach::Unseen };
+        let Some(other) = other else { return GpuAccess::Unseen };
         if other == device {
-            return Reach::Peer;
+            return GpuAccess::Peer;
         }
         let mut can = 0;
         // SAFETY: there is room for the answer.
         let status = unsafe { (driver.can_access_peer)(&raw mut can, device, other) };
-        if status == 0 && can != 0 { Reach::Peer } else { Reach::Seen(other) }
+        if status == 0 && can != 0 { GpuAccess::Peer } else { GpuAccess::Seen(other) }
     };
-    let answers = answers.get_or_insert_default();
+    let cache = cache.get_or_insert_default();
     // Peers name the numbers.
-    if answers.len() > MAX_CACHED_RESULTS {
-        answers.clear();
+    if cache.len() > MAX_CACHED_RESULTS {
+        cache.clear();
     }
-    *answers.entry((device, number)).or_insert_with(ask)
+    *cache.entry((device, number)).or_insert_with(query)
 }

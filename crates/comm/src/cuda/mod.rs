@@ -23,8 +23,8 @@ mod sharing;
 
 pub use copy::copy;
 pub use device::{
-    Abilities, GpuNumber, Reach, abilities, current_device, gpu_model, gpu_number, is_under_mps, pci_address,
-    reach,
+    Abilities, GpuAccess, GpuNumber, abilities, current_device, gpu_access, gpu_model, gpu_number,
+    is_under_mps, pci_address,
 };
 pub(crate) use entry_points::{LoadedDriver, NOT_SUPPORTED, entry_points};
 pub use error::CudaError;

@@ -1,6 +1,6 @@
 //! What do ranks of a team say to each other of their windows? Messages of 16 bytes. Pure.
 
-use crate::meeting::MESSAGE_BYTES;
+use crate::bootstrap::MESSAGE_BYTES;
 
 /// What a rank says of its part of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::announcement::{Announcement, GOODBYE, GPU, NONE, message};
-use crate::board::{Board, BoardError, Places};
+use crate::board::{Board, BoardError, BoardLocations};
+use crate::bootstrap::{self, BootstrapListener, Connection};
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
-use crate::meeting::{self, Connection, Meeting};
 
 /// How long ranks wait for each other to join, and to make a window.
 const PEER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -83,22 +83,23 @@ impl Peers {
         // Boards and sockets of the job itself, if it has some, are others.
         let nonce = Job::new(nonce, ranks)?.proof(b"kernels that communicate");
         let job = Job::new(nonce, ranks)?;
-        let board = Board::join(&job, rank, 0, Identity::of_this_process(None)?, &Places::usual(folder))?;
-        let mut meeting = Meeting::open(&job, &board)?;
+        let board =
+            Board::join(&job, rank, 0, Identity::of_this_process(None)?, &BoardLocations::defaults(folder))?;
+        let mut listener = BootstrapListener::open(&job, &board)?;
         let until = Instant::now() + PEER_TIMEOUT;
-        let stop = meeting.stopper();
+        let stop = listener.stopper();
         let mut connections: Vec<Option<Connection>> = (0..ranks).map(|_| None).collect();
-        let met = std::thread::scope(|scope| {
+        let connected = std::thread::scope(|scope| {
             let lower = scope.spawn(move || {
-                let mut come: Vec<Connection> = Vec::new();
+                let mut arrived: Vec<Connection> = Vec::new();
                 // Who cannot prove to be a rank of this team is nobody.
-                while come.len() < rank as usize
-                    && let Some(arrival) = meeting.arrival()
+                while arrived.len() < rank as usize
+                    && let Some(arrival) = listener.arrival()
                 {
-                    let new = arrival.ok().filter(|new| come.iter().all(|other| other.peer != new.peer));
-                    come.extend(new.filter(|new| new.peer < rank));
+                    let new = arrival.ok().filter(|new| arrived.iter().all(|other| other.peer != new.peer));
+                    arrived.extend(new.filter(|new| new.peer < rank));
                 }
-                come
+                arrived
             });
             let higher = (rank + 1..ranks).try_for_each(|peer| {
                 let connection = connect(&job, &board, peer, until)?;
@@ -115,10 +116,10 @@ impl Peers {
             }
             higher
         });
-        met?;
+        connected?;
         for (peer, connection) in connections.iter().enumerate() {
             match connection {
-                Some(connection) => connection.set_patience(Some(PEER_TIMEOUT))?,
+                Some(connection) => connection.set_timeout(Some(PEER_TIMEOUT))?,
                 None if peer != rank as usize => return Err(PeerError::Missing(peer as u32)),
                 None => {}
             }
@@ -207,7 +208,7 @@ impl Peers {
 fn connect(job: &Job, board: &Board, peer: u32, until: Instant) -> Result<Connection, PeerError> {
     loop {
         if let Some(seen) = board.scan().get(peer)
-            && let Ok(connection) = meeting::reach(job, board.slot(), seen)
+            && let Ok(connection) = bootstrap::connect(job, board.slot(), seen)
         {
             return Ok(connection);
         }

@@ -5,14 +5,14 @@
 //!
 //! | Module   | Question it answers                                       |
 //! |----------|-----------------------------------------------------------|
-//! | `meet`   | How do two processes come together that agreed on a word? |
+//! | `rendezvous`   | How do two processes come together that agreed on a word? |
 //! | `facts`  | What does a process tell the other of its GPU and cards?  |
 //! | `advice` | What helps against a reason? Pure.                        |
 
 mod advice;
 mod facts;
-mod meet;
+mod rendezvous;
 
 pub use advice::advice;
 pub use facts::Facts;
-pub use meet::{DoctorError, Found, meet};
+pub use rendezvous::{DoctorError, Found, rendezvous};

@@ -76,8 +76,8 @@ impl Cores {
 
     /// Ranges alone; those that find no room are cut off.
     pub(crate) fn of_ranges(ranges: &[CoreRange]) -> Self {
-        let kept = core::array::from_fn(|at| ranges.get(at).copied());
-        Self { ranges: kept, cut: ranges.len() > MAX_RANGES, nodes: 0, sockets: 0 }
+        let stored = core::array::from_fn(|at| ranges.get(at).copied());
+        Self { ranges: stored, cut: ranges.len() > MAX_RANGES, nodes: 0, sockets: 0 }
     }
 
     /// The ranges.

@@ -1,7 +1,7 @@
 //! Where does this process run: namespaces, processors, NUMA nodes?
 
 mod cores;
-mod place;
+mod placement;
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 pub use cores::{CoreRange, Cores, CoresError, MAX_RANGES};
-pub use place::{PlaceError, PlaceTuple};
+pub use placement::{ContainerPlacement, PlacementError};
 
 use crate::job;
 
@@ -102,19 +102,19 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// This process. What a launcher says (`place`) counts before what the kernel says.
+    /// This process. What a launcher says (`placement`) counts before what the kernel says.
     ///
     /// # Errors
     /// When the kernel gives no random number.
-    pub fn of_this_process(place: Option<&PlaceTuple>) -> io::Result<Self> {
-        Self::read(Path::new("/"), place)
+    pub fn of_this_process(placement: Option<&ContainerPlacement>) -> io::Result<Self> {
+        Self::read(Path::new("/"), placement)
     }
 
     /// The same, of a file system below another root.
     ///
     /// # Errors
     /// As [`Identity::of_this_process`].
-    pub fn read(root: &Path, place: Option<&PlaceTuple>) -> io::Result<Self> {
+    pub fn read(root: &Path, placement: Option<&ContainerPlacement>) -> io::Result<Self> {
         let boot = fs::read(root.join("proc/sys/kernel/random/boot_id"));
         let hash = |text: Vec<u8>| {
             let hash = blake3::hash(text.trim_ascii());
@@ -125,8 +125,8 @@ impl Identity {
             pid: std::process::id(),
             boot: boot.map_or(0, hash),
             namespaces: Namespaces::read(root),
-            cores: place.map_or_else(|| Cores::allowed(root), |place| place.cores(root)),
-            container: place.map(|place| place.container),
+            cores: placement.map_or_else(|| Cores::allowed(root), |placement| placement.cores(root)),
+            container: placement.map(|placement| placement.container),
             has_address: has_address(root),
             gpus: None,
         })

@@ -1,18 +1,18 @@
 //! What lies between two ranks? Plain data, which is all that channels and the scheduler are told.
 
-mod ways;
+mod paths;
 
-pub use ways::{DescriptorWay, Distance, MemoryWay, NetworkWay, Place, Visibility};
+pub use paths::{Distance, FdPassing, Locality, MemorySharing, NetworkPath, Visibility};
 
 use crate::board::{MediumKind, Seen, Slot};
+use crate::bootstrap::{BootstrapError, Connection, SocketAddress};
 use crate::identity::{Identity, shared};
-use crate::meeting::{Connection, MeetingError, SocketPlace};
 
 /// What lies between this rank and another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pair {
     /// How near they are.
-    pub place: Place,
+    pub locality: Locality,
     /// How far apart their processors are.
     pub distance: Distance,
     /// The media in which both have been met.
@@ -20,41 +20,41 @@ pub struct Pair {
     /// Whether they have process ids for each other.
     pub processes: Visibility,
     /// How a descriptor gets across, or why none does.
-    pub descriptors: Result<DescriptorWay, String>,
+    pub descriptors: Result<FdPassing, String>,
     /// How they share host memory, or why they cannot.
-    pub memory: Result<MemoryWay, String>,
+    pub memory: Result<MemorySharing, String>,
     /// Whether one may read the other's memory, or why not.
-    pub reach_into: Result<(), String>,
+    pub process_access: Result<(), String>,
     /// How they reach each other over a network, or why they cannot.
-    pub network: Result<NetworkWay, String>,
+    pub network: Result<NetworkPath, String>,
 }
 
 /// What came of an attempt to meet: process ids by which the two see each other, and what else they may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Met {
+pub struct ConnectedPeer {
     /// Where.
-    pub at: SocketPlace,
+    pub at: SocketAddress,
     /// The peer's process id as it is seen from here.
     pub seen: Option<u32>,
     /// This process's as it is seen from there.
     pub sees: Option<u32>,
     /// Whether this process may take descriptors out of the peer's, or why not.
-    pub reach_into: Result<(), String>,
+    pub process_access: Result<(), String>,
 }
 
-impl Met {
+impl ConnectedPeer {
     /// What a connection tells.
     pub fn by(connection: &Connection) -> Self {
         Self {
-            at: connection.place.clone(),
+            at: connection.address.clone(),
             seen: connection.seen,
             sees: connection.sees,
-            reach_into: connection.may_reach_into().map_err(|error| error.to_string()),
+            process_access: connection.check_process_access().map_err(|error| error.to_string()),
         }
     }
 
     /// What an attempt to connect tells.
-    pub fn of(outcome: &Result<Connection, Vec<MeetingError>>) -> Result<Self, String> {
+    pub fn of(outcome: &Result<Connection, Vec<BootstrapError>>) -> Result<Self, String> {
         match outcome {
             Ok(connection) => Ok(Self::by(connection)),
             Err(failures) => Err(failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
@@ -64,54 +64,59 @@ impl Met {
 
 impl Pair {
     /// What lies between this rank and a peer that a board has shown (or none has).
-    pub fn of(own: &Slot, peer: Option<&Seen>, met: Result<Met, String>) -> Self {
-        let Some(peer) = peer else { return Self::far() };
+    pub fn of(own: &Slot, peer: Option<&Seen>, connected: Result<ConnectedPeer, String>) -> Self {
+        let Some(peer) = peer else { return Self::remote() };
         let (here, there) = (&own.identity, &peer.slot.identity);
         if here.process == there.process {
             return Self::one_process(here);
         }
-        let met_processes = met.as_ref().ok().map(|met| (met.seen.is_some(), met.sees.is_some()));
-        let descriptors = match &met {
-            Ok(met) => Ok(DescriptorWay::Socket(met.at.clone())),
+        let visible_processes =
+            connected.as_ref().ok().map(|connected| (connected.seen.is_some(), connected.sees.is_some()));
+        let descriptors = match &connected {
+            Ok(connected) => Ok(FdPassing::Socket(connected.at.clone())),
             Err(why) => Err(why.clone()),
         };
         Self {
-            place: if in_one_container(here, there) { Place::SameContainer } else { Place::SameHost },
+            locality: if in_one_container(here, there) {
+                Locality::SameContainer
+            } else {
+                Locality::SameHost
+            },
             distance: distance(here, there),
             media: peer.media.clone(),
-            processes: visibility(here, there, met_processes),
+            processes: visibility(here, there, visible_processes),
             memory: memory(&descriptors, &peer.media),
             descriptors,
-            reach_into: met.and_then(|met| met.reach_into),
+            process_access: connected.and_then(|connected| connected.process_access),
             network: network(here, there),
         }
     }
 
     /// A peer that no board has shown.
-    pub fn far() -> Self {
+    pub fn remote() -> Self {
         let why = || "no board shows it".to_owned();
         Self {
-            place: Place::OtherHost,
+            locality: Locality::OtherHost,
             distance: Distance::Unknown,
             media: Vec::new(),
             processes: Visibility::Hidden,
             descriptors: Err(why()),
             memory: Err(why()),
-            reach_into: Err(why()),
-            network: Ok(NetworkWay::Addresses),
+            process_access: Err(why()),
+            network: Ok(NetworkPath::Addresses),
         }
     }
 
     fn one_process(here: &Identity) -> Self {
         Self {
-            place: Place::SameProcess,
+            locality: Locality::SameProcess,
             distance: distance(here, here),
             media: Vec::new(),
             processes: Visibility::Same,
-            descriptors: Ok(DescriptorWay::Same),
-            memory: Ok(MemoryWay::Descriptor(DescriptorWay::Same)),
-            reach_into: Ok(()),
-            network: Ok(NetworkWay::Same),
+            descriptors: Ok(FdPassing::Same),
+            memory: Ok(MemorySharing::Descriptor(FdPassing::Same)),
+            process_access: Ok(()),
+            network: Ok(NetworkPath::Same),
         }
     }
 }
@@ -139,11 +144,11 @@ fn distance(here: &Identity, there: &Identity) -> Distance {
     }
 }
 
-fn visibility(here: &Identity, there: &Identity, met: Option<(bool, bool)>) -> Visibility {
+fn visibility(here: &Identity, there: &Identity, connected: Option<(bool, bool)>) -> Visibility {
     if shared(here.namespaces.pid, there.namespaces.pid) {
         return Visibility::Same;
     }
-    match met {
+    match connected {
         Some((true, false)) => Visibility::FromHere,
         Some((false, true)) => Visibility::FromThere,
         // Of two namespaces one cannot be above and below the other.
@@ -152,24 +157,24 @@ fn visibility(here: &Identity, there: &Identity, met: Option<(bool, bool)>) -> V
 }
 
 /// A descriptor is best: nothing has a name that could be left behind.
-fn memory(descriptors: &Result<DescriptorWay, String>, media: &[MediumKind]) -> Result<MemoryWay, String> {
+fn memory(descriptors: &Result<FdPassing, String>, media: &[MediumKind]) -> Result<MemorySharing, String> {
     match descriptors {
-        Ok(way) => Ok(MemoryWay::Descriptor(way.clone())),
+        Ok(way) => Ok(MemorySharing::Descriptor(way.clone())),
         Err(why) => {
             let file = media.iter().find(|medium| matches!(medium, MediumKind::Folder(_)));
-            let way = file.cloned().map(MemoryWay::File);
-            way.or_else(|| media.contains(&MediumKind::SystemV).then_some(MemoryWay::SystemV))
+            let way = file.cloned().map(MemorySharing::File);
+            way.or_else(|| media.contains(&MediumKind::SystemV).then_some(MemorySharing::SystemV))
                 .ok_or_else(|| why.clone())
         }
     }
 }
 
-fn network(here: &Identity, there: &Identity) -> Result<NetworkWay, String> {
+fn network(here: &Identity, there: &Identity) -> Result<NetworkPath, String> {
     if shared(here.namespaces.net, there.namespaces.net) {
-        return Ok(NetworkWay::Same);
+        return Ok(NetworkPath::Same);
     }
     match (here.has_address, there.has_address) {
-        (true, true) => Ok(NetworkWay::Addresses),
+        (true, true) => Ok(NetworkPath::Addresses),
         (true, false) => Err("its network namespace has no address but its own loopback's".to_owned()),
         (false, true) => Err("this network namespace has no address but its own loopback's".to_owned()),
         (false, false) => Err("both network namespaces have no address but their own loopback's".to_owned()),
@@ -204,15 +209,19 @@ mod tests {
         MediumKind::Folder("/dev/shm".into())
     }
 
-    fn pair(namespaces: Namespaces, media: Vec<MediumKind>, met: Result<Met, String>) -> Pair {
+    fn pair(
+        namespaces: Namespaces,
+        media: Vec<MediumKind>,
+        connected: Result<ConnectedPeer, String>,
+    ) -> Pair {
         let peer = Seen { slot: slot(identity(2, namespaces)), media };
-        Pair::of(&slot(identity(1, ALL)), Some(&peer), met)
+        Pair::of(&slot(identity(1, ALL)), Some(&peer), connected)
     }
 
     #[test]
     fn whoever_no_board_shows_is_far() {
         let pair = Pair::of(&slot(identity(1, ALL)), None, Err("no".into()));
-        assert_eq!(pair.place, Place::OtherHost);
+        assert_eq!(pair.locality, Locality::OtherHost);
         assert!(pair.memory.is_err() && pair.descriptors.is_err());
     }
 
@@ -220,25 +229,30 @@ mod tests {
     fn ranks_of_one_process_share_everything() {
         let peer = Seen { slot: slot(identity(1, ALL)), media: vec![folder()] };
         let pair = Pair::of(&slot(identity(1, ALL)), Some(&peer), Err("not tried".into()));
-        assert_eq!((pair.place, pair.descriptors), (Place::SameProcess, Ok(DescriptorWay::Same)));
+        assert_eq!((pair.locality, pair.descriptors), (Locality::SameProcess, Ok(FdPassing::Same)));
     }
 
     #[test]
     fn without_a_socket_memory_goes_by_file_and_then_by_segment() {
         let no_socket = || Err("refused".to_owned());
         let media = vec![MediumKind::SystemV, folder()];
-        assert_eq!(pair(ALL, media, no_socket()).memory, Ok(MemoryWay::File(folder())));
+        assert_eq!(pair(ALL, media, no_socket()).memory, Ok(MemorySharing::File(folder())));
         let other = Namespaces { mnt: 2, ..ALL };
         let by_segment = pair(other, vec![MediumKind::SystemV], no_socket());
-        assert_eq!((by_segment.place, by_segment.memory), (Place::SameHost, Ok(MemoryWay::SystemV)));
+        assert_eq!(
+            (by_segment.locality, by_segment.memory),
+            (Locality::SameHost, Ok(MemorySharing::SystemV))
+        );
         assert_eq!(pair(ALL, Vec::new(), no_socket()).memory, Err("refused".to_owned()));
     }
 
     #[test]
     fn process_ids_are_seen_from_above() {
         let below = Namespaces { pid: 2, ..ALL };
-        let met = |seen, sees| Ok(Met { at: SocketPlace::Abstract, seen, sees, reach_into: Ok(()) });
-        let processes = |seen, sees| pair(below, Vec::new(), met(seen, sees)).processes;
+        let connected = |seen, sees| {
+            Ok(ConnectedPeer { at: SocketAddress::Abstract, seen, sees, process_access: Ok(()) })
+        };
+        let processes = |seen, sees| pair(below, Vec::new(), connected(seen, sees)).processes;
         assert_eq!(processes(Some(7), None), Visibility::FromHere);
         assert_eq!(processes(None, Some(7)), Visibility::FromThere);
         assert_eq!(processes(None, None), Visibility::Hidden);
@@ -247,17 +261,17 @@ mod tests {
 
     #[test]
     fn a_launchers_numbers_of_containers_count_before_namespaces() {
-        let place = |namespaces, numbers: [Option<u32>; 2]| {
+        let locality = |namespaces, numbers: [Option<u32>; 2]| {
             let [own, peer] = numbers;
             let own = slot(Identity { container: own, ..identity(1, ALL) });
             let slot = slot(Identity { container: peer, ..identity(2, namespaces) });
-            Pair::of(&own, Some(&Seen { slot, media: vec![folder()] }), Err("not tried".into())).place
+            Pair::of(&own, Some(&Seen { slot, media: vec![folder()] }), Err("not tried".into())).locality
         };
         let other = Namespaces { pid: 2, ..ALL };
-        assert_eq!(place(ALL, [Some(1), Some(2)]), Place::SameHost);
-        assert_eq!(place(other, [Some(1), Some(1)]), Place::SameContainer);
-        assert_eq!(place(ALL, [Some(1), None]), Place::SameContainer);
-        assert_eq!(place(other, [None, None]), Place::SameHost);
+        assert_eq!(locality(ALL, [Some(1), Some(2)]), Locality::SameHost);
+        assert_eq!(locality(other, [Some(1), Some(1)]), Locality::SameContainer);
+        assert_eq!(locality(ALL, [Some(1), None]), Locality::SameContainer);
+        assert_eq!(locality(other, [None, None]), Locality::SameHost);
     }
 
     #[test]

@@ -24,14 +24,14 @@ use thiserror::Error;
 
 use super::published;
 use crate::channels::{Channel, UnknownChannel};
-use crate::pair::{Distance, Place};
+use crate::pair::{Distance, Locality};
 use crate::tracer::Traffic;
 
 /// What a table decides by, besides size and traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inputs {
     /// Where the peer is.
-    pub place: Place,
+    pub locality: Locality,
     /// How far apart the processors of the two ranks are.
     pub distance: Distance,
     /// Whether messages go into memory on a GPU.
@@ -42,7 +42,7 @@ pub struct Inputs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
     Traffic(Traffic),
-    Place(Place),
+    Locality(Locality),
     Distance(Distance),
     ToGpu(bool),
 }
@@ -51,9 +51,9 @@ enum Name {
 const NAMES: [(&str, Name); 10] = [
     ("latency", Name::Traffic(Traffic::Latency)),
     ("bandwidth", Name::Traffic(Traffic::Bandwidth)),
-    ("same-container", Name::Place(Place::SameContainer)),
-    ("same-host", Name::Place(Place::SameHost)),
-    ("other-host", Name::Place(Place::OtherHost)),
+    ("same-container", Name::Locality(Locality::SameContainer)),
+    ("same-host", Name::Locality(Locality::SameHost)),
+    ("other-host", Name::Locality(Locality::OtherHost)),
     ("same-node", Name::Distance(Distance::SameNode)),
     ("same-socket", Name::Distance(Distance::SameSocket)),
     ("other-socket", Name::Distance(Distance::OtherSocket)),
@@ -71,9 +71,9 @@ impl Name {
         match self {
             Self::Traffic(named) => named == traffic,
             // Every host has what a container has.
-            Self::Place(Place::SameHost) => inputs.place <= Place::SameHost,
-            Self::Place(Place::SameContainer) => inputs.place <= Place::SameContainer,
-            Self::Place(named) => named == inputs.place,
+            Self::Locality(Locality::SameHost) => inputs.locality <= Locality::SameHost,
+            Self::Locality(Locality::SameContainer) => inputs.locality <= Locality::SameContainer,
+            Self::Locality(named) => named == inputs.locality,
             Self::Distance(Distance::SameSocket) => {
                 matches!(inputs.distance, Distance::SameNode | Distance::SameSocket)
             }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const NEAR: Inputs = Inputs { place: Place::SameHost, distance: Distance::SameNode, to_gpu: true };
+    const NEAR: Inputs = Inputs { locality: Locality::SameHost, distance: Distance::SameNode, to_gpu: true };
 
     fn first(table: &Table, bytes: u64, traffic: Traffic, inputs: Inputs) -> Option<Channel> {
         table.channels(bytes, traffic, inputs)?.first().copied()
@@ -232,16 +232,16 @@ mod tests {
 
     #[test]
     fn nearer_peers_are_within_farther_bounds() {
-        let fits = |text: &str, place, distance| {
+        let fits = |text: &str, locality, distance| {
             let table: Table = format!("{text} ipc").parse().unwrap();
-            first(&table, 1, Traffic::Latency, Inputs { place, distance, to_gpu: true }).is_some()
+            first(&table, 1, Traffic::Latency, Inputs { locality, distance, to_gpu: true }).is_some()
         };
-        assert!(fits("same-host", Place::SameContainer, Distance::Unknown));
-        assert!(!fits("same-container", Place::SameHost, Distance::Unknown));
-        assert!(!fits("same-host", Place::OtherHost, Distance::Unknown));
-        assert!(fits("same-socket", Place::SameHost, Distance::SameNode));
-        assert!(!fits("same-socket", Place::SameHost, Distance::Unknown));
-        assert!(!fits("same-node", Place::SameHost, Distance::SameSocket));
+        assert!(fits("same-host", Locality::SameContainer, Distance::Unknown));
+        assert!(!fits("same-container", Locality::SameHost, Distance::Unknown));
+        assert!(!fits("same-host", Locality::OtherHost, Distance::Unknown));
+        assert!(fits("same-socket", Locality::SameHost, Distance::SameNode));
+        assert!(!fits("same-socket", Locality::SameHost, Distance::Unknown));
+        assert!(!fits("same-node", Locality::SameHost, Distance::SameSocket));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::pair::{Distance, Place};
+use crate::pair::{Distance, Locality};
 use Channel::{Bar, Ipc, Loopback, Staged, Tcp, Vmm};
 use Traffic::{Bandwidth, Latency};
 
@@ -64,7 +64,7 @@ fn what_is_not_there_is_replaced() {
 #[test]
 fn the_users_table_decides_where_it_says_something() {
     let table = Arc::new("..1K: bar, staged; bandwidth 4K..: vmm".parse::<Table>().unwrap());
-    let inputs = Inputs { place: Place::SameHost, distance: Distance::SameNode, to_gpu: true };
+    let inputs = Inputs { locality: Locality::SameHost, distance: Distance::SameNode, to_gpu: true };
     let mut scheduler = unmeasured(&[Ipc, Vmm, Staged]).with_table(table, inputs);
     // Without measuring, whatever it costs.
     let curves = [(Ipc, 9_000.0, 200.0), (Vmm, 300_000.0, 200.0), (Staged, 90_000.0, 10.0)];

@@ -58,7 +58,7 @@ impl Chooser {
 
     /// What lies between the two ranks, in words: where the peer is, and how far apart their processors are.
     pub(super) fn between(&self) -> String {
-        format!("{}, {}", self.pair.place, self.pair.distance)
+        format!("{}, {}", self.pair.locality, self.pair.distance)
     }
 
     /// The channel for a message of so many bytes; none where there is none.
@@ -91,8 +91,8 @@ impl Chooser {
             let name = name(&self.pair, kind);
             let mut scheduler = Scheduler::new(kind.channels.iter().copied(), &self.profile.of(&name));
             if let Some(table) = &self.table {
-                let (place, distance) = (self.pair.place, self.pair.distance);
-                let inputs = Inputs { place, distance, to_gpu: kind.device.is_some() };
+                let (locality, distance) = (self.pair.locality, self.pair.distance);
+                let inputs = Inputs { locality, distance, to_gpu: kind.device.is_some() };
                 scheduler = scheduler.with_table(Arc::clone(table), inputs);
             }
             (name, scheduler)
@@ -155,5 +155,5 @@ fn name(pair: &Pair, kind: &Kind) -> String {
     let memory = if kind.is_direct { "exported" } else { "bounced" };
     let cards = if kind.is_gpudirect { ", GPUDirect" } else { "" };
     let distance = pair.distance;
-    format!("{model}, {driver}, {}, {distance}, {:?}, {memory}{cards}", pair.place, kind.joined)
+    format!("{model}, {driver}, {}, {distance}, {:?}, {memory}{cards}", pair.locality, kind.joined)
 }

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::error::TransferError;
 use super::message::Message;
-use crate::meeting::{Connection, MESSAGE_BYTES};
+use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::verbs::{CardError, END_BYTES, End};
 
 /// Messages that may lie in a connection that its peer has ended.

@@ -12,9 +12,9 @@ use super::network;
 use super::offers::Offer;
 use super::slots::{Begun, HOST_SLOTS, HostSlots, Ring};
 use crate::bar::Windows;
+use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::channels::Channel;
 use crate::cuda::{self, Bounce, DeviceMemory, Driver, PendingCopy, Scope};
-use crate::meeting::{Connection, MESSAGE_BYTES};
 
 /// What payloads of a peer go through, from one to the next.
 #[derive(Debug)]

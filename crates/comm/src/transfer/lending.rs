@@ -6,8 +6,8 @@ use super::card_slots::CardSlots;
 use super::error::TransferError;
 use super::message::{Message, Refusal};
 use super::regions::Regions;
+use crate::bootstrap::Connection;
 use crate::cuda::{DeviceMemory, Scope};
-use crate::meeting::Connection;
 use crate::verbs::{CardError, End, Lender, Use};
 
 /// A path to the receiver's card.

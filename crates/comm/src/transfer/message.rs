@@ -33,8 +33,8 @@
 
 use thiserror::Error;
 
+use crate::bootstrap::MESSAGE_BYTES;
 use crate::channels::Channel;
-use crate::meeting::MESSAGE_BYTES;
 
 /// A message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

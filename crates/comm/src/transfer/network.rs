@@ -5,8 +5,8 @@
 use super::error::TransferError;
 use super::message::Message;
 use super::slots::{Begun, HostSlots, Ring};
+use crate::bootstrap::Connection;
 use crate::cuda::{CudaError, PendingCopy, Scope};
-use crate::meeting::Connection;
 
 /// Sends a payload, each piece of which `begin` begins to copy to an address. It says where in the payload
 /// the piece begins, and its bytes.

@@ -9,9 +9,9 @@ use super::lending::Lending;
 use super::message::{Message, Refusal};
 use super::offers::{OfferState, Offers};
 use super::slots::{HostSlots, Ring};
+use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::channels::Channel;
 use crate::cuda::{CudaError, DeviceMemory, Driver, Scope};
-use crate::meeting::{Connection, MESSAGE_BYTES};
 use crate::moving::Gate;
 
 /// What a peer's requests need from one to the next.

@@ -39,7 +39,7 @@ impl Card {
         if let Some((_, card)) = open.iter().find(|(known, _)| known == wanted) {
             return Ok(card.clone());
         }
-        if number_of_cards(Path::new("/")) == 0 {
+        if count_rdma_devices(Path::new("/")) == 0 {
             return Err(CardError::NoDevice);
         }
         let libraries = Libraries::load()?;
@@ -87,6 +87,6 @@ pub(crate) fn usable() -> &'static Result<(), String> {
 }
 
 /// RDMA devices of the kernel, by the files below a root.
-pub(crate) fn number_of_cards(root: &Path) -> usize {
+pub(crate) fn count_rdma_devices(root: &Path) -> usize {
     std::fs::read_dir(root.join("sys/class/infiniband")).map_or(0, Iterator::count)
 }

@@ -27,7 +27,7 @@ mod parts;
 mod path;
 mod reader;
 
-pub(crate) use card::{Wanted, number_of_cards, usable};
+pub(crate) use card::{Wanted, count_rdma_devices, usable};
 pub(crate) use end::{END_BYTES, End, Slots};
 pub use error::CardError;
 pub(crate) use lender::Lender;

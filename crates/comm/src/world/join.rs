@@ -13,11 +13,11 @@ use thiserror::Error;
 use super::completion::Completion;
 use super::departures::Departures;
 use super::state::{Extra, Home, Outgoing, Shared, World, lock};
-use crate::board::{Board, BoardError, Places};
+use crate::board::{Board, BoardError, BoardLocations};
+use crate::bootstrap::{BootstrapListener, Stop};
 use crate::channels::Channel;
 use crate::identity::Identity;
 use crate::job::{Job, JobError};
-use crate::meeting::{Meeting, Stop};
 use crate::moving::Gate;
 use crate::profile::{Profile, ProfileError};
 use crate::report::{Algorithm, Inline, Way};
@@ -49,9 +49,9 @@ impl World {
     /// When the job has no such rank, or its ranks cannot meet this one.
     pub fn join(nonce: [u8; 16], rank: u32, ranks: u32, settings: Settings) -> Result<Self, WorldError> {
         let job = Job::new(nonce, ranks)?;
-        let identity = Identity::of_this_process(settings.place.as_ref())?;
+        let identity = Identity::of_this_process(settings.placement.as_ref())?;
         let home = Home { namespaces: identity.namespaces, looked_at: Instant::now() };
-        let board = Board::join(&job, rank, 0, identity, &Places::usual(settings.folder.clone()))?;
+        let board = Board::join(&job, rank, 0, identity, &BoardLocations::defaults(settings.folder.clone()))?;
         let profile = settings.profile.as_deref().map_or(Ok(Profile::default()), Profile::load);
         let (profile, profile_trouble) = match profile {
             Ok(profile) => (profile, None),
@@ -180,13 +180,13 @@ impl World {
 
 /// Lets other ranks in at the sockets of the boards on which this one is, in a thread.
 pub(super) fn accept(shared: &Arc<Shared>) -> std::io::Result<(Stop, JoinHandle<()>)> {
-    let mut meeting = Meeting::open(&shared.job, &lock(&shared.board))?;
+    let mut listener = BootstrapListener::open(&shared.job, &lock(&shared.board))?;
     if shared.settings.uses_network() {
-        meeting.open_to_hosts();
+        listener.open_to_hosts();
     }
-    let (stop, accepting) = (meeting.stopper(), Arc::clone(shared));
+    let (stop, accepting) = (listener.stopper(), Arc::clone(shared));
     let thread = threads::spawn("comm", move || {
-        while let Some(arrival) = meeting.arrival() {
+        while let Some(arrival) = listener.arrival() {
             // Who cannot prove to be a rank of this job is nobody.
             if let Ok(connection) = arrival {
                 accepting.keep_incoming(connection);

@@ -16,7 +16,7 @@ use thiserror::Error;
 use super::join::accept;
 use super::reach::ANSWER_TIMEOUT;
 use super::state::{Home, Outgoing, PEER_TIMEOUT, World, lock};
-use crate::board::{Board, BoardError, Places};
+use crate::board::{Board, BoardError, BoardLocations};
 use crate::identity::{Identity, Namespaces};
 use crate::moving::MoveError;
 
@@ -109,15 +109,15 @@ impl World {
             // One that has panicked has said so.
             let _ = thread.join();
         }
-        let identity = Identity::of_this_process(shared.settings.place.as_ref())?;
+        let identity = Identity::of_this_process(shared.settings.placement.as_ref())?;
         *lock(&shared.home) = Home { namespaces: identity.namespaces, looked_at: Instant::now() };
         {
             let mut board = lock(&shared.board);
             // It is the same process: a peer that has read the slot before knows it.
             let identity = Identity { process: board.slot().identity.process, ..identity };
             board.leave();
-            let places = Places::usual(shared.settings.folder.clone());
-            *board = Board::join(&shared.job, shared.rank, 0, identity, &places)?;
+            let locations = BoardLocations::defaults(shared.settings.folder.clone());
+            *board = Board::join(&shared.job, shared.rank, 0, identity, &locations)?;
         }
         *lock(&self.acceptor) = Some(accept(shared)?);
         Ok(())

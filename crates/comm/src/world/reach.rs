@@ -9,7 +9,7 @@ use causeway_sync::threads;
 
 use super::departures::Listener;
 use super::state::{Outgoing, PEER_TIMEOUT, Shared, World, lock};
-use crate::meeting::{self, Connection};
+use crate::bootstrap::{self, Connection};
 use crate::transfer::message::Message;
 use crate::transfer::serve::{End, serve};
 use crate::transfer::words::Words;
@@ -76,7 +76,7 @@ impl World {
         }
         let now = Instant::now();
         let mut outgoing = self.shared.outgoing.lock();
-        let (pause, patience) = match outgoing.get(&peer) {
+        let (pause, timeout) = match outgoing.get(&peer) {
             Some(Outgoing::Connected(_)) => return true,
             Some(Outgoing::LookedFor { until: Some(until), .. }) => {
                 let until = *until;
@@ -90,7 +90,7 @@ impl World {
             None => (FIRST_RETRY, ANSWER_TIMEOUT),
         };
         let pause = pause.min(LAST_RETRY);
-        let until = now + patience;
+        let until = now + timeout;
         let until_near = self.shared.has_nearer().then_some(until);
         outgoing.insert(peer, Outgoing::LookedFor { until: until_near, has_moved: false });
         drop(outgoing);
@@ -104,8 +104,8 @@ impl World {
 
     /// Waits for the thread that looks for a peer. Says whether it has found it by then.
     fn wait_for_peer(&self, peer: u32, until: Instant) -> bool {
-        let patience = until.saturating_duration_since(Instant::now());
-        let found = self.shared.outgoing.wait_for(patience, |outgoing| match outgoing.get(&peer) {
+        let timeout = until.saturating_duration_since(Instant::now());
+        let found = self.shared.outgoing.wait_for(timeout, |outgoing| match outgoing.get(&peer) {
             Some(Outgoing::LookedFor { until: Some(_), .. }) => None,
             state => Some(matches!(state, Some(Outgoing::Connected(_)))),
         });
@@ -256,8 +256,8 @@ impl Shared {
         };
         // Without the board: the peer may have to let another rank in first, which needs its own board; three
         // ranks that reach for each other in a circle would wait until one loses its patience.
-        let connection = meeting::reach(&self.job, &own, scan.get(peer)?).ok()?;
-        connection.set_patience(Some(PEER_TIMEOUT)).ok()?;
+        let connection = bootstrap::connect(&self.job, &own, scan.get(peer)?).ok()?;
+        connection.set_timeout(Some(PEER_TIMEOUT)).ok()?;
         if self.offers.words(peer).is_some() {
             // The peer has them from the connection before.
             connection.say_with(Message::Words { are_known: true }, None).ok()?;
@@ -278,8 +278,8 @@ impl Shared {
             return None;
         }
         let own = lock(&self.board).slot().clone();
-        let connection = meeting::reach_over_network(&self.job, &own, peer, &self.settings.hosts).ok()?;
-        connection.set_patience(Some(PEER_TIMEOUT)).ok()?;
+        let connection = bootstrap::connect_over_network(&self.job, &own, peer, &self.settings.hosts).ok()?;
+        connection.set_timeout(Some(PEER_TIMEOUT)).ok()?;
         connection.say_with(Message::Words { are_known: false }, None).ok()?;
         Some(connection)
     }

@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::state::{Copying, PEER_TIMEOUT, Shared, World, lock};
+use crate::bootstrap::Connection;
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::Descriptor;
-use crate::meeting::Connection;
-use crate::pair::{Met, Pair};
+use crate::pair::{ConnectedPeer, Pair};
 use crate::report::Way;
 use crate::tracer::Operation;
 use crate::transfer::TransferError;
@@ -206,14 +206,14 @@ impl Shared {
 
     pub(super) fn keep_incoming(&self, connection: Connection) {
         let peer = connection.peer;
-        if connection.set_patience(Some(PEER_TIMEOUT)).is_err() {
+        if connection.set_timeout(Some(PEER_TIMEOUT)).is_err() {
             return;
         }
         let board = lock(&self.board);
         let pair = if connection.is_network() {
-            Pair::far()
+            Pair::remote()
         } else {
-            Pair::of(board.slot(), board.scan().get(peer), Ok(Met::by(&connection)))
+            Pair::of(board.slot(), board.scan().get(peer), Ok(ConnectedPeer::by(&connection)))
         };
         drop(board);
         let allowed: Vec<Channel> = self.settings.channels.clone();

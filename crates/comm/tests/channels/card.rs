@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd as _;
 
-use causeway_comm::board::Places;
+use causeway_comm::board::BoardLocations;
+use causeway_comm::bootstrap;
 use causeway_comm::matching::{Descriptor, Source};
-use causeway_comm::meeting;
 use causeway_comm::settings::Settings;
 use causeway_comm::tracer::{Operation, Traffic};
 use causeway_comm::{Board, Identity, Job, World};
@@ -101,11 +101,12 @@ fn error_of_end(channel: &str, change: impl Fn(&mut [u8; 64]) + Sync) -> String 
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let job = Job::new(nonce, 2).unwrap();
-            let places = Places { folders: vec![folder.path().to_owned()], system_v: false };
-            let board = Board::join(&job, 0, 0, Identity::of_this_process(None).unwrap(), &places).unwrap();
+            let locations = BoardLocations { folders: vec![folder.path().to_owned()], system_v: false };
+            let board =
+                Board::join(&job, 0, 0, Identity::of_this_process(None).unwrap(), &locations).unwrap();
             let sender = match channel {
-                "rdma" => meeting::reach_over_network(&job, board.slot(), 1, &[HOST.to_owned()]).unwrap(),
-                _ => meeting::reach(&job, board.slot(), board.scan().get(1).unwrap()).unwrap(),
+                "rdma" => bootstrap::connect_over_network(&job, board.slot(), 1, &[HOST.to_owned()]).unwrap(),
+                _ => bootstrap::connect(&job, board.slot(), board.scan().get(1).unwrap()).unwrap(),
             };
             let say = |kind: u8| {
                 let mut message = [0; 16];

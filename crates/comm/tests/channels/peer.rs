@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use causeway_comm::board::Places;
-use causeway_comm::meeting::{Connection, Meeting};
+use causeway_comm::board::BoardLocations;
+use causeway_comm::bootstrap::{BootstrapListener, Connection};
 use causeway_comm::settings::Settings;
 use causeway_comm::{Board, Identity, Job, World};
 use causeway_config::Environment;
@@ -20,22 +20,22 @@ fn answers(says: &[[u8; 16]]) -> Vec<[u8; 16]> {
     let nonce = Job::random_nonce().unwrap();
     let job = Job::new(nonce, 2).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let places = Places { folders: vec![folder.path().to_owned()], system_v: false };
-    let board = Board::join(&job, 1, 0, Identity::of_this_process(None).unwrap(), &places).unwrap();
-    let mut meeting = Meeting::open(&job, &board).unwrap();
+    let locations = BoardLocations { folders: vec![folder.path().to_owned()], system_v: false };
+    let board = Board::join(&job, 1, 0, Identity::of_this_process(None).unwrap(), &locations).unwrap();
+    let mut listener = BootstrapListener::open(&job, &board).unwrap();
     let set = |asked: &str| match asked {
         "CAUSEWAY_SOCKET_DIR" => Some(OsString::from(folder.path())),
         "CAUSEWAY_CACHE_DIR" => Some(OsString::new()),
         _ => None,
     };
     std::thread::scope(|scope| {
-        let coming = scope.spawn(|| meeting.arrival().unwrap().unwrap());
+        let coming = scope.spawn(|| listener.arrival().unwrap().unwrap());
         let world = World::join(nonce, 0, 2, Settings::read(Environment::of(&set)).unwrap()).unwrap();
         while !world.reaches(1) {
             std::thread::sleep(Duration::from_millis(5));
         }
         let connection: Connection = coming.join().unwrap();
-        connection.set_patience(Some(Duration::from_millis(500))).unwrap();
+        connection.set_timeout(Some(Duration::from_millis(500))).unwrap();
         assert_eq!(connection.receive().unwrap().unwrap().0[0], 14, "the words come first");
         for part in says {
             connection.send(part, None).unwrap();

@@ -98,7 +98,7 @@ fn must_agree(space: &Arc<AddressSpace>, program: &Program, kernel: &Kernel, ran
         (0..kernel.sources).map(|_| Place::new(space, kernel, count, random)).collect();
     let new = if in_place { kernel.targets().saturating_sub(kernel.sources) } else { kernel.targets() };
     let mut others: Vec<Place> = (0..new).map(|_| Place::new(space, kernel, count, random)).collect();
-    let addresses = |places: &[Place]| places.iter().map(|place| place.address).collect::<Vec<u64>>();
+    let addresses = |locations: &[Place]| locations.iter().map(|place| place.address).collect::<Vec<u64>>();
     let from = addresses(&sources);
     let mut to = if in_place { from.clone() } else { Vec::new() };
     to.truncate(kernel.targets());

@@ -3,7 +3,7 @@
 //!
 //! A rank's sign of life is a lock on the first byte of its slot. The lock belongs to the open file
 //! (`F_OFD_SETLK`), so that it is seen in every container, needs no process id, and goes when the process
-//! ends. A child made by `fork` does not keep the open file ([`Own`]).
+//! ends. A child made by `fork` does not keep the open file ([`CloseOnFork`]).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,9 +18,9 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fstat, fstatfs, ftruncate, ope
 use rustix::process::geteuid;
 
 use super::super::layout::Layout;
-use super::kind::{Medium, MediumError, MediumKind, board_name, settle_head};
+use super::kind::{Medium, MediumError, MediumKind, board_name, write_or_check_head};
 use super::sweep::sweep;
-use crate::fork::Own;
+use crate::fork::CloseOnFork;
 use crate::job::Job;
 
 /// File systems whose files several hosts may have, by their numbers in `statfs`.
@@ -46,7 +46,7 @@ pub(crate) struct FileMedium {
     folder: OwnedFd,
     name: String,
     /// In front of the file, so that it goes first.
-    _own: Own,
+    _own: CloseOnFork,
     file: File,
     layout: Layout,
 }
@@ -69,16 +69,20 @@ pub(crate) fn open_folder(folder: &Path) -> Result<OwnedFd, MediumError> {
 impl FileMedium {
     /// The job's board in a folder, which is made if it is not there.
     pub(crate) fn open(folder: &Path, job: &Job, epoch: u32) -> Result<Self, MediumError> {
-        let place = || folder.display().to_string();
+        let location = || folder.display().to_string();
         let failed = |what| {
-            move |cause: rustix::io::Errno| MediumError::System { place: place(), what, cause: cause.into() }
+            move |cause: rustix::io::Errno| MediumError::System {
+                location: location(),
+                what,
+                cause: cause.into(),
+            }
         };
         let opened = open_folder(folder)?;
         let name = board_name(job, epoch);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match openat(&opened, &name, flags, Mode::RUSR | Mode::WUSR) {
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::LOOP) => {
-                return Err(MediumError::Foreign { place: place() });
+                return Err(MediumError::Foreign { location: location() });
             }
             opened => opened.map_err(failed("opening"))?,
         };
@@ -86,26 +90,26 @@ impl FileMedium {
         let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         if !is_file || found.st_uid != geteuid().as_raw() || found.st_mode & 0o077 != 0 || found.st_nlink > 1
         {
-            return Err(MediumError::Foreign { place: place() });
+            return Err(MediumError::Foreign { location: location() });
         }
         let layout = Layout { ranks: job.ranks() };
         match u64::try_from(found.st_size) {
             Ok(size) if size == layout.bytes() => {}
             // Several ranks may find it empty; they all make it as long as it has to be.
             Ok(0) => threads::without_sigxfsz(|| Ok(ftruncate(&file, layout.bytes())?)).map_err(|cause| {
-                MediumError::System { place: place(), what: "making it long enough", cause }
+                MediumError::System { location: location(), what: "making it long enough", cause }
             })?,
-            _ => return Err(MediumError::OtherContent { place: place() }),
+            _ => return Err(MediumError::OtherContent { location: location() }),
         }
         let file = above_stdio(file).map_err(|cause| MediumError::System {
-            place: place(),
+            location: location(),
             what: "opening",
             cause,
         })?;
-        let own = Own::new(&file);
+        let own = CloseOnFork::new(&file);
         let file = file.into();
         let medium = Self { path: folder.to_owned(), folder: opened, name, _own: own, file, layout };
-        settle_head(&medium, layout, job.tag(), epoch)?;
+        write_or_check_head(&medium, layout, job.tag(), epoch)?;
         sweep(&medium.folder, &medium.name);
         Ok(medium)
     }

@@ -50,22 +50,22 @@ pub enum MediumError {
         what: &'static str,
     },
     /// Another user's, or one that others may write to.
-    #[error("the board in {place} belongs to another user or can be reached by others, and is left alone")]
+    #[error("the board in {location} belongs to another user or can be reached by others, and is left alone")]
     Foreign {
         /// The folder, or System V.
-        place: String,
+        location: String,
     },
     /// Not one of this job.
-    #[error("what lies in {place} under this job's name is no board of this job")]
+    #[error("what lies in {location} under this job's name is no board of this job")]
     OtherContent {
         /// The folder, or System V.
-        place: String,
+        location: String,
     },
     /// A system call failed.
-    #[error("{place} cannot hold a board: {what} failed: {cause}")]
+    #[error("{location} cannot hold a board: {what} failed: {cause}")]
     System {
         /// The folder, or System V.
-        place: String,
+        location: String,
         /// The call.
         what: &'static str,
         /// What the system said.
@@ -107,22 +107,22 @@ pub(crate) const FILE_PREFIX: &str = "causeway-comm-";
 
 /// Writes the head of a board that has none, and checks it otherwise. All ranks write the same, so that they
 /// need no lock.
-pub(super) fn settle_head(
+pub(super) fn write_or_check_head(
     medium: &dyn Medium,
     layout: Layout,
     tag: u64,
     epoch: u32,
 ) -> Result<(), MediumError> {
-    let place = || medium.kind().to_string();
-    let failed = |what| move |cause| MediumError::System { place: place(), what, cause };
-    let wanted = layout.head(tag, epoch);
-    let mut found = wanted;
+    let location = || medium.kind().to_string();
+    let failed = |what| move |cause| MediumError::System { location: location(), what, cause };
+    let expected = layout.head(tag, epoch);
+    let mut found = expected;
     medium.read(0, &mut found).map_err(failed("reading"))?;
     if found.iter().all(|byte| *byte == 0) {
-        medium.write(0, &wanted).map_err(failed("writing"))?;
-    } else if found.iter().zip(wanted).any(|(found, wanted)| *found != 0 && *found != wanted) {
+        medium.write(0, &expected).map_err(failed("writing"))?;
+    } else if found.iter().zip(expected).any(|(found, expected)| *found != 0 && *found != expected) {
         // Another rank may be writing the same at this moment, so that bytes may still be zero.
-        return Err(MediumError::OtherContent { place: place() });
+        return Err(MediumError::OtherContent { location: location() });
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering, fence};
 use rustix::process::geteuid;
 
 use super::super::layout::{HEAD_BYTES, Layout};
-use super::kind::{Medium, MediumError, MediumKind, settle_head};
+use super::kind::{Medium, MediumError, MediumKind, write_or_check_head};
 use crate::job::Job;
 
 /// How many keys are tried: 31 bits of a key are few, and another job may have the same.
@@ -80,7 +80,7 @@ const SHM_STAT: libc::c_int = 13;
 const SHM_INFO: libc::c_int = 14;
 
 /// The most places that are looked at.
-const MAX_PLACES: libc::c_int = 1 << 16;
+const MAX_SEGMENT_INDEX: libc::c_int = 1 << 16;
 
 /// A board that is younger than this may belong to ranks that have not attached it yet, in seconds.
 const YOUNG: libc::time_t = 60;
@@ -92,11 +92,11 @@ fn sweep() {
     let mut places: libc::shmid_ds = unsafe { core::mem::zeroed() };
     // SAFETY: the kernel writes the structure.
     let last = unsafe { libc::shmctl(0, SHM_INFO, &raw mut places) };
-    for place in 0..=last.min(MAX_PLACES) {
+    for location in 0..=last.min(MAX_SEGMENT_INDEX) {
         // SAFETY: plain data, all zeros are a value of it.
         let mut found: libc::shmid_ds = unsafe { core::mem::zeroed() };
         // SAFETY: the kernel writes the structure.
-        let number = unsafe { libc::shmctl(place, SHM_STAT, &raw mut found) };
+        let number = unsafe { libc::shmctl(location, SHM_STAT, &raw mut found) };
         if number >= 0 && is_left_behind(&found) && is_board(number, found.shm_segsz) {
             // SAFETY: removal takes no structure.
             unsafe { libc::shmctl(number, libc::IPC_RMID, core::ptr::null_mut()) };
@@ -134,11 +134,11 @@ pub(crate) struct SystemVMedium {
 impl SystemVMedium {
     /// The job's board in this IPC namespace, which is made if it is not there.
     pub(crate) fn open(job: &Job, epoch: u32) -> Result<Self, MediumError> {
-        let place = || MediumKind::SystemV.to_string();
-        let failed = |what| move |cause| MediumError::System { place: place(), what, cause };
+        let location = || MediumKind::SystemV.to_string();
+        let failed = |what| move |cause| MediumError::System { location: location(), what, cause };
         let layout = Layout { ranks: job.ranks() };
         let length = usize::try_from(layout.bytes()).map_err(io::Error::other).map_err(failed("counting"))?;
-        let mut refusal = MediumError::OtherContent { place: place() };
+        let mut refusal = MediumError::OtherContent { location: location() };
         for attempt in 0..ATTEMPTS {
             let key = job.system_v_key(attempt).wrapping_add(epoch as i32) & i32::MAX;
             // SAFETY: no memory is passed.
@@ -146,7 +146,7 @@ impl SystemVMedium {
             if number < 0 {
                 let error = io::Error::last_os_error();
                 match error.raw_os_error() {
-                    Some(libc::EACCES) => refusal = MediumError::Foreign { place: place() },
+                    Some(libc::EACCES) => refusal = MediumError::Foreign { location: location() },
                     // There is one that is shorter, or one that is about to go.
                     Some(libc::EINVAL | libc::EIDRM) => {}
                     _ => return Err(failed("shmget")(error)),
@@ -155,12 +155,12 @@ impl SystemVMedium {
             }
             let found = status(number).map_err(failed("shmctl"))?;
             if !is_own(&found) || found.shm_segsz != length {
-                refusal = MediumError::Foreign { place: place() };
+                refusal = MediumError::Foreign { location: location() };
                 continue;
             }
             let board = Attached::new(number, length).map_err(failed("shmat"))?;
             let medium = Self { board, proof: None };
-            match settle_head(&medium, layout, job.tag(), epoch) {
+            match write_or_check_head(&medium, layout, job.tag(), epoch) {
                 Ok(()) => {
                     sweep();
                     return Ok(medium);

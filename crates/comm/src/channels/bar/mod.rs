@@ -2,10 +2,10 @@
 //! messages.
 
 use super::ends::{Ends, Missing};
-use crate::pair::{Pair, Place};
+use crate::pair::{Locality, Pair};
 
 pub(super) fn probe(pair: &Pair, ends: &Ends) -> Result<(), Missing> {
-    if pair.place == Place::OtherHost {
+    if pair.locality == Locality::OtherHost {
         return Err(Missing::OtherHost);
     }
     ends.gpus()?;

@@ -2,8 +2,8 @@
 
 use super::ends::{Ends, Missing};
 use super::rdma;
-use crate::pair::{Pair, Place};
+use crate::pair::{Locality, Pair};
 
 pub(super) fn probe(pair: &Pair, ends: &Ends) -> Result<(), Missing> {
-    if pair.place == Place::OtherHost { Err(Missing::OtherHost) } else { rdma::through_cards(ends) }
+    if pair.locality == Locality::OtherHost { Err(Missing::OtherHost) } else { rdma::probe_rdma(ends) }
 }

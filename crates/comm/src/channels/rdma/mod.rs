@@ -3,16 +3,16 @@
 //! end where it does not.
 
 use super::ends::{Ends, Missing};
-use crate::pair::{Pair, Place};
+use crate::pair::{Locality, Pair};
 
 pub(super) fn probe(pair: &Pair, ends: &Ends) -> Result<(), Missing> {
-    if pair.place != Place::OtherHost {
+    if pair.locality != Locality::OtherHost {
         return Err(Missing::SameHost);
     }
-    through_cards(ends)
+    probe_rdma(ends)
 }
 
 /// What two cards need.
-pub(super) fn through_cards(ends: &Ends) -> Result<(), Missing> {
-    ends.cards.clone().map_err(Missing::NoCard)
+pub(super) fn probe_rdma(ends: &Ends) -> Result<(), Missing> {
+    ends.rdma.clone().map_err(Missing::NoRdmaDevice)
 }

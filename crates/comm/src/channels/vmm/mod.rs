@@ -5,17 +5,17 @@
 //! (driver 580.159.04, 2026-11-21), since a descriptor knows nothing of process ids.
 
 use super::ends::{Ends, Missing};
-use crate::pair::{Pair, Place};
+use crate::pair::{Locality, Pair};
 
 pub(super) fn probe(pair: &Pair, ends: &Ends) -> Result<(), Missing> {
-    if pair.place == Place::OtherHost {
+    if pair.locality == Locality::OtherHost {
         return Err(Missing::OtherHost);
     }
     let gpus = ends.gpus()?;
     // Within a process nothing has to be exported.
-    if pair.place != Place::SameProcess && gpus.iter().any(|gpu| !gpu.export) {
+    if pair.locality != Locality::SameProcess && gpus.iter().any(|gpu| !gpu.export) {
         return Err(Missing::NoExport);
     }
-    ends.reach_each_other()?;
+    ends.check_gpu_access()?;
     pair.descriptors.as_ref().map(drop).map_err(|why| Missing::NoDescriptors(why.clone()))
 }

@@ -9,9 +9,9 @@ use super::super::network;
 use super::super::slots::{HOST_SLOTS, HostSlots, Ring};
 use super::fetcher::{Destination, Fetcher};
 use super::order::Order;
+use crate::bootstrap::MESSAGE_BYTES;
 use crate::channels::Channel;
 use crate::cuda::{IPC_HANDLE_BYTES, Mapping, Opened};
-use crate::meeting::MESSAGE_BYTES;
 
 impl Fetcher {
     pub(super) fn fetch_by(

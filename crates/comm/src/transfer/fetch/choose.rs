@@ -10,7 +10,7 @@ use super::open::Open;
 use super::order::{Order, Outcome, Underway, Wait};
 use crate::bar;
 use crate::channels::{Channel, Ends, Gpu, Joined};
-use crate::cuda::{self, CudaError, Reach};
+use crate::cuda::{self, CudaError, GpuAccess};
 use crate::matching;
 use crate::scheduler::Decision;
 use crate::verbs;
@@ -119,18 +119,20 @@ pub(super) fn ends(destination: &Destination, source: matching::Source) -> Ends 
     let own_number = destination.device.and_then(|(driver, device)| cuda::gpu_number(driver, device));
     let joined = match (own_number, destination.reach) {
         (Some(number), _) if number == source.gpu => Joined::SameGpu,
-        (_, Reach::Peer) => Joined::Peers,
-        (_, Reach::Seen(_)) => Joined::ByDriver,
-        (_, Reach::Unseen) => Joined::Apart,
+        (_, GpuAccess::Peer) => Joined::Peers,
+        (_, GpuAccess::Seen(_)) => Joined::ByDriver,
+        (_, GpuAccess::Unseen) => Joined::Apart,
     };
-    let cards = match (source.card, verbs::usable()) {
+    let rdma = match (source.card, verbs::usable()) {
         (true, Ok(())) => Ok(()),
         (false, _) => Err("the sender has none".to_owned()),
         (true, Err(why)) => Err(why.clone()),
     };
-    let is_reached = |(driver, _), memory| cards.is_ok() && verbs::is_gpudirect(driver, &memory);
-    let gpudirect =
-        destination.device.zip(destination.memory).is_some_and(|(device, memory)| is_reached(device, memory));
+    let is_gpudirect = |(driver, _), memory| rdma.is_ok() && verbs::is_gpudirect(driver, &memory);
+    let gpudirect = destination
+        .device
+        .zip(destination.memory)
+        .is_some_and(|(device, memory)| is_gpudirect(device, memory));
     let own_bar = || match (destination.device, &destination.memory) {
         (Some((driver, _)), Some(memory)) => bar::usable(driver, memory).map_err(str::to_owned),
         // Memory of the host needs none.
@@ -142,6 +144,6 @@ pub(super) fn ends(destination: &Destination, source: matching::Source) -> Ends 
         peer: Some(Gpu { ipc: source.ipc, export: source.export, gpudirect: source.gpudirect }),
         joined,
         bar,
-        cards,
+        rdma,
     }
 }

@@ -12,9 +12,9 @@ use super::super::words::Words;
 use super::openings::Openings;
 use super::reading::Reading;
 use crate::bar::Windows;
+use crate::bootstrap::Connection;
 use crate::channels::Channel;
-use crate::cuda::{self, CudaError, DeviceMemory, Driver, GpuNumber, Mapping, Opened, Reach, Scope};
-use crate::meeting::Connection;
+use crate::cuda::{self, CudaError, DeviceMemory, Driver, GpuAccess, GpuNumber, Mapping, Opened, Scope};
 use crate::pair::Pair;
 use crate::profile::Profile;
 use crate::scheduler::Table;
@@ -46,24 +46,24 @@ pub(super) struct Destination {
     pub(super) device: Option<(&'static Driver, i32)>,
     pub(super) memory: Option<DeviceMemory>,
     /// What that device is to the peer's.
-    pub(super) reach: Reach,
+    pub(super) reach: GpuAccess,
 }
 
 impl Destination {
     /// An address to which bytes come from a peer's GPU with this number.
     pub(super) fn at(address: u64, peer: GpuNumber) -> Self {
         let Some(driver) = Driver::loaded() else {
-            return Self { device: None, memory: None, reach: Reach::Unseen };
+            return Self { device: None, memory: None, reach: GpuAccess::Unseen };
         };
         let memory = DeviceMemory::at(driver, address);
         let device = memory.map(|memory| memory.device).or_else(|| cuda::current_device(driver));
-        let reach = device.map_or(Reach::Unseen, |device| cuda::reach(driver, device, peer));
+        let reach = device.map_or(GpuAccess::Unseen, |device| cuda::gpu_access(driver, device, peer));
         Self { device: device.map(|device| (driver, device)), memory, reach }
     }
 
     /// Memory on a GPU that has been looked at.
     pub(super) fn of(driver: &'static Driver, memory: DeviceMemory, peer: GpuNumber) -> Self {
-        let reach = cuda::reach(driver, memory.device, peer);
+        let reach = cuda::gpu_access(driver, memory.device, peer);
         Self { device: Some((driver, memory.device)), memory: Some(memory), reach }
     }
 
@@ -71,13 +71,13 @@ impl Destination {
     /// peer's own.
     pub(super) fn opener(&self) -> Option<(&'static Driver, i32)> {
         let (driver, device) = self.device?;
-        Some((driver, if let Reach::Seen(other) = self.reach { other } else { device }))
+        Some((driver, if let GpuAccess::Seen(other) = self.reach { other } else { device }))
     }
 
     /// The context in which it is opened.
     pub(super) fn opening_scope(&self) -> Result<Option<Scope<'static>>, CudaError> {
         match (self.reach, self.device) {
-            (Reach::Seen(other), Some((driver, _))) => Scope::of_device(driver, other).map(Some),
+            (GpuAccess::Seen(other), Some((driver, _))) => Scope::of_device(driver, other).map(Some),
             _ => self.scope(),
         }
     }

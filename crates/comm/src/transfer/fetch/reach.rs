@@ -7,7 +7,7 @@ use super::choose::ends;
 use super::fetcher::{Destination, Fetcher};
 use super::order::Source;
 use crate::channels::Channel;
-use crate::cuda::{DeviceMemory, Driver, Reach, Scope};
+use crate::cuda::{DeviceMemory, Driver, GpuAccess, Scope};
 use crate::matching::Descriptor;
 
 /// Memory of a peer that kernels here reach, while this lives.
@@ -42,7 +42,7 @@ impl Fetcher {
         self.hear_words()?;
         let memory = descriptor.memory;
         let destination = Destination::of(driver, own, memory.gpu);
-        if let Reach::Seen(_) = destination.reach {
+        if let GpuAccess::Seen(_) = destination.reach {
             // The driver copies between the two GPUs, but no kernel of the one reaches the other's memory.
             return Ok(None);
         }

@@ -9,7 +9,7 @@ use crate::job::Job;
 
 /// A kind of name that a socket has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SocketPlace {
+pub enum SocketAddress {
     /// A file in a folder that both see.
     Folder(PathBuf),
     /// A name in the network namespace.
@@ -18,7 +18,7 @@ pub enum SocketPlace {
     Network(SocketAddr),
 }
 
-impl fmt::Display for SocketPlace {
+impl fmt::Display for SocketAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(folder) => write!(f, "a socket in {}", folder.display()),

@@ -16,10 +16,10 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
-use super::place::SocketPlace;
+use super::address::SocketAddress;
 use super::stream::Stream;
 use crate::board::open_folder;
-use crate::fork::Own;
+use crate::fork::CloseOnFork;
 
 /// The longest path of a socket, without the zero at its end.
 const MAX_SOCKET_PATH: usize = 107;
@@ -36,10 +36,10 @@ pub const MESSAGE_BYTES: usize = 16;
 #[derive(Debug)]
 pub struct Connection {
     /// In front of the stream, so that it goes first.
-    pub(super) _own: Own,
+    pub(super) _close_on_fork: CloseOnFork,
     pub(super) stream: Stream,
     /// Where it was made.
-    pub place: SocketPlace,
+    pub address: SocketAddress,
     /// The rank at the other end.
     pub peer: u32,
     /// The peer's process number.
@@ -75,7 +75,7 @@ impl Connection {
     /// Descriptors beyond one message's are closed.
     ///
     /// # Errors
-    /// When nothing comes in time (see [`set_patience`](Self::set_patience)), or the peer ends in the middle
+    /// When nothing comes in time (see [`set_timeout`](Self::set_patience)), or the peer ends in the middle
     /// of a message.
     pub fn receive(&self) -> io::Result<Option<([u8; MESSAGE_BYTES], Option<OwnedFd>)>> {
         let mut message = [0; MESSAGE_BYTES];
@@ -118,10 +118,10 @@ impl Connection {
     ///
     /// # Errors
     /// When the time is zero.
-    pub fn set_patience(&self, patience: Option<Duration>) -> io::Result<()> {
-        self.stream.set_read_timeout(patience)?;
+    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.stream.set_read_timeout(timeout)?;
         // A Unix socket's peer is here, and reads what it is to read.
-        if self.is_network() { self.stream.set_write_timeout(patience) } else { Ok(()) }
+        if self.is_network() { self.stream.set_write_timeout(timeout) } else { Ok(()) }
     }
 
     /// Whether the connection goes over a network, which carries no descriptors.
@@ -180,11 +180,11 @@ impl Connection {
     ///
     /// # Errors
     /// Why not, as the system says it.
-    pub fn may_reach_into(&self) -> io::Result<()> {
-        let gone = || io::Error::from_raw_os_error(libc::ESRCH);
+    pub fn check_process_access(&self) -> io::Result<()> {
+        let no_process = || io::Error::from_raw_os_error(libc::ESRCH);
         let pid = self.seen.and_then(|pid| i32::try_from(pid).ok()).and_then(rustix::process::Pid::from_raw);
         let process =
-            rustix::process::pidfd_open(pid.ok_or_else(gone)?, rustix::process::PidfdFlags::empty())?;
+            rustix::process::pidfd_open(pid.ok_or_else(no_process)?, rustix::process::PidfdFlags::empty())?;
         // SAFETY: numbers alone. A descriptor of this number is open nowhere, so that there is nothing to
         // close.
         let taken = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), libc::c_int::MAX, 0) };
@@ -245,45 +245,45 @@ fn path(folder: &Path, name: &str) -> io::Result<(PathBuf, Option<OwnedFd>)> {
 }
 
 /// Connects to a socket.
-pub(super) fn connect(place: &SocketPlace, name: &str) -> io::Result<UnixStream> {
-    match place {
-        SocketPlace::Folder(folder) => {
+pub(super) fn connect(address: &SocketAddress, name: &str) -> io::Result<UnixStream> {
+    match address {
+        SocketAddress::Folder(folder) => {
             let (path, _open) = path(folder, name)?;
             UnixStream::connect(path).and_then(above_stdio)
         }
-        SocketPlace::Abstract => {
+        SocketAddress::Abstract => {
             UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).and_then(above_stdio)
         }
-        SocketPlace::Network(_) => Err(io::ErrorKind::Unsupported.into()),
+        SocketAddress::Network(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }
 
 /// Listens at a socket; one of the same name that nobody listens at any more is taken away.
-pub(super) fn listen(place: &SocketPlace, name: &str) -> io::Result<UnixListener> {
-    let listener = match place {
-        SocketPlace::Folder(folder) => {
+pub(super) fn listen(address: &SocketAddress, name: &str) -> io::Result<UnixListener> {
+    let listener = match address {
+        SocketAddress::Folder(folder) => {
             let (path, _open) = path(folder, name)?;
             let bind = || UnixListener::bind(&path).and_then(above_stdio);
             match bind() {
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && connect(place, name).is_err() => {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && connect(address, name).is_err() => {
                     std::fs::remove_file(&path)?;
                     bind()?
                 }
                 bound => bound?,
             }
         }
-        SocketPlace::Abstract => {
+        SocketAddress::Abstract => {
             UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?).and_then(above_stdio)?
         }
-        SocketPlace::Network(_) => return Err(io::ErrorKind::Unsupported.into()),
+        SocketAddress::Network(_) => return Err(io::ErrorKind::Unsupported.into()),
     };
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
 /// Takes a socket's name away.
-pub(super) fn forget(place: &SocketPlace, name: &str) {
-    if let SocketPlace::Folder(folder) = place
+pub(super) fn forget(address: &SocketAddress, name: &str) {
+    if let SocketAddress::Folder(folder) = address
         && let Ok((path, _open)) = path(folder, name)
     {
         // It may be gone with its folder.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use causeway_sync::descriptors::above_stdio;
 
-use super::error::MeetingError;
+use super::address::SocketAddress;
+use super::error::BootstrapError;
 use super::hello::{self, Expected};
-use super::place::SocketPlace;
 use super::socket::Connection;
 use super::stream::Stream;
 use crate::board::Slot;
@@ -28,7 +28,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When none of the rank's ports is free.
-pub(super) fn listen(job: &Job, rank: u32) -> io::Result<(SocketPlace, TcpListener)> {
+pub(super) fn listen(job: &Job, rank: u32) -> io::Result<(SocketAddress, TcpListener)> {
     let mut failure = io::Error::from(io::ErrorKind::AddrInUse);
     let any = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
     for port in (0..PORTS).map(|attempt| job.port(rank, attempt)) {
@@ -37,7 +37,7 @@ pub(super) fn listen(job: &Job, rank: u32) -> io::Result<(SocketPlace, TcpListen
             match TcpListener::bind(SocketAddr::new(address, port)).and_then(above_stdio) {
                 Ok(listener) => {
                     listener.set_nonblocking(true)?;
-                    return Ok((SocketPlace::Network(listener.local_addr()?), listener));
+                    return Ok((SocketAddress::Network(listener.local_addr()?), listener));
                 }
                 Err(error) => failure = error,
             }
@@ -50,30 +50,30 @@ pub(super) fn listen(job: &Job, rank: u32) -> io::Result<(SocketPlace, TcpListen
 ///
 /// # Errors
 /// Why it was found at none of them.
-pub fn reach_over_network(
+pub fn connect_over_network(
     job: &Job,
     own: &Slot,
     rank: u32,
     hosts: &[String],
-) -> Result<Connection, Vec<MeetingError>> {
+) -> Result<Connection, Vec<BootstrapError>> {
     let mut failures = Vec::new();
     for host in hosts {
         let addresses = match (host.as_str(), 0).to_socket_addrs() {
             Ok(addresses) => addresses,
             Err(cause) => {
-                failures.push(MeetingError::Host { host: host.clone(), cause });
+                failures.push(BootstrapError::Host { host: host.clone(), cause });
                 continue;
             }
         };
         for address in addresses {
             for port in (0..PORTS).map(|attempt| job.port(rank, attempt)) {
                 let address = SocketAddr::new(address.ip(), port);
-                match meet(address, job, own, rank) {
+                match connect(address, job, own, rank) {
                     Ok(connection) => return Ok(connection),
                     Err(failure) => {
                         let is_silent = matches!(
                             &failure,
-                            MeetingError::Unreachable { cause, .. }
+                            BootstrapError::Unreachable { cause, .. }
                                 if cause.kind() != io::ErrorKind::ConnectionRefused
                         );
                         failures.push(failure);
@@ -86,21 +86,21 @@ pub fn reach_over_network(
         }
     }
     if failures.is_empty() {
-        failures.push(MeetingError::NoHosts { rank });
+        failures.push(BootstrapError::NoHosts { rank });
     }
     Err(failures)
 }
 
-fn meet(address: SocketAddr, job: &Job, own: &Slot, rank: u32) -> Result<Connection, MeetingError> {
-    let place = SocketPlace::Network(address);
-    let unreachable = |cause| MeetingError::Unreachable { rank, place: place.clone(), cause };
+fn connect(remote: SocketAddr, job: &Job, own: &Slot, rank: u32) -> Result<Connection, BootstrapError> {
+    let address = SocketAddress::Network(remote);
+    let unreachable = |cause| BootstrapError::Unreachable { rank, address: address.clone(), cause };
     let stream =
-        TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).and_then(above_stdio).map_err(unreachable)?;
+        TcpStream::connect_timeout(&remote, CONNECT_TIMEOUT).and_then(above_stdio).map_err(unreachable)?;
     let stream = Stream::over_network(stream).map_err(unreachable)?;
     let expected = Expected { rank, process: None };
-    hello::introduce(stream, place.clone(), job, own, expected).map_err(|cause| MeetingError::Imposter {
+    hello::introduce(stream, address.clone(), job, own, expected).map_err(|cause| BootstrapError::Imposter {
         rank,
-        place,
+        address,
         cause,
     })
 }

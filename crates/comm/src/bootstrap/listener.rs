@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use causeway_sync::descriptors::{EventFd, above_stdio};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::hello::{self, CHALLENGE_BYTES, HELLO_BYTES, Hello, HelloError, Speaker};
+use super::address::{SocketAddress, socket_name};
+use super::hello::{self, CHALLENGE_BYTES, HELLO_BYTES, Hello, HelloError, Role};
 use super::network;
-use super::place::{SocketPlace, socket_name};
 use super::shortage::{self, Shortage};
 use super::socket::{self, Connection, Credentials, read_some};
 use super::stream::Stream;
 use crate::board::{Board, MediumKind, Slot};
-use crate::fork::Own;
+use crate::fork::CloseOnFork;
 use crate::job::Job;
 
 /// How many may be here that have not said yet who they are: so many of this host, and as many who came over a
@@ -30,26 +30,26 @@ const ACCEPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The sockets at which a rank is reached.
 #[derive(Debug)]
-pub struct Meeting {
+pub struct BootstrapListener {
     job: Job,
     slot: Slot,
     /// In front of the sockets, so that they go first.
-    _own: Vec<Own>,
-    sockets: Vec<(SocketPlace, Listener)>,
-    refused: Vec<(SocketPlace, io::Error)>,
-    strangers: VecDeque<Stranger>,
+    _close_on_fork: Vec<CloseOnFork>,
+    sockets: Vec<(SocketAddress, Listener)>,
+    refused: Vec<(SocketAddress, io::Error)>,
+    pending_peers: VecDeque<PendingPeer>,
     stop: Arc<EventFd>,
     shortage: Shortage,
 }
 
 /// Someone who has connected and not said yet who it is.
 #[derive(Debug)]
-struct Stranger {
+struct PendingPeer {
     stream: Stream,
-    place: SocketPlace,
+    address: SocketAddress,
     credentials: Credentials,
     challenge: [u8; CHALLENGE_BYTES],
-    said: Vec<u8>,
+    received: Vec<u8>,
     since: Instant,
 }
 
@@ -78,7 +78,7 @@ impl AsFd for Listener {
     }
 }
 
-/// Ends a wait in [`Meeting::arrival`] from another thread.
+/// Ends a wait in [`BootstrapListener::arrival`] from another thread.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<EventFd>);
 
@@ -89,7 +89,7 @@ impl Stop {
     }
 }
 
-impl Meeting {
+impl BootstrapListener {
     /// Listens in each folder that has the rank's board, and at an abstract name; and for other hosts, if any
     /// are to come.
     ///
@@ -100,39 +100,48 @@ impl Meeting {
         let slot = board.slot().clone();
         let name = socket_name(job, slot.epoch, slot.rank);
         let folders = board.media().filter_map(|medium| match medium {
-            MediumKind::Folder(folder) => Some(SocketPlace::Folder(folder)),
+            MediumKind::Folder(folder) => Some(SocketAddress::Folder(folder)),
             MediumKind::SystemV => None,
         });
         let (mut sockets, mut refused) = (Vec::new(), Vec::new());
-        for place in folders.chain([SocketPlace::Abstract]) {
-            match socket::listen(&place, &name) {
-                Ok(listener) => sockets.push((place, Listener::Unix(listener))),
-                Err(error) => refused.push((place, error)),
+        for address in folders.chain([SocketAddress::Abstract]) {
+            match socket::listen(&address, &name) {
+                Ok(listener) => sockets.push((address, Listener::Unix(listener))),
+                Err(error) => refused.push((address, error)),
             }
         }
         let stop = Arc::new(EventFd::new()?);
-        let own = sockets.iter().map(|(_, listener)| Own::new(listener)).collect();
-        let strangers = VecDeque::new();
+        let own = sockets.iter().map(|(_, listener)| CloseOnFork::new(listener)).collect();
+        let pending_peers = VecDeque::new();
         let shortage = Shortage::new(&stop);
-        Ok(Self { job: job.clone(), slot, _own: own, sockets, refused, strangers, stop, shortage })
+        Ok(Self {
+            job: job.clone(),
+            slot,
+            _close_on_fork: own,
+            sockets,
+            refused,
+            pending_peers,
+            stop,
+            shortage,
+        })
     }
 
     /// Listens for ranks of other hosts, too. All of its ports may be taken: then [`refused`](Self::refused) says so.
     pub fn open_to_hosts(&mut self) {
         match network::listen(&self.job, self.slot.rank) {
-            Ok((place, listener)) => {
-                self._own.push(Own::new(&listener));
-                self.sockets.push((place, Listener::Tcp(listener)));
+            Ok((address, listener)) => {
+                self._close_on_fork.push(CloseOnFork::new(&listener));
+                self.sockets.push((address, Listener::Tcp(listener)));
             }
             Err(error) => {
                 let address = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), self.job.port(self.slot.rank, 0));
-                self.refused.push((SocketPlace::Network(address), error));
+                self.refused.push((SocketAddress::Network(address), error));
             }
         }
     }
 
     /// Where nobody can come, and why.
-    pub fn refused(&self) -> &[(SocketPlace, io::Error)] {
+    pub fn refused(&self) -> &[(SocketAddress, io::Error)] {
         &self.refused
     }
 
@@ -146,7 +155,7 @@ impl Meeting {
         loop {
             let first_ready = self.wait()?;
             if let Some(at) = first_ready {
-                let outcome = self.hear(at);
+                let outcome = self.read_hello(at);
                 if let Some(outcome) = outcome {
                     return Some(outcome);
                 }
@@ -154,24 +163,24 @@ impl Meeting {
             if let Some(refusal) = self.admit() {
                 return Some(Err(refusal));
             }
-            self.strangers.retain(|stranger| stranger.since.elapsed() < ACCEPT_TIMEOUT);
+            self.pending_peers.retain(|pending| pending.since.elapsed() < ACCEPT_TIMEOUT);
         }
     }
 
     /// Waits until something happens. Says which stranger has said something; `None` outside when the wait
     /// was ended.
     fn wait(&self) -> Option<Option<usize>> {
-        let strangers = self.strangers.iter().map(|stranger| stranger.stream.as_fd());
+        let pending_peers = self.pending_peers.iter().map(|pending| pending.stream.as_fd());
         let is_open = self.shortage.pause().is_zero();
         let listeners = self.sockets.iter().filter(|_| is_open).map(|(_, listener)| listener.as_fd());
-        let all = core::iter::once(self.stop.as_fd()).chain(strangers).chain(listeners);
+        let all = core::iter::once(self.stop.as_fd()).chain(pending_peers).chain(listeners);
         let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let oldest =
-            self.strangers.front().map(|stranger| ACCEPT_TIMEOUT.saturating_sub(stranger.since.elapsed()));
+            self.pending_peers.front().map(|pending| ACCEPT_TIMEOUT.saturating_sub(pending.since.elapsed()));
         let reopening = Some(self.shortage.pause()).filter(|pause| !pause.is_zero());
         let first = oldest.into_iter().chain(reopening).min();
-        let patience = first.and_then(|left| (left + Duration::from_millis(1)).try_into().ok());
-        if poll(&mut polled, patience.as_ref()).is_err() {
+        let timeout = first.and_then(|left| (left + Duration::from_millis(1)).try_into().ok());
+        if poll(&mut polled, timeout.as_ref()).is_err() {
             // It was interrupted.
             return Some(None);
         }
@@ -179,7 +188,7 @@ impl Meeting {
         if ready(&polled[0]) {
             return None;
         }
-        Some(polled[1..=self.strangers.len()].iter().position(ready))
+        Some(polled[1..=self.pending_peers.len()].iter().position(ready))
     }
 
     /// Lets those in who have come.
@@ -187,18 +196,18 @@ impl Meeting {
         if !self.shortage.pause().is_zero() {
             return None;
         }
-        for (place, listener) in &self.sockets {
+        for (address, listener) in &self.sockets {
             let stream = match listener.accept() {
                 Ok(stream) => stream,
                 Err(error) if shortage::is_meant(&error) => {
-                    self.shortage.turn_away(&self.stop, || listener.accept().map(drop));
+                    self.shortage.refuse(&self.stop, || listener.accept().map(drop));
                     continue;
                 }
                 Err(_) => continue,
             };
             self.shortage.is_over(&self.stop);
-            match greet(stream, place) {
-                Ok(stranger) => let_in(&mut self.strangers, stranger),
+            match greet(stream, address) {
+                Ok(pending) => admit_pending(&mut self.pending_peers, pending),
                 // It has gone again.
                 Err(HelloError::Io(_)) => {}
                 Err(error) => return Some(error),
@@ -208,42 +217,42 @@ impl Meeting {
     }
 
     /// Hears what a stranger has said, and answers when that is all.
-    fn hear(&mut self, at: usize) -> Option<Result<Connection, HelloError>> {
-        let stranger = self.strangers.get_mut(at)?;
+    fn read_hello(&mut self, at: usize) -> Option<Result<Connection, HelloError>> {
+        let pending = self.pending_peers.get_mut(at)?;
         let mut bytes = [0; HELLO_BYTES];
-        let missing = HELLO_BYTES - stranger.said.len();
-        match read_some(&stranger.stream, &mut bytes[..missing]) {
+        let missing = HELLO_BYTES - pending.received.len();
+        match read_some(&pending.stream, &mut bytes[..missing]) {
             Ok(None) => return None,
             Ok(Some(count)) if count > 0 => {
-                stranger.said.extend_from_slice(&bytes[..count]);
-                if stranger.said.len() < HELLO_BYTES {
+                pending.received.extend_from_slice(&bytes[..count]);
+                if pending.received.len() < HELLO_BYTES {
                     return None;
                 }
             }
             // It has gone again, as one does that only looks whether somebody listens.
             Ok(Some(_)) | Err(_) => {
-                self.strangers.remove(at);
+                self.pending_peers.remove(at);
                 return None;
             }
         }
-        let stranger = self.strangers.remove(at)?;
-        match self.answer(stranger) {
+        let pending = self.pending_peers.remove(at)?;
+        match self.respond(pending) {
             Err(HelloError::Io(_)) => None,
             outcome => Some(outcome),
         }
     }
 
-    fn answer(&self, stranger: Stranger) -> Result<Connection, HelloError> {
-        let Stranger { stream, place, credentials, challenge, said, .. } = stranger;
-        let bytes = core::array::from_fn(|at| said[at]);
+    fn respond(&self, pending: PendingPeer) -> Result<Connection, HelloError> {
+        let PendingPeer { stream, address, credentials, challenge, received, .. } = pending;
+        let bytes = core::array::from_fn(|at| received[at]);
         let Hello { from, to, epoch, sees, process, fresh } =
-            Hello::decode(&bytes, &self.job, Speaker::Caller, &challenge)?;
+            Hello::decode(&bytes, &self.job, Role::Caller, &challenge)?;
         let own = &self.slot;
         if (to, epoch) != (own.rank, own.epoch) || self.job.check(from).is_err() {
             return Err(HelloError::Rank { from, to, epoch });
         }
         let seen = credentials.process;
-        let answer = Hello {
+        let respond = Hello {
             from: own.rank,
             to: from,
             epoch,
@@ -253,46 +262,54 @@ impl Meeting {
         };
         stream.set_nonblocking(false)?;
         // It fits into the socket's buffer, which is empty.
-        (&stream).write_all(&answer.encode(&self.job, Speaker::Listener, &challenge))?;
+        (&stream).write_all(&respond.encode(&self.job, Role::Listener, &challenge))?;
         let sees = Some(sees).filter(|pid| *pid != 0);
-        Ok(Connection { _own: Own::new(&stream), stream, place, peer: from, process, seen, sees })
+        Ok(Connection {
+            _close_on_fork: CloseOnFork::new(&stream),
+            stream,
+            address,
+            peer: from,
+            process,
+            seen,
+            sees,
+        })
     }
 }
 
 /// Gives a stranger a place. A flood over the network takes none from those of this host.
-fn let_in(strangers: &mut VecDeque<Stranger>, stranger: Stranger) {
-    let is_alike = |other: &Stranger| other.stream.is_network() == stranger.stream.is_network();
-    let alike = strangers.iter().filter(|other| is_alike(other)).count();
+fn admit_pending(pending_peers: &mut VecDeque<PendingPeer>, pending: PendingPeer) {
+    let is_alike = |other: &PendingPeer| other.stream.is_network() == pending.stream.is_network();
+    let alike = pending_peers.iter().filter(|other| is_alike(other)).count();
     if alike == MAX_UNAUTHENTICATED
-        && let Some(oldest) = strangers.iter().position(is_alike)
+        && let Some(oldest) = pending_peers.iter().position(is_alike)
     {
-        strangers.remove(oldest);
+        pending_peers.remove(oldest);
     }
-    strangers.push_back(stranger);
+    pending_peers.push_back(pending);
 }
 
 /// Lets a process of this user in, and tells it what to prove.
-fn greet(stream: Stream, place: &SocketPlace) -> Result<Stranger, HelloError> {
+fn greet(stream: Stream, address: &SocketAddress) -> Result<PendingPeer, HelloError> {
     let credentials = Credentials::of(&stream)?.of_this_user().map_err(HelloError::User)?;
     stream.set_nonblocking(true)?;
     let challenge = hello::challenge()?;
     (&stream).write_all(&challenge)?;
     let since = Instant::now();
-    Ok(Stranger {
+    Ok(PendingPeer {
         stream,
-        place: place.clone(),
+        address: address.clone(),
         credentials,
         challenge,
-        said: Vec::with_capacity(HELLO_BYTES),
+        received: Vec::with_capacity(HELLO_BYTES),
         since,
     })
 }
 
-impl Drop for Meeting {
+impl Drop for BootstrapListener {
     fn drop(&mut self) {
         let name = socket_name(&self.job, self.slot.epoch, self.slot.rank);
-        for (place, _) in &self.sockets {
-            socket::forget(place, &name);
+        for (address, _) in &self.sockets {
+            socket::forget(address, &name);
         }
     }
 }

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::facts::Facts;
-use crate::board::{Board, BoardError, MediumError, MediumKind, Places, Scan, Seen};
+use crate::board::{Board, BoardError, BoardLocations, MediumError, MediumKind, Scan, Seen};
+use crate::bootstrap::{self, BootstrapError, BootstrapListener, Connection};
 use crate::channels::{Channel, Missing};
-use crate::cuda::{self, Driver, Reach};
+use crate::cuda::{self, Driver, GpuAccess};
 use crate::identity::Identity;
 use crate::job::{self, Job, JobError};
-use crate::meeting::{self, Connection, Meeting, MeetingError};
-use crate::pair::{Met, Pair};
+use crate::pair::{ConnectedPeer, Pair};
 use crate::settings::Settings;
 
 /// Places for those who come with one word. Each takes one at random.
@@ -25,7 +25,7 @@ const ATTEMPTS: usize = 8;
 const LOOKS: Duration = Duration::from_millis(20);
 
 /// How long the other process may take, once it has been seen.
-const ANSWER: Duration = Duration::from_secs(5);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why nothing can be said.
 #[derive(Debug, Error)]
@@ -45,7 +45,7 @@ pub enum DoctorError {
 #[derive(Debug)]
 pub struct Found {
     /// Whether another process has come.
-    pub came: bool,
+    pub found_peer: bool,
     /// What lies between the two.
     pub pair: Pair,
     /// Where it was looked for.
@@ -64,21 +64,26 @@ pub struct Found {
 ///
 /// # Errors
 /// When it cannot be looked for.
-pub fn meet(word: &str, settings: &Settings, own: Facts, patience: Duration) -> Result<Found, DoctorError> {
+pub fn rendezvous(
+    word: &str,
+    settings: &Settings,
+    own: Facts,
+    timeout: Duration,
+) -> Result<Found, DoctorError> {
     let hash = blake3::derive_key("causeway comm 2026-11-26 doctor", word.as_bytes());
     let job = Job::new(core::array::from_fn(|at| hash[at]), RANKS)?;
     let board = join(&job, settings)?;
-    let mut meeting = Meeting::open(&job, &board)?;
-    let stop = meeting.stopper();
+    let mut listener = BootstrapListener::open(&job, &board)?;
+    let stop = listener.stopper();
     let (arrivals, arrived) = channel();
     let found = std::thread::scope(|scope| {
         scope.spawn(move || {
-            while let Some(arrival) = meeting.arrival() {
+            while let Some(arrival) = listener.arrival() {
                 // Who cannot prove to have the word is nobody. Nobody may listen any more.
                 let _ = arrival.map(|connection| arrivals.send(connection));
             }
         });
-        let found = look(&job, &board, settings, own, patience, &arrived);
+        let found = look(&job, &board, settings, own, timeout, &arrived);
         stop.stop();
         found
     });
@@ -88,13 +93,13 @@ pub fn meet(word: &str, settings: &Settings, own: Facts, patience: Duration) -> 
 
 /// Takes a place that nobody has.
 fn join(job: &Job, settings: &Settings) -> Result<Board, DoctorError> {
-    let places = Places::usual(settings.folder.clone());
+    let locations = BoardLocations::defaults(settings.folder.clone());
     let mut attempt = 0;
     loop {
         attempt += 1;
         let rank = u32::from_le_bytes(job::random()?) % RANKS;
-        let identity = Identity::of_this_process(settings.place.as_ref())?;
-        let board = Board::join(job, rank, 0, identity, &places)?;
+        let identity = Identity::of_this_process(settings.placement.as_ref())?;
+        let board = Board::join(job, rank, 0, identity, &locations)?;
         let is_taken = |error: &MediumError| match error {
             MediumError::System { cause, .. } => cause.kind() == std::io::ErrorKind::AddrInUse,
             _ => false,
@@ -110,29 +115,29 @@ fn look(
     board: &Board,
     settings: &Settings,
     own: Facts,
-    patience: Duration,
+    timeout: Duration,
     arrived: &Receiver<Connection>,
 ) -> Found {
-    let until = Instant::now() + patience;
+    let until = Instant::now() + timeout;
     let mut scan = board.scan();
     while other(&scan, board.slot().rank).is_none() && Instant::now() < until {
         std::thread::sleep(LOOKS);
         scan = board.scan();
     }
     let seen = other(&scan, board.slot().rank).and_then(|rank| scan.get(rank));
-    let outcome = seen.map_or(Err(Vec::new()), |seen| reach(job, board, seen));
+    let outcome = seen.map_or(Err(Vec::new()), |seen| connect(job, board, seen));
     let peer = outcome.as_ref().ok().and_then(|connection| exchange(connection, own, arrived));
-    let pair = Pair::of(board.slot(), seen, Met::of(&outcome));
+    let pair = Pair::of(board.slot(), seen, ConnectedPeer::of(&outcome));
     let driver = Driver::loaded();
-    let reach = |number| driver.map_or(Reach::Unseen, |driver| cuda::reach(driver, 0, number));
-    let ends = own.ends(&peer.unwrap_or(own), reach);
+    let gpu_access = |number| driver.map_or(GpuAccess::Unseen, |driver| cuda::gpu_access(driver, 0, number));
+    let ends = own.ends(&peer.unwrap_or(own), gpu_access);
     let probe = |channel: Channel| {
         let left_out = !settings.channels.contains(&channel);
         let outcome = if left_out { Err(Missing::LeftOut) } else { channel.probe(&pair, &ends) };
         (channel, outcome)
     };
     Found {
-        came: seen.is_some(),
+        found_peer: seen.is_some(),
         channels: Channel::ALL.map(probe).to_vec(),
         looked_in: board.media().collect(),
         refused: board.refused().iter().map(ToString::to_string).collect(),
@@ -143,10 +148,10 @@ fn look(
 }
 
 /// Reaches the other process, whose sockets come a moment later than its place on the boards.
-fn reach(job: &Job, board: &Board, seen: &Seen) -> Result<Connection, Vec<MeetingError>> {
-    let until = Instant::now() + ANSWER;
+fn connect(job: &Job, board: &Board, seen: &Seen) -> Result<Connection, Vec<BootstrapError>> {
+    let until = Instant::now() + RESPONSE_TIMEOUT;
     loop {
-        let outcome = meeting::reach(job, board.slot(), seen);
+        let outcome = bootstrap::connect(job, board.slot(), seen);
         if outcome.is_ok() || Instant::now() > until {
             return outcome;
         }
@@ -163,8 +168,8 @@ fn other(scan: &Scan, own: u32) -> Option<u32> {
 /// reached.
 fn exchange(connection: &Connection, own: Facts, arrived: &Receiver<Connection>) -> Option<Facts> {
     connection.send(&own.encode(), None).ok()?;
-    let theirs = arrived.recv_timeout(ANSWER).ok()?;
-    theirs.set_patience(Some(ANSWER)).ok()?;
+    let theirs = arrived.recv_timeout(RESPONSE_TIMEOUT).ok()?;
+    theirs.set_timeout(Some(RESPONSE_TIMEOUT)).ok()?;
     let (bytes, _) = theirs.receive().ok()??;
     Some(Facts::decode(&bytes))
 }

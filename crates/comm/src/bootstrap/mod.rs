@@ -7,58 +7,58 @@
 //! from here, which process. Ranks that share nothing of a host meet over TCP (`network`), where the proof
 //! alone counts.
 
+mod address;
 mod error;
 mod hello;
 mod listener;
 mod network;
-mod place;
 mod shortage;
 mod socket;
 mod stream;
 
-pub use error::MeetingError;
+pub use address::SocketAddress;
+pub use error::BootstrapError;
 pub use hello::HelloError;
-pub use listener::{Meeting, Stop};
-pub use network::reach_over_network;
-pub use place::SocketPlace;
+pub use listener::{BootstrapListener, Stop};
+pub use network::connect_over_network;
 pub use socket::{Connection, MESSAGE_BYTES};
 
 use crate::board::{MediumKind, Seen, Slot};
 use crate::identity::shared;
 use crate::job::Job;
+use address::socket_name;
 use hello::Expected;
-use place::socket_name;
 use stream::Stream;
 
 /// Where a rank's sockets may be reached from here, the surest first.
-fn candidates(own: &Slot, peer: &Seen) -> Vec<SocketPlace> {
+fn candidates(own: &Slot, peer: &Seen) -> Vec<SocketAddress> {
     let folders = peer.media.iter().filter_map(|medium| match medium {
-        MediumKind::Folder(folder) => Some(SocketPlace::Folder(folder.clone())),
+        MediumKind::Folder(folder) => Some(SocketAddress::Folder(folder.clone())),
         MediumKind::SystemV => None,
     });
     let same_net = shared(own.identity.namespaces.net, peer.slot.identity.namespaces.net);
-    folders.chain(same_net.then_some(SocketPlace::Abstract)).collect()
+    folders.chain(same_net.then_some(SocketAddress::Abstract)).collect()
 }
 
 /// Connects to a rank that a board has shown, and proves to be this one.
 ///
 /// # Errors
 /// Why each of its sockets could not be used.
-pub fn reach(job: &Job, own: &Slot, peer: &Seen) -> Result<Connection, Vec<MeetingError>> {
+pub fn connect(job: &Job, own: &Slot, peer: &Seen) -> Result<Connection, Vec<BootstrapError>> {
     let rank = peer.slot.rank;
     let expected = Expected { rank, process: Some(peer.slot.identity.process) };
     let mut failures = Vec::new();
-    for place in candidates(own, peer) {
-        match socket::connect(&place, &socket_name(job, peer.slot.epoch, rank)) {
-            Ok(stream) => match hello::introduce(Stream::Unix(stream), place.clone(), job, own, expected) {
+    for address in candidates(own, peer) {
+        match socket::connect(&address, &socket_name(job, peer.slot.epoch, rank)) {
+            Ok(stream) => match hello::introduce(Stream::Unix(stream), address.clone(), job, own, expected) {
                 Ok(connection) => return Ok(connection),
-                Err(cause) => failures.push(MeetingError::Imposter { rank, place, cause }),
+                Err(cause) => failures.push(BootstrapError::Imposter { rank, address, cause }),
             },
-            Err(cause) => failures.push(MeetingError::Unreachable { rank, place, cause }),
+            Err(cause) => failures.push(BootstrapError::Unreachable { rank, address, cause }),
         }
     }
     if failures.is_empty() {
-        failures.push(MeetingError::NoSocket { rank });
+        failures.push(BootstrapError::NoSocket { rank });
     }
     Err(failures)
 }

@@ -7,13 +7,15 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use causeway_comm::board::Places;
-use causeway_comm::meeting::{self, Connection, HelloError, Meeting, MeetingError, SocketPlace};
+use causeway_comm::board::BoardLocations;
+use causeway_comm::bootstrap::{
+    self, BootstrapError, BootstrapListener, Connection, HelloError, SocketAddress,
+};
 use causeway_comm::{Board, Identity, Job};
 
 fn join(job: &Job, rank: u32, folder: &Path) -> Board {
-    let places = Places { folders: vec![folder.to_owned()], system_v: false };
-    Board::join(job, rank, 0, Identity::of_this_process(None).unwrap(), &places).unwrap()
+    let locations = BoardLocations { folders: vec![folder.to_owned()], system_v: false };
+    Board::join(job, rank, 0, Identity::of_this_process(None).unwrap(), &locations).unwrap()
 }
 
 struct Pair {
@@ -31,21 +33,25 @@ impl Pair {
     }
 
     /// What rank 0's socket hears while `others` do what they do.
-    fn while_listening<T>(&self, mut hear: impl FnMut(&mut Meeting) -> T + Send, others: impl FnOnce()) -> T
+    fn while_listening<T>(
+        &self,
+        mut hear: impl FnMut(&mut BootstrapListener) -> T + Send,
+        others: impl FnOnce(),
+    ) -> T
     where
         T: Send,
     {
-        let mut meeting = Meeting::open(&self.job, &self.boards[0]).unwrap();
+        let mut listener = BootstrapListener::open(&self.job, &self.boards[0]).unwrap();
         std::thread::scope(|scope| {
-            let heard = scope.spawn(move || hear(&mut meeting));
+            let heard = scope.spawn(move || hear(&mut listener));
             others();
             heard.join().unwrap()
         })
     }
 
-    fn reach(&self) -> Result<Connection, Vec<MeetingError>> {
+    fn connect(&self) -> Result<Connection, Vec<BootstrapError>> {
         let scan = self.boards[1].scan();
-        meeting::reach(&self.job, self.boards[1].slot(), scan.get(0).unwrap())
+        bootstrap::connect(&self.job, self.boards[1].slot(), scan.get(0).unwrap())
     }
 
     fn stranger(&self) -> UnixStream {
@@ -59,18 +65,18 @@ fn two_ranks_meet_and_hand_over_memory() {
     let pair = Pair::new();
     let mut caller = None;
     let arrived = pair.while_listening(
-        |meeting| {
-            let connection = meeting.arrival().unwrap().unwrap();
+        |listener| {
+            let connection = listener.arrival().unwrap().unwrap();
             let file: File = tempfile::tempfile().unwrap();
             (&file).write_all(b"shared").unwrap();
             connection.send(&[7; 16], Some(file.as_fd())).unwrap();
             connection
         },
-        || caller = Some(pair.reach().unwrap()),
+        || caller = Some(pair.connect().unwrap()),
     );
     let caller = caller.unwrap();
     assert_eq!((arrived.peer, caller.peer), (1, 0));
-    assert_eq!(caller.place, SocketPlace::Folder(pair.folder.path().to_owned()));
+    assert_eq!(caller.address, SocketAddress::Folder(pair.folder.path().to_owned()));
     let own = Some(std::process::id());
     assert_eq!((caller.seen, caller.sees, arrived.seen, arrived.sees), (own, own, own, own));
     let (message, memory) = caller.receive().unwrap().unwrap();
@@ -79,7 +85,7 @@ fn two_ranks_meet_and_hand_over_memory() {
     std::io::Seek::rewind(&mut memory).unwrap();
     memory.read_to_string(&mut content).unwrap();
     assert_eq!((message, content.as_str()), ([7; 16], "shared"));
-    assert!(caller.may_reach_into().is_ok() && !caller.has_ended());
+    assert!(caller.check_process_access().is_ok() && !caller.has_ended());
     drop(arrived);
     assert!(caller.has_ended() && caller.receive().unwrap().is_none());
 }
@@ -88,7 +94,7 @@ fn two_ranks_meet_and_hand_over_memory() {
 fn without_the_nonce_nobody_gets_in() {
     let pair = Pair::new();
     let heard = pair.while_listening(
-        |meeting| meeting.arrival().unwrap(),
+        |listener| listener.arrival().unwrap(),
         || {
             // Another job's rank, which knows the name of the socket.
             let mut stranger = pair.stranger();
@@ -105,7 +111,7 @@ fn without_the_nonce_nobody_gets_in() {
 fn what_is_no_greeting_is_refused() {
     let pair = Pair::new();
     let heard = pair.while_listening(
-        |meeting| meeting.arrival().unwrap(),
+        |listener| listener.arrival().unwrap(),
         || {
             let mut stranger = pair.stranger();
             stranger.read_exact(&mut [0; 8]).unwrap();
@@ -122,7 +128,7 @@ fn those_who_say_nothing_keep_nobody_out() {
     let pair = Pair::new();
     let begun = Instant::now();
     let arrived = pair.while_listening(
-        |meeting| meeting.arrival().unwrap().unwrap().peer,
+        |listener| listener.arrival().unwrap().unwrap().peer,
         || {
             // More than are let in at a time, some of which say half of something, and some of which go
             // again.
@@ -132,7 +138,7 @@ fn those_who_say_nothing_keep_nobody_out() {
                 let _ = stream.write_all(b"CWmeet3");
             });
             silent.truncate(60);
-            pair.reach().unwrap();
+            pair.connect().unwrap();
         },
     );
     assert_eq!(arrived, 1);
@@ -153,7 +159,7 @@ fn an_answer_that_is_not_the_ranks_is_not_believed() {
             // What the caller said, sent back.
             stream.write_all(&hello).unwrap();
         });
-        pair.reach().unwrap_err()
+        pair.connect().unwrap_err()
     });
     let text = failures[0].to_string();
     assert!(text.contains("is not that rank: it cannot prove that it belongs to the job"), "{text}");
@@ -162,7 +168,7 @@ fn an_answer_that_is_not_the_ranks_is_not_believed() {
 #[test]
 fn nobody_at_home_is_said_with_the_place() {
     let pair = Pair::new();
-    let failures = pair.reach().unwrap_err();
+    let failures = pair.connect().unwrap_err();
     // The abstract name as well: both have this network namespace.
     assert_eq!(failures.len(), 2);
     let text = failures[0].to_string();
@@ -176,54 +182,56 @@ fn a_folder_with_a_long_name_will_do() {
     std::fs::create_dir(&long).unwrap();
     let job = Job::new(Job::random_nonce().unwrap(), 2).unwrap();
     let boards = [0, 1].map(|rank| join(&job, rank, &long));
-    let mut meeting = Meeting::open(&job, &boards[0]).unwrap();
-    assert!(meeting.refused().is_empty(), "{:?}", meeting.refused());
+    let mut listener = BootstrapListener::open(&job, &boards[0]).unwrap();
+    assert!(listener.refused().is_empty(), "{:?}", listener.refused());
     std::thread::scope(|scope| {
-        scope.spawn(|| meeting.arrival().unwrap().unwrap());
+        scope.spawn(|| listener.arrival().unwrap().unwrap());
         let scan = boards[1].scan();
-        let connection = meeting::reach(&job, boards[1].slot(), scan.get(0).unwrap()).unwrap();
-        assert_eq!(connection.place, SocketPlace::Folder(long.clone()));
+        let connection = bootstrap::connect(&job, boards[1].slot(), scan.get(0).unwrap()).unwrap();
+        assert_eq!(connection.address, SocketAddress::Folder(long.clone()));
     });
 }
 
 #[test]
 fn sockets_go_with_their_rank_and_a_wait_can_be_ended() {
     let pair = Pair::new();
-    let mut meeting = Meeting::open(&pair.job, &pair.boards[0]).unwrap();
-    let stop = meeting.stopper();
+    let mut listener = BootstrapListener::open(&pair.job, &pair.boards[0]).unwrap();
+    let stop = listener.stopper();
     stop.stop();
-    assert!(meeting.arrival().is_none());
-    drop(meeting);
+    assert!(listener.arrival().is_none());
+    drop(listener);
     pair.boards[0].forget_names().unwrap();
     assert_eq!(std::fs::read_dir(pair.folder.path()).unwrap().count(), 0);
     // One that was killed leaves its socket behind, which the next one takes.
     let path = pair.folder.path().join(format!("causeway-comm-{}-0.0", pair.job.name()));
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    assert!(path.exists() && Meeting::open(&pair.job, &pair.boards[0]).unwrap().refused().is_empty());
+    assert!(
+        path.exists() && BootstrapListener::open(&pair.job, &pair.boards[0]).unwrap().refused().is_empty()
+    );
 }
 
 /// Two ranks with no board in common, the first of which listens for other hosts.
-fn strangers(jobs: [&Job; 2]) -> ([tempfile::TempDir; 2], [Board; 2], Meeting) {
+fn strangers(jobs: [&Job; 2]) -> ([tempfile::TempDir; 2], [Board; 2], BootstrapListener) {
     let folders = [0, 1].map(|_| tempfile::tempdir().unwrap());
     let boards = [0, 1].map(|rank| join(jobs[rank as usize], rank, folders[rank as usize].path()));
-    let mut meeting = Meeting::open(jobs[0], &boards[0]).unwrap();
-    meeting.open_to_hosts();
-    assert!(meeting.refused().is_empty());
-    (folders, boards, meeting)
+    let mut listener = BootstrapListener::open(jobs[0], &boards[0]).unwrap();
+    listener.open_to_hosts();
+    assert!(listener.refused().is_empty());
+    (folders, boards, listener)
 }
 
 #[test]
 fn ranks_that_share_nothing_meet_over_a_network() {
     let job = Job::new(Job::random_nonce().unwrap(), 4).unwrap();
-    let (_folders, boards, mut meeting) = strangers([&job, &job]);
+    let (_folders, boards, mut listener) = strangers([&job, &job]);
     std::thread::scope(|scope| {
-        let heard = scope.spawn(|| meeting.arrival().unwrap().unwrap());
+        let heard = scope.spawn(|| listener.arrival().unwrap().unwrap());
         // The first host is none.
         let hosts = ["host.invalid".to_owned(), "127.0.0.1".to_owned()];
-        let caller = meeting::reach_over_network(&job, boards[1].slot(), 0, &hosts).unwrap();
+        let caller = bootstrap::connect_over_network(&job, boards[1].slot(), 0, &hosts).unwrap();
         let arrived = heard.join().unwrap();
         assert_eq!((arrived.peer, caller.peer, arrived.seen, caller.seen), (1, 0, None, None));
-        assert!(caller.is_network() && matches!(caller.place, SocketPlace::Network(_)));
+        assert!(caller.is_network() && matches!(caller.address, SocketAddress::Network(_)));
         caller.send(&[7; 16], None).unwrap();
         caller.send_bytes(b"payload").unwrap();
         let mut payload = [0; 7];
@@ -239,12 +247,12 @@ fn ranks_that_share_nothing_meet_over_a_network() {
 fn a_flood_over_the_network_pushes_out_nobody_of_this_host() {
     use std::net::TcpStream;
     let job = Job::new(Job::random_nonce().unwrap(), 4).unwrap();
-    let (folders, boards, mut meeting) = strangers([&job, &job]);
-    let stop = meeting.stopper();
+    let (folders, boards, mut listener) = strangers([&job, &job]);
+    let stop = listener.stopper();
     std::thread::scope(|scope| {
         let heard = scope.spawn(move || {
-            let came: Vec<_> = std::iter::from_fn(|| meeting.arrival()).flatten().collect();
-            (came.iter().map(|connection| connection.peer).collect::<Vec<_>>(), meeting)
+            let came: Vec<_> = std::iter::from_fn(|| listener.arrival()).flatten().collect();
+            (came.iter().map(|connection| connection.peer).collect::<Vec<_>>(), listener)
         });
         // One of this host, who has said nothing yet.
         let path = folders[0].path().join(format!("causeway-comm-{}-0.0", job.name()));
@@ -263,7 +271,7 @@ fn a_flood_over_the_network_pushes_out_nobody_of_this_host() {
         assert_eq!(left.kind(), std::io::ErrorKind::WouldBlock);
         // A rank comes over the network all the same.
         let hosts = ["127.0.0.1".to_owned()];
-        meeting::reach_over_network(&job, boards[1].slot(), 0, &hosts).unwrap();
+        bootstrap::connect_over_network(&job, boards[1].slot(), 0, &hosts).unwrap();
         drop(flood);
         stop.stop();
         assert_eq!(heard.join().unwrap().0, [1]);
@@ -275,7 +283,7 @@ fn ranks_of_other_jobs_and_no_hosts_are_told() {
     let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
     let (_folders, boards, _meeting) = strangers([&job, &job]);
     let said = |job: &Job, hosts: &[String]| {
-        let failures = meeting::reach_over_network(job, boards[1].slot(), 0, hosts).unwrap_err();
+        let failures = bootstrap::connect_over_network(job, boards[1].slot(), 0, hosts).unwrap_err();
         failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     };
     assert!(said(&job, &[]).contains("CAUSEWAY_COMM_HOSTS names no hosts"));
@@ -290,10 +298,10 @@ fn an_answer_that_was_given_before_is_not_taken() {
     let job = Job::new(Job::random_nonce().unwrap(), 4).unwrap();
     // It has the rank's first port at one address, so the rank takes its second one.
     let recorder = TcpListener::bind(("127.0.0.2", job.port(0, 0))).unwrap();
-    let (_folders, boards, mut meeting) = strangers([&job, &job]);
+    let (_folders, boards, mut listener) = strangers([&job, &job]);
     let (own, hosts) = (boards[1].slot().clone(), ["127.0.0.2".to_owned()]);
     let passed = std::thread::scope(|scope| {
-        let heard = scope.spawn(|| meeting.arrival().unwrap().unwrap());
+        let heard = scope.spawn(|| listener.arrival().unwrap().unwrap());
         let recording = scope.spawn(|| {
             let (mut caller, _) = recorder.accept().unwrap();
             let mut rank = TcpStream::connect(("127.0.0.1", job.port(0, 1))).unwrap();
@@ -306,12 +314,12 @@ fn an_answer_that_was_given_before_is_not_taken() {
             caller.write_all(&answer).unwrap();
             (challenge, answer)
         });
-        let met = meeting::reach_over_network(&job, &own, 0, &hosts);
+        let met = bootstrap::connect_over_network(&job, &own, 0, &hosts);
         heard.join().unwrap();
         assert!(met.is_ok(), "what passes through is taken");
         recording.join().unwrap()
     });
-    drop(meeting);
+    drop(listener);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let (mut caller, _) = recorder.accept().unwrap();
@@ -319,9 +327,9 @@ fn an_answer_that_was_given_before_is_not_taken() {
             caller.read_exact(&mut [0; 64]).unwrap();
             caller.write_all(&passed.1).unwrap();
         });
-        let failures = meeting::reach_over_network(&job, &own, 0, &hosts).unwrap_err();
-        let is_imposter = |failure: &MeetingError| {
-            matches!(failure, MeetingError::Imposter { cause: HelloError::Proof, .. })
+        let failures = bootstrap::connect_over_network(&job, &own, 0, &hosts).unwrap_err();
+        let is_imposter = |failure: &BootstrapError| {
+            matches!(failure, BootstrapError::Imposter { cause: HelloError::Proof, .. })
         };
         assert!(failures.iter().any(is_imposter), "{failures:?}");
     });

@@ -3,11 +3,11 @@
 use core::fmt;
 
 use crate::board::MediumKind;
-use crate::meeting::SocketPlace;
+use crate::bootstrap::SocketAddress;
 
 /// How near two ranks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum Locality {
     /// One process.
     SameProcess,
     /// Two processes that share all namespaces.
@@ -18,7 +18,7 @@ pub enum Place {
     OtherHost,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Locality {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SameProcess => "in the same process",
@@ -55,19 +55,19 @@ impl fmt::Display for Distance {
 
 /// How a file descriptor gets from one rank to the other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DescriptorWay {
+pub enum FdPassing {
     /// Over a Unix socket.
-    Socket(SocketPlace),
+    Socket(SocketAddress),
     /// One process may take it from the other (`pidfd_getfd`).
     Taken,
     /// It is there: one process.
     Same,
 }
 
-impl fmt::Display for DescriptorWay {
+impl fmt::Display for FdPassing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Socket(place) => place.fmt(f),
+            Self::Socket(locality) => locality.fmt(f),
             Self::Taken => f.write_str("pidfd_getfd"),
             Self::Same => f.write_str("one process"),
         }
@@ -76,19 +76,19 @@ impl fmt::Display for DescriptorWay {
 
 /// How two ranks come to share memory of the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum MemoryWay {
+pub enum MemorySharing {
     /// A memfd, whose descriptor gets across.
-    Descriptor(DescriptorWay),
+    Descriptor(FdPassing),
     /// A file in a folder that both see.
     File(MediumKind),
     /// A System V segment.
     SystemV,
 }
 
-impl fmt::Display for MemoryWay {
+impl fmt::Display for MemorySharing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Descriptor(way) => write!(f, "a descriptor by {way}"),
+            Self::Descriptor(path) => write!(f, "a descriptor by {path}"),
             Self::File(folder) => write!(f, "a file in {folder}"),
             Self::SystemV => f.write_str("a System V segment"),
         }
@@ -97,7 +97,7 @@ impl fmt::Display for MemoryWay {
 
 /// How two ranks reach each other over a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NetworkWay {
+pub enum NetworkPath {
     /// They have one network namespace.
     Same,
     /// Each has addresses; whether they lead to each other is found out by trying.

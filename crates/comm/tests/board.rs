@@ -6,19 +6,19 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use causeway_comm::board::{Mark, MediumKind, Places, SLOT_BYTES, SlotError, Why};
+use causeway_comm::board::{BoardLocations, Mark, MediumKind, SLOT_BYTES, SlotError, Why};
 use causeway_comm::{Board, BoardError, Identity, Job};
 
 fn job(ranks: u32) -> Job {
     Job::new(Job::random_nonce().unwrap(), ranks).unwrap()
 }
 
-fn in_folder(folder: &Path) -> Places {
-    Places { folders: vec![folder.to_owned()], system_v: false }
+fn in_folder(folder: &Path) -> BoardLocations {
+    BoardLocations { folders: vec![folder.to_owned()], system_v: false }
 }
 
-fn join(job: &Job, rank: u32, places: &Places) -> Board {
-    Board::join(job, rank, 0, Identity::of_this_process(None).unwrap(), places).unwrap()
+fn join(job: &Job, rank: u32, locations: &BoardLocations) -> Board {
+    Board::join(job, rank, 0, Identity::of_this_process(None).unwrap(), locations).unwrap()
 }
 
 fn ranks(board: &Board) -> Vec<u32> {
@@ -38,8 +38,8 @@ fn slot_at(ranks: u64, rank: u64) -> u64 {
 #[test]
 fn ranks_find_each_other_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
-    let (job, places) = (job(8), in_folder(folder.path()));
-    let boards: Vec<Board> = [5, 0, 3].iter().map(|rank| join(&job, *rank, &places)).collect();
+    let (job, locations) = (job(8), in_folder(folder.path()));
+    let boards: Vec<Board> = [5, 0, 3].iter().map(|rank| join(&job, *rank, &locations)).collect();
     for board in &boards {
         let scan = board.scan();
         assert_eq!((ranks(board), scan.local_count()), (vec![0, 3, 5], 3));
@@ -51,8 +51,8 @@ fn ranks_find_each_other_in_their_order() {
 
 #[test]
 fn system_v_memory_alone_is_enough() {
-    let (job, places) = (job(4), Places { folders: Vec::new(), system_v: true });
-    let (zero, two) = (join(&job, 0, &places), join(&job, 2, &places));
+    let (job, locations) = (job(4), BoardLocations { folders: Vec::new(), system_v: true });
+    let (zero, two) = (join(&job, 0, &locations), join(&job, 2, &locations));
     assert_eq!((ranks(&zero), ranks(&two)), (vec![0, 2], vec![0, 2]));
     let seen = zero.scan().get(2).unwrap().clone();
     assert_eq!(seen.media, [MediumKind::SystemV]);
@@ -67,7 +67,7 @@ fn system_v_memory_alone_is_enough() {
 fn several_media_show_a_rank_once() {
     let folder = tempfile::tempdir().unwrap();
     let job = job(4);
-    let both = Places { system_v: true, ..in_folder(folder.path()) };
+    let both = BoardLocations { system_v: true, ..in_folder(folder.path()) };
     let (zero, one) = (join(&job, 0, &both), join(&job, 1, &in_folder(folder.path())));
     zero.forget_names().unwrap();
     let scan = zero.scan();
@@ -80,9 +80,9 @@ fn several_media_show_a_rank_once() {
 fn a_million_ranks_cost_what_those_who_are_here_need() {
     const RANKS: u32 = 1_000_000;
     let folder = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
-    let (job, places) = (job(RANKS), in_folder(folder.path()));
+    let (job, locations) = (job(RANKS), in_folder(folder.path()));
     let here = [0, 1, 499_999, 999_998, 999_999];
-    let boards: Vec<Board> = here.iter().map(|rank| join(&job, *rank, &places)).collect();
+    let boards: Vec<Board> = here.iter().map(|rank| join(&job, *rank, &locations)).collect();
     let begun = std::time::Instant::now();
     assert_eq!(ranks(&boards[0]), here);
     println!("one scan of {RANKS} ranks took {:?}", begun.elapsed());
@@ -96,16 +96,16 @@ fn a_million_ranks_cost_what_those_who_are_here_need() {
 fn every_rank_of_a_large_job_is_found() {
     const RANKS: u32 = 3_000;
     let folder = tempfile::tempdir().unwrap();
-    let (job, places) = (job(RANKS), in_folder(folder.path()));
-    let boards: Vec<Board> = (0..RANKS).step_by(3).map(|rank| join(&job, rank, &places)).collect();
+    let (job, locations) = (job(RANKS), in_folder(folder.path()));
+    let boards: Vec<Board> = (0..RANKS).step_by(3).map(|rank| join(&job, rank, &locations)).collect();
     assert!(ranks(&boards[7]).into_iter().eq((0..RANKS).step_by(3)));
 }
 
 #[test]
 fn who_has_gone_is_not_counted() {
     let folder = tempfile::tempdir().unwrap();
-    let (job, places) = (job(4), in_folder(folder.path()));
-    let (zero, one) = (join(&job, 0, &places), join(&job, 1, &places));
+    let (job, locations) = (job(4), in_folder(folder.path()));
+    let (zero, one) = (join(&job, 0, &locations), join(&job, 1, &locations));
     let seen = zero.scan().get(1).unwrap().clone();
     assert!(zero.lives(&seen));
     // What a process leaves that was killed: its slot and its mark, without the lock.
@@ -118,17 +118,18 @@ fn who_has_gone_is_not_counted() {
     assert_eq!((ranks(&zero), &scan.disbelieved[0].why), (vec![0], &Why::Dead));
     assert!(!zero.lives(&seen));
     // The rank may be taken by the process that comes in its place.
-    let again = join(&job, 1, &places);
+    let again = join(&job, 1, &locations);
     assert_eq!(ranks(&again), [0, 1]);
 }
 
 #[test]
 fn a_rank_is_one_process() {
     let folder = tempfile::tempdir().unwrap();
-    let (job, places) = (job(4), in_folder(folder.path()));
-    let _one = join(&job, 1, &places);
-    let error =
-        Board::join(&job, 1, 0, Identity::of_this_process(None).unwrap(), &places).unwrap_err().to_string();
+    let (job, locations) = (job(4), in_folder(folder.path()));
+    let _one = join(&job, 1, &locations);
+    let error = Board::join(&job, 1, 0, Identity::of_this_process(None).unwrap(), &locations)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("another process says that it is rank 1") && error.contains("CAUSEWAY_SOCKET_DIR"),
         "{error}"
@@ -138,9 +139,9 @@ fn a_rank_is_one_process() {
 #[test]
 fn jobs_do_not_see_each_other() {
     let folder = tempfile::tempdir().unwrap();
-    let places = Places { system_v: true, ..in_folder(folder.path()) };
+    let locations = BoardLocations { system_v: true, ..in_folder(folder.path()) };
     let (first, second) = (job(4), job(4));
-    let boards = [join(&first, 0, &places), join(&second, 1, &places)];
+    let boards = [join(&first, 0, &locations), join(&second, 1, &locations)];
     assert_eq!((ranks(&boards[0]), ranks(&boards[1])), (vec![0], vec![1]));
     boards.iter().for_each(|board| board.forget_names().unwrap());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -202,8 +203,8 @@ fn make(path: &Path, content: &[u8]) {
 #[test]
 fn bytes_of_others_on_the_board_do_no_harm() {
     let folder = tempfile::tempdir().unwrap();
-    let (job, places) = (job(4), in_folder(folder.path()));
-    let (zero, one) = (join(&job, 0, &places), join(&job, 1, &places));
+    let (job, locations) = (job(4), in_folder(folder.path()));
+    let (zero, one) = (join(&job, 0, &locations), join(&job, 1, &locations));
     let board = OpenOptions::new().write(true).open(file(folder.path(), &job)).unwrap();
     let why = |rank: usize| {
         let scan = zero.scan();
@@ -239,12 +240,13 @@ fn bytes_of_others_on_the_board_do_no_harm() {
 #[test]
 fn a_rank_that_moves_says_so_and_meets_the_others_on_the_next_board() {
     let folder = tempfile::tempdir().unwrap();
-    let (job, places) = (job(2), in_folder(folder.path()));
-    let (zero, one) = (join(&job, 0, &places), join(&job, 1, &places));
+    let (job, locations) = (job(2), in_folder(folder.path()));
+    let (zero, one) = (join(&job, 0, &locations), join(&job, 1, &locations));
     assert!(!zero.mark_of(1).is_moving());
     one.announce_move().unwrap();
     assert!(zero.mark_of(1).is_moving());
-    let next = |rank| Board::join(&job, rank, 1, Identity::of_this_process(None).unwrap(), &places).unwrap();
+    let next =
+        |rank| Board::join(&job, rank, 1, Identity::of_this_process(None).unwrap(), &locations).unwrap();
     let (zero_then, one_then) = (next(0), next(1));
     assert_eq!((ranks(&zero_then), one_then.scan().get(0).unwrap().slot.epoch), (vec![0, 1], 1));
     drop(one);
@@ -255,22 +257,22 @@ fn a_rank_that_moves_says_so_and_meets_the_others_on_the_next_board() {
 #[test]
 fn what_jobs_have_left_behind_is_swept() {
     let folder = tempfile::tempdir().unwrap();
-    let places = in_folder(folder.path());
+    let locations = in_folder(folder.path());
     let (left, living, young, own) = (job(2), job(2), job(2), job(2));
-    drop(join(&left, 0, &places));
+    drop(join(&left, 0, &locations));
     let socket = folder.path().join(format!("causeway-comm-{}-0.1", left.name()));
     let other = folder.path().join(format!("causeway-comm-{}-0.txt", left.name()));
     for path in [&socket, &other] {
         fs::write(path, "").unwrap();
     }
-    let lives = join(&living, 0, &places);
-    drop(join(&young, 0, &places));
+    let lives = join(&living, 0, &locations);
+    drop(join(&young, 0, &locations));
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
     for job in [&left, &living] {
         let opened = OpenOptions::new().write(true).open(file(folder.path(), job)).unwrap();
         opened.set_modified(long_ago).unwrap();
     }
-    join(&own, 1, &places);
+    join(&own, 1, &locations);
     let is_there = |path: &Path| path.exists();
     assert!(!is_there(&file(folder.path(), &left)) && !is_there(&socket));
     assert!(is_there(&other), "files of other kinds stay");
@@ -306,8 +308,8 @@ fn sockets_whose_board_has_gone_are_swept_when_nobody_listens() {
 #[test]
 fn a_child_made_by_fork_does_not_keep_its_parent_alive() {
     let folder = tempfile::tempdir().unwrap();
-    let (job, places) = (job(2), in_folder(folder.path()));
-    let (other, parent) = (join(&job, 0, &places), join(&job, 1, &places));
+    let (job, locations) = (job(2), in_folder(folder.path()));
+    let (other, parent) = (join(&job, 0, &locations), join(&job, 1, &locations));
     let (mut ends, mut ready, mut byte) = ([0; 2], [0; 2], 0_u8);
     // SAFETY: there is room for two descriptors each.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) | libc::pipe(ready.as_mut_ptr()) }, 0);

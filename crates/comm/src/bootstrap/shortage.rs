@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use crate::fork::Own;
+use crate::fork::CloseOnFork;
 
 /// For how long listeners are left alone: at first, and at most.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
@@ -28,14 +28,14 @@ pub(super) struct Shortage {
 #[derive(Debug)]
 struct Reserve {
     /// In front of the descriptor, so that it goes first.
-    _own: Own,
+    _close_on_fork: CloseOnFork,
     _descriptor: OwnedFd,
 }
 
 impl Reserve {
     fn of(descriptor: &impl AsFd) -> Option<Self> {
         let descriptor = descriptor.as_fd().try_clone_to_owned().ok()?;
-        Some(Self { _own: Own::new(&descriptor), _descriptor: descriptor })
+        Some(Self { _close_on_fork: CloseOnFork::new(&descriptor), _descriptor: descriptor })
     }
 }
 
@@ -51,7 +51,7 @@ impl Shortage {
     }
 
     /// Sends those away who are waiting at a listener, one by each call of `accept`.
-    pub(super) fn turn_away(&mut self, descriptor: &impl AsFd, accept: impl Fn() -> io::Result<()>) {
+    pub(super) fn refuse(&mut self, descriptor: &impl AsFd, accept: impl Fn() -> io::Result<()>) {
         drop(self.reserve.take());
         for _ in 0..MAX_TURNED_AWAY {
             if accept().is_err() {

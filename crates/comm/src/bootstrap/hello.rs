@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use super::place::SocketPlace;
+use super::address::SocketAddress;
 use super::socket::{Connection, Credentials};
 use super::stream::Stream;
 use crate::board::Slot;
-use crate::fork::Own;
+use crate::fork::CloseOnFork;
 use crate::job::{Job, PROOF_BYTES, random};
 
 /// Bytes of a greeting.
@@ -77,7 +77,7 @@ pub(super) struct Hello {
 /// Who makes a statement: the two directions have proofs of their own, so that an answer cannot be the
 /// question sent back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speaker {
+pub(super) enum Role {
     Caller,
     Listener,
 }
@@ -86,7 +86,7 @@ impl Hello {
     pub(super) fn encode(
         &self,
         job: &Job,
-        speaker: Speaker,
+        role: Role,
         challenge: &[u8; CHALLENGE_BYTES],
     ) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
@@ -96,7 +96,7 @@ impl Hello {
         }
         bytes[24..32].copy_from_slice(&self.process.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.fresh);
-        let proof = job.proof(&statement(&bytes, speaker, challenge));
+        let proof = job.proof(&statement(&bytes, role, challenge));
         bytes[STATEMENT_BYTES..].copy_from_slice(&proof);
         bytes
     }
@@ -104,14 +104,14 @@ impl Hello {
     pub(super) fn decode(
         bytes: &[u8; HELLO_BYTES],
         job: &Job,
-        speaker: Speaker,
+        role: Role,
         challenge: &[u8; CHALLENGE_BYTES],
     ) -> Result<Self, HelloError> {
         if bytes[..8] != MAGIC {
             return Err(HelloError::Magic);
         }
         let proof = core::array::from_fn(|at| bytes[STATEMENT_BYTES + at]);
-        if !job.is_proof(&statement(bytes, speaker, challenge), &proof) {
+        if !job.is_proof(&statement(bytes, role, challenge), &proof) {
             return Err(HelloError::Proof);
         }
         let number = |at: usize| u32::from_le_bytes(core::array::from_fn(|index| bytes[at + index]));
@@ -122,9 +122,9 @@ impl Hello {
 }
 
 /// What is proved.
-fn statement(bytes: &[u8; HELLO_BYTES], speaker: Speaker, challenge: &[u8; CHALLENGE_BYTES]) -> Vec<u8> {
-    let speaker: u8 = if speaker == Speaker::Caller { 1 } else { 2 };
-    [&bytes[..STATEMENT_BYTES], &[speaker], challenge].concat()
+fn statement(bytes: &[u8; HELLO_BYTES], role: Role, challenge: &[u8; CHALLENGE_BYTES]) -> Vec<u8> {
+    let role: u8 = if role == Role::Caller { 1 } else { 2 };
+    [&bytes[..STATEMENT_BYTES], &[role], challenge].concat()
 }
 
 /// Who is to answer.
@@ -138,7 +138,7 @@ pub(super) struct Expected {
 /// Says who this is and hears who answers: the caller's part.
 pub(super) fn introduce(
     stream: Stream,
-    place: SocketPlace,
+    address: SocketAddress,
     job: &Job,
     own: &Slot,
     expected: Expected,
@@ -155,11 +155,11 @@ pub(super) fn introduce(
         process: own.identity.process,
         fresh: random()?,
     };
-    (&stream).write_all(&hello.encode(job, Speaker::Caller, &challenge))?;
+    (&stream).write_all(&hello.encode(job, Role::Caller, &challenge))?;
     let mut bytes = [0; HELLO_BYTES];
     read_until(&stream, &mut bytes, deadline)?;
-    let answer = Hello::decode(&bytes, job, Speaker::Listener, &challenge)?;
-    let Hello { from, to, epoch, sees, process, fresh } = answer;
+    let response = Hello::decode(&bytes, job, Role::Listener, &challenge)?;
+    let Hello { from, to, epoch, sees, process, fresh } = response;
     if fresh != hello.fresh {
         return Err(HelloError::Proof);
     }
@@ -171,9 +171,9 @@ pub(super) fn introduce(
     }
     stream.set_read_timeout(None)?;
     Ok(Connection {
-        _own: Own::new(&stream),
+        _close_on_fork: CloseOnFork::new(&stream),
         stream,
-        place,
+        address,
         peer: from,
         process,
         seen: credentials.process,
@@ -216,18 +216,18 @@ mod tests {
         let (job, other) = (Job::new([1; 16], 4).unwrap(), Job::new([2; 16], 4).unwrap());
         let hello = Hello { from: 1, to: 2, epoch: 3, sees: 4, process: 5, fresh: [6; 8] };
         let challenge = [7; CHALLENGE_BYTES];
-        let bytes = hello.encode(&job, Speaker::Caller, &challenge);
-        assert_eq!(Hello::decode(&bytes, &job, Speaker::Caller, &challenge).unwrap(), hello);
-        let refused = |job, speaker, challenge| {
-            matches!(Hello::decode(&bytes, job, speaker, challenge), Err(HelloError::Proof))
+        let bytes = hello.encode(&job, Role::Caller, &challenge);
+        assert_eq!(Hello::decode(&bytes, &job, Role::Caller, &challenge).unwrap(), hello);
+        let refused = |job, role, challenge| {
+            matches!(Hello::decode(&bytes, job, role, challenge), Err(HelloError::Proof))
         };
-        assert!(refused(&other, Speaker::Caller, &challenge));
-        assert!(refused(&job, Speaker::Listener, &challenge));
-        assert!(refused(&job, Speaker::Caller, &[8; CHALLENGE_BYTES]));
+        assert!(refused(&other, Role::Caller, &challenge));
+        assert!(refused(&job, Role::Listener, &challenge));
+        assert!(refused(&job, Role::Caller, &[8; CHALLENGE_BYTES]));
         for at in 0..HELLO_BYTES {
             let mut bytes = bytes;
             bytes[at] ^= 1;
-            assert!(Hello::decode(&bytes, &job, Speaker::Caller, &challenge).is_err(), "byte {at}");
+            assert!(Hello::decode(&bytes, &job, Role::Caller, &challenge).is_err(), "byte {at}");
         }
     }
 }

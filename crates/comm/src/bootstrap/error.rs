@@ -4,29 +4,29 @@ use std::io;
 
 use thiserror::Error;
 
+use super::address::SocketAddress;
 use super::hello::HelloError;
-use super::place::SocketPlace;
 
 /// Why two ranks do not meet.
 #[derive(Debug, Error)]
-pub enum MeetingError {
+pub enum BootstrapError {
     /// No socket could be reached.
-    #[error("{place} of rank {rank} cannot be reached: {cause}")]
+    #[error("{address} of rank {rank} cannot be reached: {cause}")]
     Unreachable {
         /// Whose it is.
         rank: u32,
         /// Which one.
-        place: SocketPlace,
+        address: SocketAddress,
         /// What the system said.
         cause: io::Error,
     },
     /// Whoever is there is not the rank.
-    #[error("whoever answers at {place} of rank {rank} is not that rank: {cause}")]
+    #[error("whoever answers at {address} of rank {rank} is not that rank: {cause}")]
     Imposter {
         /// Whose it should be.
         rank: u32,
         /// Which one.
-        place: SocketPlace,
+        address: SocketAddress,
         /// What was wrong.
         cause: HelloError,
     },

@@ -19,16 +19,16 @@ pub(super) enum Stream {
 
 /// How long a host may not acknowledge what was sent to it: then it is taken for gone. With the last question
 /// that it may not answer, nobody waits longer than ten seconds.
-const GONE: Duration = Duration::from_secs(8);
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(8);
 
 impl Stream {
     /// A connection of TCP, which ends soon when the other host is gone without a word.
     pub(super) fn over_network(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        sockopt::set_tcp_user_timeout(&stream, GONE.as_millis() as u32)?;
+        sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_TIMEOUT.as_millis() as u32)?;
         sockopt::set_socket_keepalive(&stream, true)?;
-        sockopt::set_tcp_keepidle(&stream, GONE / 2)?;
-        sockopt::set_tcp_keepintvl(&stream, GONE / 5)?;
+        sockopt::set_tcp_keepidle(&stream, UNACKNOWLEDGED_TIMEOUT / 2)?;
+        sockopt::set_tcp_keepintvl(&stream, UNACKNOWLEDGED_TIMEOUT / 5)?;
         Ok(Self::Tcp(stream))
     }
 
