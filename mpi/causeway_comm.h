@@ -273,7 +273,7 @@ int causeway_comm_alltoall(const struct causeway_comm_group *group, const void *
 //   NCCL: kernels of other ranks go on to use it. Between a rank's launch and its end the memory belongs to all.
 // - A call in a graph ends at a rank when all ranks have done their part of it: then its results are there, and its
 //   memory may be written again.
-// - A rank that ends, or that does not launch its graph within CAUSEWAY_COMM_GRAPH_LIMIT, ends the calls of all:
+// - A rank that ends, or that does not launch its graph within CAUSEWAY_COMM_GRAPH_TIMEOUT, ends the calls of all:
 //   what they, and later ones of the group, were to write is not there. causeway_comm_check_graphs tells.
 // - What is kept for graphs, such as other ranks' memory, belongs to the group: its ranks, `exchange` and
 //   `context`. It goes by causeway_comm_release_graphs, or when this process leaves the job.

@@ -13,13 +13,15 @@ use causeway_config::file::text::{Entry, Value, entries};
 pub fn configuration(bytes: &[u8]) {
     let Ok(text) = core::str::from_utf8(bytes) else { return };
     let file = Arc::new(PathBuf::from("/etc/causeway/fuzzed.toml"));
-    let (found, mistakes) = entries(&file, text);
+    let (found, errors) = entries(&file, text);
     let lines = 1 + bytes.iter().filter(|byte| **byte == b'\n').count();
-    for place in found.iter().map(|entry| &entry.place).chain(mistakes.iter().map(|mistake| &mistake.place)) {
-        assert!(place.line.is_some_and(|line| (1..=lines).contains(&line)), "{place} of {lines} lines");
+    for location in
+        found.iter().map(|entry| &entry.location).chain(errors.iter().map(|error| &error.location))
+    {
+        assert!(location.line.is_some_and(|line| (1..=lines).contains(&line)), "{location} of {lines} lines");
     }
-    for mistake in &mistakes {
-        assert!(!mistake.text.is_empty());
+    for error in &errors {
+        assert!(!error.text.is_empty());
     }
     for entry in &found {
         let wrong = examine(entry);
@@ -28,8 +30,8 @@ pub fn configuration(bytes: &[u8]) {
             assert!(!value.contains('\0'), "{entry:?}: what no variable can have");
         }
     }
-    let (again, mistakes) = entries(&file, &written(&found));
-    assert_eq!(mistakes, [], "{found:?}");
+    let (again, errors) = entries(&file, &written(&found));
+    assert_eq!(errors, [], "{found:?}");
     assert_eq!(meanings(&again), meanings(&found));
 }
 

@@ -339,7 +339,7 @@ def lose_one(rank, graph, stream):
     """The last rank does not launch: it has ended, or is too late. The others hear that, and write nothing."""
     rank.pipes.meet()
     if rank.group.rank == rank.group.ranks - 1:
-        if "CAUSEWAY_COMM_GRAPH_LIMIT" in os.environ:
+        if "CAUSEWAY_COMM_GRAPH_TIMEOUT" in os.environ:
             # It waits for the others, who then leave.
             rank.pipes.ends[0].recv()
             return
@@ -354,7 +354,7 @@ def lose_one(rank, graph, stream):
     left = rank.gpu.read(rank.places[0], 8)
     assert left == bytes([77 + rank.group.rank]) * 8, "a call that has failed has written"
     must_fail("a collective call in a graph of this group has failed", rank.group.check_graphs)
-    if rank.group.rank == 0 and "CAUSEWAY_COMM_GRAPH_LIMIT" in os.environ:
+    if rank.group.rank == 0 and "CAUSEWAY_COMM_GRAPH_TIMEOUT" in os.environ:
         rank.pipes.ends[-1].send(None)
 
 

@@ -127,7 +127,7 @@ causeway sessions --on $CAUSEWAY_ON >listed && grep over_a_restart listed
 sleep 6
 [ "$(main)" = $second ]
 # A configuration that is wrong changes nothing.
-echo 'most-sessions = "many"' >>/etc/causeway/serve.toml
+echo 'max-sessions = "many"' >>/etc/causeway/serve.toml
 systemctl reload causeway && sleep 1
 [ "$(main)" = $second ] && causeway run -- ./program
 sed -i '$d' /etc/causeway/serve.toml

@@ -117,16 +117,11 @@ fn who_exports_until_it_is_refused_takes_nothing_from_others() {
 
 #[test]
 fn a_session_too_many_is_refused_with_the_option_that_allows_it() {
-    let server = Server::start_with(&[
-        "--listen",
-        "127.0.0.1:0",
-        "--insecure-no-key",
-        "--most-sessions-per-peer",
-        "1",
-    ]);
+    let server =
+        Server::start_with(&["--listen", "127.0.0.1:0", "--insecure-no-key", "--max-sessions-per-peer", "1"]);
     let _session = RawSession::open(server.target());
     let (_, answer) = hostile::ask_for_session(server.target(), &hostile::hello());
-    assert!(format!("{answer:?}").contains("--most-sessions-per-peer"), "{answer:?}");
+    assert!(format!("{answer:?}").contains("--max-sessions-per-peer"), "{answer:?}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn two_processes_hear_which_channels_messages_between_them_have() {
     let doctor = |more: &[&str]| {
         let mut command = Command::new(causeway());
         forget_environment(&mut command);
-        command.env("CAUSEWAY_SOCKET_DIR", folder.path()).args(["doctor", "--meet", &word]).args(more);
+        command.env("CAUSEWAY_SOCKET_DIR", folder.path()).args(["doctor", "--rendezvous", &word]).args(more);
         run(&mut command, LIMIT)
     };
     let (words, report) = std::thread::scope(|scope| {

@@ -131,16 +131,16 @@ fn servers_copy_to_each_other_when_either_has_been_restarted() {
 fn a_new_server_that_does_not_come_up_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (file, end) = (folder.path().join("config.toml"), folder.path().join("end"));
-    fs::write(&file, "[serve]\nmost-sessions = 7\n").unwrap();
+    fs::write(&file, "[serve]\nmax-sessions = 7\n").unwrap();
     let server = server_with(&OPEN, |command| {
         command.env("CAUSEWAY_CONFIG", &file);
     });
     let mut program = working(&server.connect_string(), "work", &end, &[]);
-    fs::write(&file, "[serve]\nmost-sessions = \"many\"\n").unwrap();
+    fs::write(&file, "[serve]\nmax-sessions = \"many\"\n").unwrap();
     server.signal(Signal::HUP);
     server.must_log("no restart, this server goes on: the new server has not come up");
     must_serve(&server.connect_string());
-    fs::write(&file, "[serve]\nmost-sessions = 1\n").unwrap();
+    fs::write(&file, "[serve]\nmax-sessions = 1\n").unwrap();
     restart(&server, 0);
     // The session that is left counts among those of the new server.
     let refused = run(&mut by_itself(&server.connect_string(), &cuda_program("first_kernel")), LIMIT);

@@ -33,6 +33,6 @@ fn calls_in_graphs_do_what_they_are_defined_to_do() {
 #[test]
 fn a_rank_that_launches_too_late_ends_the_calls_of_all() {
     let server = Server::start();
-    must_agree(&server, 3, 0, &[("CAUSEWAY_COMM_GRAPH_LIMIT", "3")]);
+    must_agree(&server, 3, 0, &[("CAUSEWAY_COMM_GRAPH_TIMEOUT", "3")]);
     server.must_be_well();
 }

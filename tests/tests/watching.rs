@@ -65,7 +65,7 @@ fn metrics_tell_of_sessions_while_they_run_and_after() {
     assert_eq!(sample(&page, "causeway_sessions{transport=\"tcp\"}"), Some(0.0), "{page}");
     let session = RawSession::open(server.target());
     eventually("the session is counted", LIMIT, || {
-        sample(&get(port, "/metrics").1, "causeway_sessions_begun_total") == Some(1.0)
+        sample(&get(port, "/metrics").1, "causeway_sessions_started_total") == Some(1.0)
     });
     drop(session);
     let program = cuda_program("vector_add");
@@ -84,7 +84,7 @@ fn metrics_tell_of_sessions_while_they_run_and_after() {
     at_least("causeway_copy_bytes_total{transport=\"tcp\",direction=\"to_device\"}", 1000.0);
     at_least("causeway_copy_bytes_total{transport=\"tcp\",direction=\"from_device\"}", 1000.0);
     at_least("causeway_commands_total{transport=\"tcp\",kind=\"posted\"}", 1.0);
-    at_least("causeway_call_seconds_count{transport=\"tcp\"}", 1.0);
+    at_least("causeway_call_duration_seconds_count{transport=\"tcp\"}", 1.0);
     at_least("causeway_session_start_seconds_count", 2.0);
     at_least("causeway_devices", 1.0);
     at_least("causeway_worker_starts_total", 2.0);
@@ -144,9 +144,9 @@ fn sessions_and_top_tell_whose_sessions_there_are() {
         serde_json::from_str(&ask(&server, &["sessions", "--json"]).must_succeed().stdout).unwrap();
     assert_eq!(told["sessions"][0]["process"], std::process::id());
     assert_eq!(told["draining"], false);
-    let page = ask(&server, &["top", "--once", "--every", "0.1"]).must_succeed().stdout;
+    let page = ask(&server, &["top", "--once", "--interval", "0.1"]).must_succeed().stdout;
     assert!(page.contains("1 of ") && page.contains("Causeway software GPU"), "{page}");
-    let line = ask(&server, &["top", "--once", "--json", "--every", "0.1"]).must_succeed().stdout;
+    let line = ask(&server, &["top", "--once", "--json", "--interval", "0.1"]).must_succeed().stdout;
     let told: Value = serde_json::from_str(line.trim()).unwrap();
     assert!(told["devices"][0]["memory_bytes"].as_u64() > Some(0), "{line}");
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -238,7 +238,7 @@ fn a_server_is_upgraded_with_sessions_open() {
 
 #[test]
 fn sigterm_drains_where_that_is_wished_and_a_second_one_ends() {
-    let (server, _) = watched(&["--drain", "600"]);
+    let (server, _) = watched(&["--grace-period", "600"]);
     let _session = RawSession::open(server.target());
     server.signal(Signal::TERM);
     server.must_log("draining: no new sessions are taken");
@@ -254,7 +254,7 @@ fn a_limit_ends_the_sessions_that_are_left() {
     eventually("the session is listed", LIMIT, || {
         ask(&server, &["sessions"]).must_succeed().stdout.contains("1 of ")
     });
-    let told = ask(&server, &["drain", "--limit", "1"]).must_succeed().stdout;
+    let told = ask(&server, &["drain", "--timeout", "1"]).must_succeed().stdout;
     assert!(told.contains("the server has ended"), "{told}");
 }
 
@@ -276,7 +276,7 @@ fn top_lives_in_a_terminal_of_any_size() {
         run(&mut command, LIMIT)
     };
     let program = causeway().to_str().unwrap().to_owned();
-    let shown = format!("{program} top --every 0.2 --on '{}'; sleep 600", server.connect_string());
+    let shown = format!("{program} top --interval 0.2 --on '{}'; sleep 600", server.connect_string());
     tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "20", &shown]).must_succeed();
     let screen = || tmux(&["capture-pane", "-p"]).stdout;
     eventually("top shows the session", LIMIT, || {

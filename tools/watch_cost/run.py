@@ -62,7 +62,7 @@ def clean():
 
 def watch(server, ended):
     """Asks the server as Prometheus and somebody at a terminal do."""
-    top = [server.causeway, "top", "--json", "--every", "0.5", "--on", server.on]
+    top = [server.causeway, "top", "--json", "--interval", "0.5", "--on", server.on]
     asking = subprocess.Popen(top, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=clean())
     try:
         while not ended.wait(0.5):

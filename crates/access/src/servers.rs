@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use causeway_config::file::{Named, Place, Settings, keys as words};
+use causeway_config::file::{Named, Settings, SourceLocation, keys as words};
 use causeway_config::read::{PROCESS, files};
 use causeway_config::table::KEY_FILE;
 use thiserror::Error;
@@ -31,12 +31,12 @@ pub enum ServersError {
     #[error(transparent)]
     Target(#[from] TargetError),
     /// The address of a named server makes no sense.
-    #[error("{place}: [servers.{name}] address cannot be used: {cause}")]
+    #[error("{location}: [servers.{name}] address cannot be used: {cause}")]
     Named {
         /// The server's name.
         name: String,
         /// Where its address stands.
-        place: Place,
+        location: SourceLocation,
         /// What is wrong with it.
         cause: TargetError,
     },
@@ -80,8 +80,8 @@ fn server(settings: &Settings, part: &str, key_file: Option<PathBuf>) -> Result<
 
 /// The server of a name. One without an address is a mistake that whoever read the files has told.
 fn named_target(named: Named<'_>) -> Result<Target, ServersError> {
-    let place = || named.place().cloned().expect("a server with an address says it somewhere");
-    let wrong = |cause| ServersError::Named { name: named.name.to_owned(), place: place(), cause };
+    let location = || named.location().cloned().expect("a server with an address says it somewhere");
+    let wrong = |cause| ServersError::Named { name: named.name.to_owned(), location: location(), cause };
     let mut target: Target = named.address().ok_or(TargetError::Empty)?.parse().map_err(wrong)?;
     if named.is_clear() {
         target.ask_for_clear();
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::keys::file::{Line, write};
     use crate::target::{Endpoint, Key};
-    use causeway_config::file::places::Candidate;
+    use causeway_config::file::candidates::Candidate;
     use causeway_wire::handshake::Protection;
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
                     [servers.near]\naddress = \"unix:@near\"\n";
         std::fs::write(&path, text).unwrap();
         let settings = Settings::read(&[Candidate { path, must_be_there: true }]);
-        assert_eq!(settings.mistakes, []);
+        assert_eq!(settings.errors, []);
         let found = |part: &str| server(&settings, part, Some("/nonexistent/key".into()));
         let near = found("near").unwrap();
         assert_eq!(near, Target { name: Some("near".into()), ..Target::unix("@near") });

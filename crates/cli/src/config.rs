@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use causeway_access::servers::{LOCAL, SOFTWARE, names_instead, parts};
 use causeway_access::{Endpoint, Target};
-use causeway_config::file::{Mistake, Named, Section, Settings};
+use causeway_config::file::{ConfigFileError, Named, Section, Settings};
 use causeway_config::read::{PROCESS, files};
 use causeway_config::table::{ALL, ON, PIPELINE};
 use causeway_config::{Variable, document};
@@ -49,16 +49,16 @@ pub fn config(arguments: &Arguments, all: &Command) -> io::Result<ExitCode> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     let mut code = ExitCode::SUCCESS;
     match arguments.action {
-        Action::Show { json: true } => writeln!(out, "{:#}", shown(files()))?,
-        Action::Show { json: false } => write!(out, "{}", text(files()))?,
+        Action::Show { json: true } => writeln!(out, "{:#}", json_of_settings(files()))?,
+        Action::Show { json: false } => write!(out, "{}", text_of_settings(files()))?,
         Action::Check { json } => {
-            let mistakes = mistakes(files(), all);
+            let errors = errors(files(), all);
             if json {
-                writeln!(out, "{:#}", checked(files(), &mistakes))?;
+                writeln!(out, "{:#}", checked(files(), &errors))?;
             } else {
-                write!(out, "{}", text_of(files(), &mistakes))?;
+                write!(out, "{}", text_of(files(), &errors))?;
             }
-            if !mistakes.is_empty() {
+            if !errors.is_empty() {
                 code = ExitCode::FAILURE;
             }
         }
@@ -69,39 +69,39 @@ pub fn config(arguments: &Arguments, all: &Command) -> io::Result<ExitCode> {
 }
 
 /// Everything that is wrong in the files.
-fn mistakes(settings: &Settings, all: &Command) -> Vec<Mistake> {
-    let mut mistakes = settings.mistakes.clone();
+fn errors(settings: &Settings, all: &Command) -> Vec<ConfigFileError> {
+    let mut errors = settings.errors.clone();
     // What the table knows to be wrong in [serve] is told once.
     if settings.check(|section| *section == Section::Serve).is_ok() {
-        let wrong = from_files::mistakes(all, settings);
+        let wrong = from_files::errors(all, settings);
         // What `causeway serve` reads itself says something only where the options can be read.
         let read = if wrong.is_empty() { from_files::arguments(all, settings) } else { Vec::new() };
-        mistakes.extend(wrong);
-        mistakes.extend(read.into_iter().filter_map(|(entry, value)| {
+        errors.extend(wrong);
+        errors.extend(read.into_iter().filter_map(|(entry, value)| {
             let cause = serve::check_value(&entry.key, &value).err()?;
             let text = format!("{} cannot be used: {cause}", entry.key);
-            Some(Mistake { place: entry.place.clone(), section: Some(Section::Serve), text })
+            Some(ConfigFileError { location: entry.location.clone(), section: Some(Section::Serve), text })
         }));
     }
-    mistakes.extend(unknown_servers(settings));
+    errors.extend(unknown_servers(settings));
     for server in settings.servers() {
-        if let (Some(address), Some(place)) = (server.address(), server.place())
+        if let (Some(address), Some(location)) = (server.address(), server.location())
             && let Err(cause) = address.parse::<Target>()
         {
             let section = Some(Section::Server(server.name.to_owned()));
             let text = format!("[servers.{}] address cannot be used: {cause}", server.name);
-            mistakes.push(Mistake { place: place.clone(), section, text });
+            errors.push(ConfigFileError { location: location.clone(), section, text });
         }
     }
     let of_servers = settings.servers().map(|server| Section::Server(server.name.to_owned()));
-    mistakes.extend(
+    errors.extend(
         [Section::Client].into_iter().chain(of_servers).filter_map(|section| wrong_plans(settings, section)),
     );
-    mistakes
+    errors
 }
 
 /// Names in `on` that stand for no server: neither a table nor a host.
-fn unknown_servers(settings: &Settings) -> Vec<Mistake> {
+fn unknown_servers(settings: &Settings) -> Vec<ConfigFileError> {
     let Some((list, entry)) = settings.value(&Section::Client, &ON) else { return Vec::new() };
     let list = list.to_string_lossy().into_owned();
     let is_known = |part: &str| part == LOCAL || part == SOFTWARE || settings.server(part).is_some();
@@ -116,30 +116,30 @@ fn unknown_servers(settings: &Settings) -> Vec<Mistake> {
     };
     let mistake = |part: &str| {
         let text = format!("{} = {}: {}", entry.key, without_key(part), cause(part)?);
-        Some(Mistake { place: entry.place.clone(), section: Some(Section::Client), text })
+        Some(ConfigFileError { location: entry.location.clone(), section: Some(Section::Client), text })
     };
     parts(&list).filter(|part| !is_known(part)).filter_map(mistake).collect()
 }
 
 /// What is wrong with the plans for copies in a section.
-fn wrong_plans(settings: &Settings, section: Section) -> Option<Mistake> {
+fn wrong_plans(settings: &Settings, section: Section) -> Option<ConfigFileError> {
     let (text, entry) = settings.value(&section, &PIPELINE)?;
     let cause = Table::parse(&text.to_string_lossy()).err()?;
     let text = format!("{}: {cause}", entry.key);
-    Some(Mistake { place: entry.place.clone(), section: Some(section), text })
+    Some(ConfigFileError { location: entry.location.clone(), section: Some(section), text })
 }
 
-fn checked(settings: &Settings, mistakes: &[Mistake]) -> Value {
-    let mistakes: Vec<_> = mistakes
+fn checked(settings: &Settings, errors: &[ConfigFileError]) -> Value {
+    let errors: Vec<_> = errors
         .iter()
-        .map(|Mistake { place, text, .. }| json!({ "file": &*place.file, "line": place.line, "text": text }))
+        .map(|ConfigFileError { location, text, .. }| json!({ "file": &*location.file, "line": location.line, "text": text }))
         .collect();
-    json!({ "files": settings.files.iter().map(|file| &**file).collect::<Vec<_>>(), "mistakes": mistakes })
+    json!({ "files": settings.files.iter().map(|file| &**file).collect::<Vec<_>>(), "mistakes": errors })
 }
 
-fn text_of(settings: &Settings, mistakes: &[Mistake]) -> String {
-    let mut out: String = mistakes.iter().map(|mistake| format!("{mistake}\n")).collect();
-    if mistakes.is_empty() {
+fn text_of(settings: &Settings, errors: &[ConfigFileError]) -> String {
+    let mut out: String = errors.iter().map(|mistake| format!("{mistake}\n")).collect();
+    if errors.is_empty() {
         out += &match settings.files.len() {
             0 => "There is no configuration file; `causeway config example` prints one.\n".to_owned(),
             _ => settings.files.iter().map(|file| format!("{}: no mistake\n", file.display())).collect(),
@@ -196,7 +196,7 @@ fn of_server(server: Named<'_>) -> (String, Vec<(String, String)>) {
     (server.address().map(without_key).unwrap_or_default(), more)
 }
 
-fn shown(settings: &Settings) -> Value {
+fn json_of_settings(settings: &Settings) -> Value {
     let client: serde_json::Map<_, _> = set()
         .into_iter()
         .filter_map(|Set { variable, value, origin }| {
@@ -207,7 +207,7 @@ fn shown(settings: &Settings) -> Value {
         .servers()
         .map(|server| {
             let (address, more) = of_server(server);
-            let from = server.place().map(ToString::to_string);
+            let from = server.location().map(ToString::to_string);
             let more: serde_json::Map<_, _> =
                 more.into_iter().map(|(key, value)| (key, value.into())).collect();
             (server.name.to_owned(), json!({ "address": address, "from": from, "settings": more }))
@@ -217,14 +217,14 @@ fn shown(settings: &Settings) -> Value {
         .of_section(&Section::Serve)
         .map(|entry| {
             let values: Vec<_> = entry.values.iter().map(ToString::to_string).collect();
-            (entry.key.clone(), json!({ "value": values.join(","), "from": entry.place.to_string() }))
+            (entry.key.clone(), json!({ "value": values.join(","), "from": entry.location.to_string() }))
         })
         .collect();
     let files: Vec<_> = settings.files.iter().map(|file| &**file).collect();
     json!({ "files": files, "client": client, "servers": servers, "serve": serve })
 }
 
-fn text(settings: &Settings) -> String {
+fn text_of_settings(settings: &Settings) -> String {
     let line = |key: &str, value: &str, origin: &str| format!("  {key} = {value}  ({origin})\n");
     let mut out = String::new();
     out += match settings.files.len() {
@@ -241,7 +241,7 @@ fn text(settings: &Settings) -> String {
     }
     for server in settings.servers() {
         let (address, more) = of_server(server);
-        let origin = server.place().map(ToString::to_string).unwrap_or_default();
+        let origin = server.location().map(ToString::to_string).unwrap_or_default();
         out += &format!("[servers.{}]\n{}", server.name, line("address", &address, &origin));
         out.extend(more.into_iter().map(|(key, value)| format!("  {key} = {value}\n")));
     }
@@ -251,7 +251,7 @@ fn text(settings: &Settings) -> String {
     }
     for entry in serve {
         let values: Vec<_> = entry.values.iter().map(ToString::to_string).collect();
-        out += &line(&entry.key, &values.join(", "), &entry.place.to_string());
+        out += &line(&entry.key, &values.join(", "), &entry.location.to_string());
     }
     out
 }
@@ -306,9 +306,9 @@ mod tests {
     fn the_example_says_nothing_as_it_is_and_has_every_option() {
         let all = crate::Arguments::command();
         let example = example(&all);
-        let (entries, mistakes) =
+        let (entries, errors) =
             causeway_config::file::text::entries(&std::sync::Arc::new("c.toml".into()), &example);
-        assert_eq!((entries, mistakes), (vec![], vec![]), "{example}");
+        assert_eq!((entries, errors), (vec![], vec![]), "{example}");
         for key in [
             "#listen = ",
             "#hung-worker = ",

@@ -77,22 +77,22 @@ pub fn demo(arguments: &Arguments) -> Result<ExitCode, DemoError> {
     hand_over(&mut command, core::slice::from_ref(server.target()), server.key_file())?;
     let report = report::File::new()?;
     report.ask_for(&mut command);
-    let words: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
-    say(&format!("A server with the software GPU listens at {}.\n", server.target()));
-    say(&format!("Running {} through {}/libcuda.so.1:\n\n", words.join(" "), library.display()));
+    let arguments: Vec<_> = program.iter().map(|word| word.to_string_lossy()).collect();
+    print(&format!("A server with the software GPU listens at {}.\n", server.target()));
+    print(&format!("Running {} through {}/libcuda.so.1:\n\n", arguments.join(" "), library.display()));
     let status = launch::run_program(command)?;
     drop(server);
     if !status.success() {
-        say(&format!("\nThe program failed: {status}.\n"));
+        print(&format!("\nThe program failed: {status}.\n"));
         return Ok(launch::end_like(status));
     }
     let report = report.read()?;
-    say(&format!("\nThe program succeeded. What it did:\n{}", report.summary()));
+    print(&format!("\nThe program succeeded. What it did:\n{}", report.summary()));
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints at once, since the program prints in between.
-fn say(text: &str) {
+fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     // When nobody reads, the exit code still tells.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -86,7 +86,7 @@ pub fn devices(arguments: &Arguments) -> Result<ExitCode, DevicesError> {
 /// What a server has, as JSON.
 fn to_json(target: &Target, session: &Session, snapshot: &Snapshot, first: usize) -> Value {
     let devices = snapshot.devices.iter().enumerate().map(|(number, device)| {
-        let attribute = |wanted| attribute(device, wanted);
+        let attribute = |number| attribute(device, number);
         let capability = attribute(CAPABILITY_MAJOR).zip(attribute(CAPABILITY_MINOR));
         json!({
             "number": first + number,
@@ -116,8 +116,8 @@ fn cuda_version(snapshot: &Snapshot) -> String {
 }
 
 /// A device's attribute, if the server tells it.
-fn attribute(device: &Device, wanted: i32) -> Option<i32> {
-    device.attributes.iter().find(|(attribute, _)| *attribute == wanted).map(|(_, value)| *value)
+fn attribute(device: &Device, number: i32) -> Option<i32> {
+    device.attributes.iter().find(|(attribute, _)| *attribute == number).map(|(_, value)| *value)
 }
 
 /// Asks a server what it has, by a session that ends at once.
@@ -138,8 +138,8 @@ fn table(devices: &[Device], first: usize) -> Vec<String> {
         .iter()
         .enumerate()
         .map(|(number, device)| {
-            let attribute = |wanted: i32| {
-                attribute(device, wanted).map_or_else(|| "?".to_owned(), |value| value.to_string())
+            let attribute = |number: i32| {
+                attribute(device, number).map_or_else(|| "?".to_owned(), |value| value.to_string())
             };
             [
                 (first + number).to_string(),

@@ -8,16 +8,18 @@ use std::error::Error as _;
 use std::path::PathBuf;
 
 use causeway_config::file::text::Value;
-use causeway_config::file::{Entry, Mistake, Section, Settings, keys};
+use causeway_config::file::{ConfigFileError, Entry, Section, Settings, keys};
 use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use crate::renamed;
 
 /// The name of the command.
 pub const SERVE: &str = "serve";
 
 /// An entry that is an option, with its values as on a command line.
-struct Given<'a> {
+struct FileOption<'a> {
     entry: &'a Entry,
     option: Arg,
     values: Vec<String>,
@@ -27,9 +29,13 @@ struct Given<'a> {
 ///
 /// # Errors
 /// What is wrong in the files: at least one mistake.
-pub fn with_defaults(all: Command, settings: &Settings, typed: &ArgMatches) -> Result<Command, Vec<Mistake>> {
+pub fn with_defaults(
+    all: Command,
+    settings: &Settings,
+    typed: &ArgMatches,
+) -> Result<Command, Vec<ConfigFileError>> {
     let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
-    let given = options(&serve, settings)?;
+    let options = options(&serve, settings)?;
     let is_typed = |option: &Arg| {
         let source = typed.value_source(option.get_id().as_str());
         matches!(source, Some(ValueSource::CommandLine | ValueSource::EnvVariable))
@@ -41,16 +47,16 @@ pub fn with_defaults(all: Command, settings: &Settings, typed: &ArgMatches) -> R
         let mut typed = serve.get_arguments().filter(|other| is_typed(other));
         typed.any(|other| excludes(option, other) || excludes(other, option))
     };
-    let counting: Vec<_> = given.into_iter().filter(|given| !replaced(&given.option)).collect();
+    let counting: Vec<_> = options.into_iter().filter(|options| !replaced(&options.option)).collect();
     Ok(all.mut_subcommand(SERVE, |serve| {
-        counting.into_iter().fold(serve, |serve, Given { option, values, .. }| {
+        counting.into_iter().fold(serve, |serve, FileOption { option, values, .. }| {
             serve.mut_arg(option.get_id().as_str(), |option| option.default_values(values))
         })
     }))
 }
 
 /// What is wrong with the options in files.
-pub fn mistakes(all: &Command, settings: &Settings) -> Vec<Mistake> {
+pub fn errors(all: &Command, settings: &Settings) -> Vec<ConfigFileError> {
     let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
     options(&serve, settings).err().unwrap_or_default()
 }
@@ -58,46 +64,47 @@ pub fn mistakes(all: &Command, settings: &Settings) -> Vec<Mistake> {
 /// The options that files give, with their values as on a command line; none where they cannot be read.
 pub fn arguments<'a>(all: &Command, settings: &'a Settings) -> Vec<(&'a Entry, String)> {
     let serve = all.find_subcommand(SERVE).cloned().unwrap_or_default();
-    let given = options(&serve, settings).unwrap_or_default();
-    given.into_iter().map(|Given { entry, values, .. }| (entry, values.join(","))).collect()
+    let options = options(&serve, settings).unwrap_or_default();
+    options.into_iter().map(|FileOption { entry, values, .. }| (entry, values.join(","))).collect()
 }
 
 /// The options that files give, each of which can be used, alone and with the others.
-fn options<'a>(serve: &Command, settings: &'a Settings) -> Result<Vec<Given<'a>>, Vec<Mistake>> {
-    let (mut given, mut mistakes) = (Vec::new(), Vec::new());
+fn options<'a>(serve: &Command, settings: &'a Settings) -> Result<Vec<FileOption<'a>>, Vec<ConfigFileError>> {
+    let (mut options, mut errors) = (Vec::new(), Vec::new());
     for entry in settings.of_section(&Section::Serve) {
         match option(serve, entry) {
-            Ok(found) => given.extend(found),
-            Err(mistake) => mistakes.push(mistake),
+            Ok(found) => options.extend(found),
+            Err(error) => errors.push(error),
         }
     }
-    if mistakes.is_empty()
-        && let Err(error) = parse(serve, given.iter().flat_map(words))
+    if errors.is_empty()
+        && let Err(error) = parse(serve, options.iter().flat_map(words))
     {
-        let first = given.first().map(|given| given.entry);
-        mistakes
-            .extend(first.map(|first| mistake(first, format!("[serve] cannot be used: {}", cause(&error)))));
+        let first = options.first().map(|option| option.entry);
+        errors
+            .extend(first.map(|first| error_at(first, format!("[serve] cannot be used: {}", cause(&error)))));
     }
-    if mistakes.is_empty() { Ok(given) } else { Err(mistakes) }
+    if errors.is_empty() { Ok(options) } else { Err(errors) }
 }
 
 /// The option that an entry is; nothing where it is a variable's.
-fn option<'a>(serve: &Command, entry: &'a Entry) -> Result<Option<Given<'a>>, Mistake> {
+fn option<'a>(serve: &Command, entry: &'a Entry) -> Result<Option<FileOption<'a>>, ConfigFileError> {
     let mut known =
         serve.get_arguments().filter(|option| !matches!(option.get_id().as_str(), "help" | "version"));
-    let Some(option) = known.find(|option| option.get_long() == Some(&entry.key)).cloned() else {
+    let long = renamed::current(SERVE, &entry.key);
+    let Some(option) = known.find(|option| option.get_long() == Some(long)).cloned() else {
         if keys::variable(&Section::Serve, &entry.key).is_some() {
             return Ok(None);
         }
-        return Err(mistake(entry, keys::unknown(&Section::Serve, &entry.key, all_keys(serve))));
+        return Err(error_at(entry, keys::unknown(&Section::Serve, &entry.key, all_keys(serve))));
     };
     let wrong = |cause: String| {
-        let shown = entry.values.iter().map(Value::to_string).collect::<Vec<_>>().join(", ");
-        mistake(entry, format!("{} = {shown} cannot be used: {cause}", entry.key))
+        let text = entry.values.iter().map(Value::to_string).collect::<Vec<_>>().join(", ");
+        error_at(entry, format!("{} = {text} cannot be used: {cause}", entry.key))
     };
     let is_flag = matches!(option.get_action(), ArgAction::SetTrue);
-    let takes_several = matches!(option.get_action(), ArgAction::Append);
-    if entry.is_list && !takes_several {
+    let accepts_several = matches!(option.get_action(), ArgAction::Append);
+    if entry.is_list && !accepts_several {
         return Err(wrong("a list cannot stand here".to_owned()));
     }
     let is_path = option.get_value_parser().type_id() == TypeId::of::<PathBuf>();
@@ -106,10 +113,10 @@ fn option<'a>(serve: &Command, entry: &'a Entry) -> Result<Option<Given<'a>>, Mi
         other => other.to_string(),
     };
     let values: Vec<_> = entry.values.iter().map(text).collect();
-    let given = Given { entry, option, values };
+    let found = FileOption { entry, option, values };
     if is_flag {
         return match entry.values.as_slice() {
-            [Value::Switch(true)] => Ok(Some(given)),
+            [Value::Switch(true)] => Ok(Some(found)),
             [Value::Switch(false)] => Ok(None),
             _ => Err(wrong("give true or false".to_owned())),
         };
@@ -117,8 +124,8 @@ fn option<'a>(serve: &Command, entry: &'a Entry) -> Result<Option<Given<'a>>, Mi
     if entry.values.iter().any(|value| matches!(value, Value::Switch(_))) {
         return Err(wrong("a text or a number must stand here".to_owned()));
     }
-    parse(serve, words(&given)).map_err(|error| wrong(cause(&error)))?;
-    Ok(Some(given))
+    parse(serve, words(&found)).map_err(|error| wrong(cause(&error)))?;
+    Ok(Some(found))
 }
 
 /// All keys that may stand in `[serve]`.
@@ -129,18 +136,18 @@ pub fn all_keys(serve: &Command) -> impl Iterator<Item = String> {
 }
 
 /// An option on a command line.
-fn words(given: &Given<'_>) -> Vec<String> {
-    let name = &given.entry.key;
-    if matches!(given.option.get_action(), ArgAction::SetTrue) {
+fn words(found: &FileOption<'_>) -> Vec<String> {
+    let name = found.option.get_long().unwrap_or_default();
+    if matches!(found.option.get_action(), ArgAction::SetTrue) {
         return vec![format!("--{name}")];
     }
-    given.values.iter().map(|value| format!("--{name}={value}")).collect()
+    found.values.iter().map(|value| format!("--{name}={value}")).collect()
 }
 
 /// Tries words as those of the command; variables do not count.
-fn parse(serve: &Command, words: impl IntoIterator<Item = String>) -> Result<ArgMatches, clap::Error> {
+fn parse(serve: &Command, arguments: impl IntoIterator<Item = String>) -> Result<ArgMatches, clap::Error> {
     let alone = serve.clone().mut_args(|option| option.env(None::<&str>));
-    alone.try_get_matches_from([SERVE.to_owned()].into_iter().chain(words))
+    alone.try_get_matches_from([SERVE.to_owned()].into_iter().chain(arguments))
 }
 
 /// What a parser says, in short.
@@ -158,34 +165,34 @@ fn cause(error: &clap::Error) -> String {
     first.strip_prefix("error: ").unwrap_or(first).to_owned()
 }
 
-fn mistake(entry: &Entry, text: String) -> Mistake {
-    Mistake { place: entry.place.clone(), section: Some(Section::Serve), text }
+fn error_at(entry: &Entry, text: String) -> ConfigFileError {
+    ConfigFileError { location: entry.location.clone(), section: Some(Section::Serve), text }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use causeway_config::file::places::Candidate;
+    use causeway_config::file::candidates::Candidate;
     use clap::CommandFactory as _;
 
     /// What `causeway serve` is told by these words and a file with this text: the values of an option.
-    fn values(text: &str, words: &[&str], option: &str) -> Result<Vec<String>, Vec<String>> {
+    fn values(text: &str, arguments: &[&str], option: &str) -> Result<Vec<String>, Vec<String>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.toml");
         std::fs::write(&path, text).unwrap();
         let settings = Settings::read(&[Candidate { path: path.clone(), must_be_there: true }]);
-        assert_eq!(settings.mistakes, []);
+        assert_eq!(settings.errors, []);
         // The variables of whoever runs the tests do not count.
         let all = crate::Arguments::command()
             .mut_subcommand(SERVE, |serve| serve.mut_args(|arg| arg.env(None::<&str>)));
-        let words = || ["causeway", SERVE].iter().chain(words);
-        let typed = all.clone().try_get_matches_from(words()).unwrap();
+        let arguments = || ["causeway", SERVE].iter().chain(arguments);
+        let typed = all.clone().try_get_matches_from(arguments()).unwrap();
         let (_, typed) = typed.subcommand().unwrap();
-        let all = with_defaults(all, &settings, typed).map_err(|mistakes| {
+        let all = with_defaults(all, &settings, typed).map_err(|errors| {
             let prefix = format!("{}:", path.display());
-            mistakes.iter().map(|mistake| mistake.to_string().replace(&prefix, "")).collect::<Vec<_>>()
+            errors.iter().map(|error_at| error_at.to_string().replace(&prefix, "")).collect::<Vec<_>>()
         })?;
-        let matches = all.try_get_matches_from(words()).unwrap();
+        let matches = all.try_get_matches_from(arguments()).unwrap();
         let (_, matches) = matches.subcommand().unwrap();
         let raw = matches.get_raw(option).into_iter().flatten();
         let folder = format!("{}/", folder.path().display());
@@ -194,9 +201,9 @@ mod tests {
 
     #[test]
     fn options_count_before_files_and_files_before_defaults() {
-        let file = "[serve]\nlisten = \"a:1\"\nmost-sessions = 7\nclear = true\npeers = [\"10.0.0.1\", \"10.0.0.2\"]\n\
+        let file = "[serve]\nlisten = \"a:1\"\nmax-sessions = 7\nclear = true\npeers = [\"10.0.0.1\", \"10.0.0.2\"]\n\
                     cache-dir = \"images\"\nshm-staging = \"64M\"\n";
-        let of = |words: &[&str], option| values(file, words, option).unwrap();
+        let of = |arguments: &[&str], option| values(file, arguments, option).unwrap();
         assert_eq!(of(&[], "listen"), ["a:1"]);
         assert_eq!(of(&["--listen", "b:2"], "listen"), ["b:2"]);
         assert_eq!(of(&[], "most_sessions"), ["7"]);
@@ -223,10 +230,7 @@ mod tests {
             ("[serve]\nlisen = \"a:1\"\n", "2: [serve] has no key `lisen`: is `listen` meant?"),
             ("[serve]\nhelp = true\n", "2: [serve] has no key `help`"),
             ("[serve]\nclear = \"yes\"\n", "2: clear = yes cannot be used: give true or false"),
-            (
-                "[serve]\n\nmost-sessions = \"many\"\n",
-                "3: most-sessions = many cannot be used: invalid digit",
-            ),
+            ("[serve]\n\nmax-sessions = \"many\"\n", "3: max-sessions = many cannot be used: invalid digit"),
             ("[serve]\nlisten = [\"a:1\"]\n", "2: listen = a:1 cannot be used: a list cannot stand here"),
             ("[serve]\ngpu = \"tpu\"\n", "2: gpu = tpu cannot be used: `tpu` is no kind of GPU"),
             ("[serve]\nlog-level = \"loud\"\n", "2: log-level = loud cannot be used: give one of"),

@@ -29,18 +29,18 @@ const TIMERS: [libc::c_int; 3] = [libc::ITIMER_REAL, libc::ITIMER_VIRTUAL, libc:
 static AT_START: extern "C" fn() = take_over;
 
 extern "C" fn take_over() {
-    for ((signal, wanted), ignored) in SET.iter().zip(&IGNORED) {
+    for ((signal, action), ignored) in SET.iter().zip(&IGNORED) {
         ignored.store(is_ignored(*signal), Ordering::Relaxed);
-        if let Some(wanted) = wanted {
+        if let Some(action) = action {
             // SAFETY: no handler of anybody's is replaced: there is none directly after `exec`.
-            unsafe { libc::signal(*signal, *wanted) };
+            unsafe { libc::signal(*signal, *action) };
         }
     }
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the call fills plain data that lives here.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    for (kept, found) in DESCRIPTORS.iter().zip([limit.rlim_cur, limit.rlim_max]) {
-        kept.store(found, Ordering::Relaxed);
+    for (saved, found) in DESCRIPTORS.iter().zip([limit.rlim_cur, limit.rlim_max]) {
+        saved.store(found, Ordering::Relaxed);
     }
 }
 

@@ -99,13 +99,13 @@ pub fn jupyter(arguments: &Arguments) -> Result<ExitCode, JupyterError> {
     let python = python(&install.python)?;
     let causeway = std::env::current_exe().map_err(JupyterError::Executable)?;
     let name = install.name.clone().unwrap_or_else(|| name_for(on));
-    let shown = install.display_name.clone().unwrap_or_else(|| match on {
+    let display_name = install.display_name.clone().unwrap_or_else(|| match on {
         Some(on) => format!("Python 3 on {on} (Causeway)"),
         None => "Python 3 (Causeway)".to_owned(),
     });
     let folder = kernels(install.prefix.as_deref())?.join(name);
     let path = folder.join("kernel.json");
-    let text = format!("{:#}\n", kernel(&causeway, on, &python, &shown));
+    let text = format!("{:#}\n", kernel(&causeway, on, &python, &display_name));
     let failed = |cause| JupyterError::Write { path: path.clone(), cause };
     std::fs::create_dir_all(&folder).map_err(failed)?;
     std::fs::write(&path, text).map_err(failed)?;
@@ -118,12 +118,12 @@ pub fn jupyter(arguments: &Arguments) -> Result<ExitCode, JupyterError> {
 fn python(named: &Path) -> Result<PathBuf, JupyterError> {
     let wrong = |cause: String| JupyterError::Python { python: named.to_owned(), cause };
     let script = "import sys, ipykernel; sys.stdout.write(sys.executable)";
-    let answer = Command::new(named).args(["-c", script]).stdin(Stdio::null()).output();
-    let answer = answer.map_err(|cause| wrong(cause.to_string()))?;
+    let reply = Command::new(named).args(["-c", script]).stdin(Stdio::null()).output();
+    let reply = reply.map_err(|cause| wrong(cause.to_string()))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    match answer.status.success() {
-        true => Ok(text(&answer.stdout).into()),
-        false => Err(wrong(text(&answer.stderr).lines().last().unwrap_or("it says nothing").to_owned())),
+    match reply.status.success() {
+        true => Ok(text(&reply.stdout).into()),
+        false => Err(wrong(text(&reply.stderr).lines().last().unwrap_or("it says nothing").to_owned())),
     }
 }
 
@@ -134,13 +134,13 @@ fn kernels(prefix: Option<&Path>) -> Result<PathBuf, JupyterError> {
         Some(prefix) => std::path::absolute(prefix).ok().map(|prefix| prefix.join("share/jupyter")),
         None => variable("JUPYTER_DATA_DIR")
             .or_else(|| variable("XDG_DATA_HOME").map(|data| data.join("jupyter")))
-            .or_else(|| variable("HOME").map(|home| home.join(".local/share/jupyter"))),
+            .or_else(|| variable("HOME").map(|home_dir| home_dir.join(".local/share/jupyter"))),
     };
     Ok(data.ok_or(JupyterError::NoHome)?.join("kernels"))
 }
 
 /// What `kernel.json` says. `{connection_file}` is for Jupyter to fill in.
-fn kernel(causeway: &Path, on: Option<&str>, python: &Path, shown: &str) -> Value {
+fn kernel(causeway: &Path, on: Option<&str>, python: &Path, display_name: &str) -> Value {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut command = vec![text(causeway), "run".to_owned()];
     command.extend(on.into_iter().flat_map(|on| ["--on".to_owned(), on.to_owned()]));
@@ -148,7 +148,7 @@ fn kernel(causeway: &Path, on: Option<&str>, python: &Path, shown: &str) -> Valu
     command.extend(["-m", "ipykernel_launcher", "-f", "{connection_file}"].map(str::to_owned));
     json!({
         "argv": command,
-        "display_name": shown,
+        "display_name": display_name,
         "language": "python",
         "interrupt_mode": "signal",
         "metadata": { "debugger": true },

@@ -99,7 +99,7 @@ fn add() -> Result<(), KeyCommandError> {
     let target: Target = text.parse()?;
     let Some(key) = target.key.clone() else { return Err(KeyCommandError::NoKey(target.to_string())) };
     let path = file::list_path()?;
-    let mut lines = kept(&path)?;
+    let mut lines = read_lines(&path)?;
     let server = Some(target.endpoint.clone());
     lines.retain(|line| line.server != server);
     lines.push(Line { server, key });
@@ -115,7 +115,7 @@ fn add() -> Result<(), KeyCommandError> {
 
 fn list(json: bool) -> Result<(), KeyCommandError> {
     let mut out = io::stdout().lock();
-    let lines = kept(&file::list_path()?)?;
+    let lines = read_lines(&file::list_path()?)?;
     if json {
         // None stands for a key that serves for any server.
         let servers = lines.iter().map(|line| line.server.as_ref().map(ToString::to_string));
@@ -134,7 +134,7 @@ fn list(json: bool) -> Result<(), KeyCommandError> {
 fn remove(server: &str) -> Result<(), KeyCommandError> {
     let target: Target = server.parse()?;
     let path = file::list_path()?;
-    let mut lines = kept(&path)?;
+    let mut lines = read_lines(&path)?;
     let before = lines.len();
     lines.retain(|line| line.server.as_ref() != Some(&target.endpoint));
     if lines.len() == before {
@@ -144,7 +144,7 @@ fn remove(server: &str) -> Result<(), KeyCommandError> {
 }
 
 /// What is in the list; nothing where there is none.
-fn kept(path: &std::path::Path) -> Result<Vec<Line>, KeyFileError> {
+fn read_lines(path: &std::path::Path) -> Result<Vec<Line>, KeyFileError> {
     match file::read(path) {
         Err(KeyFileError::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read,

@@ -18,7 +18,7 @@ use thiserror::Error;
 const PREFIX: &str = "keys-";
 
 /// How long a file stays after the last program was started with it. Such a program may start others as long as it runs.
-const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+const KEEP: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Why a program would not find the keys.
 #[derive(Debug, Error)]
@@ -78,7 +78,7 @@ pub fn keep(servers: &[Target]) -> Result<PathBuf, HandOverError> {
     let digest = digest(&SHA256, &content);
     let name: String = digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
     let folder = private_folder().map_err(HandOverError::Folder)?;
-    forget_old(&folder, KEPT);
+    forget_old(&folder, KEEP);
     let path = folder.join(format!("{PREFIX}{name}"));
     file::write(&path, &lines)?;
     Ok(path)
@@ -125,7 +125,7 @@ mod tests {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         let left = || std::fs::read_dir(folder.path()).unwrap().count();
-        forget_old(folder.path(), KEPT);
+        forget_old(folder.path(), KEEP);
         assert_eq!(left(), 2);
         forget_old(folder.path(), Duration::ZERO);
         assert!(left() == 1 && folder.path().join("other.sock").exists());

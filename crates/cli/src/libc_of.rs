@@ -28,7 +28,7 @@ const MAX_SEARCHED_BYTES: u64 = 256 << 20;
 
 /// What an ELF file of 64 bits asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted {
+enum LibcRequirement {
     /// This loader.
     Loader(PathBuf),
     /// None: it is linked statically.
@@ -43,9 +43,9 @@ pub fn warning(program: &OsStr) -> Option<String> {
     if let Some(by) = named_by_script(&file) {
         file = by;
     }
-    let loader = match wanted(&file).ok().flatten()? {
-        Wanted::Loader(loader) => loader,
-        Wanted::Nothing => return loads_driver(&file).then(|| linked_statically(&file)),
+    let loader = match libc_requirement(&file).ok().flatten()? {
+        LibcRequirement::Loader(loader) => loader,
+        LibcRequirement::Nothing => return loads_driver(&file).then(|| linked_statically(&file)),
     };
     let name = loader.file_name()?.as_bytes();
     name.starts_with(b"ld-musl").then(|| {
@@ -90,16 +90,16 @@ fn named_by_script(file: &Path) -> Option<PathBuf> {
     let mut start = Vec::new();
     File::open(file).ok()?.take(MAX_PATH_LEN as u64).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
-    let first = Path::new(OsStr::from_bytes(words.next()?));
-    match words.next() {
+    let mut fields = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let first = Path::new(OsStr::from_bytes(fields.next()?));
+    match fields.next() {
         Some(name) if first.ends_with("env") => find(OsStr::from_bytes(name)),
         _ => Some(first.to_owned()),
     }
 }
 
 /// What a program asks for; nothing is known of what is no ELF file of 64 bits.
-fn wanted(file: &Path) -> io::Result<Option<Wanted>> {
+fn libc_requirement(file: &Path) -> io::Result<Option<LibcRequirement>> {
     let file = File::open(file)?;
     let mut header = [0; HEADER];
     file.read_exact_at(&mut header, 0)?;
@@ -117,9 +117,9 @@ fn wanted(file: &Path) -> io::Result<Option<Wanted>> {
         let mut path = vec![0; length];
         file.read_exact_at(&mut path, number(&segment, 8))?;
         path.truncate(path.iter().position(|byte| *byte == 0).unwrap_or(length));
-        return Ok(Some(Wanted::Loader(OsString::from_vec(path).into())));
+        return Ok(Some(LibcRequirement::Loader(OsString::from_vec(path).into())));
     }
-    Ok(Some(Wanted::Nothing))
+    Ok(Some(LibcRequirement::Nothing))
 }
 
 /// The 64 bits at `at`.

@@ -86,7 +86,7 @@ pub fn folder() -> Result<PathBuf, LibraryError> {
         };
     }
     let executable = std::env::current_exe().map_err(LibraryError::Executable)?;
-    find_beside(&executable)
+    find_installed(&executable)
 }
 
 /// The libraries of a folder that [`folder`] gave: the names that programs ask for, and the files behind them.
@@ -101,39 +101,39 @@ const OF_PACKAGES: &str = "/usr/lib/causeway";
 /// The folders where programs and libraries that belong to this program may lie, in the order in which they are
 /// looked at: its own (a build, or copies of one), `../lib/causeway` seen from there (packages, archive, wheel), and
 /// that of packages, for a program that came alone.
-pub fn places() -> Vec<PathBuf> {
-    places_of(&std::env::current_exe().unwrap_or_default())
+pub fn folders() -> Vec<PathBuf> {
+    folders_of(&std::env::current_exe().unwrap_or_default())
 }
 
-fn places_of(executable: &Path) -> Vec<PathBuf> {
-    let beside = executable.parent().unwrap_or(Path::new("."));
-    let mut places = vec![beside.to_owned()];
-    places.extend(beside.parent().map(|prefix| prefix.join("lib/causeway")));
-    if !places.iter().any(|place| place == Path::new(OF_PACKAGES)) {
-        places.push(OF_PACKAGES.into());
+fn folders_of(executable: &Path) -> Vec<PathBuf> {
+    let own_folder = executable.parent().unwrap_or(Path::new("."));
+    let mut folders = vec![own_folder.to_owned()];
+    folders.extend(own_folder.parent().map(|prefix| prefix.join("lib/causeway")));
+    if !folders.iter().any(|folder| folder == Path::new(OF_PACKAGES)) {
+        folders.push(OF_PACKAGES.into());
     }
-    places
+    folders
 }
 
-fn find_beside(executable: &Path) -> Result<PathBuf, LibraryError> {
-    let beside = executable.parent().unwrap_or(Path::new("/"));
-    let installed = beside.parent().unwrap_or(Path::new("/")).join("lib").join("causeway");
-    for folder in [beside, &installed] {
+fn find_installed(executable: &Path) -> Result<PathBuf, LibraryError> {
+    let own_folder = executable.parent().unwrap_or(Path::new("/"));
+    let installed = own_folder.parent().unwrap_or(Path::new("/")).join("lib").join("causeway");
+    for folder in [own_folder, &installed] {
         if folder.join(NAME).exists() {
             return Ok(folder.to_owned());
         }
     }
-    let library = beside.join(PLAIN_NAME);
+    let library = own_folder.join(PLAIN_NAME);
     if !library.exists() {
         // What was copied from a build, without the libraries under cargo's names.
-        let copied = beside.join(LINKS);
+        let copied = own_folder.join(LINKS);
         if copied.join(NAME).exists() {
             return Ok(copied);
         }
         return Err(LibraryError::NotFound { executable: executable.to_owned() });
     }
-    let folder = beside.join(LINKS);
-    match make_links(beside, &folder) {
+    let folder = own_folder.join(LINKS);
+    match make_links(own_folder, &folder) {
         Ok(()) => Ok(folder),
         Err(cause) => Err(LibraryError::Links { folder, library, cause }),
     }
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn what_belongs_to_the_program_lies_beside_it_or_where_it_was_installed() {
         let of = |executable: &str| {
-            let places = places_of(Path::new(executable));
-            places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>()
+            let folders = folders_of(Path::new(executable));
+            folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>()
         };
         assert_eq!(of("/usr/bin/causeway"), ["/usr/bin", "/usr/lib/causeway"]);
         assert_eq!(of("/opt/c/bin/causeway"), ["/opt/c/bin", "/opt/c/lib/causeway", "/usr/lib/causeway"]);
@@ -175,14 +175,14 @@ mod tests {
         std::fs::create_dir_all(&bin).unwrap();
         std::fs::create_dir_all(&installed).unwrap();
         let executable = bin.join("causeway");
-        let error = find_beside(&executable).unwrap_err();
+        let error = find_installed(&executable).unwrap_err();
         assert!(error.to_string().contains("copy the folder causeway-lib"), "{error}");
 
         let copied = bin.join(LINKS);
         std::fs::create_dir(&copied).unwrap();
-        assert!(find_beside(&executable).is_err(), "a folder without the library is none");
+        assert!(find_installed(&executable).is_err(), "a folder without the library is none");
         std::fs::write(copied.join(NAME), "copied").unwrap();
-        assert_eq!(find_beside(&executable).unwrap(), copied);
+        assert_eq!(find_installed(&executable).unwrap(), copied);
         std::fs::remove_dir_all(&copied).unwrap();
 
         std::fs::write(bin.join(PLAIN_NAME), "built").unwrap();
@@ -191,7 +191,7 @@ mod tests {
             if let Some(nvml) = nvml {
                 std::fs::write(bin.join("libcauseway_nvml.so"), nvml).unwrap();
             }
-            let folder = find_beside(&executable).unwrap();
+            let folder = find_installed(&executable).unwrap();
             assert_eq!(folder, bin.join(LINKS));
             assert_eq!(files(&folder)[0], (NAME, bin.join(PLAIN_NAME).canonicalize().unwrap()));
             for (name, _) in names(PLAIN_NAME) {
@@ -202,8 +202,8 @@ mod tests {
             }
         }
         std::fs::write(installed.join(NAME), "installed").unwrap();
-        assert_eq!(find_beside(&executable).unwrap(), installed);
+        assert_eq!(find_installed(&executable).unwrap(), installed);
         std::fs::write(bin.join(NAME), "beside").unwrap();
-        assert_eq!(find_beside(&executable).unwrap(), bin);
+        assert_eq!(find_installed(&executable).unwrap(), bin);
     }
 }

@@ -29,6 +29,7 @@
 //! | `inherited` | What does `causeway` change of what it inherits, and a program gets unchanged?  |
 //! | `libc_of`   | Which C library does a program want?                                         |
 //! | `library`   | Where is the client library?                                                 |
+//! | `renamed`   | Which options had other names?                                                |
 //! | `report`    | What did a program do, in words and numbers?                                 |
 //! | `copies`    | How did a program's copies travel, and what slowed them?                     |
 //! | `watch`     | How are servers, and what do their sessions do?                              |
@@ -57,6 +58,7 @@ mod logging;
 mod manual;
 mod mpirun;
 mod own_server;
+mod renamed;
 mod report;
 mod run;
 mod serve;
@@ -73,7 +75,7 @@ use std::sync::LazyLock;
 
 use causeway_config::file::{FilesError, Section};
 use causeway_config::read::{PROCESS, files};
-use causeway_config::{Role, Who, act_as, check, unknown};
+use causeway_config::{Component, Role, act_as, check, unknown};
 use causeway_server::back_end::BUILT_IN;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
@@ -142,7 +144,7 @@ are interpreted by the client library or given to the server's driver. A program
 with CAUSEWAY_ON and finds our libcuda.so.1 needs no `causeway run`.
 
 Exit codes of `causeway run`: the program's own; a signal that ends the program ends `causeway run`
-too; 127 when the program is not found, 126 when it cannot be started, 125 for other trouble."
+too; 127 when the program is not found, 126 when it cannot be started, 125 for any other error."
     )
 }
 
@@ -158,10 +160,10 @@ impl Command {
 
     /// Whose variables the command acts on, itself or by what it starts, and its exit code where one cannot
     /// be used. It says so before it does anything.
-    fn environment(&self) -> (&'static [Who], u8) {
-        const PROGRAM: &[Who] = &[Who::Client, Who::Worker, Who::Run];
+    fn environment(&self) -> (&'static [Component], u8) {
+        const PROGRAM: &[Component] = &[Component::Client, Component::Worker, Component::Run];
         match self {
-            Self::Serve(_) => (&[Who::Server], 1),
+            Self::Serve(_) => (&[Component::Server], 1),
             Self::Run(_) | Self::Trace(_) | Self::Demo(_) => (PROGRAM, 125),
             Self::Doctor(_) => (PROGRAM, 2),
             Self::Devices(_)
@@ -170,8 +172,8 @@ impl Command {
             | Self::Drain(_)
             | Self::Bench(_)
             | Self::Tune(_) => (PROGRAM, 1),
-            Self::Mpirun(_) => (&[Who::Mpirun, Who::Rank], 125),
-            Self::Jupyter(_) | Self::Cdi(_) => (&[Who::Run], 1),
+            Self::Mpirun(_) => (&[Component::Mpirun, Component::Rank], 125),
+            Self::Jupyter(_) | Self::Cdi(_) => (&[Component::Run], 1),
             // Those that are started by others have been checked there.
             Self::Key(_)
             | Self::Client(_)
@@ -191,13 +193,16 @@ impl Command {
 /// What is to be done, as the command line says, and for `causeway serve` configuration files, too.
 fn parse() -> Result<Command, CommandError> {
     let all = Arguments::command();
-    let typed = all.clone().get_matches();
+    let words = renamed::with_current_names(std::env::args_os().collect());
+    let typed = all.clone().get_matches_from(&words);
     let matches = match typed.subcommand() {
         Some((from_files::SERVE, serve)) => {
             act_as(Role::Server);
             files().check(|section| *section == Section::Serve).map_err(CommandError::of(1))?;
             let with_defaults = from_files::with_defaults(all, files(), serve);
-            with_defaults.map_err(|mistakes| CommandError::of(1)(FilesError { mistakes }))?.get_matches()
+            with_defaults
+                .map_err(|errors| CommandError::of(1)(FilesError { errors }))?
+                .get_matches_from(&words)
         }
         _ => typed,
     };
@@ -207,8 +212,8 @@ fn parse() -> Result<Command, CommandError> {
 fn main() -> ExitCode {
     let outcome = parse().and_then(|command| {
         act_as(command.role());
-        let (who, code) = command.environment();
-        check(PROCESS, who).map_err(CommandError::of(code))?;
+        let (components, code) = command.environment();
+        check(PROCESS, components).map_err(CommandError::of(code))?;
         for variable in unknown::among(std::env::vars_os().map(|(name, _)| name)) {
             let _ = writeln!(std::io::stderr(), "causeway: warning: {variable}");
         }

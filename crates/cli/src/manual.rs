@@ -51,14 +51,14 @@ pub enum ManualError {
 pub fn completions(arguments: &CompletionArguments, command: Command) -> Result<ExitCode, ManualError> {
     // Writing to memory does not fail, which the library takes for granted.
     let mut text = Vec::new();
-    clap_complete::generate(arguments.shell, &mut shown(command), "causeway", &mut text);
+    clap_complete::generate(arguments.shell, &mut with_visible_options(command), "causeway", &mut text);
     io::stdout().write_all(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Prints or writes manual pages.
 pub fn man(arguments: &ManArguments, command: Command) -> Result<ExitCode, ManualError> {
-    let command = shown(command).disable_help_subcommand(true);
+    let command = with_visible_options(command).disable_help_subcommand(true);
     let Some(folder) = &arguments.folder else {
         let mut text = Vec::new();
         Man::new(command).render(&mut text)?;
@@ -79,7 +79,7 @@ fn write_pages(command: Command, folder: &Path) -> io::Result<usize> {
 }
 
 /// The command line without what people do not type.
-fn shown(command: Command) -> Command {
+fn with_visible_options(command: Command) -> Command {
     let kept: Vec<_> = command.get_subcommands().filter(|one| !one.is_hide_set()).cloned().collect();
     let mut all = Command::new(command.get_name().to_owned())
         .version(command.get_version().unwrap_or_default().to_owned());
@@ -108,7 +108,7 @@ mod tests {
     fn shells_learn_commands_and_options_and_nothing_of_what_is_hidden() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut shown(command()), "causeway", &mut text);
+            clap_complete::generate(shell, &mut with_visible_options(command()), "causeway", &mut text);
             let text = String::from_utf8(text).unwrap();
             assert!(text.contains("run") && text.contains("on"), "{text}");
             assert!(!text.contains("worker"), "{text}");
@@ -119,7 +119,8 @@ mod tests {
     fn each_command_has_a_page() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("man1");
-        let count = write_pages(shown(command()).disable_help_subcommand(true), &folder).unwrap();
+        let count =
+            write_pages(with_visible_options(command()).disable_help_subcommand(true), &folder).unwrap();
         let mut names: Vec<_> = std::fs::read_dir(&folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())

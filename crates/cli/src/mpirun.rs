@@ -24,10 +24,10 @@ const BUILT_FOR: (&str, &str) = ("causeway interposer for ", ".");
 /// memory. Open MPI's ranks share memory by files in a folder that all of them have, if one is named, and else use
 /// the network; MPICH's always do. Other MPIs ignore it.
 pub fn isolated(folder: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
-    let mut told = vec![("OMPI_MCA_pml", "ob1".into()), ("MPIR_CVAR_NOLOCAL", "1".into())];
+    let mut variables = vec![("OMPI_MCA_pml", "ob1".into()), ("MPIR_CVAR_NOLOCAL", "1".into())];
     let Some(folder) = folder.filter(|folder| !folder.is_empty()) else {
-        told.push(("OMPI_MCA_btl", "tcp,self".into()));
-        return told;
+        variables.push(("OMPI_MCA_btl", "tcp,self".into()));
+        return variables;
     };
     // Of 4 and of 5, for messages and for windows.
     let folders = [
@@ -36,12 +36,12 @@ pub fn isolated(folder: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
         "OMPI_MCA_osc_sm_backing_directory",
         "OMPI_MCA_osc_rdma_backing_directory",
     ];
-    told.extend(folders.map(|name| (name, folder.to_owned())));
+    variables.extend(folders.map(|name| (name, folder.to_owned())));
     // To read out of a peer's memory takes its process id, which is another process's here, if any: the bytes
     // would be that one's (seen with 4.1.4). Windows of 4 need one of these; 5 has the other setting.
-    told.push(("OMPI_MCA_btl_vader_single_copy_mechanism", "emulated".into()));
-    told.push(("OMPI_MCA_smsc", "^cma".into()));
-    told
+    variables.push(("OMPI_MCA_btl_vader_single_copy_mechanism", "emulated".into()));
+    variables.push(("OMPI_MCA_smsc", "^cma".into()));
+    variables
 }
 
 /// Start an MPI program whose ranks send memory on GPUs.
@@ -167,13 +167,13 @@ impl Family {
     /// The folders of the interposers for its ranks' MPI, which srun does not say. Open MPI's interface changes with
     /// the first number of its version; a folder without one is of whoever built for the MPI that is there.
     fn folders(self, major: Option<u32>) -> Vec<String> {
-        let words: &[&str] = match (self, major) {
+        let command: &[&str] = match (self, major) {
             (Self::OpenMpi, Some(major)) => return vec![format!("openmpi-{major}"), "openmpi".to_owned()],
             (Self::OpenMpi, None) => &["openmpi"],
             (Self::Hydra, _) => &["mpich"],
             (Self::Slurm, _) => &["openmpi-4", "openmpi-5", "openmpi", "mpich"],
         };
-        words.iter().map(|&word| word.to_owned()).collect()
+        command.iter().map(|&word| word.to_owned()).collect()
     }
 
     /// The options by which the ranks get the interposer. The nonce is a secret, and travels by its name
@@ -195,31 +195,33 @@ impl Family {
     }
 
     /// The launcher's arguments behind its name.
-    fn arguments(self, preload: &OsStr, has_hosts: bool, given: &[OsString]) -> Vec<OsString> {
+    fn arguments(self, preload: &OsStr, has_hosts: bool, arguments: &[OsString]) -> Vec<OsString> {
         let options = self.options(preload, has_hosts);
         match self {
             // Each program of the command line has an environment of its own.
             Self::OpenMpi => {
-                let mut words = options.clone();
-                for word in given {
-                    words.push(word.clone());
+                let mut command = options.clone();
+                for word in arguments {
+                    command.push(word.clone());
                     if word == ":" {
-                        words.extend(options.iter().cloned());
+                        command.extend(options.iter().cloned());
                     }
                 }
-                words
+                command
             }
-            Self::Hydra => [&options[..], given].concat(),
+            Self::Hydra => [&options[..], arguments].concat(),
             // The last one of several options counts.
-            Self::Slurm => match given.iter().position(|word| word.as_encoded_bytes().starts_with(EXPORT)) {
-                Some(at) => {
-                    let mut words = given.to_vec();
-                    let value = &words[at].to_string_lossy()[EXPORT.len()..];
-                    words[at] = exported(value.as_ref(), preload, has_hosts);
-                    words
+            Self::Slurm => {
+                match arguments.iter().position(|word| word.as_encoded_bytes().starts_with(EXPORT)) {
+                    Some(at) => {
+                        let mut command = arguments.to_vec();
+                        let value = &command[at].to_string_lossy()[EXPORT.len()..];
+                        command[at] = exported(value.as_ref(), preload, has_hosts);
+                        command
+                    }
+                    None => [&options[..], arguments].concat(),
                 }
-                None => [&options[..], given].concat(),
-            },
+            }
         }
     }
 }
@@ -228,10 +230,10 @@ impl Family {
 const EXPORT: &[u8] = b"--export=";
 
 /// That option for what the user wants, and what ranks need of us.
-fn exported(wanted: &OsStr, preload: &OsStr, has_hosts: bool) -> OsString {
+fn exported(exported_variables: &OsStr, preload: &OsStr, has_hosts: bool) -> OsString {
     let mut option = OsString::from("--export=");
-    if !wanted.is_empty() && wanted != "NONE" && wanted != "NIL" {
-        option.push(wanted);
+    if !exported_variables.is_empty() && exported_variables != "NONE" && exported_variables != "NIL" {
+        option.push(exported_variables);
         option.push(",");
     }
     option.push("LD_PRELOAD=");
@@ -259,8 +261,8 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
     let has_hosts = std::env::var_os(COMM_HOSTS.name).is_some();
     command.args(family.arguments(&preload, has_hosts, &arguments.command[1..]));
     if arguments.isolated {
-        let told = isolated(std::env::var_os(SOCKET_DIR.name).as_deref());
-        command.envs(told.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
+        let variables = isolated(std::env::var_os(SOCKET_DIR.name).as_deref());
+        command.envs(variables.into_iter().filter(|(name, _)| std::env::var_os(name).is_none()));
     }
     command.env(COMM_JOB.name, nonce().map_err(MpirunError::Random)?);
     Err(launch::become_program(command).into())
@@ -271,11 +273,11 @@ pub fn mpirun(arguments: &Arguments) -> Result<ExitCode, MpirunError> {
 /// # Errors
 /// When the launcher is of no MPI that is known, or there is no interposer.
 pub fn interposer(launcher: &OsStr, named: Option<&Path>) -> Result<(Family, PathBuf), MpirunError> {
-    let Said { family, major } = ask(launcher)?;
+    let LauncherVersion { family, major } = query_version(launcher)?;
     let library = match named {
         Some(named) if named.is_file() => named.to_owned(),
         Some(named) => return Err(no_library(family, major, vec![named.to_owned()])),
-        None => find(family, major, &library::places())?,
+        None => find(family, major, &library::folders())?,
     };
     match built_for(&library) {
         Some(other) if other != family && family != Family::Slurm => {
@@ -299,13 +301,13 @@ fn built_for(library: &Path) -> Option<Family> {
 
 /// What a launcher says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said {
+struct LauncherVersion {
     family: Family,
     /// The first number of its version.
     major: Option<u32>,
 }
 
-impl Said {
+impl LauncherVersion {
     fn of(text: &str) -> Option<Self> {
         let family = Family::of(text)?;
         let major = text.split_whitespace().find_map(|word| word.split_once('.')?.0.parse().ok());
@@ -313,11 +315,11 @@ impl Said {
     }
 }
 
-fn ask(launcher: &OsStr) -> Result<Said, MpirunError> {
-    let said = Command::new(launcher).arg("--version").output();
-    let text = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned());
+fn query_version(launcher: &OsStr) -> Result<LauncherVersion, MpirunError> {
+    let version = Command::new(launcher).arg("--version").output();
+    let text = version.map(|version| String::from_utf8_lossy(&version.stdout).into_owned());
     match text {
-        Ok(text) => Said::of(&text)
+        Ok(text) => LauncherVersion::of(&text)
             .ok_or_else(|| MpirunError::Unknown { program: launcher.to_string_lossy().into_owned() }),
         Err(cause) => Err(launch::not_started(launcher)(cause).into()),
     }
@@ -333,8 +335,8 @@ fn no_library(family: Family, major: Option<u32>, looked_at: Vec<PathBuf>) -> Mp
 
 /// The interposer in one of the usual places. The first folder that there is counts; but of srun's ranks it is not known
 /// which they need.
-fn find(family: Family, major: Option<u32>, places: &[PathBuf]) -> Result<PathBuf, MpirunError> {
-    let of = |folder: String| places.iter().map(move |place| place.join("mpi").join(&folder).join(NAME));
+fn find(family: Family, major: Option<u32>, folders: &[PathBuf]) -> Result<PathBuf, MpirunError> {
+    let of = |folder: String| folders.iter().map(move |root| root.join("mpi").join(&folder).join(NAME));
     let candidates: Vec<Vec<PathBuf>> =
         family.folders(major).into_iter().map(|folder| of(folder).collect()).collect();
     let is_there = |candidate: &&PathBuf| candidate.is_file();
@@ -370,7 +372,7 @@ mod tests {
     #[test]
     fn the_version_of_a_launcher_says_which_interposer_its_ranks_need() {
         let folder = tempfile::tempdir().unwrap();
-        let places = ["bin", "lib/causeway"].map(|place| folder.path().join(place));
+        let folders = ["bin", "lib/causeway"].map(|name| folder.path().join(name));
         let put = |name: &str| {
             let path = folder.path().join(name).join(NAME);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -378,8 +380,8 @@ mod tests {
             path
         };
         let find_for = |text: &str| {
-            let said = Said::of(text).unwrap();
-            find(said.family, said.major, &places).map_err(|error| error.to_string())
+            let version = LauncherVersion::of(text).unwrap();
+            find(version.family, version.major, &folders).map_err(|error| error.to_string())
         };
         let (four, five) = ("mpirun.openmpi (OpenRTE) 4.1.4\n", "mpirun (Open MPI) 5.0.11\n");
         let error = find_for(five).unwrap_err();
@@ -413,36 +415,40 @@ mod tests {
 
     #[test]
     fn isolated_ranks_share_memory_where_they_share_a_folder() {
-        let told = |folder: &str| isolated(Some(OsStr::new(folder)));
-        let has = |told: &[(&str, OsString)], name, value| told.contains(&(name, OsString::from(value)));
-        for alone in [isolated(None), told("")] {
+        let variables = |folder: &str| isolated(Some(OsStr::new(folder)));
+        let has =
+            |variables: &[(&str, OsString)], name, value| variables.contains(&(name, OsString::from(value)));
+        for alone in [isolated(None), variables("")] {
             assert!(has(&alone, "OMPI_MCA_btl", "tcp,self"), "{alone:?}");
         }
-        let together = told("/shared");
+        let together = variables("/shared");
         assert!(has(&together, "OMPI_MCA_btl_sm_backing_directory", "/shared"), "{together:?}");
         assert!(!together.iter().any(|(name, _)| *name == "OMPI_MCA_btl"), "{together:?}");
     }
 
-    fn told(family: Family, given: &str) -> String {
-        let given: Vec<OsString> = given.split(' ').map(OsString::from).collect();
-        let words = family.arguments(OsStr::new("/a.so"), false, &given);
-        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    fn variables(family: Family, arguments: &str) -> String {
+        let arguments: Vec<OsString> = arguments.split(' ').map(OsString::from).collect();
+        let command = family.arguments(OsStr::new("/a.so"), false, &arguments);
+        command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn each_program_of_a_command_line_has_the_interposer() {
         let options = "-x LD_PRELOAD=/a.so -x CAUSEWAY_COMM_JOB";
-        assert_eq!(told(Family::OpenMpi, "-n 1 a : -n 2 b"), format!("{options} -n 1 a : {options} -n 2 b"));
+        assert_eq!(
+            variables(Family::OpenMpi, "-n 1 a : -n 2 b"),
+            format!("{options} -n 1 a : {options} -n 2 b")
+        );
         // What is said once holds for all.
-        assert_eq!(told(Family::Hydra, "-n 1 a : -n 2 b"), "-genv LD_PRELOAD /a.so -n 1 a : -n 2 b");
+        assert_eq!(variables(Family::Hydra, "-n 1 a : -n 2 b"), "-genv LD_PRELOAD /a.so -n 1 a : -n 2 b");
     }
 
     #[test]
     fn srun_exports_what_the_user_and_the_ranks_need() {
         let ours = "LD_PRELOAD=/a.so,CAUSEWAY_COMM_JOB";
-        assert_eq!(told(Family::Slurm, "-n 2 a"), format!("--export=ALL,{ours} -n 2 a"));
-        assert_eq!(told(Family::Slurm, "--export=A,B=1 a"), format!("--export=A,B=1,{ours} a"));
-        assert_eq!(told(Family::Slurm, "--export=NONE a"), format!("--export={ours} a"));
+        assert_eq!(variables(Family::Slurm, "-n 2 a"), format!("--export=ALL,{ours} -n 2 a"));
+        assert_eq!(variables(Family::Slurm, "--export=A,B=1 a"), format!("--export=A,B=1,{ours} a"));
+        assert_eq!(variables(Family::Slurm, "--export=NONE a"), format!("--export={ours} a"));
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl OnArguments {
         let list = self.on.join(",");
         let has_key = |part: &str| part.parse::<Target>().is_ok_and(|target| target.key.is_some());
         if parts(&list).any(has_key) {
-            tell(
+            report(
                 "warning: the key in --on or CAUSEWAY_ON can be seen by others while this runs; keep it with `causeway key \
                  add`, or in a file for --key-file, and leave it out",
             );
@@ -120,21 +120,21 @@ impl OnArguments {
 
     /// The servers that are named, or else a private one with the software GPU. Those of this machine are
     /// started: they end with what is returned, and say nothing unless something fails or `verbose` is set.
-    pub fn servers(&self, given: &[TransportChoice], verbose: bool) -> Result<Servers, ServerError> {
+    pub fn servers(&self, requested: &[TransportChoice], verbose: bool) -> Result<Servers, ServerError> {
         let list = self.list();
         if list.is_none() && !self.on.is_empty() {
-            tell(
+            report(
                 "--on or CAUSEWAY_ON is empty and names no server: a private one with the software GPU is used",
             );
         }
-        self.servers_of(list.as_deref().unwrap_or(SOFTWARE), given, verbose)
+        self.servers_of(list.as_deref().unwrap_or(SOFTWARE), requested, verbose)
     }
 
     /// The servers of a list; see [`Self::servers`].
     fn servers_of(
         &self,
         list: &str,
-        given: &[TransportChoice],
+        requested: &[TransportChoice],
         verbose: bool,
     ) -> Result<Servers, ServerError> {
         let key_file = self.keys.file().map(Path::to_owned);
@@ -148,7 +148,7 @@ impl OnArguments {
                     continue;
                 }
             };
-            let private = Embedded::with(gpu, given, verbose)?;
+            let private = Embedded::with(gpu, requested, verbose)?;
             all.targets.push(private.target().clone());
             if let Some(path) = private.key_file() {
                 all.key_file.get_or_insert_with(|| path.to_owned());
@@ -160,7 +160,7 @@ impl OnArguments {
 }
 
 /// Says something on standard error; when nobody reads that there is nobody to tell.
-fn tell(text: &str) {
+fn report(text: &str) {
     let _ = writeln!(io::stderr(), "causeway: {text}");
 }
 
@@ -181,7 +181,7 @@ impl ServerArguments {
             return self.on.servers_of(&list, self.via.as_slice(), verbose);
         }
         let (list, notice) = default_server::choose(self.via.is_some())?;
-        notice.into_iter().for_each(tell);
+        notice.into_iter().for_each(report);
         self.on.servers_of(list, self.via.as_slice(), verbose)
     }
 
@@ -232,9 +232,9 @@ impl ServerArguments {
 }
 
 /// What is to carry sessions with a server, where an option may say it.
-pub fn via(given: Option<TransportChoice>, server: &Target) -> Result<TransportChoice, ValueError> {
-    match given {
-        Some(given) => Ok(given),
+pub fn via(requested: Option<TransportChoice>, server: &Target) -> Result<TransportChoice, ValueError> {
+    match requested {
+        Some(requested) => Ok(requested),
         None => Ok(PROCESS.of_server(server.name.as_deref()).parsed(&table::VIA)?.unwrap_or_default()),
     }
 }

@@ -15,7 +15,7 @@ use crate::launch;
 pub enum TrialError {
     /// It, or who tried it, says why.
     #[error("{0}")]
-    Said(String),
+    Reason(String),
     /// It cannot be tried.
     #[error("NVIDIA's driver cannot be tried in a process of its own: {0}")]
     NotTried(#[from] io::Error),
@@ -34,8 +34,8 @@ pub fn try_driver() -> Result<(), TrialError> {
     if outcome.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&outcome.stdout);
-    Err(TrialError::Said(match said.trim() {
+    let output = String::from_utf8_lossy(&outcome.stdout);
+    Err(TrialError::Reason(match output.trim() {
         "" => format!("a process that tries it ended with {}", outcome.status),
         cause => cause.trim_end_matches('.').to_owned(),
     }))

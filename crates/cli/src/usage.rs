@@ -166,7 +166,7 @@ fn print(sums: &Sums, arguments: &Arguments) -> io::Result<()> {
     let sums_heads = ["sessions", "hours", "waited, h", "launches", "to device", "from device"];
     let mut table = vec![heads.chain(sums_heads.map(str::to_owned)).collect::<Vec<_>>()];
     table.extend(sums.iter().map(|(values, sum)| {
-        let shown = values.iter().map(|value| if value.is_empty() { "-".to_owned() } else { value.clone() });
+        let text = values.iter().map(|value| if value.is_empty() { "-".to_owned() } else { value.clone() });
         let hours = |seconds: f64| format!("{:.2}", seconds / 3600.0);
         let numbers = [
             sum.sessions.to_string(),
@@ -176,7 +176,7 @@ fn print(sums: &Sums, arguments: &Arguments) -> io::Result<()> {
             bytes(sum.to_device as f64),
             bytes(sum.from_device as f64),
         ];
-        shown.chain(numbers).collect()
+        text.chain(numbers).collect()
     }));
     let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..table[0].len()).map(width).collect();

@@ -1,7 +1,7 @@
 //! What do variables and configuration files say to this library? Their meanings are `causeway-config`'s.
 
 use causeway_config::read::PROCESS;
-use causeway_config::{Variable, Who, check, table};
+use causeway_config::{Component, Variable, check, table};
 
 /// The value of a variable as it is, be it empty.
 pub fn read(variable: &Variable) -> Option<String> {
@@ -21,5 +21,5 @@ pub fn for_worker() -> Vec<(String, String)> {
 /// Checks everything that this library acts on, and what its workers get: nothing that makes no sense is
 /// passed over. What it says is a sentence with the variable's name, or with file, line and key.
 pub fn must_be_usable() -> Result<(), String> {
-    check(PROCESS, &[Who::Client, Who::Worker]).map_err(|error| error.to_string())
+    check(PROCESS, &[Component::Client, Component::Worker]).map_err(|error| error.to_string())
 }

@@ -12,7 +12,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use causeway_config::file::places::is_absent;
+use causeway_config::file::candidates::is_absent;
 use causeway_sync::threads;
 use thiserror::Error;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
     CACHE_DIR, COMM_CHANNELS, COMM_CHECK, COMM_COLLECTIVE_THRESHOLD, COMM_COLLECTIVE_THRESHOLD_DEFAULT,
-    COMM_EXPLAIN, COMM_GRAPH_LIMIT, COMM_GRAPH_LIMIT_DEFAULT, COMM_HOSTS, COMM_PLACE, COMM_TABLE,
+    COMM_CONTAINER, COMM_EXPLAIN, COMM_GRAPH_TIMEOUT, COMM_GRAPH_TIMEOUT_DEFAULT, COMM_HOSTS, COMM_TABLE,
     COMM_THRESHOLD, COMM_THRESHOLD_DEFAULT, COMM_TRACE, COMM_TRACE_DEFAULT, SOCKET_DIR,
 };
 use causeway_config::{Environment, ValueError};
@@ -77,7 +77,7 @@ impl Settings {
                 .size(&COMM_COLLECTIVE_THRESHOLD)?
                 .unwrap_or(COMM_COLLECTIVE_THRESHOLD_DEFAULT),
             graph_limit: Duration::from_secs(
-                environment.number(&COMM_GRAPH_LIMIT)?.unwrap_or(COMM_GRAPH_LIMIT_DEFAULT),
+                environment.number(&COMM_GRAPH_TIMEOUT)?.unwrap_or(COMM_GRAPH_TIMEOUT_DEFAULT),
             ),
             trace_operations: environment.number(&COMM_TRACE)?.unwrap_or(COMM_TRACE_DEFAULT) as u32,
             table: environment.parsed(&COMM_TABLE)?,
@@ -85,7 +85,7 @@ impl Settings {
             explain: environment.is_on(&COMM_EXPLAIN)?,
             folder: environment.path(&SOCKET_DIR),
             hosts: hosts(environment.text(&COMM_HOSTS).as_deref().unwrap_or_default()),
-            placement: environment.parsed(&COMM_PLACE)?,
+            placement: environment.parsed(&COMM_CONTAINER)?,
             profile: profile(environment.raw(&CACHE_DIR), |name| std::env::var_os(name)),
         })
     }
@@ -172,7 +172,7 @@ mod tests {
             ("CAUSEWAY_COMM_TABLE", "2K..1K: ipc", "second size must be the larger one"),
             ("CAUSEWAY_COMM_TRACE", "often", "=often cannot be used"),
             ("CAUSEWAY_COMM_EXPLAIN", "yes", "=yes cannot be used"),
-            ("CAUSEWAY_COMM_PLACE", "[1]", "[container, cores, sockets]"),
+            ("CAUSEWAY_COMM_CONTAINER", "[1]", "[container, cores, sockets]"),
         ] {
             let error = read(name, text).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(named), "{error}");

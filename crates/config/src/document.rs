@@ -6,20 +6,20 @@ use crate::file::Section;
 use crate::file::keys::{ADDRESS, CLEAR};
 use crate::size::Size;
 use crate::table::{ALL, ON, PIPELINE};
-use crate::variable::{Default, Values, Variable, Who};
+use crate::variable::{Component, Default, Values, Variable};
 
 /// Which part of the book's page a variable is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// Most of them.
-    Usual,
+    Default,
     /// How InfiniBand and its like are used.
     Verbs,
 }
 
 impl Part {
     fn holds(self, variable: &Variable) -> bool {
-        !variable.who.contains(&Who::Test)
+        !variable.components.contains(&Component::Test)
             && (self == Self::Verbs) == variable.name.starts_with("CAUSEWAY_VERBS_")
     }
 }
@@ -30,12 +30,12 @@ pub fn markdown(part: Part) -> String {
                    | --- | --- | --- | --- | --- | --- |\n"
         .to_owned();
     for variable in ALL.iter().filter(|variable| part.holds(variable)) {
-        let Variable { name, who, text, more, .. } = variable;
-        let who: Vec<_> = who.iter().map(|who| name_of(*who)).collect();
+        let Variable { name, components, text, more, .. } = variable;
+        let components: Vec<_> = components.iter().map(|components| name_of(*components)).collect();
         let more = if more.is_empty() { String::new() } else { format!(". {more}") };
         let (values, default) = (values(variable), default(variable));
-        let (who, key) = (who.join(", "), in_files(variable));
-        let _ = writeln!(out, "| `{name}` | {who} | {text}{more} | {values} | {default} | {key} |");
+        let (components, key) = (components.join(", "), in_files(variable));
+        let _ = writeln!(out, "| `{name}` | {components} | {text}{more} | {values} | {default} | {key} |");
     }
     out
 }
@@ -53,16 +53,16 @@ fn in_files(variable: &Variable) -> String {
     if sections.is_empty() { String::new() } else { format!("`{key}` in {}", sections.join(", ")) }
 }
 
-fn name_of(who: Who) -> &'static str {
-    match who {
-        Who::Client => "client",
-        Who::Worker => "worker",
-        Who::Server => "server",
-        Who::Run => "`causeway run`",
-        Who::Mpirun => "`causeway mpirun`, `causeway bench mpi`",
-        Who::Rank => "`libcauseway_mpi.so`",
-        Who::Team => "`libcauseway_comm.so`",
-        Who::Test => "test",
+fn name_of(components: Component) -> &'static str {
+    match components {
+        Component::Client => "client",
+        Component::Worker => "worker",
+        Component::Server => "server",
+        Component::Run => "`causeway run`",
+        Component::Mpirun => "`causeway mpirun`, `causeway bench mpi`",
+        Component::Rank => "`libcauseway_mpi.so`",
+        Component::Team => "`libcauseway_comm.so`",
+        Component::Test => "test",
     }
 }
 
@@ -70,9 +70,9 @@ fn name_of(who: Who) -> &'static str {
 fn values(variable: &Variable) -> String {
     match variable.values {
         Values::Path => "a path".to_owned(),
-        Values::Number(least, most) => format!("{least} to {most}"),
-        Values::Size(least, u64::MAX) => format!("a size, {} or more", Size(least)),
-        Values::Size(least, most) => format!("a size, {} to {}", Size(least), Size(most)),
+        Values::Number(min, max) => format!("{min} to {max}"),
+        Values::Size(min, u64::MAX) => format!("a size, {} or more", Size(min)),
+        Values::Size(min, max) => format!("a size, {} to {}", Size(min), Size(max)),
         Values::Switch => "`on` or `1`, `off` or `0`".to_owned(),
         Values::Word(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
         Values::NumberOf(_) | Values::Text(_) => variable.values.expected().unwrap_or_default(),
@@ -82,7 +82,7 @@ fn values(variable: &Variable) -> String {
 /// What counts where it is not set, for people.
 fn default(variable: &Variable) -> String {
     match variable.default {
-        Default::Words(words) => words.to_owned(),
+        Default::Text(words) => words.to_owned(),
         Default::Number(number) => number.to_string(),
         Default::Size(bytes) => Size(bytes).to_string(),
     }
@@ -91,13 +91,15 @@ fn default(variable: &Variable) -> String {
 /// The variables of the client and of `causeway run`, for the end of `causeway --help`: lines of at most
 /// so many characters.
 pub fn help(width: usize) -> String {
-    let is_shown = |variable: &&&Variable| {
-        Part::Usual.holds(variable)
+    let is_listed = |variable: &&&Variable| {
+        Part::Default.holds(variable)
             && variable.name.starts_with("CAUSEWAY_")
-            && variable.who.iter().any(|who| matches!(who, Who::Client | Who::Run | Who::Worker))
+            && variable.components.iter().any(|components| {
+                matches!(components, Component::Client | Component::Run | Component::Worker)
+            })
     };
     let mut out = String::new();
-    for variable in ALL.iter().filter(is_shown) {
+    for variable in ALL.iter().filter(is_listed) {
         let mut text = variable.text.to_owned();
         let values = values(variable);
         if !matches!(variable.values, Values::Path) && !values.is_empty() {
@@ -166,9 +168,9 @@ fn sample(variable: &Variable) -> String {
         (_, Default::Number(number)) => number.to_string(),
         (_, Default::Size(bytes)) => format!("\"{}\"", Size(bytes)),
         (Values::Switch, _) => "false".to_owned(),
-        (Values::Number(least, _), _) => least.to_string(),
+        (Values::Number(min, _), _) => min.to_string(),
         (Values::NumberOf(numbers), _) => numbers.first().map(u64::to_string).unwrap_or_default(),
-        (Values::Size(least, _), _) => format!("\"{}\"", Size(least)),
+        (Values::Size(min, _), _) => format!("\"{}\"", Size(min)),
         (Values::Word(words), _) => format!("\"{}\"", words.first().copied().unwrap_or_default()),
         (Values::Path, _) => "\"/a/path\"".to_owned(),
         (Values::Text(_), _) if *variable == ON => "\"gpu-box\"".to_owned(),
@@ -205,8 +207,8 @@ mod tests {
                 .lines()
                 .filter(|line| !line.starts_with("# "))
                 .fold(String::new(), |out, line| out + line.trim_start_matches('#') + "\n");
-            let (entries, mistakes) = text::entries(&std::sync::Arc::new("c.toml".into()), &given);
-            assert_eq!(mistakes, [], "{given}");
+            let (entries, errors) = text::entries(&std::sync::Arc::new("c.toml".into()), &given);
+            assert_eq!(errors, [], "{given}");
             assert_eq!(entries.len(), keys::all(&section).count());
             assert!(entries.iter().all(|entry| keys::examine(entry).is_none()), "{given}");
         }
@@ -214,7 +216,7 @@ mod tests {
 
     #[test]
     fn cells_have_no_bars() {
-        for part in [Part::Usual, Part::Verbs] {
+        for part in [Part::Default, Part::Verbs] {
             assert!(markdown(part).lines().all(|line| line.matches('|').count() == 7));
         }
     }

@@ -27,4 +27,4 @@ pub mod variable;
 
 pub use read::{ConfigError, Environment, Role, ValueError, act_as, check};
 pub use size::Size;
-pub use variable::{Default, Values, Variable, Who};
+pub use variable::{Component, Default, Values, Variable};

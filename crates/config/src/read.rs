@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use thiserror::Error;
 
-use crate::file::{Entry, FilesError, Section, Settings, places};
+use crate::file::{Entry, FilesError, Section, Settings, candidates};
 use crate::size::Size;
-use crate::table::ALL;
-use crate::variable::{Variable, Who, switch};
+use crate::table::{ALL, RENAMED};
+use crate::variable::{Component, Variable, switch};
 
 /// A value that cannot be used, of a variable or of a key in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{name}{}{} cannot be used: {expected}", if *is_variable { "=" } else { " = " }, shown(value))]
+#[error("{name}{}{} cannot be used: {expected}", if *is_variable { "=" } else { " = " }, printable(value))]
 pub struct ValueError {
     /// The variable, or file, line and key.
     name: String,
@@ -72,7 +72,7 @@ fn section() -> Option<Section> {
 pub fn files() -> &'static Settings {
     static FILES: OnceLock<Settings> = OnceLock::new();
     FILES.get_or_init(|| match section() {
-        Some(_) => Settings::read(&places::of_process()),
+        Some(_) => Settings::read(&candidates::of_process()),
         None => Settings::default(),
     })
 }
@@ -95,17 +95,19 @@ pub struct Environment<'a> {
 }
 
 /// A value in one line of bounded length: a worker has variables from its client, and logs what is wrong.
-fn shown(value: &str) -> String {
-    const MAX_DISTANCE: usize = 200;
+fn printable(value: &str) -> String {
+    const MAX_SHOWN_LEN: usize = 200;
     value
         .chars()
-        .take(MAX_DISTANCE)
+        .take(MAX_SHOWN_LEN)
         .flat_map(|letter| if letter.is_control() { letter.escape_default().collect() } else { vec![letter] })
         .collect()
 }
 
+/// The value of a variable of this process, by its name or by a former one.
 fn of_process(name: &str) -> Option<OsString> {
-    std::env::var_os(name)
+    let former = || RENAMED.iter().find(|(_, variable)| variable.name == name);
+    std::env::var_os(name).or_else(|| std::env::var_os(former()?.0))
 }
 
 /// The environment and the configuration files of this process.
@@ -148,7 +150,7 @@ impl<'a> Environment<'a> {
     pub fn origin(&self, variable: &Variable) -> String {
         match self.in_files(variable) {
             Some((_, entry)) if (self.variables)(variable.name).is_none() => {
-                format!("{}: {}", entry.place, entry.key)
+                format!("{}: {}", entry.location, entry.key)
             }
             _ => variable.name.to_owned(),
         }
@@ -215,12 +217,13 @@ impl<'a> Environment<'a> {
 /// Checks every variable that these act on, as far as the table says what may be in it, and the configuration
 /// files as far as they concern this process: what is wrong is told before anything is done, and never passed
 /// over. Who acts on nothing is not held up.
-pub fn check(environment: Environment<'_>, who: &[Who]) -> Result<(), ConfigError> {
-    if environment.has_files && !who.is_empty() {
+pub fn check(environment: Environment<'_>, components: &[Component]) -> Result<(), ConfigError> {
+    if environment.has_files && !components.is_empty() {
         let is_server = section() == Some(Section::Serve);
         files().check(|section| (*section == Section::Serve) == is_server)?;
     }
-    let mut concerned = ALL.iter().filter(|variable| variable.who.iter().any(|one| who.contains(one)));
+    let mut concerned =
+        ALL.iter().filter(|variable| variable.components.iter().any(|one| components.contains(one)));
     concerned.try_for_each(|variable| Ok(environment.admitted(variable).map(drop)?))
 }
 
@@ -251,7 +254,7 @@ mod tests {
             assert_eq!(environment.size(&SHM_STAGING), Ok(Some(64 << 20)));
             assert_eq!(environment.number(&CORES), Ok(None));
             assert_eq!(environment.path(&LIB_DIR), None);
-            assert_eq!(check(environment, &[Who::Client, Who::Server]), Ok(()));
+            assert_eq!(check(environment, &[Component::Client, Component::Server]), Ok(()));
         });
     }
 
@@ -265,7 +268,8 @@ mod tests {
             ("CAUSEWAY_VERBS_MTU", "1500", "give 256, 512, 1024, 2048 or 4096"),
             ("CAUSEWAY_VERBS_STAGING", "1K", "give a size from 1M to 4G"),
         ] {
-            let error = with(&[(name, value)], |environment| check(environment, &[Who::Client])).unwrap_err();
+            let error =
+                with(&[(name, value)], |environment| check(environment, &[Component::Client])).unwrap_err();
             assert_eq!(error.to_string(), format!("{name}={value} cannot be used: {expected}"));
         }
     }
@@ -273,19 +277,22 @@ mod tests {
     #[test]
     fn a_value_stays_one_line() {
         let forged = [("CAUSEWAY_LANES", "1\n\u{1b}[31mcauseway: all is well")];
-        let error = with(&forged, |environment| check(environment, &[Who::Client])).unwrap_err().to_string();
+        let error =
+            with(&forged, |environment| check(environment, &[Component::Client])).unwrap_err().to_string();
         assert!(error.starts_with(r"CAUSEWAY_LANES=1\n\u{1b}[31mcauseway"), "{error}");
         let long = "9".repeat(5000);
-        let error = with(&[("CAUSEWAY_LANES", &long)], |environment| check(environment, &[Who::Client]));
+        let error =
+            with(&[("CAUSEWAY_LANES", &long)], |environment| check(environment, &[Component::Client]));
         assert!(error.unwrap_err().to_string().len() < 300);
     }
 
     #[test]
     fn nobody_is_held_up_by_what_others_act_on() {
-        let checked =
-            |who| with(&[("CAUSEWAY_SHM_STAGING", "much")], |environment| check(environment, &[who]));
-        assert_eq!(checked(Who::Client), Ok(()));
-        assert!(checked(Who::Server).is_err());
+        let checked = |components| {
+            with(&[("CAUSEWAY_SHM_STAGING", "much")], |environment| check(environment, &[components]))
+        };
+        assert_eq!(checked(Component::Client), Ok(()));
+        assert!(checked(Component::Server).is_err());
     }
 
     #[test]

@@ -51,32 +51,32 @@ pub enum RuleError {
     },
 }
 
-/// Reads rules. A semicolon may stand behind the last one; a text of blanks has none. `takes` says of each word in
+/// Reads rules. A semicolon may stand behind the last one; a text of blanks has none. `matches` says of each word in
 /// front, with those before it in the rule, whether it is a name.
 ///
 /// # Errors
 /// For a text that is none.
-pub fn parse<'a>(text: &'a str, takes: impl Fn(&[&str], &str) -> bool) -> Result<Vec<Rule<'a>>, RuleError> {
+pub fn parse<'a>(text: &'a str, matches: impl Fn(&[&str], &str) -> bool) -> Result<Vec<Rule<'a>>, RuleError> {
     let text = text.trim();
     if text.is_empty() {
         return Ok(Vec::new());
     }
     let rules = text.strip_suffix(';').unwrap_or(text).split(';');
-    rules.map(|rule| parse_rule(rule.trim(), &takes)).collect()
+    rules.map(|rule| parse_rule(rule.trim(), &matches)).collect()
 }
 
-fn parse_rule<'a>(text: &'a str, takes: &impl Fn(&[&str], &str) -> bool) -> Result<Rule<'a>, RuleError> {
+fn parse_rule<'a>(text: &'a str, matches: &impl Fn(&[&str], &str) -> bool) -> Result<Rule<'a>, RuleError> {
     if text.is_empty() {
         return Err(RuleError::Empty);
     }
     let mut names = Vec::new();
     let (sizes, parts) = match text.split_once(':') {
-        Some((head, parts)) => match take_names(head.trim(), &mut names, takes) {
+        Some((head, parts)) => match take_names(head.trim(), &mut names, matches) {
             "" => (0..u64::MAX, parts.trim()),
             rest => (parse_sizes(rest, text)?, parts.trim()),
         },
         // The names stand directly before the parts.
-        None => (0..u64::MAX, take_names(text, &mut names, takes)),
+        None => (0..u64::MAX, take_names(text, &mut names, matches)),
     };
     Ok(Rule { text, names, sizes, parts: parts.split(',').map(str::trim).collect() })
 }
@@ -85,11 +85,11 @@ fn parse_rule<'a>(text: &'a str, takes: &impl Fn(&[&str], &str) -> bool) -> Resu
 fn take_names<'a>(
     mut text: &'a str,
     names: &mut Vec<&'a str>,
-    takes: &impl Fn(&[&str], &str) -> bool,
+    matches: &impl Fn(&[&str], &str) -> bool,
 ) -> &'a str {
     loop {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-        if word.is_empty() || !takes(names, word) {
+        if word.is_empty() || !matches(names, word) {
             return text;
         }
         names.push(word);
@@ -139,13 +139,13 @@ mod tests {
     use super::*;
 
     /// Each of two names once.
-    fn takes(before: &[&str], word: &str) -> bool {
+    fn matches(before: &[&str], word: &str) -> bool {
         ["a", "b"].contains(&word) && !before.contains(&word)
     }
 
     #[test]
     fn rules_have_names_sizes_and_parts() {
-        let rules = parse(" b a 64K..1M: x, y z ; a x; ..: q;", takes).unwrap();
+        let rules = parse(" b a 64K..1M: x, y z ; a x; ..: q;", matches).unwrap();
         let found: Vec<_> =
             rules.iter().map(|rule| (&*rule.names, rule.sizes.clone(), &*rule.parts)).collect();
         assert_eq!(
@@ -157,7 +157,7 @@ mod tests {
             ]
         );
         assert_eq!(rules[1].text, "a x");
-        assert!(parse("  ", takes).unwrap().is_empty());
+        assert!(parse("  ", matches).unwrap().is_empty());
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             ("..1X: x", "`..1X` in the rule"),
             ("2M..1M: x", "the range `2M..1M` has no sizes in it"),
         ] {
-            let error = parse(text, takes).unwrap_err().to_string();
+            let error = parse(text, matches).unwrap_err().to_string();
             assert!(error.contains(wanted), "{text}: {error}");
         }
     }

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::ffi::OsString;
 
-use crate::table::ALL;
+use crate::table::{ALL, RENAMED};
 
 /// A variable that is set and means nothing.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,10 +11,15 @@ pub struct Unknown {
     name: String,
     /// The one that may be meant.
     likely: Option<&'static str>,
+    /// Whether `likely` is what it is called now, so that it still works.
+    is_former: bool,
 }
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let (true, Some(current)) = (self.is_former, self.likely) {
+            return write!(f, "{} is called {current} now; give that name", self.name);
+        }
         write!(f, "{} is set, and Causeway has no such variable: ", self.name)?;
         match self.likely {
             Some(likely) => write!(f, "is {likely} meant?"),
@@ -43,9 +48,13 @@ pub fn among(names: impl Iterator<Item = OsString>) -> Vec<Unknown> {
 
 impl Unknown {
     fn of(name: String) -> Self {
+        if let Some((_, variable)) = RENAMED.iter().find(|(former, _)| *former == name) {
+            return Self { name, likely: Some(variable.name), is_former: true };
+        }
         let distance = |other: &str| strsim::damerau_levenshtein(&name, other);
         let likely = ALL.iter().map(|variable| (distance(variable.name), variable.name)).min();
-        Self { likely: likely.filter(|(distance, _)| *distance <= 2).map(|(_, likely)| likely), name }
+        let likely = likely.filter(|(distance, _)| *distance <= 2).map(|(_, likely)| likely);
+        Self { name, likely, is_former: false }
     }
 }
 
@@ -55,13 +64,21 @@ mod tests {
 
     #[test]
     fn only_what_means_nothing_is_named() {
-        let set = ["CAUSEWAY_ONN", "CAUSEWAY_ON", "CAUSEWAY_SERVICE_HOST", "HOME", "CAUSEWAY_ELEPHANT"];
+        let set = [
+            "CAUSEWAY_ONN",
+            "CAUSEWAY_ON",
+            "CAUSEWAY_SERVICE_HOST",
+            "HOME",
+            "CAUSEWAY_ELEPHANT",
+            "CAUSEWAY_VERBS_DEPTH",
+        ];
         let said: Vec<_> = among(set.iter().map(OsString::from)).iter().map(ToString::to_string).collect();
         assert_eq!(
             said,
             [
                 "CAUSEWAY_ELEPHANT is set, and Causeway has no such variable: `causeway --help` lists all",
                 "CAUSEWAY_ONN is set, and Causeway has no such variable: is CAUSEWAY_ON meant?",
+                "CAUSEWAY_VERBS_DEPTH is called CAUSEWAY_VERBS_QUEUE_DEPTH now; give that name",
             ]
         );
     }

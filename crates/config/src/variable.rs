@@ -4,7 +4,7 @@ use crate::size::Size;
 
 /// Who acts on a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Who {
+pub enum Component {
     /// The client library, in the program.
     Client,
     /// The worker: the client's value travels with the connection and is set before the driver starts.
@@ -46,7 +46,7 @@ pub enum Values {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Default {
     /// This, in words; where they are empty, the text says it.
-    Words(&'static str),
+    Text(&'static str),
     /// This number.
     Number(u64),
     /// This [`Size`].
@@ -59,7 +59,7 @@ pub struct Variable {
     /// Its name.
     pub name: &'static str,
     /// Who acts on it.
-    pub who: &'static [Who],
+    pub components: &'static [Component],
     /// What it may hold.
     pub values: Values,
     /// What counts where it is not set.
@@ -73,7 +73,7 @@ pub struct Variable {
 impl Values {
     /// What is expected, as words behind "give"; nothing where anything may be given.
     pub fn expected(&self) -> Option<String> {
-        let one_of = |words: Vec<String>| match words.split_last() {
+        let one_of = |choices: Vec<String>| match choices.split_last() {
             Some((last, [])) => last.clone(),
             Some((last, others)) => format!("{} or {last}", others.join(", ")),
             None => String::new(),
@@ -82,11 +82,11 @@ impl Values {
             Self::Text("") | Self::Path => None,
             Self::Text(form) => Some(form.to_owned()),
             Self::Switch => Some("on (or 1) or off (or 0)".to_owned()),
-            Self::Number(least, most) => Some(format!("a number from {least} to {most}")),
+            Self::Number(min, max) => Some(format!("a number from {min} to {max}")),
             Self::NumberOf(numbers) => Some(one_of(numbers.iter().map(u64::to_string).collect())),
-            Self::Size(least, u64::MAX) => Some(format!("a size of {} or more", Size(least))),
-            Self::Size(least, most) => Some(format!("a size from {} to {}", Size(least), Size(most))),
-            Self::Word(words) => Some(one_of(words.iter().map(|word| (*word).to_owned()).collect())),
+            Self::Size(min, u64::MAX) => Some(format!("a size of {} or more", Size(min))),
+            Self::Size(min, max) => Some(format!("a size from {} to {}", Size(min), Size(max))),
+            Self::Word(choices) => Some(one_of(choices.iter().map(|word| (*word).to_owned()).collect())),
         }
     }
 
@@ -95,10 +95,10 @@ impl Values {
         match *self {
             Self::Text(_) | Self::Path => true,
             Self::Switch => switch(text).is_some(),
-            Self::Number(least, most) => text.parse().is_ok_and(|number| (least..=most).contains(&number)),
+            Self::Number(min, max) => text.parse().is_ok_and(|number| (min..=max).contains(&number)),
             Self::NumberOf(numbers) => text.parse().is_ok_and(|number| numbers.contains(&number)),
-            Self::Size(least, most) => text.parse().is_ok_and(|Size(bytes)| (least..=most).contains(&bytes)),
-            Self::Word(words) => words.contains(&text),
+            Self::Size(min, max) => text.parse().is_ok_and(|Size(bytes)| (min..=max).contains(&bytes)),
+            Self::Word(choices) => choices.contains(&text),
         }
     }
 }

@@ -11,7 +11,7 @@ fn the_books_tables_are_those_of_the_crate() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/reference/environment.md");
     let text = std::fs::read_to_string(&path).expect("the page is there");
     let mut anew = text.clone();
-    for (name, part) in [("variables", Part::Usual), ("verbs", Part::Verbs)] {
+    for (name, part) in [("variables", Part::Default), ("verbs", Part::Verbs)] {
         let (begin, end) = (format!("<!-- table: {name} -->\n\n"), "\n<!-- end of table -->");
         let start =
             anew.find(&begin).unwrap_or_else(|| panic!("no place for the table {name}")) + begin.len();

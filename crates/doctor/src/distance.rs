@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn distances_are_those_of_nvidia_smi() {
-        let card = device("pci0000:3a/3a:00.0/3b:00.0/3c:00.0/3d:00.0", 0);
-        let to = |path, node| between(&card, &device(path, node));
+        let rdma_device = device("pci0000:3a/3a:00.0/3b:00.0/3c:00.0/3d:00.0", 0);
+        let to = |path, node| between(&rdma_device, &device(path, node));
         assert_eq!(to("pci0000:3a/3a:00.0/3b:00.0/3c:04.0/3e:00.0", 0), Distance::OneSwitch);
         assert_eq!(to("pci0000:3a/3a:00.0/3b:00.0/3c:00.0/3d:00.1", 0), Distance::OneSwitch);
         assert_eq!(to("pci0000:3a/3a:00.0/3b:00.0/3c:04.0/3e:00.0/3f:00.0/40:00.0", 0), Distance::Switches);

@@ -27,15 +27,15 @@ const MAX_DEVICES: usize = 64;
 impl Facts {
     /// The facts of another machine, which may say anything: nothing when they are too long or make no sense.
     pub fn from_json(bytes: &[u8]) -> Option<Self> {
-        let told: Value = serde_json::from_slice(bytes).ok().filter(|_| bytes.len() <= MAX_BYTES)?;
-        let mut facts: Self = serde_json::from_value(with_printable_texts(told)).ok()?;
+        let reported: Value = serde_json::from_slice(bytes).ok().filter(|_| bytes.len() <= MAX_BYTES)?;
+        let mut facts: Self = serde_json::from_value(with_printable_texts(reported)).ok()?;
         facts.rdma.devices.truncate(MAX_DEVICES);
-        facts.rdma.idle_cards.truncate(MAX_DEVICES);
+        facts.rdma.idle_rdma_devices.truncate(MAX_DEVICES);
         facts.rdma.nodes.truncate(MAX_DEVICES);
         facts.gpus.devices.truncate(MAX_DEVICES);
         facts.live.features.truncate(MAX_DEVICES);
         facts.live.verbs.devices.truncate(MAX_DEVICES);
-        if let DriverAnswer::Started { devices, .. } = &mut facts.live.driver {
+        if let DriverProbe::Started { devices, .. } = &mut facts.live.driver {
             devices.truncate(MAX_DEVICES);
         }
         Some(facts)
@@ -92,7 +92,7 @@ pub struct Rdma {
     /// The kernel's RDMA devices.
     pub devices: Vec<RdmaDevice>,
     /// Network cards on the PCI bus that could be RDMA devices and are none.
-    pub idle_cards: Vec<PciDevice>,
+    pub idle_rdma_devices: Vec<PciDevice>,
     /// The device files of verbs and of the connection manager.
     pub nodes: Vec<Node>,
     /// The RDMA modules of the kernel that are loaded or built in.
@@ -235,7 +235,7 @@ pub struct Live {
     /// Bytes of memory that this process may lock; nothing for any number.
     pub memlock: Option<u64>,
     /// How far it may raise that by itself.
-    pub memlock_most: Option<u64>,
+    pub memlock_max: Option<u64>,
     /// The process may lock any number all the same (`CAP_IPC_LOCK`).
     pub may_lock_all: bool,
     /// Bytes of `/dev/shm`.
@@ -245,7 +245,7 @@ pub struct Live {
     /// What libibverbs says.
     pub verbs: Verbs,
     /// What NVIDIA's driver library says.
-    pub driver: DriverAnswer,
+    pub driver: DriverProbe,
     /// Features of the kernel that Causeway uses, and whether they are there.
     pub features: Vec<(Feature, bool)>,
 }
@@ -284,15 +284,15 @@ pub struct PathMtu {
     /// Bytes of a packet's content that its link carries now.
     pub active: u32,
     /// What the device could do.
-    pub most: u32,
+    pub max: u32,
 }
 
 /// What NVIDIA's driver library answered.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum DriverAnswer {
+pub enum DriverProbe {
     /// It was not asked.
     #[default]
-    NotAsked,
+    NotProbed,
     /// It cannot be asked: this build of Causeway has no back end for it.
     NotBuiltIn,
     /// There is none, or it does not start: why, as sentences.
@@ -320,7 +320,7 @@ pub struct CudaDevice {
     /// Its place on the PCI bus.
     pub address: String,
     /// How cards may reach its memory, the best first.
-    pub ways: Vec<String>,
+    pub paths: Vec<String>,
     /// Which ways are closed, and why.
     pub closed: Vec<(String, String)>,
 }

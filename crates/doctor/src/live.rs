@@ -24,11 +24,11 @@ pub fn probe() -> Live {
         without_stub: Vec::new(),
         is_root: getuid().is_root(),
         memlock: memlock.current,
-        memlock_most: memlock.maximum,
+        memlock_max: memlock.maximum,
         may_lock_all: has_ipc_lock(&fs::read_to_string("/proc/self/status").unwrap_or_default()),
         shm: statvfs("/dev/shm").ok().map(|shm| shm.f_blocks.saturating_mul(shm.f_frsize)),
         libraries: LIBRARIES.iter().map(|name| ((*name).to_owned(), why_not(name))).collect(),
-        verbs: ask_verbs(),
+        verbs: query_verbs(),
         driver: driver::ask(),
         features: features(),
     }
@@ -56,7 +56,7 @@ fn why_not(name: &str) -> Option<String> {
 }
 
 /// Opens each RDMA device as a program would.
-fn ask_verbs() -> Verbs {
+fn query_verbs() -> Verbs {
     // Why it cannot be loaded is among the libraries.
     let Ok(libraries) = Libraries::load() else { return Verbs::default() };
     let ports = |name: &str| -> Result<Vec<PathMtu>, DeviceError> {
@@ -64,7 +64,7 @@ fn ask_verbs() -> Verbs {
         let mtus = ports.iter().map(|port| PathMtu {
             port: port.number.into(),
             active: port.mtu.bytes(),
-            most: port.most_mtu.bytes(),
+            max: port.max_mtu.bytes(),
         });
         Ok(mtus.collect())
     };
@@ -82,7 +82,7 @@ fn features() -> Vec<(Feature, bool)> {
         (Feature::SealedMemory, memfd_create("causeway-doctor", flags).is_ok()),
         (Feature::ProcessDescriptors, pidfd_open(getpid(), PidfdFlags::empty()).is_ok()),
         (Feature::CloseRange, can_close_ranges()),
-        (Feature::WrittenPages, can_tell_written_pages().is_ok()),
+        (Feature::WrittenPages, tracks_written_pages().is_ok()),
     ]
 }
 
@@ -101,7 +101,7 @@ fn can_close_ranges() -> bool {
 
 /// Asks the kernel for what the client library asks it for (`client/src/remote/visible/written.rs`), of no
 /// memory at all.
-fn can_tell_written_pages() -> io::Result<()> {
+fn tracks_written_pages() -> io::Result<()> {
     const USER_MODE_ONLY: i32 = 1;
     /// `UFFDIO_API`, and the features of asynchronous write protection (`linux/userfaultfd.h`).
     const SET_API: libc::c_ulong = 0xc018_aa3f;
@@ -140,7 +140,7 @@ mod tests {
     fn this_machine_can_be_asked() {
         let live = probe();
         assert_eq!(live.libraries.len(), LIBRARIES.len());
-        assert_ne!(live.driver, crate::facts::DriverAnswer::NotAsked);
+        assert_ne!(live.driver, crate::facts::DriverProbe::NotProbed);
         assert!(live.features.contains(&(Feature::SealedMemory, true)));
     }
 }

@@ -1,9 +1,9 @@
 //! How is a person told?
 
+use crate::checks::ports::path_mtu;
+use crate::checks::{Finding, Level};
 use crate::distance::{Distance, between};
 use crate::facts::{Facts, PciDevice};
-use crate::judge::ports::path_mtu;
-use crate::judge::{Finding, Level};
 pub use crate::unit::binary;
 use causeway_wire::text::{MAX_LINE_BYTES, printable};
 use core::fmt::Write as _;
@@ -78,13 +78,13 @@ fn devices(facts: &Facts) -> Vec<String> {
 
 /// The distance of each card to each GPU, by name of the card, address of the GPU.
 pub fn distances_of(facts: &Facts) -> Vec<(&str, &str, Distance)> {
-    let cards = facts.rdma.devices.iter().filter_map(|device| Some((device, device.pci.as_ref()?)));
-    let pairs = cards.flat_map(|(device, card)| {
+    let rdma_devices = facts.rdma.devices.iter().filter_map(|device| Some((device, device.pci.as_ref()?)));
+    let pairs = rdma_devices.flat_map(|(device, rdma_device)| {
         facts
             .gpus
             .devices
             .iter()
-            .map(move |gpu| (device.name.as_str(), gpu.address.as_str(), between(card, gpu)))
+            .map(move |gpu| (device.name.as_str(), gpu.address.as_str(), between(rdma_device, gpu)))
     });
     pairs.collect()
 }
@@ -97,11 +97,11 @@ fn distances(facts: &Facts) -> Vec<String> {
     }
     let head =
         ["distance".to_owned()].into_iter().chain(gpus.iter().map(|gpu| format!("GPU {}", gpu.address)));
-    let cards = facts.rdma.devices.iter().filter_map(|device| Some((device, device.pci.as_ref()?)));
-    let rows = cards.map(|(device, card)| {
+    let rdma_devices = facts.rdma.devices.iter().filter_map(|device| Some((device, device.pci.as_ref()?)));
+    let rows = rdma_devices.map(|(device, rdma_device)| {
         [device.name.clone()]
             .into_iter()
-            .chain(gpus.iter().map(|gpu| between(card, gpu).to_string()))
+            .chain(gpus.iter().map(|gpu| between(rdma_device, gpu).to_string()))
             .collect()
     });
     table(head.collect(), rows.collect())
@@ -127,7 +127,7 @@ fn table(head: Vec<String>, rows: Vec<Vec<String>>) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::About;
+    use crate::checks::About;
 
     #[test]
     fn problems_come_last_and_nothing_reaches_the_terminal_but_letters() {

@@ -68,7 +68,7 @@ mod tests {
                 number: 1,
                 state,
                 link_layer: LinkLayer::Ethernet,
-                most_mtu: PathMtu::Mtu4096,
+                max_mtu: PathMtu::Mtu4096,
                 mtu: PathMtu::Mtu1024,
                 rate,
                 lid: 0,

@@ -55,7 +55,7 @@ pub struct Port {
     /// What it is plugged into.
     pub link_layer: LinkLayer,
     /// The largest path MTU it could use.
-    pub most_mtu: PathMtu,
+    pub max_mtu: PathMtu,
     /// The largest path MTU that its link carries now.
     pub mtu: PathMtu,
     /// Its rate in Mbit/s, as it is written on the box; 0 if the device does not say.
@@ -152,7 +152,7 @@ impl Device {
                 _ => PortState::Other,
             },
             link_layer,
-            most_mtu: PathMtu::from_code(port.max_mtu),
+            max_mtu: PathMtu::from_code(port.max_mtu),
             mtu: PathMtu::from_code(port.active_mtu),
             rate: rate(port.active_width, port.active_speed),
             lid: port.lid,

@@ -50,10 +50,10 @@ pub fn write_all(
     name: &str,
     csv: &str,
     json: &str,
-    figures: &[Figure],
+    results: &[Figure],
 ) -> Result<Vec<PathBuf>, FilesError> {
     let mut files = vec![(format!("{name}.csv"), csv.to_owned()), (format!("{name}.json"), json.to_owned())];
-    for figure in figures {
+    for figure in results {
         files.push((format!("{}.svg", figure.name), plot::svg(figure)?));
     }
     let mut written = Vec::with_capacity(files.len());

@@ -32,20 +32,20 @@ pub enum JobError {
         cause: io::Error,
     },
     /// It fails.
-    #[error("the job ended with {status}: {said}")]
+    #[error("the job ended with {status}: {output}")]
     Failed {
         /// How.
         status: ExitStatus,
         /// Its first lines.
-        said: String,
+        output: String,
     },
     /// It does not end.
-    #[error("the job was still running after {} seconds and was ended: {said}", limit.as_secs())]
+    #[error("the job was still running after {} seconds and was ended: {output}", limit.as_secs())]
     Hangs {
         /// How long it was waited for.
         limit: Duration,
         /// Its first lines.
-        said: String,
+        output: String,
     },
     /// What it says makes no sense.
     #[error(transparent)]
@@ -61,7 +61,7 @@ pub struct Outcome<R> {
     /// The rows that it has printed, up to its end or to the first that makes no sense.
     pub rows: Vec<R>,
     /// Why there are not all.
-    pub trouble: Option<JobError>,
+    pub error: Option<JobError>,
 }
 
 /// Runs a job until it ends, and gives its rows; `read` makes one of a line, if it is one. It is ended after
@@ -72,23 +72,23 @@ pub fn run<R>(
     read: impl Fn(&str) -> Result<Option<R>, BadRow>,
 ) -> Outcome<R> {
     match finish(command, limit) {
-        Ok((printed, mut trouble)) => {
+        Ok((printed, mut failure)) => {
             let mut rows = Vec::new();
             for line in printed.lines() {
                 match read(line) {
                     Ok(row) => rows.extend(row),
                     Err(error) => {
-                        trouble.get_or_insert(error.into());
+                        failure.get_or_insert(error.into());
                         break;
                     }
                 }
             }
             if rows.is_empty() {
-                trouble.get_or_insert(JobError::Nothing);
+                failure.get_or_insert(JobError::Nothing);
             }
-            Outcome { rows, trouble }
+            Outcome { rows, error: failure }
         }
-        Err(error) => Outcome { rows: Vec::new(), trouble: Some(error) },
+        Err(error) => Outcome { rows: Vec::new(), error: Some(error) },
     }
 }
 
@@ -124,13 +124,13 @@ fn finish(command: &mut Command, limit: Duration) -> Result<(String, Option<JobE
     }
     // It has ended, or does so now.
     let _ = child.wait();
-    let mut said = || first_lines(&text(&mut errors));
-    let trouble = match status {
+    let mut output = || first_lines(&text(&mut errors));
+    let error = match status {
         Some(status) if status.success() => None,
-        Some(status) => Some(JobError::Failed { status, said: said() }),
-        None => Some(JobError::Hangs { limit, said: said() }),
+        Some(status) => Some(JobError::Failed { status, output: output() }),
+        None => Some(JobError::Hangs { limit, output: output() }),
     };
-    Ok((text(&mut out), trouble))
+    Ok((text(&mut out), error))
 }
 
 fn text(file: &mut File) -> String {
@@ -144,16 +144,16 @@ fn text(file: &mut File) -> String {
 fn first_lines(text: &str) -> String {
     let is_frame = |line: &str| line.len() >= FRAME && line.bytes().all(|byte| byte == b'-');
     let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let (mut own, mut launchers, mut is_inside) = (Vec::new(), Vec::new(), false);
+    let (mut own, mut launchers, mut contains) = (Vec::new(), Vec::new(), false);
     for line in lines {
         match line {
-            line if is_frame(line) => is_inside = !is_inside,
-            line if is_inside => launchers.push(line),
+            line if is_frame(line) => contains = !contains,
+            line if contains => launchers.push(line),
             line => own.push(line),
         }
     }
-    let told = if own.is_empty() { launchers } else { own };
-    told[..told.len().min(LINES)].join(" / ")
+    let reported = if own.is_empty() { launchers } else { own };
+    reported[..reported.len().min(LINES)].join(" / ")
 }
 
 #[cfg(test)]
@@ -173,20 +173,20 @@ mod tests {
     #[test]
     fn rows_of_a_job_are_read() {
         let outcome = shell("echo hello; printf 'row 1.5\\nrow 2\\n'", Duration::from_secs(60));
-        assert!(outcome.rows == [1.5, 2.0] && outcome.trouble.is_none(), "{outcome:?}");
+        assert!(outcome.rows == [1.5, 2.0] && outcome.error.is_none(), "{outcome:?}");
     }
 
     #[test]
     fn what_a_job_said_first_is_told() {
         let limit = Duration::from_secs(60);
-        let trouble = |script: &str| shell(script, limit).trouble.unwrap();
-        let error = trouble("echo first >&2; echo last >&2; exit 3").to_string();
+        let error_of = |script: &str| shell(script, limit).error.unwrap();
+        let error = error_of("echo first >&2; echo last >&2; exit 3").to_string();
         assert!(error.contains("first / last") && error.contains('3'), "{error}");
-        let many = trouble("seq 100 >&2; exit 3").to_string();
+        let many = error_of("seq 100 >&2; exit 3").to_string();
         assert!(many.contains("1 / 2") && !many.contains("100"), "{many}");
-        assert!(matches!(trouble("true"), JobError::Nothing));
-        assert!(matches!(trouble("echo row x"), JobError::Row(_)));
-        let missing = run(&mut Command::new("/no/such/launcher"), limit, read).trouble.unwrap();
+        assert!(matches!(error_of("true"), JobError::Nothing));
+        assert!(matches!(error_of("echo row x"), JobError::Row(_)));
+        let missing = run(&mut Command::new("/no/such/launcher"), limit, read).error.unwrap();
         let missing = missing.to_string();
         assert!(missing.contains("/no/such/launcher"), "{missing}");
     }
@@ -195,8 +195,8 @@ mod tests {
     fn a_launchers_farewell_is_told_where_there_is_nothing_else() {
         let dashes = "-".repeat(74);
         let farewell = format!("{dashes}\nMPI_ABORT was invoked on rank 0\n\nor exactly when.\n{dashes}\n");
-        let said = format!("{farewell}{farewell}causeway_mpi_bench: gpu 8: wrong bytes\n{farewell}");
-        assert_eq!(first_lines(&said), "causeway_mpi_bench: gpu 8: wrong bytes");
+        let output = format!("{farewell}{farewell}causeway_mpi_bench: gpu 8: wrong bytes\n{farewell}");
+        assert_eq!(first_lines(&output), "causeway_mpi_bench: gpu 8: wrong bytes");
         assert_eq!(first_lines(&farewell), "MPI_ABORT was invoked on rank 0 / or exactly when.");
         assert_eq!(first_lines("-- short --"), "-- short --");
     }
@@ -205,7 +205,7 @@ mod tests {
     fn a_job_that_hangs_ends_with_all_that_it_has_started() {
         let limit = Duration::from_secs(2);
         let outcome = shell("echo waiting >&2; echo row 7; sleep 1000 & wait", limit);
-        let is_told = matches!(&outcome.trouble, Some(JobError::Hangs { said, .. }) if said == "waiting");
+        let is_told = matches!(&outcome.error, Some(JobError::Hangs { output, .. }) if output == "waiting");
         // What it has brought before is kept.
         assert!(is_told && outcome.rows == [7.0], "{outcome:?}");
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::job::Outcome;
 use crate::machine::{self, Machine};
-use crate::plan::in_turns;
+use crate::plan::interleaved;
 use crate::statistics::Summary;
 
 /// A line of such a program; `C` is what a figure is of.
@@ -32,13 +32,13 @@ pub struct Target<T> {
     /// What the program did not measure there, and why.
     pub skipped: Vec<String>,
     /// Why there are no figures, or not of all runs.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
 impl<T> Target<T> {
     /// One of which nothing is known yet.
     pub fn new(name: String, way: T) -> Self {
-        Self { name, way, skipped: Vec::new(), trouble: None }
+        Self { name, way, skipped: Vec::new(), error: None }
     }
 }
 
@@ -55,7 +55,7 @@ pub struct Record<C> {
     /// Their middle and spread.
     pub summary: Summary,
     /// By which ways the messages of the last run went; empty where that is not counted.
-    pub ways: String,
+    pub paths: String,
 }
 
 /// Everything that has been measured.
@@ -101,17 +101,17 @@ pub fn measure<C: Clone + Eq + Hash, T>(
     let Order { version, command, targets, runs, time } = order;
     let (date, start, machine) = (machine::now(), Instant::now(), Machine::this());
     let mut run = Run { version, date, command, machine, targets, records: Vec::new() };
-    let mut places = HashMap::new();
-    let Ok(()) = in_turns(runs, run.targets.len(), |round, number| {
+    let mut indices = HashMap::new();
+    let Ok(()) = interleaved(runs, run.targets.len(), |round, number| {
         if round > 0 && time.is_some_and(|time| start.elapsed() > time) {
             return Ok::<_, Infallible>(true);
         }
-        let Outcome { rows, trouble } = job(number);
+        let Outcome { rows, error } = job(number);
         for line in rows {
-            run.add(number, line, &mut places);
+            run.add(number, line, &mut indices);
         }
-        let is_well = trouble.is_none();
-        run.targets[number].trouble = trouble.map(|error| error.to_string());
+        let is_well = error.is_none();
+        run.targets[number].error = error.map(|error| error.to_string());
         keep(&run);
         Ok(is_well)
     });
@@ -119,21 +119,21 @@ pub fn measure<C: Clone + Eq + Hash, T>(
 }
 
 impl<C: Clone + Eq + Hash, T> Run<C, T> {
-    /// Takes what the program has said of a target; `places` are those of records.
-    fn add(&mut self, target: usize, line: Line<C>, places: &mut HashMap<(C, usize), usize>) {
+    /// Takes what the program has said of a target; `indices` are those of records.
+    fn add(&mut self, target: usize, line: Line<C>, indices: &mut HashMap<(C, usize), usize>) {
         match line {
-            Line::Figure(case, figure, ways) => {
+            Line::Figure(case, figure, paths) => {
                 let next = self.records.len();
-                let place = *places.entry((case.clone(), target)).or_insert(next);
-                if place == next {
+                let index = *indices.entry((case.clone(), target)).or_insert(next);
+                if index == next {
                     let Some(summary) = Summary::of(&[figure]) else { return };
-                    let (samples, ways) = (Vec::new(), String::new());
-                    self.records.push(Record { case, target, samples, summary, ways });
+                    let (samples, paths) = (Vec::new(), String::new());
+                    self.records.push(Record { case, target, samples, summary, paths });
                 }
-                let record = &mut self.records[place];
+                let record = &mut self.records[index];
                 record.samples.push(figure);
                 record.summary = Summary::of(&record.samples).unwrap_or(record.summary);
-                record.ways = ways;
+                record.paths = paths;
             }
             Line::Skipped(what) => {
                 let skipped = &mut self.targets[target].skipped;
@@ -150,9 +150,9 @@ impl<C: Clone + Eq + Hash, T> Run<C, T> {
     }
 
     /// What went wrong, one sentence for each target.
-    pub fn troubles(&self) -> Vec<String> {
-        let told = |target: &Target<T>| Some(format!("{}: {}", target.name, target.trouble.as_ref()?));
-        self.targets.iter().filter_map(told).collect()
+    pub fn errors(&self) -> Vec<String> {
+        let reported = |target: &Target<T>| Some(format!("{}: {}", target.name, target.error.as_ref()?));
+        self.targets.iter().filter_map(reported).collect()
     }
 }
 
@@ -169,26 +169,26 @@ pub(crate) mod tests {
 
     #[test]
     fn targets_are_measured_in_turn_and_what_a_failing_one_has_said_counts() {
-        let (mut turn, mut kept) = (0.0, Vec::new());
+        let (mut round, mut snapshots) = (0.0, Vec::new());
         let run = measure(
             order(&["a", "b", "c"], &(), 3),
             |number| {
-                turn += 1.0;
-                let figure = |case| Line::Figure(case, turn, format!("by {turn}"));
+                round += 1.0;
+                let figure = |case| Line::Figure(case, round, format!("by {round}"));
                 let rows = vec![figure('x'), figure('y'), Line::Skipped("energy: none".to_owned())];
-                Outcome { rows, trouble: (number == 2).then_some(JobError::Nothing) }
+                Outcome { rows, error: (number == 2).then_some(JobError::Nothing) }
             },
-            |run| kept.push(run.records.len()),
+            |run| snapshots.push(run.records.len()),
         );
         // The third is not tried again; each run begins with another target.
         let samples: Vec<_> =
             (0..3).map(|target| run.record(&'y', target).unwrap().samples.clone()).collect();
         assert_eq!(samples, [vec![1.0, 5.0, 6.0], vec![2.0, 4.0, 7.0], vec![3.0]]);
-        assert_eq!(run.record(&'x', 0).unwrap().ways, "by 6");
+        assert_eq!(run.record(&'x', 0).unwrap().paths, "by 6");
         assert_eq!(run.record(&'x', 1).unwrap().summary.median, 4.0);
         assert_eq!(run.records.iter().map(|record| record.case).collect::<String>(), "xyxyxy");
         assert_eq!(run.targets[0].skipped, ["energy: none"]);
-        assert_eq!(run.troubles(), ["c: the job ended well and printed no row"]);
-        assert_eq!(kept, [2, 4, 6, 6, 6, 6, 6]);
+        assert_eq!(run.errors(), ["c: the job ended well and printed no row"]);
+        assert_eq!(snapshots, [2, 4, 6, 6, 6, 6, 6]);
     }
 }

@@ -21,7 +21,7 @@
 //! | [`mod@reference`] | What do rates of copies have to be compared with?                            |
 //! | [`results`]    | What was measured, where and by which command?                               |
 //! | [`report`]     | How do people and programs read it?                                          |
-//! | [`figures`]    | Which pictures are drawn of it?                                              |
+//! | [`plots`]      | Which pictures are drawn of it?                                              |
 //! | [`table`]      | How does a person read figures in a terminal?                                |
 //! | [`files`]      | How are results written as CSV, JSON and pictures?                           |
 //! | [`plot`]       | How is it drawn?                                                             |
@@ -34,7 +34,6 @@
 pub mod case;
 pub mod child;
 pub mod device;
-pub mod figures;
 pub mod files;
 pub mod job;
 pub mod jobs;
@@ -43,6 +42,7 @@ pub mod mpi;
 pub mod pipeline;
 pub mod plan;
 pub mod plot;
+pub mod plots;
 pub mod protocol;
 pub mod random;
 pub mod reference;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::results::{CaseRecord, Run};
 use crate::statistics::Summary;
-use crate::target::{Target, TargetPlace};
+use crate::target::{Target, TargetLocation};
 
 /// Settings that are compared if nobody names others: from what short copies want to what long ones want.
 pub const FIXED: [&str; 9] = [
@@ -47,7 +47,7 @@ pub struct Comparison {
 
 /// What the comparisons of one server and module say together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct CheckResult {
     /// The number of the adaptive target.
     pub adaptive: usize,
     /// The least of [`Comparison::ahead`].
@@ -60,18 +60,18 @@ pub struct Verdict {
 
 /// The setting of a target: none for the adaptive one and for what has no such choice.
 fn setting(target: &Target) -> Option<&str> {
-    match &target.place {
-        TargetPlace::Server { pipeline, .. } => pipeline.as_deref(),
-        TargetPlace::Native => None,
+    match &target.location {
+        TargetLocation::Server { pipeline, .. } => pipeline.as_deref(),
+        TargetLocation::Native => None,
     }
 }
 
 /// Whether two targets are the same but for their settings.
 fn same_way(one: &Target, other: &Target) -> bool {
-    match (&one.place, &other.place) {
+    match (&one.location, &other.location) {
         (
-            TargetPlace::Server { address: one, via: one_via, .. },
-            TargetPlace::Server { address: other, via: other_via, .. },
+            TargetLocation::Server { address: one, via: one_via, .. },
+            TargetLocation::Server { address: other, via: other_via, .. },
         ) => one == other && one_via == other_via,
         _ => false,
     }
@@ -80,8 +80,9 @@ fn same_way(one: &Target, other: &Target) -> bool {
 /// All comparisons of a run: each adaptive target with the fixed settings of the same server and module.
 pub fn compare(run: &Run) -> Vec<Comparison> {
     let targets: Vec<&Target> = run.targets.iter().map(|record| &record.target).collect();
-    let adaptive = (0..targets.len())
-        .filter(|index| targets[*index].place != TargetPlace::Native && setting(targets[*index]).is_none());
+    let adaptive = (0..targets.len()).filter(|index| {
+        targets[*index].location != TargetLocation::Native && setting(targets[*index]).is_none()
+    });
     adaptive
         .flat_map(|adaptive| {
             let fixed: Vec<usize> = (0..targets.len())
@@ -105,23 +106,23 @@ fn compare_case(record: &CaseRecord, adaptive: usize, fixed: &[usize]) -> Option
 
 /// The median time of every other repetition, beginning with this one, in microseconds.
 fn half(record: &CaseRecord, target: usize, first: usize) -> Option<f64> {
-    let times = &record.figures(target)?.samples.done_us;
+    let times = &record.results(target)?.samples.done_us;
     let half: Vec<f64> = times.iter().skip(first).step_by(2).copied().collect();
     Some(Summary::of(&half)?.median)
 }
 
 /// One verdict for each adaptive target that was compared.
-pub fn verdicts(comparisons: &[Comparison]) -> Vec<Verdict> {
-    let mut verdicts: Vec<Verdict> = Vec::new();
+pub fn verdicts(comparisons: &[Comparison]) -> Vec<CheckResult> {
+    let mut verdicts: Vec<CheckResult> = Vec::new();
     for Comparison { adaptive, .. } in comparisons {
-        if verdicts.iter().any(|verdict| verdict.adaptive == *adaptive) {
+        if verdicts.iter().any(|check_result| check_result.adaptive == *adaptive) {
             continue;
         }
         let of_this = comparisons.iter().filter(|comparison| comparison.adaptive == *adaptive);
         let ahead: Vec<f64> = of_this.map(|comparison| comparison.ahead).collect();
         let worst = ahead.iter().copied().fold(f64::INFINITY, f64::min);
         let mean = ahead.iter().sum::<f64>() / ahead.len() as f64;
-        verdicts.push(Verdict {
+        verdicts.push(CheckResult {
             adaptive: *adaptive,
             worst,
             mean,
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
     use crate::case::Path;
     use crate::protocol::Samples;
-    use crate::results::{Figures, Outcome, tests::example};
+    use crate::results::{CaseResult, Outcome, tests::example};
 
     /// A run of one case: these times on an adaptive target and on fixed ones.
     fn run(times: &[[f64; 4]]) -> Run {
@@ -145,7 +146,7 @@ mod tests {
         let outcome = |done: &[f64; 4]| {
             let done = done.to_vec();
             let samples = Samples { returned_us: done.clone(), processor_s: done.clone(), done_us: done };
-            Figures::of(case, samples).map(|figures| Outcome::Measured(Box::new(figures)))
+            CaseResult::of(case, samples).map(|results| Outcome::Measured(Box::new(results)))
         };
         run.cases = vec![CaseRecord { case, outcomes: times.iter().map(outcome).collect() }];
         let server = run.targets.pop().expect("the example has a server");
@@ -153,7 +154,7 @@ mod tests {
         for index in 0..times.len() {
             let mut record = server.clone();
             let pipeline = (index > 0).then(|| format!("{index}x1M"));
-            record.target.place = TargetPlace::Server { address: "server".into(), via: None, pipeline };
+            record.target.location = TargetLocation::Server { address: "server".into(), via: None, pipeline };
             run.targets.push(record);
         }
         run
@@ -175,17 +176,17 @@ mod tests {
 
     #[test]
     fn five_percent_behind_is_too_much_only_beyond() {
-        let verdict = |adaptive: f64| verdicts(&compare(&run(&[[adaptive; 4], [1000.0; 4]])))[0].clone();
+        let check_result = |adaptive: f64| verdicts(&compare(&run(&[[adaptive; 4], [1000.0; 4]])))[0].clone();
         // Behind on average, as there is one case only.
-        assert!(!verdict(1040.0).holds && verdict(1040.0).worst > -MAY_BE_BEHIND);
-        assert!(verdict(1100.0).worst < -MAY_BE_BEHIND && !verdict(1100.0).holds);
-        assert!(verdict(1000.0).holds && verdict(900.0).holds);
+        assert!(!check_result(1040.0).holds && check_result(1040.0).worst > -MAY_BE_BEHIND);
+        assert!(check_result(1100.0).worst < -MAY_BE_BEHIND && !check_result(1100.0).holds);
+        assert!(check_result(1000.0).holds && check_result(900.0).holds);
     }
 
     #[test]
     fn another_module_is_another_matter() {
         let mut run = run(&[[1000.0; 4], [500.0; 4]]);
-        if let TargetPlace::Server { via, .. } = &mut run.targets[1].target.place {
+        if let TargetLocation::Server { via, .. } = &mut run.targets[1].target.location {
             *via = Some("shm".into());
         }
         assert!(compare(&run).is_empty());

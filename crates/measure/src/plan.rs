@@ -57,8 +57,8 @@ impl Plan {
 pub(crate) fn untimed_before(case: Case, random: &mut Random) -> u32 {
     match case {
         Case::Launches { .. } => 0,
-        _ if case.bytes() <= 64 << 10 => 5 + random.below(8),
-        _ if case.bytes() <= 4 << 20 => 3 + random.below(4),
+        _ if case.bytes() <= 64 << 10 => 5 + random.next_below(8),
+        _ if case.bytes() <= 4 << 20 => 3 + random.next_below(4),
         _ => 1,
     }
 }
@@ -83,7 +83,7 @@ pub fn order(repetition: u32, targets: usize) -> impl Iterator<Item = usize> {
 ///
 /// # Errors
 /// The first that `measure` has, which ends everything.
-pub fn in_turns<E>(
+pub fn interleaved<E>(
     repetitions: u32,
     targets: usize,
     mut measure: impl FnMut(u32, usize) -> Result<bool, E>,
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_target_that_is_over_is_left_out_and_an_error_ends_all() {
         let mut visited = Vec::new();
-        let outcome = in_turns(3, 2, |repetition, target| {
+        let outcome = interleaved(3, 2, |repetition, target| {
             visited.push(target);
             if repetition == 2 { Err("over") } else { Ok(target == 1) }
         });
@@ -160,8 +160,8 @@ mod tests {
                 }
             }
             let mean = REPETITIONS / every;
-            let (least, most) = (met.iter().min().unwrap(), met.iter().max().unwrap());
-            assert!(*least > mean / 2 && *most < 2 * mean, "every {every} of {case}: {met:?}");
+            let (min, max) = (met.iter().min().unwrap(), met.iter().max().unwrap());
+            assert!(*min > mean / 2 && *max < 2 * mean, "every {every} of {case}: {met:?}");
         }
     }
 

@@ -29,7 +29,7 @@ impl Random {
     }
 
     /// The next one, below `end`.
-    pub fn below(&mut self, end: u32) -> u32 {
+    pub fn next_below(&mut self, end: u32) -> u32 {
         (self.word() % u64::from(end)) as u32
     }
 

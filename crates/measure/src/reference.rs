@@ -28,11 +28,11 @@ pub fn memory_copy() -> Option<Rate> {
     let mut destination = vec![0_u8; BYTES];
     let mut times = Vec::with_capacity(REPETITIONS);
     for round in 0..=REPETITIONS {
-        let begun = Instant::now();
+        let started = Instant::now();
         destination.copy_from_slice(black_box(&source));
         black_box(&mut destination);
         if round > 0 {
-            times.push(begun.elapsed().as_secs_f64());
+            times.push(started.elapsed().as_secs_f64());
         }
     }
     let median = percentile(&times, 0.5).filter(|seconds| *seconds > 0.0)?;

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use crate::case::{Case, Path};
-use crate::figures::figures;
 use crate::files::{self, Fields, FilesError, as_json};
-use crate::pipeline::{self, Comparison, Verdict};
-use crate::results::{CaseRecord, Figures, Kind, Run};
+use crate::pipeline::{self, CheckResult, Comparison};
+use crate::plots::plots;
+use crate::results::{CaseRecord, CaseResult, Kind, Run};
 use crate::statistics::Summary;
 use crate::table::{NOTHING, aligned, heading, percent, significant};
 
@@ -63,34 +63,34 @@ fn head(run: &Run) -> String {
 }
 
 /// A column of a table: its head, and what it says of a target's figures.
-type Column = (&'static str, fn(&Figures) -> String);
+type Column = (&'static str, fn(&CaseResult) -> String);
 
 const COPIES: &[Column] = &[
-    ("n", |figures| figures.done_us.count.to_string()),
-    ("GB/s", |figures| or_nothing(figures.gb_per_s.map(|rate| rate.median))),
-    ("5th to 95th", |figures| figures.gb_per_s.map_or(NOTHING.to_owned(), range)),
-    ("deviation", |figures| percent(figures.done_us.relative_deviation)),
-    ("us", |figures| significant(figures.done_us.median)),
-    ("call us", |figures| or_nothing(figures.returned_us.map(|summary| summary.median))),
-    ("CPU s/GB", |figures| or_nothing(figures.processor_s_per_gb)),
+    ("n", |results| results.done_us.count.to_string()),
+    ("GB/s", |results| or_nothing(results.gb_per_s.map(|rate| rate.median))),
+    ("5th to 95th", |results| results.gb_per_s.map_or(NOTHING.to_owned(), range)),
+    ("deviation", |results| percent(results.done_us.relative_deviation)),
+    ("us", |results| significant(results.done_us.median)),
+    ("call us", |results| or_nothing(results.returned_us.map(|summary| summary.median))),
+    ("CPU s/GB", |results| or_nothing(results.processor_s_per_gb)),
 ];
 
 const WAITS: &[Column] = &[
-    ("n", |figures| figures.done_us.count.to_string()),
-    ("us", |figures| significant(figures.done_us.median)),
-    ("5th to 95th", |figures| range(figures.done_us)),
-    ("deviation", |figures| percent(figures.done_us.relative_deviation)),
-    ("call us", |figures| significant(figures.call_us().median)),
+    ("n", |results| results.done_us.count.to_string()),
+    ("us", |results| significant(results.done_us.median)),
+    ("5th to 95th", |results| range(results.done_us)),
+    ("deviation", |results| percent(results.done_us.relative_deviation)),
+    ("call us", |results| significant(results.call_us().median)),
 ];
 
 const LAUNCHES: &[Column] = &[
-    ("n", |figures| format!("{}x1000", figures.done_us.count)),
-    ("call us", |figures| significant(figures.call_us().median)),
-    ("5th to 95th", |figures| range(figures.call_us())),
-    ("deviation", |figures| percent(figures.call_us().relative_deviation)),
-    ("done us", |figures| significant(figures.done_us.median)),
-    ("5th to 95th", |figures| range(figures.done_us)),
-    ("deviation", |figures| percent(figures.done_us.relative_deviation)),
+    ("n", |results| format!("{}x1000", results.done_us.count)),
+    ("call us", |results| significant(results.call_us().median)),
+    ("5th to 95th", |results| range(results.call_us())),
+    ("deviation", |results| percent(results.call_us().relative_deviation)),
+    ("done us", |results| significant(results.done_us.median)),
+    ("5th to 95th", |results| range(results.done_us)),
+    ("deviation", |results| percent(results.done_us.relative_deviation)),
 ];
 
 fn or_nothing(value: Option<f64>) -> String {
@@ -102,14 +102,14 @@ fn range(summary: Summary) -> String {
 }
 
 /// How the figures of a target compare with those of the reference.
-type Comparing = fn(&Figures, &Figures) -> String;
+type Comparing = fn(&CaseResult, &CaseResult) -> String;
 
-fn times(figures: &Figures, reference: &Figures) -> String {
-    format!("{:.2}", reference.done_us.median / figures.done_us.median)
+fn times(results: &CaseResult, reference: &CaseResult) -> String {
+    format!("{:.2}", reference.done_us.median / results.done_us.median)
 }
 
-fn more(figures: &Figures, reference: &Figures) -> String {
-    format!("{} us", significant(figures.done_us.median - reference.done_us.median))
+fn more(results: &CaseResult, reference: &CaseResult) -> String {
+    format!("{} us", significant(results.done_us.median - reference.done_us.median))
 }
 
 /// A line for each target of each record that has figures; nothing without any. The last column compares with
@@ -130,12 +130,12 @@ fn table<'a>(
     );
     let mut lines = vec![head];
     for record in records {
-        for (target, figures) in record.all_figures() {
+        for (target, results) in record.all_results() {
             let mut line = vec![record.case.in_table(), run.targets[target].target.name.clone()];
-            line.extend(columns.iter().map(|(_, cell)| cell(figures)));
+            line.extend(columns.iter().map(|(_, cell)| cell(results)));
             line.extend(comparing.map(|(_, compare, reference)| {
-                let other = record.figures(reference);
-                other.map_or_else(|| NOTHING.to_owned(), |other| compare(figures, other))
+                let other = record.results(reference);
+                other.map_or_else(|| NOTHING.to_owned(), |other| compare(results, other))
             }));
             lines.push(line);
         }
@@ -159,15 +159,15 @@ fn comparisons(run: &Run) -> String {
         ]
     }));
     let mut out = aligned(&lines);
-    for verdict in pipeline::verdicts(&comparisons) {
+    for check_result in pipeline::verdicts(&comparisons) {
         let _ = writeln!(
             out,
             "{}: {} ahead on average, {} at worst; required are 0 and {}: {}",
-            name(verdict.adaptive),
-            percent(verdict.mean),
-            percent(verdict.worst),
+            name(check_result.adaptive),
+            percent(check_result.mean),
+            percent(check_result.worst),
             percent(-pipeline::MAY_BE_BEHIND),
-            if verdict.holds { "met" } else { "MISSED" }
+            if check_result.holds { "met" } else { "MISSED" }
         );
     }
     out
@@ -178,7 +178,7 @@ fn comparisons(run: &Run) -> String {
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &std::path::Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
-    files::write_all(folder, run.kind.name(), &files::csv(lines(run)), &json(run), &figures(run))
+    files::write_all(folder, run.kind.name(), &files::csv(lines(run)), &json(run), &plots(run))
 }
 
 /// The run as JSON.
@@ -191,7 +191,7 @@ pub fn json(run: &Run) -> String {
         #[serde(skip_serializing_if = "<[_]>::is_empty")]
         comparisons: &'a [Comparison],
         #[serde(skip_serializing_if = "<[_]>::is_empty")]
-        verdicts: &'a [Verdict],
+        verdicts: &'a [CheckResult],
     }
     let comparisons = &pipeline::compare(run);
     as_json(&Document { run, comparisons, verdicts: &pipeline::verdicts(comparisons) })
@@ -200,8 +200,8 @@ pub fn json(run: &Run) -> String {
 /// The run as lines of CSV: one for each quantity of each case on each target. Quantities are `done` and
 /// `returned`, in microseconds, and `rate`, in GB/s.
 fn lines(run: &Run) -> impl Iterator<Item = Fields> {
-    let all = run.cases.iter().flat_map(|record| record.all_figures().map(move |found| (record.case, found)));
-    all.flat_map(|(case, (target, figures))| {
+    let all = run.cases.iter().flat_map(|record| record.all_results().map(move |found| (record.case, found)));
+    all.flat_map(|(case, (target, results))| {
         let target = &run.targets[target];
         let device = target.introduction.as_ref().map_or("", |introduction| introduction.device.as_str());
         let (name, arguments) = match case {
@@ -210,9 +210,9 @@ fn lines(run: &Run) -> impl Iterator<Item = Fields> {
             Case::Launches { arguments } => ("launches".to_owned(), arguments.to_string()),
         };
         let quantities = [
-            ("done", "us", Some(figures.done_us)),
-            ("returned", "us", figures.returned_us),
-            ("rate", "GB/s", figures.gb_per_s),
+            ("done", "us", Some(results.done_us)),
+            ("returned", "us", results.returned_us),
+            ("rate", "GB/s", results.gb_per_s),
         ];
         quantities.into_iter().filter_map(move |(quantity, unit, summary)| {
             let mut fields = vec![
@@ -225,7 +225,7 @@ fn lines(run: &Run) -> impl Iterator<Item = Fields> {
                 ("unit", unit.to_owned()),
             ];
             fields.extend(summary?.fields());
-            let processor = figures.processor_s_per_gb.map(|value| value.to_string());
+            let processor = results.processor_s_per_gb.map(|value| value.to_string());
             fields.push(("processor_s_per_gb", processor.unwrap_or_default()));
             Some(fields)
         })

@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::protocol::{Introduction, Samples};
 use crate::reference::Rate;
 use crate::statistics::Summary;
-use crate::target::{Target, TargetPlace};
+use crate::target::{Target, TargetLocation};
 
 /// Copies below this size say nothing about processor time per byte.
 const MIN_BYTES_FOR_PROCESSOR: u64 = 64 << 10;
@@ -71,7 +71,7 @@ pub struct TargetRecord {
     /// The transport that carried its calls and copies, as its client library has reported at its end.
     pub module: Option<String>,
     /// Why it was not measured to the end.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
 /// One case on all targets.
@@ -89,7 +89,7 @@ pub struct CaseRecord {
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It was measured.
-    Measured(Box<Figures>),
+    Measured(Box<CaseResult>),
     /// It cannot be measured there.
     Refused {
         /// Why.
@@ -104,7 +104,7 @@ pub enum Outcome {
 
 /// The figures of a case on one target.
 #[derive(Debug, Serialize)]
-pub struct Figures {
+pub struct CaseResult {
     /// Microseconds until the work was done.
     pub done_us: Summary,
     /// Microseconds until the call returned, where that may be earlier.
@@ -117,7 +117,7 @@ pub struct Figures {
     pub samples: Samples,
 }
 
-impl Figures {
+impl CaseResult {
     /// Computes the figures; none without samples.
     pub fn of(case: Case, samples: Samples) -> Option<Self> {
         let done_us = Summary::of(&samples.done_us)?;
@@ -140,23 +140,23 @@ impl Figures {
 
 impl CaseRecord {
     /// The figures of a target.
-    pub fn figures(&self, target: usize) -> Option<&Figures> {
+    pub fn results(&self, target: usize) -> Option<&CaseResult> {
         match self.outcomes.get(target)?.as_ref()? {
-            Outcome::Measured(figures) => Some(figures),
+            Outcome::Measured(results) => Some(results),
             Outcome::Refused { .. } | Outcome::Wrong { .. } => None,
         }
     }
 
     /// The figures of all targets that have some, with their numbers.
-    pub fn all_figures(&self) -> impl Iterator<Item = (usize, &Figures)> {
-        (0..self.outcomes.len()).filter_map(|target| Some((target, self.figures(target)?)))
+    pub fn all_results(&self) -> impl Iterator<Item = (usize, &CaseResult)> {
+        (0..self.outcomes.len()).filter_map(|target| Some((target, self.results(target)?)))
     }
 }
 
 impl Run {
     /// The target that others are compared with: the native one, else the first.
     pub fn reference(&self) -> usize {
-        self.targets.iter().position(|record| record.target.place == TargetPlace::Native).unwrap_or(0)
+        self.targets.iter().position(|record| record.target.location == TargetLocation::Native).unwrap_or(0)
     }
 
     /// The same, if there are others.
@@ -166,9 +166,9 @@ impl Run {
 
     /// What went wrong, as sentences; nothing when every target was measured to the end and no byte was
     /// wrong.
-    pub fn troubles(&self) -> Vec<String> {
+    pub fn errors(&self) -> Vec<String> {
         let lost = self.targets.iter().filter_map(|record| {
-            record.trouble.as_ref().map(|reason| format!("{}: {reason}", record.target.name))
+            record.error.as_ref().map(|reason| format!("{}: {reason}", record.target.name))
         });
         let wrong = self.cases.iter().flat_map(|record| {
             let outcomes = record.outcomes.iter().zip(&self.targets);
@@ -184,13 +184,13 @@ impl Run {
 
     /// Cases that some target cannot measure, as sentences; the same reason is told once a target.
     pub fn refusals(&self) -> Vec<String> {
-        let mut told: Vec<(usize, &str)> = Vec::new();
+        let mut reported: Vec<(usize, &str)> = Vec::new();
         let mut lines = Vec::new();
         for record in &self.cases {
             for (target, outcome) in record.outcomes.iter().enumerate() {
                 let Some(Outcome::Refused { reason }) = outcome else { continue };
-                if !told.contains(&(target, reason)) {
-                    told.push((target, reason));
+                if !reported.contains(&(target, reason)) {
+                    reported.push((target, reason));
                     lines.push(format!(
                         "{}: {}: not measured: {reason}",
                         self.targets[target].target.name, record.case
@@ -202,8 +202,8 @@ impl Run {
     }
 
     /// Whether anything at all was measured.
-    pub fn has_figures(&self) -> bool {
-        self.cases.iter().any(|record| record.all_figures().next().is_some())
+    pub fn has_results(&self) -> bool {
+        self.cases.iter().any(|record| record.all_results().next().is_some())
     }
 }
 
@@ -214,8 +214,8 @@ pub(crate) mod tests {
 
     /// A run of copies: natively at 2 GB/s, with a server at 1 GB/s, which has no peer.
     pub(crate) fn example() -> Run {
-        let record = |name: &str, place| TargetRecord {
-            target: Target { name: name.into(), place },
+        let record = |name: &str, location| TargetRecord {
+            target: Target { name: name.into(), location },
             introduction: Some(Introduction {
                 library: "libcuda.so.1".into(),
                 device: "a GPU".into(),
@@ -223,23 +223,23 @@ pub(crate) mod tests {
                 driver_version: 13000,
             }),
             module: None,
-            trouble: None,
+            error: None,
         };
-        let figures = |case: Case, rate: f64| {
+        let results = |case: Case, rate: f64| {
             let time = |spread: f64| case.bytes() as f64 / 1e3 / rate * spread;
             let times = vec![time(0.9), time(1.0), time(1.2)];
             let samples = Samples { returned_us: times.clone(), done_us: times, processor_s: vec![1e-6; 3] };
-            Figures::of(case, samples).map(|figures| Outcome::Measured(Box::new(figures)))
+            CaseResult::of(case, samples).map(|results| Outcome::Measured(Box::new(results)))
         };
         let copies = |path| (0..4).map(move |step| Case::Copy { path, bytes: 1 << (8 * step) });
         let mut cases: Vec<CaseRecord> = [Path::PageableToDevice, Path::PinnedFromDevice]
             .into_iter()
             .flat_map(copies)
-            .map(|case| CaseRecord { case, outcomes: vec![figures(case, 2.0), figures(case, 1.0)] })
+            .map(|case| CaseRecord { case, outcomes: vec![results(case, 2.0), results(case, 1.0)] })
             .collect();
         let peer = Case::Copy { path: Path::Peer, bytes: 1 };
         let refused = Some(Outcome::Refused { reason: "there is one device only".into() });
-        cases.push(CaseRecord { case: peer, outcomes: vec![figures(peer, 1.0), refused] });
+        cases.push(CaseRecord { case: peer, outcomes: vec![results(peer, 1.0), refused] });
         Run {
             kind: Kind::Copy,
             command: "causeway bench copy --native --on server".into(),
@@ -248,10 +248,10 @@ pub(crate) mod tests {
             machine: Machine::this(),
             references: Vec::new(),
             targets: vec![
-                record("native", TargetPlace::Native),
+                record("native", TargetLocation::Native),
                 record(
                     "server",
-                    TargetPlace::Server { address: "server:7690".into(), via: None, pipeline: None },
+                    TargetLocation::Server { address: "server:7690".into(), via: None, pipeline: None },
                 ),
             ],
             cases,
@@ -265,23 +265,23 @@ pub(crate) mod tests {
     #[test]
     fn a_megabyte_in_a_millisecond_is_a_gigabyte_in_a_second() {
         let case = Case::Copy { path: Path::PinnedToDevice, bytes: 1_000_000 };
-        let figures = Figures::of(case, samples()).unwrap();
-        assert!((figures.gb_per_s.unwrap().median - 1.0).abs() < 1e-9);
-        assert!((figures.processor_s_per_gb.unwrap() - 0.5).abs() < 1e-9);
-        assert_eq!(figures.returned_us.unwrap().median, 1.0);
+        let results = CaseResult::of(case, samples()).unwrap();
+        assert!((results.gb_per_s.unwrap().median - 1.0).abs() < 1e-9);
+        assert!((results.processor_s_per_gb.unwrap() - 0.5).abs() < 1e-9);
+        assert_eq!(results.returned_us.unwrap().median, 1.0);
     }
 
     #[test]
     fn processor_time_of_a_row_is_for_all_its_copies() {
         let case = Case::Copy { path: Path::AsyncToDevice, bytes: 1_000_000 };
-        let figures = Figures::of(case, samples()).unwrap();
-        assert!((figures.processor_s_per_gb.unwrap() - 0.5 / 16.0).abs() < 1e-9);
+        let results = CaseResult::of(case, samples()).unwrap();
+        assert!((results.processor_s_per_gb.unwrap() - 0.5 / 16.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_copies_nothing_has_no_rate() {
-        let figures = Figures::of(Case::Wait { wait: Wait::QueryIdle }, samples()).unwrap();
-        assert!(figures.gb_per_s.is_none() && figures.processor_s_per_gb.is_none());
-        assert!(figures.returned_us.is_none());
+        let results = CaseResult::of(Case::Wait { wait: Wait::QueryIdle }, samples()).unwrap();
+        assert!(results.gb_per_s.is_none() && results.processor_s_per_gb.is_none());
+        assert!(results.returned_us.is_none());
     }
 }

@@ -8,13 +8,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::case::Case;
 use crate::machine::{self, Machine};
-use crate::plan::{Plan, in_turns, untimed_before};
+use crate::plan::{Plan, interleaved, untimed_before};
 use crate::protocol::{Reply, Request, Samples};
 use crate::random::Random;
 use crate::reference::Rate;
-use crate::results::{CaseRecord, Figures, Kind, Outcome, Run, TargetRecord};
+use crate::results::{CaseRecord, CaseResult, Kind, Outcome, Run, TargetRecord};
 use crate::table::significant;
-use crate::target::{Measurer, Process, Sharing, Target, TargetError, TargetPlace};
+use crate::target::{Measurer, Process, Sharing, Target, TargetError, TargetLocation};
 
 /// What is to be measured.
 #[derive(Debug)]
@@ -51,9 +51,9 @@ impl Group {
         let plans: Vec<_> = self
             .targets
             .iter()
-            .map(|target| match &target.place {
-                TargetPlace::Server { pipeline, .. } => pipeline.clone(),
-                TargetPlace::Native => None,
+            .map(|target| match &target.location {
+                TargetLocation::Server { pipeline, .. } => pipeline.clone(),
+                TargetLocation::Native => None,
             })
             .collect();
         let started =
@@ -67,7 +67,7 @@ impl Group {
             Err(reason) => (None, plans.iter().map(|_| TargetState::Lost(reason.clone())).collect()),
         };
         let record =
-            |target| TargetRecord { target, introduction: introduction.clone(), module: None, trouble: None };
+            |target| TargetRecord { target, introduction: introduction.clone(), module: None, error: None };
         self.targets.into_iter().map(record).zip(states).collect()
     }
 }
@@ -82,7 +82,7 @@ pub fn run(order: Order) -> Run {
     bar.finish_and_clear();
     for (record, state) in targets.iter_mut().zip(states) {
         if let TargetState::Lost(reason) = state {
-            record.trouble = Some(reason);
+            record.error = Some(reason);
         }
     }
     Run {
@@ -159,9 +159,9 @@ pub fn measure_all<M: Measurer>(
 
 /// What was measured of a case, for who watches: a rate or a time of each target.
 fn rates(record: &CaseRecord) -> String {
-    let rates = (0..record.outcomes.len()).map(|target| match record.figures(target) {
-        Some(Figures { gb_per_s: Some(rate), .. }) => format!("{} GB/s", significant(rate.median)),
-        Some(figures) => format!("{} us", significant(figures.done_us.median)),
+    let rates = (0..record.outcomes.len()).map(|target| match record.results(target) {
+        Some(CaseResult { gb_per_s: Some(rate), .. }) => format!("{} GB/s", significant(rate.median)),
+        Some(results) => format!("{} us", significant(results.done_us.median)),
         None => "none".to_owned(),
     });
     format!("; {} was {}", record.case, rates.collect::<Vec<_>>().join(", "))
@@ -180,7 +180,7 @@ fn measure_case<M: Measurer>(
         slowest = slowest.max(took);
     }
     let mut random = Random::default();
-    let Ok(()) = in_turns(plan.repetitions_of(case, slowest), targets.len(), |_, index| {
+    let Ok(()) = interleaved(plan.repetitions_of(case, slowest), targets.len(), |_, index| {
         let progress = &mut all[index];
         let Progress::Going(samples) = progress else { return Ok::<_, Infallible>(false) };
         let request = Request::Measure { untimed: untimed_before(case, &mut random), timed: 1 };
@@ -193,8 +193,8 @@ fn measure_case<M: Measurer>(
     all.into_iter()
         .map(|progress| match progress {
             Progress::Going(samples) => {
-                let figures = Figures::of(case, samples)?;
-                Some(Outcome::Measured(Box::new(figures)))
+                let results = CaseResult::of(case, samples)?;
+                Some(Outcome::Measured(Box::new(results)))
             }
             Progress::Over(outcome) => outcome,
         })
@@ -284,7 +284,7 @@ mod tests {
         // The warm-up, then four repetitions.
         assert_eq!(*log.borrow(), "abc".to_owned() + "abc" + "bca" + "cab" + "cba");
         for target in 0..3 {
-            assert_eq!(records[0].figures(target).unwrap().done_us.count, 4);
+            assert_eq!(records[0].results(target).unwrap().done_us.count, 4);
         }
     }
 
@@ -316,7 +316,7 @@ mod tests {
         assert!(matches!(&targets[0], TargetState::Lost(reason) if reason.contains("signal: 9")));
         for record in &records {
             assert!(record.outcomes[0].is_none());
-            assert_eq!(record.figures(1).unwrap().done_us.count, 4);
+            assert_eq!(record.results(1).unwrap().done_us.count, 4);
         }
     }
 
@@ -337,7 +337,7 @@ mod tests {
         });
         let mut targets = [refusing, wrong];
         let records = measure_all(&CASES, &PLAN, &mut targets, &ProgressBar::hidden());
-        assert!(records[0].figures(0).is_some() && records[0].figures(1).is_some());
+        assert!(records[0].results(0).is_some() && records[0].results(1).is_some());
         assert!(matches!(records[1].outcomes[0], Some(Outcome::Refused { .. })));
         assert!(matches!(records[1].outcomes[1], Some(Outcome::Wrong { .. })));
         assert!(targets.iter().all(|target| matches!(target, TargetState::Measuring(_))));

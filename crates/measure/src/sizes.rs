@@ -19,7 +19,7 @@ pub enum SizesError {
     #[error("{0:?} is not a size: write a number of bytes, or a number and K, M or G, such as 64K")]
     NotASize(String),
     /// A size is out of range.
-    #[error("{0:?} is not a size that can be copied: sizes go from 1 byte to {largest}", largest = Size(MAX_BYTES))]
+    #[error("{0:?} is not a size that can be copied: sizes go from 1 byte to {max}", max = Size(MAX_BYTES))]
     OutOfRange(String),
     /// A range goes down.
     #[error("the range {0:?} ends before it begins")]

@@ -23,7 +23,7 @@ const END: Duration = Duration::from_secs(5);
 /// Where a target's GPU is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "place")]
-pub enum TargetPlace {
+pub enum TargetLocation {
     /// In this machine, by NVIDIA's driver.
     Native,
     /// At a server.
@@ -45,7 +45,7 @@ pub struct Target {
     pub name: String,
     /// Where it is.
     #[serde(flatten)]
-    pub place: TargetPlace,
+    pub location: TargetLocation,
 }
 
 /// Why a target is no longer measured.

@@ -13,7 +13,7 @@ use causeway_api::nvml::request::{ArgumentValue, Call, Outcome};
 use causeway_api::nvml::status::{self, Status};
 use causeway_config::read::PROCESS;
 use causeway_config::table::ON;
-use causeway_config::{Who, check};
+use causeway_config::{Component, check};
 use causeway_connection::exchange::Exchange;
 use causeway_link::{ConnectOptions, connect_monitor, describe_process};
 use causeway_wire::codec::{Decoder, Encode as _};
@@ -195,7 +195,7 @@ impl Server {
 }
 
 fn targets() -> Result<Vec<Target>, String> {
-    check(PROCESS, &[Who::Client]).map_err(|error| error.to_string())?;
+    check(PROCESS, &[Component::Client]).map_err(|error| error.to_string())?;
     let on = PROCESS.text(&ON).ok_or(
         "no server is named, so there is no GPU to tell of. Set CAUSEWAY_ON=HOST:PORT, write `on` in a configuration \
          file, or start the program with `causeway run --on HOST:PORT -- PROGRAM`",

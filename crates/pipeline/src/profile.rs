@@ -7,7 +7,7 @@
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use causeway_config::file::places::is_absent;
+use causeway_config::file::candidates::is_absent;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -137,10 +137,10 @@ fn callers_at_sockets_of_the_host_and_from_the_network_do_not_hinder_each_other(
 #[test]
 fn one_peer_has_so_many_sessions_and_gets_their_places_back() {
     let _alone = alone();
-    let broker = Broker::start(BrokerConfig { most_sessions_per_peer: 2, ..config(None) }).unwrap();
+    let broker = Broker::start(BrokerConfig { max_sessions_per_peer: 2, ..config(None) }).unwrap();
     let (mut one, other) = (open(broker.target(), "echo").unwrap(), open(broker.target(), "echo").unwrap());
     let text = refusal(open(broker.target(), "echo"));
-    assert!(text.contains("2 sessions of 127.0.0.1") && text.ends_with("--most-sessions-per-peer"), "{text}");
+    assert!(text.contains("2 sessions of 127.0.0.1") && text.ends_with("--max-sessions-per-peer"), "{text}");
     assert_echo(&mut one, b"undisturbed");
     drop(other);
     wait_for_sessions(&broker, 1);
@@ -154,12 +154,12 @@ fn one_peer_has_so_many_sessions_and_gets_their_places_back() {
 #[test]
 fn there_are_so_many_sessions_in_all() {
     let _alone = alone();
-    let broker = Broker::start(BrokerConfig { most_sessions: Some(1), ..config(None) }).unwrap();
+    let broker = Broker::start(BrokerConfig { max_sessions: Some(1), ..config(None) }).unwrap();
     let mut session = open(broker.target(), "echo").unwrap();
     let text = refusal(open(broker.target(), "echo"));
-    assert!(text.contains("1 sessions") && text.contains("--most-sessions"), "{text}");
+    assert!(text.contains("1 sessions") && text.contains("--max-sessions"), "{text}");
     assert_echo(&mut session, b"undisturbed");
-    let error = Broker::start(BrokerConfig { most_sessions: Some(usize::MAX), ..config(None) }).unwrap_err();
+    let error = Broker::start(BrokerConfig { max_sessions: Some(usize::MAX), ..config(None) }).unwrap_err();
     assert!(error.to_string().contains("give a smaller number"), "{error}");
 }
 

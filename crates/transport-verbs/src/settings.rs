@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::{
-    MAX_VERBS_DEPTH, MAX_VERBS_QUEUE_PAIRS, VERBS_CONNECT, VERBS_DEPTH, VERBS_DEPTH_DEFAULT, VERBS_DEVICE,
-    VERBS_GID, VERBS_INLINE, VERBS_INLINE_DEFAULT, VERBS_MTU, VERBS_POLL_US, VERBS_QUEUE_PAIRS,
-    VERBS_QUEUE_PAIRS_DEFAULT, VERBS_SIGNAL_INTERVAL, VERBS_SIGNAL_INTERVAL_DEFAULT, VERBS_STAGING,
-    VERBS_STAGING_DEFAULT, VERBS_TO_DEVICE,
+    MAX_VERBS_QUEUE_DEPTH, MAX_VERBS_QUEUE_PAIRS, VERBS_CONNECT, VERBS_DEVICE, VERBS_GID, VERBS_INLINE,
+    VERBS_INLINE_DEFAULT, VERBS_MTU, VERBS_POLL_US, VERBS_QUEUE_DEPTH, VERBS_QUEUE_DEPTH_DEFAULT,
+    VERBS_QUEUE_PAIRS, VERBS_QUEUE_PAIRS_DEFAULT, VERBS_SIGNAL_INTERVAL, VERBS_SIGNAL_INTERVAL_DEFAULT,
+    VERBS_STAGING, VERBS_STAGING_DEFAULT, VERBS_TO_DEVICE,
 };
 use causeway_config::{Environment, ValueError};
 use causeway_ibverbs::{Limits, PathMtu};
@@ -21,7 +21,7 @@ use causeway_transport::slots::SLOT;
 /// The most queue pairs of a session.
 pub const MAX_QUEUE_PAIRS: u32 = MAX_VERBS_QUEUE_PAIRS as u32;
 /// The most messages of a kind that may be under way on a queue pair.
-pub const MAX_DEPTH: u32 = MAX_VERBS_DEPTH as u32;
+pub const MAX_DEPTH: u32 = MAX_VERBS_QUEUE_DEPTH as u32;
 /// How long completions are looked for before a thread sleeps, where there are cores to spare for that.
 const POLL: Duration = Duration::from_micros(20);
 /// From so many bytes on registered memory is read by the peer.
@@ -113,7 +113,7 @@ impl Settings {
             device: environment.text(&VERBS_DEVICE),
             gid: environment.number(&VERBS_GID)?.map(|index| index as u32),
             queue_pairs: number(&VERBS_QUEUE_PAIRS, VERBS_QUEUE_PAIRS_DEFAULT)?,
-            depth: number(&VERBS_DEPTH, VERBS_DEPTH_DEFAULT)?,
+            depth: number(&VERBS_QUEUE_DEPTH, VERBS_QUEUE_DEPTH_DEFAULT)?,
             mtu,
             inline: number(&VERBS_INLINE, VERBS_INLINE_DEFAULT)?,
             signal_interval: number(&VERBS_SIGNAL_INTERVAL, VERBS_SIGNAL_INTERVAL_DEFAULT)?,
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_the_published_optimum() {
-        let settings = read(&[(&VERBS_DEPTH, " ")]).unwrap();
+        let settings = read(&[(&VERBS_QUEUE_DEPTH, " ")]).unwrap();
         assert_eq!((settings.queue_pairs, settings.depth, settings.mtu), (2, 128, None));
         assert_eq!((settings.method, settings.device), (Method::Auto, None));
     }
@@ -184,7 +184,7 @@ mod tests {
     fn what_is_set_is_taken_or_refused_in_words() {
         let settings = read(&[
             (&VERBS_QUEUE_PAIRS, "4"),
-            (&VERBS_DEPTH, "1"),
+            (&VERBS_QUEUE_DEPTH, "1"),
             (&VERBS_MTU, "2048"),
             (&VERBS_DEVICE, "mlx5_1"),
             (&VERBS_GID, "3"),
@@ -200,7 +200,7 @@ mod tests {
         for (variable, text) in [
             (&VERBS_MTU, "1500"),
             (&VERBS_QUEUE_PAIRS, "0"),
-            (&VERBS_DEPTH, "x"),
+            (&VERBS_QUEUE_DEPTH, "x"),
             (&VERBS_STAGING, "1K"),
             (&VERBS_CONNECT, "udp"),
             (&VERBS_TO_DEVICE, "ask"),

@@ -52,7 +52,7 @@ pub struct ServerStatus {
     /// Whether the server takes no new sessions, since it ends with those that it has.
     pub is_draining: bool,
     /// How many sessions it has at most.
-    pub most_sessions: u32,
+    pub max_sessions: u32,
     /// Sessions that have begun, those that are open included.
     pub begun: u64,
     /// Sessions that were refused.
@@ -70,7 +70,7 @@ record!(ServerStatus {
     process,
     running,
     is_draining,
-    most_sessions,
+    max_sessions,
     begun,
     refused,
     sockets,

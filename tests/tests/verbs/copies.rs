@@ -98,7 +98,7 @@ fn random_programs_are_in_order() {
 fn random_copies_are_right_with_every_setting() {
     let Some(hosts) = hosts() else { return };
     // Of both ends' values the smaller ones count.
-    let most = [("CAUSEWAY_VERBS_QUEUE_PAIRS", "4"), ("CAUSEWAY_VERBS_DEPTH", "256")];
+    let most = [("CAUSEWAY_VERBS_QUEUE_PAIRS", "4"), ("CAUSEWAY_VERBS_QUEUE_DEPTH", "256")];
     let far = Far::start(&hosts, &most);
     let mtus: &[&str] = if is_roce() { &["256", "512", "1024", "2048", "4096"] } else { &["4096"] };
     let mut seed = 1;
@@ -114,7 +114,7 @@ fn random_copies_are_right_with_every_setting() {
                 let mut program =
                     far.program(&hosts, "random_copies", &arguments.each_ref().map(String::as_str));
                 program.env("CAUSEWAY_VERBS_QUEUE_PAIRS", queue_pairs);
-                program.env("CAUSEWAY_VERBS_DEPTH", depth).env("CAUSEWAY_VERBS_MTU", mtu);
+                program.env("CAUSEWAY_VERBS_QUEUE_DEPTH", depth).env("CAUSEWAY_VERBS_MTU", mtu);
                 let outcome = run(&mut program, LIMIT);
                 let setting = format!("{queue_pairs} queue pairs, depth {depth}, MTU {mtu}");
                 assert_eq!(outcome.code(), Some(0), "{setting}: {outcome}");

@@ -29,7 +29,7 @@ fn packets_that_are_lost_or_overtaken_change_no_byte() {
         for (queue_pairs, depth, mtu) in settings.into_iter().take(if runs_all() { 3 } else { 1 }) {
             let mut program = far.program(&hosts, "random_copies", &["7", "24", "512"]);
             program.env("CAUSEWAY_VERBS_QUEUE_PAIRS", queue_pairs);
-            program.env("CAUSEWAY_VERBS_DEPTH", depth).env("CAUSEWAY_VERBS_MTU", mtu);
+            program.env("CAUSEWAY_VERBS_QUEUE_DEPTH", depth).env("CAUSEWAY_VERBS_MTU", mtu);
             let outcome = run(&mut program, LIMIT);
             assert_eq!(
                 outcome.code(),

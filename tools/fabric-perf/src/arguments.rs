@@ -123,8 +123,8 @@ impl Arguments {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Arguments, clap::Error> {
-        Arguments::try_parse_from([&["fabric-perf"], words].concat())
+    fn parse(arguments: &[&str]) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from([&["fabric-perf"], arguments].concat())
     }
 
     #[test]
@@ -132,8 +132,8 @@ mod tests {
         let all = parse(&["--to", "far"]).unwrap();
         assert_eq!(all.varied(), Varied::ALL);
         assert_eq!(all.cases().len(), 2 * 3 * 23);
-        let words = "--to far --sweep mtu-of-two,both --operation read --quantity latency --sizes 64,8M";
-        let some = parse(&words.split(' ').collect::<Vec<_>>()).unwrap();
+        let arguments = "--to far --sweep mtu-of-two,both --operation read --quantity latency --sizes 64,8M";
+        let some = parse(&arguments.split(' ').collect::<Vec<_>>()).unwrap();
         assert_eq!(some.varied(), [Varied::MtuOfTwo, Varied::Both]);
         assert_eq!(some.cases().len(), 2);
         assert_eq!(parse(&["--to", "far", "--quick"]).unwrap().cases().len(), 2 * 3 * 12);
@@ -144,13 +144,13 @@ mod tests {
 
     #[test]
     fn one_side_is_named_and_not_both() {
-        for words in [
+        for arguments in [
             &[][..],
             &["--to", "far", "--listen"],
             &["--to", "far", "--sizes", "16M"],
             &["--to", "far", "--through", "iperf"],
         ] {
-            assert!(parse(words).is_err(), "{words:?}");
+            assert!(parse(arguments).is_err(), "{arguments:?}");
         }
         assert_eq!(parse(&["--listen"]).unwrap().listen.as_deref(), Some("0.0.0.0"));
     }

@@ -40,8 +40,8 @@ pub struct Average {
 /// The averages of one path in a sweep, band by band; none for a band of which nothing was measured.
 pub fn averages(run: &Run, sweep: &Sweep, path: MeasuredPath) -> Vec<Average> {
     let cases = run.cases(path, Quantity::Bandwidth);
-    let average = |(band, above, largest): (&'static str, u64, u64), setting: Setting| {
-        let of_band = cases.iter().filter(|case| case.bytes > above && case.bytes <= largest);
+    let average = |(band, above, max): (&'static str, u64, u64), setting: Setting| {
+        let of_band = cases.iter().filter(|case| case.bytes > above && case.bytes <= max);
         let gains: Vec<f64> = of_band.filter_map(|case| run.gain(path.tool, *case, sweep, setting)).collect();
         let gain = gains.iter().sum::<f64>() / gains.len() as f64;
         let average = Average { path, varied: sweep.varied, setting, band, sizes: gains.len(), gain };
@@ -73,8 +73,7 @@ mod tests {
     #[test]
     fn the_papers_bands_have_eleven_eight_and_four_sizes() {
         let sizes: Vec<u64> = (1..=23).map(|power| 1 << power).collect();
-        let count =
-            |(_, above, largest)| sizes.iter().filter(|size| **size > above && **size <= largest).count();
+        let count = |(_, above, max)| sizes.iter().filter(|size| **size > above && **size <= max).count();
         assert_eq!(BANDS.map(count), [11, 8, 4, 23]);
     }
 }

@@ -115,11 +115,11 @@ impl Case {
     /// times the deepest queue that is swept. For latency 4 MiB of them, 8 to 64 round trips: the first ones
     /// after a pause are slower, and the one in the middle must not be one of these.
     pub fn messages(self) -> u32 {
-        let (bytes, least, most) = match self.quantity {
+        let (bytes, min, max) = match self.quantity {
             Quantity::Bandwidth => (16 << 20, 8, 1024),
             Quantity::Latency => (4 << 20, 8, 64),
         };
-        (bytes / self.bytes.max(1)).clamp(least, most) as u32
+        (bytes / self.bytes.max(1)).clamp(min, max) as u32
     }
 
     /// Whether ends look for marks in their memory that the peer writes, where older ones must not lie.

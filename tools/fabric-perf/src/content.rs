@@ -8,7 +8,7 @@ impl Joined<'_> {
     pub fn forget(&self, bytes: u64) {
         for (index, part) in parts(bytes, self.queue_pairs.len()).into_iter().enumerate() {
             // SAFETY: the part lies in the buffer; no request is under way.
-            unsafe { self.endpoint.sink().add(self.place(index)).write_bytes(0, part as usize) };
+            unsafe { self.endpoint.sink().add(self.segment_offset(index)).write_bytes(0, part as usize) };
         }
     }
 
@@ -26,7 +26,7 @@ impl Joined<'_> {
         let parts = parts(bytes, self.queue_pairs.len()).into_iter().enumerate();
         parts.fold(BEGINNING, |state, (index, part)| {
             // SAFETY: the part lies in this half of the buffer.
-            go_on(state, unsafe { half.add(self.place(index)) }, part)
+            update_digest(state, unsafe { half.add(self.segment_offset(index)) }, part)
         })
     }
 }
@@ -36,11 +36,11 @@ const BEGINNING: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The FNV-1a hash of bytes that nobody writes to now, taken as words where they last.
 pub(crate) fn digest(memory: *const u8, bytes: u64) -> u64 {
-    go_on(BEGINNING, memory, bytes)
+    update_digest(BEGINNING, memory, bytes)
 }
 
 /// The hash of what was hashed already and these bytes behind it.
-fn go_on(mut state: u64, memory: *const u8, bytes: u64) -> u64 {
+fn update_digest(mut state: u64, memory: *const u8, bytes: u64) -> u64 {
     let mix = |state: u64, value: u64| (state ^ value).wrapping_mul(0x0000_0100_0000_01b3);
     let words = bytes as usize / 8;
     for word in 0..words {

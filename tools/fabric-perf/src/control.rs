@@ -119,7 +119,7 @@ pub enum Request {
 /// What the other end answers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum Reply {
     /// To [`Request::Hello`].
     Hello {
         /// [`VERSION`].
@@ -216,11 +216,11 @@ impl Control {
     }
 
     /// Asks, and waits for the answer; a refusal is an error.
-    pub fn ask(&mut self, request: &Request) -> Result<Answer, ControlError> {
+    pub fn ask(&mut self, request: &Request) -> Result<Reply, ControlError> {
         self.send(request)?;
         match self.receive()? {
-            Answer::Refused { reason } => Err(ControlError::Refused(reason)),
-            answer => Ok(answer),
+            Reply::Refused { reason } => Err(ControlError::Refused(reason)),
+            reply => Ok(reply),
         }
     }
 }
@@ -244,7 +244,7 @@ mod tests {
         near.send(&Request::Finished).unwrap();
         assert!(matches!(far.receive().unwrap(), Request::Hello { version: 7 }));
         assert!(matches!(far.receive().unwrap(), Request::Finished));
-        far.send(&Answer::Refused { reason: "no card\u{1b}[2J".into() }).unwrap();
+        far.send(&Reply::Refused { reason: "no card\u{1b}[2J".into() }).unwrap();
         let error = near.ask(&Request::Finished).unwrap_err().to_string();
         assert!(error.ends_with("no card\\u001b[2J"), "{error}");
         assert!(matches!(far.receive().unwrap(), Request::Finished));

@@ -15,22 +15,22 @@ impl Joined<'_> {
         let mut trips = Trips::begin();
         for number in 0..case.messages() {
             dialogue.say(number)?;
-            dialogue.hear(number)?;
+            dialogue.receive(number)?;
             trips.one_more();
         }
         let typical = trips.median();
-        dialogue.settle()?;
+        dialogue.complete()?;
         Ok(typical)
     }
 
     /// The other end's part in round trips.
-    pub(crate) fn answer(&self, case: Case) -> Result<(), EndpointError> {
+    pub(crate) fn reply(&self, case: Case) -> Result<(), EndpointError> {
         let mut dialogue = Dialogue { joined: self, case, unfinished: 0 };
         for number in 0..case.messages() {
-            dialogue.hear(number)?;
+            dialogue.receive(number)?;
             dialogue.say(number)?;
         }
-        dialogue.settle()
+        dialogue.complete()
     }
 }
 
@@ -66,7 +66,7 @@ impl Dialogue<'_> {
     }
 
     /// Waits for the answer: a message, the mark in the last byte that the peer writes, or the end of a read.
-    fn hear(&mut self, number: u32) -> Result<(), EndpointError> {
+    fn receive(&mut self, number: u32) -> Result<(), EndpointError> {
         let mut deadline = PollDeadline::new();
         loop {
             let is_marked = self.case.operation == Operation::Write && {
@@ -99,7 +99,7 @@ impl Dialogue<'_> {
     }
 
     /// Waits for the ends of this end's own requests: the next repetition must not find them.
-    fn settle(&mut self) -> Result<(), EndpointError> {
+    fn complete(&mut self) -> Result<(), EndpointError> {
         let mut deadline = PollDeadline::new();
         while self.unfinished > 0 {
             self.take()?;

@@ -29,7 +29,7 @@ const MAX_READS: u32 = 128;
 
 /// How long queue pairs that end may take to give their requests back, and how long nothing may come before
 /// they are taken to have done so.
-const GIVING_BACK: Duration = Duration::from_millis(200);
+const RELEASE: Duration = Duration::from_millis(200);
 const QUIET: Duration = Duration::from_millis(2);
 
 /// Why there is no end, or it no longer works.
@@ -227,13 +227,13 @@ impl Drop for Joined<'_> {
             // One that has failed has ended already.
             let _ = queue_pair.end();
         }
-        let deadline = Instant::now() + GIVING_BACK;
+        let deadline = Instant::now() + RELEASE;
         let mut completions = [Completion::default(); 32];
-        let mut came = Instant::now();
-        while Instant::now() < deadline && came.elapsed() < QUIET {
+        let mut last_completion = Instant::now();
+        while Instant::now() < deadline && last_completion.elapsed() < QUIET {
             match self.completions.poll(&mut completions) {
                 Ok(0) => std::thread::yield_now(),
-                Ok(_) => came = Instant::now(),
+                Ok(_) => last_completion = Instant::now(),
                 Err(_) => break,
             }
         }
@@ -285,7 +285,7 @@ impl Joined<'_> {
     }
 
     /// Where the part of a message lies that a queue pair carries, in each half of the memory.
-    pub(crate) fn place(&self, index: usize) -> usize {
+    pub(crate) fn segment_offset(&self, index: usize) -> usize {
         index * self.room()
     }
 
@@ -306,11 +306,11 @@ impl Joined<'_> {
 
     /// What a queue pair sends, as a request names it.
     pub(crate) fn source_segment(&self, index: usize, bytes: u64) -> Segment {
-        self.endpoint.buffer.region().segment(self.place(index), bytes as usize)
+        self.endpoint.buffer.region().segment(self.segment_offset(index), bytes as usize)
     }
 
     /// Where a queue pair's reads and receives come, as a request names it.
     pub(crate) fn sink_segment(&self, index: usize, bytes: u64) -> Segment {
-        self.endpoint.buffer.region().segment(HALF + self.place(index), bytes as usize)
+        self.endpoint.buffer.region().segment(HALF + self.segment_offset(index), bytes as usize)
     }
 }

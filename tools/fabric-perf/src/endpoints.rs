@@ -3,9 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::case::{Case, MAX_MESSAGE_BYTES, Operation, Setting};
-use crate::control::{Answer, Control, ControlError, Request};
+use crate::control::{Control, ControlError, Reply, Request};
 use crate::endpoint::{Endpoint, EndpointError, Joined};
-use crate::link::{Initiator, Intention, LinkTrouble};
+use crate::link::{Initiator, Intention, LinkFailure};
 use crate::measure_error::MeasureError;
 use crate::perftest;
 use crate::results::Tool;
@@ -106,7 +106,7 @@ impl<'a> Endpoints<'a> {
         let mut joined = self.endpoint.queue_pairs(setting)?;
         let request = Request::Join { setting, queue_pairs: joined.ends(), memory: self.endpoint.memory() };
         match self.control.ask(&request)? {
-            Answer::Joined { queue_pairs, memory } if queue_pairs.len() == joined.ends().len() => {
+            Reply::Joined { queue_pairs, memory } if queue_pairs.len() == joined.ends().len() => {
                 joined.connect(&queue_pairs, memory)?;
                 self.made += 1;
                 Ok((self.made - 1, joined))
@@ -120,7 +120,7 @@ impl<'a> Endpoints<'a> {
         &mut self,
         setting: Setting,
         case: Case,
-        something: impl FnOnce(&mut Initiator) -> Result<T, LinkTrouble>,
+        something: impl FnOnce(&mut Initiator) -> Result<T, LinkFailure>,
     ) -> Result<T, MeasureError> {
         let mut link = match self.joint(setting).link.take() {
             Some(link) => link,
@@ -140,7 +140,7 @@ impl<'a> Endpoints<'a> {
         let by_rdma_cm = intention.by_rdma_cm();
         let request = Request::Link { setting, by_rdma_cm };
         let port = match self.control.ask(&request)? {
-            Answer::Listening { port } => port,
+            Reply::Listening { port } => port,
             other => return Err(MeasureError::unexpected(&other)),
         };
         let link = intention.join(SocketAddr::new(self.to.ip(), port)).map_err(failed)?;
@@ -151,14 +151,14 @@ impl<'a> Endpoints<'a> {
 
     fn begin(&mut self, number: usize, case: Case, is_check: bool) -> Result<Option<u64>, MeasureError> {
         match self.control.ask(&Request::Work { joined: number, case, is_check })? {
-            Answer::Ready { digest } => Ok(digest),
+            Reply::Ready { digest } => Ok(digest),
             other => Err(MeasureError::unexpected(&other)),
         }
     }
 
     fn end(&mut self) -> Result<Option<u64>, MeasureError> {
         match self.control.ask(&Request::Finished)? {
-            Answer::Done { digest } => Ok(digest),
+            Reply::Done { digest } => Ok(digest),
             other => Err(MeasureError::unexpected(&other)),
         }
     }
@@ -170,14 +170,14 @@ impl<'a> Endpoints<'a> {
         case: Case,
     ) -> Result<bool, MeasureError> {
         joined.forget(case.bytes);
-        let begun = self.begin(number, case, true)?;
+        let started = self.begin(number, case, true)?;
         joined.stream(case.operation, case.bytes, 1).map_err(of_case(case, joined.setting()))?;
         let ended = self.end()?;
-        let (sent, came) = match case.operation {
-            Operation::Read => (begun, Some(joined.digest_of_sink(case.bytes))),
+        let (sent, received) = match case.operation {
+            Operation::Read => (started, Some(joined.digest_of_sink(case.bytes))),
             Operation::Send | Operation::Write => (Some(joined.digest_of_source(case.bytes)), ended),
         };
-        Ok(sent.is_some() && sent == came)
+        Ok(sent.is_some() && sent == received)
     }
 
     /// The seconds of one message or round trip.
@@ -195,7 +195,7 @@ impl<'a> Endpoints<'a> {
     fn perftest(&mut self, case: Case, setting: Setting) -> Result<Option<f64>, MeasureError> {
         for _ in 0..ATTEMPTS {
             let port = match self.control.ask(&Request::Perftest { case, setting })? {
-                Answer::Listening { port } => port,
+                Reply::Listening { port } => port,
                 other => return Err(MeasureError::unexpected(&other)),
             };
             let sample = perftest::measure(self.endpoint, case, setting, self.to.ip(), port)?;

@@ -4,12 +4,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use causeway_measure::machine::{self, Machine};
-use causeway_measure::plan::in_turns;
+use causeway_measure::plan::interleaved;
 use causeway_measure::run::progress_bar;
 use causeway_measure::statistics::Summary;
 
 use crate::case::{Case, Setting};
-use crate::control::{Answer, Control, ControlError, Request, VERSION};
+use crate::control::{Control, ControlError, Reply, Request, VERSION};
 use crate::endpoint::{Endpoint, EndpointError};
 use crate::endpoints::Endpoints;
 use crate::measure_error::MeasureError;
@@ -48,8 +48,8 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     let endpoint = Endpoint::open(order.device.as_deref(), local)?;
     let mut control = Control::new(connection).map_err(ControlError::from)?;
     let (far, far_mtu) = match control.ask(&Request::Hello { version: VERSION })? {
-        Answer::Hello { version: VERSION, end, mtu } => (end, mtu),
-        Answer::Hello { version, .. } => return Err(MeasureError::Version(version)),
+        Reply::Hello { version: VERSION, end, mtu } => (end, mtu),
+        Reply::Hello { version, .. } => return Err(MeasureError::Version(version)),
         other => return Err(MeasureError::unexpected(&other)),
     };
     let mtu = endpoint.mtu().min(far_mtu);
@@ -57,11 +57,11 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
     let mut ends = Endpoints::new(control, &endpoint, to, local);
     let progress = progress_bar();
     progress.set_length(order.cases.len() as u64);
-    let (mut records, mut troubles) = (Vec::new(), Vec::new());
+    let (mut records, mut errors) = (Vec::new(), Vec::new());
     let mut tools = order.tools.clone();
     if endpoint.is_iwarp() && tools.contains(&Tool::Verbs) {
         tools.retain(|tool| *tool != Tool::Verbs);
-        troubles.push(EndpointError::Iwarp(endpoint.device().to_owned()).to_string());
+        errors.push(EndpointError::Iwarp(endpoint.device().to_owned()).to_string());
     }
     for case in &order.cases {
         progress.set_message(case.to_string());
@@ -69,15 +69,15 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
         for setting in settings(&sweeps, case.quantity) {
             for tool in tools.iter().copied().filter(|tool| tool.measures(case.operation)) {
                 let is_right = ends.check(setting, tool, *case);
-                if or_trouble(is_right, &mut troubles)?.is_some() {
+                if or_error(is_right, &mut errors)?.is_some() {
                     measured.push((setting, tool, Vec::new()));
                 }
             }
         }
         // What fails once is not tried for ever.
-        in_turns(order.repetitions, measured.len(), |_, index| {
+        interleaved(order.repetitions, measured.len(), |_, index| {
             let (setting, tool, samples) = &mut measured[index];
-            let sample = or_trouble(ends.sample(*setting, *tool, *case), &mut troubles)?;
+            let sample = or_error(ends.sample(*setting, *tool, *case), &mut errors)?;
             samples.extend(sample.flatten());
             Ok::<_, MeasureError>(sample.is_some())
         })?;
@@ -97,18 +97,18 @@ pub fn measure(order: Order) -> Result<Run, MeasureError> {
         ends: [endpoint.end(), far],
         sweeps,
         records,
-        troubles,
+        errors,
     })
 }
 
 /// What fails with one case is noted, and there is no outcome of it; the next one may go well.
-fn or_trouble<T>(
+fn or_error<T>(
     outcome: Result<T, MeasureError>,
-    troubles: &mut Vec<String>,
+    errors: &mut Vec<String>,
 ) -> Result<Option<T>, MeasureError> {
     match outcome {
         Err(error @ (MeasureError::Case { .. } | MeasureError::Link { case: Some(_), .. })) => {
-            troubles.push(error.to_string());
+            errors.push(error.to_string());
             Ok(None)
         }
         other => other.map(Some),

@@ -21,7 +21,7 @@
 //! | [`results`]     | What was measured, and what follows from it?                   |
 //! | [`averages`]    | What does a setting gain over bands of sizes?                  |
 //! | [`report`]      | How do people and programs read it?                            |
-//! | [`figures`]     | Which pictures are drawn?                                      |
+//! | [`plots`]     | Which pictures are drawn?                                      |
 
 mod arguments;
 mod averages;
@@ -31,11 +31,11 @@ mod control;
 mod dialogue;
 mod endpoint;
 mod endpoints;
-mod figures;
 mod initiator;
 mod link;
 mod measure_error;
 mod perftest;
+mod plots;
 mod poll_deadline;
 mod report;
 mod responder;

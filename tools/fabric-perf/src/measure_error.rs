@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use thiserror::Error;
 
 use crate::case::{Case, Setting};
-use crate::control::{Answer, ControlError, VERSION};
+use crate::control::{ControlError, Reply, VERSION};
 use crate::endpoint::EndpointError;
-use crate::link::LinkTrouble;
+use crate::link::LinkFailure;
 use crate::perftest::PerftestError;
 
 /// Why nothing was measured.
@@ -52,7 +52,7 @@ pub enum MeasureError {
         /// With which setting.
         setting: Setting,
         /// What happened.
-        cause: LinkTrouble,
+        cause: LinkFailure,
     },
     /// perftest fails.
     #[error(transparent)]
@@ -69,7 +69,7 @@ pub enum MeasureError {
 
 impl MeasureError {
     /// The other end has answered something else than it was asked.
-    pub(crate) fn unexpected(answer: &Answer) -> Self {
-        ControlError::Unexpected(format!("{answer:?}")).into()
+    pub(crate) fn unexpected(reply: &Reply) -> Self {
+        ControlError::Unexpected(format!("{reply:?}")).into()
     }
 }

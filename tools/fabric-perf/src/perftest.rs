@@ -38,12 +38,12 @@ pub enum PerftestError {
         cause: io::Error,
     },
     /// It fails.
-    #[error("{program} has failed: {said}")]
+    #[error("{program} has failed: {output}")]
     Failed {
         /// The program.
         program: &'static str,
         /// Its last lines.
-        said: String,
+        output: String,
     },
 }
 
@@ -143,7 +143,7 @@ impl Server {
         let deadline = Instant::now() + PERFTEST_TIMEOUT;
         while !listens(port) {
             if server.child.try_wait().map_err(failed)?.is_some() || Instant::now() > deadline {
-                return Err(PerftestError::Failed { program, said: server.last_words() });
+                return Err(PerftestError::Failed { program, output: server.remaining_output() });
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -155,10 +155,10 @@ impl Server {
         self.port
     }
 
-    fn last_words(&mut self) -> String {
+    fn remaining_output(&mut self) -> String {
         // It ends by itself when its client does; else there is nothing more to expect of it.
         let _ = self.child.kill();
-        let mut said = String::new();
+        let mut output = String::new();
         for pipe in [
             self.child.stdout.take().map(|pipe| Box::new(pipe) as Box<dyn io::Read>),
             self.child.stderr.take().map(|pipe| Box::new(pipe) as Box<dyn io::Read>),
@@ -166,14 +166,14 @@ impl Server {
         .into_iter()
         .flatten()
         {
-            let _ = io::Read::read_to_string(&mut io::BufReader::new(pipe), &mut said);
+            let _ = io::Read::read_to_string(&mut io::BufReader::new(pipe), &mut output);
         }
-        tail(&said)
+        tail(&output)
     }
 
     /// Ends it.
     pub fn end(mut self) {
-        self.last_words();
+        self.remaining_output();
     }
 }
 
@@ -214,31 +214,31 @@ pub fn measure(
     let output = start(&mut command, program)?
         .wait_with_output()
         .map_err(|cause| PerftestError::Start { program, cause })?;
-    let said = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
-        let all = format!("{said}\n{}", String::from_utf8_lossy(&output.stderr));
-        return Err(PerftestError::Failed { program, said: tail(&all) });
+        let all = format!("{printed}\n{}", String::from_utf8_lossy(&output.stderr));
+        return Err(PerftestError::Failed { program, output: tail(&all) });
     }
-    Ok(sample(case.quantity, part(case, setting), &said))
+    Ok(sample(case.quantity, part(case, setting), &printed))
 }
 
 /// The last lines that say something.
-fn tail(said: &str) -> String {
-    let lines: Vec<_> = said.lines().filter(|line| line.chars().any(char::is_alphanumeric)).collect();
+fn tail(output: &str) -> String {
+    let lines: Vec<_> = output.lines().filter(|line| line.chars().any(char::is_alphanumeric)).collect();
     lines[lines.len().saturating_sub(3)..].join(" | ")
 }
 
 /// The figure in what it says: the average bandwidth, or the typical latency.
-fn sample(quantity: Quantity, bytes: u64, said: &str) -> Option<f64> {
+fn sample(quantity: Quantity, bytes: u64, output: &str) -> Option<f64> {
     let numbers =
         |line: &str| -> Option<Vec<f64>> { line.split_whitespace().map(|word| word.parse().ok()).collect() };
-    let figures =
-        said.lines().rev().filter_map(numbers).find(|figures| figures.first() == Some(&(bytes as f64)))?;
+    let plots =
+        output.lines().rev().filter_map(numbers).find(|plots| plots.first() == Some(&(bytes as f64)))?;
     let value = match quantity {
         // bytes, iterations, peak, average (Gbit/s), messages (millions a second)
-        Quantity::Bandwidth => figures.get(3)? / 8.0,
+        Quantity::Bandwidth => plots.get(3)? / 8.0,
         // bytes, iterations, least, most, typical, average, deviation, 99 %, 99.9 % (us)
-        Quantity::Latency => *figures.get(4)?,
+        Quantity::Latency => *plots.get(4)?,
     };
     (value.is_finite() && value > 0.0).then_some(value)
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::averages::{Average, BANDS, averages};
 use crate::case::{Case, Quantity};
-use crate::figures::figures;
+use crate::plots::plots;
 use crate::results::{Comparison, MeasuredPath, Record, Run};
 use crate::sweep::Sweep;
 
@@ -36,8 +36,8 @@ pub fn text(run: &Run) -> String {
             }
         }
     }
-    for trouble in &run.troubles {
-        let _ = write!(out, "\nnot measured: {trouble}\n");
+    for error in &run.errors {
+        let _ = write!(out, "\nnot measured: {error}\n");
     }
     let comparisons = run.comparisons();
     if !comparisons.is_empty() {
@@ -145,7 +145,7 @@ pub fn json(run: &Run) -> String {
 
 /// Writes `fabric.csv`, `fabric.json` and the plots; returns what was written.
 pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
-    files::write_all(folder, "fabric", &files::csv(lines(run)), &json(run), &figures(run))
+    files::write_all(folder, "fabric", &files::csv(lines(run)), &json(run), &plots(run))
 }
 
 #[cfg(test)]

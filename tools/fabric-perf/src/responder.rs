@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use thiserror::Error;
 
 use crate::case::{Case, MAX_MESSAGE_BYTES, Operation, Setting};
-use crate::control::{Answer, Control, ControlError, Request, VERSION};
+use crate::control::{Control, ControlError, Reply, Request, VERSION};
 use crate::endpoint::{Endpoint, EndpointError, Joined};
-use crate::link::{self, LinkTrouble};
+use crate::link::{self, LinkFailure};
 use crate::perftest::{self, Server};
 
 /// The most settings of one visitor: more than all sweeps have.
@@ -66,7 +66,7 @@ enum ServeError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     #[error(transparent)]
-    Link(#[from] LinkTrouble),
+    Link(#[from] LinkFailure),
     #[error(transparent)]
     Perftest(#[from] perftest::PerftestError),
     #[error("the address of the connection is not known: {0}")]
@@ -81,20 +81,20 @@ fn serve(connection: TcpStream, device: Option<&str>) -> Result<(), ServeError> 
     let outcome = Endpoint::open(device, local).map_err(ServeError::from).and_then(|endpoint| {
         let mut joined = Vec::new();
         loop {
-            answer(&mut control, &endpoint, &mut joined)?;
+            reply(&mut control, &endpoint, &mut joined)?;
         }
     });
     if let Err(error) = &outcome
         && !matches!(error, ServeError::Control(_))
     {
         // The visitor may have gone.
-        let _ = control.send(&Answer::Refused { reason: error.to_string() });
+        let _ = control.send(&Reply::Refused { reason: error.to_string() });
     }
     outcome
 }
 
 /// Answers one request.
-fn answer<'a>(
+fn reply<'a>(
     control: &mut Control,
     endpoint: &'a Endpoint,
     joined: &mut Vec<Joined<'a>>,
@@ -102,7 +102,7 @@ fn answer<'a>(
     match control.receive()? {
         Request::Hello { .. } => {
             let (end, mtu) = (endpoint.end(), endpoint.mtu());
-            control.send(&Answer::Hello { version: VERSION, end, mtu })?;
+            control.send(&Reply::Hello { version: VERSION, end, mtu })?;
         }
         Request::Join { setting, queue_pairs, memory } => {
             must_be_sane_setting(setting)?;
@@ -114,7 +114,7 @@ fn answer<'a>(
             }
             let mut own = endpoint.queue_pairs(setting)?;
             own.connect(&queue_pairs, memory)?;
-            control.send(&Answer::Joined { queue_pairs: own.ends(), memory: endpoint.memory() })?;
+            control.send(&Reply::Joined { queue_pairs: own.ends(), memory: endpoint.memory() })?;
             joined.push(own);
         }
         Request::Work { joined: index, case, is_check } => {
@@ -128,7 +128,7 @@ fn answer<'a>(
             must_be_sane_setting(setting)?;
             let local = SocketAddr::new(control.connection().local_addr()?.ip(), 0);
             let listener = TcpListener::bind(local)?;
-            control.send(&Answer::Listening { port: listener.local_addr()?.port() })?;
+            control.send(&Reply::Listening { port: listener.local_addr()?.port() })?;
             // It ends when the other end goes.
             drop(link::respond(&listener, setting, endpoint.device_for_links(), by_rdma_cm)?);
         }
@@ -164,7 +164,7 @@ fn work(control: &mut Control, joined: &Joined<'_>, case: Case, is_check: bool) 
     }
     let is_read = case.operation == Operation::Read;
     let digest = (is_check && is_read).then(|| joined.digest_of_source(case.bytes));
-    control.send(&Answer::Ready { digest })?;
+    control.send(&Reply::Ready { digest })?;
     let part = match is_check {
         true if case.operation == Operation::Send => joined.receive(case.bytes, 1),
         true => Ok(()),
@@ -173,10 +173,10 @@ fn work(control: &mut Control, joined: &Joined<'_>, case: Case, is_check: bool) 
     finished(control)?;
     if let Err(error) = part {
         // These queue pairs are lost; others are not.
-        return Ok(control.send(&Answer::Refused { reason: error.to_string() })?);
+        return Ok(control.send(&Reply::Refused { reason: error.to_string() })?);
     }
     let digest = (is_check && !is_read).then(|| joined.digest_of_sink(case.bytes));
-    Ok(control.send(&Answer::Done { digest })?)
+    Ok(control.send(&Reply::Done { digest })?)
 }
 
 fn finished(control: &mut Control) -> Result<(), ServeError> {
@@ -193,8 +193,8 @@ fn run_perftest(
     setting: Setting,
 ) -> Result<(), ServeError> {
     let server = Server::start(endpoint, case, setting)?;
-    control.send(&Answer::Listening { port: server.port() })?;
+    control.send(&Reply::Listening { port: server.port() })?;
     finished(control)?;
     server.end();
-    Ok(control.send(&Answer::Done { digest: None })?)
+    Ok(control.send(&Reply::Done { digest: None })?)
 }

@@ -108,7 +108,7 @@ pub struct Run {
     /// What was measured.
     pub records: Vec<Record>,
     /// What could not be measured, and why: sentences.
-    pub troubles: Vec<String>,
+    pub errors: Vec<String>,
 }
 
 /// A case with one setting, measured by one tool.
@@ -245,7 +245,7 @@ pub(crate) mod tests {
             ends: [end("near"), end("far")],
             sweeps,
             records,
-            troubles: Vec::new(),
+            errors: Vec::new(),
         }
     }
 

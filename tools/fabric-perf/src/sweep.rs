@@ -92,21 +92,21 @@ pub const BEST_CAPACITY: u32 = 128;
 /// The number of queue pairs beyond which the paper found no gain.
 pub const BEST_QUEUE_PAIRS: u32 = 2;
 
-/// A sweep on a path whose packets carry at most `most_mtu` bytes. All but what is varied is as in the
+/// A sweep on a path whose packets carry at most `max_mtu` bytes. All but what is varied is as in the
 /// default: one queue pair, the best published capacity, the path's own MTU.
-pub fn sweep(varied: Varied, most_mtu: u32) -> Sweep {
-    let usual = Setting { queue_pairs: 1, capacity: BEST_CAPACITY, mtu: most_mtu };
+pub fn sweep(varied: Varied, max_mtu: u32) -> Sweep {
+    let default = Setting { queue_pairs: 1, capacity: BEST_CAPACITY, mtu: max_mtu };
     let settings: Vec<Setting> = match varied {
-        Varied::Nothing => vec![usual],
-        Varied::QueuePairs => [1, 2, 3, 4].map(|queue_pairs| Setting { queue_pairs, ..usual }).to_vec(),
-        Varied::Capacity => (1..=8).map(|power| Setting { capacity: 1 << power, ..usual }).collect(),
+        Varied::Nothing => vec![default],
+        Varied::QueuePairs => [1, 2, 3, 4].map(|queue_pairs| Setting { queue_pairs, ..default }).to_vec(),
+        Varied::Capacity => (1..=8).map(|power| Setting { capacity: 1 << power, ..default }).collect(),
         Varied::Mtu | Varied::MtuOfTwo => {
             let queue_pairs = if varied == Varied::Mtu { 1 } else { 2 };
-            let mtus = Setting::MTUS.into_iter().filter(|mtu| *mtu <= most_mtu);
-            mtus.map(|mtu| Setting { queue_pairs, mtu, ..usual }).collect()
+            let mtus = Setting::MTUS.into_iter().filter(|mtu| *mtu <= max_mtu);
+            mtus.map(|mtu| Setting { queue_pairs, mtu, ..default }).collect()
         }
         Varied::Both => {
-            vec![Setting { capacity: 2, ..usual }, Setting { queue_pairs: BEST_QUEUE_PAIRS, ..usual }]
+            vec![Setting { capacity: 2, ..default }, Setting { queue_pairs: BEST_QUEUE_PAIRS, ..default }]
         }
     };
     // A card's own MTU is its default, and the largest that the path carries.
@@ -138,8 +138,8 @@ mod tests {
         let capacities: Vec<_> = all[2].settings.iter().map(|setting| setting.capacity).collect();
         assert_eq!(capacities, [2, 4, 8, 16, 32, 64, 128, 256]);
         assert!(all[4].settings.iter().all(|setting| setting.queue_pairs == 2));
-        let [least, best] = all[5].settings[..] else { panic!("two settings") };
-        assert_eq!((least.queue_pairs, least.capacity), (1, 2));
+        let [min, best] = all[5].settings[..] else { panic!("two settings") };
+        assert_eq!((min.queue_pairs, min.capacity), (1, 2));
         assert_eq!((best.queue_pairs, best.capacity), (2, 128));
         assert!(all.iter().flat_map(|sweep| &sweep.settings).all(|setting| setting.is_sane()));
     }

@@ -41,11 +41,12 @@ impl Joined<'_> {
         let at = |offset: usize| RemoteMemory { address: address + offset as u64, key };
         match operation {
             Operation::Send => (WorkOperation::Send { immediate: None }, self.source_segment(index, bytes)),
-            Operation::Read => {
-                (WorkOperation::Read { from: at(self.place(index)) }, self.sink_segment(index, bytes))
-            }
+            Operation::Read => (
+                WorkOperation::Read { from: at(self.segment_offset(index)) },
+                self.sink_segment(index, bytes),
+            ),
             Operation::Write => {
-                let to = at(HALF + self.place(index));
+                let to = at(HALF + self.segment_offset(index));
                 (WorkOperation::Write { to, immediate: None }, self.source_segment(index, bytes))
             }
         }
@@ -71,9 +72,9 @@ impl Joined<'_> {
     pub fn measure(&self, case: Case) -> Result<f64, EndpointError> {
         match case.quantity {
             Quantity::Bandwidth => {
-                let begun = Instant::now();
+                let started = Instant::now();
                 self.stream(case.operation, case.bytes, case.messages())?;
-                Ok(begun.elapsed().as_secs_f64() / f64::from(case.messages()))
+                Ok(started.elapsed().as_secs_f64() / f64::from(case.messages()))
             }
             Quantity::Latency => self.round_trips(case),
         }
@@ -83,7 +84,7 @@ impl Joined<'_> {
     pub fn take_part(&self, case: Case) -> Result<(), EndpointError> {
         match (case.quantity, case.operation) {
             (Quantity::Bandwidth, Operation::Send) => self.receive(case.bytes, case.messages()),
-            (Quantity::Latency, Operation::Send | Operation::Write) => self.answer(case),
+            (Quantity::Latency, Operation::Send | Operation::Write) => self.reply(case),
             _ => Ok(()),
         }
     }
@@ -97,7 +98,7 @@ impl Joined<'_> {
         // Long parts are waited for one by one, so that what moves slowly is seen to move.
         let interval = (capacity / 4).clamp(1, at_least_one(SIGNALLED_BYTES / parts[0].max(1)));
         let mut left: Vec<u32> = parts.iter().map(|part| if *part > 0 { messages } else { 0 }).collect();
-        let mut under_way = vec![0; self.queue_pairs.len()];
+        let mut in_flight = vec![0; self.queue_pairs.len()];
         let mut batch = SendBatch::with_capacity(interval as usize);
         let mut completions = [Completion::default(); AT_ONCE];
         let mut deadline = PollDeadline::new();
@@ -106,7 +107,7 @@ impl Joined<'_> {
                 let (work, segment) = self.request(index, operation, parts[index]);
                 loop {
                     let count = interval.min(left[index]);
-                    if count == 0 || under_way[index] + count > capacity {
+                    if count == 0 || in_flight[index] + count > capacity {
                         break;
                     }
                     for number in 1..=count {
@@ -116,11 +117,11 @@ impl Joined<'_> {
                         });
                     }
                     self.post(index, &mut batch)?;
-                    under_way[index] += count;
+                    in_flight[index] += count;
                     left[index] -= count;
                 }
             }
-            if under_way.iter().all(|count| *count == 0) {
+            if in_flight.iter().all(|count| *count == 0) {
                 return Ok(());
             }
             let taken = self.poll(&mut completions)?;
@@ -130,7 +131,7 @@ impl Joined<'_> {
                 deadline.reset();
             }
             for completion in &completions[..taken] {
-                under_way[(completion.id() >> 32) as usize] -= completion.id() as u32;
+                in_flight[(completion.id() >> 32) as usize] -= completion.id() as u32;
             }
         }
     }

@@ -8,7 +8,7 @@ use causeway_measure::statistics::percentile;
 /// so that of a machine with other work the typical one is found; by the processor's counter, which costs no
 /// system call.
 pub(crate) struct Trips {
-    begun: Instant,
+    started: Instant,
     ticks: Vec<u64>,
 }
 
@@ -21,7 +21,7 @@ impl Default for Trips {
 impl Trips {
     /// The first one begins.
     pub(crate) fn begin() -> Self {
-        Self { begun: Instant::now(), ticks: vec![ticks()] }
+        Self { started: Instant::now(), ticks: vec![ticks()] }
     }
 
     /// One has ended.
@@ -31,7 +31,7 @@ impl Trips {
 
     /// The seconds of the one in the middle; 0 without any.
     pub(crate) fn median(&self) -> f64 {
-        let tick = self.begun.elapsed().as_secs_f64() / (ticks() - self.ticks[0]).max(1) as f64;
+        let tick = self.started.elapsed().as_secs_f64() / (ticks() - self.ticks[0]).max(1) as f64;
         typical(&self.ticks).map_or(0.0, |ticks| ticks * tick)
     }
 }

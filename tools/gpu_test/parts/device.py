@@ -170,7 +170,7 @@ def measure(session, kind, program):
     for way, where, runs in ways:
         folder = session.report.folder / "device" / f"{kind}-{way}"
         command = [CAUSEWAY, "bench", "device", "--kind", kind, *where, *program, "--out", folder]
-        command += ["--runs", runs, "--time", KINDS[kind], "--limit", RUN_S]
+        command += ["--runs", runs, "--time", KINDS[kind], "--timeout", RUN_S]
         # The software GPU takes hours for what a GPU does in a second.
         command += [] if session.native else ["--quick"]
         session.server.revive()

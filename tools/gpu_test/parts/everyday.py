@@ -172,7 +172,7 @@ def look(server, url):
     end = time.monotonic() + WATCHED_S
     while time.monotonic() < end:
         page = get(url + "/metrics")
-        command = [CAUSEWAY, "top", "--once", "--json", "--every", "0.5", "--on", server.address]
+        command = [CAUSEWAY, "top", "--once", "--json", "--interval", "0.5", "--on", server.address]
         top = json.loads(must(run(command, LIMIT_S)))
         launches = [session["per_second"]["launches"] for session in top["sessions"]]
         if sample(page, "causeway_launches_total") > 0 and any(launches):

@@ -249,10 +249,10 @@ def measure(session, mpi, name, words, extra, seconds, kinds="latency,bandwidth,
     program = ["--library", mpi.folder / "libcauseway_mpi.so", "--program", mpi.folder / "causeway_mpi_bench"]
     command = [CAUSEWAY, "bench", "mpi", "--sizes", sizes, "--memory", "gpu,exportable", *program]
     iterations = "200" if session.quick else "1000"
-    command += ["--kind", kinds, "--place", "same,isolated"]
+    command += ["--kind", kinds, "--placement", "same,isolated"]
     command += ["--budget", "0.03", "--runs", "10", "--iterations", iterations, *words]
-    command += ["--time", 10 if session.quick else seconds, "--limit", TARGET_LIMIT_S]
-    command += ["--own-options", UCX_OPTIONS, "--out", folder, "--", *mpi.launcher]
+    command += ["--time", 10 if session.quick else seconds, "--timeout", TARGET_LIMIT_S]
+    command += ["--launcher-options", UCX_OPTIONS, "--out", folder, "--", *mpi.launcher]
     # Every target is tried once, however long that takes.
     outcome = run(command, seconds + 15 * TARGET_LIMIT_S, {**mpi.environment, **extra})
     for line in ("", f"`{name}`, {outcome.seconds:.0f} s", "", "```", outcome.output.rstrip(), "```", ""):

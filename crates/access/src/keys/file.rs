@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use causeway_config::file::places;
+use causeway_config::file::candidates;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -63,7 +63,7 @@ pub enum KeyFileError {
 
 /// A folder of this user's configuration of Causeway: `causeway` in `$XDG_CONFIG_HOME` or `~/.config`.
 pub fn configuration() -> Result<PathBuf, KeyFileError> {
-    places::of_user().ok_or(KeyFileError::NoHome)
+    candidates::of_user().ok_or(KeyFileError::NoHome)
 }
 
 /// Where a server keeps its key unless another file is named: `key` in [`configuration`].

@@ -15,7 +15,7 @@ pub mod file;
 
 use std::path::PathBuf;
 
-use causeway_config::file::places::is_absent;
+use causeway_config::file::candidates::is_absent;
 
 use crate::target::{Endpoint, Key};
 use file::{KeyFileError, Line};

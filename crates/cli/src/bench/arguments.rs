@@ -180,8 +180,8 @@ impl Arguments {
             Self::Latency(_) => Wait::ALL.map(|wait| Case::Wait { wait }).to_vec(),
             Self::Launch(_) => ARGUMENTS.map(|arguments| Case::Launches { arguments }).to_vec(),
             Self::Pipeline(PipelineArguments { copy, .. }) => {
-                let largest = if copy.common.quick { 16 << 20 } else { 256 << 20 };
-                copy.cases(&Sizes::steps(64 << 10, largest, 4), &ALL[..2])
+                let max = if copy.common.quick { 16 << 20 } else { 256 << 20 };
+                copy.cases(&Sizes::steps(64 << 10, max, 4), &ALL[..2])
             }
         }
     }
@@ -228,12 +228,12 @@ mod tests {
         bench: Arguments,
     }
 
-    fn parse(words: &[&str]) -> Result<Arguments, clap::Error> {
-        Line::try_parse_from([&["causeway"], words].concat()).map(|line| line.bench)
+    fn parse(arguments: &[&str]) -> Result<Arguments, clap::Error> {
+        Line::try_parse_from([&["causeway"], arguments].concat()).map(|line| line.bench)
     }
 
-    fn bench(words: &[&str]) -> Arguments {
-        parse(words).unwrap_or_else(|error| panic!("{error}"))
+    fn bench(arguments: &[&str]) -> Arguments {
+        parse(arguments).unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]
@@ -269,8 +269,8 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused() {
-        for words in [
+    fn invalid_values_are_refused() {
+        for arguments in [
             &["--sizes", "many"][..],
             &["--sizes", "0"],
             &["--memory", "paper"],
@@ -280,7 +280,7 @@ mod tests {
             &["--budget", "nan"],
             &["--via", "pigeon"],
         ] {
-            assert!(parse(&[&["copy"], words].concat()).is_err(), "{words:?}");
+            assert!(parse(&[&["copy"], arguments].concat()).is_err(), "{arguments:?}");
         }
         assert!(parse(&["pipeline", "--fixed", "many lanes"]).is_err());
     }

@@ -42,17 +42,17 @@ impl Gpu {
     }
 
     /// Starts a program that uses it; `client` is the folder with our client library, where a server is used.
-    pub fn command(&self, words: &[OsString], client: Option<&Path>) -> Result<Command, HandOverError> {
+    pub fn command(&self, arguments: &[OsString], client: Option<&Path>) -> Result<Command, HandOverError> {
         match (self, client) {
             (Self::Server { servers, key_file, via }, Some(client)) => {
-                let mut command = launch::command(words, client);
+                let mut command = launch::command(arguments, client);
                 hand_over(&mut command, servers, key_file.as_deref())?;
                 command.env(table::VIA.name, via.to_string());
                 Ok(command)
             }
             _ => {
-                let mut command = Command::new(&words[0]);
-                command.args(&words[1..]);
+                let mut command = Command::new(&arguments[0]);
+                command.args(&arguments[1..]);
                 Ok(command)
             }
         }

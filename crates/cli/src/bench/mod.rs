@@ -136,13 +136,13 @@ fn bench_gpus(arguments: &Arguments) -> Result<ExitCode, BenchError> {
 /// Shows and keeps what was measured.
 fn finish(run: &Run, arguments: &Arguments) -> Result<ExitCode, BenchError> {
     let common = arguments.common();
-    if run.has_figures() || common.json {
+    if run.has_results() || common.json {
         let text = if common.json { report::json(run) } else { report::text(run) };
         show::tables(&text, common.json, common.out.as_deref(), |folder| report::write(folder, run))?;
     }
-    let mut troubles = run.troubles();
-    if !run.has_figures() {
-        troubles.extend(run.refusals());
+    let mut errors = run.errors();
+    if !run.has_results() {
+        errors.extend(run.refusals());
     }
-    Ok(show::troubles(&troubles))
+    Ok(show::errors(&errors))
 }

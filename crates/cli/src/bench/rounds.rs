@@ -21,7 +21,7 @@ pub struct Rounds<'a> {
     /// Seconds after which no run begins, if any.
     pub time: Option<u32>,
     /// How long one run on a target may take.
-    pub limit: Duration,
+    pub timeout: Duration,
     /// The folder for results.
     pub out: Option<&'a Path>,
 }
@@ -47,14 +47,14 @@ impl Rounds<'_> {
             runs: self.runs,
             time: self.time.map(|seconds| Duration::from_secs(seconds.into())),
         };
-        let (mut trouble, mut unwritten) = (None, None);
+        let (mut first_error, mut unwritten) = (None, None);
         let run = jobs::measure(
             order,
             |number| match command(number) {
-                Ok(mut command) => job::run(&mut command, self.limit, &read),
+                Ok(mut command) => job::run(&mut command, self.timeout, &read),
                 Err(error) => {
-                    trouble.get_or_insert(error);
-                    Outcome { rows: Vec::new(), trouble: Some(JobError::Nothing) }
+                    first_error.get_or_insert(error);
+                    Outcome { rows: Vec::new(), error: Some(JobError::Nothing) }
                 }
             },
             |run| {
@@ -63,7 +63,7 @@ impl Rounds<'_> {
                 }
             },
         );
-        match (trouble, unwritten) {
+        match (first_error, unwritten) {
             (Some(error), _) => Err(TargetError::from(error).into()),
             (None, Some(error)) => Err(ResultsError::from(error).into()),
             (None, None) => Ok(run),

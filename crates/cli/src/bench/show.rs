@@ -23,18 +23,18 @@ pub fn tables(
     io::stdout().lock().write_all(text.as_bytes()).map_err(ResultsError::Print)?;
     if let Some(folder) = folder {
         let written = files::listed(&write(folder)?);
-        let told =
+        let reported =
             if is_json { writeln!(io::stderr(), "{written}") } else { writeln!(io::stdout(), "\n{written}") };
-        told.map_err(ResultsError::Print)?;
+        reported.map_err(ResultsError::Print)?;
     }
     Ok(())
 }
 
 /// Prints what went wrong; the exit code says whether anything did.
-pub fn troubles(troubles: &[String]) -> ExitCode {
-    for trouble in troubles {
+pub fn errors(errors: &[String]) -> ExitCode {
+    for error in errors {
         // When nobody reads our standard error the exit code still tells.
-        let _ = writeln!(io::stderr(), "causeway: {trouble}");
+        let _ = writeln!(io::stderr(), "causeway: {error}");
     }
-    if troubles.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if errors.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -11,7 +11,7 @@ use causeway_access::Target as Server;
 use causeway_link::{check, check_choice};
 use causeway_measure::results::{Kind, Run};
 use causeway_measure::run::Group;
-use causeway_measure::target::{Target, TargetPlace};
+use causeway_measure::target::{Target, TargetLocation};
 use causeway_pipeline::VARIABLE as PIPELINE;
 use causeway_wire::handshake::Protection;
 
@@ -61,11 +61,11 @@ impl Targets {
         let alone = servers.targets.len() * vias.len() == 1;
         for server in &servers.targets {
             let name = servers.label(server);
-            for given in &vias {
-                let options = connect_options(via(*given, server).map_err(ServerError::from)?);
+            for requested in &vias {
+                let options = connect_options(via(*requested, server).map_err(ServerError::from)?);
                 // Trouble is told here in one sentence; the others are measured all the same.
                 let reachable = check_choice(server, &options).and_then(|()| check(server, &options));
-                let via = given.map(|via| via.to_string());
+                let via = requested.map(|via| via.to_string());
                 let report = Rc::new(report::File::new()?);
                 let command = match reachable {
                     Ok(()) => {
@@ -78,7 +78,7 @@ impl Targets {
                 let way = via.as_deref().map(|via| way_of(via, server.protection));
                 let target = |pipeline: &Option<String>| Target {
                     name: name_of(&name, way.as_deref(), pipeline.as_deref(), alone),
-                    place: TargetPlace::Server {
+                    location: TargetLocation::Server {
                         address: server.address(),
                         via: via.clone(),
                         pipeline: pipeline.clone(),
@@ -102,8 +102,8 @@ impl Targets {
             // One that has not begun or was killed has left none, and its trouble is noted already.
             let Some(Ok(report)) = file.map(|file| file.read()) else { continue };
             record.module = report.module().map(str::to_owned);
-            if record.trouble.is_none() {
-                record.trouble = not_as_asked(&record.target, &report);
+            if record.error.is_none() {
+                record.error = not_as_asked(&record.target, &report);
             }
         }
         drop(self.servers);
@@ -112,7 +112,7 @@ impl Targets {
 
 /// What a target was to use and has not used by its own report, as a sentence: its figures would be called what they are not.
 fn not_as_asked(target: &Target, report: &Report) -> Option<String> {
-    let TargetPlace::Server { via, .. } = &target.place else { return None };
+    let TargetLocation::Server { via, .. } = &target.location else { return None };
     let via = via.as_deref().filter(|via| *via != "auto" && report.module() != Some(*via))?;
     let used = report.module().unwrap_or("another module");
     Some(format!("{via} was asked for, and {used} was used"))
@@ -123,7 +123,7 @@ fn native(executable: &Path) -> Group {
     let mut command = Command::new(executable);
     command.args(["measure", "--native", "--library"]);
     command.arg(driver.unwrap_or_else(|| "libcuda.so.1".into()));
-    let target = Target { name: "native".to_owned(), place: TargetPlace::Native };
+    let target = Target { name: "native".to_owned(), location: TargetLocation::Native };
     Group { targets: vec![target], command: Ok(command) }
 }
 
@@ -179,8 +179,8 @@ fn name_of(server: &str, via: Option<&str>, plan: Option<&str>, alone: bool) -> 
 
 /// The command line as it goes into files: without keys.
 pub fn command_line(arguments: impl Iterator<Item = OsString>) -> String {
-    let words: Vec<_> = arguments.map(|word| without_keys(&word.to_string_lossy())).collect();
-    words.join(" ")
+    let arguments: Vec<_> = arguments.map(|word| without_keys(&word.to_string_lossy())).collect();
+    arguments.join(" ")
 }
 
 /// A word of a command line in which every key of a connect string is left out.
@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn keys_stay_out_of_files() {
-        let words =
+        let arguments =
             ["causeway", "--on", "causeway://SECRET@host:1", "--on=causeway://SECRET@a,causeway://b:2,x@y"];
-        let line = command_line(words.into_iter().map(OsString::from));
+        let line = command_line(arguments.into_iter().map(OsString::from));
         assert_eq!(line, "causeway --on causeway://...@host:1 --on=causeway://...@a,causeway://b:2,x@y");
         assert_eq!(without_keys("causeway://a@b@c"), "causeway://...@c");
     }

@@ -11,12 +11,12 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use causeway_access::Target;
-use causeway_doctor::judge::between::{self as between_servers, Between};
-use causeway_doctor::judge::path::{self as judged_path, ServerPath};
-use causeway_doctor::judge::program::{self as judged_program, Outcome, Trial};
-use causeway_doctor::judge::{advice, problems};
+use causeway_doctor::checks::between::{self as between_servers, Between};
+use causeway_doctor::checks::path::{self as path_findings, ServerPath};
+use causeway_doctor::checks::program::{self as program_findings, Outcome, Trial};
+use causeway_doctor::checks::{advice, problems};
 use causeway_doctor::read::NOT_FORWARDED;
-use causeway_doctor::{Facts, Finding, Level, examine, judge, print};
+use causeway_doctor::{Facts, Finding, Level, check, examine, print};
 use causeway_link::TransportChoice;
 use clap::Args;
 use serde_json::json;
@@ -39,10 +39,10 @@ pub struct Arguments {
     #[command(flatten)]
     server: ServerArguments,
     /// Say instead which channels messages between the ranks of an MPI job have, in this container and in
-    /// another one where the same command runs at the same time, and how to get better ones. WORD is any word,
+    /// another one where the same command runs at the same time, and how to get better ones. NAME is any word,
     /// the same in both; CAUSEWAY_SOCKET_DIR is to be set as for the job.
-    #[arg(long, value_name = "WORD")]
-    meet: Option<String>,
+    #[arg(long, value_name = "NAME")]
+    rendezvous: Option<String>,
     /// Print everything that was found, as JSON.
     #[arg(long)]
     json: bool,
@@ -50,7 +50,7 @@ pub struct Arguments {
 
 /// Examines, and tells.
 pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
-    if let Some(word) = &arguments.meet {
+    if let Some(word) = &arguments.rendezvous {
         return ranks::ranks(word, arguments.json);
     }
     // Without a server this machine alone is looked at.
@@ -66,7 +66,7 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
         .map(|(target, via)| Server::examine(target, *via, key_file, &here.facts))
         .collect();
     let between = if targets.len() > 1 { between::examine(targets, &vias) } else { Vec::new() };
-    let found: Vec<_> = between.iter().map(between_servers::judge).collect();
+    let found: Vec<_> = between.iter().map(between_servers::check).collect();
     let elsewhere: usize = servers.iter().map(Server::problems).sum();
     let count = problems(&here.findings) + elsewhere + problems(&found);
     let mut out = io::stdout().lock();
@@ -149,8 +149,8 @@ impl Server {
         let trial = program::examine(target, via, key_file, &path);
         let machine = facts.map(Machine::new);
         let there = machine.as_ref().map(|machine| machine.facts.clone()).unwrap_or_default();
-        let findings = judged_path::judge(here, &there, &path);
-        Self { findings, machine, path, program: judged_program::judge(&trial), trial }
+        let findings = path_findings::check(here, &there, &path);
+        Self { findings, machine, path, program: program_findings::check(&trial), trial }
     }
 
     fn path_to_json(&self) -> serde_json::Value {
@@ -196,7 +196,7 @@ struct Machine {
 
 impl Machine {
     fn new(facts: Facts) -> Self {
-        Self { findings: judge(&facts), facts }
+        Self { findings: check(&facts), facts }
     }
 
     fn to_text(&self) -> String {

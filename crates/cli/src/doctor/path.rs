@@ -7,7 +7,7 @@ use causeway_api::calls::COMMANDS;
 use causeway_api::snapshot::Snapshot;
 use causeway_connection::exchange::Exchange;
 use causeway_doctor::Facts;
-use causeway_doctor::judge::path::ServerPath;
+use causeway_doctor::checks::path::ServerPath;
 use causeway_link::{ConnectOptions, TransportChoice, connect, connect_diagnosis, describe_process};
 use causeway_measure::statistics::percentile;
 use causeway_wire::codec::{Decoder, Encode as _};
@@ -63,9 +63,9 @@ pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerP
     }
 }
 
-fn ask(exchange: &mut Exchange, question: Question<'_>) -> Result<Vec<u8>, String> {
-    match exchange.ask(SERVER_TIMEOUT, |out| question.encode(out)) {
-        Ok(Some(answer)) => Ok(answer),
+fn ask(exchange: &mut Exchange, request: Question<'_>) -> Result<Vec<u8>, String> {
+    match exchange.ask(SERVER_TIMEOUT, |out| request.encode(out)) {
+        Ok(Some(reply)) => Ok(reply),
         Ok(None) => Err("it ended the connection".to_owned()),
         Err(error) => Err(error.to_string()),
     }
@@ -73,9 +73,9 @@ fn ask(exchange: &mut Exchange, question: Question<'_>) -> Result<Vec<u8>, Strin
 
 /// Microseconds for a question of a few bytes and its answer: the shortest and the median.
 fn round_trip(exchange: &mut Exchange) -> Option<(f64, f64)> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut times = Vec::new();
-    while times.len() < ROUNDS && begun.elapsed() < TIME {
+    while times.len() < ROUNDS && started.elapsed() < TIME {
         let sent = Instant::now();
         ask(exchange, Question::Echo(&[0; 32])).ok()?;
         times.push(sent.elapsed().as_secs_f64() * 1e6);

@@ -28,26 +28,26 @@ pub(super) fn ranks(word: &str, as_json: bool) -> Result<ExitCode, DoctorError> 
         );
     }
     let found = rendezvous(word, &settings, Facts::of_this_process(), RENDEZVOUS_TIMEOUT)?;
-    let told = Told { found: &found, names_hosts: !settings.hosts.is_empty() };
+    let report = ChannelReport { found: &found, names_hosts: !settings.hosts.is_empty() };
     let mut out = io::stdout().lock();
     if as_json {
-        writeln!(out, "{:#}", told.to_json())?
+        writeln!(out, "{:#}", report.to_json())?
     } else {
-        write!(out, "{}", told.to_text())?
+        write!(out, "{}", report.to_text())?
     }
     Ok(if found.found_peer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// What was found, to be told.
-struct Told<'a> {
+struct ChannelReport<'a> {
     found: &'a Found,
     /// Whether the user names hosts, without which nobody is looked for over a network.
     names_hosts: bool,
 }
 
-impl Told<'_> {
+impl ChannelReport<'_> {
     /// Whether ranks have a channel, and why not.
-    fn verdict(&self, channel: Channel, outcome: &Result<(), Missing>) -> (bool, String) {
+    fn conclusion(&self, channel: Channel, outcome: &Result<(), Missing>) -> (bool, String) {
         match outcome {
             Err(missing) => (false, missing.to_string()),
             Ok(()) if channel.is_between_hosts() && !self.names_hosts => (
@@ -110,7 +110,7 @@ impl Told<'_> {
     fn to_text(&self) -> String {
         let mut text = self.between().join("\n") + "\n\n";
         for (channel, outcome) in &self.found.channels {
-            let (has, why) = self.verdict(*channel, outcome);
+            let (has, why) = self.conclusion(*channel, outcome);
             text += &match has {
                 true => format!("  {:9}yes\n", channel.name()),
                 false => format!("  {:9}no: {why}\n", channel.name()),
@@ -121,7 +121,7 @@ impl Told<'_> {
 
     fn to_json(&self) -> Value {
         let channels = self.found.channels.iter().map(|(channel, outcome)| {
-            let (has, why) = self.verdict(*channel, outcome);
+            let (has, why) = self.conclusion(*channel, outcome);
             json!({ "channel": channel.name(), "has": has, "why_not": (!has).then_some(why) })
         });
         json!({

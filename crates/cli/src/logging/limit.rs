@@ -37,7 +37,7 @@ pub struct Limit(Arc<Mutex<LimitState>>);
 struct LimitState {
     kinds: Kinds<Kind>,
     /// Whether there is a thread that will tell.
-    is_telling: bool,
+    is_reporting: bool,
 }
 
 /// Tells at the end what was left out and not told yet, when it is dropped.
@@ -46,7 +46,7 @@ pub struct AtEnd(Limit);
 
 impl Drop for AtEnd {
     fn drop(&mut self) {
-        self.0.tell(Duration::ZERO);
+        self.0.report(Duration::ZERO);
     }
 }
 
@@ -67,26 +67,26 @@ impl Limit {
         if decision == (Decision::LeaveOut { is_first: true }) {
             let example = text(event);
             self.lock().kinds.keep_example(&kind, example);
-            self.tell_later();
+            self.report_later();
         }
         decision == Decision::Write
     }
 
     /// Sees to it that somebody tells what is left out, whether more comes or not.
-    fn tell_later(&self) {
-        if core::mem::replace(&mut self.lock().is_telling, true) {
+    fn report_later(&self) {
+        if core::mem::replace(&mut self.lock().is_reporting, true) {
             return;
         }
         let own = self.clone();
         let started = threads::spawn("log", move || {
             while let Some(next) = own.next() {
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
-                own.tell(PERIOD);
+                own.report(PERIOD);
             }
         });
         if started.is_err() {
             // The next one that is left out tries again, and what is told at the end is told either way.
-            self.lock().is_telling = false;
+            self.lock().is_reporting = false;
         }
     }
 
@@ -94,16 +94,16 @@ impl Limit {
     fn next(&self) -> Option<Instant> {
         let mut state = self.lock();
         let next = state.kinds.next();
-        state.is_telling = next.is_some();
+        state.is_reporting = next.is_some();
         next
     }
 
     /// Writes how many lines were left out, of each kind that has waited so long.
-    fn tell(&self, age: Duration) {
+    fn report(&self, age: Duration) {
         let now = Instant::now();
         // Not under the lock: each of these lines comes by here again.
-        let told = self.lock().kinds.take(now, age);
-        told.iter().for_each(|suppressed| write(suppressed, now));
+        let reported = self.lock().kinds.take(now, age);
+        reported.iter().for_each(|suppressed| write(suppressed, now));
     }
 
     fn lock(&self) -> MutexGuard<'_, LimitState> {

@@ -83,22 +83,23 @@ impl<K: Clone + Eq + Hash> Kinds<K> {
 
     /// What is to be told now: whatever was first left out at least `age` ago. It counts as told.
     pub fn take(&mut self, now: Instant, age: Duration) -> Vec<Suppressed<K>> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for (kind, state) in &mut self.0 {
             let is_due =
                 |suppressed: &mut (u64, Instant, String)| now.saturating_duration_since(suppressed.1) >= age;
             if let Some((lines, since, example)) = state.suppressed.take_if(is_due) {
-                told.push(Suppressed { kind: kind.clone(), lines, since, example });
+                reported.push(Suppressed { kind: kind.clone(), lines, since, example });
             }
         }
-        told.sort_by_key(|suppressed| suppressed.since);
-        told
+        reported.sort_by_key(|suppressed| suppressed.since);
+        reported
     }
 
     /// When something is to be told next, if nothing more is left out until then.
     pub fn next(&self) -> Option<Instant> {
-        let begun = self.0.values().filter_map(|state| state.suppressed.as_ref().map(|(_, since, _)| *since));
-        begun.min().map(|since| since + PERIOD)
+        let started =
+            self.0.values().filter_map(|state| state.suppressed.as_ref().map(|(_, since, _)| *since));
+        started.min().map(|since| since + PERIOD)
     }
 }
 
@@ -106,8 +107,8 @@ impl<K: Clone + Eq + Hash> Kinds<K> {
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn every_line_is_written_or_told_of_once() {
         let (mut kinds, start) = (Kinds::default(), Instant::now());
-        let (mut written, mut told) = (0, 0);
+        let (mut written, mut reported) = (0, 0);
         for tick in 0..40_000_u64 {
             let now = start + Duration::from_millis(tick);
             match kinds.decide(7, RATE, now) {
@@ -162,13 +163,13 @@ mod tests {
                 let told_now = kinds.take(now, PERIOD);
                 assert_eq!(told_now.len(), 1);
                 assert!(told_now[0].example.starts_with("line ") && now - told_now[0].since == PERIOD);
-                told += told_now[0].lines;
+                reported += told_now[0].lines;
             }
         }
         assert_eq!(kinds.take(start, PERIOD), []);
         let rest = kinds.take(start, Duration::ZERO);
-        told += rest.iter().map(|suppressed| suppressed.lines).sum::<u64>();
-        assert_eq!((written, written + told), (42, 40_000));
+        reported += rest.iter().map(|suppressed| suppressed.lines).sum::<u64>();
+        assert_eq!((written, written + reported), (42, 40_000));
         assert!(kinds.next().is_none() && kinds.take(start, Duration::ZERO).is_empty());
     }
 

@@ -7,7 +7,7 @@ use causeway_access::{DEFAULT_PORT, Endpoint, Target, TargetError};
 use super::error::ServeError;
 
 /// Where to listen over TCP, and at which Unix socket.
-pub fn places(list: &str) -> Result<(Option<SocketAddr>, Option<String>), ServeError> {
+pub fn listen_addresses(list: &str) -> Result<(Option<SocketAddr>, Option<String>), ServeError> {
     let (mut network, mut socket) = (None, None);
     for text in list.split(',').map(str::trim) {
         let is_first = match text.strip_prefix("unix:") {
@@ -108,20 +108,20 @@ mod tests {
 
     #[test]
     fn a_terminal_is_told_what_to_do_with_a_connect_string() {
-        let told = |text: &str| hint(&text.parse().unwrap()).unwrap_or_default();
+        let signals = |text: &str| hint(&text.parse().unwrap()).unwrap_or_default();
         let key = format!("causeway://{}@gpu-box:7690", "A".repeat(43));
         assert_eq!(
-            told(&key),
+            signals(&key),
             "On the other machine: `causeway key add`, paste that line, then `causeway run --on gpu-box:7690 -- PROGRAM`"
         );
-        let open = told("causeway://gpu-box:7690?insecure-no-key");
+        let open = signals("causeway://gpu-box:7690?insecure-no-key");
         assert_eq!(
             open,
             "On the other machine: `causeway run --on 'causeway://gpu-box:7690?insecure-no-key' -- PROGRAM`"
         );
-        let here = told("127.0.0.1:7690");
+        let here = signals("127.0.0.1:7690");
         assert!(here.contains("--on 127.0.0.1:7690") && here.contains("--listen 0.0.0.0"), "{here}");
-        assert_eq!(told("unix:@causeway"), "");
+        assert_eq!(signals("unix:@causeway"), "");
     }
 
     #[test]
@@ -137,11 +137,11 @@ mod tests {
 
     #[test]
     fn a_server_listens_over_tcp_and_at_a_unix_socket() {
-        let (network, socket) = places("127.0.0.1:5, unix:/run/a.sock").unwrap();
+        let (network, socket) = listen_addresses("127.0.0.1:5, unix:/run/a.sock").unwrap();
         assert!(network == "127.0.0.1:5".parse().ok() && socket.as_deref() == Some("/run/a.sock"));
-        assert!(matches!(places("unix:@a"), Ok((None, Some(name))) if name == "@a"));
-        assert!(matches!(places("127.0.0.1:5,127.0.0.1:6"), Err(ServeError::TooMany(_))));
-        assert!(matches!(places("unix:a"), Err(ServeError::Address { .. })));
+        assert!(matches!(listen_addresses("unix:@a"), Ok((None, Some(name))) if name == "@a"));
+        assert!(matches!(listen_addresses("127.0.0.1:5,127.0.0.1:6"), Err(ServeError::TooMany(_))));
+        assert!(matches!(listen_addresses("unix:a"), Err(ServeError::Address { .. })));
     }
 
     #[test]

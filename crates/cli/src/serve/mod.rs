@@ -40,14 +40,14 @@ pub use options::Arguments;
 
 use crate::try_driver::try_driver;
 use crate::{inherited, launch, logging};
-use addresses::{hint, metrics_address, places, reachable};
+use addresses::{hint, listen_addresses, metrics_address, reachable};
 use restart::{Restart, Successor};
-use service::{Reports, tell};
+use service::{Reports, report};
 
 /// Checks the value of an option that [`serve`] reads itself, and that says something by itself.
 pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
     match option {
-        "listen" => places(value).map(drop),
+        "listen" => listen_addresses(value).map(drop),
         "metrics" => metrics_address(value).map(drop),
         "key-file" | "audit-log" => must_have_folder(Path::new(value)),
         _ => Ok(()),
@@ -62,7 +62,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     let signals = launch::Signals::block(&awaited.collect::<Vec<_>>());
     let program = restart::Program::of_this_process();
     let _at_end = logging::start(&arguments.logging);
-    let (listen, socket) = places(&arguments.listen)?;
+    let (listen, socket) = listen_addresses(&arguments.listen)?;
     let gpu = gpu(arguments)?;
     let devices = arguments.devices.as_ref().map(|list| devices_for(gpu, list));
     let access = match &arguments.key_file {
@@ -96,8 +96,8 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
             groups: arguments.allow_group.iter().copied().collect(),
         },
         peers: arguments.peers.clone(),
-        most_sessions: arguments.most_sessions,
-        most_sessions_per_peer: arguments.most_sessions_per_peer,
+        max_sessions: arguments.max_sessions,
+        max_sessions_per_peer: arguments.max_sessions_per_peer,
         heartbeat: HeartbeatTimeouts { hung: arguments.hung_worker, ..defaults.heartbeat },
         keepalive: KeepaliveSeconds {
             connection: arguments.keepalive_timeout,
@@ -122,10 +122,10 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         broker
     };
     // What depends on the service waits for this (Type=notify).
-    tell(&[NotifyState::Ready, NotifyState::Status(&broker.state())]);
-    let end = wait(&broker, signals, arguments.drain, program)?;
+    report(&[NotifyState::Ready, NotifyState::Status(&broker.state())]);
+    let end = wait(&broker, signals, arguments.grace_period, program)?;
     if matches!(end, End::Stopped) {
-        tell(&[NotifyState::Stopping]);
+        report(&[NotifyState::Stopping]);
     }
     broker.stop();
     match end {
@@ -165,17 +165,17 @@ fn wait(
     seconds: u32,
     program: Option<restart::Program>,
 ) -> Result<End, ServeError> {
-    let (sender, told) = unbounded();
+    let (sender, received) = unbounded();
     // It waits for as long as this process lives.
     threads::spawn("signals", move || while sender.send(signals.wait()).is_ok() {})
         .map_err(|cause| ServeError::Start(StartError::System(cause)))?;
     let (drained, mut has_drained) = (broker.drained(), false);
     let (mut reports, interval) = Reports::new();
     let mut next_report = if service::is_service() { tick(interval) } else { never() };
-    let mut restart = Restart::new(program, told.clone());
+    let mut restart = Restart::new(program, received.clone());
     loop {
         let signal = select! {
-            recv(told) -> signal => signal,
+            recv(received) -> signal => signal,
             recv(next_report) -> _ => {
                 reports.report(broker, has_drained);
                 continue;
@@ -259,7 +259,7 @@ fn cache(arguments: &Arguments) -> Option<CacheConfig> {
 fn default_cache() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = variable("XDG_CACHE_HOME").filter(|folder| folder.is_absolute());
-    let folder = folder.or_else(|| variable("HOME").map(|home| home.join(".cache")))?;
+    let folder = folder.or_else(|| variable("HOME").map(|home_dir| home_dir.join(".cache")))?;
     Some(folder.join("causeway").join("images"))
 }
 

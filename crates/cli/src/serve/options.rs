@@ -89,10 +89,10 @@ pub struct Arguments {
     /// The most sessions at a time; more are refused. If not given: as many as the hard limit of open files
     /// allows, 4096 at most.
     #[arg(long, value_name = "N")]
-    pub(super) most_sessions: Option<usize>,
+    pub(super) max_sessions: Option<usize>,
     /// The most sessions of one address (of IPv6 its network of 64 bits) at a time; more are refused.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS_PER_PEER)]
-    pub(super) most_sessions_per_peer: usize,
+    pub(super) max_sessions_per_peer: usize,
     /// What is done about a worker that is at one command, or at starting the GPU, for so many seconds: warn,
     /// or kill, and the seconds behind a colon. A command may have to wait for a kernel, so leave time for
     /// those. A worker that is stopped or does not answer at all is killed after 60 s either way.
@@ -118,7 +118,7 @@ pub struct Arguments {
     /// How long SIGTERM lets open sessions go on, in seconds, while new ones are refused; a second SIGTERM ends
     /// them. 0 ends them at once, as Ctrl-C does.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub(super) drain: u32,
+    pub(super) grace_period: u32,
     /// Take the place of the server that has started this one, which is asked at standard input.
     #[arg(long, hide = true)]
     pub(super) takes_over: bool,

@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, RecvError, never};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use sd_notify::NotifyState;
 
-use super::service::{is_service, tell};
+use super::service::{is_service, report};
 use crate::{inherited, launch};
 
 /// The argument by which a new server knows that it takes another one's place.
@@ -116,7 +116,7 @@ impl Restart {
                     process,
                     "a new server has taken the place of this one, which keeps its sessions"
                 );
-                tell(&[NotifyState::MainPid(process)]);
+                report(&[NotifyState::MainPid(process)]);
                 self.state = State::Replaced(child);
                 true
             }

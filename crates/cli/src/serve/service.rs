@@ -11,7 +11,7 @@ pub fn is_service() -> bool {
 }
 
 /// Tells systemd; elsewhere nobody is told.
-pub fn tell(states: &[NotifyState<'_>]) {
+pub fn report(states: &[NotifyState<'_>]) {
     // Whoever does not listen need not know.
     let _ = sd_notify::notify(states);
 }
@@ -42,14 +42,14 @@ impl Reports {
     pub fn report(&mut self, broker: &RunningBroker, is_ending: bool) {
         if is_ending {
             // Until the next time, and for the workers' end: systemd's limit is not made for sessions.
-            tell(&[NotifyState::ExtendTimeoutUsec(STOP_EXTENSION.as_micros() as u32)]);
+            report(&[NotifyState::ExtendTimeoutUsec(STOP_EXTENSION.as_micros() as u32)]);
         }
         if self.is_watched && broker.works() {
-            tell(&[NotifyState::Watchdog]);
+            report(&[NotifyState::Watchdog]);
         }
         let status = broker.state();
         if status != self.status {
-            tell(&[NotifyState::Status(&status)]);
+            report(&[NotifyState::Status(&status)]);
             self.status = status;
         }
     }

@@ -134,14 +134,14 @@ pub fn tune(arguments: &Arguments) -> Result<ExitCode, TuneError> {
 
 /// Prints the profiles that are kept as JSON, and says which cannot be read.
 fn print_all(folder: &Path) -> Result<ExitCode, TuneError> {
-    let (mut kept, mut damaged) = (Vec::new(), Vec::new());
+    let (mut profiles, mut damaged) = (Vec::new(), Vec::new());
     for profile in Profile::all(folder)? {
         match profile {
-            Ok(profile) => kept.push(profile),
+            Ok(profile) => profiles.push(profile),
             Err(error) => damaged.push(error.to_string()),
         }
     }
-    let all = serde_json::json!({ "folder": folder, "profiles": kept, "damaged": damaged });
+    let all = serde_json::json!({ "folder": folder, "profiles": profiles, "damaged": damaged });
     writeln!(io::stdout().lock(), "{all:#}")?;
     Ok(ExitCode::SUCCESS)
 }
@@ -174,8 +174,8 @@ fn draw_all(folder: &Path) -> Result<ExitCode, TuneError> {
 /// Measures, prints the gain for each size, and keeps the profile.
 pub fn tune_here(arguments: &HereArguments) -> Result<ExitCode, TuneError> {
     let steps = search::steps(arguments.quick);
-    let most = steps.iter().map(|step| step.bytes).max().unwrap_or_default();
-    let tuner = Tuner::open(&arguments.library, most)?;
+    let max = steps.iter().map(|step| step.bytes).max().unwrap_or_default();
+    let tuner = Tuner::open(&arguments.library, max)?;
     let [server, device, name, client] = tuner.pair().clone();
     let module = TransportKind::named(&name);
     let module = module.ok_or_else(|| TuneError::UnknownModule(name.clone()))?;
@@ -270,10 +270,10 @@ impl Measuring<'_> {
     ) -> Result<Vec<Vec<f64>>, TuneError> {
         let texts: Vec<_> = plans.iter().map(|plan| fixed(*plan)).collect();
         let mut times = vec![Vec::new(); plans.len()];
-        let begun = Instant::now();
+        let started = Instant::now();
         // The first round makes staging and threads, and is not counted.
         for round in 0..=MAX_REPETITIONS {
-            if round > MIN_REPETITIONS && begun.elapsed() > self.time {
+            if round > MIN_REPETITIONS && started.elapsed() > self.time {
                 break;
             }
             for (text, times) in texts.iter().zip(&mut times) {

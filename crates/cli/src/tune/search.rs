@@ -60,8 +60,8 @@ pub fn by_pieces(first: Plan, bytes: usize) -> Vec<Plan> {
 /// The plans that are tried next: again the `first` one, the best so far, and others that differ from that in what works on a
 /// piece. Over TCP the lanes do the copying, elsewhere threads do.
 pub fn by_workers(module: TransportKind, first: Plan, best: Plan, limits: Limits) -> Vec<Plan> {
-    let most = if module.has_lanes() { limits.lanes } else { limits.cores };
-    let counts = (0..=5).map(|shift| 1 << shift).filter(move |count| *count <= most.max(1));
+    let max = if module.has_lanes() { limits.lanes } else { limits.cores };
+    let counts = (0..=5).map(|shift| 1 << shift).filter(move |count| *count <= max.max(1));
     let others = counts.map(move |count| match module.has_lanes() {
         true => Plan { lanes: count, ..best },
         false => Plan { threads: count, ..best },

@@ -21,7 +21,7 @@ pub fn text(profile: &Profile, now: SystemTime) -> String {
         "{} at {} over {}, from {}; measured {age}",
         profile.device_name, pair.server, pair.module, pair.client
     );
-    let most = profile.sizes.iter().flat_map(|size| size.rates).fold(0.0, f64::max);
+    let max = profile.sizes.iter().flat_map(|size| size.rates).fold(0.0, f64::max);
     for direction in Direction::ALL {
         let sizes: Vec<_> = profile.sizes.iter().filter(|size| size.direction == direction.name()).collect();
         if sizes.is_empty() {
@@ -29,28 +29,28 @@ pub fn text(profile: &Profile, now: SystemTime) -> String {
         }
         let _ = writeln!(out, "\n  {direction}");
         for size in sizes {
-            lines(&mut out, size, most);
+            lines(&mut out, size, max);
         }
     }
     out
 }
 
-fn lines(out: &mut String, size: &Measured, most: f64) {
+fn lines(out: &mut String, size: &Measured, max: f64) {
     let bytes = Size(size.bytes).to_string();
-    let kept = size.plans[0] == size.plans[1];
+    let is_kept = size.plans[0] == size.plans[1];
     for (at, (plan, rate)) in size.plans.iter().zip(size.rates).enumerate() {
         let (label, name) = match at {
-            0 => (bytes.as_str(), if kept { "built-in, kept" } else { "built-in" }),
+            0 => (bytes.as_str(), if is_kept { "built-in, kept" } else { "built-in" }),
             _ => ("", "tuned"),
         };
         let gain = if at == 1 { format!("  {}", gain(size.rates)) } else { String::new() };
         let _ = writeln!(
             out,
             "  {label:>6}  {name:<14}  {}  {rate:>7} GB/s  {plan}{gain}",
-            bar(rate, most),
+            bar(rate, max),
             rate = giga(rate)
         );
-        if kept {
+        if is_kept {
             break;
         }
     }
@@ -66,8 +66,8 @@ fn giga(rate: f64) -> String {
     format!("{:.2}", rate / 1e9)
 }
 
-fn bar(rate: f64, most: f64) -> String {
-    let eighths = if most > 0.0 { (rate / most * (WIDTH * 8) as f64).round() as usize } else { 0 };
+fn bar(rate: f64, max: f64) -> String {
+    let eighths = if max > 0.0 { (rate / max * (WIDTH * 8) as f64).round() as usize } else { 0 };
     let full = "█".repeat(eighths / 8);
     let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
     let length = eighths.div_ceil(8).min(WIDTH);

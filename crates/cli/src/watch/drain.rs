@@ -8,7 +8,7 @@ use causeway_access::Target;
 use causeway_access::target::Endpoint;
 use clap::Args;
 
-use super::asking::{Asked, WatchArguments, WatchError, local_targets, shown};
+use super::query::{ServerConnection, WatchArguments, WatchError, local_targets, printable};
 
 /// How often is asked how many sessions are left.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -23,7 +23,7 @@ pub struct Arguments {
     server: WatchArguments,
     /// End the sessions that are left after so many seconds. If not given: all are waited for.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
-    limit: Option<u32>,
+    timeout: Option<u32>,
     /// Return at once, and leave the server to it.
     #[arg(long)]
     no_wait: bool,
@@ -32,7 +32,7 @@ pub struct Arguments {
 /// Drains the server, and waits until it has ended.
 pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     let mut server = on_its_host(&arguments.server.one_server()?)?;
-    let (sessions, already) = server.drain(arguments.limit.unwrap_or(0))?;
+    let (sessions, already) = server.drain(arguments.timeout.unwrap_or(0))?;
     let mut out = io::stdout().lock();
     let mut print = |text: String| writeln!(out, "{text}").map_err(WatchError::Print);
     let begins = if already { "is being drained already" } else { "takes no new sessions" };
@@ -54,15 +54,15 @@ pub fn drain(arguments: &Arguments) -> Result<ExitCode, WatchError> {
 }
 
 /// Asks the server at a socket of this host, where the kernel tells it who asks.
-fn on_its_host(target: &Target) -> Result<Asked, WatchError> {
-    let mut asked = Asked::connect(target)?;
+fn on_its_host(target: &Target) -> Result<ServerConnection, WatchError> {
+    let mut server = ServerConnection::connect(target)?;
     if matches!(target.endpoint, Endpoint::Unix(_)) {
-        return Ok(asked);
+        return Ok(server);
     }
-    let status = asked.status()?;
+    let status = server.status()?;
     let mut cause = "it has none".to_owned();
     for local in local_targets(&status) {
-        let found = Asked::connect(&local).and_then(|mut found| {
+        let found = ServerConnection::connect(&local).and_then(|mut found| {
             let process = found.status()?.process;
             Ok((found, process))
         });
@@ -73,5 +73,5 @@ fn on_its_host(target: &Target) -> Result<Asked, WatchError> {
             Err(error) => cause = error.to_string(),
         }
     }
-    Err(WatchError::NotHere { server: target.to_string(), sockets: shown(&status.sockets), cause })
+    Err(WatchError::NotHere { server: target.to_string(), sockets: printable(&status.sockets), cause })
 }

@@ -2,7 +2,7 @@
 //!
 //! | Module     | Question it answers                                              |
 //! |------------|------------------------------------------------------------------|
-//! | `asking`   | How is a server asked, and which servers are meant?              |
+//! | `query`   | How is a server asked, and which servers are meant?              |
 //! | `rates`    | What has been done a second, between two answers?                |
 //! | `table`    | Which columns are shown in so many places?                       |
 //! | `sessions` | `causeway sessions`: which sessions has a server?                |
@@ -11,9 +11,9 @@
 //! | `drain`    | `causeway drain`: how does a server end without ending sessions? |
 //! | `json`     | How do scripts read all that?                                    |
 
-mod asking;
 pub mod drain;
 mod json;
+mod query;
 mod rates;
 mod screen;
 pub mod sessions;

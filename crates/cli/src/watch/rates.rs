@@ -106,7 +106,7 @@ pub mod tests {
         ServerStatus {
             release: "0.2.0".into(),
             running,
-            most_sessions: 256,
+            max_sessions: 256,
             begun: 9,
             sessions: sessions.iter().map(session).collect(),
             devices: vec![device],

@@ -24,8 +24,8 @@ impl View {
     }
 
     /// Takes in an answer, or why there is none.
-    pub fn update(&mut self, answer: Result<ServerStatus, String>) {
-        let last = core::mem::replace(&mut self.now, answer);
+    pub fn update(&mut self, status: Result<ServerStatus, String>) {
+        let last = core::mem::replace(&mut self.now, status);
         // Rates are between two answers of one run of the server.
         self.before = last.ok().filter(|last| {
             self.now.as_ref().is_ok_and(|now| now.process == last.process && now.running >= last.running)
@@ -52,7 +52,7 @@ pub enum Kind {
     /// A server.
     Head,
     /// What is wrong.
-    Trouble,
+    Error,
     /// A device.
     Device,
     /// The heads of columns.
@@ -107,22 +107,22 @@ fn of_server(view: &View) -> Vec<Part<'_>> {
         Err(why) => {
             return vec![
                 Part::OneOf(Kind::Head, vec![name.clone()]),
-                Part::OneOf(Kind::Trouble, vec![why.to_owned()]),
+                Part::OneOf(Kind::Error, vec![why.to_owned()]),
             ];
         }
     };
     let draining = if status.is_draining { ", draining" } else { "" };
-    let (count, most) = (status.sessions.len(), status.most_sessions);
+    let (count, max) = (status.sessions.len(), status.max_sessions);
     let up = table::age(status.running);
     let release = &status.release;
     let heads = vec![
         format!(
-            "{name}  Causeway {release}, up {up}, {count} of {most} sessions{draining}, {} refused",
+            "{name}  Causeway {release}, up {up}, {count} of {max} sessions{draining}, {} refused",
             status.refused
         ),
-        format!("{name}  {count} of {most} sessions{draining}"),
-        format!("{name} {count}/{most}{draining}"),
-        format!("{count}/{most}{draining}"),
+        format!("{name}  {count} of {max} sessions{draining}"),
+        format!("{name} {count}/{max}{draining}"),
+        format!("{count}/{max}{draining}"),
     ];
     let sum = Rates::sum(rates.iter().copied());
     let (launches, inward, outward) =
@@ -156,10 +156,10 @@ fn of_device(device: &DeviceStatus) -> Vec<String> {
     ]
 }
 
-fn bar(part: u64, whole: u64, places: usize) -> String {
-    let filled = if whole == 0 { 0.0 } else { part.min(whole) as f64 / whole as f64 * places as f64 };
+fn bar(part: u64, whole: u64, width: usize) -> String {
+    let filled = if whole == 0 { 0.0 } else { part.min(whole) as f64 / whole as f64 * width as f64 };
     let filled = filled.round() as usize;
-    format!("{}{}", "#".repeat(filled), "-".repeat(places - filled))
+    format!("{}{}", "#".repeat(filled), "-".repeat(width - filled))
 }
 
 /// How long is waited between two questions.
@@ -189,9 +189,9 @@ mod tests {
         let views = [view(&many), View::new("silent:1".to_owned())];
         for width in [0, 1, 5, 20, 40, 80, 300] {
             for height in [0, 1, 2, 10, 24, 100] {
-                let shown = lines(&views, width, height);
-                assert!(shown.len() <= height, "{width} x {height}");
-                assert!(shown.iter().all(|(_, line)| line.chars().count() <= width), "{width} x {height}");
+                let visible = lines(&views, width, height);
+                assert!(visible.len() <= height, "{width} x {height}");
+                assert!(visible.iter().all(|(_, line)| line.chars().count() <= width), "{width} x {height}");
             }
         }
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::asking::{Asked, WatchArguments, WatchError};
+use super::query::{ServerConnection, WatchArguments, WatchError};
 use super::rates::{self, Rates};
 use super::{json, table};
 
@@ -26,15 +26,15 @@ pub fn sessions(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     let mut out = io::stdout().lock();
     let mut print = |text: String| writeln!(out, "{text}").map_err(WatchError::Print);
     for target in arguments.servers.servers()? {
-        let mut server = Asked::connect(&target)?;
+        let mut server = ServerConnection::connect(&target)?;
         let status = server.status()?;
         if arguments.json {
             print(json::server(server.name(), &status, &rates::of_sessions(None, &status)).to_string())?;
             continue;
         }
         let draining = if status.is_draining { ", draining" } else { "" };
-        let (count, most) = (status.sessions.len(), status.most_sessions);
-        print(format!("{}: {count} of {most} sessions{draining}", server.name()))?;
+        let (count, max) = (status.sessions.len(), status.max_sessions);
+        print(format!("{}: {count} of {max} sessions{draining}", server.name()))?;
         if count > 0 {
             let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
             table::lines(table::DONE, &rows, usize::MAX).into_iter().try_for_each(&mut print)?;

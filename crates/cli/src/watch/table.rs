@@ -41,9 +41,9 @@ pub const DOING: &[Column] = &[
     ("from", |session, _| session.peer.to_string()),
 ];
 
-/// The lines of a table in `places` places of a terminal: as many columns as fit, the first one at least, cut
+/// The lines of a table in `width` columns of a terminal: as many columns as fit, the first one at least, cut
 /// off where even that does not.
-pub fn lines(columns: &[Column], rows: &[(&SessionStatus, Rates)], places: usize) -> Vec<String> {
+pub fn lines(columns: &[Column], rows: &[(&SessionStatus, Rates)], width: usize) -> Vec<String> {
     const GAP: usize = 2;
     let cells: Vec<Vec<String>> =
         core::iter::once(columns.iter().map(|(head, _)| (*head).to_owned()).collect())
@@ -51,23 +51,23 @@ pub fn lines(columns: &[Column], rows: &[(&SessionStatus, Rates)], places: usize
                 columns.iter().map(|(_, cell)| cell(session, rates)).collect::<Vec<_>>()
             }))
             .collect();
-    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let mut taken = width(0);
-    let mut shown = 1;
-    while shown < columns.len() && taken + GAP + width(shown) <= places {
-        taken += GAP + width(shown);
-        shown += 1;
+    let width_of = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let mut taken = width_of(0);
+    let mut visible = 1;
+    while visible < columns.len() && taken + GAP + width_of(visible) <= width {
+        taken += GAP + width_of(visible);
+        visible += 1;
     }
     let line = |row: &Vec<String>| {
-        let parts: Vec<_> = (0..shown)
+        let parts: Vec<_> = (0..visible)
             .map(|column| {
-                let (cell, width) = (&row[column], width(column));
+                let (cell, width) = (&row[column], width_of(column));
                 // Names stand at the left, numbers at the right.
                 if column == 0 { format!("{cell:width$}") } else { format!("{cell:>width$}") }
             })
             .collect();
         let text = parts.join("  ");
-        text.trim_end().chars().take(places).collect()
+        text.trim_end().chars().take(width).collect()
     };
     cells.iter().map(line).collect()
 }
@@ -128,10 +128,9 @@ mod tests {
     fn as_many_columns_as_fit_are_shown() {
         let status = status(1000, &[(1, 1_234_567), (2, 5)]);
         let rows: Vec<_> = status.sessions.iter().map(|session| (session, Rates::default())).collect();
-        let widths =
-            |places| lines(DONE, &rows, places).iter().map(|line| line.chars().count()).max().unwrap();
-        for places in [1, 5, 8, 20, 40, 80, 200] {
-            assert!(widths(places) <= places, "{places}");
+        let widths = |width| lines(DONE, &rows, width).iter().map(|line| line.chars().count()).max().unwrap();
+        for width in [1, 5, 8, 20, 40, 80, 200] {
+            assert!(widths(width) <= width, "{width}");
         }
         assert_eq!(lines(DONE, &rows, 20)[1], "program1      1.2M");
         assert_eq!(lines(DONE, &rows, 5)[1], "progr");

@@ -15,8 +15,8 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Text};
 use ratatui::{DefaultTerminal, Frame};
 
-use super::asking::{Asked, WatchArguments, WatchError};
 use super::json;
+use super::query::{ServerConnection, WatchArguments, WatchError};
 use super::screen::{self, Kind, View};
 
 /// How often the keys are looked at.
@@ -35,7 +35,7 @@ pub struct Arguments {
     servers: WatchArguments,
     /// How many seconds lie between two looks.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    every: f64,
+    interval: f64,
     /// Print one page to standard output, and end. The rates are those of one interval.
     #[arg(long)]
     once: bool,
@@ -45,57 +45,57 @@ pub struct Arguments {
 }
 
 /// An answer of the server of this number, or why there is none.
-type Answer = (usize, Result<ServerStatus, String>);
+type StatusResult = (usize, Result<ServerStatus, String>);
 
 /// Shows the servers until the user has enough.
 pub fn top(arguments: &Arguments) -> Result<ExitCode, WatchError> {
     let targets = arguments.servers.servers()?;
-    let interval = screen::interval(arguments.every);
+    let interval = screen::interval(arguments.interval);
     let mut views: Vec<_> = targets.iter().map(|target| View::new(target.to_string())).collect();
     // Before anything is drawn: a wrong address or key is an error and no picture.
-    let asked = targets.iter().map(Asked::connect).collect::<Result<Vec<_>, _>>()?;
-    let (sender, answers) = unbounded();
+    let connections = targets.iter().map(ServerConnection::connect).collect::<Result<Vec<_>, _>>()?;
+    let (sender, statuses) = unbounded();
     // Askers end when nothing is kept of this any more.
     let (_stop, stopped) = bounded::<()>(0);
-    for (number, (target, server)) in targets.into_iter().zip(asked).enumerate() {
+    for (number, (target, server)) in targets.into_iter().zip(connections).enumerate() {
         let (sender, stopped) = (sender.clone(), stopped.clone());
-        let asker = move || ask_again_and_again(number, &target, server, interval, &sender, &stopped);
+        let asker = move || poll(number, &target, server, interval, &sender, &stopped);
         threads::spawn("asker", asker).map_err(WatchError::Terminal)?;
     }
     drop(sender);
     if arguments.once || arguments.json {
-        print(&mut views, &answers, arguments)?;
+        print(&mut views, &statuses, arguments)?;
     } else {
         let mut terminal = ratatui::try_init().map_err(WatchError::Terminal)?;
-        let drawn = draw(&mut terminal, &mut views, &answers);
+        let drawn = draw(&mut terminal, &mut views, &statuses);
         ratatui::restore();
         drawn.map_err(WatchError::Terminal)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask_again_and_again(
+fn poll(
     number: usize,
     target: &Target,
-    server: Asked,
+    server: ServerConnection,
     interval: Duration,
-    answers: &Sender<Answer>,
+    statuses: &Sender<StatusResult>,
     stopped: &Receiver<()>,
 ) {
     let mut server = Some(server);
     loop {
-        let begun = Instant::now();
-        let mut asked = server.take().map_or_else(|| Asked::connect(target), Ok);
-        let answer = asked
+        let started = Instant::now();
+        let mut connections = server.take().map_or_else(|| ServerConnection::connect(target), Ok);
+        let status = connections
             .as_mut()
             .map_err(|error| error.to_string())
             .and_then(|server| server.status().map_err(|error| error.to_string()));
         // One that has failed is connected to anew.
-        server = asked.ok().filter(|_| answer.is_ok());
-        if answers.send((number, answer)).is_err() {
+        server = connections.ok().filter(|_| status.is_ok());
+        if statuses.send((number, status)).is_err() {
             return;
         }
-        let left = interval.saturating_sub(begun.elapsed());
+        let left = interval.saturating_sub(started.elapsed());
         if stopped.recv_timeout(left).is_err_and(|error| error.is_disconnected()) {
             return;
         }
@@ -104,12 +104,16 @@ fn ask_again_and_again(
 
 /// Prints pages or lines of JSON as answers come: with `once` until every server has rates, or cannot have
 /// any.
-fn print(views: &mut [View], answers: &Receiver<Answer>, arguments: &Arguments) -> Result<(), WatchError> {
+fn print(
+    views: &mut [View],
+    statuses: &Receiver<StatusResult>,
+    arguments: &Arguments,
+) -> Result<(), WatchError> {
     let mut out = io::stdout().lock();
     let mut left = vec![true; views.len()];
-    for (number, answer) in answers {
-        let is_lost = answer.is_err();
-        views[number].update(answer);
+    for (number, status) in statuses {
+        let is_lost = status.is_err();
+        views[number].update(status);
         let view = &views[number];
         if !view.has_rates() && !is_lost {
             continue;
@@ -137,12 +141,16 @@ fn print(views: &mut [View], answers: &Receiver<Answer>, arguments: &Arguments) 
     Ok(())
 }
 
-fn draw(terminal: &mut DefaultTerminal, views: &mut [View], answers: &Receiver<Answer>) -> io::Result<()> {
+fn draw(
+    terminal: &mut DefaultTerminal,
+    views: &mut [View],
+    statuses: &Receiver<StatusResult>,
+) -> io::Result<()> {
     terminal.draw(|frame| show(frame, views))?;
     loop {
         let mut is_new = false;
-        for (number, answer) in answers.try_iter() {
-            views[number].update(answer);
+        for (number, status) in statuses.try_iter() {
+            views[number].update(status);
             is_new = true;
         }
         if event::poll(LOOK)? {
@@ -177,7 +185,7 @@ fn show(frame: &mut Frame<'_>, views: &[View]) {
 fn style(kind: Kind) -> Style {
     match kind {
         Kind::Head => Style::new().add_modifier(Modifier::BOLD),
-        Kind::Trouble => Style::new().fg(Color::Red),
+        Kind::Error => Style::new().fg(Color::Red),
         Kind::Columns => Style::new().add_modifier(Modifier::REVERSED),
         Kind::Device | Kind::Session => Style::new(),
     }

@@ -163,7 +163,7 @@ mod tests {
             number: 1,
             state,
             link_layer: layer,
-            most_mtu: PathMtu::Mtu4096,
+            max_mtu: PathMtu::Mtu4096,
             mtu: PathMtu::Mtu1024,
             rate,
             lid: 1,

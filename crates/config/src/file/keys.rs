@@ -3,11 +3,11 @@
 //! A key is the name of a variable or of an option, without what they begin with: `CAUSEWAY_LANES` and
 //! `lanes`, `--key-file` and `key-file`.
 
-use super::mistake::Mistake;
+use super::error::ConfigFileError;
 use super::section::Section;
 use super::text::{Entry, Value};
-use crate::table::{ALL, CONFIG, KEY_FILE, ON, PIPELINE, VIA};
-use crate::variable::{Values, Variable, Who};
+use crate::table::{ALL, CONFIG, KEY_FILE, ON, PIPELINE, RENAMED, VIA};
+use crate::variable::{Component, Values, Variable};
 
 /// The key of a named server that says where it is.
 pub const ADDRESS: &str = "address";
@@ -27,29 +27,40 @@ pub const SOFTWARE: &str = "software";
 impl Variable {
     /// What it is called in configuration files; nothing where it has no place there.
     pub fn key(&self) -> Option<String> {
-        let concerns = |who: &Who| matches!(who, Who::Client | Who::Worker | Who::Run | Who::Server);
-        let is_there = self.who.iter().any(concerns) && self.name != CONFIG.name;
-        let rest = self.name.strip_prefix("CAUSEWAY_").filter(|_| is_there)?;
-        Some(rest.to_ascii_lowercase().replace('_', "-"))
+        let concerns = |components: &Component| {
+            matches!(components, Component::Client | Component::Worker | Component::Run | Component::Server)
+        };
+        let is_there = self.components.iter().any(concerns) && self.name != CONFIG.name;
+        is_there.then(|| key_of(self.name)).flatten()
+    }
+
+    /// Whether a key is that of the variable, by its name or by a former one.
+    pub(super) fn has_key(&self, key: &str) -> bool {
+        let mut former = RENAMED.iter().filter(|(_, variable)| *variable == self);
+        let is_key = |known: Option<String>| known.is_some_and(|known| known == key);
+        self.key().is_some() && (is_key(self.key()) || former.any(|(name, _)| is_key(key_of(name))))
     }
 
     /// Whether the key may stand in a section.
     pub fn stands_in(&self, section: &Section) -> bool {
-        let concerns = |who: &Who| match section {
-            Section::Client => matches!(who, Who::Client | Who::Worker | Who::Run),
-            Section::Serve => *who == Who::Server,
+        let concerns = |components: &Component| match section {
+            Section::Client => matches!(components, Component::Client | Component::Worker | Component::Run),
+            Section::Serve => *components == Component::Server,
             Section::Server(_) => false,
         };
         let is_of_one = matches!(section, Section::Server(_)) && OF_ONE_SERVER.contains(&self);
-        self.key().is_some() && (is_of_one || self.who.iter().any(concerns))
+        self.key().is_some() && (is_of_one || self.components.iter().any(concerns))
     }
+}
+
+/// What a variable of this name is called in configuration files.
+fn key_of(name: &str) -> Option<String> {
+    Some(name.strip_prefix("CAUSEWAY_")?.to_ascii_lowercase().replace('_', "-"))
 }
 
 /// The variable that a key of a section is for.
 pub fn variable(section: &Section, key: &str) -> Option<&'static Variable> {
-    let is_it = |variable: &&&Variable| {
-        variable.stands_in(section) && variable.key().is_some_and(|known| known == key)
-    };
+    let is_it = |variable: &&&Variable| variable.stands_in(section) && variable.has_key(key);
     ALL.iter().find(is_it).copied()
 }
 
@@ -63,9 +74,9 @@ pub fn all(section: &Section) -> impl Iterator<Item = String> {
 
 /// What is wrong with an entry, as far as the table can say it. In `[serve]` a key that the table does not
 /// have may be an option, which only the command knows.
-pub fn examine(entry: &Entry) -> Option<Mistake> {
+pub fn examine(entry: &Entry) -> Option<ConfigFileError> {
     let wrong = |text: String| {
-        Some(Mistake { place: entry.place.clone(), section: Some(entry.section.clone()), text })
+        Some(ConfigFileError { location: entry.location.clone(), section: Some(entry.section.clone()), text })
     };
     let Entry { section, key, .. } = entry;
     if let Section::Server(name) = section {
@@ -123,8 +134,8 @@ fn wrong_name(name: &str) -> Option<String> {
 /// The text that a variable would have for what stands in an entry, or why there is none.
 pub fn value_of(variable: &Variable, entry: &Entry) -> Result<String, String> {
     let texts: Vec<String> = entry.values.iter().map(Value::to_string).collect();
-    let shown = texts.join(", ");
-    let wrong = |cause: String| Err(format!("{} = {shown} cannot be used: {cause}", entry.key));
+    let printable = texts.join(", ");
+    let wrong = |cause: String| Err(format!("{} = {printable} cannot be used: {cause}", entry.key));
     if entry.is_list && variable != &ON {
         return wrong("a list cannot stand here".to_owned());
     }
@@ -152,11 +163,11 @@ impl Entry {
     /// A path that stands here: `~/` is the home directory, and what is not absolute begins at the file's
     /// folder.
     pub fn path(&self, path: &str) -> String {
-        let home = || std::env::var("HOME").ok().filter(|home| !home.is_empty());
-        if let (Some(rest), Some(home)) = (path.strip_prefix("~/"), home()) {
-            return format!("{home}/{rest}");
+        let home_dir = || std::env::var("HOME").ok().filter(|home_dir| !home_dir.is_empty());
+        if let (Some(rest), Some(home_dir)) = (path.strip_prefix("~/"), home_dir()) {
+            return format!("{home_dir}/{rest}");
         }
-        let folder = self.place.file.parent().filter(|_| !path.is_empty());
+        let folder = self.location.file.parent().filter(|_| !path.is_empty());
         folder.map_or_else(|| path.to_owned(), |folder| folder.join(path).to_string_lossy().into_owned())
     }
 }

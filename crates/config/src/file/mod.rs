@@ -5,19 +5,19 @@
 //! | [`mistake`]  | What is wrong in a file, and where?                                      |
 //! | [`text`]     | Which keys and values stand at which lines of a text? TOML.              |
 //! | [`keys`]     | Which keys are there, and what may be in them?                           |
-//! | [`places`]   | Which files are read, which of them counts first, and whose are they?    |
+//! | [`candidates`]   | Which files are read, which of them counts first, and whose are they?    |
 //! | [`settings`] | What do all files together say?                                          |
 //!
 //! A section concerns those who act on it alone: a server is not held up by a mistake about clients.
 
+pub mod candidates;
+pub mod error;
 pub mod keys;
-pub mod mistake;
-pub mod places;
 mod section;
 pub mod settings;
 pub mod text;
 
-pub use mistake::{FilesError, Mistake, Place};
+pub use error::{ConfigFileError, FilesError, SourceLocation};
 pub use section::Section;
 pub use settings::{Named, Settings};
 pub use text::Entry;

@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::candidates::{self, Candidate};
+use super::error::{ConfigFileError, FilesError, SourceLocation};
 use super::keys::{self, ADDRESS, CLEAR};
-use super::mistake::{FilesError, Mistake, Place};
-use super::places::{self, Candidate};
 use super::section::Section;
 use super::text::{self, Entry, Value};
 use crate::variable::Variable;
@@ -19,7 +19,7 @@ pub struct Settings {
     /// What stands in them, in the same order: of one key in several files the first entry counts.
     entries: Vec<Entry>,
     /// What is wrong in them.
-    pub mistakes: Vec<Mistake>,
+    pub errors: Vec<ConfigFileError>,
 }
 
 /// A server that has a name in the files.
@@ -35,39 +35,39 @@ impl Settings {
     pub fn read(candidates: &[Candidate]) -> Self {
         let mut all = Self::default();
         for candidate in candidates {
-            let found = match places::read(candidate) {
+            let found = match candidates::read(candidate) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
                 Err(mistake) => {
-                    all.mistakes.push(mistake);
+                    all.errors.push(mistake);
                     continue;
                 }
             };
-            let (entries, mistakes) = text::entries(&found.file, &found.text);
+            let (entries, errors) = text::entries(&found.file, &found.text);
             let wrong = |entry: &Entry| keys::examine(entry).or_else(|| found.exposed_key(entry));
-            let mut mistakes: Vec<_> = mistakes.into_iter().chain(entries.iter().filter_map(wrong)).collect();
-            mistakes.sort_by_key(|mistake| mistake.place.line);
-            all.mistakes.extend(mistakes);
+            let mut errors: Vec<_> = errors.into_iter().chain(entries.iter().filter_map(wrong)).collect();
+            errors.sort_by_key(|mistake| mistake.location.line);
+            all.errors.extend(errors);
             all.entries.extend(entries);
             all.files.push(found.file);
         }
-        all.mistakes.extend(all.without_address());
+        all.errors.extend(all.without_address());
         all
     }
 
     /// Named servers of which no file says where they are.
-    fn without_address(&self) -> Vec<Mistake> {
+    fn without_address(&self) -> Vec<ConfigFileError> {
         let first =
             |name: &str| self.entries.iter().find(|entry| entry.section == Section::Server(name.to_owned()));
         let lacking = self.servers().filter(|server| server.entry(ADDRESS).is_none());
         let mistake = |server: Named<'_>| {
-            let place: Place = first(server.name)?.place.clone();
+            let location: SourceLocation = first(server.name)?.location.clone();
             let section = Some(Section::Server(server.name.to_owned()));
             let text = format!(
                 "[servers.{}] has no `{ADDRESS}`: give HOST:PORT, unix:PATH or a connect string",
                 server.name
             );
-            Some(Mistake { place, section, text })
+            Some(ConfigFileError { location, section, text })
         };
         lacking.filter_map(mistake).collect()
     }
@@ -86,7 +86,8 @@ impl Settings {
 
     /// What a section says of a variable: its text, and where it stands.
     pub fn value(&self, section: &Section, variable: &Variable) -> Option<(OsString, &Entry)> {
-        let entry = self.entry(section, &variable.key()?)?;
+        let entry =
+            self.entries.iter().find(|entry| entry.section == *section && variable.has_key(&entry.key))?;
         Some((keys::value_of(variable, entry).ok()?.into(), entry))
     }
 
@@ -113,9 +114,9 @@ impl Settings {
     /// # Errors
     /// For mistakes in these sections, and for files that cannot be used at all.
     pub fn check(&self, concerned: impl Fn(&Section) -> bool) -> Result<(), FilesError> {
-        let is_told = |mistake: &&Mistake| mistake.section.as_ref().is_none_or(&concerned);
-        let mistakes: Vec<_> = self.mistakes.iter().filter(is_told).cloned().collect();
-        if mistakes.is_empty() { Ok(()) } else { Err(FilesError { mistakes }) }
+        let is_reported = |mistake: &&ConfigFileError| mistake.section.as_ref().is_none_or(&concerned);
+        let errors: Vec<_> = self.errors.iter().filter(is_reported).cloned().collect();
+        if errors.is_empty() { Ok(()) } else { Err(FilesError { errors }) }
     }
 }
 
@@ -133,8 +134,8 @@ impl<'a> Named<'a> {
     }
 
     /// Where the file says where it is.
-    pub fn place(&self) -> Option<&'a Place> {
-        self.entry(ADDRESS).map(|entry| &entry.place)
+    pub fn location(&self) -> Option<&'a SourceLocation> {
+        self.entry(ADDRESS).map(|entry| &entry.location)
     }
 
     /// Whether nothing is to be encrypted.
@@ -163,11 +164,11 @@ mod tests {
         Settings::read(&candidates)
     }
 
-    fn mistakes(text: &str) -> Vec<String> {
+    fn errors(text: &str) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let settings = files(folder.path(), &[text]);
         let prefix = format!("{}/0.toml:", folder.path().display());
-        settings.mistakes.iter().map(|mistake| mistake.to_string().replace(&prefix, "")).collect()
+        settings.errors.iter().map(|mistake| mistake.to_string().replace(&prefix, "")).collect()
     }
 
     #[test]
@@ -177,7 +178,7 @@ mod tests {
         let system = "[client]\nlanes = 7\nsync = false\n[servers.box]\naddress = \"box.lab:9\"\nvia = \"shm\"\n\
                       key-file = \"keys/box\"\nclear = true\n[serve]\nshm-staging = \"64M\"\n";
         let settings = files(folder.path(), &[user, system]);
-        assert_eq!(settings.mistakes, []);
+        assert_eq!(settings.errors, []);
         let value = |section: &Section, variable| {
             settings.value(section, variable).map(|(text, _)| text.into_string().unwrap())
         };
@@ -194,7 +195,7 @@ mod tests {
         let keys = folder.path().join("keys/box").display().to_string();
         assert_eq!(value(&section, &KEY_FILE), Some(keys));
         let (_, entry) = settings.value(&Section::Client, &LANES).unwrap();
-        assert!(entry.place.to_string().ends_with("1.toml:2"), "{}", entry.place);
+        assert!(entry.location.to_string().ends_with("1.toml:2"), "{}", entry.location);
         assert!(settings.server("nobody").is_none());
     }
 
@@ -231,10 +232,10 @@ mod tests {
                 "2: [servers.a] address has a key in it, and the file can",
             ),
         ] {
-            let found = mistakes(text);
+            let found = errors(text);
             assert!(found.len() == 1 && found[0].starts_with(expected), "{text}: {found:?}");
         }
-        assert_eq!(mistakes("[serve]\nlisten = \"a:1\"\n"), [""; 0], "an option is the command's");
+        assert_eq!(errors("[serve]\nlisten = \"a:1\"\n"), [""; 0], "an option is the command's");
     }
 
     #[test]
@@ -245,8 +246,8 @@ mod tests {
         for (mode, count) in [(0o600, 0), (0o640, 1), (0o604, 1)] {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let settings = Settings::read(&[Candidate { path: path.clone(), must_be_there: true }]);
-            assert_eq!(settings.mistakes.len(), count, "{mode:o}");
-            assert!(settings.mistakes.iter().all(|mistake| !mistake.to_string().contains("KEY@")));
+            assert_eq!(settings.errors.len(), count, "{mode:o}");
+            assert!(settings.errors.iter().all(|mistake| !mistake.to_string().contains("KEY@")));
         }
     }
 

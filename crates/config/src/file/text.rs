@@ -8,7 +8,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::mistake::{Mistake, Place};
+use super::error::{ConfigFileError, SourceLocation};
 use super::section::Section;
 
 /// A key with its value.
@@ -23,13 +23,13 @@ pub struct Entry {
     /// Whether the value is a list.
     pub is_list: bool,
     /// Where it stands.
-    pub place: Place,
+    pub location: SourceLocation,
 }
 
 impl fmt::Debug for Entry {
     /// Without the value, which may have a key in it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} {}", self.place, self.section, self.key)
+        write!(f, "{}: {} {}", self.location, self.section, self.key)
     }
 }
 
@@ -61,29 +61,29 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
-    fn place(&self, span: &Range<usize>) -> Place {
+    fn location(&self, span: &Range<usize>) -> SourceLocation {
         let before = &self.text.as_bytes()[..span.start.min(self.text.len())];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        Place { file: Arc::clone(&self.file), line: Some(line) }
+        SourceLocation { file: Arc::clone(&self.file), line: Some(line) }
     }
 
-    fn mistake(&self, span: &Range<usize>, section: Option<Section>, text: String) -> Mistake {
-        Mistake { place: self.place(span), section, text }
+    fn error_at(&self, span: &Range<usize>, section: Option<Section>, text: String) -> ConfigFileError {
+        ConfigFileError { location: self.location(span), section, text }
     }
 }
 
 /// The entries of a file's text in their order, and what is wrong with its form. Whether keys are known is
 /// not looked at here.
-pub fn entries(file: &Arc<PathBuf>, text: &str) -> (Vec<Entry>, Vec<Mistake>) {
+pub fn entries(file: &Arc<PathBuf>, text: &str) -> (Vec<Entry>, Vec<ConfigFileError>) {
     let source = Source { file: Arc::clone(file), text };
-    let (mut entries, mut mistakes) = (Vec::new(), Vec::new());
+    let (mut entries, mut errors) = (Vec::new(), Vec::new());
     let document = match DeTable::parse(text) {
         Ok(document) => document.into_inner(),
         Err(error) => {
             let span = error.span().unwrap_or(text.len()..text.len());
             let cause = error.message().lines().collect::<Vec<_>>().join(", ");
-            mistakes.push(source.mistake(&span, None, format!("this is not TOML: {cause}")));
-            return (entries, mistakes);
+            errors.push(source.error_at(&span, None, format!("this is not TOML: {cause}")));
+            return (entries, errors);
         }
     };
     for (name, value) in &document {
@@ -91,7 +91,7 @@ pub fn entries(file: &Arc<PathBuf>, text: &str) -> (Vec<Entry>, Vec<Mistake>) {
             "client" => Section::Client,
             "serve" => Section::Serve,
             "servers" => {
-                servers(&source, value, &mut entries, &mut mistakes);
+                servers(&source, value, &mut entries, &mut errors);
                 continue;
             }
             other => {
@@ -100,18 +100,18 @@ pub fn entries(file: &Arc<PathBuf>, text: &str) -> (Vec<Entry>, Vec<Mistake>) {
                     _ => format!("`{other}` stands in no table"),
                 };
                 let text = format!("{text}: there are [client], [serve] and [servers.NAME]");
-                mistakes.push(source.mistake(&name.span(), None, text));
+                errors.push(source.error_at(&name.span(), None, text));
                 continue;
             }
         };
         match value.get_ref() {
-            DeValue::Table(table) => table_of(&source, &section, table, &mut entries, &mut mistakes),
-            other => mistakes.push(no_table(&source, &section, value, other)),
+            DeValue::Table(table) => table_of(&source, &section, table, &mut entries, &mut errors),
+            other => errors.push(no_table(&source, &section, value, other)),
         }
     }
-    entries.sort_by_key(|entry| entry.place.line);
-    mistakes.sort_by_key(|mistake| mistake.place.line);
-    (entries, mistakes)
+    entries.sort_by_key(|entry| entry.location.line);
+    errors.sort_by_key(|error_at| error_at.location.line);
+    (entries, errors)
 }
 
 fn no_table(
@@ -119,27 +119,27 @@ fn no_table(
     section: &Section,
     value: &Spanned<DeValue<'_>>,
     found: &DeValue<'_>,
-) -> Mistake {
+) -> ConfigFileError {
     let text = format!("{section} must be a table, and is a value of the kind {}", found.type_str());
-    source.mistake(&value.span(), Some(section.clone()), text)
+    source.error_at(&value.span(), Some(section.clone()), text)
 }
 
 fn servers(
     source: &Source<'_>,
     value: &Spanned<DeValue<'_>>,
     entries: &mut Vec<Entry>,
-    mistakes: &mut Vec<Mistake>,
+    errors: &mut Vec<ConfigFileError>,
 ) {
     let Some(servers) = value.get_ref().as_table() else {
         let text = "[servers] must be a table of tables: write [servers.NAME]".to_owned();
-        mistakes.push(source.mistake(&value.span(), Some(Section::Client), text));
+        errors.push(source.error_at(&value.span(), Some(Section::Client), text));
         return;
     };
     for (name, server) in servers {
         let section = Section::Server(name.get_ref().to_string());
         match server.get_ref() {
-            DeValue::Table(table) => table_of(source, &section, table, entries, mistakes),
-            other => mistakes.push(no_table(source, &section, server, other)),
+            DeValue::Table(table) => table_of(source, &section, table, entries, errors),
+            other => errors.push(no_table(source, &section, server, other)),
         }
     }
 }
@@ -149,7 +149,7 @@ fn table_of(
     section: &Section,
     table: &DeTable<'_>,
     entries: &mut Vec<Entry>,
-    mistakes: &mut Vec<Mistake>,
+    errors: &mut Vec<ConfigFileError>,
 ) {
     for (key, value) in table {
         let (list, is_list) = match value.get_ref() {
@@ -164,13 +164,13 @@ fn table_of(
                 key: key_text,
                 values,
                 is_list,
-                place: source.place(&key.span()),
+                location: source.location(&key.span()),
             }),
             Err(kind) => {
                 let text = format!(
                     "{section} {key_text} is a value of the kind {kind}: give a text, a number or true or false"
                 );
-                mistakes.push(source.mistake(&value.span(), Some(section.clone()), text));
+                errors.push(source.error_at(&value.span(), Some(section.clone()), text));
             }
         }
     }
@@ -192,20 +192,20 @@ fn plain(value: &DeValue<'_>) -> Result<Value, &'static str> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (Vec<Entry>, Vec<Mistake>) {
+    fn read(text: &str) -> (Vec<Entry>, Vec<ConfigFileError>) {
         entries(&Arc::new(PathBuf::from("c.toml")), text)
     }
 
     #[test]
     fn keys_and_values_are_found_with_their_lines() {
         let text = "# mine\n[client]\non = [\"a\", \"b:1\"]\nlanes = 0x1_0\n\n[servers.box]\nclear = true\n";
-        let (entries, mistakes) = read(text);
-        assert_eq!(mistakes, []);
+        let (entries, errors) = read(text);
+        assert_eq!(errors, []);
         let found: Vec<_> = entries
             .iter()
             .map(|entry| {
                 let values = entry.values.iter().map(Value::to_string).collect::<Vec<_>>().join(",");
-                (format!("{} {}", entry.section, entry.key), values, entry.place.line.unwrap())
+                (format!("{} {}", entry.section, entry.key), values, entry.location.line.unwrap())
             })
             .collect();
         let expected =
@@ -226,9 +226,9 @@ mod tests {
             ("[client]\nlanes = 1.5\n", "c.toml:2: [client] lanes is a value of the kind float: give a text"),
             ("[client]\non = [{}]\n", "c.toml:2: [client] on is a value of the kind table"),
         ] {
-            let (_, mistakes) = read(text);
-            assert_eq!(mistakes.len(), 1, "{text}");
-            let found = mistakes[0].to_string();
+            let (_, errors) = read(text);
+            assert_eq!(errors.len(), 1, "{text}");
+            let found = errors[0].to_string();
             assert!(found.starts_with(expected), "{text}: {found}");
         }
     }

@@ -43,7 +43,7 @@ pub fn read(system: &System) -> Rdma {
     let names = system.names("/dev/infiniband");
     let files = names.iter().filter(|name| name.starts_with("uverbs") || *name == "rdma_cm");
     Rdma {
-        idle_cards: idle.map(|address| pci::device(system, &address)).collect(),
+        idle_rdma_devices: idle.map(|address| pci::device(system, &address)).collect(),
         nodes: files.filter_map(|name| system.node(&format!("/dev/infiniband/{name}"))).collect(),
         modules: MODULES
             .iter()

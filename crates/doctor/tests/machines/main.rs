@@ -2,10 +2,10 @@
 
 mod tree;
 
-use causeway_doctor::facts::{CudaDevice, DriverAnswer, Facts, Feature, Live, PathMtu, Verbs};
-use causeway_doctor::judge::path::{self, ServerPath};
-use causeway_doctor::judge::{About, Finding, Level, problems};
-use causeway_doctor::{judge, print};
+use causeway_doctor::checks::path::{self, ServerPath};
+use causeway_doctor::checks::{About, Finding, Level, problems};
+use causeway_doctor::facts::{CudaDevice, DriverProbe, Facts, Feature, Live, PathMtu, Verbs};
+use causeway_doctor::{check, print};
 use tree::Tree;
 
 const MISSING: &str = "cannot open shared object file: No such file or directory";
@@ -22,7 +22,7 @@ fn live() -> Live {
             ("libcuda.so.1".into(), None),
             ("libnvidia-ml.so.1".into(), None),
         ],
-        driver: DriverAnswer::None { is_installed: false, why: "There is no driver.".into() },
+        driver: DriverProbe::None { is_installed: false, why: "There is no driver.".into() },
         features: vec![
             (Feature::SealedMemory, true),
             (Feature::CloseRange, true),
@@ -32,18 +32,18 @@ fn live() -> Live {
     }
 }
 
-fn with_gpus(addresses: &[&str], ways: &[&str]) -> Live {
+fn with_gpus(addresses: &[&str], paths: &[&str]) -> Live {
     let devices = addresses.iter().map(|address| CudaDevice {
         name: "Tesla V100-SXM2-32GB".into(),
         address: (*address).into(),
-        ways: ways.iter().map(|way| (*way).to_owned()).collect(),
-        closed: if ways.is_empty() {
+        paths: paths.iter().map(|way| (*way).to_owned()).collect(),
+        closed: if paths.is_empty() {
             vec![("peermem".into(), "nvidia_peermem is not loaded".into())]
         } else {
             Vec::new()
         },
     });
-    let driver = DriverAnswer::Started { name: "NVIDIA driver 580.65".into(), devices: devices.collect() };
+    let driver = DriverProbe::Started { name: "NVIDIA driver 580.65".into(), devices: devices.collect() };
     Live { driver, ..live() }
 }
 
@@ -52,23 +52,23 @@ fn with_gpus(addresses: &[&str], ways: &[&str]) -> Live {
 fn edr_node() -> Tree {
     let tree = Tree::new("node1", "6.8.0");
     tree.bridge("pci0000:17/0000:17:00.0/0000:18:00.0");
-    for (port, card) in [
+    for (port, rdma_device) in [
         ("0000:19:00.0", None),
         ("0000:19:04.0", Some("0000:1a:00.0")),
         ("0000:19:08.0", Some("0000:1b:00.0")),
     ] {
         tree.bridge(&format!("pci0000:17/0000:17:00.0/0000:18:00.0/{port}"));
-        if let Some(gpu) = card {
+        if let Some(gpu) = rdma_device {
             tree.gpu(&format!("pci0000:17/0000:17:00.0/0000:18:00.0/{port}/{gpu}"), 0);
         }
     }
-    tree.card("pci0000:17/0000:17:00.0/0000:18:00.0/0000:19:00.0/0000:1c:00.0", 0, "mlx5_0");
-    tree.card("pci0000:85/0000:85:00.0/0000:86:00.0", 1, "mlx5_1");
+    tree.rdma_device("pci0000:17/0000:17:00.0/0000:18:00.0/0000:19:00.0/0000:1c:00.0", 0, "mlx5_0");
+    tree.rdma_device("pci0000:85/0000:85:00.0/0000:86:00.0", 1, "mlx5_1");
     tree.gpu("pci0000:85/0000:85:02.0/0000:87:00.0", 1);
     tree.gpu("pci0000:ae/0000:ae:00.0/0000:af:00.0", 1);
-    for (card, lid, interface) in [("mlx5_0", 5, "ib0"), ("mlx5_1", 6, "ib1")] {
-        tree.infiniband_port(card, "4: ACTIVE", "5: LinkUp", lid);
-        tree.interface(card, interface, 4092);
+    for (rdma_device, lid, interface) in [("mlx5_0", 5, "ib0"), ("mlx5_1", 6, "ib1")] {
+        tree.infiniband_port(rdma_device, "4: ACTIVE", "5: LinkUp", lid);
+        tree.interface(rdma_device, interface, 4092);
     }
     tree.verbs_nodes(&["mlx5_0", "mlx5_1"]);
     tree.file("/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so", "");
@@ -95,7 +95,7 @@ fn a_node_with_two_edr_cards_and_four_gpus_is_well() {
     assert_eq!((facts.rdma.devices.len(), facts.gpus.devices.len()), (2, 4));
     assert!(facts.gpus.is_open && facts.gpus.has_peermem);
     assert_eq!(facts.gpus.kernel_driver.as_deref(), Some("580.65.06"));
-    let findings = judge(&facts);
+    let findings = check(&facts);
     let text = print::machine(&facts, &findings);
     assert_eq!(problems(&findings), 0, "{text}");
     of(&findings, Level::Good, "mlx5_0 port 1 is active: InfiniBand at 100 Gb/sec (4X EDR), path MTU 4096");
@@ -132,7 +132,7 @@ fn what_root_sees_of_access_control_and_the_iommu_is_told_with_the_commands() {
     tree.access_control("pci0000:17/0000:17:00.0", true);
     tree.iommu_group("0000:1a:00.0", "DMA-FQ");
     tree.iommu_group("0000:1b:00.0", "identity");
-    let findings = judge(&tree.facts(Live { is_root: true, ..with_gpus(&EDR_GPUS, &["peermem"]) }));
+    let findings = check(&tree.facts(Live { is_root: true, ..with_gpus(&EDR_GPUS, &["peermem"]) }));
     assert_eq!(problems(&findings), 2, "{}", print::found(&findings));
     let control = of(&findings, Level::Problem, "access control");
     assert!(control.advice.as_ref().unwrap().contains("`setpci -s 0000:19:04.0 ECAP_ACS+6.w=0000`"));
@@ -144,14 +144,14 @@ fn what_root_sees_of_access_control_and_the_iommu_is_told_with_the_commands() {
 #[test]
 fn a_roce_node_is_told_about_its_small_frames() {
     let tree = Tree::new("roce", "6.1.0");
-    tree.card("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "mlx5_0");
+    tree.rdma_device("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "mlx5_0");
     tree.ethernet_port("mlx5_0", "4: ACTIVE", "5: LinkUp", &[(0, "IB/RoCE v1"), (1, "RoCE v2")]);
     tree.interface("mlx5_0", "ens1f0np0", 1500);
     tree.verbs_nodes(&["mlx5_0"]);
     tree.file("/usr/lib64/libibverbs/libmlx5-rdmav34.so", "");
     let facts = tree.facts(live());
     assert_eq!(facts.rdma.devices[0].ports[0].gids.len(), 2, "empty addresses do not count");
-    let findings = judge(&facts);
+    let findings = check(&facts);
     assert_eq!(problems(&findings), 0, "{}", print::found(&findings));
     let small = of(&findings, Level::Note, "packets of 1024 bytes");
     assert_eq!(
@@ -165,7 +165,7 @@ fn a_roce_node_is_told_about_its_small_frames() {
 fn a_node_with_everything_wrong_is_told_what_to_do() {
     let tree = Tree::new("bad", "4.18.0");
     tree.file("/.dockerenv", "");
-    tree.card("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "mlx5_0");
+    tree.rdma_device("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "mlx5_0");
     tree.infiniband_port("mlx5_0", "2: INIT", "5: LinkUp", 0);
     tree.gpu("pci0000:80/0000:80:01.0/0000:81:00.0", 1);
     tree.file("/usr/lib64/libibverbs/libhns-rdmav34.so", "");
@@ -175,7 +175,7 @@ fn a_node_with_everything_wrong_is_told_what_to_do() {
         features: vec![(Feature::CloseRange, false), (Feature::WrittenPages, false)],
         ..with_gpus(&["0000:81:00.0"], &[])
     };
-    let findings = judge(&tree.facts(live.clone()));
+    let findings = check(&tree.facts(live.clone()));
     let advice = |part| of(&findings, Level::Problem, part).advice.clone().unwrap();
     assert!(advice("no subnet manager").contains("opensm"));
     assert!(advice("no driver `mlx5`").contains("ibverbs-providers"));
@@ -192,7 +192,7 @@ fn a_node_with_everything_wrong_is_told_what_to_do() {
             .contains("--shm-size")
     );
     let without = Live { libraries: vec![("libibverbs.so.1".into(), Some(MISSING.into()))], ..live };
-    let findings = judge(&tree.facts(without));
+    let findings = check(&tree.facts(without));
     assert!(
         of(&findings, Level::Problem, "libibverbs cannot be loaded")
             .advice
@@ -206,11 +206,11 @@ fn a_node_with_everything_wrong_is_told_what_to_do() {
 fn cards_without_their_driver_and_ports_without_a_cable_are_found() {
     let tree = Tree::new("half", "6.1.0");
     tree.pci("pci0000:00/0000:00:01.0/0000:01:00.0", 0, "0x15b3", "0x020700");
-    tree.card("pci0000:00/0000:00:02.0/0000:02:00.0", 0, "mlx5_1");
+    tree.rdma_device("pci0000:00/0000:00:02.0/0000:02:00.0", 0, "mlx5_1");
     tree.ethernet_port("mlx5_1", "1: DOWN", "3: Disabled", &[]);
     tree.interface("mlx5_1", "eth2", 9000);
     tree.verbs_nodes(&["mlx5_1"]);
-    let findings = judge(&tree.facts(live()));
+    let findings = check(&tree.facts(live()));
     assert!(
         of(&findings, Level::Problem, "card at 0000:01:00.0").advice.as_ref().unwrap().contains("mlx5_ib")
     );
@@ -227,11 +227,11 @@ fn cards_without_their_driver_and_ports_without_a_cable_are_found() {
 #[test]
 fn what_libibverbs_says_counts_before_what_files_say() {
     let tree = edr_node();
-    let mtus = vec![PathMtu { port: 1, active: 2048, most: 4096 }];
+    let mtus = vec![PathMtu { port: 1, active: 2048, max: 4096 }];
     let devices = vec![("mlx5_0".into(), Ok(mtus)), ("mlx5_1".into(), Err("it is broken".into()))];
     let verbs = Verbs { has_dma_buf: false, devices };
     let live = Live { verbs, ..with_gpus(&EDR_GPUS, &["dma-buf"]) };
-    let findings = judge(&tree.facts(live.clone()));
+    let findings = check(&tree.facts(live.clone()));
     of(&findings, Level::Good, "mlx5_0 port 1 is active: InfiniBand at 100 Gb/sec (4X EDR), path MTU 2048");
     assert!(of(&findings, Level::Note, "though it could do 4096").advice.as_ref().unwrap().contains("mtu=5"));
     of(&findings, Level::Problem, "mlx5_1 cannot be opened by a program: it is broken");
@@ -256,7 +256,7 @@ fn software_devices_lie_on_an_interface() {
     tree.verbs_nodes(&["rxe1"]);
     let facts = tree.facts(live());
     assert_eq!((&facts.rdma.devices[0].pci, facts.rdma.devices[0].node.as_str()), (&None, "uverbs0"));
-    let findings = judge(&facts);
+    let findings = check(&facts);
     of(&findings, Level::Good, "rxe1 port 1 is active: Ethernet at 100 Gb/sec (4X EDR), path MTU 4096");
     assert_eq!(problems(&findings), 0, "{}", print::found(&findings));
 }
@@ -270,7 +270,7 @@ fn a_machine_with_nothing_has_no_problem() {
         ],
         ..live()
     });
-    let findings = judge(&facts);
+    let findings = check(&facts);
     assert_eq!(problems(&findings), 0, "{}", print::found(&findings));
     of(&findings, Level::Note, "There is no RDMA device");
     assert!(
@@ -282,7 +282,7 @@ fn a_machine_with_nothing_has_no_problem() {
     );
     of(&findings, Level::Note, "There is no NVIDIA GPU");
     // Not even a /proc.
-    let nothing = judge(&Facts::default());
+    let nothing = check(&Facts::default());
     assert_eq!(problems(&nothing), 0);
 }
 
@@ -290,23 +290,23 @@ fn a_machine_with_nothing_has_no_problem() {
 fn a_gpu_without_its_driver_is_a_problem_but_in_a_container() {
     let tree = Tree::new("gpu", "6.1.0");
     tree.gpu("pci0000:80/0000:80:01.0/0000:81:00.0", 0);
-    assert_eq!(problems(&judge(&tree.facts(live()))), 1);
-    let broken = DriverAnswer::None { is_installed: true, why: "cuInit answered 999.".into() };
-    let findings = judge(&tree.facts(Live { driver: broken, ..live() }));
+    assert_eq!(problems(&check(&tree.facts(live()))), 1);
+    let broken = DriverProbe::None { is_installed: true, why: "cuInit answered 999.".into() };
+    let findings = check(&tree.facts(Live { driver: broken, ..live() }));
     assert_eq!(
         of(&findings, Level::Problem, "does not start").advice.as_deref(),
         Some("cuInit answered 999.")
     );
-    let not_asked = Live { driver: DriverAnswer::NotBuiltIn, ..live() };
-    let findings = judge(&tree.facts(not_asked.clone()));
+    let not_asked = Live { driver: DriverProbe::NotBuiltIn, ..live() };
+    let findings = check(&tree.facts(not_asked.clone()));
     assert!(
         of(&findings, Level::Note, "has no back end").advice.as_ref().unwrap().contains("feature `driver`")
     );
     assert_eq!(problems(&findings), 0);
-    let elsewhere = judge(&Tree::new("client", "6.1.0").facts(not_asked));
+    let elsewhere = check(&Tree::new("client", "6.1.0").facts(not_asked));
     assert!(elsewhere.iter().all(|finding| !finding.text.contains("back end")));
     tree.file("/run/.containerenv", "");
-    let findings = judge(&tree.facts(live()));
+    let findings = check(&tree.facts(live()));
     assert!(of(&findings, Level::Note, "has not been given it").advice.as_ref().unwrap().contains("--gpus"));
 }
 
@@ -316,7 +316,7 @@ fn libraries_of_the_driver_that_are_not_forwarded_are_named_with_what_programs_g
     let judged = |without_stub: &[&str]| {
         let without_stub = without_stub.iter().map(|name| (*name).to_owned()).collect();
         let client_library = Some(Ok("/opt/causeway/lib".to_owned()));
-        judge(&tree.facts(Live { client_library, without_stub, ..live() }))
+        check(&tree.facts(Live { client_library, without_stub, ..live() }))
     };
     let speaks = |findings: &[Finding]| findings.iter().any(|finding| finding.text.contains("libnv"));
     assert!(!speaks(&judged(&["libnvcuvid.so.1"])), "there is none of NVIDIA's");
@@ -332,7 +332,7 @@ fn libraries_of_the_driver_that_are_not_forwarded_are_named_with_what_programs_g
     of(&findings, Level::Good, covered);
     let bare = of(&findings, Level::Problem, "find NVIDIA's /usr/lib64/libnvoptix.so.1, which wait for ever");
     assert!(bare.advice.as_ref().unwrap().contains("the names libnvoptix.so.1, libnvidia-encode.so.1;"));
-    assert!(!speaks(&judge(&tree.facts(live()))), "a server gives programs no library");
+    assert!(!speaks(&check(&tree.facts(live()))), "a server gives programs no library");
 }
 
 #[test]
@@ -350,19 +350,19 @@ fn the_way_between_two_machines_is_judged_from_both() {
         backend: Some("NVIDIA driver 580".into()),
         ..ServerPath::default()
     };
-    let findings = path::judge(&here, &there, &path);
+    let findings = path::check(&here, &there, &path);
     of(&findings, Level::Good, "Sessions go over tcp and use NVIDIA driver 580");
     of(&findings, Level::Good, "do not go over shm: the server is on another host");
     assert!(of(&findings, Level::Problem, "do not go over verbs: no route").advice.is_some());
     let mut plain = there.clone();
     plain.rdma.devices.clear();
-    assert_eq!(problems(&path::judge(&here, &plain, &path)), 0, "a server without a card has no verbs");
+    assert_eq!(problems(&path::check(&here, &plain, &path)), 0, "a server without a card has no verbs");
     let chosen = ServerPath { is_chosen: true, ..path.clone() };
-    assert_eq!(problems(&path::judge(&here, &there, &chosen)), 0, "what the user chose is no problem");
+    assert_eq!(problems(&path::check(&here, &there, &chosen)), 0, "what the user chose is no problem");
     let silent = ServerPath { silence: Some("it is old".into()), ..path.clone() };
-    assert_eq!(problems(&path::judge(&here, &Facts::default(), &silent)), 1);
+    assert_eq!(problems(&path::check(&here, &Facts::default(), &silent)), 1);
     let refused = ServerPath { used: None, failure: Some("it is full".into()), ..path };
-    assert_eq!(problems(&path::judge(&here, &there, &refused)), 1);
+    assert_eq!(problems(&path::check(&here, &there, &refused)), 1);
     assert!(findings.iter().all(|finding| finding.about == About::Path));
 }
 

@@ -80,7 +80,7 @@ impl Tree {
         self.link(&format!("/{device}/iommu_group"), &group);
     }
 
-    pub fn card(&self, path: &str, numa_node: u32, name: &str) {
+    pub fn rdma_device(&self, path: &str, numa_node: u32, name: &str) {
         let folder = self.pci(path, numa_node, "0x15b3", "0x020700");
         self.file(&format!("{folder}/infiniband/{name}/fw_ver"), "16.35.2000");
         self.file(&format!("{folder}/infiniband/{name}/hca_type"), "MT4119");
@@ -96,18 +96,18 @@ impl Tree {
         self.link(&format!("/sys/class/infiniband/{name}"), &folder);
     }
 
-    fn port(&self, card: &str, files: &[(&str, &str)]) {
+    fn port(&self, rdma_device: &str, files: &[(&str, &str)]) {
         for (file, text) in files {
-            self.file(&format!("/sys/class/infiniband/{card}/ports/1/{file}"), text);
+            self.file(&format!("/sys/class/infiniband/{rdma_device}/ports/1/{file}"), text);
         }
-        self.file(&format!("/sys/class/infiniband/{card}/ports/1/rate"), "100 Gb/sec (4X EDR)\n");
+        self.file(&format!("/sys/class/infiniband/{rdma_device}/ports/1/rate"), "100 Gb/sec (4X EDR)\n");
         self.file(
-            &format!("/sys/class/infiniband/{card}/ports/1/gids/9"),
+            &format!("/sys/class/infiniband/{rdma_device}/ports/1/gids/9"),
             "0000:0000:0000:0000:0000:0000:0000:0000\n",
         );
     }
 
-    pub fn infiniband_port(&self, card: &str, state: &str, physical: &str, lid: u32) {
+    pub fn infiniband_port(&self, rdma_device: &str, state: &str, physical: &str, lid: u32) {
         let lid = format!("{lid:#x}\n");
         let gid = "fe80:0000:0000:0000:0002:c903:0000:0001\n";
         let files = [
@@ -117,32 +117,35 @@ impl Tree {
             ("sm_lid", "0x1\n"),
             ("gids/0", gid),
         ];
-        self.port(card, &files);
-        self.port(card, &[("link_layer", "InfiniBand\n"), ("gid_attrs/types/0", "IB/RoCE v1\n")]);
+        self.port(rdma_device, &files);
+        self.port(rdma_device, &[("link_layer", "InfiniBand\n"), ("gid_attrs/types/0", "IB/RoCE v1\n")]);
     }
 
-    pub fn ethernet_port(&self, card: &str, state: &str, physical: &str, gids: &[(u32, &str)]) {
+    pub fn ethernet_port(&self, rdma_device: &str, state: &str, physical: &str, gids: &[(u32, &str)]) {
         self.port(
-            card,
+            rdma_device,
             &[("state", state), ("phys_state", physical), ("lid", "0x0\n"), ("link_layer", "Ethernet\n")],
         );
         for (index, kind) in gids {
             let (gid, kind_file) = (format!("gids/{index}"), format!("gid_attrs/types/{index}"));
             self.port(
-                card,
+                rdma_device,
                 &[(gid.as_str(), "0000:0000:0000:0000:0000:ffff:0a4d:0001\n"), (kind_file.as_str(), kind)],
             );
         }
     }
 
-    pub fn interface(&self, card: &str, name: &str, mtu: u32) {
+    pub fn interface(&self, rdma_device: &str, name: &str, mtu: u32) {
         self.file(&format!("/sys/class/net/{name}/mtu"), format!("{mtu}\n"));
-        self.file(&format!("/sys/class/infiniband/{card}/device/net/{name}/mtu"), format!("{mtu}\n"));
+        self.file(&format!("/sys/class/infiniband/{rdma_device}/device/net/{name}/mtu"), format!("{mtu}\n"));
     }
 
-    pub fn verbs_nodes(&self, cards: &[&str]) {
-        for (number, card) in cards.iter().enumerate() {
-            self.file(&format!("/sys/class/infiniband_verbs/uverbs{number}/ibdev"), format!("{card}\n"));
+    pub fn verbs_nodes(&self, rdma_devices: &[&str]) {
+        for (number, rdma_device) in rdma_devices.iter().enumerate() {
+            self.file(
+                &format!("/sys/class/infiniband_verbs/uverbs{number}/ibdev"),
+                format!("{rdma_device}\n"),
+            );
             self.file(&format!("/dev/infiniband/uverbs{number}"), "");
         }
         self.file("/dev/infiniband/rdma_cm", "");

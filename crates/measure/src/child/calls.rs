@@ -6,8 +6,8 @@ use std::ffi::CString;
 use super::clock::{Measured, Stopwatch};
 use super::copies::Copies;
 use super::driver::{DriverError, Gpu, Handle, cuda};
+use super::error::CaseError;
 use super::memory::DeviceMemory;
-use super::trouble::Trouble;
 use crate::case::{ROW_OF_LAUNCHES, SMALL_COPY, Wait};
 
 /// A kernel with some bytes of arguments.
@@ -73,21 +73,21 @@ impl Kernel {
     }
 
     /// Checks that the last of the arguments arrives.
-    pub fn verify(&mut self) -> Result<(), Trouble> {
+    pub fn verify(&mut self) -> Result<(), CaseError> {
         let gpu = self.gpu;
         let [.., last] = self.arguments.as_mut_slice() else { return Ok(()) };
         *last = 0x0123_4567_89ab_cdef;
         let expected = *last;
-        let place = DeviceMemory::new(gpu, gpu.context, 8)?;
-        self.arguments[0] = place.address();
+        let result = DeviceMemory::new(gpu, gpu.context, 8)?;
+        self.arguments[0] = result.address();
         self.launch()?;
         self.arguments[0] = 0;
         let mut found = 0_u64;
-        cuda!(gpu, cuMemcpyDtoH_v2((&raw mut found).cast(), place.address(), 8))?;
+        cuda!(gpu, cuMemcpyDtoH_v2((&raw mut found).cast(), result.address(), 8))?;
         if found == expected {
             return Ok(());
         }
-        Err(Trouble::Wrong(format!(
+        Err(CaseError::Wrong(format!(
             "the kernel got {found:#x} as its last argument and must get {expected:#x}"
         )))
     }
@@ -117,7 +117,7 @@ pub enum Waiting {
 
 impl Waiting {
     /// Gets ready.
-    pub fn new(gpu: &'static Gpu, wait: Wait) -> Result<Self, Trouble> {
+    pub fn new(gpu: &'static Gpu, wait: Wait) -> Result<Self, CaseError> {
         Ok(match wait {
             Wait::CopyPageableToDevice
             | Wait::CopyPageableFromDevice
@@ -170,7 +170,7 @@ impl Waiting {
     }
 
     /// Checks what it copies, if it does.
-    pub fn verify(&mut self) -> Result<(), Trouble> {
+    pub fn verify(&mut self) -> Result<(), CaseError> {
         match self {
             Self::Copy(copies) => copies.verify(),
             _ => Ok(()),

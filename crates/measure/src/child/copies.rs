@@ -2,8 +2,8 @@
 
 use super::clock::{Measured, Stopwatch};
 use super::driver::{DriverError, Gpu, Handle, cuda};
+use super::error::CaseError;
 use super::memory::{DeviceMemory, HostMemory};
-use super::trouble::Trouble;
 use crate::case::{Direction, Path};
 use crate::random::Random;
 
@@ -25,7 +25,7 @@ pub struct Copies {
 
 impl Copies {
     /// Allocates the buffers.
-    pub fn new(gpu: &'static Gpu, path: Path, bytes: usize) -> Result<Self, Trouble> {
+    pub fn new(gpu: &'static Gpu, path: Path, bytes: usize) -> Result<Self, CaseError> {
         let all = bytes * path.row() as usize;
         let host = match path {
             Path::PageableToDevice | Path::PageableFromDevice => Some(HostMemory::pageable(all)),
@@ -105,7 +105,7 @@ impl Copies {
 
     /// Copies once and compares every byte; pageable memory is overwritten as soon as the call has returned,
     /// as a program may do.
-    pub fn verify(&mut self) -> Result<(), Trouble> {
+    pub fn verify(&mut self) -> Result<(), CaseError> {
         let gpu = self.gpu;
         let mut expected = vec![0; self.all()];
         self.random.fill(&mut expected);
@@ -145,7 +145,7 @@ impl Copies {
         };
         match first_difference(&expected, &found) {
             None => Ok(()),
-            Some(index) => Err(Trouble::Wrong(format!(
+            Some(index) => Err(CaseError::Wrong(format!(
                 "byte {index} of {} is {:#04x} and must be {:#04x}",
                 expected.len(),
                 found[index],
@@ -161,9 +161,9 @@ impl Copies {
 }
 
 /// Memory of the second device, which the first can reach.
-fn peer_memory(gpu: &'static Gpu, bytes: usize) -> Result<(DeviceMemory, Handle), Trouble> {
+fn peer_memory(gpu: &'static Gpu, bytes: usize) -> Result<(DeviceMemory, Handle), CaseError> {
     if gpu.devices()? < 2 {
-        return Err(Trouble::Refused("there is one device only".to_owned()));
+        return Err(CaseError::Refused("there is one device only".to_owned()));
     }
     let context = gpu.retain_context(1)?;
     let mut reachable = 0;

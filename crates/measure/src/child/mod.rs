@@ -8,9 +8,9 @@ mod calls;
 mod clock;
 mod copies;
 mod driver;
+mod error;
 mod memory;
 mod plans;
-mod trouble;
 pub mod tuner;
 
 use crate::case::Case;
@@ -19,8 +19,8 @@ use calls::{Kernel, Waiting};
 use clock::Measured;
 use copies::Copies;
 use driver::{DriverError, Gpu};
+use error::CaseError;
 use plans::{Plans, PlansError};
-use trouble::Trouble;
 
 /// A case with its buffers.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ enum Prepared {
 }
 
 impl Prepared {
-    fn new(gpu: &'static Gpu, case: Case) -> Result<Self, Trouble> {
-        let too_large = |_| Trouble::Refused("the size does not fit this machine's addresses".to_owned());
+    fn new(gpu: &'static Gpu, case: Case) -> Result<Self, CaseError> {
+        let too_large = |_| CaseError::Refused("the size does not fit this machine's addresses".to_owned());
         let mut prepared = match case {
             Case::Copy { path, bytes } => {
                 Self::Copies(Copies::new(gpu, path, usize::try_from(bytes).map_err(too_large)?)?)
@@ -116,7 +116,7 @@ pub fn serve(library: &Path, native: bool) -> Result<(), MessageError> {
                         prepared = Some(ready);
                         Reply::Prepared
                     }
-                    Err(trouble) => trouble.reply(gpu),
+                    Err(error) => error.reply(gpu),
                 }
             }
             Request::UsePlans { plans } => match use_plans(&mut known_plans, library, plans.as_deref()) {
@@ -126,7 +126,7 @@ pub fn serve(library: &Path, native: bool) -> Result<(), MessageError> {
             Request::Measure { untimed, timed } => match &mut prepared {
                 Some(prepared) => match prepared.samples(untimed, timed) {
                     Ok(samples) => Reply::Measured(samples),
-                    Err(error) => Trouble::from(error).reply(gpu),
+                    Err(error) => CaseError::from(error).reply(gpu),
                 },
                 None => Reply::Refused { reason: "nothing was prepared".to_owned() },
             },

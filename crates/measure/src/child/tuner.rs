@@ -33,15 +33,15 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// Opens a session through the client library, with buffers for copies of up to `most_bytes`.
-    pub fn open(path: &Path, most_bytes: usize) -> Result<Self, TunerError> {
+    /// Opens a session through the client library, with buffers for copies of up to `max_bytes`.
+    pub fn open(path: &Path, max_bytes: usize) -> Result<Self, TunerError> {
         let gpu: &'static Gpu = Box::leak(Box::new(Gpu::open(path, false)?));
         let plans = Plans::of_library(path)?;
         let pair = plans.pair()?;
-        let mut host = HostMemory::pageable(most_bytes);
+        let mut host = HostMemory::pageable(max_bytes);
         // Pages that were never touched would be made by the first copy.
         host.bytes_mut().fill(0xa5);
-        let device = DeviceMemory::new(gpu, gpu.context, most_bytes)?;
+        let device = DeviceMemory::new(gpu, gpu.context, max_bytes)?;
         Ok(Self { gpu, plans, pair, host, device })
     }
 
@@ -70,12 +70,12 @@ impl Tuner {
     /// Copies `bytes` bytes of pageable memory and waits; how long that took.
     pub fn time_copy(&self, to_device: bool, bytes: usize) -> Result<Duration, TunerError> {
         let (host, device) = (self.host.at(0), self.device.address());
-        let begun = Instant::now();
+        let started = Instant::now();
         if to_device {
             cuda!(self.gpu, cuMemcpyHtoD_v2(device, host, bytes))?;
         } else {
             cuda!(self.gpu, cuMemcpyDtoH_v2(host, device, bytes))?;
         }
-        Ok(begun.elapsed())
+        Ok(started.elapsed())
     }
 }

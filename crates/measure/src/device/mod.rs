@@ -11,10 +11,10 @@
 //! | [`results`]     | What has been measured on which target?                |
 //! | [`requirements`] | What must hold, and does it?                          |
 //! | [`report`]      | How do people and programs read it?                    |
-//! | [`pictures`]    | How is it drawn?                                       |
+//! | [`plots`]       | How is it drawn?                                       |
 
 pub mod case;
-pub mod pictures;
+pub mod plots;
 pub mod report;
 pub mod requirements;
 pub mod results;

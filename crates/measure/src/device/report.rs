@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::case::{Case, What};
-use super::pictures::figures;
-use super::requirements::{Verdict, verdicts};
+use super::plots::plots;
+use super::requirements::{CheckResult, verdicts};
 use super::results::{Run, columns};
 use crate::files::{self, Fields, FilesError};
 use crate::jobs::Record;
@@ -24,9 +24,9 @@ pub fn text(run: &Run) -> String {
             let _ = write!(out, "\n{what}, {}\n{}", what.unit(), aligned(&table));
         }
     }
-    let judged = verdicts(run);
-    if !judged.is_empty() {
-        let _ = write!(out, "\nwhat must hold\n{}", aligned(&verdict_table(run, &judged)));
+    let checks = verdicts(run);
+    if !checks.is_empty() {
+        let _ = write!(out, "\nwhat must hold\n{}", aligned(&check_table(run, &checks)));
     }
     for target in &run.targets {
         for skipped in &target.skipped {
@@ -62,15 +62,15 @@ fn table(run: &Run, what: What) -> Vec<Vec<String>> {
     [head].into_iter().chain(lines.into_iter().map(line)).collect()
 }
 
-fn verdict_table(run: &Run, judged: &[Verdict]) -> Vec<Vec<String>> {
+fn check_table(run: &Run, checks: &[CheckResult]) -> Vec<Vec<String>> {
     let head = ["of", "on", "wanted", "", "found"].map(str::to_owned).to_vec();
-    let line = |verdict: &Verdict| {
-        let is_met = if verdict.is_met { "met" } else { "MISSED" };
-        let Verdict { target, what, wanted, found, .. } = verdict;
-        let words: [&str; 5] = [what, &run.targets[*target].name, wanted, is_met, found];
-        words.map(str::to_owned).to_vec()
+    let line = |check_result: &CheckResult| {
+        let is_satisfied = if check_result.is_satisfied { "met" } else { "MISSED" };
+        let CheckResult { target, what, required, found, .. } = check_result;
+        let fields: [&str; 5] = [what, &run.targets[*target].name, required, is_satisfied, found];
+        fields.map(str::to_owned).to_vec()
     };
-    [head].into_iter().chain(judged.iter().map(line)).collect()
+    [head].into_iter().chain(checks.iter().map(line)).collect()
 }
 
 /// The run as lines of CSV: one for each case on each target.
@@ -95,7 +95,7 @@ pub fn json(run: &Run) -> String {
     struct Document<'a> {
         #[serde(flatten)]
         run: &'a Run,
-        verdicts: Vec<Verdict>,
+        verdicts: Vec<CheckResult>,
     }
     files::as_json(&Document { run, verdicts: verdicts(run) })
 }
@@ -105,7 +105,7 @@ pub fn json(run: &Run) -> String {
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
-    files::write_all(folder, "device", &files::csv(lines(run)), &json(run), &figures(run))
+    files::write_all(folder, "device", &files::csv(lines(run)), &json(run), &plots(run))
 }
 
 #[cfg(test)]

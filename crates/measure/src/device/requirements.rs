@@ -14,31 +14,31 @@ const TO_HOST: &str = "proxy, host memory";
 
 /// What must hold, and what was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verdict {
+pub struct CheckResult {
     /// The target's number.
     pub target: usize,
     /// Of what.
     pub what: String,
     /// What is wanted.
-    pub wanted: String,
+    pub required: String,
     /// What was found.
     pub found: String,
     /// Whether what was found is what is wanted.
-    pub is_met: bool,
+    pub is_satisfied: bool,
 }
 
 /// The verdicts on all targets, of what was measured.
-pub fn verdicts(run: &Run) -> Vec<Verdict> {
-    (0..run.targets.len()).flat_map(|target| Judge { run, target }.all()).collect()
+pub fn verdicts(run: &Run) -> Vec<CheckResult> {
+    (0..run.targets.len()).flat_map(|target| Checker { run, target }.all()).collect()
 }
 
-struct Judge<'a> {
+struct Checker<'a> {
     run: &'a Run,
     target: usize,
 }
 
-impl Judge<'_> {
-    fn all(&self) -> Vec<Verdict> {
+impl Checker<'_> {
+    fn all(&self) -> Vec<CheckResult> {
         let mut all = Vec::new();
         let limits = [
             (What::Latency, TO_GPU, 8, 1, 3.5, "from a GPU by the proxy to a GPU, 8 B"),
@@ -48,8 +48,8 @@ impl Judge<'_> {
         ];
         for (what, way, bytes, count, limit, name) in limits {
             all.extend(self.run.median(self.target, what, way, bytes, count).map(|found| {
-                let wanted = format!("at most {} us", significant(limit));
-                self.verdict(name, wanted, format!("{} us", significant(found)), found <= limit)
+                let required = format!("at most {} us", significant(limit));
+                self.check_result(name, required, format!("{} us", significant(found)), found <= limit)
             }));
         }
         all.extend(self.rate());
@@ -59,8 +59,14 @@ impl Judge<'_> {
         all
     }
 
-    fn verdict(&self, what: impl Into<String>, wanted: String, found: String, is_met: bool) -> Verdict {
-        Verdict { target: self.target, what: what.into(), wanted, found, is_met }
+    fn check_result(
+        &self,
+        what: impl Into<String>,
+        required: String,
+        found: String,
+        is_satisfied: bool,
+    ) -> CheckResult {
+        CheckResult { target: self.target, what: what.into(), required, found, is_satisfied }
     }
 
     /// The greatest median of some kinds by one way.
@@ -71,20 +77,21 @@ impl Judge<'_> {
         kinds.iter().flat_map(meant).map(|record| record.summary.median).max_by(f64::total_cmp)
     }
 
-    fn rate(&self) -> Option<Verdict> {
+    fn rate(&self) -> Option<CheckResult> {
         let found = self.best(&[What::RateByThreads, What::RateByBlocks], "proxy, eight queues")?;
-        let (name, wanted) = ("requests accepted and completed, eight queues", "at least 10 M/s".to_owned());
-        Some(self.verdict(name, wanted, format!("{} M/s", significant(found)), found >= 10.0))
+        let (name, required) =
+            ("requests accepted and completed, eight queues", "at least 10 M/s".to_owned());
+        Some(self.check_result(name, required, format!("{} M/s", significant(found)), found >= 10.0))
     }
 
-    fn bulk(&self) -> Option<Verdict> {
+    fn bulk(&self) -> Option<CheckResult> {
         let share =
             self.best(&[What::Bandwidth], "direct")? / self.best(&[What::Bandwidth], "device copy")?;
-        let wanted = "at least 0.9 of a device copy".to_owned();
-        Some(self.verdict("bulk put, direct", wanted, format!("{share:.2}"), share >= 0.9))
+        let required = "at least 0.9 of a device copy".to_owned();
+        Some(self.check_result("bulk put, direct", required, format!("{share:.2}"), share >= 0.9))
     }
 
-    fn stencils(&self) -> Vec<Verdict> {
+    fn stencils(&self) -> Vec<CheckResult> {
         let mut all = Vec::new();
         let own = self.run.of(What::Stencil).filter(|record| record.target == self.target);
         for by_kernel in own.filter(|record| record.case.way == "by the kernel") {
@@ -92,14 +99,19 @@ impl Judge<'_> {
             let other = |way| self.run.median(self.target, What::Stencil, way, case.bytes, case.count);
             let name = format!("stencil of {} points", case.count);
             if let Some(alone) = other("compute alone") {
-                let (ratio, wanted) = (found / alone, "at most 1.05 x compute alone".to_owned());
-                all.push(self.verdict(name.clone(), wanted, format!("{ratio:.3}"), ratio <= 1.05));
+                let (ratio, required) = (found / alone, "at most 1.05 x compute alone".to_owned());
+                all.push(self.check_result(name.clone(), required, format!("{ratio:.3}"), ratio <= 1.05));
             }
             for way in ["kernel, synchronise, send", "two kernels by turns"] {
                 if let Some(baseline) = other(way) {
                     let ratio = found / baseline;
-                    let wanted = format!("ahead of {way}");
-                    all.push(self.verdict(name.clone(), wanted, format!("{ratio:.3} of it"), ratio < 1.0));
+                    let required = format!("ahead of {way}");
+                    all.push(self.check_result(
+                        name.clone(),
+                        required,
+                        format!("{ratio:.3} of it"),
+                        ratio < 1.0,
+                    ));
                 }
             }
         }
@@ -107,7 +119,7 @@ impl Judge<'_> {
     }
 
     /// The chosen initiator beside the best fixed one, over sizes and messages in flight.
-    fn choice(&self) -> Option<Verdict> {
+    fn choice(&self) -> Option<CheckResult> {
         let (mut cases, mut behind) = (0, Vec::new());
         let own = self.run.of(What::Flight).filter(|record| record.target == self.target);
         for chosen in own.filter(|record| record.case.way == "chosen") {
@@ -126,8 +138,8 @@ impl Judge<'_> {
             [] => format!("all {cases}"),
             some => format!("{} of {cases}; {}", cases - some.len(), some.join("; ")),
         };
-        let wanted = "within 5 % or 0.3 us of the best fixed initiator".to_owned();
-        (cases > 0).then(|| self.verdict("chosen initiator", wanted, found, behind.is_empty()))
+        let required = "within 5 % or 0.3 us of the best fixed initiator".to_owned();
+        (cases > 0).then(|| self.check_result("chosen initiator", required, found, behind.is_empty()))
     }
 }
 
@@ -140,7 +152,10 @@ mod tests {
 
     /// What is met of figures, by what it is about.
     fn met(lines: Vec<Line<Case>>) -> Vec<(String, bool)> {
-        verdicts(&run_of(lines)).into_iter().map(|verdict| (verdict.what, verdict.is_met)).collect()
+        verdicts(&run_of(lines))
+            .into_iter()
+            .map(|check_result| (check_result.what, check_result.is_satisfied))
+            .collect()
     }
 
     #[test]
@@ -159,8 +174,8 @@ mod tests {
             ])
         };
         assert_eq!((at(0.99).len(), at(1.01).len()), (6, 6));
-        assert!(at(0.99).iter().all(|(_, is_met)| *is_met), "{:?}", at(0.99));
-        assert!(at(1.01).iter().all(|(_, is_met)| !*is_met), "{:?}", at(1.01));
+        assert!(at(0.99).iter().all(|(_, is_satisfied)| *is_satisfied), "{:?}", at(0.99));
+        assert!(at(1.01).iter().all(|(_, is_satisfied)| !*is_satisfied), "{:?}", at(1.01));
         assert!(met(Vec::new()).is_empty(), "what was not measured is not judged");
     }
 
@@ -171,7 +186,10 @@ mod tests {
                 figure(What::Latency, TO_GPU, 8, 1, to_gpu),
                 figure(What::Latency, TO_HOST, 8, 1, to_host),
             ]);
-            found.iter().map(|(what, is_met)| (what.contains("to a GPU"), *is_met)).collect::<Vec<_>>()
+            found
+                .iter()
+                .map(|(what, is_satisfied)| (what.contains("to a GPU"), *is_satisfied))
+                .collect::<Vec<_>>()
         };
         assert_eq!(of(5.0, 2.0), [(true, false), (false, true)]);
         assert_eq!(of(2.0, 5.0), [(true, true), (false, false)]);
@@ -188,7 +206,7 @@ mod tests {
                 step("two kernels by turns", 110.0),
             ])
         };
-        let are_met = |time| of(time).into_iter().map(|(_, is_met)| is_met).collect::<Vec<_>>();
+        let are_met = |time| of(time).into_iter().map(|(_, is_satisfied)| is_satisfied).collect::<Vec<_>>();
         assert_eq!(are_met(103.0), [true, true, true]);
         assert_eq!(are_met(104.5), [true, false, true]);
         assert_eq!(are_met(111.0), [false, false, false]);
@@ -204,12 +222,12 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         let judged = |cases: &[Vec<Line<Case>>]| {
-            let verdict = verdicts(&run_of(cases.concat())).remove(0);
-            (verdict.is_met, verdict.found)
+            let check_result = verdicts(&run_of(cases.concat())).remove(0);
+            (check_result.is_satisfied, check_result.found)
         };
         let (small, large) = (of(8, 1.0, 3.0, 1.29), of(1 << 20, 200.0, 100.0, 104.9));
         assert_eq!(judged(&[small.clone(), large.clone()]), (true, "all 2".to_owned()));
-        let (is_met, found) = judged(&[small, of(1 << 20, 200.0, 100.0, 105.1)]);
-        assert!(!is_met && found.starts_with("1 of 2; 1048576 B, 8 in flight"), "{found}");
+        let (is_satisfied, found) = judged(&[small, of(1 << 20, 200.0, 100.0, 105.1)]);
+        assert!(!is_satisfied && found.starts_with("1 of 2; 1048576 B, 8 in flight"), "{found}");
     }
 }

@@ -77,7 +77,7 @@ pub(super) mod tests {
 
     /// One target with these figures, in one run.
     pub fn run_of(lines: Vec<Line<Case>>) -> Run {
-        let job = |_| Outcome { rows: lines.clone(), trouble: None };
+        let job = |_| Outcome { rows: lines.clone(), error: None };
         measure(order(&["native"], &ByName {}, 1), job, |_| {})
     }
 
@@ -85,9 +85,9 @@ pub(super) mod tests {
     fn records_of_a_kind_are_in_the_order_of_bytes_and_counts() {
         let at = |bytes, count| figure(What::Flight, "direct", bytes, count, bytes as f64);
         let run = run_of(vec![at(64, 8), at(8, 8), at(8, 1), figure(What::Post, "direct", 8, 1, 5.0)]);
-        let places: Vec<_> =
+        let cells: Vec<_> =
             run.of(What::Flight).map(|record| (record.case.bytes, record.case.count)).collect();
-        assert_eq!(places, [(8, 1), (8, 8), (64, 8)]);
+        assert_eq!(cells, [(8, 1), (8, 8), (64, 8)]);
         assert_eq!(run.median(0, What::Flight, "direct", 64, 8), Some(64.0));
     }
 }

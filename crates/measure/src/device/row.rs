@@ -11,16 +11,16 @@ use crate::jobs::Line;
 /// # Errors
 /// When it begins like a row and is none.
 pub fn read(line: &str) -> Result<Option<Line<Case>>, BadRow> {
-    let words: Vec<_> = line.split('\t').collect();
-    match words.as_slice() {
+    let fields: Vec<_> = line.split('\t').collect();
+    match fields.as_slice() {
         ["row", rest @ ..] => figure(rest).map(Some).ok_or_else(|| BadRow(line.to_owned())),
         ["skipped", what, why] => Ok(Some(Line::Skipped(format!("{what}: {why}")))),
         _ => Ok(None),
     }
 }
 
-fn figure(words: &[&str]) -> Option<Line<Case>> {
-    let &[what, way, bytes, count, figure, unit] = words else { return None };
+fn figure(fields: &[&str]) -> Option<Line<Case>> {
+    let &[what, way, bytes, count, figure, unit] = fields else { return None };
     let case = Case {
         what: What::named(what)?,
         way: way.to_owned(),
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_no_figure() {
-        for words in [
+        for fields in [
             "row\tflight\tproxy\t4096\t8\t12.5",
             "row\tflight\tproxy\t4096\t8\t12.5\tns",
             "row\tspeed\tproxy\t4096\t8\t12.5\tus",
@@ -59,7 +59,7 @@ mod tests {
             "row\tflight\tproxy\t1\t1\tnan\tus",
             "row\tflight\tproxy\t1\t1\t-2\tus",
         ] {
-            assert_eq!(read(words), Err(BadRow(words.to_owned())));
+            assert_eq!(read(fields), Err(BadRow(fields.to_owned())));
         }
     }
 }

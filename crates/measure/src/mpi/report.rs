@@ -19,9 +19,9 @@ pub fn text(run: &Run) -> String {
         let heads: Vec<_> =
             targets.iter().map(|target| vec![run.targets[*target].name.clone(), "by".to_owned()]).collect();
         let table = by_size(&run.sizes(what), &heads, |bytes, target| {
-            let Record { summary, ways, .. } = run.record(&case(what, bytes), targets[target])?;
-            let ways = ways.strip_suffix(" 100").unwrap_or(ways).to_owned();
-            Some((summary.count, vec![significant(summary.median), ways]))
+            let Record { summary, paths, .. } = run.record(&case(what, bytes), targets[target])?;
+            let paths = paths.strip_suffix(" 100").unwrap_or(paths).to_owned();
+            Some((summary.count, vec![significant(summary.median), paths]))
         });
         let _ = write!(out, "\n{what}\n{table}");
     }
@@ -34,7 +34,7 @@ fn case(what: &What, bytes: u64) -> Case {
 
 /// The run as lines of CSV: one for each case on each target.
 fn lines(run: &Run) -> impl Iterator<Item = Fields> {
-    run.records.iter().map(|Record { case: Case { what, bytes }, target, summary, ways, .. }| {
+    run.records.iter().map(|Record { case: Case { what, bytes }, target, summary, paths, .. }| {
         let target = &run.targets[*target];
         let mut fields = vec![
             ("quantity", what.quantity.clone()),
@@ -47,13 +47,13 @@ fn lines(run: &Run) -> impl Iterator<Item = Fields> {
             ("pairs", target.way.pairs.to_string()),
         ];
         fields.extend(summary.fields());
-        fields.push(("ways", ways.clone()));
+        fields.push(("ways", paths.clone()));
         fields
     })
 }
 
 /// A figure for each quantity, with a panel for each kind of memory.
-fn figures(run: &Run) -> Vec<Figure> {
+fn plots(run: &Run) -> Vec<Figure> {
     let legend: Vec<_> = run.targets.iter().map(|target| target.name.clone()).collect();
     let compared_with = (run.targets.len() > 1).then_some(0);
     let reference = compared_with.map(|target| run.targets[target].name.as_str());
@@ -82,7 +82,7 @@ fn figures(run: &Run) -> Vec<Figure> {
 /// # Errors
 /// When a file cannot be written.
 pub fn write(folder: &Path, run: &Run) -> Result<Vec<PathBuf>, FilesError> {
-    files::write_all(folder, "mpi", &files::csv(lines(run)), &files::as_json(run), &figures(run))
+    files::write_all(folder, "mpi", &files::csv(lines(run)), &files::as_json(run), &plots(run))
 }
 
 #[cfg(test)]
@@ -117,8 +117,8 @@ mod tests {
             (&value["targets"][2]["name"], &value["targets"][2]["channel"]),
             (&"ipc".into(), &"any".into())
         );
-        for words in ["<svg ", "memory: gpu", "ratio"] {
-            assert!(read(2).contains(words), "{words}");
+        for fields in ["<svg ", "memory: gpu", "ratio"] {
+            assert!(read(2).contains(fields), "{fields}");
         }
     }
 }

@@ -59,14 +59,14 @@ pub(super) mod tests {
         let way = Way { gpu: "native".to_owned(), isolated: false, channel: "any".to_owned(), pairs: 1 };
         let job = |number| {
             if number == 2 {
-                return Outcome { rows: Vec::new(), trouble: Some(JobError::Nothing) };
+                return Outcome { rows: Vec::new(), error: Some(JobError::Nothing) };
             }
-            let ways = if number == 0 { "vmm 75, staged 25" } else { "staged 100" };
+            let paths = if number == 0 { "vmm 75, staged 25" } else { "staged 100" };
             let row = |quantity, bytes: u64| {
-                Line::Figure(Case { what: what(quantity), bytes }, bytes as f64, ways.to_owned())
+                Line::Figure(Case { what: what(quantity), bytes }, bytes as f64, paths.to_owned())
             };
             let rows = ["latency", "copy_latency"].map(|quantity| [row(quantity, 4096), row(quantity, 8)]);
-            Outcome { rows: rows.concat(), trouble: None }
+            Outcome { rows: rows.concat(), error: None }
         };
         measure(order(&["auto", "staged", "ipc"], &way, 3), job, |_| {})
     }

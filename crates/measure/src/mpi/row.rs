@@ -47,14 +47,14 @@ pub fn read(line: &str) -> Result<Option<Line<Case>>, BadRow> {
 }
 
 fn figure(rest: &str) -> Option<Line<Case>> {
-    let words: Vec<_> = rest.split('\t').collect();
-    let &[quantity, memory, bytes, figure, unit, ways] = words.as_slice() else { return None };
+    let fields: Vec<_> = rest.split('\t').collect();
+    let &[quantity, memory, bytes, figure, unit, paths] = fields.as_slice() else { return None };
     let is_name = |word: &&str| word.starts_with(|first: char| first.is_ascii_alphabetic());
     let [quantity, memory] = [quantity, memory].map(|word| Some(word).filter(is_name).map(str::to_owned));
     let unit = ["us", "GB/s", "M/s"].contains(&unit).then(|| unit.to_owned())?;
     let figure = figure.parse().ok().filter(|figure: &f64| figure.is_finite() && *figure > 0.0)?;
     let case = Case { what: What { quantity: quantity?, unit, memory: memory? }, bytes: bytes.parse().ok()? };
-    Some(Line::Figure(case, figure, ways.trim().to_owned()))
+    Some(Line::Figure(case, figure, paths.trim().to_owned()))
 }
 
 #[cfg(test)]
@@ -64,15 +64,15 @@ mod tests {
     #[test]
     fn rows_are_read_among_other_lines() {
         let row = read("row\tcopy_latency\tgpu\t65536\t12.5\tus\tvmm 90, staged 10");
-        let Ok(Some(Line::Figure(case, figure, ways))) = row else { panic!("{row:?}") };
+        let Ok(Some(Line::Figure(case, figure, paths))) = row else { panic!("{row:?}") };
         assert_eq!(case.what.to_string(), "copy latency in us, memory: gpu");
-        assert_eq!((case.bytes, figure, ways.as_str()), (65536, 12.5, "vmm 90, staged 10"));
+        assert_eq!((case.bytes, figure, paths.as_str()), (65536, 12.5, "vmm 90, staged 10"));
         assert_eq!(read("mpirun: a row of words"), Ok(None));
     }
 
     #[test]
     fn what_makes_no_sense_is_no_figure() {
-        for words in [
+        for fields in [
             "row\tlatency\tgpu\t65536\t12.5\tus",
             "row\tlatency\tgpu\t65536\t12.5\tms\tmpi 100",
             "row\t\tgpu\t65536\t12.5\tus\tmpi 100",
@@ -81,7 +81,7 @@ mod tests {
             "row\tlatency\tgpu\t1\tnan\tus\tmpi 100",
             "row\tlatency\tgpu\t1\t0\tus\tmpi 100",
         ] {
-            assert_eq!(read(words), Err(BadRow(words.to_owned())));
+            assert_eq!(read(fields), Err(BadRow(fields.to_owned())));
         }
     }
 }

@@ -27,8 +27,8 @@ pub fn text(run: &Run) -> String {
         for what in run.parts() {
             let Some(ranges) = ranges(run, what, &group) else { continue };
             let Way { gpu, isolated, pairs, .. } = &run.targets[group[0]].way;
-            let place = if *isolated { "isolated containers" } else { "one container" };
-            let _ = writeln!(out, "\nBest channel: {what}; {gpu}, {place}, pairs: {pairs}");
+            let location = if *isolated { "isolated containers" } else { "one container" };
+            let _ = writeln!(out, "\nBest channel: {what}; {gpu}, {location}, pairs: {pairs}");
             for Range { sizes: [first, last], channel } in &ranges {
                 let sizes = format!("{} to {}", Size(*first), Size(*last));
                 let others = others(run, what, &group, [*first, *last], channel);
@@ -86,7 +86,7 @@ fn ranges<'a>(run: &'a Run, what: &What, group: &[usize]) -> Option<Vec<Range<'a
 
 /// How far the next best is behind, from the least to the most of the sizes.
 fn others(run: &Run, what: &What, group: &[usize], [first, last]: [u64; 2], channel: &str) -> String {
-    let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
+    let (mut min, mut max) = (f64::INFINITY, 0.0_f64);
     for bytes in run.sizes(what).into_iter().filter(|bytes| (first..=last).contains(bytes)) {
         let of = |is_best: bool| {
             let targets =
@@ -94,10 +94,10 @@ fn others(run: &Run, what: &What, group: &[usize], [first, last]: [u64; 2], chan
             targets.filter_map(|target| badness(run, what, bytes, *target)).min_by(f64::total_cmp)
         };
         if let Some((best, next)) = of(true).zip(of(false)) {
-            (least, most) = (least.min(next / best), most.max(next / best));
+            (min, max) = (min.min(next / best), max.max(next / best));
         }
     }
-    format!("the next one is {} to {} times behind", significant(least), significant(most))
+    format!("the next one is {} to {} times behind", significant(min), significant(max))
 }
 
 /// The traffic of which a quantity tells, as the table names it.
@@ -139,7 +139,7 @@ mod tests {
                 let bandwidth = bytes as f64 / time;
                 [row("latency", "us", bytes, time), row("bandwidth", "MB/s", bytes, bandwidth)]
             });
-            Outcome { rows: rows.collect(), trouble: None }
+            Outcome { rows: rows.collect(), error: None }
         };
         let mut run = measure(order(&["auto", "staged", "bar", "ipc"], &way, 1), job, |_| {});
         for target in &mut run.targets {

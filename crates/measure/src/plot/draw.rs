@@ -118,15 +118,15 @@ impl Ranged for Axis {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
-    fn map(&self, place: &f64, (first, last): (i32, i32)) -> i32 {
-        let share = (place - self.from) / (self.to - self.from);
+    fn map(&self, position: &f64, (first, last): (i32, i32)) -> i32 {
+        let share = (position - self.from) / (self.to - self.from);
         first + (share * f64::from(last - first)).round() as i32
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
         // Those for lines without labels are wanted in addition; there are none.
         let count = if hint.bold_points() == 0 { 0 } else { self.labels.len() };
-        self.labels.iter().take(count).map(|(place, _)| *place).collect()
+        self.labels.iter().take(count).map(|(position, _)| *position).collect()
     }
 
     fn range(&self) -> Range<f64> {
@@ -135,8 +135,8 @@ impl Ranged for Axis {
 }
 
 impl ValueFormatter<f64> for Axis {
-    fn format_ext(&self, place: &f64) -> String {
-        let found = self.labels.iter().find(|(of_label, _)| (of_label - place).abs() < 1e-9);
+    fn format_ext(&self, position: &f64) -> String {
+        let found = self.labels.iter().find(|(of_label, _)| (of_label - position).abs() < 1e-9);
         found.map(|(_, text)| text.clone()).unwrap_or_default()
     }
 }
@@ -217,7 +217,7 @@ fn draw_lines<B: DrawingBackend>(
         let colour = colour(target);
         chart.draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2))).map_err(failed)?;
         chart
-            .draw_series(points.into_iter().map(|place| Circle::new(place, 2, colour.filled())))
+            .draw_series(points.into_iter().map(|position| Circle::new(position, 2, colour.filled())))
             .map_err(failed)?;
     }
     Ok(())
@@ -248,14 +248,14 @@ fn draw_series<B: DrawingBackend>(panel: &Panel, chart: &mut Chart<'_, B>) -> Dr
     draw_axes(panel, chart)?;
     for reference in &panel.references {
         let (from, to) = (panel.x.from, panel.x.to);
-        let ends = [(from, reference.place), (to, reference.place)];
+        let ends = [(from, reference.position), (to, reference.position)];
         chart
             .draw_series(DashedLineSeries::new(ends, 7, 5, BLACK.mix(0.5).stroke_width(1)))
             .map_err(failed)?;
         let grey = BLACK.mix(0.6);
         let style = text(12).color(&grey).pos(Pos::new(HPos::Left, VPos::Bottom));
         let label =
-            EmptyElement::at((from, reference.place)) + Text::new(reference.label.clone(), (4, -3), style);
+            EmptyElement::at((from, reference.position)) + Text::new(reference.label.clone(), (4, -3), style);
         chart.draw_series([label]).map_err(failed)?;
     }
     for Series { target, points } in &panel.series {
@@ -266,7 +266,9 @@ fn draw_series<B: DrawingBackend>(panel: &Panel, chart: &mut Chart<'_, B>) -> Dr
         chart.draw_series([Polygon::new(band, colour.mix(0.18))]).map_err(failed)?;
         let middle = points.iter().map(|point| (point.x, point.middle));
         chart.draw_series(LineSeries::new(middle.clone(), colour.stroke_width(2))).map_err(failed)?;
-        chart.draw_series(middle.map(|place| Circle::new(place, 2, colour.filled()))).map_err(failed)?;
+        chart
+            .draw_series(middle.map(|position| Circle::new(position, 2, colour.filled())))
+            .map_err(failed)?;
     }
     Ok(())
 }
@@ -279,7 +281,7 @@ fn draw_rows<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> 
     let ratios = panel.ratios();
     let ratio = |target: usize, x: f64| {
         let of_target = ratios.iter().find(|(other, _)| *other == target)?;
-        of_target.1.iter().find(|(place, _)| *place == x).map(|(_, place)| *place)
+        of_target.1.iter().find(|(position, _)| *position == x).map(|(_, position)| *position)
     };
     for (order, Series { target, points }) in panel.series.iter().enumerate() {
         let colour = colour(*target);
@@ -289,7 +291,7 @@ fn draw_rows<B: DrawingBackend>(panel: &Panel, area: &DrawingArea<B, Shift>) -> 
             let bar = PathElement::new([(point.low, row), (point.high, row)], colour.stroke_width(3));
             chart.draw_series([bar]).map_err(failed)?;
             chart.draw_series([Circle::new((point.middle, row), 5, colour.filled())]).map_err(failed)?;
-            let times = ratio(*target, point.x).map(|place| format!(", {} times", value_text(place)));
+            let times = ratio(*target, point.x).map(|position| format!(", {} times", value_text(position)));
             let value = format!("{}{}", value_text(point.middle), times.unwrap_or_default());
             let anchor = Pos::new(HPos::Left, VPos::Center);
             let beside =

@@ -69,7 +69,7 @@ pub struct Series {
 pub struct Gains {
     /// From below to above: logarithms of percent.
     pub axis: Axis,
-    /// A target's number and its points: a place on the x axis, and a [`gain_place`].
+    /// A target's number and its points: a place on the x axis, and a [`gain_position`].
     pub lines: Vec<(usize, Vec<(f64, f64)>)>,
 }
 
@@ -79,12 +79,12 @@ pub struct Reference {
     /// What it is.
     pub label: String,
     /// Where it lies on the vertical axis.
-    pub place: f64,
+    pub position: f64,
 }
 
 impl From<&Rate> for Reference {
     fn from(rate: &Rate) -> Self {
-        Self { label: rate.name.clone(), place: rate.gb_per_s.max(MIN_VALUE).log10() }
+        Self { label: rate.name.clone(), position: rate.gb_per_s.max(MIN_VALUE).log10() }
     }
 }
 
@@ -110,7 +110,7 @@ impl Figure {
     /// The vertical axis of all panels of ratios, 1 among them.
     pub fn ratio_axis(&self) -> Axis {
         let ratios = self.panels.iter().flat_map(Panel::ratios).flat_map(|(_, points)| points);
-        Axis::between("ratio", ratios.map(|(_, place)| place).chain([0.0]))
+        Axis::between("ratio", ratios.map(|(_, position)| position).chain([0.0]))
     }
 }
 
@@ -132,8 +132,8 @@ impl Panel {
         targets: usize,
         figure: impl Fn(u64, usize) -> Option<Summary>,
     ) -> Option<Self> {
-        let place = |index: usize| size_place(sizes[index]);
-        let series = series(targets, sizes.len(), place, |index, target| figure(sizes[index], target))?;
+        let position = |index: usize| size_position(sizes[index]);
+        let series = series(targets, sizes.len(), position, |index, target| figure(sizes[index], target))?;
         let y = Axis::quantity(unit, points(&series));
         Some(Self::of_lines(title, Axis::sizes(sizes.iter().copied()), y, series))
     }
@@ -154,7 +154,7 @@ impl Panel {
 
     /// Where its points and references lie on the axis of quantities.
     fn levels(&self) -> impl Iterator<Item = f64> {
-        let references = self.references.iter().map(|reference| reference.place);
+        let references = self.references.iter().map(|reference| reference.position);
         points(&self.series).flat_map(|point| [point.low, point.high]).chain(references)
     }
 
@@ -177,13 +177,13 @@ impl Panel {
 /// None without any.
 fn series(
     targets: usize,
-    places: usize,
-    place: impl Fn(usize) -> f64,
+    positions: usize,
+    position: impl Fn(usize) -> f64,
     figure: impl Fn(usize, usize) -> Option<Summary>,
 ) -> Option<Vec<Series>> {
     let of_target = |target| {
-        let point = |index| Some(Point::new(place(index), &figure(index, target)?));
-        Series { target, points: (0..places).filter_map(point).collect() }
+        let point = |index| Some(Point::new(position(index), &figure(index, target)?));
+        Series { target, points: (0..positions).filter_map(point).collect() }
     };
     let series: Vec<_> = (0..targets).map(of_target).filter(|series| !series.points.is_empty()).collect();
     (!series.is_empty()).then_some(series)
@@ -225,17 +225,17 @@ impl Axis {
         Self::powers("bytes", sizes, |size| Size(size).to_string())
     }
 
-    /// The same of numbers of something, at [`size_place`]s as well.
+    /// The same of numbers of something, at [`size_position`]s as well.
     pub fn counts(of: &str, counts: impl Iterator<Item = u64>) -> Self {
         Self::powers(of, counts, |count| count.to_string())
     }
 
     fn powers(title: &str, values: impl Iterator<Item = u64>, text: fn(u64) -> String) -> Self {
-        let (from, to) = ends(values.map(size_place)).unwrap_or((0.0, 1.0));
+        let (from, to) = ends(values.map(size_position)).unwrap_or((0.0, 1.0));
         let (from, to) = (from.floor(), to.ceil().max(from.floor() + 1.0));
         let step = ((to - from) / 6.0).ceil().max(1.0) as usize;
-        let places = (from as i32..=to as i32).step_by(step);
-        let labels = places.map(|place| (f64::from(place), text(1 << place))).collect();
+        let positions = (from as i32..=to as i32).step_by(step);
+        let labels = positions.map(|position| (f64::from(position), text(1 << position))).collect();
         Self { title: title.to_owned(), from, to, labels }
     }
 
@@ -246,8 +246,8 @@ impl Axis {
     }
 
     /// The same between the least and the greatest of these places.
-    fn between(unit: &str, places: impl Iterator<Item = f64>) -> Self {
-        let (from, to) = ends(places).unwrap_or((0.0, 1.0));
+    fn between(unit: &str, positions: impl Iterator<Item = f64>) -> Self {
+        let (from, to) = ends(positions).unwrap_or((0.0, 1.0));
         let margin = ((to - from) * 0.05).clamp(0.05, 0.1);
         let (from, to) = (from - margin, to + margin);
         let steps: &[f64] = if to - from < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -255,19 +255,19 @@ impl Axis {
         let values = decades.flat_map(|decade| steps.iter().map(move |step| step * 10_f64.powi(decade)));
         let labels = values
             .map(|value| (value.log10(), label(value)))
-            .filter(|(place, _)| (from..=to).contains(place))
+            .filter(|(position, _)| (from..=to).contains(position))
             .collect();
         Self { title: written(unit), from, to, labels }
     }
 
     /// Powers of ten of percent, from the least that is drawn to the greatest of these places and 1 % at
     /// least.
-    pub fn gains(places: impl Iterator<Item = f64>) -> Self {
-        let from = gain_place(0.0);
-        let to = places.fold(0.0, f64::max).ceil();
-        let label = |place: i32| {
-            let least = if f64::from(place) == from { " or less" } else { "" };
-            (f64::from(place), format!("{} %{least}", label(10_f64.powi(place))))
+    pub fn gains(positions: impl Iterator<Item = f64>) -> Self {
+        let from = gain_position(0.0);
+        let to = positions.fold(0.0, f64::max).ceil();
+        let label = |position: i32| {
+            let min = if f64::from(position) == from { " or less" } else { "" };
+            (f64::from(position), format!("{} %{min}", label(10_f64.powi(position))))
         };
         Self { title: "gain".to_owned(), from, to, labels: (from as i32..=to as i32).map(label).collect() }
     }
@@ -291,18 +291,18 @@ fn written(unit: &str) -> String {
 }
 
 /// What a place on an axis of quantities means.
-pub(super) fn value_text(place: f64) -> String {
-    label(10_f64.powf(place))
+pub(super) fn value_text(position: f64) -> String {
+    label(10_f64.powf(position))
 }
 
 /// Where a size lies on an axis of sizes.
-pub fn size_place(size: u64) -> f64 {
+pub fn size_position(size: u64) -> f64 {
     (size.max(1) as f64).log2()
 }
 
 /// Where a gain lies on an axis of gains; 0.05 is 5 % more. Below 0.1 % all lie on one line, and what is
 /// lost, too: neither has a place on an axis of logarithms.
-pub fn gain_place(gain: f64) -> f64 {
+pub fn gain_position(gain: f64) -> f64 {
     const MIN_SPAN: f64 = 0.001;
     (gain.max(MIN_SPAN) * 100.0).log10()
 }
@@ -310,7 +310,7 @@ pub fn gain_place(gain: f64) -> f64 {
 fn ends(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
     values.fold(None, |ends, value| match ends {
         None => Some((value, value)),
-        Some((least, greatest)) => Some((value.min(least), value.max(greatest))),
+        Some((min, greatest)) => Some((value.min(min), value.max(greatest))),
     })
 }
 
@@ -334,10 +334,10 @@ mod tests {
 
     #[test]
     fn gains_are_labelled_by_powers_of_ten() {
-        let axis = Axis::gains([4.3, -0.12, 0.0].map(gain_place).into_iter());
+        let axis = Axis::gains([4.3, -0.12, 0.0].map(gain_position).into_iter());
         assert_eq!(texts(&axis), ["0.1 % or less", "1 %", "10 %", "100 %", "1000 %"]);
-        assert_eq!(gain_place(-0.5), axis.from);
-        assert!((gain_place(0.1) - 1.0).abs() < 1e-9);
+        assert_eq!(gain_position(-0.5), axis.from);
+        assert!((gain_position(0.1) - 1.0).abs() < 1e-9);
         assert_eq!(texts(&Axis::gains(core::iter::empty())), ["0.1 % or less", "1 %"]);
     }
 

@@ -8,7 +8,7 @@ mod figure;
 use plotters::backend::SVGBackend;
 
 pub use draw::PlotError;
-pub use figure::{Axis, Figure, Gains, Panel, Point, Reference, Series, gain_place, size_place};
+pub use figure::{Axis, Figure, Gains, Panel, Point, Reference, Series, gain_position, size_position};
 
 /// The figure as SVG.
 pub fn svg(figure: &Figure) -> Result<String, PlotError> {
@@ -20,12 +20,12 @@ pub fn svg(figure: &Figure) -> Result<String, PlotError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::figures;
+    use crate::plots::plots;
     use crate::results::tests::example;
 
     #[test]
     fn svg_is_well_formed_and_names_every_target() {
-        for figure in figures(&example()) {
+        for figure in plots(&example()) {
             let text = svg(&figure).unwrap();
             assert!(text.starts_with("<svg ") && text.trim_end().ends_with("</svg>"), "{}", &text[..80]);
             for word in ["native", "server", "pageable to the device", "16 MiB"] {

@@ -86,7 +86,7 @@ pub enum LimitsError {
     },
     /// More sessions are asked for than there are descriptors.
     #[error(
-        "--most-sessions {asked} needs more descriptors than the {descriptors} that the system lets the server have, which \
+        "--max-sessions {asked} needs more descriptors than the {descriptors} that the system lets the server have, which \
          are enough for {most}: give a smaller number, or raise the hard limit of open files (`ulimit -Hn`, LimitNOFILE= of \
          systemd)"
     )]

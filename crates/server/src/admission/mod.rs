@@ -68,7 +68,7 @@ pub enum SessionRefused {
     /// There are as many as there may be.
     #[error(
         "it serves {most} sessions, which are all that it may have: try again when one has ended, or start the server with a \
-         greater --most-sessions"
+         greater --max-sessions"
     )]
     InAll {
         /// How many there may be.
@@ -77,7 +77,7 @@ pub enum SessionRefused {
     /// The peer has as many as one may have.
     #[error(
         "it serves {most} sessions of {peer}, which are all that one peer may have: end one, or start the server with a greater \
-         --most-sessions-per-peer"
+         --max-sessions-per-peer"
     )]
     OfPeer {
         /// How many one may have.
@@ -137,7 +137,7 @@ impl Admission {
     }
 
     /// Sessions that there may be.
-    pub fn most_sessions(&self) -> usize {
+    pub fn max_sessions(&self) -> usize {
         self.limits.sessions
     }
 
@@ -186,10 +186,10 @@ mod tests {
         let second = admission.take_session(one).unwrap();
         let refused = admission.take_session(one).unwrap_err();
         assert_eq!(refused, SessionRefused::OfPeer { most: 2, peer: one });
-        assert!(refused.to_string().contains("--most-sessions-per-peer"));
+        assert!(refused.to_string().contains("--max-sessions-per-peer"));
         let third = admission.take_session(other).unwrap();
         let refused = admission.take_session(other).unwrap_err();
-        assert!(refused.to_string().ends_with("--most-sessions"), "{refused}");
+        assert!(refused.to_string().ends_with("--max-sessions"), "{refused}");
         drop(first);
         let again = admission.take_session(other);
         assert!(again.is_ok() && admission.take_session(one).is_err());

@@ -73,9 +73,9 @@ pub struct BrokerConfig {
     /// as many may at sockets of this host.
     pub most_handshakes: usize,
     /// The most sessions; as many as there are descriptors for, 4096 at most, if not given.
-    pub most_sessions: Option<usize>,
+    pub max_sessions: Option<usize>,
     /// The most sessions of one peer.
-    pub most_sessions_per_peer: usize,
+    pub max_sessions_per_peer: usize,
     /// How long a worker may be silent, or at one command, and what happens then.
     pub heartbeat: HeartbeatTimeouts,
     /// How long a client, or another server's worker, may be silent.
@@ -115,8 +115,8 @@ impl BrokerConfig {
             proof_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(5),
             most_handshakes: 256,
-            most_sessions: None,
-            most_sessions_per_peer: DEFAULT_SESSIONS_PER_PEER,
+            max_sessions: None,
+            max_sessions_per_peer: DEFAULT_SESSIONS_PER_PEER,
             heartbeat: HeartbeatTimeouts { silent: Duration::from_secs(60), hung: HungWorker::default() },
             keepalive: KeepaliveSeconds::default(),
             client_gone_grace: Duration::from_secs(10),

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use causeway_config::Who;
+use causeway_config::Component;
 use causeway_config::table::{ALL, CONFIG};
 
 /// What the C library, the loader and Rust act on. `HOME` is where the driver keeps what it compiles if nobody
@@ -39,7 +39,10 @@ fn is_inherited(name: &str) -> bool {
     SYSTEM.contains(&name)
         || LIBRARIES.iter().any(|start| name.starts_with(start))
         || ALL.iter().any(|variable| {
-            let concerns_worker = variable.who.iter().any(|who| matches!(who, Who::Server | Who::Test));
+            let concerns_worker = variable
+                .components
+                .iter()
+                .any(|component| matches!(component, Component::Server | Component::Test));
             variable.name == name && concerns_worker && variable.name != CONFIG.name
         })
 }

@@ -139,8 +139,8 @@ impl Broker {
         let audit = AuditLog::new(config.audit_log.clone()).map_err(StartError::AuditLog)?;
         let wishes = RequestedLimits {
             handshakes: config.most_handshakes,
-            sessions: config.most_sessions,
-            sessions_per_peer: config.most_sessions_per_peer,
+            sessions: config.max_sessions,
+            sessions_per_peer: config.max_sessions_per_peer,
         };
         let limits = Limits::divide(raise_limit()?, &wishes)?;
         tracing::debug!(?limits, "what callers may take");

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 impl Shared {
     /// Why a client would get no session now; nothing where it would.
     pub fn not_ready(&self) -> Option<String> {
-        let (sessions, most) = (self.admission.sessions(), self.admission.most_sessions());
+        let (sessions, most) = (self.admission.sessions(), self.admission.max_sessions());
         if self.drain.has_begun() {
             return Some(format!("the server is being drained; {sessions} sessions are left"));
         }

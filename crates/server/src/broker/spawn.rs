@@ -1,6 +1,6 @@
 //! How is a worker process started, and what may its client set up in it?
 
-use causeway_config::Who;
+use causeway_config::Component;
 use causeway_config::read::from_files;
 use causeway_config::table::{ALL, SOCKET_DIR, for_worker};
 use std::io;
@@ -102,8 +102,9 @@ fn start_worker(
     command.stderr(lines);
     command.env_clear().envs(inherited(std::env::vars_os()));
     // A worker reads no configuration files: those of the server's owner are not for what a client runs.
-    let of_server =
-        |(name, _): &(&str, _)| ALL.iter().any(|one| one.name == *name && one.who.contains(&Who::Server));
+    let of_server = |(name, _): &(&str, _)| {
+        ALL.iter().any(|one| one.name == *name && one.components.contains(&Component::Server))
+    };
     command.envs(from_files().into_iter().filter(of_server)).envs(environment).envs(jail.environment());
     command.envs(config.devices.iter().flat_map(|list| devices::variables(list)));
     // Where a worker looks for the sockets of other servers on this host.

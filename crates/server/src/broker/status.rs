@@ -111,7 +111,7 @@ pub fn status(shared: &Shared) -> ServerStatus {
         process: std::process::id(),
         running: milliseconds(shared.totals.running()),
         is_draining: shared.drain.has_begun(),
-        most_sessions: shared.admission.most_sessions() as u32,
+        max_sessions: shared.admission.max_sessions() as u32,
         begun: shared.totals.begun(),
         refused: Refusal::ALL.iter().map(|why| shared.totals.refusals(*why)).sum(),
         sockets: shared.local.locality().sockets,

@@ -40,7 +40,7 @@ const LOOKING: Duration = Duration::from_millis(10);
 
 /// Why a link over verbs cannot be measured.
 #[derive(Debug, Error)]
-pub enum LinkTrouble {
+pub enum LinkFailure {
     /// The two ends do not come together.
     #[error("no link over verbs could be made: {0}")]
     Upgrade(#[from] UpgradeError),
@@ -59,11 +59,11 @@ pub enum LinkTrouble {
 }
 
 /// What a command wants of the responder; its opcode.
-mod wish {
+mod request {
     /// Nothing.
     pub const NOTHING: u16 = 0;
     /// An answer without payload.
-    pub const ANSWER: u16 = 1;
+    pub const REPLY: u16 = 1;
     /// The digest of the payload.
     pub const DIGEST: u16 = 2;
     /// As many bytes back.
@@ -77,16 +77,16 @@ mod wish {
 }
 
 /// A command without a wish of its own in its head: `number` is a count or a digest.
-fn head(wish: u16, number: u64) -> CommandHead {
-    CommandHead { call: 0, thread: 0, context: number, opcode: wish }
+fn head(request: u16, number: u64) -> CommandHead {
+    CommandHead { call: 0, thread: 0, context: number, opcode: request }
 }
 
-fn send(link: &Link, wish: u16, number: u64, payload: &[u8]) -> Result<(), LinkError> {
-    link.send(|out| encode(out, wish, number, payload))
+fn send(link: &Link, request: u16, number: u64, payload: &[u8]) -> Result<(), LinkError> {
+    link.send(|out| encode(out, request, number, payload))
 }
 
-fn encode(out: &mut Vec<u8>, wish: u16, number: u64, payload: &[u8]) {
-    let open = begin_command(out, &head(wish, number));
+fn encode(out: &mut Vec<u8>, request: u16, number: u64, payload: &[u8]) {
+    let open = begin_command(out, &head(request, number));
     out.extend_from_slice(payload);
     open.finish(out);
 }
@@ -114,7 +114,7 @@ pub struct Intention {
 
 impl Intention {
     /// With this setting on a device; `local` is the address of the connection to the other end.
-    pub fn new(setting: Setting, device: Option<&str>, local: std::net::IpAddr) -> Result<Self, LinkTrouble> {
+    pub fn new(setting: Setting, device: Option<&str>, local: std::net::IpAddr) -> Result<Self, LinkFailure> {
         let chance = chance_with(settings(setting, device)?, Some(local))?;
         Ok(Self { chance, capacity: setting.queue_pairs as usize * setting.capacity as usize })
     }
@@ -125,7 +125,7 @@ impl Intention {
     }
 
     /// Joins an end that [`respond`]s at this address.
-    pub fn join(self, at: std::net::SocketAddr) -> Result<Initiator, LinkTrouble> {
+    pub fn join(self, at: std::net::SocketAddr) -> Result<Initiator, LinkFailure> {
         let command = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
         let mut setup = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
         let body = setup.receive_handshake(MAX_OPENING, Instant::now() + JOINING);
@@ -133,7 +133,7 @@ impl Intention {
         let worker = match Answer::decode(&mut Decoder::new(&body)) {
             Ok(Answer::Verbs(worker)) => worker,
             Ok(Answer::Refused { text }) => return Err(UpgradeError::Refused(text).into()),
-            _ => return Err(LinkTrouble::Senseless),
+            _ => return Err(LinkFailure::Senseless),
         };
         let (link, receiver) = Link::new(self.chance.upgrade(setup, worker)?.parts(&command)?)?;
         let ping_pong = Arc::new(PingPong::default());
@@ -161,23 +161,23 @@ impl core::fmt::Debug for Initiator {
 
 impl Initiator {
     /// Carries one message or transfer from `source`; whether what came is what was sent.
-    pub fn check(&mut self, operation: Operation, source: &[u8]) -> Result<bool, LinkTrouble> {
-        let came = match operation {
+    pub fn check(&mut self, operation: Operation, source: &[u8]) -> Result<bool, LinkFailure> {
+        let received = match operation {
             Operation::Send => {
-                send(&self.link, wish::DIGEST, 0, source)?;
-                self.answer()?
+                send(&self.link, request::DIGEST, 0, source)?;
+                self.reply()?
             }
             _ => {
-                self.announce(wish::TRANSFER_DIGEST, 1)?;
+                self.announce(request::TRANSFER_DIGEST, 1)?;
                 self.transfer(source)?;
-                self.answer()?
+                self.reply()?
             }
         };
-        Ok(came == digest(source.as_ptr(), source.len() as u64))
+        Ok(received == digest(source.as_ptr(), source.len() as u64))
     }
 
     /// One repetition: the seconds of one message (bandwidth) or one round trip (latency).
-    pub fn measure(&mut self, case: Case, source: &[u8]) -> Result<f64, LinkTrouble> {
+    pub fn measure(&mut self, case: Case, source: &[u8]) -> Result<f64, LinkFailure> {
         match (case.quantity, case.operation) {
             (Quantity::Bandwidth, Operation::Send) => self.messages(case.messages(), source),
             (Quantity::Bandwidth, _) => self.transfers(case.messages(), source),
@@ -186,55 +186,55 @@ impl Initiator {
         }
     }
 
-    fn messages(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
-        let begun = Instant::now();
+    fn messages(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkFailure> {
+        let started = Instant::now();
         for _ in 1..count {
-            self.link.append(|out| encode(out, wish::NOTHING, 0, source))?;
+            self.link.append(|out| encode(out, request::NOTHING, 0, source))?;
         }
-        send(&self.link, wish::ANSWER, 0, source)?;
-        self.answer()?;
-        Ok(begun.elapsed().as_secs_f64() / f64::from(count))
+        send(&self.link, request::REPLY, 0, source)?;
+        self.reply()?;
+        Ok(started.elapsed().as_secs_f64() / f64::from(count))
     }
 
-    fn transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
-        self.announce(wish::TRANSFERS, count)?;
-        let mut under_way = VecDeque::with_capacity(self.capacity);
-        let begun = Instant::now();
+    fn transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkFailure> {
+        self.announce(request::TRANSFERS, count)?;
+        let mut in_flight = VecDeque::with_capacity(self.capacity);
+        let started = Instant::now();
         for _ in 0..count {
-            if under_way.len() == self.capacity {
-                let first: Option<Sending> = under_way.pop_front();
+            if in_flight.len() == self.capacity {
+                let first: Option<Sending> = in_flight.pop_front();
                 first.map_or(Ok(()), |sending| sending.wait())?;
             }
             self.transfers += 1;
-            under_way.push_back(Source::of(source).send(&self.link, self.transfers)?);
+            in_flight.push_back(Source::of(source).send(&self.link, self.transfers)?);
         }
-        under_way.iter().try_for_each(Sending::wait)?;
-        self.answer()?;
-        Ok(begun.elapsed().as_secs_f64() / f64::from(count))
+        in_flight.iter().try_for_each(Sending::wait)?;
+        self.reply()?;
+        Ok(started.elapsed().as_secs_f64() / f64::from(count))
     }
 
-    fn returned_messages(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
+    fn returned_messages(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkFailure> {
         let mut trips = Trips::begin();
         for _ in 0..count {
-            send(&self.link, wish::RETURN, 0, source)?;
-            self.answer()?;
+            send(&self.link, request::RETURN, 0, source)?;
+            self.reply()?;
             trips.one_more();
         }
         Ok(trips.median())
     }
 
-    fn returned_transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkTrouble> {
-        self.announce(wish::TRANSFERS_BACK, count)?;
+    fn returned_transfers(&mut self, count: u32, source: &[u8]) -> Result<f64, LinkFailure> {
+        self.announce(request::TRANSFERS_BACK, count)?;
         self.ping_pong.begin(&self.link, count, source)?;
         // The last one that comes back is followed by word of it.
-        self.answer()?;
-        Ok(self.ping_pong.end().ok_or(LinkTrouble::Senseless)?.median())
+        self.reply()?;
+        Ok(self.ping_pong.end().ok_or(LinkFailure::Senseless)?.median())
     }
 
     /// Says that transfers follow, and waits until the other end knows: they overtake messages.
-    fn announce(&mut self, wish: u16, count: u32) -> Result<(), LinkTrouble> {
-        send(&self.link, wish, count.into(), &[])?;
-        self.answer().map(drop)
+    fn announce(&mut self, request: u16, count: u32) -> Result<(), LinkFailure> {
+        send(&self.link, request, count.into(), &[])?;
+        self.reply().map(drop)
     }
 
     fn transfer(&mut self, source: &[u8]) -> Result<(), LinkError> {
@@ -246,16 +246,16 @@ impl Initiator {
     ///
     /// # Safety
     /// It must stay mapped as long as this lives.
-    pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), LinkTrouble> {
+    pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), LinkFailure> {
         // SAFETY: as this function demands; nothing of it is exposed.
         Ok(unsafe { self.link.register(start, length) }?)
     }
 
     /// Waits for the next command of the other end: the number in its head.
-    fn answer(&mut self) -> Result<u64, LinkTrouble> {
+    fn reply(&mut self) -> Result<u64, LinkFailure> {
         match Messages::<ClientMessage>::new(self.receiver.recv()?).next() {
             Some(Ok(ClientMessage::Command(Command { context, .. }))) => Ok(context),
-            _ => Err(LinkTrouble::Senseless),
+            _ => Err(LinkFailure::Senseless),
         }
     }
 }
@@ -293,7 +293,7 @@ struct Rounds {
     trips: Trips,
     /// Transfers whose ends may have come, but have not been waited for: who does that looks for completions,
     /// and must not be the one who has just found one.
-    under_way: Vec<Sending>,
+    in_flight: Vec<Sending>,
 }
 
 impl PingPong {
@@ -303,20 +303,20 @@ impl PingPong {
 
     fn begin(&self, link: &Link, count: u32, bytes: &[u8]) -> Result<(), LinkError> {
         let source = Source::of(bytes);
-        let (trips, under_way) = (Trips::begin(), Vec::new());
-        *self.rounds() = Some(Rounds { link: link.clone(), source, left: count, trips, under_way });
-        self.go_on(link, source, count)
+        let (trips, in_flight) = (Trips::begin(), Vec::new());
+        *self.rounds() = Some(Rounds { link: link.clone(), source, left: count, trips, in_flight });
+        self.resume(link, source, count)
     }
 
     /// Sends the transfer again, or says that it has come back for the last time. Without the lock: a link
     /// that is lost meanwhile tells this very one.
-    fn go_on(&self, link: &Link, source: Source, left: u32) -> Result<(), LinkError> {
+    fn resume(&self, link: &Link, source: Source, left: u32) -> Result<(), LinkError> {
         if left == 0 {
-            return send(link, wish::ANSWER, 0, &[]);
+            return send(link, request::REPLY, 0, &[]);
         }
         let sent = source.send(link, FIRST_PING + u64::from(left))?;
         if let Some(rounds) = &mut *self.rounds() {
-            rounds.under_way.push(sent);
+            rounds.in_flight.push(sent);
         }
         Ok(())
     }
@@ -337,7 +337,7 @@ impl LinkEvents for PingPong {
             (rounds.link.clone(), rounds.source, rounds.left)
         });
         if let Some((link, source, left)) = next
-            && self.go_on(&link, source, left).is_err()
+            && self.resume(&link, source, left).is_err()
         {
             link.close();
         }

@@ -11,7 +11,7 @@ use causeway_transport_verbs::upgrade::offer_with;
 use causeway_wire::handshake::{LaneToken, SessionId, VerbsHello};
 use causeway_wire::message::{ClientMessage, Command, Messages};
 
-use super::{JOINING, LinkTrouble, Source, send, settings, wish};
+use super::{JOINING, LinkFailure, Source, request, send, settings};
 use crate::case::{MAX_MESSAGE_BYTES, Setting};
 use crate::content::digest;
 
@@ -22,7 +22,7 @@ pub fn respond(
     setting: Setting,
     device: Option<&str>,
     by_rdma_cm: bool,
-) -> Result<Link, LinkTrouble> {
+) -> Result<Link, LinkFailure> {
     let accept = || accept_by(listener, Instant::now() + JOINING);
     let (command, setup) = (Connection::new(accept()?, None), Connection::new(accept()?, None));
     let hello = VerbsHello {
@@ -74,7 +74,7 @@ struct Responder {
     /// What is sent back.
     memory: Vec<u8>,
     /// Of the transfers that are sent back, those whose ends have not been waited for.
-    under_way: Mutex<Vec<Sending>>,
+    in_flight: Mutex<Vec<Sending>>,
 }
 
 impl Responder {
@@ -86,7 +86,7 @@ impl Responder {
         while let Ok(body) = receiver.recv() {
             let done = Messages::<ClientMessage>::new(body).try_for_each(|message| match message {
                 Ok(ClientMessage::Command(command)) => self.carry_out(&command),
-                _ => Err(LinkTrouble::Senseless),
+                _ => Err(LinkFailure::Senseless),
             });
             if done.is_err() {
                 break;
@@ -100,53 +100,53 @@ impl Responder {
         }
     }
 
-    fn under_way(&self) -> MutexGuard<'_, Vec<Sending>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    fn in_flight(&self) -> MutexGuard<'_, Vec<Sending>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until everything that was sent back is with the other end.
     fn wait_for_the_ends(&self) {
-        let under_way = core::mem::take(&mut *self.under_way());
-        drop(under_way);
+        let in_flight = core::mem::take(&mut *self.in_flight());
+        drop(in_flight);
     }
 
-    fn carry_out(&self, command: &Command<'_>) -> Result<(), LinkTrouble> {
+    fn carry_out(&self, command: &Command<'_>) -> Result<(), LinkFailure> {
         let Some(link) = self.link() else { return Ok(()) };
         let Command { context: number, opcode, payload, .. } = *command;
         match opcode {
-            wish::NOTHING => {}
-            wish::ANSWER => send(&link, wish::NOTHING, 0, &[])?,
-            wish::DIGEST => {
-                send(&link, wish::NOTHING, digest(payload.as_ptr(), payload.len() as u64), &[])?;
+            request::NOTHING => {}
+            request::REPLY => send(&link, request::NOTHING, 0, &[])?,
+            request::DIGEST => {
+                send(&link, request::NOTHING, digest(payload.as_ptr(), payload.len() as u64), &[])?;
             }
-            wish::RETURN => send(&link, wish::NOTHING, 0, payload)?,
-            wish::TRANSFERS | wish::TRANSFER_DIGEST | wish::TRANSFERS_BACK => {
+            request::RETURN => send(&link, request::NOTHING, 0, payload)?,
+            request::TRANSFERS | request::TRANSFER_DIGEST | request::TRANSFERS_BACK => {
                 self.wait_for_the_ends();
-                self.returns.store(opcode == wish::TRANSFERS_BACK, Ordering::Relaxed);
-                self.digests.store(opcode == wish::TRANSFER_DIGEST, Ordering::Relaxed);
-                let count = u32::try_from(number).map_err(|_| LinkTrouble::Senseless)?;
+                self.returns.store(opcode == request::TRANSFERS_BACK, Ordering::Relaxed);
+                self.digests.store(opcode == request::TRANSFER_DIGEST, Ordering::Relaxed);
+                let count = u32::try_from(number).map_err(|_| LinkFailure::Senseless)?;
                 self.left.store(count, Ordering::Release);
-                send(&link, wish::NOTHING, 0, &[])?;
+                send(&link, request::NOTHING, 0, &[])?;
             }
-            _ => return Err(LinkTrouble::Senseless),
+            _ => return Err(LinkFailure::Senseless),
         }
         Ok(())
     }
 
-    fn came(&self, link: &Link, number: u64, lease: Lease) -> Result<(), LinkTrouble> {
+    fn on_received(&self, link: &Link, number: u64, lease: Lease) -> Result<(), LinkFailure> {
         let is_last = self.left.fetch_sub(1, Ordering::AcqRel) == 1;
         if self.returns.load(Ordering::Relaxed) {
-            let bytes = self.memory.get(..lease.len()).ok_or(LinkTrouble::Senseless)?;
+            let bytes = self.memory.get(..lease.len()).ok_or(LinkFailure::Senseless)?;
             drop(lease);
             let sent = Source::of(bytes).send(link, number)?;
-            self.under_way().push(sent);
+            self.in_flight().push(sent);
             return Ok(());
         }
         if is_last {
             let digests = self.digests.load(Ordering::Relaxed);
             let digest = if digests { digest(lease.as_ptr(), lease.len() as u64) } else { 0 };
             drop(lease);
-            send(link, wish::NOTHING, digest, &[])?;
+            send(link, request::NOTHING, digest, &[])?;
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Responder {
 impl LinkEvents for Responder {
     fn open_in_place(&self, transfer: u64, lease: Lease) -> Result<(), Lease> {
         if let Some(link) = self.link()
-            && self.came(&link, transfer, lease).is_err()
+            && self.on_received(&link, transfer, lease).is_err()
         {
             link.close();
         }

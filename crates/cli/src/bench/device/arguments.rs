@@ -45,7 +45,7 @@ pub struct DeviceArguments {
         default_value_t = 120,
         value_parser = clap::value_parser!(u32).range(1..=86_400)
     )]
-    limit: u32,
+    timeout: u32,
     /// How many GPUs there are for the ranks, which get them in turn. Their memory must be within each other's
     /// reach.
     #[arg(long, value_name = "COUNT", default_value_t = 1,
@@ -106,8 +106,8 @@ impl DeviceArguments {
     }
 
     /// How long a run on one target may take.
-    pub fn limit(&self) -> Duration {
-        Duration::from_secs(self.limit.into())
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout.into())
     }
 
     /// What the measuring program is told: kinds, how often it measures them, on how many devices where that is
@@ -132,8 +132,8 @@ pub mod tests {
         arguments: DeviceArguments,
     }
 
-    pub fn parse(words: &[&str]) -> Result<DeviceArguments, clap::Error> {
-        Line::try_parse_from([&["device"], words].concat()).map(|line| line.arguments)
+    pub fn parse(arguments: &[&str]) -> Result<DeviceArguments, clap::Error> {
+        Line::try_parse_from([&["device"], arguments].concat()).map(|line| line.arguments)
     }
 
     #[test]
@@ -141,7 +141,7 @@ pub mod tests {
         let arguments = parse(&["--kind", "latency,stencil", "--native"]).unwrap();
         assert_eq!(arguments.plan(false), ["latency,stencil", "1"]);
         assert_eq!(arguments.plan(true), ["latency,stencil", "1", "quick"]);
-        assert_eq!((arguments.runs(), arguments.limit().as_secs()), (10, 120));
+        assert_eq!((arguments.runs(), arguments.timeout().as_secs()), (10, 120));
         let arguments = parse(&["--kind", "rate", "--devices", "2"]).unwrap();
         assert_eq!(arguments.plan(true), ["rate", "1", "2", "quick"]);
         assert!(parse(&["--devices", "0"]).is_err());
@@ -151,9 +151,9 @@ pub mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused() {
-        for words in [["--kind", "speed"], ["--runs", "0"], ["--time", "0"], ["--limit", "0"]] {
-            assert!(parse(&words).is_err(), "{words:?}");
+    fn invalid_values_are_refused() {
+        for arguments in [["--kind", "speed"], ["--runs", "0"], ["--time", "0"], ["--timeout", "0"]] {
+            assert!(parse(&arguments).is_err(), "{arguments:?}");
         }
     }
 }

@@ -28,8 +28,8 @@ use program::Program;
 pub fn device(arguments: &DeviceArguments) -> Result<ExitCode, DeviceError> {
     let gpus = Gpus::new(&arguments.on, arguments.native, &arguments.via)?;
     let program = Program::new(arguments, &gpus)?;
-    let (runs, time, limit) = (arguments.runs(), arguments.time, arguments.limit());
-    let rounds = Rounds { runs, time, limit, out: arguments.out.as_deref() };
+    let (runs, time, timeout) = (arguments.runs(), arguments.time, arguments.timeout());
+    let rounds = Rounds { runs, time, timeout, out: arguments.out.as_deref() };
     let targets = gpus.each.iter().map(|gpu| Target::new(gpu.name(), ByName {})).collect();
     let command = |number: usize| program.command(&gpus.each[number]);
     finish(&rounds.measure::<_, _, DeviceError>(targets, command, row::read, report::write)?, arguments)
@@ -41,5 +41,5 @@ fn finish(run: &Run, arguments: &DeviceArguments) -> Result<ExitCode, DeviceErro
         let text = if arguments.json { report::json(run) } else { report::text(run) };
         show::tables(&text, arguments.json, arguments.out.as_deref(), |folder| report::write(folder, run))?;
     }
-    Ok(show::troubles(&run.troubles()))
+    Ok(show::errors(&run.errors()))
 }

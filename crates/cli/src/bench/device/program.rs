@@ -20,7 +20,7 @@ const LIBRARY: &str = "libcauseway_comm.so";
 
 /// The program, and what it is told.
 pub struct Program {
-    words: Vec<OsString>,
+    command: Vec<OsString>,
     /// The folder with our client library.
     client: Option<PathBuf>,
     /// A folder with [`LIBRARY`] alone: beside it there may be a `libcuda.so.1` of ours, which a program on
@@ -32,8 +32,8 @@ impl Program {
     /// The program that the arguments name, or that lies beside `causeway`.
     pub fn new(arguments: &DeviceArguments, gpus: &Gpus) -> Result<Self, DeviceError> {
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-        let named = |given: &Option<PathBuf>, name: &str| {
-            absolute(given.clone().unwrap_or_else(|| usual(name, &library::places())))
+        let named = |requested: &Option<PathBuf>, name: &str| {
+            absolute(requested.clone().unwrap_or_else(|| default_program(name, &library::folders())))
         };
         let program = named(&arguments.program, PROGRAM);
         if !program.is_file() {
@@ -45,18 +45,18 @@ impl Program {
         }
         let folder = tempfile::tempdir().map_err(DeviceError::Folder)?;
         symlink(&library, folder.path().join(LIBRARY)).map_err(DeviceError::Folder)?;
-        let mut words = vec![program.into_os_string()];
+        let mut command = vec![program.into_os_string()];
         // The software GPU is for a look at what there is: full sizes would take it hours.
-        words.extend(arguments.plan(gpus.is_private()).into_iter().map(OsString::from));
+        command.extend(arguments.plan(gpus.is_private()).into_iter().map(OsString::from));
         let client = gpus.has_server().then(library::folder).transpose().map_err(TargetError::from)?;
-        Ok(Self { words, client, folder })
+        Ok(Self { command, client, folder })
     }
 
     /// What starts it on a GPU.
     pub fn command(&self, gpu: &Gpu) -> Result<Command, HandOverError> {
-        let mut command = gpu.command(&self.words, self.client.as_deref())?;
-        let given = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH");
-        let before = given.map_or_else(
+        let mut command = gpu.command(&self.command, self.client.as_deref())?;
+        let requested = command.get_envs().find(|(name, _)| *name == "LD_LIBRARY_PATH");
+        let before = requested.map_or_else(
             || std::env::var_os("LD_LIBRARY_PATH"),
             |(_, value)| value.map(std::ffi::OsStr::to_owned),
         );
@@ -66,10 +66,10 @@ impl Program {
 }
 
 /// Where a file is: in one of these places, or in the folder `device` of one; beside this program where it is in none.
-fn usual(name: &str, places: &[PathBuf]) -> PathBuf {
-    let candidates = places.iter().flat_map(|place| [place.join(name), place.join("device").join(name)]);
+fn default_program(name: &str, folders: &[PathBuf]) -> PathBuf {
+    let candidates = folders.iter().flat_map(|folder| [folder.join(name), folder.join("device").join(name)]);
     let found = candidates.into_iter().find(|candidate| candidate.is_file());
-    found.unwrap_or_else(|| places[0].join(name))
+    found.unwrap_or_else(|| folders[0].join(name))
 }
 
 /// A list of folders with one more in front.
@@ -90,12 +90,12 @@ mod tests {
     #[test]
     fn the_program_is_beside_causeway_or_where_packages_have_it() {
         let root = tempfile::tempdir().unwrap();
-        let places = ["bin", "lib/causeway"].map(|place| root.path().join(place));
-        assert_eq!(usual(PROGRAM, &places), places[0].join(PROGRAM));
-        let installed = places[1].join("device").join(PROGRAM);
+        let folders = ["bin", "lib/causeway"].map(|folder| root.path().join(folder));
+        assert_eq!(default_program(PROGRAM, &folders), folders[0].join(PROGRAM));
+        let installed = folders[1].join("device").join(PROGRAM);
         std::fs::create_dir_all(installed.parent().unwrap()).unwrap();
         std::fs::write(&installed, "").unwrap();
-        assert_eq!(usual(PROGRAM, &places), installed);
+        assert_eq!(default_program(PROGRAM, &folders), installed);
     }
 
     #[test]

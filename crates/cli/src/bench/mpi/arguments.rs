@@ -67,13 +67,13 @@ pub struct MpiArguments {
     /// IPC, mounts and host name; needs root and unshare).
     #[arg(
         long,
-        value_name = "PLACES",
+        value_name = "PLACEMENTS",
         value_enum,
         value_delimiter = ',',
         default_value = "same",
         hide_possible_values = true
     )]
-    pub place: Vec<Place>,
+    pub placement: Vec<Placement>,
     /// How many pairs of ranks send at once; of several numbers, each is measured. Rates are those of all
     /// pairs together.
     #[arg(
@@ -97,7 +97,7 @@ pub struct MpiArguments {
     /// Seconds that one job, all sizes on one target, may take: it is ended then, and its target not tried
     /// again. If not given: more the more is to be measured.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
-    pub limit: Option<u32>,
+    pub timeout: Option<u32>,
     /// Iterations for short messages in a run. If not given: 1000, with --quick 100.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     iterations: Option<u32>,
@@ -130,7 +130,7 @@ pub struct MpiArguments {
     pub program: Option<PathBuf>,
     /// Options of the launcher for `none` alone, such as "--mca pml ucx".
     #[arg(long, value_name = "OPTIONS", default_value = "", allow_hyphen_values = true)]
-    pub own_options: String,
+    pub launcher_options: String,
     /// A folder for the results: a table as CSV, everything with the single figures as JSON, pictures as SVG.
     /// It is made when it is not there.
     #[arg(long, value_name = "DIR")]
@@ -184,7 +184,7 @@ pub enum Channel {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Place {
+pub enum Placement {
     Same,
     Isolated,
 }
@@ -217,8 +217,8 @@ impl MpiArguments {
     }
 
     fn sizes(&self) -> Vec<u64> {
-        let usual = || if self.quick { Sizes::steps(8, 4 << 20, 8) } else { Sizes::steps(1, 4 << 20, 2) };
-        self.sizes.clone().unwrap_or_else(usual).bytes().to_vec()
+        let default = || if self.quick { Sizes::steps(8, 4 << 20, 8) } else { Sizes::steps(1, 4 << 20, 2) };
+        self.sizes.clone().unwrap_or_else(default).bytes().to_vec()
     }
 
     fn budget(&self) -> f64 {
@@ -226,8 +226,8 @@ impl MpiArguments {
     }
 
     /// How long a job may take: one round of a window can be longer than its loop's time.
-    pub fn limit(&self) -> Duration {
-        if let Some(seconds) = self.limit {
+    pub fn timeout(&self) -> Duration {
+        if let Some(seconds) = self.timeout {
             return Duration::from_secs(seconds.into());
         }
         let loops = self.kind.len() * self.memory.len() * self.sizes().len();
@@ -236,7 +236,7 @@ impl MpiArguments {
 
     /// What the measuring program is told.
     pub fn plan(&self) -> [String; 6] {
-        let list = |words: Vec<String>| words.join(",");
+        let list = |arguments: Vec<String>| arguments.join(",");
         let (iterations, window) = if self.quick { (100, 8) } else { (1000, 64) };
         [
             list(self.kind.iter().map(name).collect()),
@@ -261,8 +261,8 @@ pub mod tests {
         arguments: MpiArguments,
     }
 
-    pub fn parse(words: &[&str]) -> Result<MpiArguments, clap::Error> {
-        Line::try_parse_from([&["mpi"], words].concat()).map(|line| line.arguments)
+    pub fn parse(arguments: &[&str]) -> Result<MpiArguments, clap::Error> {
+        Line::try_parse_from([&["mpi"], arguments].concat()).map(|line| line.arguments)
     }
 
     #[test]
@@ -277,8 +277,8 @@ pub mod tests {
     }
 
     #[test]
-    fn mistakes_are_refused() {
-        for words in [
+    fn invalid_values_are_refused() {
+        for arguments in [
             ["--memory", "paper"],
             ["--kind", "speed"],
             ["--channel", "gdr"],
@@ -288,7 +288,7 @@ pub mod tests {
             ["--window", "2000"],
             ["--place", "away"],
         ] {
-            assert!(parse(&words).is_err(), "{words:?}");
+            assert!(parse(&arguments).is_err(), "{arguments:?}");
         }
     }
 }

@@ -8,7 +8,7 @@ use causeway_config::table;
 use causeway_measure::jobs::Target;
 use causeway_measure::mpi::results::Way;
 
-use super::arguments::{Channel, MpiArguments, Place, name};
+use super::arguments::{Channel, MpiArguments, Placement, name};
 use super::error::MpiError;
 use crate::bench::error::TargetError;
 use crate::bench::gpus::{Gpu, Gpus};
@@ -36,7 +36,7 @@ const CONTAINER: [&str; 12] = [
 ];
 
 /// Where a channel cannot be ([`super::error::NO_IPC`]).
-pub const LEFT_OUT: (Place, Channel) = (Place::Isolated, Channel::Ipc);
+pub const LEFT_OUT: (Placement, Channel) = (Placement::Isolated, Channel::Ipc);
 
 /// How jobs are started.
 pub struct Starter<'a> {
@@ -49,7 +49,7 @@ pub struct Starter<'a> {
     client: Option<PathBuf>,
     /// What containers share.
     folder: tempfile::TempDir,
-    targets: Vec<(Gpu, Place, Channel, u32)>,
+    targets: Vec<(Gpu, Placement, Channel, u32)>,
 }
 
 impl<'a> Starter<'a> {
@@ -57,7 +57,7 @@ impl<'a> Starter<'a> {
     pub fn new(arguments: &'a MpiArguments, gpus: &Gpus) -> Result<Self, MpiError> {
         let launcher = match arguments.launcher.as_slice() {
             [] => vec!["mpirun".into()],
-            words => words.to_vec(),
+            arguments => arguments.to_vec(),
         };
         let needs_library =
             arguments.program.is_none() || arguments.channel.iter().any(|channel| *channel != Channel::None);
@@ -75,11 +75,11 @@ impl<'a> Starter<'a> {
         }
         let mut targets = Vec::new();
         for gpu in &gpus.each {
-            for place in &arguments.place {
+            for placement in &arguments.placement {
                 for pairs in &arguments.pairs {
-                    let there = |channel: &&Channel| (*place, **channel) != LEFT_OUT;
+                    let there = |channel: &&Channel| (*placement, **channel) != LEFT_OUT;
                     for channel in arguments.channel.iter().filter(there) {
-                        targets.push((gpu.clone(), *place, *channel, *pairs));
+                        targets.push((gpu.clone(), *placement, *channel, *pairs));
                     }
                 }
             }
@@ -103,43 +103,43 @@ impl<'a> Starter<'a> {
     pub fn names(&self) -> Vec<Target<Way>> {
         let gpus: Vec<_> = self.targets.iter().map(|(gpu, ..)| gpu.name()).collect();
         let several = gpus.iter().any(|gpu| *gpu != gpus[0]);
-        let of = |((_, place, channel, pairs), gpu): (&(Gpu, Place, Channel, u32), &String)| {
-            let mut words = Vec::new();
-            words.extend(several.then(|| gpu.clone()));
-            words.extend((self.arguments.place.len() > 1).then(|| name(place)));
-            words.extend((self.arguments.pairs.len() > 1).then(|| format!("{pairs} pairs")));
-            words.push(name(channel));
-            let isolated = *place == Place::Isolated;
+        let of = |((_, placement, channel, pairs), gpu): (&(Gpu, Placement, Channel, u32), &String)| {
+            let mut arguments = Vec::new();
+            arguments.extend(several.then(|| gpu.clone()));
+            arguments.extend((self.arguments.placement.len() > 1).then(|| name(placement)));
+            arguments.extend((self.arguments.pairs.len() > 1).then(|| format!("{pairs} pairs")));
+            arguments.push(name(channel));
+            let isolated = *placement == Placement::Isolated;
             let way = Way { gpu: gpu.clone(), isolated, channel: name(channel), pairs: *pairs };
-            Target::new(words.join(" "), way)
+            Target::new(arguments.join(" "), way)
         };
         self.targets.iter().zip(&gpus).map(of).collect()
     }
 
     /// The command that measures a target once.
     pub fn command(&self, number: usize) -> Result<Command, HandOverError> {
-        let (gpu, place, channel, pairs) = &self.targets[number];
-        let mut words: Vec<OsString> = Vec::new();
+        let (gpu, placement, channel, pairs) = &self.targets[number];
+        let mut arguments: Vec<OsString> = Vec::new();
         if let (Some(library), true) = (&self.library, *channel != Channel::None) {
-            words.extend([self.executable.clone().into(), "mpirun".into(), "--library".into()]);
-            words.extend([library.clone().into(), "--".into()]);
+            arguments.extend([self.executable.clone().into(), "mpirun".into(), "--library".into()]);
+            arguments.extend([library.clone().into(), "--".into()]);
         }
-        words.extend(self.launcher.iter().cloned());
+        arguments.extend(self.launcher.iter().cloned());
         if *channel == Channel::None {
-            words.extend(self.arguments.own_options.split_whitespace().map(OsString::from));
+            arguments.extend(self.arguments.launcher_options.split_whitespace().map(OsString::from));
         }
-        words.extend(["-n".into(), (2 * pairs).to_string().into()]);
-        if *place == Place::Isolated {
-            words.extend(CONTAINER.map(OsString::from));
+        arguments.extend(["-n".into(), (2 * pairs).to_string().into()]);
+        if *placement == Placement::Isolated {
+            arguments.extend(CONTAINER.map(OsString::from));
         }
-        words.push(self.program.clone().into());
-        words.extend(self.arguments.plan().map(OsString::from));
-        let mut command = gpu.command(&words, self.client.as_deref())?;
-        self.set(&mut command, *place, *channel);
+        arguments.push(self.program.clone().into());
+        arguments.extend(self.arguments.plan().map(OsString::from));
+        let mut command = gpu.command(&arguments, self.client.as_deref())?;
+        self.set(&mut command, *placement, *channel);
         Ok(command)
     }
 
-    fn set(&self, command: &mut Command, place: Place, channel: Channel) {
+    fn set(&self, command: &mut Command, placement: Placement, channel: Channel) {
         if channel == Channel::None {
             return;
         }
@@ -149,7 +149,7 @@ impl<'a> Starter<'a> {
         if matches!(channel, Channel::Rdma | Channel::Tcp) {
             command.env(table::COMM_HOSTS.name, "localhost");
         }
-        if place == Place::Isolated {
+        if placement == Placement::Isolated {
             let folder = self.folder.path();
             command.envs(isolated(Some(folder.as_os_str()))).env(table::SOCKET_DIR.name, folder);
         }
@@ -178,8 +178,8 @@ mod tests {
         let names: Vec<_> = starter.names().into_iter().map(|target| target.name).collect();
         assert_eq!(names, ["same none", "isolated none"]);
         let command = starter.command(1).unwrap();
-        let words: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
-        assert_eq!((&words[0][..], &words[1][..], &words[2][..]), ("-n", "2", "unshare"));
+        let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
+        assert_eq!((&arguments[0][..], &arguments[1][..], &arguments[2][..]), ("-n", "2", "unshare"));
         assert_eq!(command.get_program(), "mpirun");
     }
 
@@ -188,8 +188,8 @@ mod tests {
         let program = std::env::current_exe().unwrap();
         let common = ["--native", "--program", program.to_str().unwrap(), "--library"];
         let common = [&common[..], &[program.to_str().unwrap(), "--place"]].concat();
-        let of = |words: &[&str]| {
-            let arguments = parse(&[&common[..], words].concat()).unwrap();
+        let of = |arguments: &[&str]| {
+            let arguments = parse(&[&common[..], arguments].concat()).unwrap();
             let starter = Starter::new(&arguments, &gpus(&arguments));
             starter.map(|starter| starter.names().into_iter().map(|target| target.name).collect::<Vec<_>>())
         };

@@ -28,8 +28,8 @@ use jobs::{LEFT_OUT, Starter};
 pub fn mpi(arguments: &MpiArguments) -> Result<ExitCode, MpiError> {
     let gpus = Gpus::new(&arguments.on, arguments.native, &arguments.via)?;
     let starter = Starter::new(arguments, &gpus)?;
-    let (runs, time, limit) = (arguments.runs(), arguments.time, arguments.limit());
-    let rounds = Rounds { runs, time, limit, out: arguments.out.as_deref() };
+    let (runs, time, timeout) = (arguments.runs(), arguments.time, arguments.timeout());
+    let rounds = Rounds { runs, time, timeout, out: arguments.out.as_deref() };
     let command = |number| starter.command(number);
     finish(&rounds.measure::<_, _, MpiError>(starter.names(), command, row::read, report::write)?, arguments)
 }
@@ -42,9 +42,9 @@ fn finish(run: &Run, arguments: &MpiArguments) -> Result<ExitCode, MpiError> {
             report::write(folder, run)
         })?;
     }
-    if arguments.place.contains(&LEFT_OUT.0) && arguments.channel.contains(&LEFT_OUT.1) {
+    if arguments.placement.contains(&LEFT_OUT.0) && arguments.channel.contains(&LEFT_OUT.1) {
         // When nobody reads our standard error there is nobody to tell.
         let _ = writeln!(io::stderr(), "causeway: {}", error::NO_IPC);
     }
-    Ok(show::troubles(&run.troubles()))
+    Ok(show::errors(&run.errors()))
 }

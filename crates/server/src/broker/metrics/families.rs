@@ -56,9 +56,10 @@ fn sessions(page: &mut Page, shared: &Shared, open: &[Counts]) {
         now.sample(&[("transport", via)], count);
     }
     page.gauge("causeway_sessions_limit", "Sessions that there may be.")
-        .sample(&[], shared.admission.most_sessions());
-    page.counter("causeway_sessions_begun_total", "Sessions that have begun.")
-        .sample(&[], shared.totals.begun());
+        .sample(&[], shared.admission.max_sessions());
+    for name in renamed("causeway_sessions_started_total", "causeway_sessions_begun_total") {
+        page.counter(name, "Sessions that have started.").sample(&[], shared.totals.begun());
+    }
     let mut ended = page.counter("causeway_sessions_ended_total", "Sessions that have ended.");
     for outcome in Outcome::ALL {
         ended.sample(&[("outcome", outcome.label())], shared.totals.ended(outcome));
@@ -101,20 +102,25 @@ fn work(page: &mut Page, done: &BTreeMap<&'static str, Counts>) {
         bytes.sample(&[("transport", via), ("direction", "to_device")], counts.bytes_to_device);
         bytes.sample(&[("transport", via), ("direction", "from_device")], counts.bytes_from_device);
     }
-    let mut times = page.histogram(
-        "causeway_call_seconds",
-        "From the arrival of a command to its reply, where that does not wait for the GPU.",
-    );
-    for (via, counts) in done {
-        times.times(&[("transport", via)], &counts.calls);
+    for name in renamed("causeway_call_duration_seconds", "causeway_call_seconds") {
+        let text = "From the arrival of a command to its reply, where that does not wait for the GPU.";
+        let mut times = page.histogram(name, text);
+        for (via, counts) in done {
+            times.times(&[("transport", via)], &counts.calls);
+        }
     }
-    let mut times = page.histogram(
-        "causeway_wait_seconds",
-        "From the arrival of a command that waits for the GPU to its reply.",
-    );
-    for (via, counts) in done {
-        times.times(&[("transport", via)], &counts.waits);
+    for name in renamed("causeway_wait_duration_seconds", "causeway_wait_seconds") {
+        let mut times =
+            page.histogram(name, "From the arrival of a command that waits for the GPU to its reply.");
+        for (via, counts) in done {
+            times.times(&[("transport", via)], &counts.waits);
+        }
     }
+}
+
+/// The name of a metric, and its former name, which goes with version 0.4.
+fn renamed(name: &'static str, former: &'static str) -> [&'static str; 2] {
+    [name, former]
 }
 
 fn devices(page: &mut Page, devices: &[DeviceStatus]) {

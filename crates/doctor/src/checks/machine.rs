@@ -9,7 +9,7 @@ const LITTLE_SHM: u64 = 512 << 20;
 /// A staging arena is 256 MiB where an eighth of the memory cgroup's limit allows it.
 const LITTLE_MEMORY: u64 = 8 * (256 << 20);
 
-pub fn judge(facts: &Facts) -> Vec<Finding> {
+pub fn check(facts: &Facts) -> Vec<Finding> {
     let mut findings = Vec::new();
     match &facts.live.client_library {
         Some(Ok(folder)) => findings.push(Finding::good(

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::error::{ConfigFileError, SourceLocation};
 use super::keys::ADDRESS;
-use super::mistake::{Mistake, Place};
 use super::section::Section;
 use super::text::{Entry, Value};
 use crate::table::{CONFIG, ON};
@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub fn of_user() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = variable("XDG_CONFIG_HOME").filter(|folder| folder.is_absolute());
-    Some(folder.or_else(|| variable("HOME").map(|home| home.join(".config")))?.join("causeway"))
+    Some(folder.or_else(|| variable("HOME").map(|home_dir| home_dir.join(".config")))?.join("causeway"))
 }
 
 /// The files of this process, the one that counts first in front: that of the user, then those of the
@@ -32,7 +32,7 @@ pub fn of_process() -> Vec<Candidate> {
     match std::env::var_os(CONFIG.name) {
         Some(named) if named.is_empty() => Vec::new(),
         Some(named) => vec![Candidate { path: named.into(), must_be_there: true }],
-        None => usual(of_user(), Path::new(OF_SYSTEM)),
+        None => default(of_user(), Path::new(OF_SYSTEM)),
     }
 }
 
@@ -46,7 +46,7 @@ pub struct Candidate {
 }
 
 /// The files of a user's folder and of the machine's.
-fn usual(user: Option<PathBuf>, system: &Path) -> Vec<Candidate> {
+fn default(user: Option<PathBuf>, system: &Path) -> Vec<Candidate> {
     let entries = fs::read_dir(system).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut of_system: Vec<_> =
         entries.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
@@ -66,10 +66,13 @@ pub struct Found {
 }
 
 /// Reads a file; nothing where there is none and none must be.
-pub fn read(candidate: &Candidate) -> Result<Option<Found>, Mistake> {
+pub fn read(candidate: &Candidate) -> Result<Option<Found>, ConfigFileError> {
     let file = Arc::new(std::path::absolute(&candidate.path).unwrap_or_else(|_| candidate.path.clone()));
-    let mistake =
-        |text: String| Mistake { place: Place { file: Arc::clone(&file), line: None }, section: None, text };
+    let mistake = |text: String| ConfigFileError {
+        location: SourceLocation { file: Arc::clone(&file), line: None },
+        section: None,
+        text,
+    };
     let failed = |cause: io::Error| mistake(format!("the configuration file cannot be read: {cause}"));
     let open = match File::open(&*file) {
         Ok(open) => open,
@@ -110,7 +113,7 @@ pub fn is_absent(path: &Path, cause: &io::Error) -> bool {
 
 impl Found {
     /// What is wrong with an entry that holds a server's key: others must not be able to read it.
-    pub fn exposed_key(&self, entry: &Entry) -> Option<Mistake> {
+    pub fn exposed_key(&self, entry: &Entry) -> Option<ConfigFileError> {
         let is_address = match entry.section {
             Section::Server(_) => entry.key == ADDRESS,
             Section::Client => ON.key().is_some_and(|on| on == entry.key),
@@ -128,7 +131,7 @@ impl Found {
             entry.key,
             self.file.display()
         );
-        Some(Mistake { place: entry.place.clone(), section: Some(entry.section.clone()), text })
+        Some(ConfigFileError { location: entry.location.clone(), section: Some(entry.section.clone()), text })
     }
 }
 
@@ -149,7 +152,7 @@ mod tests {
         for name in ["10-site.toml", "20-lab.toml", "notes.txt", "20-lab.toml.bak"] {
             fs::write(folder.path().join(name), "").unwrap();
         }
-        let found = usual(Some("/home/u/.config/causeway".into()), folder.path());
+        let found = default(Some("/home/u/.config/causeway".into()), folder.path());
         let names: Vec<_> = found.iter().map(|candidate| candidate.path.display().to_string()).collect();
         let system = folder.path().display();
         let expected = [
@@ -158,7 +161,7 @@ mod tests {
             format!("{system}/10-site.toml"),
         ];
         assert_eq!(names, expected);
-        assert_eq!(usual(None, Path::new("/nowhere")), []);
+        assert_eq!(default(None, Path::new("/nowhere")), []);
     }
 
     #[test]
@@ -167,8 +170,9 @@ mod tests {
         let read_at = |path: PathBuf, must_be_there| read(&Candidate { path, must_be_there });
         let missing = folder.path().join("missing.toml");
         assert!(read_at(missing.clone(), false).is_ok_and(|found| found.is_none()));
-        let text =
-            |found: Result<Option<Found>, Mistake>| found.err().expect("it cannot be read").to_string();
+        let text = |found: Result<Option<Found>, ConfigFileError>| {
+            found.err().expect("it cannot be read").to_string()
+        };
         assert!(text(read_at(missing, true)).contains("missing.toml: the configuration file cannot be read"));
         assert!(text(read_at(folder.path().into(), false)).ends_with("is a folder"));
         let path = folder.path().join("c.toml");

@@ -14,14 +14,14 @@ const CONNECTION_MANAGER: &str = "librdmacm.so.1";
 const PACKAGES: &str = "Install libibverbs1, ibverbs-providers and librdmacm1 (Debian, Ubuntu), or libibverbs and librdmacm \
                         (Fedora, RHEL, SUSE).";
 
-pub fn judge(facts: &Facts) -> Vec<Finding> {
+pub fn check(facts: &Facts) -> Vec<Finding> {
     let rdma = &facts.rdma;
     let in_container = facts.machine.container.is_some();
     let mut findings = Vec::new();
-    for card in &rdma.idle_cards {
+    for rdma_device in &rdma.idle_rdma_devices {
         let text = format!(
             "The network card at {} is no RDMA device here, though cards of its maker can be.",
-            card.address
+            rdma_device.address
         );
         findings.push(if in_container {
             Finding::note(About::Rdma, text)
@@ -36,7 +36,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
         });
     }
     if rdma.devices.is_empty() {
-        if rdma.idle_cards.is_empty() {
+        if rdma.idle_rdma_devices.is_empty() {
             findings.push(Finding::note(
                 About::Rdma,
                 "There is no RDMA device, so sessions go over TCP, or over shared memory on one host.",
@@ -102,7 +102,7 @@ fn provider(facts: &Facts, device: &RdmaDevice) -> Option<Finding> {
     if facts.rdma.providers.is_empty() || facts.live.why_not(VERBS).is_some() {
         return None;
     }
-    let wanted = match device.driver.as_str() {
+    let required = match device.driver.as_str() {
         "mlx5_core" => "mlx5",
         "mlx4_core" => "mlx4",
         "bnxt_en" => "bnxt_re",
@@ -113,10 +113,10 @@ fn provider(facts: &Facts, device: &RdmaDevice) -> Option<Finding> {
         _ if device.name.starts_with("siw") => "siw",
         _ => return None,
     };
-    (!facts.rdma.providers.iter().any(|name| name == wanted)).then(|| {
+    (!facts.rdma.providers.iter().any(|name| name == required)).then(|| {
         Finding::problem(
             About::Rdma,
-            format!("libibverbs has no driver `{wanted}`, so {} cannot be used.", device.name),
+            format!("libibverbs has no driver `{required}`, so {} cannot be used.", device.name),
             "Install ibverbs-providers (Debian, Ubuntu) or the rest of libibverbs (Fedora, RHEL, SUSE).",
         )
     })

@@ -28,7 +28,7 @@ pub struct ServerPath {
 }
 
 /// Judges the way between two machines; `there` is the default where the server does not tell.
-pub fn judge(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
+pub fn check(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(why) = &path.silence {
         findings.push(Finding::problem(
@@ -37,9 +37,9 @@ pub fn judge(here: &Facts, there: &Facts, path: &ServerPath) -> Vec<Finding> {
             "Look at its log, or run `causeway doctor` there.",
         ));
     }
-    if let Some((least, median)) = path.round_trip {
+    if let Some((min, median)) = path.round_trip {
         let text =
-            format!("A question and its answer take {least:.0} us at best and {median:.0} us in the middle.");
+            format!("A question and its answer take {min:.0} us at best and {median:.0} us in the middle.");
         findings.push(if median < 1000.0 {
             Finding::good(About::Path, text)
         } else {

@@ -3,7 +3,7 @@
 use super::{About, Finding};
 use crate::facts::Facts;
 
-pub fn judge(facts: &Facts) -> Vec<Finding> {
+pub fn check(facts: &Facts) -> Vec<Finding> {
     // Only where programs are given a library are there stubs to speak of.
     let Some(Ok(folder)) = &facts.live.client_library else { return Vec::new() };
     let (bare, covered): (Vec<_>, Vec<_>) = facts.gpus.not_forwarded.iter().partition(|path| {

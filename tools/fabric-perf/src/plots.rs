@@ -2,7 +2,7 @@
 //! second axis the gain over its base.
 
 use causeway_measure::files;
-use causeway_measure::plot::{Axis, Figure, Gains, Panel, gain_place, size_place};
+use causeway_measure::plot::{Axis, Figure, Gains, Panel, gain_position, size_position};
 use clap::ValueEnum as _;
 
 use crate::case::{Case, Quantity};
@@ -10,7 +10,7 @@ use crate::results::{MeasuredPath, Run};
 use crate::sweep::Sweep;
 
 /// The figures of every sweep that has records, for each quantity.
-pub fn figures(run: &Run) -> Vec<Figure> {
+pub fn plots(run: &Run) -> Vec<Figure> {
     let of_sweep = |sweep| Quantity::ALL.into_iter().filter_map(move |quantity| figure(run, sweep, quantity));
     run.sweeps.iter().flat_map(of_sweep).collect()
 }
@@ -46,13 +46,13 @@ fn panel(run: &Run, sweep: &Sweep, path: MeasuredPath, quantity: Quantity) -> Op
     let panel = Panel::by_size(path.to_string(), quantity.unit(), &sizes, sweep.settings.len(), figure)?;
     let lines = sweep.others().map(|(index, setting)| {
         let gain = |bytes: &u64| {
-            Some((size_place(*bytes), gain_place(run.gain(path.tool, case(*bytes), sweep, setting)?)))
+            Some((size_position(*bytes), gain_position(run.gain(path.tool, case(*bytes), sweep, setting)?)))
         };
         (index, sizes.iter().filter_map(gain).collect::<Vec<_>>())
     });
     let lines: Vec<_> = lines.filter(|(_, points)| !points.is_empty()).collect();
     let gains = (!lines.is_empty()).then(|| Gains {
-        axis: Axis::gains(lines.iter().flat_map(|(_, points)| points).map(|(_, place)| *place)),
+        axis: Axis::gains(lines.iter().flat_map(|(_, points)| points).map(|(_, position)| *position)),
         lines,
     });
     Some(Panel { gains, ..panel })
@@ -66,9 +66,9 @@ mod tests {
 
     #[test]
     fn each_sweep_has_its_pictures_with_a_second_axis() {
-        let figures = figures(&example());
-        assert_eq!(figures.len(), 8);
-        let capacity = figures.iter().find(|figure| figure.name == "fabric-capacity").unwrap();
+        let plots = plots(&example());
+        assert_eq!(plots.len(), 8);
+        let capacity = plots.iter().find(|figure| figure.name == "fabric-capacity").unwrap();
         assert_eq!(capacity.panels.len(), MeasuredPath::ALL.len());
         let gains = capacity.panels[0].gains.as_ref().unwrap();
         assert_eq!(gains.lines.len(), 7);
@@ -78,7 +78,7 @@ mod tests {
         for words in ["RDMA read", "capacity 256", "gain", "1000 %"] {
             assert!(text.contains(words), "{words}");
         }
-        let alone = figures.iter().find(|figure| figure.name == "fabric-default").unwrap();
+        let alone = plots.iter().find(|figure| figure.name == "fabric-default").unwrap();
         assert!(alone.panels.iter().all(|panel| panel.gains.is_none()));
     }
 }

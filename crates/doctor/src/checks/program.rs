@@ -37,7 +37,7 @@ pub enum Outcome {
 }
 
 /// Judges a trial.
-pub fn judge(trial: &Trial) -> Finding {
+pub fn check(trial: &Trial) -> Finding {
     let target = &trial.target;
     match &trial.outcome {
         Outcome::Ran { device, via } => Finding::good(
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn only_a_program_that_ran_is_good() {
-        let judged = |outcome| judge(&Trial { target: "box (a:1)".into(), outcome });
+        let judged = |outcome| check(&Trial { target: "box (a:1)".into(), outcome });
         let ran = judged(Outcome::Ran { device: "NVIDIA H100".into(), via: "tcp".into() });
         assert!(
             ran.level == Level::Good && ran.text.contains("on NVIDIA H100 at box (a:1), over tcp"),

@@ -17,7 +17,7 @@ pub struct Between {
 }
 
 /// Judges a path between two servers.
-pub fn judge(path: &Between) -> Finding {
+pub fn check(path: &Between) -> Finding {
     let Between { from, to, used, reason } = path;
     match used.as_deref() {
         Some("shm") => Finding::good(
@@ -49,10 +49,10 @@ mod tests {
     fn a_missing_way_is_a_problem_and_others_are_told_with_their_reasons() {
         let path =
             Between { from: "a:1".into(), to: "b:2".into(), used: None, reason: "nothing listens".into() };
-        let missing = judge(&path);
+        let missing = check(&path);
         assert!(missing.level == Level::Problem && missing.text.contains("from a:1 to b:2: nothing listens"));
         let used = |used: &str| {
-            judge(&Between { used: Some(used.into()), reason: "; not shm: far".into(), ..path.clone() })
+            check(&Between { used: Some(used.into()), reason: "; not shm: far".into(), ..path.clone() })
         };
         assert!(used("tcp").text.ends_with("over tcp; not shm: far.") && used("tcp").level == Level::Good);
         assert!(used("shm").text.contains("by the devices themselves"));

@@ -10,13 +10,13 @@ const ROCE_OVERHEAD: u32 = 96;
 /// Path MTUs, the largest first.
 const MTUS: [u32; 5] = [4096, 2048, 1024, 512, 256];
 
-pub fn judge(facts: &Facts) -> Vec<Finding> {
+pub fn check(facts: &Facts) -> Vec<Finding> {
     let ports =
         || facts.rdma.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
     let any_active = ports().any(|(_, port)| port.is_active());
     ports()
-        .flat_map(|(device, port)| judge_port(facts, device, port, any_active))
-        .chain(cards(facts))
+        .flat_map(|(device, port)| check_port(facts, device, port, any_active))
+        .chain(rdma_devices(facts))
         .collect()
 }
 
@@ -34,8 +34,8 @@ impl Port {
 
 /// The path MTU of a port: what libibverbs says, else what follows from its interface.
 pub fn path_mtu(facts: &Facts, device: &RdmaDevice, port: &Port) -> Option<u32> {
-    let told = facts.live.verbs.mtu(&device.name, port.number);
-    told.map(|mtu| mtu.active).or_else(|| mtu_of_interface(device, port))
+    let reported = facts.live.verbs.mtu(&device.name, port.number);
+    reported.map(|mtu| mtu.active).or_else(|| mtu_of_interface(device, port))
 }
 
 /// The path MTU as far as it follows from the interface: Ethernet packets must hold it with its headers, an
@@ -44,16 +44,16 @@ fn mtu_of_interface(device: &RdmaDevice, port: &Port) -> Option<u32> {
     // A device has one interface a port, in the ports' order; most have one of either.
     let interface =
         device.interfaces.get(port.number.checked_sub(1)? as usize).or(device.interfaces.first())?;
-    let room = match port.is_ethernet() {
+    let capacity = match port.is_ethernet() {
         true => interface.mtu.checked_sub(ROCE_OVERHEAD)?,
         // In connected mode the interface tells nothing of the link.
         false if interface.mtu <= 4092 => interface.mtu + 4,
         false => return None,
     };
-    MTUS.into_iter().find(|mtu| *mtu <= room)
+    MTUS.into_iter().find(|mtu| *mtu <= capacity)
 }
 
-fn judge_port(facts: &Facts, device: &RdmaDevice, port: &Port, any_active: bool) -> Vec<Finding> {
+fn check_port(facts: &Facts, device: &RdmaDevice, port: &Port, any_active: bool) -> Vec<Finding> {
     let name = format!("{} port {}", device.name, port.number);
     if !port.is_active() {
         return vec![inactive(device, port, &name, any_active)];
@@ -82,13 +82,13 @@ fn judge_port(facts: &Facts, device: &RdmaDevice, port: &Port, any_active: bool)
                 .advise(format!("`ip link set {first} mtu 9000`, if switch and peers can do so too.")),
             );
         }
-    } else if let Some(told) =
-        facts.live.verbs.mtu(&device.name, port.number).filter(|told| told.active < told.most)
+    } else if let Some(reported) =
+        facts.live.verbs.mtu(&device.name, port.number).filter(|reported| reported.active < reported.max)
     {
         findings.push(
             Finding::note(
                 About::Rdma,
-                format!("{name} cuts messages into packets of {} bytes, though it could do {}.", told.active, told.most),
+                format!("{name} cuts messages into packets of {} bytes, though it could do {}.", reported.active, reported.max),
             )
             .advise("Set the MTU of the subnet manager's partition (`mtu=5` in opensm's partitions.conf is 4096)."),
         );
@@ -139,7 +139,7 @@ fn inactive(device: &RdmaDevice, port: &Port, name: &str, any_active: bool) -> F
 }
 
 /// Cards whose PCIe link is slower than they are.
-fn cards(facts: &Facts) -> impl Iterator<Item = Finding> {
+fn rdma_devices(facts: &Facts) -> impl Iterator<Item = Finding> {
     facts.rdma.devices.iter().filter_map(|device| {
         let pci = device.pci.as_ref()?;
         let is_slow = !pci.link.is_empty() && !pci.best_link.is_empty() && pci.link != pci.best_link;

@@ -119,12 +119,12 @@ pub enum WatchError {
 }
 
 /// A server that answers.
-pub struct Asked {
+pub struct ServerConnection {
     name: String,
     exchange: Exchange,
 }
 
-impl Asked {
+impl ServerConnection {
     /// Connects to a server.
     pub fn connect(target: &Target) -> Result<Self, WatchError> {
         let hello = describe_process(COMMANDS, Vec::new());
@@ -161,13 +161,13 @@ impl Asked {
         }
     }
 
-    fn ask(&mut self, question: Question) -> Result<Reply, WatchError> {
+    fn ask(&mut self, request: Question) -> Result<Reply, WatchError> {
         let server = || self.name.clone();
-        let answer = self.exchange.ask(RESPONSE_TIMEOUT, |out| question.encode(out));
-        let answer = answer.map_err(|cause| WatchError::Lost { server: server(), cause })?;
-        let answer = answer.ok_or_else(|| WatchError::Ended(server()))?;
+        let reply = self.exchange.ask(RESPONSE_TIMEOUT, |out| request.encode(out));
+        let reply = reply.map_err(|cause| WatchError::Lost { server: server(), cause })?;
+        let reply = reply.ok_or_else(|| WatchError::Ended(server()))?;
         // What is left over is a later release's.
-        Decoder::new(&answer).value().map_err(|cause| WatchError::Damaged { server: server(), cause })
+        Decoder::new(&reply).value().map_err(|cause| WatchError::Damaged { server: server(), cause })
     }
 }
 
@@ -177,7 +177,7 @@ pub fn local_targets(status: &ServerStatus) -> Vec<Target> {
 }
 
 /// Names of sockets, as they may be printed.
-pub fn shown(sockets: &[String]) -> String {
-    let shown = sockets.iter().map(|name| Printable::from(name.as_str()).to_string());
-    shown.collect::<Vec<_>>().join(", ")
+pub fn printable(sockets: &[String]) -> String {
+    let printable = sockets.iter().map(|name| Printable::from(name.as_str()).to_string());
+    printable.collect::<Vec<_>>().join(", ")
 }

@@ -16,13 +16,13 @@ pub use finding::{About, Finding, Level};
 use crate::facts::Facts;
 
 /// Judges one machine.
-pub fn judge(facts: &Facts) -> Vec<Finding> {
-    let mut findings = machine::judge(facts);
-    findings.extend(rdma::judge(facts));
-    findings.extend(ports::judge(facts));
-    findings.extend(gpus::judge(facts));
-    findings.extend(stubs::judge(facts));
-    findings.extend(gpudirect::judge(facts));
+pub fn check(facts: &Facts) -> Vec<Finding> {
+    let mut findings = machine::check(facts);
+    findings.extend(rdma::check(facts));
+    findings.extend(ports::check(facts));
+    findings.extend(gpus::check(facts));
+    findings.extend(stubs::check(facts));
+    findings.extend(gpudirect::check(facts));
     findings
 }
 

@@ -10,14 +10,14 @@ use super::section::Section;
 
 /// Where something stands: a file, and a line of it where it has one. Lines count from 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct SourceLocation {
     /// The file.
     pub file: Arc<PathBuf>,
     /// The line; none for the file as a whole.
     pub line: Option<usize>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.file.display())?;
         self.line.map_or(Ok(()), |line| write!(f, ":{line}"))
@@ -26,10 +26,10 @@ impl fmt::Display for Place {
 
 /// Something in a file that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{place}: {text}")]
-pub struct Mistake {
+#[error("{location}: {text}")]
+pub struct ConfigFileError {
     /// Where.
-    pub place: Place,
+    pub location: SourceLocation,
     /// Whom it concerns; nobody in particular where the whole file cannot be used.
     pub section: Option<Section>,
     /// What is wrong, and what to do.
@@ -38,14 +38,14 @@ pub struct Mistake {
 
 /// Configuration files that cannot be used: at least one mistake.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}{}", first(mistakes), others(mistakes.len().saturating_sub(1)))]
+#[error("{}{}", first(errors), others(errors.len().saturating_sub(1)))]
 pub struct FilesError {
     /// What is wrong, in the order of the files.
-    pub mistakes: Vec<Mistake>,
+    pub errors: Vec<ConfigFileError>,
 }
 
-fn first(mistakes: &[Mistake]) -> String {
-    mistakes.first().map(Mistake::to_string).unwrap_or_default()
+fn first(errors: &[ConfigFileError]) -> String {
+    errors.first().map(ConfigFileError::to_string).unwrap_or_default()
 }
 
 fn others(count: usize) -> String {

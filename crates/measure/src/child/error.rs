@@ -7,7 +7,7 @@ use crate::protocol::Reply;
 
 /// Why a case is not measured.
 #[derive(Debug, Error)]
-pub enum Trouble {
+pub enum CaseError {
     /// The driver refuses something.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -19,7 +19,7 @@ pub enum Trouble {
     Wrong(String),
 }
 
-impl Trouble {
+impl CaseError {
     /// What the parent is told. When the driver does not work any more, as after a lost connection, nothing
     /// else can be measured.
     pub(super) fn reply(self, gpu: &Gpu) -> Reply {

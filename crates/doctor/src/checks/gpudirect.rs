@@ -2,22 +2,23 @@
 
 use super::{About, Finding};
 use crate::distance::{Distance, between, common};
-use crate::facts::{CudaDevice, DriverAnswer, Facts, PciDevice};
+use crate::facts::{CudaDevice, DriverProbe, Facts, PciDevice};
 
-pub fn judge(facts: &Facts) -> Vec<Finding> {
-    let DriverAnswer::Started { devices, .. } = &facts.live.driver else { return Vec::new() };
-    let has_cards = !facts.rdma.devices.is_empty();
-    let mut findings = ways(devices, has_cards);
-    let by_dma_buf_alone = |device: &CudaDevice| device.ways.len() == 1 && device.ways[0] == "dma-buf";
+pub fn check(facts: &Facts) -> Vec<Finding> {
+    let DriverProbe::Started { devices, .. } = &facts.live.driver else { return Vec::new() };
+    let has_rdma_devices = !facts.rdma.devices.is_empty();
+    let mut findings = paths(devices, has_rdma_devices);
+    let by_dma_buf_alone = |device: &CudaDevice| device.paths.len() == 1 && device.paths[0] == "dma-buf";
     let has_verbs = facts.live.why_not("libibverbs.so.1").is_none();
-    if has_cards && has_verbs && !facts.live.verbs.has_dma_buf && devices.iter().any(by_dma_buf_alone) {
+    if has_rdma_devices && has_verbs && !facts.live.verbs.has_dma_buf && devices.iter().any(by_dma_buf_alone)
+    {
         findings.push(Finding::problem(
             About::GpuDirect,
             "This libibverbs registers no dma-bufs, and there is no other way to GPU memory.",
             "Install rdma-core 34 or later, or load nvidia_peermem: `modprobe nvidia_peermem`.",
         ));
     }
-    if has_cards {
+    if has_rdma_devices {
         findings.extend(distances(facts));
         findings.extend(iommu(facts));
         findings.extend(access_control(facts));
@@ -32,7 +33,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
 }
 
 /// How the memory of GPUs is reached, those that are alike together.
-fn ways(devices: &[CudaDevice], has_cards: bool) -> Vec<Finding> {
+fn paths(devices: &[CudaDevice], has_rdma_devices: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, device) in devices.iter().enumerate() {
         if devices[..number].iter().any(|before| is_alike(before, device)) {
@@ -47,9 +48,9 @@ fn ways(devices: &[CudaDevice], has_cards: bool) -> Vec<Finding> {
             _ => format!("GPUs {}", numbers.join(", ")),
         };
         let closed: Vec<String> = device.closed.iter().map(|(way, why)| format!("{way}: {why}")).collect();
-        findings.push(match device.ways.first() {
+        findings.push(match device.paths.first() {
             Some(way) => Finding::good(About::GpuDirect, format!("Network cards can reach the memory of {name} by {way}.")),
-            None if has_cards => Finding::problem(
+            None if has_rdma_devices => Finding::problem(
                 About::GpuDirect,
                 format!("Network cards cannot reach the memory of {name}, so data take a way through the host's memory."),
                 format!("One of these is enough. {}.", closed.join("; ")),
@@ -64,22 +65,22 @@ fn ways(devices: &[CudaDevice], has_cards: bool) -> Vec<Finding> {
 }
 
 fn is_alike(one: &CudaDevice, other: &CudaDevice) -> bool {
-    one.ways == other.ways && one.closed == other.closed
+    one.paths == other.paths && one.closed == other.closed
 }
 
 /// The cards whose ports work, with their names.
-fn working_cards(facts: &Facts) -> Vec<(&str, &PciDevice)> {
+fn working_rdma_devices(facts: &Facts) -> Vec<(&str, &PciDevice)> {
     let working = facts.rdma.devices.iter().filter(|device| device.ports.iter().any(|port| port.is_active()));
     working.filter_map(|device| Some((device.name.as_str(), device.pci.as_ref()?))).collect()
 }
 
 /// GPUs whose nearest card is far.
 fn distances(facts: &Facts) -> Vec<Finding> {
-    let cards = working_cards(facts);
+    let rdma_devices = working_rdma_devices(facts);
     let far = facts.gpus.devices.iter().filter_map(|gpu| {
-        let (distance, card) = cards
+        let (distance, rdma_device) = rdma_devices
             .iter()
-            .map(|(name, card)| (between(card, gpu), *name))
+            .map(|(name, rdma_device)| (between(rdma_device, gpu), *name))
             .min_by_key(|(distance, _)| *distance)?;
         let between = match distance {
             Distance::OneSwitch | Distance::Switches => return None,
@@ -93,7 +94,7 @@ fn distances(facts: &Facts) -> Vec<Finding> {
             Finding::note(
                 About::GpuDirect,
                 format!(
-                    "The GPU at {} is separated from its nearest card, {card}, by {between}.",
+                    "The GPU at {} is separated from its nearest card, {rdma_device}, by {between}.",
                     gpu.address
                 ),
             )
@@ -105,8 +106,8 @@ fn distances(facts: &Facts) -> Vec<Finding> {
 
 /// Devices whose addresses an IOMMU translates.
 fn iommu(facts: &Facts) -> Option<Finding> {
-    let cards = facts.rdma.devices.iter().filter_map(|device| device.pci.as_ref());
-    let translated: Vec<&str> = cards
+    let rdma_devices = facts.rdma.devices.iter().filter_map(|device| device.pci.as_ref());
+    let translated: Vec<&str> = rdma_devices
         .chain(&facts.gpus.devices)
         .filter(|device| device.iommu.as_deref().is_some_and(|kind| kind.starts_with("DMA")))
         .map(|device| device.address.as_str())
@@ -125,17 +126,17 @@ fn iommu(facts: &Facts) -> Option<Finding> {
 
 /// Bridges between a card and a GPU below one switch that send everything through the host bridge.
 fn access_control(facts: &Facts) -> Vec<Finding> {
-    let cards = working_cards(facts);
+    let rdma_devices = working_rdma_devices(facts);
     let mut bridges: Vec<&str> = Vec::new();
     let mut is_unknown = false;
     for gpu in &facts.gpus.devices {
-        for (_, card) in &cards {
-            if between(card, gpu) > Distance::Switches {
+        for (_, rdma_device) in &rdma_devices {
+            if between(rdma_device, gpu) > Distance::Switches {
                 continue;
             }
             // What is common to both is not passed, but for the last, where the ways part.
-            let passed = common(card, gpu).len() - 1;
-            for device in [*card, gpu] {
+            let passed = common(rdma_device, gpu).len() - 1;
+            for device in [*rdma_device, gpu] {
                 let bridges_between = device.path.iter().skip(passed).take(device.path.len() - passed - 1);
                 for bridge in bridges_between {
                     match device.redirecting.iter().find(|(name, _)| name == bridge) {

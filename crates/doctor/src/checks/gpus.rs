@@ -1,16 +1,16 @@
 //! GPUs and their driver.
 
 use super::{About, Finding};
-use crate::facts::{DriverAnswer, Facts};
+use crate::facts::{DriverProbe, Facts};
 
-pub fn judge(facts: &Facts) -> Vec<Finding> {
+pub fn check(facts: &Facts) -> Vec<Finding> {
     let gpus = &facts.gpus;
     let on_the_bus = gpus.devices.len();
     let kernel = gpus.kernel_driver.as_deref();
     match &facts.live.driver {
-        DriverAnswer::NotAsked => Vec::new(),
-        DriverAnswer::NotBuiltIn if on_the_bus == 0 && kernel.is_none() => Vec::new(),
-        DriverAnswer::NotBuiltIn => {
+        DriverProbe::NotProbed => Vec::new(),
+        DriverProbe::NotBuiltIn if on_the_bus == 0 && kernel.is_none() => Vec::new(),
+        DriverProbe::NotBuiltIn => {
             let what =
                 "This build of causeway has no back end for NVIDIA's driver, so that it was not asked.";
             vec![
@@ -19,7 +19,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
                 ),
             ]
         }
-        DriverAnswer::Started { name, devices } => {
+        DriverProbe::Started { name, devices } => {
             let kind = match kernel {
                 Some(version) if gpus.is_open => format!(", open kernel modules {version}"),
                 Some(version) => format!(", kernel modules {version}"),
@@ -41,14 +41,14 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
             }
             findings
         }
-        DriverAnswer::None { is_installed: false, .. } if on_the_bus == 0 && kernel.is_none() => {
+        DriverProbe::None { is_installed: false, .. } if on_the_bus == 0 && kernel.is_none() => {
             vec![Finding::note(
                 About::Gpu,
                 "There is no NVIDIA GPU: programs here can use those of other machines, and `causeway serve` here has the \
                  software GPU.",
             )]
         }
-        DriverAnswer::None { is_installed: false, .. } if facts.machine.container.is_some() => {
+        DriverProbe::None { is_installed: false, .. } if facts.machine.container.is_some() => {
             vec![
                 Finding::note(
                     About::Gpu,
@@ -57,18 +57,18 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
                 .advise("If a server is to run in it, start the container with `--gpus all`."),
             ]
         }
-        DriverAnswer::None { is_installed: false, why } => vec![Finding::problem(
+        DriverProbe::None { is_installed: false, why } => vec![Finding::problem(
             About::Gpu,
             format!("{on_the_bus} NVIDIA GPUs are on the PCI bus, but their driver is not installed."),
             format!("Install NVIDIA's driver for this kernel, or use this machine as a client only. {why}"),
         )],
-        DriverAnswer::None { is_installed: true, why } if on_the_bus == 0 && kernel.is_none() => {
+        DriverProbe::None { is_installed: true, why } if on_the_bus == 0 && kernel.is_none() => {
             vec![Finding::note(
                 About::Gpu,
                 format!("NVIDIA's driver library is installed and finds no GPU: {why}"),
             )]
         }
-        DriverAnswer::None { is_installed: true, why } => {
+        DriverProbe::None { is_installed: true, why } => {
             vec![Finding::problem(
                 About::Gpu,
                 "NVIDIA's driver library is there and does not start, so a server here has no GPU.",

@@ -4,14 +4,14 @@ use crate::case::{Case, Path};
 use crate::files;
 use crate::plot::{Axis, Figure, Panel, Reference};
 use crate::reference::Rate;
-use crate::results::{CaseRecord, Figures, Kind, Run};
+use crate::results::{CaseRecord, CaseResult, Kind, Run};
 use crate::statistics::Summary;
-use crate::target::TargetPlace;
+use crate::target::TargetLocation;
 
 /// The figures of a run.
-pub fn figures(run: &Run) -> Vec<Figure> {
-    let rates = || copies(run, "GB/s", &run.references, |figures| figures.gb_per_s);
-    let (latencies, times) = ("Time of copies", || copies(run, "us", &[], |figures| Some(figures.done_us)));
+pub fn plots(run: &Run) -> Vec<Figure> {
+    let rates = || copies(run, "GB/s", &run.references, |results| results.gb_per_s);
+    let (latencies, times) = ("Time of copies", || copies(run, "us", &[], |results| Some(results.done_us)));
     let drawn = match run.kind {
         Kind::Copy => {
             vec![("copy-bandwidth", "Bandwidth of copies", rates()), ("copy-latency", latencies, times())]
@@ -21,8 +21,8 @@ pub fn figures(run: &Run) -> Vec<Figure> {
         Kind::Launch => {
             let each = "time until 1000 launches are done, for each";
             let panels = [
-                launches(run, "time of a call", Figures::call_us),
-                launches(run, each, |figures| figures.done_us),
+                launches(run, "time of a call", CaseResult::call_us),
+                launches(run, each, |results| results.done_us),
             ];
             let title = "Launches of an empty kernel, by bytes of arguments";
             vec![("launch", title, panels.into_iter().flatten().collect())]
@@ -41,10 +41,10 @@ pub fn figures(run: &Run) -> Vec<Figure> {
 fn caption(run: &Run) -> Vec<String> {
     let targets = run.targets.iter().filter_map(|record| {
         let device = &record.introduction.as_ref()?.device;
-        let link = match (&record.target.place, &record.module) {
-            (TargetPlace::Native, _) => "no link".to_owned(),
-            (TargetPlace::Server { .. }, Some(module)) => format!("over {module}"),
-            (TargetPlace::Server { .. }, None) => "link unknown".to_owned(),
+        let link = match (&record.target.location, &record.module) {
+            (TargetLocation::Native, _) => "no link".to_owned(),
+            (TargetLocation::Server { .. }, Some(module)) => format!("over {module}"),
+            (TargetLocation::Server { .. }, None) => "link unknown".to_owned(),
         };
         Some(format!("{}: {device}, {link}", record.target.name))
     });
@@ -58,14 +58,14 @@ fn copies(
     run: &Run,
     unit: &str,
     references: &[Rate],
-    quantity: impl Fn(&Figures) -> Option<Summary>,
+    quantity: impl Fn(&CaseResult) -> Option<Summary>,
 ) -> Vec<Panel> {
     let panel = |path: Path| {
         let records: Vec<_> = run.cases.iter().filter(|record| record.case.path() == Some(path)).collect();
         let sizes: Vec<u64> = records.iter().map(|record| record.case.bytes()).collect();
         let figure = |bytes, target| {
             let record = records.iter().find(|record| record.case.bytes() == bytes)?;
-            quantity(record.figures(target)?)
+            quantity(record.results(target)?)
         };
         let panel = Panel::by_size(path.to_string(), unit, &sizes, run.targets.len(), figure)?;
         // What stays within one device's memory or goes from one to another is compared with nothing of the
@@ -79,13 +79,13 @@ fn copies(
 
 fn waits(run: &Run) -> Option<Panel> {
     let names = run.cases.iter().map(|record| record.case.to_string()).collect();
-    let figure = |case: usize, target| run.cases[case].figures(target).map(|figures| figures.done_us);
+    let figure = |case: usize, target| run.cases[case].results(target).map(|results| results.done_us);
     Panel::by_row("time until it is done".to_owned(), "us", names, run.targets.len(), figure)
 }
 
-fn launches(run: &Run, title: &str, quantity: impl Fn(&Figures) -> Summary) -> Option<Panel> {
+fn launches(run: &Run, title: &str, quantity: impl Fn(&CaseResult) -> Summary) -> Option<Panel> {
     let record = |arguments| run.cases.iter().find(|record| record.case == Case::Launches { arguments });
-    let figure = |arguments, target| record(arguments)?.figures(target).map(&quantity);
+    let figure = |arguments, target| record(arguments)?.results(target).map(&quantity);
     let of_case = |record: &CaseRecord| match record.case {
         Case::Launches { arguments } => Some(arguments),
         _ => None,
@@ -98,7 +98,7 @@ fn launches(run: &Run, title: &str, quantity: impl Fn(&Figures) -> Summary) -> O
 
 #[cfg(test)]
 mod tests {
-    use super::figures as figures_of;
+    use super::plots as figures_of;
     use super::*;
     use crate::results::tests::example;
 
@@ -106,8 +106,8 @@ mod tests {
     fn panels_that_are_compared_have_one_axis_with_all_points_and_references() {
         let mut run = example();
         run.references = vec![Rate { name: "memory copy".into(), gb_per_s: 50.0 }];
-        let figures = figures_of(&run);
-        for figure in &figures {
+        let results = figures_of(&run);
+        for figure in &results {
             let [first, others @ ..] = figure.panels.as_slice() else { panic!("{} has panels", figure.name) };
             assert!(!others.is_empty());
             for panel in &figure.panels {
@@ -117,10 +117,10 @@ mod tests {
                     .iter()
                     .flat_map(|series| &series.points)
                     .flat_map(|point| [point.low, point.high]);
-                assert!(all.all(|place| (panel.y.from..=panel.y.to).contains(&place)));
+                assert!(all.all(|location| (panel.y.from..=panel.y.to).contains(&location)));
             }
         }
-        let [bandwidth, latency] = figures.as_slice() else { panic!("bandwidth and latency are drawn") };
+        let [bandwidth, latency] = results.as_slice() else { panic!("bandwidth and latency are drawn") };
         assert!(bandwidth.panels[0].y.to > 50_f64.log10(), "the reference is on the axis");
         let with_reference =
             |figure: &Figure| figure.panels.iter().filter(|panel| !panel.references.is_empty()).count();
@@ -131,27 +131,28 @@ mod tests {
         );
         assert_eq!(latency.panels[0].y.title, "µs");
         let caption = bandwidth.caption.join("\n");
-        for words in ["native: a GPU, no link", "server: a GPU, link unknown", "processors", "causeway 0.0.0"]
+        for fields in
+            ["native: a GPU, no link", "server: a GPU, link unknown", "processors", "causeway 0.0.0"]
         {
-            assert!(caption.contains(words), "{caption}");
+            assert!(caption.contains(fields), "{caption}");
         }
     }
 
     #[test]
     fn ratios_are_those_of_medians_at_the_same_place() {
-        let figures = figures_of(&example());
-        let ratios = figures[0].panels[0].ratios();
+        let results = figures_of(&example());
+        let ratios = results[0].panels[0].ratios();
         let [(1, points)] = ratios.as_slice() else {
             panic!("the server is compared with the native GPU: {ratios:?}")
         };
         assert_eq!(points.len(), 4);
         // A server with half of the rate.
-        assert!(points.iter().all(|(_, place)| (place - 0.5_f64.log10()).abs() < 1e-9), "{points:?}");
-        let axis = figures[0].ratio_axis();
+        assert!(points.iter().all(|(_, location)| (location - 0.5_f64.log10()).abs() < 1e-9), "{points:?}");
+        let axis = results[0].ratio_axis();
         assert!(axis.from < 0.5_f64.log10() && axis.to > 0.0, "1 is on the axis");
         let mut alone = example();
         alone.targets.truncate(1);
-        let figures = figures_of(&alone);
-        assert!(figures.iter().flat_map(|figure| &figure.panels).all(|panel| panel.ratios().is_empty()));
+        let results = figures_of(&alone);
+        assert!(results.iter().flat_map(|figure| &figure.panels).all(|panel| panel.ratios().is_empty()));
     }
 }
