@@ -36,8 +36,8 @@ pub fn choose(list: &str, uuids: &[String]) -> Result<Vec<usize>, DuplicateDevic
         };
         match found {
             None => break,
-            Some(place) if chosen.contains(&place) => return Err(DuplicateDevice),
-            Some(place) => chosen.push(place),
+            Some(index) if chosen.contains(&index) => return Err(DuplicateDevice),
+            Some(index) => chosen.push(index),
         }
     }
     Ok(chosen)
@@ -65,7 +65,7 @@ fn by_uuid(text: &str, uuids: &[String]) -> Option<usize> {
     };
     let mut found = uuids.iter().enumerate().filter(|(_, uuid)| begins(uuid));
     match (found.next(), found.next()) {
-        (Some((place, _)), None) => Some(place),
+        (Some((index, _)), None) => Some(index),
         _ => None,
     }
 }

@@ -58,7 +58,7 @@ pub unsafe fn store<T: Copy>(pointer: *mut T, count: usize, values: &[T]) -> Res
 ///
 /// # Safety
 /// `pointer` is null or has room for a value.
-pub unsafe fn give<T>(pointer: *mut T, value: T) -> Result<(), CUresult> {
+pub unsafe fn write_out<T>(pointer: *mut T, value: T) -> Result<(), CUresult> {
     if pointer.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -71,7 +71,7 @@ pub unsafe fn give<T>(pointer: *mut T, value: T) -> Result<(), CUresult> {
 ///
 /// # Safety
 /// `pointer` is null or has room for a value.
-pub unsafe fn offer<T>(pointer: *mut T, value: T) {
+pub unsafe fn write_optional<T>(pointer: *mut T, value: T) {
     if !pointer.is_null() {
         // SAFETY: room for a value as this function demands.
         unsafe { pointer.write(value) };

@@ -23,9 +23,9 @@ pub fn make(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
-/// Removes the oldest files when there are `most_files`, or when they have `most_bytes` together, until at
+/// Removes the oldest files when there are `max_files`, or when they have `max_bytes` together, until at
 /// most half of both is left.
-pub fn make_room(folder: &Path, most_files: usize, most_bytes: u64) {
+pub fn evict(folder: &Path, max_files: usize, max_bytes: u64) {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<_> = files
         .filter_map(|file| {
@@ -35,12 +35,12 @@ pub fn make_room(folder: &Path, most_files: usize, most_bytes: u64) {
         .collect();
     let mut bytes: u64 = files.iter().map(|(_, _, bytes)| bytes).sum();
     let mut count = files.len();
-    if count < most_files && bytes < most_bytes {
+    if count < max_files && bytes < max_bytes {
         return;
     }
     files.sort();
     for (_, path, size) in &files {
-        if count <= most_files / 2 && bytes <= most_bytes / 2 {
+        if count <= max_files / 2 && bytes <= max_bytes / 2 {
             break;
         }
         // Another process may have been faster.
@@ -71,11 +71,11 @@ mod tests {
             let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(number);
             fs::File::options().write(true).open(&path).unwrap().set_modified(time).unwrap();
         }
-        make_room(folder.path(), 7, 601);
+        evict(folder.path(), 7, 601);
         assert_eq!(names(folder.path()).len(), 6);
-        make_room(folder.path(), 7, 600);
+        evict(folder.path(), 7, 600);
         assert_eq!(names(folder.path()), ["3", "4", "5"]);
-        make_room(folder.path(), 3, 600);
+        evict(folder.path(), 3, 600);
         assert_eq!(names(folder.path()), ["5"]);
     }
 }

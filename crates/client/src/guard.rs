@@ -37,29 +37,29 @@ impl Drop for NotCancelled {
 /// The only state that a panic can leave half done is behind locks that do not poison, and the caller reports it.
 #[inline]
 pub fn run<R>(body: impl FnOnce() -> R) -> Option<R> {
-    static TOLD: Once = Once::new();
-    TOLD.call_once(tell_of_panics);
+    static HOOK: Once = Once::new();
+    HOOK.call_once(install_panic_hook);
     let _until_then = NotCancelled::begin();
     catch_unwind(AssertUnwindSafe(body)).ok()
 }
 
 /// From here on a panic of the library is a line in the program's standard error, and more for who asks for it by
 /// `RUST_BACKTRACE`. The library has a standard library of its own, so this changes nothing for others.
-fn tell_of_panics() {
-    let usual = panic::take_hook();
+fn install_panic_hook() {
+    let default_hook = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
         error!("{}", sentence(info));
-        if std::env::var_os("RUST_BACKTRACE").is_some_and(|wanted| wanted != "0") {
-            usual(info);
+        if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
+            default_hook(info);
         }
     }));
 }
 
 fn sentence(info: &PanicHookInfo<'_>) -> String {
-    let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let position = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
     let reason = info.payload_as_str().unwrap_or("no reason is given");
     format!(
-        "a fault inside the library, version {}, at {place}: {reason}. Please report this line; with RUST_BACKTRACE=1 it \
+        "a fault inside the library, version {}, at {position}: {reason}. Please report this line; with RUST_BACKTRACE=1 it \
          says how it came there",
         env!("CARGO_PKG_VERSION")
     )

@@ -44,26 +44,26 @@ static LEVEL: AtomicU8 = AtomicU8::new(UNREAD);
 
 /// Whether lines of `level` are wanted.
 #[inline]
-pub fn wants(level: Level) -> bool {
-    let mut wanted = LEVEL.load(Ordering::Relaxed);
-    if wanted == UNREAD {
-        wanted = read_level();
+pub fn is_enabled(level: Level) -> bool {
+    let mut enabled = LEVEL.load(Ordering::Relaxed);
+    if enabled == UNREAD {
+        enabled = read_level();
     }
-    wanted >= level as u8
+    enabled >= level as u8
 }
 
 #[cold]
 fn read_level() -> u8 {
     // One that makes no sense keeps the session from being opened, which is then said.
     let level = PROCESS.text(&LOG).as_deref().and_then(Level::parse);
-    let wanted = level.unwrap_or(Level::Error) as u8;
-    LEVEL.store(wanted, Ordering::Relaxed);
-    wanted
+    let enabled = level.unwrap_or(Level::Error) as u8;
+    LEVEL.store(enabled, Ordering::Relaxed);
+    enabled
 }
 
 /// Writes one line if lines of `level` are wanted.
 pub fn write(level: Level, text: fmt::Arguments<'_>) {
-    if !wants(level) {
+    if !is_enabled(level) {
         return;
     }
     // What a server says of itself may be in it.
@@ -96,8 +96,8 @@ macro_rules! refuse_probe {
 
 macro_rules! refuse_at {
     ($level:expr, $($text:tt)*) => {{
-        static SAID: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-        if !SAID.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        static LOGGED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+        if !LOGGED.swap(true, std::sync::atomic::Ordering::Relaxed) {
             $crate::log::write($level, format_args!("not supported: {}", format_args!($($text)*)));
         }
         causeway_api::sys::CUresult::CUDA_ERROR_NOT_SUPPORTED

@@ -57,7 +57,7 @@ pub struct Handlers {
     /// In a forked child of a process whose sessions are open.
     pub forked: fn(),
     /// In a forked child of a process that may hold sessions for its own `cuInit`.
-    pub forked_early: fn(),
+    pub forked_before_init: fn(),
     /// When the process ends with open sessions.
     pub at_exit: fn(),
 }
@@ -89,7 +89,7 @@ extern "C" fn in_forked_child() {
             PROCESS.state.store(FORKED, Ordering::Release);
             (handlers.forked)();
         }
-        FRESH => (handlers.forked_early)(),
+        FRESH => (handlers.forked_before_init)(),
         _ => {}
     }
 }

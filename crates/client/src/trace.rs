@@ -53,7 +53,7 @@ struct Span {
     category: Category,
     row: Row,
     /// When it began, in ns.
-    begun: u64,
+    started: u64,
     /// How long it took, in ns.
     took: u64,
 }
@@ -87,19 +87,19 @@ pub fn begin() -> Option<u64> {
     if is_on() { Some(now()) } else { None }
 }
 
-/// What has [begun](begin) on this thread is over.
+/// What has [started](begin) on this thread is over.
 #[inline]
-pub fn end(name: &'static str, category: Category, begun: Option<u64>) {
-    if let Some(begun) = begun {
+pub fn end(name: &'static str, category: Category, started: Option<u64>) {
+    if let Some(started) = started {
         let row = Row::Thread(thread());
-        keep(Span { name: Cow::Borrowed(name), category, row, begun, took: now().saturating_sub(begun) });
+        keep(Span { name: Cow::Borrowed(name), category, row, started, took: now().saturating_sub(started) });
     }
 }
 
 /// A device has done something.
-pub fn device(name: String, server: usize, stream: u64, begun: u64, took: u64) {
+pub fn device(name: String, server: usize, stream: u64, started: u64, took: u64) {
     let row = Row::Stream { server, stream };
-    keep(Span { name: Cow::Owned(name), category: Category::Device, row, begun, took });
+    keep(Span { name: Cow::Owned(name), category: Category::Device, row, started, took });
 }
 
 /// Counts what could not be kept.
@@ -147,7 +147,7 @@ fn program() -> String {
 /// The trace: a process for the program, and one for the streams of each server.
 fn events(spans: &[Span], pid: u32, program: &str, servers: &[String], lost: u64) -> Value {
     let rows: BTreeSet<Row> = spans.iter().map(|span| span.row).collect();
-    let place = |row: Row| match row {
+    let track = |row: Row| match row {
         Row::Thread(thread) => (u64::from(pid), u64::from(thread)),
         // Apart from every process's number, and the same for all programs of a trace never.
         Row::Stream { server, .. } => {
@@ -159,16 +159,16 @@ fn events(spans: &[Span], pid: u32, program: &str, servers: &[String], lost: u64
     let mut all = vec![named("process_name", (pid.into(), 0), program.to_owned())];
     for row in &rows {
         match *row {
-            Row::Thread(thread) => all.push(named("thread_name", place(*row), format!("thread {thread}"))),
+            Row::Thread(thread) => all.push(named("thread_name", track(*row), format!("thread {thread}"))),
             Row::Stream { server, stream } => {
                 let name = servers.get(server).map_or("server", String::as_str);
-                all.push(named("process_name", place(*row), format!("devices of {name}")));
-                all.push(named("thread_name", place(*row), format!("stream {stream:#x}")));
+                all.push(named("process_name", track(*row), format!("devices of {name}")));
+                all.push(named("thread_name", track(*row), format!("stream {stream:#x}")));
             }
         }
     }
     all.extend(spans.iter().map(|span| {
-        let (pid, tid) = place(span.row);
+        let (pid, tid) = track(span.row);
         let category = match span.category {
             Category::Call => "call",
             Category::Wait => "wait",
@@ -176,7 +176,7 @@ fn events(spans: &[Span], pid: u32, program: &str, servers: &[String], lost: u64
         };
         json!({
             "name": span.name, "cat": category, "ph": "X", "pid": pid, "tid": tid,
-            "ts": span.begun as f64 / 1e3, "dur": span.took as f64 / 1e3,
+            "ts": span.started as f64 / 1e3, "dur": span.took as f64 / 1e3,
         })
     }));
     json!({ "traceEvents": all, "displayTimeUnit": "ns", "otherData": { "lost": lost } })
@@ -188,8 +188,13 @@ mod tests {
 
     #[test]
     fn a_trace_has_a_row_for_each_thread_and_stream() {
-        let span =
-            |name, category, row, begun| Span { name: Cow::Borrowed(name), category, row, begun, took: 500 };
+        let span = |name, category, row, started| Span {
+            name: Cow::Borrowed(name),
+            category,
+            row,
+            started,
+            took: 500,
+        };
         let stream = |stream| Row::Stream { server: 0, stream };
         let spans = [
             span("cuLaunchKernel", Category::Call, Row::Thread(9), 1000),

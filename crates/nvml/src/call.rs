@@ -19,54 +19,54 @@ const FIRST_HANDLE: u64 = 0x4e56_4d4c_0000;
 /// Above this number nothing is a device.
 const MAX_HANDLES: u64 = NUMBERS_OF_A_SERVER * MAX_SERVERS as u64;
 
-/// Carries out a call of the function at `place` in the list; `words` are its arguments.
+/// Carries out a call of the function at `index` in the list; `raw_arguments` are its arguments.
 ///
 /// # Safety
 /// The words must be arguments as `nvml.h` demands them: addresses are null or good for what the function
 /// does with them.
-pub unsafe fn ask(place: usize, words: &[u64]) -> Status {
-    let function = &FORWARDED[place];
+pub unsafe fn forward(index: usize, raw_arguments: &[u64]) -> Status {
+    let function = &FORWARDED[index];
     // A panic must not reach the program's frames; whatever was under way is reported as an unknown error.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: passed on to the caller.
-        unsafe { carry_out(function, words) }
+        unsafe { carry_out(function, raw_arguments) }
     }));
     let status = match outcome {
         Ok(Ok(status) | Err(status)) => status,
         Err(_) => status::UNKNOWN,
     };
-    if log::wants(Level::Trace) {
+    if log::is_enabled(Level::Trace) {
         log::write(Level::Trace, format_args!("{} = {status}", function.name));
     }
     status
 }
 
-unsafe fn carry_out(function: &Function, words: &[u64]) -> Result<Status, Status> {
+unsafe fn carry_out(function: &Function, raw_arguments: &[u64]) -> Result<Status, Status> {
     if !session::is_initialised() {
         return Err(status::UNINITIALIZED);
     }
     // SAFETY: passed on to the caller.
-    let arguments = unsafe { gather(function, words) }?;
+    let arguments = unsafe { gather(function, raw_arguments) }?;
     let call = Call { function: function.name.to_owned(), arguments };
     let outcome = servers::carry_out(&session::Connected, function, &call)?;
     // SAFETY: passed on to the caller.
-    unsafe { scatter(function, words, &call.arguments, &outcome) }
+    unsafe { scatter(function, raw_arguments, &call.arguments, &outcome) }
 }
 
 /// Reads the arguments.
 ///
 /// # Safety
-/// As [`ask`].
-unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<ArgumentValue>, Status> {
-    let mut arguments = Vec::with_capacity(words.len());
-    for (argument, word) in function.arguments.iter().zip(words) {
+/// As [`forward`].
+unsafe fn gather(function: &Function, raw_arguments: &[u64]) -> Result<Vec<ArgumentValue>, Status> {
+    let mut arguments = Vec::with_capacity(raw_arguments.len());
+    for (argument, raw_value) in function.arguments.iter().zip(raw_arguments) {
         arguments.push(match argument.mode {
-            Mode::Value(value) => ArgumentValue::Number(word & (u64::MAX >> (64 - 8 * value.size))),
-            Mode::Device => ArgumentValue::Number(number(*word)),
-            _ if *word == 0 => ArgumentValue::Null,
+            Mode::Value(value) => ArgumentValue::Number(raw_value & (u64::MAX >> (64 - 8 * value.size))),
+            Mode::Device => ArgumentValue::Number(number(*raw_value)),
+            _ if *raw_value == 0 => ArgumentValue::Null,
             Mode::Text => {
                 // SAFETY: the caller vouches for text that ends.
-                let text = unsafe { CStr::from_ptr(*word as *const c_char) }.to_bytes_with_nul();
+                let text = unsafe { CStr::from_ptr(*raw_value as *const c_char) }.to_bytes_with_nul();
                 if text.len() > MAX_BYTES {
                     return Err(status::INVALID_ARGUMENT);
                 }
@@ -75,16 +75,16 @@ unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<ArgumentValue
             Mode::OutDevice => ArgumentValue::Buffer(size_of::<DeviceNumber>() as u32),
             Mode::Out(element, count) => ArgumentValue::Buffer((element.size * count) as u32),
             // SAFETY: the caller vouches for a value of this type.
-            Mode::InOut(value) => ArgumentValue::Bytes(unsafe { read(*word, value.size) }),
+            Mode::InOut(value) => ArgumentValue::Bytes(unsafe { read(*raw_value, value.size) }),
             Mode::Versioned(newest) | Mode::VersionedIn(newest) => {
                 // SAFETY: the caller vouches for a structure that begins with its version.
-                let version = unsafe { (*word as *const u32).read_unaligned() };
+                let version = unsafe { (*raw_value as *const u32).read_unaligned() };
                 let size = (version & 0xff_ffff) as usize;
                 if !(size_of::<u32>()..=newest.size).contains(&size) {
                     return Err(status::ARGUMENT_VERSION_MISMATCH);
                 }
                 // SAFETY: that is the size of this version.
-                ArgumentValue::Bytes(unsafe { read(*word, size) })
+                ArgumentValue::Bytes(unsafe { read(*raw_value, size) })
             }
             // What these have room for is known when all counters have been read.
             Mode::Bytes(..) | Mode::Array(..) | Mode::List(..) | Mode::Devices(_) | Mode::Processes(..) => {
@@ -92,24 +92,24 @@ unsafe fn gather(function: &Function, words: &[u64]) -> Result<Vec<ArgumentValue
             }
         });
     }
-    for (place, argument) in function.arguments.iter().enumerate() {
+    for (index, argument) in function.arguments.iter().enumerate() {
         let Some((element, counter)) = argument.mode.counted() else { continue };
         let counter = function.position(counter);
         let count = count(&arguments[counter]);
-        let most = MAX_BYTES / element;
-        let size = count.min(most) * element;
-        if count > most {
+        let max_count = MAX_BYTES / element;
+        let size = count.min(max_count) * element;
+        if count > max_count {
             // A list may have room for more than it will ever get; a text or an array is as long as it is
             // said to be.
             let ArgumentValue::Bytes(counted) = &mut arguments[counter] else {
                 return Err(status::INVALID_ARGUMENT);
             };
-            *counted = (most as u32).to_le_bytes().to_vec();
+            *counted = (max_count as u32).to_le_bytes().to_vec();
         }
-        if arguments[place] != ArgumentValue::Null {
-            arguments[place] = match argument.mode {
+        if arguments[index] != ArgumentValue::Null {
+            arguments[index] = match argument.mode {
                 // SAFETY: the caller vouches for as many elements as the counter says.
-                Mode::Array(..) => ArgumentValue::Bytes(unsafe { read(words[place], size) }),
+                Mode::Array(..) => ArgumentValue::Bytes(unsafe { read(raw_arguments[index], size) }),
                 _ => ArgumentValue::Buffer(size as u32),
             };
         }
@@ -142,22 +142,22 @@ unsafe fn read(address: u64, size: usize) -> Vec<u8> {
 /// Writes what the function has written to where the program wants it.
 ///
 /// # Safety
-/// As [`ask`]; `given` are the arguments that were made of the words.
+/// As [`forward`]; `values` are the arguments that were made of the words.
 unsafe fn scatter(
     function: &Function,
-    words: &[u64],
-    given: &[ArgumentValue],
+    raw_arguments: &[u64],
+    values: &[ArgumentValue],
     outcome: &Outcome,
 ) -> Result<Status, Status> {
     for Written { argument, bytes } in &outcome.written {
-        let place = *argument as usize;
-        let room = match given.get(place) {
+        let index = *argument as usize;
+        let capacity = match values.get(index) {
             Some(ArgumentValue::Buffer(size)) => *size as usize,
             Some(ArgumentValue::Bytes(bytes)) => bytes.len(),
             Some(ArgumentValue::Number(_) | ArgumentValue::Null) | None => return Err(status::UNKNOWN),
         };
-        let mode = function.arguments[place].mode;
-        if bytes.len() > room || !mode.is_written() {
+        let mode = function.arguments[index].mode;
+        if bytes.len() > capacity || !mode.is_written() {
             return Err(status::UNKNOWN);
         }
         let translated;
@@ -167,25 +167,27 @@ unsafe fn scatter(
                 &translated
             }
             Mode::Bytes(CHAR, _) | Mode::Out(CHAR, _) => {
-                translated = shown(bytes, room);
+                translated = sanitized(bytes, capacity);
                 &translated
             }
             _ => bytes,
         };
         // SAFETY: the caller vouches for the memory, and no more is written than it has room for.
-        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), words[place] as *mut u8, bytes.len()) };
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), raw_arguments[index] as *mut u8, bytes.len())
+        };
     }
     Ok(outcome.status)
 }
 
 /// A text of the server that programs print, up to its NUL, which has room for so many bytes.
-fn shown(bytes: &[u8], room: usize) -> Vec<u8> {
+fn sanitized(bytes: &[u8], capacity: usize) -> Vec<u8> {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     let printable = Printable::from_bytes(text);
     if printable.as_bytes() == text {
         return bytes.to_vec();
     }
-    let end = printable.floor_char_boundary(room.saturating_sub(1));
+    let end = printable.floor_char_boundary(capacity.saturating_sub(1));
     [&printable.as_bytes()[..end], &[0]].concat()
 }
 
@@ -205,9 +207,9 @@ mod tests {
     use super::*;
     use causeway_api::nvml::find;
 
-    fn gathered(name: &str, words: &[u64]) -> Result<Vec<ArgumentValue>, Status> {
+    fn gathered(name: &str, raw_arguments: &[u64]) -> Result<Vec<ArgumentValue>, Status> {
         // SAFETY: the tests pass addresses of their own locals.
-        unsafe { gather(find(name).unwrap(), words) }
+        unsafe { gather(find(name).unwrap(), raw_arguments) }
     }
 
     #[test]
@@ -219,17 +221,17 @@ mod tests {
 
     #[test]
     fn what_a_terminal_acts_on_is_no_part_of_a_name() {
-        assert_eq!(shown(b"NVIDIA H200\0rest", 16), b"NVIDIA H200\0rest");
-        assert_eq!(shown(b"a\x1b[2J\0", 96), b"a\\u001b[2J\0");
-        assert_eq!(shown(b"a\x1b[2J\0", 5), b"a\\u0\0");
+        assert_eq!(sanitized(b"NVIDIA H200\0rest", 16), b"NVIDIA H200\0rest");
+        assert_eq!(sanitized(b"a\x1b[2J\0", 96), b"a\\u001b[2J\0");
+        assert_eq!(sanitized(b"a\x1b[2J\0", 5), b"a\\u0\0");
     }
 
     #[test]
     fn bits_above_a_narrow_number_are_not_part_of_it() {
         let mut device = 0_u64;
-        let words = [0xdead_0000_0002, &raw mut device as u64];
-        let given = gathered("nvmlDeviceGetHandleByIndex_v2", &words).unwrap();
-        assert_eq!(given, [ArgumentValue::Number(2), ArgumentValue::Buffer(8)]);
+        let raw_arguments = [0xdead_0000_0002, &raw mut device as u64];
+        let values = gathered("nvmlDeviceGetHandleByIndex_v2", &raw_arguments).unwrap();
+        assert_eq!(values, [ArgumentValue::Number(2), ArgumentValue::Buffer(8)]);
     }
 
     #[test]
@@ -253,10 +255,10 @@ mod tests {
         assert_eq!(list(&raw mut few, 8)[2], ArgumentValue::Buffer(48));
         assert_eq!(list(&raw mut few, 0)[2], ArgumentValue::Null);
         let clamped = list(&raw mut many, 8);
-        let most = (MAX_BYTES / 24) as u32;
+        let max_count = (MAX_BYTES / 24) as u32;
         assert_eq!(
             clamped[1..],
-            [ArgumentValue::Bytes(most.to_le_bytes().to_vec()), ArgumentValue::Buffer(most * 24)]
+            [ArgumentValue::Bytes(max_count.to_le_bytes().to_vec()), ArgumentValue::Buffer(max_count * 24)]
         );
         assert_eq!(list(core::ptr::null_mut(), 8)[1..], [ArgumentValue::Null, ArgumentValue::Buffer(0)]);
     }
@@ -264,17 +266,17 @@ mod tests {
     #[test]
     fn an_answer_never_goes_beyond_the_room() {
         let mut name = [7_u8; 8];
-        let words = [FIRST_HANDLE, &raw mut name as u64, 4];
+        let raw_arguments = [FIRST_HANDLE, &raw mut name as u64, 4];
         let function = find("nvmlDeviceGetName").unwrap();
-        let given = gathered(function.name, &words).unwrap();
+        let values = gathered(function.name, &raw_arguments).unwrap();
         let outcome = |bytes: &[u8]| Outcome {
             status: 0,
             written: vec![Written { argument: 1, bytes: bytes.to_vec() }],
         };
         // SAFETY: the words name the array above.
         unsafe {
-            assert_eq!(scatter(function, &words, &given, &outcome(b"abcd\0")), Err(status::UNKNOWN));
-            assert_eq!(scatter(function, &words, &given, &outcome(b"abc\0")), Ok(status::SUCCESS));
+            assert_eq!(scatter(function, &raw_arguments, &values, &outcome(b"abcd\0")), Err(status::UNKNOWN));
+            assert_eq!(scatter(function, &raw_arguments, &values, &outcome(b"abc\0")), Ok(status::SUCCESS));
         }
         assert_eq!(&name, b"abc\0\x07\x07\x07\x07");
     }

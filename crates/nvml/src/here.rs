@@ -64,11 +64,11 @@ pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char
     }
     let Ok(line) = std::fs::read(format!("/proc/{pid}/cmdline")) else { return status::NOT_FOUND };
     let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
-    let shown = &program[..program.len().min(length as usize - 1)];
+    let copied = &program[..program.len().min(length as usize - 1)];
     // SAFETY: the caller vouches for `length` bytes; the text is shortened to fit with its end.
     unsafe {
-        core::ptr::copy_nonoverlapping(shown.as_ptr(), name.cast(), shown.len());
-        name.add(shown.len()).write(0);
+        core::ptr::copy_nonoverlapping(copied.as_ptr(), name.cast(), copied.len());
+        name.add(copied.len()).write(0);
     }
     status::SUCCESS
 }

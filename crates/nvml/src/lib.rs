@@ -47,7 +47,7 @@ mod stubs {
                     // SAFETY: passed on to the caller. The calling conventions of x86-64 and AArch64 have
                     // every argument of these functions, an integer or a pointer, in one 64-bit register;
                     // the bits above a narrower integer are not looked at.
-                    unsafe { call::ask(INDEX, &[$($argument),*]) }
+                    unsafe { call::forward(INDEX, &[$($argument),*]) }
                 }
             )*
             // The caller clears up its own arguments, so that these need not name theirs.

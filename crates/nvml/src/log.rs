@@ -19,9 +19,9 @@ pub enum Level {
 }
 
 /// Whether lines of `level` are wanted.
-pub fn wants(level: Level) -> bool {
-    static WANTED: OnceLock<Level> = OnceLock::new();
-    let wanted = WANTED.get_or_init(|| match PROCESS.text(&LOG).as_deref() {
+pub fn is_enabled(level: Level) -> bool {
+    static LEVEL: OnceLock<Level> = OnceLock::new();
+    let wanted = LEVEL.get_or_init(|| match PROCESS.text(&LOG).as_deref() {
         Some("off") => Level::Off,
         Some("info" | "debug") => Level::Info,
         Some("trace") => Level::Trace,
@@ -32,7 +32,7 @@ pub fn wants(level: Level) -> bool {
 
 /// Writes one line, if lines of `level` are wanted.
 pub fn write(level: Level, text: fmt::Arguments<'_>) {
-    if !wants(level) {
+    if !is_enabled(level) {
         return;
     }
     // What a server says of itself may be in it.

@@ -23,7 +23,7 @@ pub unsafe extern "C" fn nvmlDeviceGetNvLinkRemotePciInfo(device: u64, link: u64
     let mut info = [0_u8; PCI_INFO];
     const INDEX: usize = causeway_api::nvml::index_of("nvmlDeviceGetNvLinkRemotePciInfo_v2");
     // SAFETY: the device is the caller's, and there is room for the structure.
-    let status = unsafe { call::ask(INDEX, &[device, link, info.as_mut_ptr() as u64]) };
+    let status = unsafe { call::forward(INDEX, &[device, link, info.as_mut_ptr() as u64]) };
     if status == status::SUCCESS {
         // SAFETY: the caller vouches for so many bytes.
         unsafe { core::ptr::copy_nonoverlapping(info.as_ptr(), pci, PCI_INFO_BEGIN) };

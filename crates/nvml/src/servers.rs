@@ -17,41 +17,41 @@ pub trait Servers {
     /// How many devices each has.
     fn counts(&self) -> Vec<u32>;
     /// Lets one of them carry out a call.
-    fn ask(&self, server: usize, call: &Call) -> Result<Outcome, Status>;
+    fn forward(&self, server: usize, call: &Call) -> Result<Outcome, Status>;
 }
 
 /// Lets the server that a call is for carry it out.
 pub fn carry_out(servers: &impl Servers, function: &Function, call: &Call) -> Result<Outcome, Status> {
     let counts = servers.counts();
     if counts.len() < 2 {
-        return servers.ask(0, call);
+        return servers.forward(0, call);
     }
     match function.name {
         "nvmlDeviceGetCount" | "nvmlDeviceGetCount_v2" => count_all(&counts, call),
         "nvmlDeviceGetHandleByIndex" | "nvmlDeviceGetHandleByIndex_v2" => {
-            let (server, index) = place_of(&counts, call)?;
+            let (server, index) = locate(&counts, call)?;
             let mut call = call.clone();
             call.arguments[0] = ArgumentValue::Number(index);
-            ask(servers, server, function, &call)
+            forward(servers, server, function, &call)
         }
         "nvmlDeviceGetIndex" => {
             let (server, call) = localised(function, call)?;
-            let outcome = ask(servers, server, function, &call)?;
+            let outcome = forward(servers, server, function, &call)?;
             let before: u32 = counts[..server].iter().sum();
             Ok(with_numbers(outcome, |index| before + index))
         }
         name if name.starts_with("nvmlDeviceGetHandleBy") => {
             // A lost server does not hide the devices of the others.
-            let mut answers = (0..counts.len()).map(|server| ask(servers, server, function, call));
-            let first = answers.next().unwrap_or(Err(status::UNKNOWN));
-            let is_found = |answer: &Result<Outcome, Status>| {
-                answer.as_ref().is_ok_and(|it| it.status == status::SUCCESS)
+            let mut results = (0..counts.len()).map(|server| forward(servers, server, function, call));
+            let first = results.next().unwrap_or(Err(status::UNKNOWN));
+            let is_found = |result: &Result<Outcome, Status>| {
+                result.as_ref().is_ok_and(|it| it.status == status::SUCCESS)
             };
-            if is_found(&first) { first } else { answers.find(is_found).unwrap_or(first) }
+            if is_found(&first) { first } else { results.find(is_found).unwrap_or(first) }
         }
         _ => {
             let (server, call) = localised(function, call)?;
-            ask(servers, server, function, &call)
+            forward(servers, server, function, &call)
         }
     }
 }
@@ -67,7 +67,7 @@ fn count_all(counts: &[u32], call: &Call) -> Result<Outcome, Status> {
 }
 
 /// The server of the device that a call names by its place among all, and its place there.
-fn place_of(counts: &[u32], call: &Call) -> Result<(usize, u64), Status> {
+fn locate(counts: &[u32], call: &Call) -> Result<(usize, u64), Status> {
     let Some(ArgumentValue::Number(mut index)) = call.arguments.first().cloned() else {
         return Err(status::INVALID_ARGUMENT);
     };
@@ -84,25 +84,30 @@ fn place_of(counts: &[u32], call: &Call) -> Result<(usize, u64), Status> {
 /// one's; one that names devices of two servers is nobody's.
 fn localised(function: &Function, call: &Call) -> Result<(usize, Call), Status> {
     let mut call = call.clone();
-    let mut home = None;
-    for (given, argument) in call.arguments.iter_mut().zip(function.arguments) {
-        let (Mode::Device, ArgumentValue::Number(number)) = (argument.mode, given) else { continue };
+    let mut owner = None;
+    for (value, argument) in call.arguments.iter_mut().zip(function.arguments) {
+        let (Mode::Device, ArgumentValue::Number(number)) = (argument.mode, value) else { continue };
         if *number == NO_DEVICE {
             continue;
         }
         let server = (*number / NUMBERS_OF_A_SERVER) as usize;
-        if home.is_some_and(|home| home != server) {
+        if owner.is_some_and(|owner| owner != server) {
             return Err(status::NOT_SUPPORTED);
         }
-        home = Some(server);
+        owner = Some(server);
         *number %= NUMBERS_OF_A_SERVER;
     }
-    Ok((home.unwrap_or(0), call))
+    Ok((owner.unwrap_or(0), call))
 }
 
 /// Asks one server; the devices in its answer get the numbers that they have among all.
-fn ask(servers: &impl Servers, server: usize, function: &Function, call: &Call) -> Result<Outcome, Status> {
-    let mut outcome = servers.ask(server, call)?;
+fn forward(
+    servers: &impl Servers,
+    server: usize,
+    function: &Function,
+    call: &Call,
+) -> Result<Outcome, Status> {
+    let mut outcome = servers.forward(server, call)?;
     for Written { argument, bytes } in &mut outcome.written {
         let mode = function.arguments.get(*argument as usize).map(|argument| argument.mode);
         if !matches!(mode, Some(Mode::OutDevice | Mode::Devices(_))) {
@@ -147,7 +152,7 @@ mod tests {
             self.0.to_vec()
         }
 
-        fn ask(&self, server: usize, call: &Call) -> Result<Outcome, Status> {
+        fn forward(&self, server: usize, call: &Call) -> Result<Outcome, Status> {
             match (call.function.as_str(), call.arguments.as_slice()) {
                 ("nvmlDeviceGetHandleByIndex_v2", [ArgumentValue::Number(index), _]) => {
                     assert!(*index < u64::from(self.0[server]));

@@ -100,12 +100,12 @@ impl Servers for Connected {
         state().servers.iter().map(|server| server.devices).collect()
     }
 
-    fn ask(&self, server: usize, call: &Call) -> Result<Outcome, Status> {
+    fn forward(&self, server: usize, call: &Call) -> Result<Outcome, Status> {
         let mut state = state();
         if state.users == 0 {
             return Err(status::UNINITIALIZED);
         }
-        state.servers.get_mut(server).ok_or(status::INVALID_ARGUMENT)?.ask(call)
+        state.servers.get_mut(server).ok_or(status::INVALID_ARGUMENT)?.forward(call)
     }
 }
 
@@ -154,7 +154,7 @@ impl Server {
     fn count_devices(&mut self) -> Result<u32, String> {
         let function = "nvmlDeviceGetCount_v2".to_owned();
         let outcome =
-            self.ask(&Call { function, arguments: vec![ArgumentValue::Buffer(size_of::<u32>() as u32)] });
+            self.forward(&Call { function, arguments: vec![ArgumentValue::Buffer(size_of::<u32>() as u32)] });
         let count = outcome.ok().and_then(|outcome| outcome.written.into_iter().next());
         count
             .and_then(|count| count.bytes.try_into().ok())
@@ -163,7 +163,7 @@ impl Server {
     }
 
     /// Lets the server carry out a call.
-    fn ask(&mut self, call: &Call) -> Result<Outcome, Status> {
+    fn forward(&mut self, call: &Call) -> Result<Outcome, Status> {
         let mut exchange = match core::mem::replace(&mut self.connection, Connection::Lost) {
             Connection::Open(exchange) => exchange,
             Connection::Lost => return Err(status::GPU_IS_LOST),

@@ -67,7 +67,7 @@ pub enum Count {
     /// Always so many: `in f32[4]`.
     Fixed(usize),
     /// As many as another argument says, less a number: `in u64[tensorRank-1]`.
-    Given { argument: String, less: usize },
+    Argument { argument: String, less: usize },
 }
 
 /// One argument.

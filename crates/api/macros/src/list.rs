@@ -216,5 +216,5 @@ fn count(text: &str) -> Result<Count, String> {
     }
     let (argument, less) = text.split_once('-').unwrap_or((text, "0"));
     let less = less.parse().map_err(|_| format!("`{text}` is not a number of values"))?;
-    Ok(Count::Given { argument: argument.to_owned(), less })
+    Ok(Count::Argument { argument: argument.to_owned(), less })
 }

@@ -102,14 +102,14 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
     });
     // A call about a device goes to the server that has it.
     let device = entry.arguments.iter().find(|a| a.base == "CUdevice" && matches!(a.mode, Mode::Value));
-    let place = entry.anywhere.then(|| match device.map(|device| ident(&device.name)) {
+    let target = entry.anywhere.then(|| match device.map(|device| ident(&device.name)) {
         Some(device) => {
-            quote!(let place = crate::model::context::anywhere_on(crate::model::device::device(#device)?.server);)
+            quote!(let target = crate::model::context::anywhere_on(crate::model::device::device(#device)?.server);)
         }
-        None => quote!(let place = crate::model::context::anywhere();),
+        None => quote!(let target = crate::model::context::anywhere();),
     });
     let send = match entry.kind {
-        Kind::Posted if entry.anywhere => quote!(crate::submit::send::post_in(place, &request)?;),
+        Kind::Posted if entry.anywhere => quote!(crate::submit::send::post_in(target, &request)?;),
         Kind::Posted => quote!(crate::submit::send::post(&request)?;),
         _ => {
             let pattern = match result_names.as_slice() {
@@ -118,11 +118,14 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
                 many => quote!((#(#many),*)),
             };
             let call = match (entry.pure, entry.anywhere) {
-                (true, true) => quote!(crate::submit::result_cache::ask_in(place, &request)),
+                (true, true) => quote!(crate::submit::result_cache::call_cached(target, &request)),
                 (true, false) => {
-                    quote!(crate::submit::result_cache::ask_in(crate::model::context::current()?, &request))
+                    quote!(crate::submit::result_cache::call_cached(
+                        crate::model::context::current()?,
+                        &request
+                    ))
                 }
-                (_, true) => quote!(crate::submit::send::call_in(place, &request)),
+                (_, true) => quote!(crate::submit::send::call_in(target, &request)),
                 _ => quote!(crate::submit::send::call(&request)),
             };
             let call = created.iter().fold(call, |call, argument| {
@@ -138,7 +141,7 @@ fn wire_body(entry: &Entry, index: usize, default_stream: &TokenStream) -> Token
     quote! {
         crate::abi::entry::enter(#index, || {
             #(#checks)*
-            #place
+            #target
             #request
             #send
             #(#handles)*
@@ -170,13 +173,13 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
     match (&argument.mode, marker) {
         (Mode::New, Some(marker)) => Some(quote!(let #name = crate::model::handles::create::<#marker>();)),
         (Mode::Value, Some(_)) if argument.base == "CUstream" => {
-            Some(quote!(let #name = crate::submit::streams::given(#name, #default_stream)?;))
+            Some(quote!(let #name = crate::submit::streams::resolve(#name, #default_stream)?;))
         }
         (Mode::Value, None) if argument.base == "CUdevice" => {
             Some(quote!(let #name = crate::model::device::on_server(#name)?;))
         }
         (Mode::Value, Some(marker)) => {
-            Some(quote!(let #name = crate::model::handles::given::<#marker>(#name)?;))
+            Some(quote!(let #name = crate::model::handles::resolve::<#marker>(#name)?;))
         }
         (Mode::Drop, Some(marker)) => {
             Some(quote!(let #name = crate::model::handles::retire::<#marker>(#name)?;))
@@ -188,12 +191,12 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
         }
         (Mode::In { nullable: true }, None) => Some(quote!(let #name = unsafe { #name.as_ref() }.copied();)),
         (Mode::Text, None) => Some(quote!(let #name = unsafe { crate::arguments::text(#name) }?;)),
-        (Mode::InList { count: Some(given) }, marker) => {
-            let count = count(given);
+        (Mode::InList { count: Some(number) }, marker) => {
+            let count = count(number);
             let list = quote!(unsafe { crate::arguments::list(#name, #count) }?);
             Some(match marker {
                 Some(marker) => quote! {
-                    let #name = #list.iter().map(|raw| crate::model::handles::given::<#marker>(*raw))
+                    let #name = #list.iter().map(|raw| crate::model::handles::resolve::<#marker>(*raw))
                         .collect::<::core::result::Result<::std::vec::Vec<_>, _>>()?;
                 },
                 None if argument.base == "bytes" => {
@@ -210,8 +213,8 @@ fn read(argument: &Argument, default_stream: &TokenStream) -> Option<TokenStream
 fn write(argument: &Argument, result: &proc_macro2::Ident) -> TokenStream {
     let name = ident(&argument.name);
     match &argument.mode {
-        Mode::OutList { count: given } => {
-            let count = count(given);
+        Mode::OutList { count: number } => {
+            let count = count(number);
             quote!(unsafe { crate::arguments::store(#name.cast(), #count, &#result) }?;)
         }
         Mode::Out { nullable: true } => {

@@ -138,7 +138,7 @@ pub fn reply_part(argument: &Argument) -> Option<TokenStream> {
 pub fn count(count: &Count) -> TokenStream {
     match count {
         Count::Fixed(number) => quote!(#number),
-        Count::Given { argument, less } => {
+        Count::Argument { argument, less } => {
             let argument = ident(argument);
             quote! {
                 usize::try_from(#argument).ok().and_then(|count| count.checked_sub(#less))

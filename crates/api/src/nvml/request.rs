@@ -112,12 +112,12 @@ impl Call {
     /// Whether the arguments are what `function` takes, and no larger than may be.
     pub fn check(&self, function: &Function) -> bool {
         self.arguments.len() == function.arguments.len()
-            && (0..self.arguments.len()).all(|place| self.fits(function, place))
+            && (0..self.arguments.len()).all(|index| self.fits(function, index))
     }
 
-    fn fits(&self, function: &Function, place: usize) -> bool {
-        let mode = function.arguments[place].mode;
-        let size = match &self.arguments[place] {
+    fn fits(&self, function: &Function, index: usize) -> bool {
+        let mode = function.arguments[index].mode;
+        let size = match &self.arguments[index] {
             ArgumentValue::Number(_) => return mode.is_number(),
             ArgumentValue::Null => return !mode.is_number(),
             ArgumentValue::Buffer(size) if mode.is_written() && !mode.is_read() => *size as usize,
@@ -128,7 +128,7 @@ impl Call {
             && match mode {
                 Mode::Value(_) | Mode::Device => false,
                 Mode::Text => {
-                    matches!(&self.arguments[place], ArgumentValue::Bytes(text) if text.ends_with(&[0]))
+                    matches!(&self.arguments[index], ArgumentValue::Bytes(text) if text.ends_with(&[0]))
                 }
                 Mode::OutDevice => size == size_of::<super::DeviceNumber>(),
                 Mode::Out(element, count) => size == element.size * count,
@@ -140,13 +140,13 @@ impl Call {
                 | Mode::Array(..)
                 | Mode::List(..)
                 | Mode::Devices(_)
-                | Mode::Processes(..) => self.room(function, place) == Some(size),
+                | Mode::Processes(..) => self.capacity(function, index) == Some(size),
             }
     }
 
     /// How many bytes a counted argument must have room for.
-    fn room(&self, function: &Function, place: usize) -> Option<usize> {
-        let (element, counter) = function.arguments[place].mode.counted()?;
+    fn capacity(&self, function: &Function, index: usize) -> Option<usize> {
+        let (element, counter) = function.arguments[index].mode.counted()?;
         let count = match &self.arguments[function.position(counter)] {
             ArgumentValue::Number(number) => usize::try_from(*number).ok()?,
             ArgumentValue::Bytes(bytes) => u32::from_le_bytes(bytes.as_slice().try_into().ok()?) as usize,
@@ -161,13 +161,13 @@ mod tests {
     use super::*;
     use crate::nvml::find;
 
-    fn processes(count: u32, room: u32) -> Call {
+    fn processes(count: u32, capacity: u32) -> Call {
         Call {
             function: "nvmlDeviceGetComputeRunningProcesses_v3".into(),
             arguments: vec![
                 ArgumentValue::Number(0),
                 ArgumentValue::Bytes(count.to_le_bytes().to_vec()),
-                ArgumentValue::Buffer(room),
+                ArgumentValue::Buffer(capacity),
             ],
         }
     }

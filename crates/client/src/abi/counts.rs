@@ -7,14 +7,14 @@ use core::ffi::c_char;
 /// which is written if there is room for all of it; 0 while there is no session. The Python package asks.
 ///
 /// # Safety
-/// `room` bytes at `out` must be writable.
+/// `size` bytes at `out` must be writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_statistics(out: *mut c_char, room: usize) -> usize {
+pub unsafe extern "C" fn causeway_statistics(out: *mut c_char, size: usize) -> usize {
     if !process::is_ready() {
         return 0;
     }
     let text = session::report();
-    if text.len() <= room {
+    if text.len() <= size {
         // SAFETY: as this function demands.
         unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len()) };
     }

@@ -77,12 +77,12 @@ pub fn enter(index: usize, body: impl FnOnce() -> Result<(), CUresult>) -> CUres
         log_call(index, refusal);
         return refusal;
     }
-    let begun = trace::begin();
+    let started = trace::begin();
     // A callback of the program may call the driver from inside a call.
     let outer = statistics::begin_call();
     let outcome = guard::run(body);
     statistics::end_call(index, outer);
-    trace::end(FUNCTIONS[index].symbol, Category::Call, begun);
+    trace::end(FUNCTIONS[index].symbol, Category::Call, started);
     let result = match outcome {
         Some(Ok(())) => CUresult::CUDA_SUCCESS,
         Some(Err(status)) => status,
@@ -97,7 +97,7 @@ pub fn enter(index: usize, body: impl FnOnce() -> Result<(), CUresult>) -> CUres
 
 #[inline]
 fn log_call(index: usize, result: CUresult) {
-    if log::wants(Level::Trace) {
+    if log::is_enabled(Level::Trace) {
         log::write(Level::Trace, format_args!("{} = {}", FUNCTIONS[index].symbol, result.0));
     }
 }
@@ -109,9 +109,9 @@ pub fn unsupported(index: usize) -> CUresult {
     {
         return refusal;
     }
-    static SAID: LazyLock<Box<[AtomicBool]>> =
+    static LOGGED: LazyLock<Box<[AtomicBool]>> =
         LazyLock::new(|| FUNCTIONS.iter().map(|_| AtomicBool::new(false)).collect());
-    if !SAID[index].swap(true, Ordering::Relaxed) {
+    if !LOGGED[index].swap(true, Ordering::Relaxed) {
         let function = &FUNCTIONS[index];
         let reason = if let Kind::Unsupported { reason } = function.kind { reason } else { "not built" };
         error!("{} is not supported: {reason}", function.symbol);

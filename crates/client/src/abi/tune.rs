@@ -45,13 +45,13 @@ pub unsafe extern "C" fn causeway_pipeline_plan(
 /// there is room for; 0 when there is no session.
 ///
 /// # Safety
-/// `room` bytes at `out` must be writable.
+/// `size` bytes at `out` must be writable.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_pipeline_pair(out: *mut c_char, room: usize) -> usize {
+pub unsafe extern "C" fn causeway_pipeline_pair(out: *mut c_char, size: usize) -> usize {
     let Ok(session) = session::with(0) else { return 0 };
     let Pair { server, device, module, client } = &session.plans.pair;
     let text = format!("{server}\n{device}\n{module}\n{client}");
     // SAFETY: as this function demands.
-    unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len().min(room)) };
+    unsafe { out.cast::<u8>().copy_from(text.as_ptr(), text.len().min(size)) };
     text.len()
 }

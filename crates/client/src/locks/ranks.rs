@@ -69,7 +69,7 @@ ranks! {
     /// Pools of devices.
     PoolsOfDevices,
     /// Default pools of places that are no devices.
-    PoolsOfPlaces,
+    PoolsOfLocations,
     /// What one server's worker has exported to another's.
     IpcImports,
     /// What of an executable graph changes.
@@ -105,11 +105,11 @@ ranks! {
     /// What texture and surface references are bound to.
     TextureReferences,
     /// Answers about occupancy.
-    OccupancyAnswers,
+    OccupancyResults,
     /// Launches that are set up with `cuParamSet`.
     PreparedLaunches,
     /// Answers that hold for ever.
-    Answers,
+    CachedResults,
     /// Pools that end when their memory is free.
     EndingPools,
     /// Memory of all pools in host memory, by address.

@@ -120,11 +120,11 @@ mod tests {
         let mut pieces = Pieces::default();
         pieces.change(100..200, |advice| advice.read_mostly = true);
         pieces.change(150..300, |advice| advice.preferred = 0);
-        let said = |range| pieces.of(range).iter().map(|a| (a.read_mostly, a.preferred)).collect::<Vec<_>>();
-        assert_eq!(said(100..150), [(true, NOWHERE)]);
-        assert_eq!(said(150..200), [(true, 0)]);
-        assert_eq!(said(210..220), [(false, 0)]);
-        assert_eq!(said(100..400), [(true, NOWHERE), (true, 0), (false, 0), (false, NOWHERE)]);
-        assert_eq!(said(0..10), [(false, NOWHERE)]);
+        let found = |range| pieces.of(range).iter().map(|a| (a.read_mostly, a.preferred)).collect::<Vec<_>>();
+        assert_eq!(found(100..150), [(true, NOWHERE)]);
+        assert_eq!(found(150..200), [(true, 0)]);
+        assert_eq!(found(210..220), [(false, 0)]);
+        assert_eq!(found(100..400), [(true, NOWHERE), (true, 0), (false, 0), (false, NOWHERE)]);
+        assert_eq!(found(0..10), [(false, NOWHERE)]);
     }
 }

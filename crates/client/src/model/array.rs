@@ -39,7 +39,7 @@ impl handles::Object for MipmappedState {
 
 /// The context that an array belongs to, as far as it is known.
 pub fn context_of(array: Handle<Array>) -> Option<Handle<Context>> {
-    handles::kept::<ArrayState>(array).ok().map(|state| state.context)
+    handles::get::<ArrayState>(array).ok().map(|state| state.context)
 }
 
 impl ArrayState {
@@ -60,7 +60,7 @@ impl ArrayState {
             let fits = [(x, width), (y, height), (z, depth)]
                 .iter()
                 .zip(extent)
-                .all(|((at, size), most)| at.checked_add(*size).is_some_and(|end| end <= most));
+                .all(|((at, size), limit)| at.checked_add(*size).is_some_and(|end| end <= limit));
             if !fits || !x.is_multiple_of(element) || !width.is_multiple_of(element) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
             }
@@ -71,7 +71,7 @@ impl ArrayState {
 
 /// Bytes of an element of an array that the client knows, where elements lie side by side.
 pub fn element_bytes(array: Handle<Array>) -> Option<u64> {
-    handles::kept::<ArrayState>(array).ok()?.element_bytes()
+    handles::get::<ArrayState>(array).ok()?.element_bytes()
 }
 
 /// Notes a new array.
@@ -81,17 +81,17 @@ pub fn add(
     descriptor: CUDA_ARRAY3D_DESCRIPTOR,
     is_part: bool,
 ) {
-    handles::keep(handle, Arc::new(ArrayState { handle, context, descriptor, is_part }));
+    handles::insert(handle, Arc::new(ArrayState { handle, context, descriptor, is_part }));
 }
 
 /// The array that the program passed.
-pub fn given(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
-    handles::kept::<ArrayState>(Handle::from_raw(raw))
+pub fn resolve(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
+    handles::get::<ArrayState>(Handle::from_raw(raw))
 }
 
 /// Takes out an array that the program destroys; levels and planes cannot be.
 pub fn take(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
-    let state = given(raw)?;
+    let state = resolve(raw)?;
     if state.is_part {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
@@ -100,23 +100,23 @@ pub fn take(raw: CUarray) -> Result<Arc<ArrayState>, CUresult> {
 }
 
 fn forget(array: Handle<Array>) {
-    handles::forget::<ArrayState>(array);
+    handles::remove::<ArrayState>(array);
     handles::drop_handle(array);
 }
 
 /// Notes a new mipmapped array.
 pub fn add_mipmapped(handle: Handle<MipmappedArray>, context: Handle<Context>) {
-    handles::keep(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
+    handles::insert(handle, Arc::new(MipmappedState { context, levels: Mutex::default() }));
 }
 
 /// What is kept of a mipmapped array.
 pub fn mipmapped(handle: Handle<MipmappedArray>) -> Result<Arc<MipmappedState>, CUresult> {
-    handles::kept::<MipmappedState>(handle)
+    handles::get::<MipmappedState>(handle)
 }
 
 /// Takes out a mipmapped array that the program destroys, and its levels with it; gives its context.
 pub fn take_mipmapped(handle: Handle<MipmappedArray>) -> Result<Handle<Context>, CUresult> {
-    let state = handles::forget::<MipmappedState>(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let state = handles::remove::<MipmappedState>(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(handle);
     state.levels.lock().values().for_each(|level| forget(*level));
     Ok(state.context)
@@ -128,7 +128,7 @@ pub fn context_ends(context: Handle<Context>) {
         forget(handle);
     }
     for (handle, _) in handles::select::<MipmappedState>(|array| array.context == context) {
-        handles::forget::<MipmappedState>(handle);
+        handles::remove::<MipmappedState>(handle);
         handles::drop_handle(handle);
     }
 }

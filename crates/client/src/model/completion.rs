@@ -97,7 +97,7 @@ impl Watermark {
     }
 
     /// Everything up to `sequence` is done.
-    pub fn reach(&self, sequence: u64) {
+    pub fn advance(&self, sequence: u64) {
         self.done.fetch_max(sequence, Ordering::AcqRel);
     }
 
@@ -118,7 +118,7 @@ impl Watermark {
 
     /// Asks whether the work up to `sequence` is done; when it is not, its end is watched. `query` sends the
     /// command with a token to `server` and gives whether work is pending.
-    pub fn ask(
+    pub fn query_or_watch(
         self: &Arc<Self>,
         server: usize,
         sequence: u64,
@@ -128,7 +128,7 @@ impl Watermark {
         // The report may come before the reply is read.
         WATCHES
             .lock()
-            .insert(token, Watch { server, on_complete: OnComplete::Reach(self.clone(), sequence) });
+            .insert(token, Watch { server, on_complete: OnComplete::Advance(self.clone(), sequence) });
         match query(token) {
             Ok(true) => {
                 // Unless the report has come already: then what is stored here changes nothing.
@@ -141,7 +141,7 @@ impl Watermark {
             other => {
                 WATCHES.lock().remove(&token);
                 other?;
-                self.reach(sequence);
+                self.advance(sequence);
                 Ok(true)
             }
         }
@@ -155,7 +155,7 @@ impl Watermark {
 /// What happens when something is over.
 enum OnComplete {
     /// Everything up to a sequence number is done.
-    Reach(Arc<Watermark>, u64),
+    Advance(Arc<Watermark>, u64),
     /// This is called.
     Call(Box<dyn FnOnce() + Send>),
 }
@@ -168,11 +168,11 @@ struct Watch {
 impl Watch {
     fn end(self, status: CUresult) {
         match self.on_complete {
-            OnComplete::Reach(watermark, sequence) if status == CUresult::CUDA_SUCCESS => {
-                watermark.reach(sequence)
+            OnComplete::Advance(watermark, sequence) if status == CUresult::CUDA_SUCCESS => {
+                watermark.advance(sequence)
             }
             // The next query asks again, and gets the error from the driver.
-            OnComplete::Reach(watermark, _) => watermark.forget_watch(),
+            OnComplete::Advance(watermark, _) => watermark.forget_watch(),
             OnComplete::Call(call) => call(),
         }
     }
@@ -181,7 +181,7 @@ impl Watch {
 static WATCHES: LazyLock<Mutex<rank::Watches, HashMap<u64, Watch>>> = LazyLock::new(Mutex::default);
 
 /// The worker reports that what a query found unfinished is over.
-pub fn reached(token: u64, status: CUresult) {
+pub fn report_received(token: u64, status: CUresult) {
     let Some(watch) = WATCHES.lock().remove(&token) else {
         info!("the server reports the end of work that nobody asked about");
         return;
@@ -216,24 +216,24 @@ mod tests {
     #[test]
     fn a_query_that_finds_work_is_answered_by_the_report() {
         let watermark = Arc::new(Watermark::default());
-        let mut asked = 0;
+        let mut token_sent = 0;
         assert_eq!(
-            watermark.ask(0, 5, |token| {
-                asked = token;
+            watermark.query_or_watch(0, 5, |token| {
+                token_sent = token;
                 Ok(true)
             }),
             Ok(false)
         );
         assert!(watermark.is_watched(5) && !watermark.is_watched(6) && watermark.done() < 5);
-        reached(asked, CUresult::CUDA_SUCCESS);
+        report_received(token_sent, CUresult::CUDA_SUCCESS);
         assert_eq!(watermark.done(), 5);
     }
 
     #[test]
     fn a_report_that_overtakes_its_reply_counts() {
         let watermark = Arc::new(Watermark::default());
-        let outcome = watermark.ask(0, 7, |token| {
-            reached(token, CUresult::CUDA_SUCCESS);
+        let outcome = watermark.query_or_watch(0, 7, |token| {
+            report_received(token, CUresult::CUDA_SUCCESS);
             Ok(true)
         });
         assert_eq!(outcome, Ok(true));
@@ -242,21 +242,21 @@ mod tests {
     #[test]
     fn after_a_failure_the_next_query_asks_again() {
         let watermark = Arc::new(Watermark::default());
-        let outcome = watermark.ask(0, 7, |token| {
-            reached(token, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+        let outcome = watermark.query_or_watch(0, 7, |token| {
+            report_received(token, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
             Ok(true)
         });
         assert_eq!(outcome, Ok(false));
         assert!(!watermark.is_watched(7));
-        assert_eq!(watermark.ask(0, 8, |_| Ok(false)), Ok(true));
+        assert_eq!(watermark.query_or_watch(0, 8, |_| Ok(false)), Ok(true));
         assert_eq!(watermark.done(), 8);
     }
 
     #[test]
     fn watermarks_only_grow() {
         let watermark = Watermark::default();
-        watermark.reach(9);
-        watermark.reach(4);
+        watermark.advance(9);
+        watermark.advance(4);
         assert_eq!(watermark.done(), 9);
     }
 }

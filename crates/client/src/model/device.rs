@@ -118,5 +118,5 @@ pub fn visible(snapshots: &[&Snapshot]) -> Result<Vec<Device>, DuplicateDevice> 
     let device = |(server, ordinal, info): (usize, usize, &snapshot::Device)| {
         Device::new(server, ordinal, info.clone())
     };
-    Ok(chosen.into_iter().map(|place| device(order[place])).collect())
+    Ok(chosen.into_iter().map(|index| device(order[index])).collect())
 }

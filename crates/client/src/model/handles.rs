@@ -9,7 +9,7 @@ mod addresses;
 mod objects;
 
 use objects::refusal;
-pub use objects::{Object, forget, keep, kept, select};
+pub use objects::{Object, get, insert, remove, select};
 
 use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Context, Handle, Kind};
@@ -195,7 +195,7 @@ pub fn is_valid<K: Kind>(handle: Handle<K>) -> bool {
 
 /// The handle that the program passed, if it is valid.
 #[inline]
-pub fn given<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
+pub fn resolve<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
     match meant::<K>(raw) {
         Some((slot, handle))
             if K::accepts(handle.tag()) && slot.handle.load(Ordering::Acquire) == handle.value() =>
@@ -208,7 +208,7 @@ pub fn given<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
 
 /// The handle that the program passed, which is not valid from now on.
 pub fn retire<K: Kind>(raw: K::Raw) -> Result<Handle<K>, CUresult> {
-    let handle = given::<K>(raw)?;
+    let handle = resolve::<K>(raw)?;
     if drop_handle(handle) { Ok(handle) } else { Err(refusal::<K>()) }
 }
 
@@ -245,8 +245,8 @@ mod tests {
     #[test]
     fn a_handle_is_valid_until_it_is_dropped_and_its_slot_rests() {
         let handle = create::<Event>();
-        assert_eq!(given::<Event>(handle.as_raw()), Ok(handle));
-        assert_eq!(given::<Kernel>(handle.as_raw().cast()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(resolve::<Event>(handle.as_raw()), Ok(handle));
+        assert_eq!(resolve::<Kernel>(handle.as_raw().cast()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         assert_eq!(retire::<Event>(handle.as_raw()), Ok(handle));
         assert_eq!(retire::<Event>(handle.as_raw()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         assert!(!is_valid(handle) && create::<Event>().index() != handle.index());
@@ -254,16 +254,16 @@ mod tests {
 
     #[test]
     fn null_and_foreign_handles_are_refused() {
-        assert!(given::<Event>(core::ptr::null_mut()).is_err());
-        assert!(given::<Event>(0x7fff_1234_5678_usize as _).is_err());
-        assert!(given::<Event>(u64::MAX as usize as _).is_err());
-        assert_eq!(given::<Context>(core::ptr::null_mut()), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT));
+        assert!(resolve::<Event>(core::ptr::null_mut()).is_err());
+        assert!(resolve::<Event>(0x7fff_1234_5678_usize as _).is_err());
+        assert!(resolve::<Event>(u64::MAX as usize as _).is_err());
+        assert_eq!(resolve::<Context>(core::ptr::null_mut()), Err(CUresult::CUDA_ERROR_INVALID_CONTEXT));
     }
 
     #[test]
     fn a_kernel_passes_for_a_function() {
         let kernel = create::<Kernel>();
-        assert_eq!(given::<Function>(kernel.as_raw().cast()).unwrap().value(), kernel.value());
+        assert_eq!(resolve::<Function>(kernel.as_raw().cast()).unwrap().value(), kernel.value());
     }
 
     #[test]
@@ -272,13 +272,13 @@ mod tests {
         let mut addresses: Vec<u64> = handles.iter().map(|handle| handle.as_raw() as u64).collect();
         for (handle, address) in handles.iter().zip(&addresses) {
             assert!(address.is_multiple_of(16) && address >> 47 == 0, "{handle:?} is {address:#x}");
-            assert_eq!(given::<Stream>(*address as _), Ok(*handle));
+            assert_eq!(resolve::<Stream>(*address as _), Ok(*handle));
             assert!(
-                given::<Stream>((*address + 1) as _).is_err()
-                    && given::<Stream>((*address | 8) as _).is_err()
+                resolve::<Stream>((*address + 1) as _).is_err()
+                    && resolve::<Stream>((*address | 8) as _).is_err()
             );
             assert!(
-                given::<Stream>(handle.value() as _).is_err(),
+                resolve::<Stream>(handle.value() as _).is_err(),
                 "the wire's form is none of the program's"
             );
         }
@@ -294,10 +294,10 @@ mod tests {
         let old = create::<Event>();
         let raw = old.as_raw();
         assert!(drop_handle(old));
-        assert_eq!(given::<Event>(raw), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
+        assert_eq!(resolve::<Event>(raw), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
         let reused = (0..4 * REST).map(|_| create::<Event>()).inspect(|handle| {
-            assert!(handle.as_raw() != raw && given::<Event>(handle.as_raw()) == Ok(*handle));
-            assert!(given::<Event>(raw).is_err(), "{old:?} passes for {handle:?}");
+            assert!(handle.as_raw() != raw && resolve::<Event>(handle.as_raw()) == Ok(*handle));
+            assert!(resolve::<Event>(raw).is_err(), "{old:?} passes for {handle:?}");
             drop_handle(*handle);
         });
         let reused = reused.filter(|handle| handle.index() == old.index()).count();
@@ -310,10 +310,10 @@ mod tests {
         let handle = Handle::<Context>::new((SEGMENT * SEGMENTS) as u32 - 1, 0).of(2);
         slot_or_new(handle.index()).named.store(handle.value(), Ordering::Release);
         assert_eq!(Handle::from_raw(handle.as_raw()), handle);
-        assert!(given::<Context>(handle.as_raw()).is_err());
+        assert!(resolve::<Context>(handle.as_raw()).is_err());
         revive(handle);
-        assert_eq!(given::<Context>(handle.as_raw()), Ok(handle));
-        assert!(suspend(handle) && given::<Context>(handle.as_raw()).is_err());
+        assert_eq!(resolve::<Context>(handle.as_raw()), Ok(handle));
+        assert!(suspend(handle) && resolve::<Context>(handle.as_raw()).is_err());
         assert_eq!(Handle::from_raw(handle.as_raw()), handle);
     }
 }

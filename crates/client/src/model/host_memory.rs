@@ -16,7 +16,7 @@ pub struct Range {
     /// Its size in bytes.
     pub size: usize,
     /// The bytes that there are for it, of which the program has been given `size`.
-    pub room: usize,
+    pub capacity: usize,
     /// The flags that the program gave.
     pub flags: u32,
     /// The context that was current.

@@ -41,15 +41,15 @@ pub fn managed() -> &'static Window {
 /// Reserves the range that a server proposes. Without it, managed memory cannot be had and pinned memory has
 /// another address on the device. Of several servers the first one's range counts; the others have none
 /// unless it is the same.
-pub fn open(place: (u64, u64)) {
-    if let Err(cause) = WINDOWS.host.open(place) {
+pub fn open(window: (u64, u64)) {
+    if let Err(cause) = WINDOWS.host.open(window) {
         info!("no addresses for memory that host and device share ({cause}): there is no managed memory");
     }
 }
 
 /// Whether the window is the one that a server proposes.
-pub fn is_open_for(place: (u64, u64)) -> bool {
-    WINDOWS.host.is_open_for(place)
+pub fn is_open_for(window: (u64, u64)) -> bool {
+    WINDOWS.host.is_open_for(window)
 }
 
 /// Whether there is a window.
@@ -100,7 +100,7 @@ pub fn reserve(size: usize) -> Option<Reserved> {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        give_back(&mut WINDOWS.host.free.lock(), self.address, self.length);
+        insert_free(&mut WINDOWS.host.free.lock(), self.address, self.length);
     }
 }
 
@@ -155,7 +155,7 @@ impl Window {
                 Some(address)
             }
             Err(_) => {
-                give_back(&mut self.free.lock(), start, length);
+                insert_free(&mut self.free.lock(), start, length);
                 None
             }
         }
@@ -166,7 +166,7 @@ impl Window {
         let Some(length) = length(size) else { return };
         // Where the system refuses, the pages stay as they are and are not used again.
         if map(address, length, libc::PROT_NONE, libc::MAP_FIXED, None).is_ok() {
-            give_back(&mut self.free.lock(), address, length);
+            insert_free(&mut self.free.lock(), address, length);
         }
     }
 }
@@ -223,7 +223,7 @@ fn take(free: &mut BTreeMap<usize, usize>, length: usize, align: usize) -> Optio
     Some(aligned)
 }
 
-fn give_back(free: &mut BTreeMap<usize, usize>, mut start: usize, mut length: usize) {
+fn insert_free(free: &mut BTreeMap<usize, usize>, mut start: usize, mut length: usize) {
     if let Some((&before, &size)) = free.range(..start).next_back()
         && before + size == start
     {
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!((small, large, between), (page_size(), HUGE_PAGE, 2 * page_size()));
         assert_eq!(take(&mut free, 8 * HUGE_PAGE, page_size()), None);
         for (start, length) in [(large, HUGE_PAGE), (small, page_size()), (between, 3 * page_size())] {
-            give_back(&mut free, start, length);
+            insert_free(&mut free, start, length);
         }
         assert_eq!(free, BTreeMap::from([(page_size(), 8 * HUGE_PAGE)]));
     }

@@ -209,15 +209,15 @@ pub fn check_range(address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
 fn check_pieces(pieces: &Pieces, address: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
     let (mut next, mut left) = (address, bytes);
     while let Some(piece) = piece_at(pieces, next) {
-        let room = piece.size - (next - piece.base);
-        if left <= room {
+        let remaining = piece.size - (next - piece.base);
+        if left <= remaining {
             return Ok(());
         }
         // Neighbouring mappings are one range.
         if piece.origin != Origin::Mapping {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        (next, left) = (next + room, left - room);
+        (next, left) = (next + remaining, left - remaining);
     }
     Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }

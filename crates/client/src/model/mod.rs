@@ -11,13 +11,12 @@
 //! | [`transfers`], [`host_writes`], [`uploads`] | What is on its way into or out of the program's memory, and in which order? |
 //! | [`graph`] | What is a graph made of? |
 //! | [`advice`] | What was advised for managed memory? |
-//! | [`cards`] | Which RDMA devices does the process have open? |
+//! | [`rdma_devices`] | Which RDMA devices does the process have open? |
 //! | [`exchange`] | What do processes pass on to share memory and events? |
 
 pub mod address;
 pub mod advice;
 pub mod array;
-pub mod cards;
 pub mod completion;
 pub mod context;
 pub mod device;
@@ -30,6 +29,7 @@ pub mod host_window;
 pub mod host_writes;
 pub mod memory;
 pub mod numbers;
+pub mod rdma_devices;
 pub mod region;
 pub mod stream;
 pub mod texture;

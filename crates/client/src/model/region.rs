@@ -195,8 +195,8 @@ mod tests {
         unsafe {
             assert_eq!(region.pack(), whole);
             // Pieces, one after the other, are the whole.
-            for most in 1..14 {
-                let pieces = cut(Shape { width: 2, height: 3, depth: 2 }, most, 1);
+            for max_bytes in 1..14 {
+                let pieces = cut(Shape { width: 2, height: 3, depth: 2 }, max_bytes, 1);
                 let packed: Vec<u8> = pieces.flat_map(|piece| region.part(&piece).pack()).collect();
                 assert_eq!(packed, whole);
             }

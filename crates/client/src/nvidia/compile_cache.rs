@@ -35,13 +35,13 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// All that a result depends on.
 #[derive(Debug)]
-pub struct Question<'a> {
+pub struct CompilationInputs<'a> {
     /// What is to be made: 1 or 2.
     pub kind: u32,
     /// The source.
     pub source: &'a [u8],
     /// The compiler's options, the system it runs on, and its version.
-    pub words: [&'a [u8]; 3],
+    pub texts: [&'a [u8]; 3],
     /// Two numbers more that the compiler names.
     pub numbers: [u32; 2],
 }
@@ -62,13 +62,13 @@ pub struct Key {
 
 impl Key {
     /// That of the answer to this question.
-    pub fn new(question: &Question<'_>) -> Self {
-        let Question { kind, source, words, numbers } = question;
+    pub fn new(inputs: &CompilationInputs<'_>) -> Self {
+        let CompilationInputs { kind, source, texts, numbers } = inputs;
         let mut hasher = Hasher::new();
         for number in [*kind, numbers[0], numbers[1]] {
             hasher.update(&number.to_le_bytes());
         }
-        for part in [*source, words[0], words[1], words[2]] {
+        for part in [*source, texts[0], texts[1], texts[2]] {
             hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
         }
         let name = hasher.finalize();
@@ -113,7 +113,7 @@ pub fn keep(folder: &Path, key: &Key, result: &[u8]) -> io::Result<()> {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     disk_cache::make(folder)?;
-    disk_cache::make_room(folder, MAX_FILES, MAX_BYTES);
+    disk_cache::evict(folder, MAX_FILES, MAX_BYTES);
     // Under a name of its own until it is whole: other processes look for it at any time.
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let draft = folder.join(format!("{}-{number}.new", std::process::id()));
@@ -135,20 +135,20 @@ pub fn keep(folder: &Path, key: &Key, result: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn question() -> Question<'static> {
-        Question { kind: 1, source: b"source", words: [b"-O3", b"host", b"13.0"], numbers: [13, 0] }
+    fn inputs() -> CompilationInputs<'static> {
+        CompilationInputs { kind: 1, source: b"source", texts: [b"-O3", b"host", b"13.0"], numbers: [13, 0] }
     }
 
     #[test]
     fn a_key_depends_on_everything_that_the_result_does() {
-        let key = Key::new(&question());
-        assert_eq!(key, Key::new(&question()));
+        let key = Key::new(&inputs());
+        assert_eq!(key, Key::new(&inputs()));
         let others = [
-            Question { kind: 2, ..question() },
-            Question { source: b"sourc", words: [b"e-O3", b"host", b"13.0"], ..question() },
-            Question { words: [b"-O2", b"host", b"13.0"], ..question() },
-            Question { words: [b"-O3", b"host", b"13.1"], ..question() },
-            Question { numbers: [0, 13], ..question() },
+            CompilationInputs { kind: 2, ..inputs() },
+            CompilationInputs { source: b"sourc", texts: [b"e-O3", b"host", b"13.0"], ..inputs() },
+            CompilationInputs { texts: [b"-O2", b"host", b"13.0"], ..inputs() },
+            CompilationInputs { texts: [b"-O3", b"host", b"13.1"], ..inputs() },
+            CompilationInputs { numbers: [0, 13], ..inputs() },
         ];
         assert!(others.iter().all(|other| Key::new(other) != key));
         let same_program = others.map(|other| Key::new(&other).program == key.program);
@@ -159,7 +159,7 @@ mod tests {
     fn what_is_kept_is_found_and_what_is_damaged_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("deep").join("compiled");
-        let key = Key::new(&question());
+        let key = Key::new(&inputs());
         assert_eq!(find(&folder, &key), None);
         for result in [&b"code"[..], b"", b"other code"] {
             keep(&folder, &key, result).unwrap();
@@ -181,7 +181,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, b"").unwrap();
-        let key = Key::new(&question());
+        let key = Key::new(&inputs());
         assert!(keep(&file, &key, b"code").is_err());
         assert_eq!(find(&file, &key), None);
         assert!(keep(folder.path(), &key, &vec![0; MAX_ENTRY_BYTES + 1]).is_err());

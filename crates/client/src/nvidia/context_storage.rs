@@ -96,8 +96,8 @@ pub fn get(context: CUcontext, name: *mut c_void) -> Result<*mut c_void, CUresul
     let key = key(context, name)?;
     let changes = STORAGE.changes.load(Ordering::Acquire);
     // Keys are addresses of objects of some size, contexts are small numbers in the lower bits.
-    let place = (key.1 >> 6 ^ key.0 as usize) % REMEMBERED;
-    let remembered = READ.try_with(|read| read[place].get()).ok();
+    let slot = (key.1 >> 6 ^ key.0 as usize) % REMEMBERED;
+    let remembered = READ.try_with(|read| read[slot].get()).ok();
     if let Some(remembered) = remembered
         && (remembered.changes, remembered.key) == (changes, key)
     {
@@ -105,7 +105,7 @@ pub fn get(context: CUcontext, name: *mut c_void) -> Result<*mut c_void, CUresul
     }
     let value = STORAGE.values.read().get(&key).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?.value;
     // A thread that is ending remembers nothing.
-    let _ = READ.try_with(|read| read[place].set(Remembered { changes, key, value }));
+    let _ = READ.try_with(|read| read[slot].set(Remembered { changes, key, value }));
     Ok(value as *mut c_void)
 }
 

@@ -11,7 +11,7 @@ const KEY: [u8; 16] =
 
 /// What the answer is computed from.
 #[derive(Clone, Copy, Debug)]
-pub struct Question<'a> {
+pub struct Challenge<'a> {
     /// What `cuDriverGetVersion` answers.
     pub driver_version: u32,
     /// The version that the runtime asks about: its own, or up to two more.
@@ -33,26 +33,26 @@ pub struct Question<'a> {
 }
 
 /// The answer.
-pub fn answer(question: &Question<'_>) -> [u64; 2] {
-    match question.version % 10 {
+pub fn response(challenge: &Challenge<'_>) -> [u64; 2] {
+    match challenge.version % 10 {
         0 => [0x3341_181c_03cb_675c, 0x8ed3_83aa_1f4c_d1e8],
         1 => [0x1841_181c_03cb_675c, 0x8ed3_83aa_1f4c_d1e8],
-        _ => computed(question),
+        _ => computed(challenge),
     }
 }
 
-fn computed(question: &Question<'_>) -> [u64; 2] {
+fn computed(challenge: &Challenge<'_>) -> [u64; 2] {
     let mut hash = Hmac::<Md2>::new_from_slice(&KEY).expect("HMAC takes keys of any length");
-    for word in [question.driver_version, question.version, question.process, question.thread] {
+    for word in [challenge.driver_version, challenge.version, challenge.process, challenge.thread] {
         hash.update(&word.to_le_bytes());
     }
-    let words = [question.runtime_table, question.check_table, question.check_function, question.seconds];
+    let words = [challenge.runtime_table, challenge.check_table, challenge.check_function, challenge.seconds];
     for word in words {
         hash.update(&word.to_le_bytes());
     }
-    for (uuid, place) in question.devices {
+    for (uuid, pci) in challenge.devices {
         hash.update(uuid);
-        place.iter().for_each(|part| hash.update(&part.to_le_bytes()));
+        pci.iter().for_each(|part| hash.update(&part.to_le_bytes()));
     }
     let bytes: [u8; 16] = hash.finalize().into_bytes().into();
     let word = |half: usize| {
@@ -84,7 +84,7 @@ mod tests {
     /// RFC 2104 with its two hashes written out, so that the block size is seen to be 16.
     #[test]
     fn the_code_is_hmac_with_blocks_of_sixteen_bytes() {
-        let question = Question {
+        let challenge = Challenge {
             driver_version: 13000,
             version: 13002,
             process: 77,
@@ -103,13 +103,13 @@ mod tests {
         [0_i32, 0x3b, 0].iter().for_each(|word| message.extend(word.to_le_bytes()));
         let inner = Md2::digest([&KEY.map(|byte| byte ^ 0x36)[..], &message].concat());
         let outer = Md2::digest([&KEY.map(|byte| byte ^ 0x5c)[..], &inner].concat());
-        let words = answer(&question);
+        let words = response(&challenge);
         assert_eq!(hex(&outer), hex(&words.map(u64::to_le_bytes).concat()));
     }
 
     #[test]
     fn two_of_three_versions_have_fixed_answers() {
-        let question = Question {
+        let challenge = Challenge {
             driver_version: 0,
             version: 12040,
             process: 0,
@@ -120,7 +120,7 @@ mod tests {
             seconds: 0,
             devices: &[],
         };
-        assert_eq!(answer(&question)[0] >> 56, 0x33);
-        assert_eq!(answer(&Question { version: 12041, ..question })[0] >> 56, 0x18);
+        assert_eq!(response(&challenge)[0] >> 56, 0x33);
+        assert_eq!(response(&Challenge { version: 12041, ..challenge })[0] >> 56, 0x18);
     }
 }

@@ -7,7 +7,7 @@ use super::compile_cache::table::COMPILED;
 use super::context_storage::{self, Destructor};
 use super::integrity;
 use super::table::{Table, Word, guarded, memory_with};
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::log::debug;
 use crate::model::context;
 use crate::model::device;
@@ -116,7 +116,10 @@ fn in_session(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
 unsafe extern "C" fn load_module(out: *mut CUmodule, wrapper: *const c_void) -> CUresult {
     // SAFETY: the runtime passes a wrapper of an image, and room for the result.
     in_session(|| unsafe {
-        give(out, module::load(&image::at(wrapper)?, &causeway_api::types::JitOptions::default())?.as_raw())
+        write_out(
+            out,
+            module::load(&image::at(wrapper)?, &causeway_api::types::JitOptions::default())?.as_raw(),
+        )
     })
 }
 
@@ -140,7 +143,7 @@ extern "C" fn load_compilers() -> CUresult {
 /// retained.
 unsafe extern "C" fn primary_context(out: *mut CUcontext, device: CUdevice) -> CUresult {
     // SAFETY: room for the result, or null.
-    in_session(|| unsafe { give(out, context::primary(device)?.handle.as_raw()) })
+    in_session(|| unsafe { write_out(out, context::primary(device)?.handle.as_raw()) })
 }
 
 /// One 32-bit flag for each runtime call, all of them off. A runtime reads the flag of every call that it
@@ -153,31 +156,31 @@ extern "C" fn runtime_callback(_identifier: u32, _record: *mut c_void) {}
 unsafe extern "C" fn runtime_callback_flags(flags: *mut *const u32, count: *mut usize) {
     // SAFETY: room for both results, or null. The count is of 32-bit flags.
     let _ = unsafe {
-        give(flags, CALLBACK_FLAGS.as_ptr().cast::<u32>())
-            .and_then(|()| give(count, CALLBACK_FLAGS.len() * 2))
+        write_out(flags, CALLBACK_FLAGS.as_ptr().cast::<u32>())
+            .and_then(|()| write_out(count, CALLBACK_FLAGS.len() * 2))
     };
 }
 
 unsafe extern "C" fn more_callback_flags(flags: *mut *const c_void, count: *mut usize) {
     // SAFETY: room for both results, or null.
     let _ = unsafe {
-        give(flags, MORE_CALLBACK_FLAGS.as_ptr().cast::<c_void>())
-            .and_then(|()| give(count, MORE_CALLBACK_FLAGS.len()))
+        write_out(flags, MORE_CALLBACK_FLAGS.as_ptr().cast::<c_void>())
+            .and_then(|()| write_out(count, MORE_CALLBACK_FLAGS.len()))
     };
 }
 
 /// The number of a context, as `cuCtxGetId` gives it; 0 for none.
 unsafe extern "C" fn context_id(of: CUcontext, id: *mut u64) -> CUresult {
     in_session(|| {
-        let number = if of.is_null() { 0 } else { context::given(of)?.id() };
+        let number = if of.is_null() { 0 } else { context::resolve(of)?.id() };
         // SAFETY: room for the result, or null.
-        unsafe { give(id, number) }
+        unsafe { write_out(id, number) }
     })
 }
 
 unsafe extern "C" fn current_context(out: *mut CUcontext) -> CUresult {
     // SAFETY: room for the result, or null.
-    in_session(|| unsafe { give(out, context::current_or_none().as_raw()) })
+    in_session(|| unsafe { write_out(out, context::current_or_none().as_raw()) })
 }
 
 unsafe extern "C" fn storage_put(
@@ -201,13 +204,13 @@ unsafe extern "C" fn storage_delete(of: CUcontext, key: *mut c_void) -> CUresult
 
 unsafe extern "C" fn storage_get(value: *mut *mut c_void, of: CUcontext, key: *mut c_void) -> CUresult {
     // SAFETY: room for the result, or null.
-    in_session(|| unsafe { give(value, context_storage::get(of, key)?) })
+    in_session(|| unsafe { write_out(value, context_storage::get(of, key)?) })
 }
 
 /// Whether something is wrong with a context; never.
 unsafe extern "C" fn check_context(_of: CUcontext, flag: *mut u32, _other: *mut *mut c_void) -> CUresult {
     // SAFETY: room for the result, or null.
-    guarded(|| unsafe { give(flag, 0) })
+    guarded(|| unsafe { write_out(flag, 0) })
 }
 
 extern "C" fn zero() -> u32 {
@@ -225,14 +228,14 @@ unsafe extern "C" fn stream_object(
         let default = if per_thread != 0 { DefaultStream::PerThread } else { DefaultStream::Legacy };
         let id = context::stream(streams::named(raw, default)?)?.id;
         // SAFETY: room for the result, or null.
-        unsafe { give(object, ptr::without_provenance_mut(id as usize)) }
+        unsafe { write_out(object, ptr::without_provenance_mut(id as usize)) }
     })
 }
 
 /// The number of a stream's object. No two streams ever have the same one: cuBLAS keeps a workspace for each.
 unsafe extern "C" fn stream_object_id(_of: CUcontext, object: *mut c_void, id: *mut u64) -> CUresult {
     // SAFETY: room for the result, or null.
-    in_session(|| unsafe { give(id, object.addr() as u64) })
+    in_session(|| unsafe { write_out(id, object.addr() as u64) })
 }
 
 /// Calls back for each function of a module and returns how many there are.
@@ -244,7 +247,7 @@ unsafe extern "C" fn each_function(
 ) -> i32 {
     let mut count = 0;
     let outcome = in_session(|| {
-        let module = module::given(raw)?;
+        let module = module::resolve(raw)?;
         let callback = callback.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         for name in module.function_names()? {
             let function = module.function(&name)?;
@@ -268,8 +271,8 @@ unsafe extern "C" fn layout(partitions: *mut *mut c_void, other: *mut *mut c_voi
         let memory = memory_with(&layout)?;
         // SAFETY: there is room for both results, or null.
         unsafe {
-            give(partitions, memory)?;
-            give(other, ptr::null_mut())
+            write_out(partitions, memory)?;
+            write_out(other, ptr::null_mut())
         }
     })
 }
@@ -286,19 +289,19 @@ unsafe extern "C" fn release_layout(partitions: *mut c_void, other: *mut c_void)
 /// Answers the runtime's question whether this is a driver; see [`integrity`].
 unsafe extern "C" fn check_integrity(version: u32, seconds: u64, out: *mut [u64; 2]) -> CUresult {
     in_session(|| {
-        let place = [
+        let pci = [
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
             CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
         ];
         let devices: Vec<_> = device::all()
             .iter()
-            .map(|device| (device.info.uuid, place.map(|attribute| device.attribute(attribute).unwrap_or(0))))
+            .map(|device| (device.info.uuid, pci.map(|attribute| device.attribute(attribute).unwrap_or(0))))
             .collect();
         // SAFETY: neither call has requirements.
         let (process, thread) = unsafe { (libc::getpid() as u32, libc::pthread_self() as u32) };
-        let answer = integrity::answer(&integrity::Question {
-            driver_version: session::version::told_driver_version() as u32,
+        let response = integrity::response(&integrity::Challenge {
+            driver_version: session::version::reported_driver_version() as u32,
             version,
             process,
             thread,
@@ -309,7 +312,7 @@ unsafe extern "C" fn check_integrity(version: u32, seconds: u64, out: *mut [u64;
             devices: &devices,
         });
         // SAFETY: room for the result, or null.
-        unsafe { give(out, answer) }
+        unsafe { write_out(out, response) }
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | Module | Question it answers |
 //! |---|---|
-//! | [`above`] | What is asked and told upwards? |
+//! | [`callbacks`] | What is asked and told upwards? |
 //! | [`session`] | How do commands leave, and how do replies come back? |
 //! | [`transfers`] | How do bytes of copies come into the program's memory? |
 //! | [`plans`] | Into which pieces is a copy cut, and how are they carried? |
@@ -11,7 +11,7 @@
 //! | [`image`] | Where does code come from, and how does the server get it? |
 //! | [`peers`] | How do servers reach each other? |
 
-pub mod above;
+pub mod callbacks;
 pub mod image;
 pub mod mirrored;
 pub mod peers;

@@ -92,7 +92,7 @@ static COPIES: Counts = Counts {
 
 /// Counts a copy, if anybody wants to know.
 pub fn count(direction: Direction, by: By, host: &HostRegion) {
-    if !is_wanted() {
+    if !is_enabled() {
         return;
     }
     COPIES.carried[direction as usize][by as usize].add(host.bytes());
@@ -103,15 +103,15 @@ pub fn count(direction: Direction, by: By, host: &HostRegion) {
 
 /// Counts a copy between devices of two servers, if anybody wants to know.
 pub fn count_inter_server(between: InterServerPath, bytes: u64) {
-    let place = InterServerPath::all().position(|known| known == between);
-    if let Some(place) = place.filter(|_| is_wanted()) {
-        COPIES.between[place].add(bytes as usize);
+    let index = InterServerPath::all().position(|known| known == between);
+    if let Some(index) = index.filter(|_| is_enabled()) {
+        COPIES.between[index].add(bytes as usize);
     }
 }
 
-fn is_wanted() -> bool {
-    static IS_WANTED: OnceLock<bool> = OnceLock::new();
-    *IS_WANTED.get_or_init(|| PROCESS.path(&STATS).is_some())
+fn is_enabled() -> bool {
+    static IS_ENABLED: OnceLock<bool> = OnceLock::new();
+    *IS_ENABLED.get_or_init(|| PROCESS.path(&STATS).is_some())
 }
 
 /// Bytes of all copies of a direction.

@@ -28,8 +28,8 @@ pub fn made_of_another<C: calls::Call<Reply = ()>>(
     array: Handle<Array>,
 ) -> Result<Handle<Array>, CUresult> {
     handles::or_drop(array, send::call_in(context, request))?;
-    let question = calls::cuArray3DGetDescriptor_v2 { hArray: array };
-    let descriptor = handles::or_drop(array, send::call_in(context, &question))?;
+    let query = calls::cuArray3DGetDescriptor_v2 { hArray: array };
+    let descriptor = handles::or_drop(array, send::call_in(context, &query))?;
     array::add(array, context, descriptor, true);
     Ok(array)
 }

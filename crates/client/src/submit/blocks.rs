@@ -161,7 +161,7 @@ impl Heap {
         };
         if let Err(error) = send::call_in(nowhere, &request) {
             handles::drop_handle(block);
-            window.give_back(base, size);
+            window.release(base, size);
             if error == CUresult::CUDA_ERROR_NOT_SUPPORTED {
                 window::lose(nowhere.server());
             }
@@ -206,7 +206,7 @@ impl Heap {
 struct Servers;
 
 impl BlockSource for Servers {
-    fn give_back(&self, device: CUdevice, blocks: Vec<(u64, Block)>) {
+    fn release(&self, device: CUdevice, blocks: Vec<(u64, Block)>) {
         // A heap is of a device that the program has.
         let Ok(nowhere) = device::without_context(device) else { return };
         for (base, Block { handle, size, token }) in blocks {
@@ -222,7 +222,7 @@ impl BlockSource for Servers {
             // means that the session is lost, and its memory with it.
             let _ = send::post_in(nowhere, &request);
             if let Some(window) = window::window(nowhere.server()) {
-                window.give_back(base, size);
+                window.release(base, size);
             }
         }
     }

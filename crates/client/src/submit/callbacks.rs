@@ -79,7 +79,7 @@ pub enum Task {
         /// What lies ahead in the stream, whose bytes may be needed.
         after: PendingWrites,
     },
-    /// Nothing: the stream waits for something that is not here, and [`let_go`] ends that.
+    /// Nothing: the stream waits for something that is not here, and [`release_hold`] ends that.
     Hold,
     /// Access the program's memory for a copy: read pinned memory and send it as a transfer, or copy within
     /// the memory.
@@ -103,8 +103,8 @@ struct Callbacks {
     /// The next token.
     next: AtomicU64,
     tasks: LazyLock<Mutex<rank::Callbacks, Tasks>>,
-    functions: LazyThread<SettledTask>,
-    accesses: LazyThread<SettledTask>,
+    functions: LazyThread<ReadyTask>,
+    accesses: LazyThread<ReadyTask>,
 }
 
 static CALLBACKS: Callbacks = Callbacks {
@@ -115,7 +115,7 @@ static CALLBACKS: Callbacks = Callbacks {
 };
 
 /// A task whose stream has got there, or has failed before.
-struct SettledTask {
+struct ReadyTask {
     task: Task,
     outcome: Result<(), CUresult>,
     /// The server whose stream waits for it, and by which token; nothing when none does.
@@ -127,7 +127,7 @@ pub fn must_have_thread() -> Result<(), CUresult> {
     ensure(&CALLBACKS.functions, "host functions")
 }
 
-fn ensure(thread: &LazyThread<SettledTask>, name: &str) -> Result<(), CUresult> {
+fn ensure(thread: &LazyThread<ReadyTask>, name: &str) -> Result<(), CUresult> {
     let start = |queue| threads::spawn_for_program(name, move || serve(&queue));
     thread.ensure(start).map_err(|cause| {
         error!(
@@ -177,7 +177,7 @@ pub fn hold_for_writes(stream: &StreamState) -> Result<(), CUresult> {
     send::post_in(stream.context, &request).inspect_err(|_| forget(token))
 }
 
-/// Stops a stream here, until [`let_go`] gets the token that this returns.
+/// Stops a stream here, until [`release_hold`] gets the token that this returns.
 pub fn hold(stream: &StreamState) -> Result<u64, CUresult> {
     let token = register(stream.context.server(), Task::Hold)?;
     let request = calls::host_function { stream: stream.handle, token };
@@ -186,7 +186,7 @@ pub fn hold(stream: &StreamState) -> Result<u64, CUresult> {
 }
 
 /// Lets a stream of a server go on that [`hold`] has stopped, or will. Never blocks.
-pub fn let_go(server: usize, token: u64) {
+pub fn release_hold(server: usize, token: u64) {
     static DONE: u8 = 0;
     let Ok(session) = session::with(server) else { return };
     let (transfer, options) = (HOST_DONE_TRANSFER | token, TransferOptions::default());
@@ -196,26 +196,26 @@ pub fn let_go(server: usize, token: u64) {
 
 /// The same, once the bytes of copies before it are there and what kernels of another server have written to
 /// the program's memory has come. So the stream finds it. Never blocks.
-pub fn let_go_behind(server: usize, token: u64, after: PendingWrites, other: usize) {
+pub fn release_hold_after(server: usize, token: u64, after: PendingWrites, other: usize) {
     let run = Box::new(move |_| {
         // An error means a lost link, which has been reported.
         let _ = mirrored::fetch(other);
     });
-    settle(Task::Access { run, after }, Ok(()), Some((server, token)));
+    enqueue(Task::Access { run, after }, Ok(()), Some((server, token)));
 }
 
 /// Runs a function of the program soon, after those that wait to be run. There must be a
 /// [thread](must_have_thread) for it.
 pub fn run_later(function: unsafe extern "C" fn(*mut c_void), data: Address) {
     if crate::process::is_ready() {
-        settle(Task::Function { function, data, after: PendingWrites::default() }, Ok(()), None);
+        enqueue(Task::Function { function, data, after: PendingWrites::default() }, Ok(()), None);
     }
 }
 
 /// A stream of a server has reached the point of this token.
-pub fn reached(server: usize, token: u64) {
+pub fn on_host_call(server: usize, token: u64) {
     match take(server, token) {
-        Some(task) => settle(task, Ok(()), Some((server, token))),
+        Some(task) => enqueue(task, Ok(()), Some((server, token))),
         None => error!("the server names a host function that does not exist"),
     }
 }
@@ -224,7 +224,7 @@ pub fn reached(server: usize, token: u64) {
 pub fn refused(server: usize, token: u64, status: CUresult) {
     // Nothing where the link was lost meanwhile.
     if let Some(task) = take(server, token) {
-        settle(task, Err(status), None);
+        enqueue(task, Err(status), None);
     }
 }
 
@@ -232,7 +232,7 @@ pub fn refused(server: usize, token: u64, status: CUresult) {
 pub fn lost(server: usize) {
     let mut lost: Vec<_> = CALLBACKS.tasks.lock().extract_if(|_, (of, _)| *of == server).collect();
     lost.sort_unstable_by_key(|(token, _)| *token);
-    lost.into_iter().for_each(|(_, (_, task))| settle(task, Err(LOST), None));
+    lost.into_iter().for_each(|(_, (_, task))| enqueue(task, Err(LOST), None));
 }
 
 /// Takes out a task of a server's stream.
@@ -243,32 +243,32 @@ fn take(server: usize, token: u64) -> Option<Task> {
 }
 
 /// Has a task done by its thread, or what is to be done instead when its stream has failed.
-fn settle(task: Task, outcome: Result<(), CUresult>, waiting: Option<(usize, u64)>) {
+fn enqueue(task: Task, outcome: Result<(), CUresult>, waiting: Option<(usize, u64)>) {
     let thread = match task {
         Task::Hold => return,
         Task::Access { .. } => &CALLBACKS.accesses,
         Task::Function { .. } | Task::Callback { .. } | Task::Then { .. } => &CALLBACKS.functions,
     };
-    if thread.send(SettledTask { task, outcome, waiting }).is_err() {
+    if thread.send(ReadyTask { task, outcome, waiting }).is_err() {
         error!("what a stream was to have done here is not, because its thread has ended");
     }
 }
 
 /// Does what comes in a queue.
-fn serve(queue: &Receiver<SettledTask>) {
-    while let Some(SettledTask { task, outcome, waiting }) = queue.receive() {
+fn serve(queue: &Receiver<ReadyTask>) {
+    while let Some(ReadyTask { task, outcome, waiting }) = queue.receive() {
         delays::inject();
         run(task, outcome, waiting.map(|(server, _)| server));
         delays::inject();
         if let Some((server, token)) = waiting {
-            say_done(server, token);
+            send_done(server, token);
         }
     }
 }
 
 /// Lets the stream of a task go on. An error means a lost link, which has been reported by the thread that
 /// lost it.
-fn say_done(server: usize, token: u64) {
+fn send_done(server: usize, token: u64) {
     let Ok(session) = session::with(server) else { return };
     if mirrored::is_any() {
         // What comes next in the stream finds what the program's code has written: this stays behind that.

@@ -37,7 +37,7 @@ struct Timed {
 struct Mark {
     event: Handle<Event>,
     /// When, in ns of this machine's clock.
-    reached: u64,
+    recorded_at: u64,
 }
 
 #[derive(Default)]
@@ -84,9 +84,9 @@ pub fn around<C: Call>(
     if !const { is_timed(C::OPCODE) } || !trace::is_on() {
         return send();
     }
-    let begun = request.stream().and_then(|stream| begin(context, stream, C::OPCODE));
+    let started = request.stream().and_then(|stream| begin(context, stream, C::OPCODE));
     let sent = send();
-    if let Some(timed) = begun {
+    if let Some(timed) = started {
         finish(timed, sent.is_ok());
     }
     sent
@@ -137,17 +137,17 @@ fn mark(context: Handle<Context>, stream: Handle<Stream>) -> Result<(), CUresult
     }
     let session = session::of(context)?;
     let event = record(context, stream)?;
-    let wait = || session.ask(context, &calls::event_synchronize { event }, done);
+    let wait = || session.call(context, &calls::event_synchronize { event }, done);
     wait()?;
     let answered = trace::now();
     // The event has been reached: what is measured now is the way alone.
-    let mut shortest = u64::MAX;
+    let mut min_round_trip = u64::MAX;
     for _ in 0..ROUND_TRIPS {
-        let asked = trace::now();
+        let sent_at = trace::now();
         wait()?;
-        shortest = shortest.min(trace::now().saturating_sub(asked));
+        min_round_trip = min_round_trip.min(trace::now().saturating_sub(sent_at));
     }
-    let mark = Mark { event, reached: answered.saturating_sub(shortest / 2) };
+    let mark = Mark { event, recorded_at: answered.saturating_sub(min_round_trip / 2) };
     STATE.lock().get_or_insert_default().marks.insert(context.value(), mark);
     Ok(())
 }
@@ -160,14 +160,14 @@ pub fn gather() {
         let Some(mark) = marks.get(&context.value()) else { continue };
         let since = |start: Handle<Event>, end: Handle<Event>| -> Result<f32, CUresult> {
             let request = calls::event_elapsed { start, end };
-            session::of(context)?.ask(context, &request, |input| input.value())
+            session::of(context)?.call(context, &request, |input| input.value())
         };
-        let wait = |event| session::of(context)?.ask(context, &calls::event_synchronize { event }, done);
+        let wait = |event| session::of(context)?.call(context, &calls::event_synchronize { event }, done);
         match wait(end).and_then(|_| Ok((since(mark.event, begin)?, since(begin, end)?))) {
             Ok((before, took)) => {
                 let nanoseconds = |milliseconds: f32| (f64::from(milliseconds).max(0.0) * 1e6) as u64;
-                let begun = mark.reached.saturating_add(nanoseconds(before));
-                trace::device(name, context.server(), stream.value(), begun, nanoseconds(took));
+                let started = mark.recorded_at.saturating_add(nanoseconds(before));
+                trace::device(name, context.server(), stream.value(), started, nanoseconds(took));
             }
             Err(_) => unknown += 1,
         }

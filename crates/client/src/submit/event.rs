@@ -92,7 +92,7 @@ fn insert(handle: Handle<Event>, context: Handle<Context>, flags: u32, is_shared
         record: Mutex::new(None),
         is_shared: AtomicBool::new(is_shared),
     };
-    handles::keep(handle, Arc::new(state));
+    handles::insert(handle, Arc::new(state));
 }
 
 /// Opens an event of another process, by a handle that [`EventState::export`] gave there.
@@ -110,13 +110,13 @@ pub fn import(shared: &[c_char; 64]) -> Result<Handle<Event>, CUresult> {
 }
 
 /// The event that the program passed.
-pub fn given(raw: CUevent) -> Result<Arc<EventState>, CUresult> {
-    handles::kept::<EventState>(Handle::from_raw(raw))
+pub fn resolve(raw: CUevent) -> Result<Arc<EventState>, CUresult> {
+    handles::get::<EventState>(Handle::from_raw(raw))
 }
 
 /// The handle of an event that the program passed, for a command that names it.
 pub fn named(raw: CUevent) -> Result<Handle<Event>, CUresult> {
-    let event = given(raw)?;
+    let event = resolve(raw)?;
     event.make()?;
     Ok(event.handle)
 }
@@ -124,7 +124,7 @@ pub fn named(raw: CUevent) -> Result<Handle<Event>, CUresult> {
 /// Destroys an event; a record that is not done yet completes all the same.
 pub fn destroy(raw: CUevent) -> Result<(), CUresult> {
     let event =
-        handles::forget::<EventState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        handles::remove::<EventState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(event.handle);
     if !event.is_made.load(Ordering::Acquire) {
         return Ok(());
@@ -135,7 +135,7 @@ pub fn destroy(raw: CUevent) -> Result<(), CUresult> {
 /// Forgets the events of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
     for (handle, _) in handles::select::<EventState>(|event| event.context == context) {
-        handles::forget::<EventState>(handle);
+        handles::remove::<EventState>(handle);
         handles::drop_handle(handle);
     }
 }
@@ -251,7 +251,7 @@ impl EventState {
             session::of(self.context)?.faults().take()?;
         } else {
             send::call_in(self.context, &calls::event_synchronize { event: self.handle })?;
-            record.stream.reach(record.sequence);
+            record.stream.advance(record.sequence);
         }
         record.pending.wait()?;
         record.stream.fetch(record.sequence)
@@ -303,7 +303,7 @@ impl EventState {
         match self.record.lock().clone() {
             Some(record) if record.capture != 0 => {
                 let refusal = captured_event(&record);
-                capture::spoil(record.capture);
+                capture::invalidate(record.capture);
                 Err(refusal)
             }
             record => {
@@ -356,10 +356,10 @@ fn wait_elsewhere(
     let (server, other, pending) = (stream.context.server(), context.server(), pending.clone());
     watches::when_recorded(context, event, move || {
         if mirrored::is_any() {
-            callbacks::let_go_behind(server, token, pending, other);
+            callbacks::release_hold_after(server, token, pending, other);
         } else {
-            transfers::when_done(&pending.transfers, move || callbacks::let_go(server, token));
+            transfers::when_done(&pending.transfers, move || callbacks::release_hold(server, token));
         }
     })
-    .inspect_err(|_| callbacks::let_go(server, token))
+    .inspect_err(|_| callbacks::release_hold(server, token))
 }

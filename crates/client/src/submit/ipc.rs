@@ -96,7 +96,7 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
     let mut imported = IMPORTS.imported.lock();
     let block = match imported.entry(token) {
         Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(place) => place.insert(import(token, context.device)?),
+        Entry::Vacant(vacant) => vacant.insert(import(token, context.device)?),
     };
     let address = if offset.checked_add(size).is_some_and(|end| size > 0 && end <= block.size) {
         block.base + offset
@@ -109,7 +109,7 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
     }
     match block.pieces.entry(address) {
         Entry::Occupied(mut open) => open.get_mut().times += 1,
-        Entry::Vacant(place) => {
+        Entry::Vacant(vacant) => {
             memory::insert(Piece {
                 base: address,
                 size,
@@ -119,7 +119,7 @@ pub fn open(handle: &[c_char; 64], origin: Origin) -> Result<CUdeviceptr, CUresu
                 id: numbers::of_memory(),
                 heap: None,
             })?;
-            place.insert(OpenPiece { size, times: 1 });
+            vacant.insert(OpenPiece { size, times: 1 });
         }
     }
     Ok(address)
@@ -153,7 +153,7 @@ fn import(token: ExportToken, number: i32) -> Result<Imported, CUresult> {
     if let Err(error) = opened {
         // What was mapped for nothing goes; the first error is the one that counts.
         let _ = send::call_in(nowhere, &calls::allocation_unmap { address: base, size });
-        window.give_back(base, size as u64);
+        window.release(base, size as u64);
         release()?;
         return Err(error);
     }
@@ -216,7 +216,7 @@ fn drop_piece(address: CUdeviceptr) -> Result<(), CUresult> {
     }
     let Some(Imported { nowhere, block, base, size, .. }) = imported.remove(&token) else { return Ok(()) };
     send::call_in(nowhere, &calls::allocation_unmap { address: base, size: size as usize })?;
-    address_window::opened(nowhere.server())?.give_back(base, size);
+    address_window::opened(nowhere.server())?.release(base, size);
     handles::drop_handle(block);
     send::post_in(nowhere, &calls::allocation_release { allocation: block })
 }

@@ -38,7 +38,7 @@ pub struct Source {
     /// The import, as the destination's worker knows it.
     pub import: u64,
     /// The place, counted from the allocation's first byte.
-    pub place: DeviceLocation,
+    pub location: DeviceLocation,
 }
 
 #[derive(Default)]
@@ -76,7 +76,7 @@ pub fn source(
 ) -> Result<Option<Source>, CUresult> {
     let device = context::state(carrier)?.device;
     let owner = whole.device;
-    let Some(inside) = region.moved(whole.base, whole.size, 0) else { return Ok(None) };
+    let Some(contained) = region.moved(whole.base, whole.size, 0) else { return Ok(None) };
     let mut imports = IPC_IMPORTS.made.lock();
     let import = match imports.made.get(&(whole.handle, device)) {
         Some(known) => *known,
@@ -84,7 +84,7 @@ pub fn source(
         None => {
             let made = make(whole, peer, ticket, device)?;
             let import = made.as_ref().ok().copied();
-            let (reaches, sentence) = match made {
+            let (is_accessible, sentence) = match made {
                 Ok(_) => (true, format!("device {device} copies from memory of device {owner} by itself")),
                 Err(Refusal::Devices(why)) => (
                     false,
@@ -96,7 +96,7 @@ pub fn source(
                     return Ok(None);
                 }
             };
-            if imports.reaching.insert((device, owner), reaches) != Some(reaches) {
+            if imports.reaching.insert((device, owner), is_accessible) != Some(is_accessible) {
                 peers::note(sentence);
             }
             imports.made.insert((whole.handle, device), import);
@@ -104,7 +104,7 @@ pub fn source(
             import
         }
     };
-    Ok(import.map(|import| Source { import, place: inside.into() }))
+    Ok(import.map(|import| Source { import, location: contained.into() }))
 }
 
 /// Why there is no import.
@@ -123,14 +123,14 @@ fn make(
 ) -> Result<Result<u64, Refusal>, CUresult> {
     let import = IPC_IMPORTS.next.fetch_add(1, Ordering::Relaxed);
     let export = calls::peer_export { allocation: whole.handle, ticket, import };
-    let trouble = call_in(Handle::null_of(peer as usize), &export)?;
-    if !trouble.is_empty() {
-        return Ok(Err(Refusal::Allocation(trouble)));
+    let error = call_in(Handle::null_of(peer as usize), &export)?;
+    if !error.is_empty() {
+        return Ok(Err(Refusal::Allocation(error)));
     }
     let size = whole.size as usize;
     let request = calls::peer_import { peer, import, size, device: device::on_server(device)? };
-    let trouble = call_in(device::without_context(device)?, &request)?;
-    Ok(if trouble.is_empty() { Ok(import) } else { Err(Refusal::Devices(trouble)) })
+    let error = call_in(device::without_context(device)?, &request)?;
+    Ok(if error.is_empty() { Ok(import) } else { Err(Refusal::Devices(error)) })
 }
 
 /// An allocation ends: whoever has imported it gives it back when the copies from it are done.

@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Jit {
     /// What travels.
     pub options: JitOptions,
-    answers: Answers,
+    outputs: Outputs,
 }
 
 /// Where the program wants its answers.
-struct Answers {
+struct Outputs {
     values: *mut *mut c_void,
     wall_time: Option<usize>,
     threads: Option<usize>,
@@ -55,13 +55,13 @@ impl Jit {
         let pairs: Vec<(CUjit_option, *mut c_void)> = (0..count as usize)
             .map(|index| unsafe { (names.add(index).read(), values.add(index).read()) })
             .collect();
-        let index = |wanted| pairs.iter().position(|(option, _)| *option == wanted);
-        let value = |wanted| index(wanted).map(|index| pairs[index].1);
+        let index = |key| pairs.iter().position(|(option, _)| *option == key);
+        let value = |key| index(key).map(|index| pairs[index].1);
         let log = |buffer, size| {
             let (address, size) = (value(buffer)?.cast::<u8>(), index(size)?);
             Some(Log { address, bytes: if address.is_null() { 0 } else { pairs[size].1 as usize }, size })
         };
-        let answers = Answers {
+        let outputs = Outputs {
             values,
             wall_time: index(CUjit_option::CU_JIT_WALL_TIME),
             threads: index(CUjit_option::CU_JIT_THREADS_PER_BLOCK),
@@ -104,14 +104,14 @@ impl Jit {
             // SAFETY: lists of that many names and addresses, as the options say.
             options.symbols = unsafe { symbols(names.cast(), addresses.cast(), count as usize) }?;
         }
-        let room = |log: &Option<Log>| log.map_or(0, |log| u32::try_from(log.bytes).unwrap_or(u32::MAX));
-        options.information_bytes = room(&answers.information);
-        options.error_bytes = room(&answers.errors);
-        if answers.are_wanted() {
+        let capacity = |log: &Option<Log>| log.map_or(0, |log| u32::try_from(log.bytes).unwrap_or(u32::MAX));
+        options.information_bytes = capacity(&outputs.information);
+        options.error_bytes = capacity(&outputs.errors);
+        if outputs.are_requested() {
             static NEXT: AtomicU64 = AtomicU64::new(1);
             options.report = NEXT.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(Self { options, answers })
+        Ok(Self { options, outputs })
     }
 
     /// Asks the server what the compiler or the linker said, and gives it to the program, if that wants to
@@ -119,7 +119,7 @@ impl Jit {
     ///
     /// # Safety
     /// The values and logs of the options are still where they were.
-    pub unsafe fn answer(&self) {
+    pub unsafe fn write_results(&self) {
         if self.options.report == 0 {
             return;
         }
@@ -127,12 +127,12 @@ impl Jit {
         // Without a server there is nothing to tell, and the call that this belongs to has failed already.
         let report = send::call_in(context::current_or_none(), &request).unwrap_or_default();
         // SAFETY: as this function demands.
-        unsafe { self.answers.write(&report) };
+        unsafe { self.outputs.write(&report) };
     }
 }
 
-impl Answers {
-    fn are_wanted(&self) -> bool {
+impl Outputs {
+    fn are_requested(&self) -> bool {
         self.wall_time.is_some()
             || self.threads.is_some()
             || self.information.is_some()
@@ -214,7 +214,7 @@ mod tests {
         assert_ne!(jit.options.report, 0);
         let report = JitReport { errors: "much too long".into(), milliseconds: 2.5, ..JitReport::default() };
         // SAFETY: the lists and the log are still there.
-        unsafe { jit.answers.write(&report) };
+        unsafe { jit.outputs.write(&report) };
         assert_eq!(&log, b"much to\0");
         assert_eq!(values[1] as usize, 7);
         assert_eq!(f32::from_bits(values[2] as usize as u32), 2.5);

@@ -48,9 +48,9 @@ pub unsafe fn launch(
     arguments: Arguments,
     attributes: Vec<LaunchAttribute>,
 ) -> Result<(), CUresult> {
-    let (handle, state) = module::given_function(function)?;
-    let stream = streams::given(stream.0, stream.1)?;
-    capture::spoil_with(stream, check(&shape, &state))?;
+    let (handle, state) = module::resolve_function(function)?;
+    let stream = streams::resolve(stream.0, stream.1)?;
+    capture::invalidate_if_error(stream, check(&shape, &state))?;
     let send = |params: &[u8]| {
         mirrored::note_parameters(params)?;
         statistics::note_launch();
@@ -106,8 +106,8 @@ fn wait(stream: Handle<Stream>) -> Result<(), CUresult> {
 pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresult> {
     let device = context::current_state()?.device()?;
     let limits = device.limits;
-    let fits = |sizes: [u32; 3], most: [u32; 3]| {
-        sizes.iter().zip(most).all(|(size, most)| (1..=most).contains(size))
+    let fits = |sizes: [u32; 3], limit: [u32; 3]| {
+        sizes.iter().zip(limit).all(|(size, limit)| (1..=limit).contains(size))
     };
     let threads = shape.block.iter().map(|size| u64::from(*size)).product::<u64>();
     if !fits(shape.grid, limits.grid)
@@ -116,8 +116,8 @@ pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresu
     {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let most_threads = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-    if most_threads.is_some_and(|most| threads > most.max(0) as u64) {
+    let max_threads = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    if max_threads.is_some_and(|limit| threads > limit.max(0) as u64) {
         // The program asked for less (`__launch_bounds__`), or there are not enough registers.
         let registers = function.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS).unwrap_or(0);
         let available = device.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
@@ -136,10 +136,10 @@ pub fn check(shape: &LaunchShape, function: &FunctionState) -> Result<(), CUresu
 }
 
 /// Refuses a ready buffer of so many bytes for parameters of `needed` bytes.
-fn check_length(given: usize, needed: usize, too_long: CUresult) -> Result<(), CUresult> {
-    match given {
+fn check_length(length: usize, needed: usize, too_long: CUresult) -> Result<(), CUresult> {
+    match length {
         0 if needed > 0 => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        _ if given > needed => Err(too_long),
+        _ if length > needed => Err(too_long),
         _ => Ok(()),
     }
 }
@@ -195,16 +195,16 @@ unsafe fn gather(parameters: &[Parameter], addresses: &[*const c_void], total: u
     buffer.clear();
     buffer.resize(total, 0);
     for (parameter, address) in parameters.iter().zip(addresses) {
-        let place = &mut buffer[parameter.offset as usize..][..parameter.size as usize];
-        // SAFETY: readable for the parameter's size as this function demands; `place` is our own memory.
-        unsafe { place.as_mut_ptr().copy_from_nonoverlapping(address.cast(), place.len()) };
+        let slot = &mut buffer[parameter.offset as usize..][..parameter.size as usize];
+        // SAFETY: readable for the parameter's size as this function demands; `slot` is our own memory.
+        unsafe { slot.as_mut_ptr().copy_from_nonoverlapping(address.cast(), slot.len()) };
     }
 }
 
 /// The attributes of a launch as they travel.
-fn attributes(given: &[CUlaunchAttribute]) -> Result<Vec<LaunchAttribute>, CUresult> {
-    let mut attributes = Vec::with_capacity(given.len());
-    for attribute in given {
+fn attributes(list: &[CUlaunchAttribute]) -> Result<Vec<LaunchAttribute>, CUresult> {
+    let mut attributes = Vec::with_capacity(list.len());
+    for attribute in list {
         match attribute.id {
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_IGNORE => {}
             CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT
@@ -267,7 +267,7 @@ mod tests {
     #[test]
     fn a_ready_buffer_may_be_short_but_neither_empty_nor_long() {
         const TOO_LONG: CUresult = CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-        let outcome = |given| check_length(given, 10, TOO_LONG);
+        let outcome = |length| check_length(length, 10, TOO_LONG);
         assert_eq!(
             [0, 1, 8, 10].map(outcome),
             [Err(CUresult::CUDA_ERROR_INVALID_VALUE), Ok(()), Ok(()), Ok(())]

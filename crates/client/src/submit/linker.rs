@@ -4,7 +4,7 @@ use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::model::handles;
 use crate::model::handles::RawHandle as _;
-use crate::remote::image::pending_images::send_along;
+use crate::remote::image::pending_images::send_inline;
 use crate::remote::session;
 use crate::submit::jit::Jit;
 use crate::submit::send;
@@ -34,8 +34,8 @@ pub fn create(jit: Jit) -> Result<CUlinkState, CUresult> {
     let context = context::current()?;
     let state = handles::create::<LinkState>();
     send::call_in(context, &calls::link_create { state, options: jit.options.clone() })?;
-    let kept = State { handle: state, context, jit: Mutex::new(jit), result: Mutex::new(None) };
-    handles::keep(state, Arc::new(kept));
+    let linker = State { handle: state, context, jit: Mutex::new(jit), result: Mutex::new(None) };
+    handles::insert(state, Arc::new(linker));
     Ok(state.as_raw())
 }
 
@@ -47,14 +47,14 @@ pub fn add(
     jit: &Jit,
     bytes: &[u8],
 ) -> Result<(), CUresult> {
-    let state = handles::kept::<State>(Handle::from_raw(raw))?;
+    let state = handles::get::<State>(Handle::from_raw(raw))?;
     if jit.options.report != 0 || jit.options.values.iter().any(|(option, _)| is_of_linker(*option)) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let data = send_along(session::of(state.context)?, bytes)?;
+    let data = send_inline(session::of(state.context)?, bytes)?;
     let options = jit.options.clone();
     let request = calls::link_add { state: state.handle, kind, name, options, data };
-    send::call_in(state.context, &request).inspect_err(|_| state.tell())
+    send::call_in(state.context, &request).inspect_err(|_| state.write_results())
 }
 
 /// Whether an option is one of a whole linker, and not of what is added to it.
@@ -64,13 +64,13 @@ fn is_of_linker(option: u32) -> bool {
 
 /// Links everything; address and size of the result, which lives as long as the linker.
 pub fn complete(raw: CUlinkState) -> Result<(*const u8, usize), CUresult> {
-    let state = handles::kept::<State>(Handle::from_raw(raw))?;
+    let state = handles::get::<State>(Handle::from_raw(raw))?;
     let mut result = state.result.lock();
     if let Some(image) = result.as_ref() {
         return Ok((image.as_ptr(), image.len()));
     }
     let linked = send::call_in(state.context, &calls::link_complete { state: state.handle });
-    state.tell();
+    state.write_results();
     let size = linked?;
     let mut image = Vec::with_capacity(size);
     while image.len() < size {
@@ -88,15 +88,15 @@ pub fn complete(raw: CUlinkState) -> Result<(*const u8, usize), CUresult> {
 
 /// Destroys a linker and its result.
 pub fn destroy(raw: CUlinkState) -> Result<(), CUresult> {
-    let state = handles::forget::<State>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let state = handles::remove::<State>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(state.handle);
     send::post_in(state.context, &calls::link_destroy { state: state.handle })
 }
 
 impl State {
     /// Gives the program what the linker has said.
-    fn tell(&self) {
+    fn write_results(&self) {
         // SAFETY: the manual demands that the options of a linker live as long as the linker.
-        unsafe { self.jit.lock().answer() };
+        unsafe { self.jit.lock().write_results() };
     }
 }

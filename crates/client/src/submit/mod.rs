@@ -4,7 +4,7 @@
 //! | Module | Question it answers |
 //! |---|---|
 //! | [`send`] | How does a command get on its way? |
-//! | [`below`] | What does the room below hear of this one? |
+//! | [`session_callbacks`] | What does the room below hear of this one? |
 //! | [`capture`] | Which streams are being captured, and how does their work become nodes of a graph? |
 //! | [`copy`], [`content_upload`] | How do bytes move? |
 //! | [`launch`] | What does a kernel get? |
@@ -20,7 +20,6 @@
 pub mod address_window;
 pub mod allocation;
 pub mod array_parts;
-pub mod below;
 pub mod blocks;
 pub mod callbacks;
 pub mod capture;
@@ -41,6 +40,7 @@ pub mod pinned;
 pub mod pool;
 pub mod result_cache;
 pub mod send;
+pub mod session_callbacks;
 pub mod streams;
 pub mod task;
 pub mod virtual_memory;

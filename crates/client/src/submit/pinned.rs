@@ -28,7 +28,7 @@ pub fn allocate(size: usize, flags: u32) -> Result<*mut c_void, CUresult> {
     };
     let (base, id) = (address as usize, numbers::of_memory());
     let (is_registered, is_pooled) = (false, false);
-    host_memory::note(Range { base, size, room: size, flags, context, id, is_registered, is_pooled });
+    host_memory::note(Range { base, size, capacity: size, flags, context, id, is_registered, is_pooled });
     Ok(address)
 }
 
@@ -104,7 +104,7 @@ pub fn register(address: *mut c_void, size: usize, flags: u32) -> Result<(), CUr
     }
     let id = numbers::of_memory();
     let (is_registered, is_pooled) = (true, false);
-    let range = Range { base, size, room: size, flags, context, id, is_registered, is_pooled };
+    let range = Range { base, size, capacity: size, flags, context, id, is_registered, is_pooled };
     host_memory::note_registered(range)?;
     let is_only_read = flags & CU_MEMHOSTREGISTER_READ_ONLY != 0;
     // As pinning does: copies then do not make the pages one by one.
@@ -130,7 +130,8 @@ mod tests {
         let context = Handle::new(3, 3);
         let base = 0x1000_usize;
         let (is_registered, is_pooled) = (true, false);
-        let range = Range { base, size: 100, room: 100, flags: 0, context, id: 0, is_registered, is_pooled };
+        let range =
+            Range { base, size: 100, capacity: 100, flags: 0, context, id: 0, is_registered, is_pooled };
         host_memory::note(range);
         assert!(host_memory::is_pinned(base, base + 100) && host_memory::is_pinned(base + 99, base + 100));
         assert!(!host_memory::is_pinned(base, base + 101) && !host_memory::is_pinned(base - 1, base));

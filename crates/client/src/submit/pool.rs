@@ -7,7 +7,7 @@
 
 pub mod defaults;
 mod lifetime;
-pub mod places;
+pub mod locations;
 pub mod ranges;
 mod state;
 

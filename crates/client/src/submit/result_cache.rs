@@ -17,28 +17,29 @@ use std::sync::LazyLock;
 const MAX_CACHED_RESULTS: usize = 8192;
 
 /// A call, the context it was made in, and its arguments as they travel.
-type Question = (Opcode, u64, Vec<u8>);
+type CallKey = (Opcode, u64, Vec<u8>);
 
-static ANSWERS: LazyLock<Mutex<rank::Answers, HashMap<Question, Vec<u8>>>> = LazyLock::new(Mutex::default);
+static RESULTS: LazyLock<Mutex<rank::CachedResults, HashMap<CallKey, Vec<u8>>>> =
+    LazyLock::new(Mutex::default);
 
 /// Answers a call in a context, which may be a null one, from what was answered before, or asks the server.
 /// Refusals are not kept.
-pub fn ask_in<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Reply, CUresult> {
+pub fn call_cached<C: Call>(context: Handle<Context>, request: &C) -> Result<C::Reply, CUresult> {
     let mut arguments = Vec::with_capacity(256);
     request.encode(&mut arguments);
-    let question = (C::OPCODE, context.value(), arguments);
-    if let Some(answer) = ANSWERS.lock().get(&question)
-        && let Ok(answer) = Decoder::new(answer).value()
+    let key = (C::OPCODE, context.value(), arguments);
+    if let Some(result) = RESULTS.lock().get(&key)
+        && let Ok(result) = Decoder::new(result).value()
     {
-        return Ok(answer);
+        return Ok(result);
     }
-    let answer = call_in(context, request)?;
+    let result = call_in(context, request)?;
     let mut bytes = Vec::new();
-    answer.encode(&mut bytes);
-    let mut answers = ANSWERS.lock();
-    if answers.len() >= MAX_CACHED_RESULTS {
-        answers.clear();
+    result.encode(&mut bytes);
+    let mut results = RESULTS.lock();
+    if results.len() >= MAX_CACHED_RESULTS {
+        results.clear();
     }
-    answers.insert(question, bytes);
-    Ok(answer)
+    results.insert(key, bytes);
+    Ok(result)
 }

@@ -77,7 +77,7 @@ fn call_uncaptured<C: Call, R>(
 ) -> Result<R, CUresult> {
     session.faults().take()?;
     mirrored::before(session.server(), C::OPCODE)?;
-    let answer = session.ask(context, request, read);
+    let result = session.call(context, request, read);
     mirrored::after(session.server(), C::OPCODE);
-    answer
+    result
 }

@@ -46,7 +46,7 @@ impl Drop for ThreadStreams {
 /// The stream that the program passed to put work into it. Work in the legacy default stream is refused where
 /// it would have to wait for a stream that is being captured.
 #[inline]
-pub fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
+pub fn resolve(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stream>, CUresult> {
     let stream = named(raw, default_stream)?;
     if stream.is_null() {
         capture::refuse_implicit()?;
@@ -69,7 +69,7 @@ pub fn named(raw: CUstream, default_stream: DefaultStream) -> Result<Handle<Stre
             Ok(Handle::NULL)
         }
         (0, DefaultStream::PerThread) | (PER_THREAD, _) => of_thread(),
-        _ => handles::given(raw),
+        _ => handles::resolve(raw),
     }
 }
 
@@ -137,7 +137,7 @@ impl StreamState {
             session::of(self.context)?.faults().take()?;
         } else {
             send::call_in(self.context, &calls::stream_synchronize { stream: self.handle })?;
-            self.watermark.reach(newest);
+            self.watermark.advance(newest);
         }
         pending.wait()?;
         self.fetch(newest)
@@ -175,7 +175,7 @@ impl StreamState {
         if self.watermark.is_watched(sequence) {
             // The threads that bring the answer may want the core on which the program asks again and again.
             spin::polled_in_vain();
-        } else if self.watermark.ask(self.context.server(), sequence, query)? {
+        } else if self.watermark.query_or_watch(self.context.server(), sequence, query)? {
             return Ok(());
         }
         Err(CUresult::CUDA_ERROR_NOT_READY)

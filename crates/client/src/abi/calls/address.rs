@@ -1,11 +1,11 @@
 //! Addresses, and memory that the program maps at them itself.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, list};
+use crate::arguments::{list, write_out};
 use crate::log::{refuse_probe, refuse_use};
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
-use crate::submit::pool::places;
+use crate::submit::pool::locations;
 use crate::submit::send;
 use crate::submit::virtual_memory as memory;
 use causeway_api::calls;
@@ -33,7 +33,7 @@ pub unsafe fn cuMemAddressReserve(
         return Err(INVALID);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(ptr, memory::reserve(size as u64, alignment as u64, addr)?) }
+    unsafe { write_out(ptr, memory::reserve(size as u64, alignment as u64, addr)?) }
 }
 
 pub unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> Outcome {
@@ -41,7 +41,7 @@ pub unsafe fn cuMemAddressFree(ptr: CUdeviceptr, size: usize) -> Outcome {
 }
 
 /// Where memory is to lie.
-enum Place {
+enum Backing {
     /// On a device, by the program's number.
     Device(i32),
     Host,
@@ -60,9 +60,9 @@ fn refuse_handles(types: CUmemAllocationHandleType) -> CUresult {
 }
 
 /// Refuses to make memory with handles that cannot be had.
-fn require_handles(types: CUmemAllocationHandleType, place: &Place) -> Outcome {
-    match place {
-        Place::Host if types != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE => {
+fn require_handles(types: CUmemAllocationHandleType, backing: &Backing) -> Outcome {
+    match backing {
+        Backing::Host if types != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE => {
             Err(refuse_probe!("memory of the host with handles for other processes"))
         }
         _ if types.0 & !DESCRIPTOR.0 != 0 => Err(refuse_handles(types)),
@@ -74,39 +74,39 @@ fn require_handles(types: CUmemAllocationHandleType, place: &Place) -> Outcome {
 ///
 /// # Safety
 /// `prop` is null or has properties.
-unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProperties, Place), CUresult> {
+unsafe fn properties(prop: *const CUmemAllocationProp) -> Result<(AllocationProperties, Backing), CUresult> {
     // SAFETY: as this function demands.
-    let asked = unsafe { prop.as_ref() }.ok_or(INVALID)?;
-    if asked.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
+    let requested = unsafe { prop.as_ref() }.ok_or(INVALID)?;
+    if requested.type_ != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(INVALID);
     }
-    let place = place(asked)?;
-    let location_id = match place {
-        Place::Device(_) => memory::location_on_server(&asked.location)?,
-        Place::Host => asked.location.id,
+    let backing = backing(requested)?;
+    let location_id = match backing {
+        Backing::Device(_) => memory::location_on_server(&requested.location)?,
+        Backing::Host => requested.location.id,
     };
     let properties = AllocationProperties {
-        kind: asked.type_.0,
-        handle_types: asked.requestedHandleTypes.0,
-        location: asked.location.type_.0,
+        kind: requested.type_.0,
+        handle_types: requested.requestedHandleTypes.0,
+        location: requested.location.type_.0,
         location_id,
-        compression: asked.allocFlags.compressionType,
-        rdma: asked.allocFlags.gpuDirectRDMACapable,
-        usage: asked.allocFlags.usage,
+        compression: requested.allocFlags.compressionType,
+        rdma: requested.allocFlags.gpuDirectRDMACapable,
+        usage: requested.allocFlags.usage,
     };
-    Ok((properties, place))
+    Ok((properties, backing))
 }
 
 /// Where memory is to lie, as `cuda.h` (13.0) says it of `cuMemCreate`.
-fn place(asked: &CUmemAllocationProp) -> Result<Place, CUresult> {
+fn backing(requested: &CUmemAllocationProp) -> Result<Backing, CUresult> {
     type Type = CUmemLocationType;
-    let has_handles = asked.requestedHandleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
-    match asked.location.type_ {
-        Type::CU_MEM_LOCATION_TYPE_DEVICE => Ok(Place::Device(asked.location.id)),
+    let has_handles = requested.requestedHandleTypes != CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
+    match requested.location.type_ {
+        Type::CU_MEM_LOCATION_TYPE_DEVICE => Ok(Backing::Device(requested.location.id)),
         Type::CU_MEM_LOCATION_TYPE_HOST if has_handles => Err(INVALID),
-        Type::CU_MEM_LOCATION_TYPE_HOST => Ok(Place::Host),
-        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if !places::is_node(asked.location.id) => Err(INVALID),
-        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => Ok(Place::Host),
+        Type::CU_MEM_LOCATION_TYPE_HOST => Ok(Backing::Host),
+        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if !locations::is_node(requested.location.id) => Err(INVALID),
+        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => Ok(Backing::Host),
         _ => Err(INVALID),
     }
 }
@@ -121,18 +121,18 @@ pub unsafe fn cuMemCreate(
         return Err(INVALID);
     }
     // SAFETY: properties, or null.
-    let (properties, place) = unsafe { properties(prop) }?;
-    require_handles(CUmemAllocationHandleType(properties.handle_types), &place)?;
-    let created = match place {
-        Place::Device(device) => memory::create(size as u64, properties, device)?,
-        Place::Host => memory::create_in_host(size as u64, properties)?,
+    let (properties, backing) = unsafe { properties(prop) }?;
+    require_handles(CUmemAllocationHandleType(properties.handle_types), &backing)?;
+    let created = match backing {
+        Backing::Device(device) => memory::create(size as u64, properties, device)?,
+        Backing::Host => memory::create_in_host(size as u64, properties)?,
     };
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(handle, created.as_raw()) }
+    unsafe { write_out(handle, created.as_raw()) }
 }
 
 pub unsafe fn cuMemRelease(handle: CUmemGenericAllocationHandle) -> Outcome {
-    memory::release(&*memory::given(handle)?)
+    memory::release(&*memory::resolve(handle)?)
 }
 
 pub unsafe fn cuMemMap(
@@ -146,7 +146,7 @@ pub unsafe fn cuMemMap(
     if offset != 0 || flags != 0 {
         return Err(INVALID);
     }
-    memory::map(ptr, size as u64, &memory::given(handle)?)
+    memory::map(ptr, size as u64, &memory::resolve(handle)?)
 }
 
 pub unsafe fn cuMemUnmap(ptr: CUdeviceptr, size: usize) -> Outcome {
@@ -171,7 +171,7 @@ pub unsafe fn cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, pt
     // SAFETY: a location, or null.
     let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(flags, u64::from(memory::access(ptr, location)?)) }
+    unsafe { write_out(flags, u64::from(memory::access(ptr, location)?)) }
 }
 
 pub unsafe fn cuMemGetAllocationGranularity(
@@ -180,39 +180,39 @@ pub unsafe fn cuMemGetAllocationGranularity(
     option: CUmemAllocationGranularity_flags,
 ) -> Outcome {
     // SAFETY: properties, or null.
-    let (mut properties, place) = unsafe { properties(prop) }?;
+    let (mut properties, backing) = unsafe { properties(prop) }?;
     // Handles that cannot be had are refused when memory is made, as with NVIDIA's driver: NCCL and PyTorch
     // take an error of this call for the end, and one of `cuMemCreate` as the sign to do without.
     properties.handle_types &= DESCRIPTOR.0;
-    let found = match place {
-        Place::Device(device) => {
+    let found = match backing {
+        Backing::Device(device) => {
             let request = calls::allocation_granularity { properties, option: option.0 };
             send::call_in(device::without_context(device)?, &request)?
         }
         // Of this library's own making: its addresses are the session's window's.
-        Place::Host => memory::host_granularity()? as usize,
+        Backing::Host => memory::host_granularity()? as usize,
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(granularity, found) }
+    unsafe { write_out(granularity, found) }
 }
 
 pub unsafe fn cuMemGetAllocationPropertiesFromHandle(
     prop: *mut CUmemAllocationProp,
     handle: CUmemGenericAllocationHandle,
 ) -> Outcome {
-    let state = memory::given(handle)?;
+    let state = memory::resolve(handle)?;
     let known = &state.properties;
-    let mut told = CUmemAllocationProp {
+    let mut reported = CUmemAllocationProp {
         type_: CUmemAllocationType(known.kind),
         requestedHandleTypes: CUmemAllocationHandleType(known.handle_types),
         location: state.location(),
         ..CUmemAllocationProp::default()
     };
-    told.allocFlags.compressionType = known.compression;
-    told.allocFlags.gpuDirectRDMACapable = known.rdma;
-    told.allocFlags.usage = known.usage;
+    reported.allocFlags.compressionType = known.compression;
+    reported.allocFlags.gpuDirectRDMACapable = known.rdma;
+    reported.allocFlags.usage = known.usage;
     // SAFETY: room for the result, or null.
-    unsafe { give(prop, told) }
+    unsafe { write_out(prop, reported) }
 }
 
 pub unsafe fn cuMemRetainAllocationHandle(
@@ -223,7 +223,7 @@ pub unsafe fn cuMemRetainAllocationHandle(
         return Err(INVALID);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(handle, memory::retain(addr as CUdeviceptr)?.as_raw()) }
+    unsafe { write_out(handle, memory::retain(addr as CUdeviceptr)?.as_raw()) }
 }
 
 pub unsafe fn cuMemExportToShareableHandle(
@@ -238,9 +238,9 @@ pub unsafe fn cuMemExportToShareableHandle(
     if handleType != DESCRIPTOR {
         return Err(refuse_handles(handleType));
     }
-    let descriptor = memory::export(&*memory::given(handle)?)?;
+    let descriptor = memory::export(&*memory::resolve(handle)?)?;
     // SAFETY: for this type of handle there is room for a descriptor, which is the program's from here on.
-    unsafe { give(shareableHandle.cast::<c_int>(), descriptor.into_raw_fd()) }
+    unsafe { write_out(shareableHandle.cast::<c_int>(), descriptor.into_raw_fd()) }
 }
 
 pub unsafe fn cuMemImportFromShareableHandle(
@@ -258,5 +258,5 @@ pub unsafe fn cuMemImportFromShareableHandle(
     // SAFETY: the program passes an open descriptor; another number is refused when it is read.
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(handle, memory::import(descriptor)?.as_raw()) }
+    unsafe { write_out(handle, memory::import(descriptor)?.as_raw()) }
 }

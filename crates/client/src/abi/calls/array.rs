@@ -1,7 +1,7 @@
 //! Arrays and mipmapped arrays.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::handles::RawHandle as _;
 use crate::model::{array, context, handles};
 use crate::submit::array_parts;
@@ -45,11 +45,11 @@ pub unsafe fn cuArray3DCreate_v2(
     handles::or_drop(handle, send::call(&request))?;
     array::add(handle, context, *descriptor, false);
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pHandle, handle.as_raw()) }
+    unsafe { write_out(pHandle, handle.as_raw()) }
 }
 
 pub unsafe fn cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, hArray: CUarray) -> Outcome {
-    let full = array::given(hArray)?.descriptor;
+    let full = array::resolve(hArray)?.descriptor;
     let flat = CUDA_ARRAY_DESCRIPTOR {
         Width: full.Width,
         Height: full.Height,
@@ -57,23 +57,23 @@ pub unsafe fn cuArrayGetDescriptor_v2(out: *mut CUDA_ARRAY_DESCRIPTOR, hArray: C
         NumChannels: full.NumChannels,
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(out, flat) }
+    unsafe { write_out(out, flat) }
 }
 
 pub unsafe fn cuArray3DGetDescriptor_v2(out: *mut CUDA_ARRAY3D_DESCRIPTOR, hArray: CUarray) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(out, array::given(hArray)?.descriptor) }
+    unsafe { write_out(out, array::resolve(hArray)?.descriptor) }
 }
 
 pub unsafe fn cuArrayGetPlane(pPlaneArray: *mut CUarray, hArray: CUarray, planeIdx: u32) -> Outcome {
     if pPlaneArray.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let whole = array::given(hArray)?;
+    let whole = array::resolve(hArray)?;
     let request = calls::cuArrayGetPlane { pPlaneArray: handles::create(), hArray: whole.handle, planeIdx };
     let plane = array_parts::made_of_another(whole.context, &request, request.pPlaneArray)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pPlaneArray, plane.as_raw()) }
+    unsafe { write_out(pPlaneArray, plane.as_raw()) }
 }
 
 pub unsafe fn cuArrayDestroy(hArray: CUarray) -> Outcome {
@@ -98,7 +98,7 @@ pub unsafe fn cuMipmappedArrayCreate(
     handles::or_drop(handle, send::call(&request))?;
     array::add_mipmapped(handle, context);
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pHandle, handle.as_raw()) }
+    unsafe { write_out(pHandle, handle.as_raw()) }
 }
 
 pub unsafe fn cuMipmappedArrayGetLevel(
@@ -106,16 +106,16 @@ pub unsafe fn cuMipmappedArrayGetLevel(
     hMipmappedArray: CUmipmappedArray,
     level: u32,
 ) -> Outcome {
-    let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
+    let mipmapped = handles::resolve::<MipmappedArray>(hMipmappedArray)?;
     if pLevelArray.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pLevelArray, array_parts::level(mipmapped, level)?.as_raw()) }
+    unsafe { write_out(pLevelArray, array_parts::level(mipmapped, level)?.as_raw()) }
 }
 
 pub unsafe fn cuMipmappedArrayDestroy(hMipmappedArray: CUmipmappedArray) -> Outcome {
-    let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
+    let mipmapped = handles::resolve::<MipmappedArray>(hMipmappedArray)?;
     let context = array::take_mipmapped(mipmapped)?;
     send::call_in(context, &calls::cuMipmappedArrayDestroy { hMipmappedArray: mipmapped })
 }

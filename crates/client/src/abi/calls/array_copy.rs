@@ -1,7 +1,7 @@
 //! Copies of rows between arrays, device memory and host memory.
 
+use super::copy::copy_mode::{asynchronous, synchronous};
 use super::copy::linear::{host, linear, on_device};
-use super::copy::when::{later, now};
 use crate::abi::outcome::Outcome;
 use crate::model::array;
 use crate::model::region::Endpoint;
@@ -13,7 +13,7 @@ use core::ffi::c_void;
 /// A part of an array's first row.
 fn in_row(row: CUarray, offset: usize) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
     move |bytes| {
-        let part = array::given(row)?.part([offset, 0, 0], [bytes, 1, 1])?;
+        let part = array::resolve(row)?.part([offset, 0, 0], [bytes, 1, 1])?;
         Ok(Endpoint::Device(DeviceLocation::Array(part)))
     }
 }
@@ -26,7 +26,7 @@ pub unsafe fn cuMemcpyDtoA_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: no memory of the program is touched.
-    unsafe { linear(in_row(to, offset), on_device(from), bytes, now(ds)) }
+    unsafe { linear(in_row(to, offset), on_device(from), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyAtoD_v2(
@@ -37,7 +37,7 @@ pub unsafe fn cuMemcpyAtoD_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: no memory of the program is touched.
-    unsafe { linear(on_device(to), in_row(from, offset), bytes, now(ds)) }
+    unsafe { linear(on_device(to), in_row(from, offset), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyHtoA_v2(
@@ -48,7 +48,7 @@ pub unsafe fn cuMemcpyHtoA_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(in_row(to, offset), host(from), bytes, now(ds)) }
+    unsafe { linear(in_row(to, offset), host(from), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyAtoH_v2(
@@ -59,7 +59,7 @@ pub unsafe fn cuMemcpyAtoH_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(host(to), in_row(from, offset), bytes, now(ds)) }
+    unsafe { linear(host(to), in_row(from, offset), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyAtoA_v2(
@@ -71,7 +71,7 @@ pub unsafe fn cuMemcpyAtoA_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: no memory of the program is touched.
-    unsafe { linear(in_row(to, to_offset), in_row(from, from_offset), bytes, now(ds)) }
+    unsafe { linear(in_row(to, to_offset), in_row(from, from_offset), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyHtoAAsync_v2(
@@ -83,7 +83,7 @@ pub unsafe fn cuMemcpyHtoAAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(in_row(to, offset), host(from), bytes, later(stream, ds)) }
+    unsafe { linear(in_row(to, offset), host(from), bytes, asynchronous(stream, ds)) }
 }
 
 pub unsafe fn cuMemcpyAtoHAsync_v2(
@@ -95,5 +95,5 @@ pub unsafe fn cuMemcpyAtoHAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(host(to), in_row(from, offset), bytes, later(stream, ds)) }
+    unsafe { linear(host(to), in_row(from, offset), bytes, asynchronous(stream, ds)) }
 }

@@ -1,12 +1,12 @@
 //! Batches of copies. They go into the stream one after the other, which is one of the orders that CUDA
 //! allows.
 
+use super::copy::copy_mode::{CopyMode, run};
 use super::copy::linear::{anywhere, linear};
-use super::copy::when::{When, run};
 use crate::abi::outcome::Outcome;
-use crate::arguments::{list, offer};
+use crate::arguments::{list, write_optional};
 use crate::model::array;
-use crate::submit::copy::{Mode, Side};
+use crate::submit::copy::{CopyBox, Mode};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{
@@ -35,7 +35,7 @@ fn mode(order: CUmemcpySrcAccessOrder, flags: u32) -> Result<Mode, CUresult> {
 
 /// The legacy default stream cannot have batches.
 fn refuse_legacy(stream: CUstream, ds: DefaultStream) -> Outcome {
-    if streams::given(stream, ds)?.is_null() { Err(INVALID) } else { Ok(()) }
+    if streams::resolve(stream, ds)?.is_null() { Err(INVALID) } else { Ok(()) }
 }
 
 pub unsafe fn cuMemcpyBatchAsync_v2(
@@ -69,7 +69,7 @@ pub unsafe fn cuMemcpyBatchAsync(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: room for a number, or null. This value says that no copy in particular is at fault.
-    unsafe { offer(failIdx, usize::MAX) };
+    unsafe { write_optional(failIdx, usize::MAX) };
     if count == 0 || numAttrs == 0 || numAttrs > count {
         return Err(INVALID);
     }
@@ -92,14 +92,16 @@ pub unsafe fn cuMemcpyBatchAsync(
         if firsts.get(group + 1) == Some(&index) {
             group += 1;
         }
-        let when = When { stream, default_stream: ds, mode: modes[group] };
+        let copy_mode = CopyMode { stream, default_stream: ds, mode: modes[group] };
         let outcome = match sizes[index] {
             0 => Err(INVALID),
             // SAFETY: the program's promise.
-            bytes => unsafe { linear(anywhere(destinations[index]), anywhere(sources[index]), bytes, when) },
+            bytes => unsafe {
+                linear(anywhere(destinations[index]), anywhere(sources[index]), bytes, copy_mode)
+            },
         };
         // SAFETY: room for a number, or null.
-        outcome.inspect_err(|_| unsafe { offer(failIdx, index) })?;
+        outcome.inspect_err(|_| unsafe { write_optional(failIdx, index) })?;
     }
     Ok(())
 }
@@ -125,7 +127,7 @@ pub unsafe fn cuMemcpy3DBatchAsync(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: room for a number, or null. This value says that no copy in particular is at fault.
-    unsafe { offer(failIdx, usize::MAX) };
+    unsafe { write_optional(failIdx, usize::MAX) };
     if numOps == 0 || flags != 0 {
         return Err(INVALID);
     }
@@ -135,7 +137,7 @@ pub unsafe fn cuMemcpy3DBatchAsync(
         // SAFETY: the program's promise.
         let outcome = unsafe { one(operation, stream, ds) };
         // SAFETY: room for a number, or null.
-        outcome.inspect_err(|_| unsafe { offer(failIdx, index) })?;
+        outcome.inspect_err(|_| unsafe { write_optional(failIdx, index) })?;
     }
     Ok(())
 }
@@ -157,9 +159,10 @@ unsafe fn one(operation: &CUDA_MEMCPY3D_BATCH_OP, stream: CUstream, ds: DefaultS
     }
     // SAFETY: as this function demands.
     let (to, from) = unsafe { (side(to, element, size)?, side(from, element, size)?) };
-    let when = When { stream, default_stream: ds, mode: mode(operation.srcAccessOrder, operation.flags)? };
+    let copy_mode =
+        CopyMode { stream, default_stream: ds, mode: mode(operation.srcAccessOrder, operation.flags)? };
     // SAFETY: as this function demands.
-    unsafe { run(to.place(size)?, from.place(size)?, when) }
+    unsafe { run(to.endpoint(size)?, from.endpoint(size)?, copy_mode) }
 }
 
 /// Bytes of an element of an operand; nothing for one that is no array.
@@ -171,13 +174,13 @@ unsafe fn element(operand: &CUmemcpy3DOperand) -> Result<Option<usize>, CUresult
         return Ok(None);
     }
     // SAFETY: as this function demands.
-    let array = array::given(unsafe { operand.op.array }.array)?;
+    let array = array::resolve(unsafe { operand.op.array }.array)?;
     Ok(Some(array.element_bytes().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)? as usize))
 }
 
 /// # Safety
 /// The operand must be as its type says.
-unsafe fn side(operand: &CUmemcpy3DOperand, element: usize, size: [usize; 3]) -> Result<Side, CUresult> {
+unsafe fn side(operand: &CUmemcpy3DOperand, element: usize, size: [usize; 3]) -> Result<CopyBox, CUresult> {
     let (host, array) = (core::ptr::null_mut(), core::ptr::null_mut());
     let bytes = |elements: usize| elements.checked_mul(element).ok_or(INVALID);
     match operand.type_ {
@@ -190,14 +193,14 @@ unsafe fn side(operand: &CUmemcpy3DOperand, element: usize, size: [usize; 3]) ->
             }
             let kind = CUmemorytype::CU_MEMORYTYPE_UNIFIED;
             let height = memory.layerHeight;
-            Ok(Side { kind, host, device: memory.ptr, array, offset: [0; 3], pitch, height })
+            Ok(CopyBox { kind, host, device: memory.ptr, array, offset: [0; 3], pitch, height })
         }
         CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY => {
             // SAFETY: as this function demands.
             let part = unsafe { operand.op.array };
             let (kind, offset) =
                 (CUmemorytype::CU_MEMORYTYPE_ARRAY, [bytes(part.offset.x)?, part.offset.y, part.offset.z]);
-            Ok(Side { kind, host, device: 0, array: part.array, offset, pitch: 0, height: 0 })
+            Ok(CopyBox { kind, host, device: 0, array: part.array, offset, pitch: 0, height: 0 })
         }
         _ => Err(INVALID),
     }

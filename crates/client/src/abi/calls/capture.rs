@@ -2,7 +2,7 @@
 
 use super::graph::structure::edges;
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, offer};
+use crate::arguments::{write_optional, write_out};
 use crate::model::context;
 use crate::model::graph;
 use crate::model::handles::RawHandle as _;
@@ -53,7 +53,7 @@ pub unsafe fn cuStreamBeginCaptureToGraph(
     ds: DefaultStream,
 ) -> Outcome {
     let invalid = |_| CUresult::CUDA_ERROR_INVALID_VALUE;
-    let graph = graph::given(hGraph).map_err(invalid)?;
+    let graph = graph::resolve(hGraph).map_err(invalid)?;
     // SAFETY: the program's lists.
     let tips = unsafe { edges(dependencies, dependencyData, numDependencies) }.map_err(invalid)?;
     capture::begin(&*named(hStream, ds)?, mode, Some((graph, tips)))
@@ -64,7 +64,7 @@ pub unsafe fn cuStreamEndCapture(hStream: CUstream, phGraph: *mut CUgraph, ds: D
     let ended = capture::end(&stream);
     let graph = ended.as_ref().map_or(core::ptr::null_mut(), |graph| graph.as_raw());
     // SAFETY: room for the result, or null: a program that captures into a graph has it already.
-    unsafe { offer(phGraph, graph) };
+    unsafe { write_optional(phGraph, graph) };
     ended.map(|_| ())
 }
 
@@ -74,7 +74,7 @@ pub unsafe fn cuStreamIsCapturing(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(captureStatus, capture::info(&*named(hStream, ds)?)?.status) }
+    unsafe { write_out(captureStatus, capture::info(&*named(hStream, ds)?)?.status) }
 }
 
 pub unsafe fn cuStreamGetCaptureInfo(
@@ -86,15 +86,15 @@ pub unsafe fn cuStreamGetCaptureInfo(
     let info = capture::info(&*named(hStream, ds)?)?;
     // SAFETY: room for both results, or null.
     unsafe {
-        give(captureStatus_out, info.status)?;
-        offer(id_out, info.id);
+        write_out(captureStatus_out, info.status)?;
+        write_optional(id_out, info.id);
     }
     Ok(())
 }
 
 /// # Safety
 /// Each address must be null or have room for its result.
-unsafe fn give_info(
+unsafe fn write_info(
     info: &Info,
     status_out: *mut CUstreamCaptureStatus,
     id_out: *mut u64,
@@ -105,13 +105,13 @@ unsafe fn give_info(
 ) -> Outcome {
     // SAFETY: as this function demands.
     unsafe {
-        give(status_out, info.status)?;
+        write_out(status_out, info.status)?;
         if info.status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE {
-            offer(id_out, info.id);
-            offer(graph_out, info.graph.as_raw());
-            offer(nodes_out.cast::<*const CUgraphNode>(), info.nodes);
-            offer(edges_out.cast::<*const CUgraphEdgeData>(), info.edges);
-            offer(count_out, info.count);
+            write_optional(id_out, info.id);
+            write_optional(graph_out, info.graph.as_raw());
+            write_optional(nodes_out.cast::<*const CUgraphNode>(), info.nodes);
+            write_optional(edges_out.cast::<*const CUgraphEdgeData>(), info.edges);
+            write_optional(count_out, info.count);
         }
     }
     Ok(())
@@ -132,7 +132,7 @@ pub unsafe fn cuStreamGetCaptureInfo_v2(
     }
     let (nodes, none, count) = (dependencies_out, core::ptr::null_mut(), numDependencies_out);
     // SAFETY: what the program passes.
-    unsafe { give_info(&info, captureStatus_out, id_out, graph_out, nodes, none, count) }
+    unsafe { write_info(&info, captureStatus_out, id_out, graph_out, nodes, none, count) }
 }
 
 pub unsafe fn cuStreamGetCaptureInfo_v3(
@@ -151,7 +151,7 @@ pub unsafe fn cuStreamGetCaptureInfo_v3(
     }
     let (nodes, edges, count) = (dependencies_out, edgeData_out, numDependencies_out);
     // SAFETY: what the program passes.
-    unsafe { give_info(&info, captureStatus_out, id_out, graph_out, nodes, edges, count) }
+    unsafe { write_info(&info, captureStatus_out, id_out, graph_out, nodes, edges, count) }
 }
 
 pub unsafe fn cuStreamUpdateCaptureDependencies(

@@ -1,7 +1,7 @@
 //! Contexts; the current one of a thread lives here and costs no round trip.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, offer};
+use crate::arguments::{write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device};
@@ -27,7 +27,7 @@ pub unsafe fn cuDevicePrimaryCtxRetain(pctx: *mut CUcontext, dev: CUdevice) -> O
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pctx, lifetime::retain(dev)?.as_raw()) }
+    unsafe { write_out(pctx, lifetime::retain(dev)?.as_raw()) }
 }
 
 pub unsafe fn cuDevicePrimaryCtxRelease_v2(dev: CUdevice) -> Outcome {
@@ -45,8 +45,8 @@ pub unsafe fn cuDevicePrimaryCtxGetState(dev: CUdevice, flags: *mut u32, active:
     let state = context::primary(dev)?;
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(flags, state.flags());
-        offer(active, i32::from(state.is_active()));
+        write_optional(flags, state.flags());
+        write_optional(active, i32::from(state.is_active()));
     }
     Ok(())
 }
@@ -60,7 +60,7 @@ pub unsafe fn cuCtxCreate_v2(pctx: *mut CUcontext, flags: u32, dev: CUdevice) ->
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pctx, lifetime::create(dev, flags)?.as_raw()) }
+    unsafe { write_out(pctx, lifetime::create(dev, flags)?.as_raw()) }
 }
 
 pub unsafe fn cuCtxCreate_v3(
@@ -96,33 +96,33 @@ pub unsafe fn cuCtxDestroy_v2(ctx: CUcontext) -> Outcome {
     if ctx.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    lifetime::destroy(&*context::given(ctx)?)
+    lifetime::destroy(&*context::resolve(ctx)?)
 }
 
 pub unsafe fn cuCtxPushCurrent_v2(ctx: CUcontext) -> Outcome {
     if ctx.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    context::push(context::given(ctx)?.handle);
+    context::push(context::resolve(ctx)?.handle);
     Ok(())
 }
 
 pub unsafe fn cuCtxPopCurrent_v2(pctx: *mut CUcontext) -> Outcome {
     let handle = context::pop()?;
     // SAFETY: room for the result, or null.
-    unsafe { offer(pctx, handle.as_raw()) };
+    unsafe { write_optional(pctx, handle.as_raw()) };
     Ok(())
 }
 
 pub unsafe fn cuCtxSetCurrent(ctx: CUcontext) -> Outcome {
-    let handle = if ctx.is_null() { Handle::NULL } else { context::given(ctx)?.handle };
+    let handle = if ctx.is_null() { Handle::NULL } else { context::resolve(ctx)?.handle };
     context::set_current(handle);
     Ok(())
 }
 
 pub unsafe fn cuCtxGetCurrent(pctx: *mut CUcontext) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(pctx, context::current_or_none().as_raw()) }
+    unsafe { write_out(pctx, context::current_or_none().as_raw()) }
 }
 
 pub unsafe fn cuCtxGetDevice(out: *mut CUdevice) -> Outcome {
@@ -131,7 +131,7 @@ pub unsafe fn cuCtxGetDevice(out: *mut CUdevice) -> Outcome {
         return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     // SAFETY: room for the result, or null.
-    unsafe { give(out, context::state(current)?.device) }
+    unsafe { write_out(out, context::state(current)?.device) }
 }
 
 pub unsafe fn cuCtxGetDevice_v2(out: *mut CUdevice, ctx: CUcontext) -> Outcome {
@@ -140,14 +140,14 @@ pub unsafe fn cuCtxGetDevice_v2(out: *mut CUdevice, ctx: CUcontext) -> Outcome {
         return unsafe { cuCtxGetDevice(out) };
     }
     // SAFETY: room for the result, or null.
-    unsafe { give(out, context::given(ctx)?.device) }
+    unsafe { write_out(out, context::resolve(ctx)?.device) }
 }
 
 pub unsafe fn cuCtxGetFlags(flags: *mut u32) -> Outcome {
     /// `CU_CTX_MAP_HOST`: pinned memory can be mapped in every context, and the driver says so of all.
     const MAPS_HOST: u32 = 8;
     // SAFETY: room for the result, or null.
-    unsafe { give(flags, context::current_state()?.flags() | MAPS_HOST) }
+    unsafe { write_out(flags, context::current_state()?.flags() | MAPS_HOST) }
 }
 
 pub unsafe fn cuCtxSetFlags(flags: u32) -> Outcome {
@@ -161,9 +161,9 @@ pub unsafe fn cuCtxSetFlags(flags: u32) -> Outcome {
 }
 
 pub unsafe fn cuCtxGetId(ctx: CUcontext, ctxId: *mut u64) -> Outcome {
-    let state = if ctx.is_null() { context::current_state() } else { context::given(ctx) }?;
+    let state = if ctx.is_null() { context::current_state() } else { context::resolve(ctx) }?;
     // SAFETY: room for the result, or null.
-    unsafe { give(ctxId, state.id()) }
+    unsafe { write_out(ctxId, state.id()) }
 }
 
 pub unsafe fn cuCtxSynchronize() -> Outcome {
@@ -171,7 +171,11 @@ pub unsafe fn cuCtxSynchronize() -> Outcome {
 }
 
 pub unsafe fn cuCtxSynchronize_v2(ctx: CUcontext) -> Outcome {
-    if ctx.is_null() { synchronize(&*context::current_state()?) } else { synchronize(&*context::given(ctx)?) }
+    if ctx.is_null() {
+        synchronize(&*context::current_state()?)
+    } else {
+        synchronize(&*context::resolve(ctx)?)
+    }
 }
 
 fn synchronize(state: &context::ContextState) -> Outcome {
@@ -200,36 +204,36 @@ pub unsafe fn cuCtxGetLimit(pvalue: *mut usize, limit: CUlimit) -> Outcome {
         }
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(pvalue, value) }
+    unsafe { write_out(pvalue, value) }
 }
 
 /// A preference that no device since 2012 has; the driver too only remembers it.
 pub unsafe fn cuCtxGetCacheConfig(pconfig: *mut CUfunc_cache) -> Outcome {
     context::current()?;
     // SAFETY: room for the result, or null.
-    unsafe { give(pconfig, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE) }
+    unsafe { write_out(pconfig, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE) }
 }
 
 pub unsafe fn cuCtxGetSharedMemConfig(pConfig: *mut CUsharedconfig) -> Outcome {
     context::current()?;
     // SAFETY: room for the result, or null.
-    unsafe { give(pConfig, CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE) }
+    unsafe { write_out(pConfig, CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE) }
 }
 
 pub unsafe fn cuCtxGetApiVersion(ctx: CUcontext, version: *mut u32) -> Outcome {
     if !ctx.is_null() {
-        context::given(ctx)?;
+        context::resolve(ctx)?;
     }
     // SAFETY: room for the result, or null.
-    unsafe { give(version, CONTEXT_VERSION) }
+    unsafe { write_out(version, CONTEXT_VERSION) }
 }
 
 pub unsafe fn cuCtxGetStreamPriorityRange(leastPriority: *mut i32, greatestPriority: *mut i32) -> Outcome {
     let (least, greatest) = device::device(context::current_state()?.device)?.info.stream_priorities;
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(leastPriority, least);
-        offer(greatestPriority, greatest);
+        write_optional(leastPriority, least);
+        write_optional(greatestPriority, greatest);
     }
     Ok(())
 }
@@ -239,11 +243,11 @@ pub unsafe fn cuCtxAttach(pctx: *mut CUcontext, flags: u32) -> Outcome {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: room for the result, or null.
-    unsafe { give(pctx, context::current()?.as_raw()) }
+    unsafe { write_out(pctx, context::current()?.as_raw()) }
 }
 
 pub unsafe fn cuCtxDetach(ctx: CUcontext) -> Outcome {
-    if context::given(ctx)?.handle == context::current_or_none() {
+    if context::resolve(ctx)?.handle == context::current_or_none() {
         Ok(())
     } else {
         Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)

@@ -2,7 +2,7 @@
 //! happens. And the log of the server's driver.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{offer, store, text};
+use crate::arguments::{store, text, write_optional};
 use crate::model::context;
 use crate::submit::send;
 use causeway_api::calls;
@@ -27,18 +27,18 @@ pub unsafe fn cuLogsDumpToMemory(
     flags: u32,
 ) -> Outcome {
     // SAFETY: a size, or null.
-    let room = unsafe { size.as_ref() }.copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let capacity = unsafe { size.as_ref() }.copied().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if flags != 0 || buffer.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: an iterator, or null.
     let start = unsafe { iterator.as_ref() }.copied();
-    let (text, next) = send::call_in(context::anywhere(), &calls::logs_dump { start, size: room })?;
+    let (text, next) = send::call_in(context::anywhere(), &calls::logs_dump { start, size: capacity })?;
     // SAFETY: room for as many bytes as the program says, for a size, and for an iterator unless it is null.
     unsafe {
-        store(buffer.cast(), room, &text)?;
+        store(buffer.cast(), capacity, &text)?;
         size.write(text.len());
-        offer(iterator, next);
+        write_optional(iterator, next);
     }
     Ok(())
 }
@@ -62,6 +62,6 @@ pub unsafe fn cuLogsDumpToFile(
     }
     std::fs::write(path, log).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: room for an iterator, or null.
-    unsafe { offer(iterator, next) };
+    unsafe { write_optional(iterator, next) };
     Ok(())
 }

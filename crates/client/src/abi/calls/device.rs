@@ -1,7 +1,7 @@
 //! Devices, answered from the snapshot that the server sent when the session was opened.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, list, offer, store};
+use crate::arguments::{list, store, write_optional, write_out};
 use crate::model::address;
 use crate::model::device::{self, device};
 use crate::remote::session;
@@ -14,29 +14,29 @@ use core::ffi::{c_char, c_void};
 pub unsafe fn cuDeviceGet(out: *mut CUdevice, ordinal: i32) -> Outcome {
     device(ordinal)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(out, ordinal) }
+    unsafe { write_out(out, ordinal) }
 }
 
 pub unsafe fn cuDeviceGetCount(count: *mut i32) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(count, device::all().len() as i32) }
+    unsafe { write_out(count, device::all().len() as i32) }
 }
 
 pub unsafe fn cuDeviceGetName(name: *mut c_void, len: i32, dev: CUdevice) -> Outcome {
     // SAFETY: room for `len` bytes, or null.
-    unsafe { give_text(name, len, &device(dev)?.info.name) }
+    unsafe { write_text(name, len, &device(dev)?.info.name) }
 }
 
 /// Stores as much of `text` as there is room for, and a NUL.
 ///
 /// # Safety
-/// `out` is null or has room for `room` bytes.
-pub unsafe fn give_text(out: *mut c_void, room: i32, text: &str) -> Outcome {
-    if out.is_null() || room <= 0 {
+/// `out` is null or has room for `capacity` bytes.
+pub unsafe fn write_text(out: *mut c_void, capacity: i32, text: &str) -> Outcome {
+    if out.is_null() || capacity <= 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let length = text.len().min(room as usize - 1);
-    // SAFETY: `length` bytes and the NUL are not more than `room`.
+    let length = text.len().min(capacity as usize - 1);
+    // SAFETY: `length` bytes and the NUL are not more than `capacity`.
     unsafe {
         store(out.cast::<u8>(), length, text.as_bytes())?;
         out.cast::<u8>().add(length).write(0);
@@ -47,7 +47,7 @@ pub unsafe fn give_text(out: *mut c_void, room: i32, text: &str) -> Outcome {
 pub unsafe fn cuDeviceGetUuid(uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
     let bytes = device(dev)?.info.uuid.map(|byte| byte as c_char);
     // SAFETY: room for the result, or null.
-    unsafe { give(uuid, CUuuid { bytes }) }
+    unsafe { write_out(uuid, CUuuid { bytes }) }
 }
 
 pub unsafe fn cuDeviceGetUuid_v2(uuid: *mut CUuuid, dev: CUdevice) -> Outcome {
@@ -63,7 +63,7 @@ pub unsafe fn cuDeviceGetLuid(_luid: *mut c_void, _mask: *mut u32, dev: CUdevice
 
 pub unsafe fn cuDeviceTotalMem_v2(bytes: *mut usize, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(bytes, device(dev)?.info.total_memory as usize) }
+    unsafe { write_out(bytes, device(dev)?.info.total_memory as usize) }
 }
 
 /// What this library cannot do for a device that could. Programs that ask first take another way.
@@ -129,7 +129,7 @@ pub unsafe fn cuDeviceGetAttribute(pi: *mut i32, attrib: CUdevice_attribute, dev
         None => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(pi, value) }
+    unsafe { write_out(pi, value) }
 }
 
 pub unsafe fn cuDeviceGetExecAffinitySupport(
@@ -139,7 +139,7 @@ pub unsafe fn cuDeviceGetExecAffinitySupport(
 ) -> Outcome {
     device(dev)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(pi, 0) }
+    unsafe { write_out(pi, 0) }
 }
 
 pub unsafe fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> Outcome {
@@ -158,7 +158,7 @@ pub unsafe fn cuDeviceGetProperties(prop: *mut CUdevprop, dev: CUdevice) -> Outc
         textureAlign: value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(prop, properties) }
+    unsafe { write_out(prop, properties) }
 }
 
 pub unsafe fn cuDeviceComputeCapability(major: *mut i32, minor: *mut i32, dev: CUdevice) -> Outcome {
@@ -166,8 +166,8 @@ pub unsafe fn cuDeviceComputeCapability(major: *mut i32, minor: *mut i32, dev: C
     let value = |attribute| device.attribute(attribute).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE);
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(major, value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?);
-        offer(minor, value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?);
+        write_optional(major, value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?);
+        write_optional(minor, value(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?);
     }
     Ok(())
 }

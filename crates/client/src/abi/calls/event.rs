@@ -1,7 +1,7 @@
 //! Events.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::context;
 use crate::model::handles::RawHandle as _;
 use crate::submit::streams;
@@ -14,7 +14,7 @@ pub unsafe fn cuEventCreate(phEvent: *mut CUevent, Flags: u32) -> Outcome {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phEvent, event::create(Flags)?.as_raw()) }
+    unsafe { write_out(phEvent, event::create(Flags)?.as_raw()) }
 }
 
 pub unsafe fn cuEventRecord(hEvent: CUevent, hStream: CUstream, ds: DefaultStream) -> Outcome {
@@ -28,9 +28,9 @@ pub unsafe fn cuEventRecordWithFlags(
     flags: u32,
     ds: DefaultStream,
 ) -> Outcome {
-    let stream = context::stream(streams::given(hStream, ds)?)?;
+    let stream = context::stream(streams::resolve(hStream, ds)?)?;
     let external = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
-    let event = event::given(hEvent)?;
+    let event = event::resolve(hEvent)?;
     if flags & !external != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -41,11 +41,11 @@ pub unsafe fn cuEventRecordWithFlags(
 }
 
 pub unsafe fn cuEventQuery(hEvent: CUevent) -> Outcome {
-    event::given(hEvent)?.query()
+    event::resolve(hEvent)?.query()
 }
 
 pub unsafe fn cuEventSynchronize(hEvent: CUevent) -> Outcome {
-    event::given(hEvent)?.synchronize()
+    event::resolve(hEvent)?.synchronize()
 }
 
 pub unsafe fn cuEventDestroy_v2(hEvent: CUevent) -> Outcome {
@@ -53,9 +53,9 @@ pub unsafe fn cuEventDestroy_v2(hEvent: CUevent) -> Outcome {
 }
 
 pub unsafe fn cuEventElapsedTime(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> Outcome {
-    let (start, end) = (event::given(hStart)?, event::given(hEnd)?);
+    let (start, end) = (event::resolve(hStart)?, event::resolve(hEnd)?);
     // SAFETY: room for the result, or null.
-    unsafe { give(pMilliseconds, start.elapsed(&end)?) }
+    unsafe { write_out(pMilliseconds, start.elapsed(&end)?) }
 }
 
 pub unsafe fn cuEventElapsedTime_v2(pMilliseconds: *mut f32, hStart: CUevent, hEnd: CUevent) -> Outcome {

@@ -2,7 +2,7 @@
 
 use crate::abi::outcome::Outcome;
 use crate::arguments::Address;
-use crate::arguments::{give, offer};
+use crate::arguments::{write_optional, write_out};
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device};
 use crate::submit::callbacks::Task;
@@ -22,14 +22,14 @@ use causeway_api::types::LaunchShape;
 use core::ffi::c_void;
 
 pub unsafe fn cuFuncGetAttribute(pi: *mut i32, attrib: CUfunction_attribute, hfunc: CUfunction) -> Outcome {
-    let (_, state) = module::given_function(hfunc)?;
+    let (_, state) = module::resolve_function(hfunc)?;
     let value = state.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(pi, value) }
+    unsafe { write_out(pi, value) }
 }
 
 pub unsafe fn cuFuncSetAttribute(hfunc: CUfunction, attribute: CUfunction_attribute, value: i32) -> Outcome {
-    let (function, state) = module::given_function(hfunc)?;
+    let (function, state) = module::resolve_function(hfunc)?;
     let device = context::current_state()?.device;
     let request = calls::function_attribute_set { function, attribute, value };
     set_attribute(&state, device, attribute, value, context::current()?, &request)
@@ -48,10 +48,10 @@ pub fn set_attribute(
     let device = device::device(device)?;
     let allowed = match attribute {
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {
-            let most = device
+            let limit = device
                 .attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
                 .zip(state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
-            most.map(|(most, used)| 0..=most - used)
+            limit.map(|(limit, used)| 0..=limit - used)
         }
         CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => Some(-1..=100),
         _ => None,
@@ -73,23 +73,23 @@ pub fn set_attribute(
 }
 
 pub unsafe fn cuFuncGetModule(hmod: *mut CUmodule, hfunc: CUfunction) -> Outcome {
-    let (_, state) = module::given_function(hfunc)?;
+    let (_, state) = module::resolve_function(hfunc)?;
     let module = match state.owner {
         Owner::Module(module) => module,
-        Owner::Library(library) => module::given_library(library.as_raw())?.module()?,
-        Owner::Kernel(kernel, _) => match module::given_kernel(kernel.as_raw())?.1.owner {
-            Owner::Library(library) => module::given_library(library.as_raw())?.module()?,
+        Owner::Library(library) => module::resolve_library(library.as_raw())?.module()?,
+        Owner::Kernel(kernel, _) => match module::resolve_kernel(kernel.as_raw())?.1.owner {
+            Owner::Library(library) => module::resolve_library(library.as_raw())?.module()?,
             _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
         },
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(hmod, module.as_raw()) }
+    unsafe { write_out(hmod, module.as_raw()) }
 }
 
 pub unsafe fn cuFuncGetName(name: *mut *mut c_void, hfunc: CUfunction) -> Outcome {
-    let (_, state) = module::given_function(hfunc)?;
+    let (_, state) = module::resolve_function(hfunc)?;
     // SAFETY: room for the result, or null. The text lives as long as the module is loaded.
-    unsafe { give(name, state.name.as_ptr().cast_mut().cast()) }
+    unsafe { write_out(name, state.name.as_ptr().cast_mut().cast()) }
 }
 
 pub unsafe fn cuFuncGetParamInfo(
@@ -98,20 +98,20 @@ pub unsafe fn cuFuncGetParamInfo(
     paramOffset: *mut usize,
     paramSize: *mut usize,
 ) -> Outcome {
-    let (offset, size) = module::given_function(func)?.1.parameter(paramIndex)?;
+    let (offset, size) = module::resolve_function(func)?.1.parameter(paramIndex)?;
     // SAFETY: room for the offset, or null; the size may be left out.
     unsafe {
-        give(paramOffset, offset)?;
-        offer(paramSize, size);
+        write_out(paramOffset, offset)?;
+        write_optional(paramSize, size);
     }
     Ok(())
 }
 
 /// Asking for a function's attributes has loaded it.
 pub unsafe fn cuFuncIsLoaded(state: *mut CUfunctionLoadingState, function: CUfunction) -> Outcome {
-    module::given_function(function)?;
+    module::resolve_function(function)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(state, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
+    unsafe { write_out(state, CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED) }
 }
 
 pub unsafe fn cuLaunchKernel(
@@ -186,6 +186,6 @@ pub unsafe fn cuLaunchHostFunc(
     default_stream: DefaultStream,
 ) -> Outcome {
     let function = function.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let stream = context::stream(streams::given(hStream, default_stream)?)?;
+    let stream = context::stream(streams::resolve(hStream, default_stream)?)?;
     task::post(&stream, Task::Function { function, data: Address(userData), after: stream.pending_writes() })
 }

@@ -4,7 +4,7 @@
 //! in its private part the number under which the server keeps the resource.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, list, offer};
+use crate::arguments::{list, write_optional, write_out};
 use crate::model::context::{self, ContextState};
 use crate::model::device::{device, on_server, without_context};
 use crate::model::handles;
@@ -34,8 +34,8 @@ impl handles::Object for Green {
     type Kind = GreenContext;
 }
 
-fn given(raw: CUgreenCtx) -> Result<Arc<Green>, CUresult> {
-    handles::kept::<Green>(Handle::from_raw(raw))
+fn resolve(raw: CUgreenCtx) -> Result<Arc<Green>, CUresult> {
+    handles::get::<Green>(Handle::from_raw(raw))
 }
 
 /// The green context that a context belongs to, if it does.
@@ -72,7 +72,7 @@ pub unsafe fn cuDeviceGetDevResource(
         &calls::resource_of_device { device: on_server(dev)?, kind: kind.0 },
     )?;
     // SAFETY: room for the result, or null.
-    unsafe { give(resource, structure(device(dev)?.server, &found)) }
+    unsafe { write_out(resource, structure(device(dev)?.server, &found)) }
 }
 
 pub unsafe fn cuCtxGetDevResource(
@@ -80,10 +80,10 @@ pub unsafe fn cuCtxGetDevResource(
     resource: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Outcome {
-    let context = context::given(hCtx)?.handle;
+    let context = context::resolve(hCtx)?.handle;
     let found = send::call_in(context, &calls::resource_of_context { context, kind: kind.0 })?;
     // SAFETY: room for the result, or null.
-    unsafe { give(resource, structure(context.server(), &found)) }
+    unsafe { write_out(resource, structure(context.server(), &found)) }
 }
 
 pub unsafe fn cuGreenCtxGetDevResource(
@@ -91,11 +91,11 @@ pub unsafe fn cuGreenCtxGetDevResource(
     resource: *mut CUdevResource,
     kind: CUdevResourceType,
 ) -> Outcome {
-    let green = given(hCtx)?;
+    let green = resolve(hCtx)?;
     let request = calls::resource_of_green_context { green: green.handle, kind: kind.0 };
     let found = send::call_in(green.context.handle, &request)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(resource, structure(green.context.handle.server(), &found)) }
+    unsafe { write_out(resource, structure(green.context.handle.server(), &found)) }
 }
 
 pub unsafe fn cuDevSmResourceSplitByCount(
@@ -118,7 +118,7 @@ pub unsafe fn cuDevSmResourceSplitByCount(
     // SAFETY: room for as many parts as the program wanted, and for what remains unless it is null.
     unsafe {
         crate::arguments::store(result, wanted as usize, &parts)?;
-        offer(remaining, structure(&rest));
+        write_optional(remaining, structure(&rest));
     }
     Ok(())
 }
@@ -143,7 +143,7 @@ pub unsafe fn cuDevResourceGenerateDesc(
     let made = send::call_in(nowhere, &calls::resource_description { description, resources });
     handles::or_drop(description, made)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phDesc, description.as_raw()) }
+    unsafe { write_out(phDesc, description.as_raw()) }
 }
 
 pub unsafe fn cuGreenCtxCreate(
@@ -152,7 +152,7 @@ pub unsafe fn cuGreenCtxCreate(
     dev: CUdevice,
     flags: u32,
 ) -> Outcome {
-    let description = handles::given::<ResourceDescription>(desc)?;
+    let description = handles::resolve::<ResourceDescription>(desc)?;
     device(dev)?;
     if phCtx.is_null() {
         return Err(INVALID);
@@ -167,14 +167,14 @@ pub unsafe fn cuGreenCtxCreate(
         return Err(error);
     }
     let context = lifetime::adopt(context, dev);
-    handles::keep(green, Arc::new(Green { handle: green, context }));
+    handles::insert(green, Arc::new(Green { handle: green, context }));
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phCtx, green.as_raw()) }
+    unsafe { write_out(phCtx, green.as_raw()) }
 }
 
 pub unsafe fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> Outcome {
     let green =
-        handles::forget::<Green>(Handle::from_raw(hCtx)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        handles::remove::<Green>(Handle::from_raw(hCtx)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(green.handle);
     let request = calls::green_context_destroy { green: green.handle, context: green.context.handle };
     let destroyed =
@@ -184,13 +184,13 @@ pub unsafe fn cuGreenCtxDestroy(hCtx: CUgreenCtx) -> Outcome {
 
 pub unsafe fn cuCtxFromGreenCtx(pContext: *mut CUcontext, hCtx: CUgreenCtx) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(pContext, given(hCtx)?.context.handle.as_raw()) }
+    unsafe { write_out(pContext, resolve(hCtx)?.context.handle.as_raw()) }
 }
 
 pub unsafe fn cuStreamGetGreenCtx(hStream: CUstream, phCtx: *mut CUgreenCtx) -> Outcome {
     let stream = context::stream(streams::named(hStream, DefaultStream::Legacy)?)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(phCtx, of_context(stream.context).unwrap_or(core::ptr::null_mut())) }
+    unsafe { write_out(phCtx, of_context(stream.context).unwrap_or(core::ptr::null_mut())) }
 }
 
 pub unsafe fn cuGreenCtxStreamCreate(
@@ -201,7 +201,7 @@ pub unsafe fn cuGreenCtxStreamCreate(
 ) -> Outcome {
     /// Streams of green contexts take no part in the order of the legacy default stream.
     const NON_BLOCKING: u32 = 1;
-    let green = given(greenCtx)?;
+    let green = resolve(greenCtx)?;
     if phStream.is_null() || flags != NON_BLOCKING {
         return Err(INVALID);
     }
@@ -210,12 +210,12 @@ pub unsafe fn cuGreenCtxStreamCreate(
         send::post_in(green.context.handle, &request)
     })?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phStream, made.as_raw()) }
+    unsafe { write_out(phStream, made.as_raw()) }
 }
 
 pub unsafe fn cuGreenCtxGetId(greenCtx: CUgreenCtx, greenCtxId: *mut u64) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(greenCtxId, given(greenCtx)?.context.id()) }
+    unsafe { write_out(greenCtxId, resolve(greenCtx)?.context.id()) }
 }
 
 #[cfg(test)]

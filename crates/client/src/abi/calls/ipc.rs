@@ -1,7 +1,7 @@
 //! Memory and events that processes of the same server share (`cuIpc*`).
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::context;
 use crate::model::handles::RawHandle as _;
 use crate::model::memory::Origin;
@@ -11,7 +11,7 @@ use causeway_api::sys::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMemHandle, 
 pub unsafe fn cuIpcGetMemHandle(pHandle: *mut CUipcMemHandle, dptr: CUdeviceptr) -> Outcome {
     context::current()?;
     // SAFETY: room for the result, or null.
-    unsafe { give(pHandle, CUipcMemHandle { reserved: ipc::export(dptr, Origin::Allocation)? }) }
+    unsafe { write_out(pHandle, CUipcMemHandle { reserved: ipc::export(dptr, Origin::Allocation)? }) }
 }
 
 pub unsafe fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHandle, Flags: u32) -> Outcome {
@@ -22,7 +22,7 @@ pub unsafe fn cuIpcOpenMemHandle_v2(pdptr: *mut CUdeviceptr, handle: CUipcMemHan
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pdptr, ipc::open(&handle.reserved, Origin::Imported)?) }
+    unsafe { write_out(pdptr, ipc::open(&handle.reserved, Origin::Imported)?) }
 }
 
 pub unsafe fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> Outcome {
@@ -31,9 +31,9 @@ pub unsafe fn cuIpcCloseMemHandle(dptr: CUdeviceptr) -> Outcome {
 }
 
 pub unsafe fn cuIpcGetEventHandle(pHandle: *mut CUipcEventHandle, event: CUevent) -> Outcome {
-    let reserved = event::given(event)?.export()?;
+    let reserved = event::resolve(event)?.export()?;
     // SAFETY: room for the result, or null.
-    unsafe { give(pHandle, CUipcEventHandle { reserved }) }
+    unsafe { write_out(pHandle, CUipcEventHandle { reserved }) }
 }
 
 pub unsafe fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHandle) -> Outcome {
@@ -41,5 +41,5 @@ pub unsafe fn cuIpcOpenEventHandle(phEvent: *mut CUevent, handle: CUipcEventHand
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phEvent, event::import(&handle.reserved)?.as_raw()) }
+    unsafe { write_out(phEvent, event::import(&handle.reserved)?.as_raw()) }
 }

@@ -1,9 +1,9 @@
 //! Libraries and kernels.
 
 use super::execution;
-use super::module::{give_handles, read_file};
+use super::module::{read_file, write_handles};
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, list, offer, text};
+use crate::arguments::{list, text, write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::handles::RawHandle as _;
 use crate::model::{context, device, handles};
@@ -38,8 +38,8 @@ pub unsafe fn cuLibraryLoadData(
         let jit = Jit::read(numJitOptions, jitOptions, jitOptionsValues)?;
         let lifetime = lifetime(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
         let loaded = module::load_library(&image::at(code)?, lifetime, &jit.options);
-        jit.answer();
-        give(library, loaded?.as_raw())
+        jit.write_results();
+        write_out(library, loaded?.as_raw())
     }
 }
 
@@ -88,8 +88,8 @@ pub unsafe fn cuLibraryLoadFromFile(
         lifetime(list(libraryOptions, numLibraryOptions as usize)?, libraryOptionValues)?;
         let image = image::at(file.as_ptr().cast())?;
         let loaded = module::load_library(&image, ImageLifetime::Call, &jit.options);
-        jit.answer();
-        give(library, loaded?.as_raw())
+        jit.write_results();
+        write_out(library, loaded?.as_raw())
     }
 }
 
@@ -102,13 +102,13 @@ pub unsafe fn cuLibraryGetKernel(pKernel: *mut CUkernel, library: CUlibrary, nam
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: NUL-terminated text or null, and room for the result.
-    unsafe { give(pKernel, module::given_library(library)?.kernel(text(name)?)?.as_raw()) }
+    unsafe { write_out(pKernel, module::resolve_library(library)?.kernel(text(name)?)?.as_raw()) }
 }
 
 pub unsafe fn cuLibraryEnumerateKernels(kernels: *mut CUkernel, numKernels: u32, lib: CUlibrary) -> Outcome {
-    let library = module::given_library(lib)?;
+    let library = module::resolve_library(lib)?;
     // SAFETY: room for `numKernels` handles, or null.
-    unsafe { give_handles(kernels, numKernels, library.kernel_names()?, |name| library.kernel(name)) }
+    unsafe { write_handles(kernels, numKernels, library.kernel_names()?, |name| library.kernel(name)) }
 }
 
 pub unsafe fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> Outcome {
@@ -116,22 +116,22 @@ pub unsafe fn cuLibraryGetModule(pMod: *mut CUmodule, library: CUlibrary) -> Out
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pMod, module::given_library(library)?.module()?.as_raw()) }
+    unsafe { write_out(pMod, module::resolve_library(library)?.module()?.as_raw()) }
 }
 
 pub unsafe fn cuKernelGetFunction(pFunc: *mut CUfunction, kernel: CUkernel) -> Outcome {
     if pFunc.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let (handle, state) = module::given_kernel(kernel)?;
+    let (handle, state) = module::resolve_kernel(kernel)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pFunc, state.function_of(handle)?.as_raw()) }
+    unsafe { write_out(pFunc, state.function_of(handle)?.as_raw()) }
 }
 
 pub unsafe fn cuKernelGetLibrary(pLib: *mut CUlibrary, kernel: CUkernel) -> Outcome {
-    match module::given_kernel(kernel)?.1.owner {
+    match module::resolve_kernel(kernel)?.1.owner {
         // SAFETY: room for the result, or null.
-        Owner::Library(library) => unsafe { give(pLib, library.as_raw()) },
+        Owner::Library(library) => unsafe { write_out(pLib, library.as_raw()) },
         _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
     }
 }
@@ -143,11 +143,11 @@ pub unsafe fn cuLibraryGetGlobal(
     name: *const c_char,
 ) -> Outcome {
     // SAFETY: NUL-terminated text, or null.
-    let (address, size) = module::given_library(library)?.variable(unsafe { text(name) }?)?;
+    let (address, size) = module::resolve_library(library)?.variable(unsafe { text(name) }?)?;
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(dptr, address);
-        offer(bytes, size);
+        write_optional(dptr, address);
+        write_optional(bytes, size);
     }
     Ok(())
 }
@@ -159,11 +159,11 @@ pub unsafe fn cuLibraryGetManaged(
     name: *const c_char,
 ) -> Outcome {
     // SAFETY: NUL-terminated text, or null.
-    let (address, size) = module::given_library(library)?.managed_variable(unsafe { text(name) }?)?;
+    let (address, size) = module::resolve_library(library)?.managed_variable(unsafe { text(name) }?)?;
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(dptr, address);
-        offer(bytes, size);
+        write_optional(dptr, address);
+        write_optional(bytes, size);
     }
     Ok(())
 }
@@ -175,10 +175,10 @@ pub unsafe fn cuKernelGetAttribute(
     dev: CUdevice,
 ) -> Outcome {
     device::device(dev)?;
-    let (_, state) = module::given_kernel(kernel)?;
+    let (_, state) = module::resolve_kernel(kernel)?;
     let value = state.attribute(attrib).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(pi, value) }
+    unsafe { write_out(pi, value) }
 }
 
 pub unsafe fn cuKernelSetAttribute(
@@ -188,7 +188,7 @@ pub unsafe fn cuKernelSetAttribute(
     dev: CUdevice,
 ) -> Outcome {
     let server = device::device(dev)?.server;
-    let (kernel, state) = module::given_kernel_on(kernel, server)?;
+    let (kernel, state) = module::resolve_kernel_on(kernel, server)?;
     let request = calls::kernel_attribute_set { kernel, device: device::on_server(dev)?, attribute, value };
     let context = context::anywhere_on(server);
     execution::set_attribute(&state, dev, attribute, value, context, &request)
@@ -199,19 +199,19 @@ pub unsafe fn cuLibraryGetUnifiedFunction(
     library: CUlibrary,
     symbol: *const c_char,
 ) -> Outcome {
-    module::given_library(library)?;
-    let library = handles::given::<Library>(library)?;
+    module::resolve_library(library)?;
+    let library = handles::resolve::<Library>(library)?;
     // SAFETY: NUL-terminated text or null, and room for the result.
     unsafe {
         let request = calls::library_unified_function { library, symbol: text(symbol)? };
-        give(fptr, send::call_in(context::current_or_none(), &request)? as *mut c_void)
+        write_out(fptr, send::call_in(context::current_or_none(), &request)? as *mut c_void)
     }
 }
 
 pub unsafe fn cuKernelGetName(name: *mut *mut c_void, hfunc: CUkernel) -> Outcome {
-    let (_, state) = module::given_kernel(hfunc)?;
+    let (_, state) = module::resolve_kernel(hfunc)?;
     // SAFETY: room for the result, or null. The text lives as long as the library is loaded.
-    unsafe { give(name, state.name.as_ptr().cast_mut().cast()) }
+    unsafe { write_out(name, state.name.as_ptr().cast_mut().cast()) }
 }
 
 pub unsafe fn cuKernelGetParamInfo(
@@ -220,11 +220,11 @@ pub unsafe fn cuKernelGetParamInfo(
     paramOffset: *mut usize,
     paramSize: *mut usize,
 ) -> Outcome {
-    let (offset, size) = module::given_kernel(kernel)?.1.parameter(paramIndex)?;
+    let (offset, size) = module::resolve_kernel(kernel)?.1.parameter(paramIndex)?;
     // SAFETY: room for the offset, or null; the size may be left out.
     unsafe {
-        give(paramOffset, offset)?;
-        offer(paramSize, size);
+        write_out(paramOffset, offset)?;
+        write_optional(paramSize, size);
     }
     Ok(())
 }

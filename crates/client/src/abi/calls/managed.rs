@@ -1,7 +1,7 @@
 //! Managed memory: allocation, prefetching, advice, and the streams that it is attached to.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, list};
+use crate::arguments::{list, write_out};
 use crate::model::advice::{self, Advice, HOST, Location, NOWHERE};
 use crate::model::context;
 use crate::model::{device, memory};
@@ -25,7 +25,7 @@ pub unsafe fn cuMemAllocManaged(dptr: *mut CUdeviceptr, bytesize: usize, flags: 
     }
     capture::refuse_unsafe()?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(dptr, crate::submit::managed::allocate(bytesize)?) }
+    unsafe { write_out(dptr, crate::submit::managed::allocate(bytesize)?) }
 }
 
 /// A range of managed memory; anything else is refused.
@@ -43,9 +43,9 @@ fn checked(location: Location) -> Result<Location, CUresult> {
     Ok(location)
 }
 
-fn location(given: &CUmemLocation) -> Result<Location, CUresult> {
-    match given.type_ {
-        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => checked(given.id),
+fn location(requested: &CUmemLocation) -> Result<Location, CUresult> {
+    match requested.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => checked(requested.id),
         // The nodes of the host are this machine's, and the memory is there whatever the node.
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
         | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA
@@ -61,28 +61,30 @@ fn advise(
     location: impl FnOnce() -> Result<Location, CUresult>,
 ) -> Outcome {
     match kind {
-        CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY => advice::change(range, |said| said.read_mostly = true),
+        CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY => {
+            advice::change(range, |entry| entry.read_mostly = true)
+        }
         CUmem_advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => {
-            advice::change(range, |said| said.read_mostly = false)
+            advice::change(range, |entry| entry.read_mostly = false)
         }
         CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION => {
             let location = location()?;
-            advice::change(range, |said| said.preferred = location);
+            advice::change(range, |entry| entry.preferred = location);
         }
         CUmem_advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => {
-            advice::change(range, |said| said.preferred = NOWHERE);
+            advice::change(range, |entry| entry.preferred = NOWHERE);
         }
         CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY => {
             let location = location()?;
-            advice::change(range, |said| {
-                if !said.accessed_by.contains(&location) {
-                    said.accessed_by.push(location);
+            advice::change(range, |entry| {
+                if !entry.accessed_by.contains(&location) {
+                    entry.accessed_by.push(location);
                 }
             });
         }
         CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY => {
             let location = location()?;
-            advice::change(range, |said| said.accessed_by.retain(|other| *other != location));
+            advice::change(range, |entry| entry.accessed_by.retain(|other| *other != location));
         }
         _ => return Err(INVALID),
     }
@@ -102,22 +104,22 @@ pub unsafe fn cuMemAdvise_v2(
     devPtr: CUdeviceptr,
     count: usize,
     advice: CUmem_advise,
-    place: CUmemLocation,
+    target: CUmemLocation,
 ) -> Outcome {
-    advise(managed(devPtr, count)?, advice, || location(&place))
+    advise(managed(devPtr, count)?, advice, || location(&target))
 }
 
 /// What the program has written is sent with the next command anyway, and what kernels write comes at the
 /// next wait: so a prefetch to a device sends it now, and one to the host is only noted.
 fn prefetch(range: Range<u64>, to: Location, stream: CUstream, ds: DefaultStream) -> Outcome {
-    let stream = context::stream(streams::given(stream, ds)?)?;
+    let stream = context::stream(streams::resolve(stream, ds)?)?;
     if capture::of(&stream) != 0 {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     }
     if to != HOST {
         mirrored::send(stream.context.server())?;
     }
-    advice::change(range, |said| said.last_prefetch = to);
+    advice::change(range, |entry| entry.last_prefetch = to);
     Ok(())
 }
 
@@ -134,7 +136,7 @@ pub unsafe fn cuMemPrefetchAsync(
 pub unsafe fn cuMemPrefetchAsync_v2(
     devPtr: CUdeviceptr,
     count: usize,
-    place: CUmemLocation,
+    target: CUmemLocation,
     flags: u32,
     hStream: CUstream,
     ds: DefaultStream,
@@ -142,7 +144,7 @@ pub unsafe fn cuMemPrefetchAsync_v2(
     if flags != 0 {
         return Err(INVALID);
     }
-    prefetch(managed(devPtr, count)?, location(&place)?, hStream, ds)
+    prefetch(managed(devPtr, count)?, location(&target)?, hStream, ds)
 }
 
 /// The ranges of a batch.
@@ -175,7 +177,7 @@ pub unsafe fn cuMemPrefetchBatchAsync(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's lists have as many entries as it says.
-    let (ranges, places, firsts) = unsafe {
+    let (ranges, targets, firsts) = unsafe {
         let ranges = ranges(dptrs, sizes, count, flags)?;
         (ranges, list(prefetchLocs, numPrefetchLocs)?, list(prefetchLocIdxs, numPrefetchLocs)?)
     };
@@ -183,10 +185,10 @@ pub unsafe fn cuMemPrefetchBatchAsync(
     if firsts.first() != Some(&0) || !firsts.is_sorted() || firsts.iter().any(|first| *first >= count) {
         return Err(INVALID);
     }
-    let places = places.iter().map(location).collect::<Result<Vec<_>, _>>()?;
+    let targets = targets.iter().map(location).collect::<Result<Vec<_>, _>>()?;
     for (index, range) in ranges.into_iter().enumerate() {
-        let place = firsts.partition_point(|first| *first <= index) - 1;
-        prefetch(range, places[place], hStream, ds)?;
+        let target = firsts.partition_point(|first| *first <= index) - 1;
+        prefetch(range, targets[target], hStream, ds)?;
     }
     Ok(())
 }
@@ -200,7 +202,7 @@ pub unsafe fn cuMemDiscardBatchAsync(
     hStream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    context::stream(streams::given(hStream, ds)?)?;
+    context::stream(streams::resolve(hStream, ds)?)?;
     // SAFETY: the program's lists have as many entries as it says.
     unsafe { ranges(dptrs, sizes, count, flags) }.map(drop)
 }
@@ -233,23 +235,23 @@ pub unsafe fn cuMemDiscardAndPrefetchBatchAsync(
 }
 
 /// What all pieces have in common, or `otherwise`.
-fn common<T: PartialEq>(said: &[Advice], part: impl Fn(&Advice) -> T, otherwise: T) -> T {
-    let mut parts = said.iter().map(part);
+fn common<T: PartialEq>(entry: &[Advice], part: impl Fn(&Advice) -> T, otherwise: T) -> T {
+    let mut parts = entry.iter().map(part);
     match parts.next() {
         Some(first) if parts.all(|other| other == first) => first,
         _ => otherwise,
     }
 }
 
-/// The value of an attribute of a range, as many numbers as `room` says.
+/// The value of an attribute of a range, as many numbers as `capacity` says.
 fn range_attribute(
     attribute: CUmem_range_attribute,
     range: Range<u64>,
-    room: usize,
+    capacity: usize,
 ) -> Result<Vec<i32>, CUresult> {
-    let said = advice::of(range);
-    let preferred = || common(&said, |advice| advice.preferred, NOWHERE);
-    let prefetched = || common(&said, |advice| advice.last_prefetch, NOWHERE);
+    let entry = advice::of(range);
+    let preferred = || common(&entry, |advice| advice.preferred, NOWHERE);
+    let prefetched = || common(&entry, |advice| advice.last_prefetch, NOWHERE);
     let kind = |location| match location {
         NOWHERE => CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID,
         HOST => CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST,
@@ -259,14 +261,14 @@ fn range_attribute(
     let number = |location| if location == HOST { 0 } else { location };
     let one = match attribute {
         CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
-            let everywhere = |location: &Location| said.iter().all(|a| a.accessed_by.contains(location));
-            let first = said.first().map_or(&[][..], |advice| &advice.accessed_by);
+            let everywhere = |location: &Location| entry.iter().all(|a| a.accessed_by.contains(location));
+            let first = entry.first().map_or(&[][..], |advice| &advice.accessed_by);
             let mut found: Vec<i32> = first.iter().copied().filter(everywhere).collect();
-            found.resize(room, NOWHERE);
-            return if room == 0 { Err(INVALID) } else { Ok(found) };
+            found.resize(capacity, NOWHERE);
+            return if capacity == 0 { Err(INVALID) } else { Ok(found) };
         }
         CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => {
-            i32::from(common(&said, |advice| advice.read_mostly, false))
+            i32::from(common(&entry, |advice| advice.read_mostly, false))
         }
         CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION => preferred(),
         CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => prefetched(),
@@ -278,7 +280,7 @@ fn range_attribute(
         CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION_ID => number(prefetched()),
         _ => return Err(INVALID),
     };
-    if room == 1 { Ok(vec![one]) } else { Err(INVALID) }
+    if capacity == 1 { Ok(vec![one]) } else { Err(INVALID) }
 }
 
 pub unsafe fn cuMemRangeGetAttribute(
@@ -309,12 +311,12 @@ pub unsafe fn cuMemRangeGetAttributes(
         return Err(INVALID);
     }
     // SAFETY: the lists have `numAttributes` entries.
-    let (places, sizes, attributes) = unsafe {
+    let (targets, sizes, attributes) = unsafe {
         (list(data, numAttributes)?, list(dataSizes, numAttributes)?, list(attributes, numAttributes)?)
     };
-    for ((place, size), attribute) in places.iter().zip(sizes).zip(attributes) {
+    for ((target, size), attribute) in targets.iter().zip(sizes).zip(attributes) {
         // SAFETY: each place has room for its size.
-        unsafe { cuMemRangeGetAttribute(*place, *size, *attribute, devPtr, count)? };
+        unsafe { cuMemRangeGetAttribute(*target, *size, *attribute, devPtr, count)? };
     }
     Ok(())
 }
@@ -328,7 +330,7 @@ pub unsafe fn cuStreamAttachMemAsync(
     flags: u32,
     ds: DefaultStream,
 ) -> Outcome {
-    let stream = context::stream(streams::given(hStream, ds)?)?;
+    let stream = context::stream(streams::resolve(hStream, ds)?)?;
     let piece = memory::find(dptr).filter(|piece| piece.origin.is_managed()).ok_or(INVALID)?;
     let whole = length == 0 || length as u64 == piece.size;
     let known = match CUmemAttach_flags(flags) {

@@ -1,8 +1,8 @@
 //! Device memory, pinned host memory, and devices by PCI address.
 
-use super::device::give_text;
+use super::device::write_text;
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, offer, text};
+use crate::arguments::{text, write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::address::heap;
 use crate::model::memory;
@@ -22,8 +22,8 @@ pub unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Outcome {
     let here = usize::try_from(heap::free_bytes(device)).unwrap_or(0);
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(free, on_server.saturating_add(here).min(all));
-        offer(total, all);
+        write_optional(free, on_server.saturating_add(here).min(all));
+        write_optional(total, all);
     }
     Ok(())
 }
@@ -36,7 +36,7 @@ pub unsafe fn cuMemAlloc_v2(dptr: *mut CUdeviceptr, bytesize: usize) -> Outcome 
     capture::refuse_unsafe()?;
     let address = allocation::allocate(bytesize)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(dptr, address) }
+    unsafe { write_out(dptr, address) }
 }
 
 pub unsafe fn cuMemAllocPitch_v2(
@@ -57,8 +57,8 @@ pub unsafe fn cuMemAllocPitch_v2(
     let address = allocation::allocate(pitch.checked_mul(Height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?)?;
     // SAFETY: neither is null, so there is room for both results.
     unsafe {
-        give(dptr, address)?;
-        give(pPitch, pitch)
+        write_out(dptr, address)?;
+        write_out(pPitch, pitch)
     }
 }
 
@@ -92,8 +92,8 @@ pub unsafe fn cuMemGetAddressRange_v2(
     };
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(pbase, base);
-        offer(psize, size);
+        write_optional(pbase, base);
+        write_optional(psize, size);
     }
     Ok(())
 }
@@ -112,7 +112,7 @@ pub unsafe fn cuMemHostAlloc(pp: *mut *mut c_void, bytesize: usize, Flags: u32) 
     }
     capture::refuse_unsafe()?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pp, pinned::allocate(bytesize, Flags)?) }
+    unsafe { write_out(pp, pinned::allocate(bytesize, Flags)?) }
 }
 
 pub unsafe fn cuMemFreeHost(p: *mut c_void) -> Outcome {
@@ -127,13 +127,13 @@ pub unsafe fn cuMemHostGetDevicePointer_v2(pdptr: *mut CUdeviceptr, p: *mut c_vo
     if let Some(base) = virtual_memory::open_mapping_at(p as CUdeviceptr) {
         // NVIDIA's driver (580, H100) says where the mapping begins, whatever address in it was asked for, of
         // a device's memory, too. SAFETY: not null, so there is room for the result.
-        return unsafe { give(pdptr, base) };
+        return unsafe { write_out(pdptr, base) };
     }
     let range = host_memory::find(p as usize).filter(mirrored::is_open);
     let range = range.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let start = mirrored::mirror(&range)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pdptr, start + (p as usize - range.base) as CUdeviceptr) }
+    unsafe { write_out(pdptr, start + (p as usize - range.base) as CUdeviceptr) }
 }
 
 pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
@@ -153,7 +153,7 @@ pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(pFlags, flags) }
+    unsafe { write_out(pFlags, flags) }
 }
 
 pub unsafe fn cuMemHostRegister_v2(p: *mut c_void, bytesize: usize, Flags: u32) -> Outcome {
@@ -176,22 +176,23 @@ pub unsafe fn cuMemHostUnregister(p: *mut c_void) -> Outcome {
 
 pub unsafe fn cuDeviceGetByPCIBusId(dev: *mut CUdevice, pciBusId: *const c_char) -> Outcome {
     // SAFETY: NUL-terminated text, or null.
-    let wanted = pci_address(unsafe { text(pciBusId) }?).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let found = device::all().iter().position(|device| pci_address(&device.info.pci_bus_id) == Some(wanted));
+    let bus_address = pci_address(unsafe { text(pciBusId) }?).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let found =
+        device::all().iter().position(|device| pci_address(&device.info.pci_bus_id) == Some(bus_address));
     let number = found.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(dev, number as CUdevice) }
+    unsafe { write_out(dev, number as CUdevice) }
 }
 
 pub unsafe fn cuDeviceGetPCIBusId(pciBusId: *mut c_void, len: i32, dev: CUdevice) -> Outcome {
     // SAFETY: room for `len` bytes, or null.
-    unsafe { give_text(pciBusId, len, &device::device(dev)?.info.pci_bus_id) }
+    unsafe { write_text(pciBusId, len, &device::device(dev)?.info.pci_bus_id) }
 }
 
 /// Domain, bus, device and function of `[domain:]bus:device[.function]`, in hexadecimal.
 fn pci_address(text: &str) -> Option<[u32; 4]> {
-    let (place, function) = text.trim().split_once('.').unwrap_or((text.trim(), "0"));
-    let parts: Vec<&str> = place.split(':').collect();
+    let (slot, function) = text.trim().split_once('.').unwrap_or((text.trim(), "0"));
+    let parts: Vec<&str> = slot.split(':').collect();
     let [domain, bus, device] = match parts.as_slice() {
         [bus, device] => ["0", bus, device],
         [domain, bus, device] => [*domain, bus, device],

@@ -20,13 +20,13 @@ macro_rules! memsets {
             N: usize,
             default_stream: DefaultStream,
         ) -> Outcome {
-            let hStream = streams::given(core::ptr::null_mut(), default_stream)?;
+            let hStream = streams::resolve(core::ptr::null_mut(), default_stream)?;
             check(dstDevice, size_of::<$type>(), N)?;
             mirrored::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 send::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
             })?;
-            settle(dstDevice, hStream)
+            synchronize_mirrored(dstDevice, hStream)
         }
 
         pub unsafe fn $pitched(
@@ -37,7 +37,7 @@ macro_rules! memsets {
             Height: usize,
             default_stream: DefaultStream,
         ) -> Outcome {
-            let hStream = streams::given(core::ptr::null_mut(), default_stream)?;
+            let hStream = streams::resolve(core::ptr::null_mut(), default_stream)?;
             check(dstDevice, size_of::<$type>(), Width)?;
             if Height > 1 && dstPitch < Width.saturating_mul(size_of::<$type>()) {
                 return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -47,7 +47,7 @@ macro_rules! memsets {
                 let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
                 send::post_in(context, &request)
             })?;
-            settle(dstDevice, hStream)
+            synchronize_mirrored(dstDevice, hStream)
         }
 
         pub unsafe fn $linear_request(
@@ -57,7 +57,7 @@ macro_rules! memsets {
             hStream: CUstream,
             default_stream: DefaultStream,
         ) -> Outcome {
-            let hStream = streams::given(hStream, default_stream)?;
+            let hStream = streams::resolve(hStream, default_stream)?;
             mirrored::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 send::post_in(context, &calls::$linear_request { dstDevice, $field, N, hStream })
@@ -73,7 +73,7 @@ macro_rules! memsets {
             hStream: CUstream,
             default_stream: DefaultStream,
         ) -> Outcome {
-            let hStream = streams::given(hStream, default_stream)?;
+            let hStream = streams::resolve(hStream, default_stream)?;
             mirrored::note_address(dstDevice)?;
             put(dstDevice, hStream, |context, hStream| {
                 let request = calls::$pitched_request { dstDevice, dstPitch, $field, Width, Height, hStream };
@@ -91,12 +91,13 @@ fn put(
     post: impl FnOnce(Handle<Context>, Handle<Stream>) -> Outcome,
 ) -> Outcome {
     let current = context::current()?;
-    let elsewhere = || copy::home_of(address).filter(|home| home.server() != current.server());
+    let elsewhere =
+        || copy::owner_of(address).filter(|owning_context| owning_context.server() != current.server());
     match if session::are_several() { elsewhere() } else { None } {
         None => post(current, stream),
-        Some(home) => {
-            copy::by_proxy_stream(home, &*context::stream(stream)?, |proxy| post(home, proxy.handle))
-        }
+        Some(owning_context) => copy::by_proxy_stream(owning_context, &*context::stream(stream)?, |proxy| {
+            post(owning_context, proxy.handle)
+        }),
     }
 }
 
@@ -107,8 +108,8 @@ memsets! {
 }
 
 /// Of memory that the program reads with no call in between, a memset is synchronous in truth.
-fn settle(address: CUdeviceptr, stream: Handle<Stream>) -> Outcome {
-    if mirrored::reaches(address) { context::stream(stream)?.synchronize() } else { Ok(()) }
+fn synchronize_mirrored(address: CUdeviceptr, stream: Handle<Stream>) -> Outcome {
+    if mirrored::contains(address) { context::stream(stream)?.synchronize() } else { Ok(()) }
 }
 
 /// Refuses elements that do not lie at a multiple of their size, and known memory that is too small.

@@ -1,7 +1,7 @@
 //! Modules.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, list, offer, text};
+use crate::arguments::{list, text, write_optional, write_out};
 use crate::log::info;
 use crate::model::handles::RawHandle as _;
 use crate::remote::image;
@@ -50,8 +50,8 @@ pub unsafe fn cuModuleLoadDataEx(
     unsafe {
         let jit = Jit::read(numOptions, options, optionValues)?;
         let module = module::load(&image::at(image)?, &jit.options);
-        jit.answer();
-        give(out, module?.as_raw())
+        jit.write_results();
+        write_out(out, module?.as_raw())
     }
 }
 
@@ -72,7 +72,7 @@ pub unsafe fn cuModuleGetLoadingMode(mode: *mut CUmoduleLoadingMode) -> Outcome 
         false => CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING,
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(mode, loading) }
+    unsafe { write_out(mode, loading) }
 }
 
 pub unsafe fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: *const c_char) -> Outcome {
@@ -80,7 +80,7 @@ pub unsafe fn cuModuleGetFunction(hfunc: *mut CUfunction, hmod: CUmodule, name: 
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: NUL-terminated text or null, and room for the result.
-    unsafe { give(hfunc, module::given(hmod)?.function(text(name)?)?.as_raw()) }
+    unsafe { write_out(hfunc, module::resolve(hmod)?.function(text(name)?)?.as_raw()) }
 }
 
 pub unsafe fn cuModuleEnumerateFunctions(
@@ -88,26 +88,26 @@ pub unsafe fn cuModuleEnumerateFunctions(
     numFunctions: u32,
     hmod: CUmodule,
 ) -> Outcome {
-    let module = module::given(hmod)?;
+    let module = module::resolve(hmod)?;
     // SAFETY: room for `numFunctions` handles, or null.
-    unsafe { give_handles(functions, numFunctions, module.function_names()?, |name| module.function(name)) }
+    unsafe { write_handles(functions, numFunctions, module.function_names()?, |name| module.function(name)) }
 }
 
 /// Stores the handles of things with these names, as many as there is room for.
 ///
 /// # Safety
-/// `out` is null or has room for `room` handles.
-pub unsafe fn give_handles<K: Kind>(
+/// `out` is null or has room for `capacity` handles.
+pub unsafe fn write_handles<K: Kind>(
     out: *mut K::Raw,
-    room: u32,
+    capacity: u32,
     names: Vec<String>,
     find: impl Fn(&str) -> Result<causeway_api::handle::Handle<K>, CUresult>,
 ) -> Outcome {
-    if out.is_null() || room == 0 {
+    if out.is_null() || capacity == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    for (index, name) in names.iter().take(room as usize).enumerate() {
-        // SAFETY: `index` is less than `room`.
+    for (index, name) in names.iter().take(capacity as usize).enumerate() {
+        // SAFETY: `index` is less than `capacity`.
         unsafe { out.add(index).write(find(name)?.as_raw()) };
     }
     Ok(())
@@ -120,11 +120,11 @@ pub unsafe fn cuModuleGetGlobal_v2(
     name: *const c_char,
 ) -> Outcome {
     // SAFETY: NUL-terminated text, or null.
-    let (address, size) = module::given(hmod)?.variable(unsafe { text(name) }?)?;
+    let (address, size) = module::resolve(hmod)?.variable(unsafe { text(name) }?)?;
     // SAFETY: room for both results, or null.
     unsafe {
-        offer(dptr, address);
-        offer(bytes, size);
+        write_optional(dptr, address);
+        write_optional(bytes, size);
     }
     Ok(())
 }
@@ -139,7 +139,7 @@ pub unsafe fn cuLinkCreate_v2(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: both lists have `numOptions` entries and live as long as the linker; room for the result.
-    unsafe { give(stateOut, linker::create(Jit::read(numOptions, options, optionValues)?)?) }
+    unsafe { write_out(stateOut, linker::create(Jit::read(numOptions, options, optionValues)?)?) }
 }
 
 pub unsafe fn cuLinkAddData_v2(
@@ -183,8 +183,8 @@ pub unsafe fn cuLinkComplete(state: CUlinkState, cubinOut: *mut *mut c_void, siz
     let (address, size) = linker::complete(state)?;
     // SAFETY: room for both results; the size may be left out.
     unsafe {
-        give(cubinOut, address.cast_mut().cast())?;
-        offer(sizeOut, size);
+        write_out(cubinOut, address.cast_mut().cast())?;
+        write_optional(sizeOut, size);
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The block size with the best occupancy, found by asking for the occupancy of each.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::locks::{Mutex, rank};
 use crate::model::context;
 use crate::submit::module::FunctionState;
@@ -18,24 +18,24 @@ use std::sync::LazyLock;
 
 /// What decides about the occupancy: context, function, threads of a block, dynamic shared memory, flags, and
 /// the two attributes of the function that a program can change.
-type Question = (Handle<Context>, Handle<Function>, i32, usize, u32, [Option<i32>; 2]);
+type BlocksKey = (Handle<Context>, Handle<Function>, i32, usize, u32, [Option<i32>; 2]);
 
 /// Answers so far. The search below asks the same questions for every size of a problem, and libraries ask for the
 /// same few launches again and again.
-struct Answers {
-    blocks: LazyLock<Mutex<rank::OccupancyAnswers, HashMap<Question, i32>>>,
-    clusters: LazyLock<Mutex<rank::OccupancyAnswers, HashMap<ClusterQuestion, i32>>>,
+struct Cache {
+    blocks: LazyLock<Mutex<rank::OccupancyResults, HashMap<BlocksKey, i32>>>,
+    clusters: LazyLock<Mutex<rank::OccupancyResults, HashMap<ClustersKey, i32>>>,
 }
 
-static ANSWERS: Answers =
-    Answers { blocks: LazyLock::new(Mutex::default), clusters: LazyLock::new(Mutex::default) };
+static CACHE: Cache =
+    Cache { blocks: LazyLock::new(Mutex::default), clusters: LazyLock::new(Mutex::default) };
 
-fn blocks(question: Question) -> Result<i32, CUresult> {
-    let known = ANSWERS.blocks.lock().get(&question).copied();
+fn blocks(key: BlocksKey) -> Result<i32, CUresult> {
+    let known = CACHE.blocks.lock().get(&key).copied();
     if let Some(blocks) = known {
         return Ok(blocks);
     }
-    let (_, func, blockSize, dynamicSMemSize, flags, _) = question;
+    let (_, func, blockSize, dynamicSMemSize, flags, _) = key;
     let request = calls::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags {
         func,
         blockSize,
@@ -43,13 +43,12 @@ fn blocks(question: Question) -> Result<i32, CUresult> {
         flags,
     };
     let blocks = send::call(&request)?;
-    ANSWERS.blocks.lock().insert(question, blocks);
+    CACHE.blocks.lock().insert(key, blocks);
     Ok(blocks)
 }
 
-/// What decides about the number of clusters, like [`Question`].
-type ClusterQuestion =
-    (Handle<Context>, Handle<Function>, LaunchShape, Vec<LaunchAttribute>, [Option<i32>; 2]);
+/// What decides about the number of clusters, like [`BlocksKey`].
+type ClustersKey = (Handle<Context>, Handle<Function>, LaunchShape, Vec<LaunchAttribute>, [Option<i32>; 2]);
 
 pub unsafe fn cuOccupancyMaxActiveClusters(
     numClusters: *mut i32,
@@ -58,20 +57,20 @@ pub unsafe fn cuOccupancyMaxActiveClusters(
 ) -> Outcome {
     // SAFETY: a configuration, or null; its list has `numAttrs` entries.
     let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
-    let (function, state) = module::given_function(func)?;
-    let question = (context::current()?, function, shape, attributes, changeable(&state));
-    let known = ANSWERS.clusters.lock().get(&question).copied();
+    let (function, state) = module::resolve_function(func)?;
+    let key = (context::current()?, function, shape, attributes, changeable(&state));
+    let known = CACHE.clusters.lock().get(&key).copied();
     let clusters = match known {
         Some(clusters) => clusters,
         None => {
-            let attributes = question.3.clone();
+            let attributes = key.3.clone();
             let clusters = send::call(&calls::occupancy_clusters { function, shape, attributes })?;
-            ANSWERS.clusters.lock().insert(question, clusters);
+            CACHE.clusters.lock().insert(key, clusters);
             clusters
         }
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(numClusters, clusters) }
+    unsafe { write_out(numClusters, clusters) }
 }
 
 pub unsafe fn cuOccupancyMaxPotentialClusterSize(
@@ -81,17 +80,17 @@ pub unsafe fn cuOccupancyMaxPotentialClusterSize(
 ) -> Outcome {
     // SAFETY: a configuration, or null; its list has `numAttrs` entries.
     let (shape, attributes) = unsafe { launch::configuration(config.as_ref()) }?;
-    let (function, _) = module::given_function(func)?;
+    let (function, _) = module::resolve_function(func)?;
     let size = send::call(&calls::occupancy_cluster_size { function, shape, attributes })?;
     // SAFETY: room for the result, or null.
-    unsafe { give(clusterSize, size) }
+    unsafe { write_out(clusterSize, size) }
 }
 
 /// Answers with the number of blocks from what was answered before, or from the server.
 ///
 /// # Safety
 /// `numBlocks` is null or has room for a number.
-unsafe fn give_blocks(
+unsafe fn write_blocks(
     numBlocks: *mut i32,
     func: CUfunction,
     blockSize: i32,
@@ -101,10 +100,10 @@ unsafe fn give_blocks(
     if numBlocks.is_null() || blockSize <= 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let (function, state) = module::given_function(func)?;
-    let question = (context::current()?, function, blockSize, dynamicSMemSize, flags, changeable(&state));
+    let (function, state) = module::resolve_function(func)?;
+    let key = (context::current()?, function, blockSize, dynamicSMemSize, flags, changeable(&state));
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(numBlocks, blocks(question)?) }
+    unsafe { write_out(numBlocks, blocks(key)?) }
 }
 
 /// The attributes of a function that a program can change and that the occupancy depends on.
@@ -123,7 +122,7 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
     dynamicSMemSize: usize,
 ) -> Outcome {
     // SAFETY: the same arguments.
-    unsafe { give_blocks(numBlocks, func, blockSize, dynamicSMemSize, 0) }
+    unsafe { write_blocks(numBlocks, func, blockSize, dynamicSMemSize, 0) }
 }
 
 pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
@@ -134,7 +133,7 @@ pub unsafe fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     flags: u32,
 ) -> Outcome {
     // SAFETY: the same arguments.
-    unsafe { give_blocks(numBlocks, func, blockSize, dynamicSMemSize, flags) }
+    unsafe { write_blocks(numBlocks, func, blockSize, dynamicSMemSize, flags) }
 }
 
 pub unsafe fn cuOccupancyMaxPotentialBlockSize(
@@ -173,20 +172,21 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     }
     let context = context::current_state()?;
     let device = context.device()?;
-    let (function, state) = module::given_function(func)?;
+    let (function, state) = module::resolve_function(func)?;
     let of_device = |attribute| device.attribute(attribute).ok_or(CUresult::CUDA_ERROR_UNKNOWN);
     let processors = of_device(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
     let warp = of_device(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE)?.max(1);
     let of_function = state.attribute(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
-    let mut most = device.limits.threads.min(i32::MAX as u32) as i32;
-    most = of_function.map_or(most, |limit| most.min(limit));
+    let mut limit = device.limits.threads.min(i32::MAX as u32) as i32;
+    limit = of_function.map_or(limit, |limit| limit.min(limit));
     if blockSizeLimit > 0 {
-        most = most.min(blockSizeLimit);
+        limit = limit.min(blockSizeLimit);
     }
     let changeable = changeable(&state);
     // From the largest size down in whole warps: of sizes with equal occupancy the largest is taken.
     let (mut best, mut best_size, mut best_blocks) = (0, 0, 0);
-    let sizes = core::iter::once(most).chain((1..).map(|step| (most - 1) / warp * warp - (step - 1) * warp));
+    let sizes =
+        core::iter::once(limit).chain((1..).map(|step| (limit - 1) / warp * warp - (step - 1) * warp));
     for size in sizes.take_while(|size| *size > 0) {
         let shared = match blockSizeToDynamicSMemSize {
             // SAFETY: the program gave the function to be called with block sizes.
@@ -207,7 +207,7 @@ pub unsafe fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     }
     // SAFETY: neither is null, so there is room for both results.
     unsafe {
-        give(minGridSize, best_blocks * processors)?;
-        give(blockSize, best_size)
+        write_out(minGridSize, best_blocks * processors)?;
+        write_out(blockSize, best_size)
     }
 }

@@ -1,7 +1,7 @@
 //! What devices may do with each other's memory.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::context;
 use crate::model::device::device;
 use crate::remote::session;
@@ -27,7 +27,7 @@ fn pair(dev: CUdevice, peer: CUdevice) -> Result<Option<&'static Peer>, CUresult
 pub unsafe fn cuDeviceCanAccessPeer(canAccessPeer: *mut i32, dev: CUdevice, peerDev: CUdevice) -> Outcome {
     let can = pair(dev, peerDev)?.is_some_and(|peer| peer.can_access);
     // SAFETY: room for the result, or null.
-    unsafe { give(canAccessPeer, i32::from(can)) }
+    unsafe { write_out(canAccessPeer, i32::from(can)) }
 }
 
 pub unsafe fn cuDeviceGetP2PAttribute(
@@ -39,7 +39,7 @@ pub unsafe fn cuDeviceGetP2PAttribute(
     let peer = pair(srcDevice, dstDevice)?.ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     let found = peer.attributes.iter().find(|(number, _)| *number == attrib.0 as i32);
     // SAFETY: room for the result, or null.
-    unsafe { give(value, found.map_or(0, |(_, value)| *value)) }
+    unsafe { write_out(value, found.map_or(0, |(_, value)| *value)) }
 }
 
 /// Posted: whether the program may do this is known here, and so is whether it has done it before.
@@ -47,7 +47,7 @@ pub unsafe fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32) -> Outco
     if Flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let (current, peer) = (context::current_state()?, context::given(peerContext)?);
+    let (current, peer) = (context::current_state()?, context::resolve(peerContext)?);
     // A device is not a peer of its own.
     if !pair(current.device, peer.device)?.is_some_and(|peer| peer.can_access) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
@@ -59,7 +59,7 @@ pub unsafe fn cuCtxEnablePeerAccess(peerContext: CUcontext, Flags: u32) -> Outco
 }
 
 pub unsafe fn cuCtxDisablePeerAccess(peerContext: CUcontext) -> Outcome {
-    let (current, peer) = (context::current_state()?, context::given(peerContext)?);
+    let (current, peer) = (context::current_state()?, context::resolve(peerContext)?);
     if !current.peers.lock().remove(&peer.handle.value()) {
         return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     }

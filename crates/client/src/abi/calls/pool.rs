@@ -1,7 +1,7 @@
 //! Stream-ordered allocation.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, list};
+use crate::arguments::{list, write_out};
 use crate::log::{refuse_probe, refuse_use};
 use crate::model::address::window;
 use crate::model::exchange::{self, Kind};
@@ -12,7 +12,7 @@ use crate::model::memory::{self, Origin};
 use crate::model::{context, device, graph};
 use crate::submit::graph::memory::Servers;
 use crate::submit::pool::defaults;
-use crate::submit::pool::places::{self, Place};
+use crate::submit::pool::locations::{self, PoolLocation};
 use crate::submit::pool::ranges::Ranges;
 use crate::submit::pool::{self, PoolState};
 use crate::submit::send;
@@ -36,33 +36,36 @@ const DESCRIPTOR: CUmemAllocationHandleType =
 const READ_AND_WRITE: CUmemAccess_flags = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 
 /// The pool that the program passed.
-fn given(pool: CUmemoryPool) -> Result<Arc<PoolState>, CUresult> {
+fn resolve(pool: CUmemoryPool) -> Result<Arc<PoolState>, CUresult> {
     pool::get(Handle::from_raw(pool))
 }
 
 pub unsafe fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(pool_out, defaults::default_of_device(dev)?.handle.as_raw()) }
+    unsafe { write_out(pool_out, defaults::default_of_device(dev)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuDeviceGetMemPool(out: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(out, defaults::current_of_device(dev)?.handle.as_raw()) }
+    unsafe { write_out(out, defaults::current_of_device(dev)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> Outcome {
     device::device(dev)?;
-    defaults::set_current_of_device(dev, &given(pool)?)
+    defaults::set_current_of_device(dev, &resolve(pool)?)
 }
 
 /// The place that a location and a kind of memory mean.
 ///
 /// # Safety
 /// `location` is null or a location.
-unsafe fn place_of(location: *const CUmemLocation, kind: CUmemAllocationType) -> Result<Place, CUresult> {
+unsafe fn location_of(
+    location: *const CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Result<PoolLocation, CUresult> {
     // SAFETY: as this function demands.
     let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    places::fixed_place(location, kind)
+    locations::fixed_location(location, kind)
 }
 
 pub unsafe fn cuMemGetDefaultMemPool(
@@ -71,7 +74,7 @@ pub unsafe fn cuMemGetDefaultMemPool(
     kind: CUmemAllocationType,
 ) -> Outcome {
     // SAFETY: a location, or null; room for the result, or null.
-    unsafe { give(pool_out, defaults::default_of(place_of(location, kind)?)?.handle.as_raw()) }
+    unsafe { write_out(pool_out, defaults::default_of(location_of(location, kind)?)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemGetMemPool(
@@ -80,7 +83,7 @@ pub unsafe fn cuMemGetMemPool(
     kind: CUmemAllocationType,
 ) -> Outcome {
     // SAFETY: a location, or null; room for the result, or null.
-    unsafe { give(out, defaults::current_of(place_of(location, kind)?)?.handle.as_raw()) }
+    unsafe { write_out(out, defaults::current_of(location_of(location, kind)?)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemSetMemPool(
@@ -89,7 +92,7 @@ pub unsafe fn cuMemSetMemPool(
     pool: CUmemoryPool,
 ) -> Outcome {
     // SAFETY: a location, or null.
-    defaults::set_current(unsafe { place_of(location, kind) }?, &given(pool)?)
+    defaults::set_current(unsafe { location_of(location, kind) }?, &resolve(pool)?)
 }
 
 pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> Outcome {
@@ -98,38 +101,40 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoo
     if properties.reserved.iter().any(|byte| *byte != 0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let place = places::place(&properties.location, properties.allocType)?;
+    let location = locations::pool_location(&properties.location, properties.allocType)?;
     let is_private = properties.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
     if !is_private {
-        match place {
-            Place::Device(device)
+        match location {
+            PoolLocation::Device(device)
                 if properties.handleTypes == DESCRIPTOR
                     && window::window(device::device(device)?.server).is_some() => {}
-            Place::Device(_) | Place::Host(Some(_))
+            PoolLocation::Device(_) | PoolLocation::Host(Some(_))
                 if properties.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC =>
             {
                 return Err(refuse_probe!("memory pools with handles for a fabric"));
             }
-            Place::Device(_) | Place::Host(Some(_)) => {
+            PoolLocation::Device(_) | PoolLocation::Host(Some(_)) => {
                 return Err(refuse_use!("memory pools with these handles for other processes"));
             }
-            Place::Host(None) | Place::Managed(..) => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            PoolLocation::Host(None) | PoolLocation::Managed(..) => {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
         }
     }
     if out.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let pool = pool::create(place, properties.maxSize, properties.handleTypes.0)?;
+    let pool = pool::create(location, properties.maxSize, properties.handleTypes.0)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(out, pool.handle.as_raw()) }
+    unsafe { write_out(out, pool.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemPoolDestroy(pool: CUmemoryPool) -> Outcome {
-    pool::destroy(&*given(pool)?)
+    pool::destroy(&*resolve(pool)?)
 }
 
 pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> Outcome {
-    let pool = given(pool)?;
+    let pool = resolve(pool)?;
     match (&pool.ranges, &pool.heap) {
         (Some(ranges), _) => {
             ranges.trim(minBytesToKeep as u64);
@@ -147,7 +152,7 @@ pub unsafe fn cuMemPoolTrimTo(pool: CUmemoryPool, minBytesToKeep: usize) -> Outc
 }
 
 pub unsafe fn cuMemPoolSetAccess(pool: CUmemoryPool, map: *const CUmemAccessDesc, count: usize) -> Outcome {
-    let pool = given(pool)?;
+    let pool = resolve(pool)?;
     // SAFETY: as many entries as the program says.
     let entries = unsafe { list(map, count) }?;
     let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -219,7 +224,7 @@ pub unsafe fn cuMemPoolGetAccess(
     memPool: CUmemoryPool,
     location: *mut CUmemLocation,
 ) -> Outcome {
-    let pool = given(memPool)?;
+    let pool = resolve(memPool)?;
     // SAFETY: a location, or null.
     let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let known = known_location(location)?;
@@ -228,11 +233,11 @@ pub unsafe fn cuMemPoolGetAccess(
         let from_the_start = if ranges.is_hosts() && !is_devices { READ_AND_WRITE.0 } else { 0 };
         let access = ranges.access_of(known).unwrap_or(from_the_start);
         // SAFETY: room for the result, or null.
-        return unsafe { give(flags, CUmemAccess_flags(access)) };
+        return unsafe { write_out(flags, CUmemAccess_flags(access)) };
     }
     if !is_devices {
         // SAFETY: room for the result, or null.
-        return unsafe { give(flags, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE) };
+        return unsafe { write_out(flags, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE) };
     }
     let on_server = device::on_server(location.id)?;
     let access = match &pool.heap {
@@ -241,7 +246,7 @@ pub unsafe fn cuMemPoolGetAccess(
         None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
     };
     // SAFETY: room for the result, or null.
-    unsafe { give(flags, access) }
+    unsafe { write_out(flags, access) }
 }
 
 /// Whether an attribute is a 64-bit number; the others are 32-bit ones.
@@ -264,7 +269,7 @@ pub unsafe fn cuMemPoolSetAttribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Outcome {
-    let pool = given(pool)?;
+    let pool = resolve(pool)?;
     if value.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -280,12 +285,16 @@ pub unsafe fn cuMemPoolGetAttribute(
     attribute: CUmemPool_attribute,
     value: *mut c_void,
 ) -> Outcome {
-    let pool = given(pool)?;
+    let pool = resolve(pool)?;
     let is_long = is_long(attribute)?;
     let found = pool.attribute(attribute)?;
     // SAFETY: null, or room for the number that the attribute is.
     unsafe {
-        if is_long { give(value.cast::<u64>(), found) } else { give(value.cast::<u32>(), found as u32) }
+        if is_long {
+            write_out(value.cast::<u64>(), found)
+        } else {
+            write_out(value.cast::<u32>(), found as u32)
+        }
     }
 }
 
@@ -306,7 +315,7 @@ pub unsafe fn cuMemAllocFromPoolAsync(
     hStream: CUstream,
     default_stream: DefaultStream,
 ) -> Outcome {
-    let pool = given(pool)?;
+    let pool = resolve(pool)?;
     // SAFETY: the same arguments.
     unsafe { allocate(dptr, bytesize, Some(&pool), hStream, default_stream) }
 }
@@ -333,30 +342,30 @@ unsafe fn allocate(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     refuse_legacy_in_capture(hStream, default_stream)?;
-    let stream = context::stream(streams::given(hStream, default_stream)?)?;
+    let stream = context::stream(streams::resolve(hStream, default_stream)?)?;
     let device = context::state(stream.context)?.device;
     if capture::of(&stream) != 0 {
         if pool.is_some_and(|pool| pool.ranges.is_some()) {
             // NVIDIA's driver makes no such memory in a graph, either.
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
-        let (graph, tips) = capture::place(&stream)?;
+        let (graph, tips) = capture::capture_point(&stream)?;
         let allocation = Allocation::on(graph, &tips, device, size, &Servers)?;
         let address = allocation.address;
         capture::add(&stream, Work::Allocate(allocation))?;
         // SAFETY: not null, so there is room for the result.
-        return unsafe { give(out, address) };
+        return unsafe { write_out(out, address) };
     }
     let address = match pool {
         Some(pool) => pool::allocate(pool, size, &stream)?,
         None => pool::allocate(&*defaults::current_of_device(device)?, size, &stream)?,
     };
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(out, address) }
+    unsafe { write_out(out, address) }
 }
 
 pub unsafe fn cuMemFreeAsync(dptr: CUdeviceptr, hStream: CUstream, default_stream: DefaultStream) -> Outcome {
-    let stream = context::stream(streams::given(hStream, default_stream)?)?;
+    let stream = context::stream(streams::resolve(hStream, default_stream)?)?;
     if dptr == 0 {
         return Ok(());
     }
@@ -379,14 +388,14 @@ pub unsafe fn cuMemPoolExportToShareableHandle(
     handleType: CUmemAllocationHandleType,
     flags: u64,
 ) -> Outcome {
-    let pool = given(pool)?;
+    let pool = resolve(pool)?;
     if handle_out.is_null() || flags != 0 || handleType != DESCRIPTOR || pool.handle_types != DESCRIPTOR.0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let device = device::on_server(pool.device)?;
     let descriptor = exchange::descriptor(Kind::Pool, &device.to_le_bytes())?;
     // SAFETY: for this type of handle there is room for a descriptor, which is the program's from here on.
-    unsafe { give(handle_out.cast::<c_int>(), descriptor.into_raw_fd()) }
+    unsafe { write_out(handle_out.cast::<c_int>(), descriptor.into_raw_fd()) }
 }
 
 pub unsafe fn cuMemPoolImportFromShareableHandle(
@@ -403,7 +412,7 @@ pub unsafe fn cuMemPoolImportFromShareableHandle(
     let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
     let device = i32::from_le_bytes(exchange::read(descriptor, Kind::Pool)?);
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pool_out, pool::import(device)?.handle.as_raw()) }
+    unsafe { write_out(pool_out, pool::import(device)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemPoolExportPointer(
@@ -416,7 +425,7 @@ pub unsafe fn cuMemPoolExportPointer(
     }
     let reserved = exchange::bytes(ipc::export(ptr, Origin::Pool)?);
     // SAFETY: room for the result, or null.
-    unsafe { give(shareData_out, CUmemPoolPtrExportData { reserved }) }
+    unsafe { write_out(shareData_out, CUmemPoolPtrExportData { reserved }) }
 }
 
 pub unsafe fn cuMemPoolImportPointer(
@@ -426,10 +435,10 @@ pub unsafe fn cuMemPoolImportPointer(
 ) -> Outcome {
     // SAFETY: the data, or null.
     let data = unsafe { shareData.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    if ptr_out.is_null() || !given(pool)?.is_imported {
+    if ptr_out.is_null() || !resolve(pool)?.is_imported {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let address = ipc::open(&exchange::chars(data.reserved), Origin::PoolImport)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(ptr_out, address) }
+    unsafe { write_out(ptr_out, address) }
 }

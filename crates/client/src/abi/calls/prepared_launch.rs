@@ -33,7 +33,7 @@ fn prepare<T>(
     function: CUfunction,
     change: impl FnOnce(&mut Prepared) -> Result<T, CUresult>,
 ) -> Result<T, CUresult> {
-    let (handle, _) = module::given_function(function)?;
+    let (handle, _) = module::resolve_function(function)?;
     let mut prepared = PREPARED.lock();
     let fresh = || Prepared { block: [1, 1, 1], shared_bytes: 0, parameters: Vec::new() };
     change(prepared.entry(handle.value()).or_insert_with(fresh))

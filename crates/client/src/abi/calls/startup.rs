@@ -2,11 +2,11 @@
 
 use crate::abi::outcome::Outcome;
 use crate::abi::stubs::ENTRY_POINTS;
-use crate::arguments::{give, offer, text};
+use crate::arguments::{text, write_optional, write_out};
 use crate::nvidia;
 use crate::remote::session;
-use crate::submit::below::Submit;
 use crate::submit::context::lifetime;
+use crate::submit::session_callbacks::Submit;
 use causeway_api::coverage::{Lookup, lookup};
 use causeway_api::errors;
 use causeway_api::sys::{CUdriverProcAddressQueryResult, CUresult, CUuuid};
@@ -21,31 +21,31 @@ pub unsafe fn cuInit(Flags: u32) -> Outcome {
     if Flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    lifetime::tell_ends_to(nvidia::context_ends);
+    lifetime::set_end_listener(nvidia::context_ends);
     session::connect::open(&Submit)
 }
 
 pub unsafe fn cuDriverGetVersion(driverVersion: *mut i32) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(driverVersion, session::version::told_driver_version()) }
+    unsafe { write_out(driverVersion, session::version::reported_driver_version()) }
 }
 
 pub unsafe fn cuGetErrorString(error: CUresult, pStr: *mut *mut c_void) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give_text(pStr, errors::text(error)) }
+    unsafe { write_text(pStr, errors::text(error)) }
 }
 
 pub unsafe fn cuGetErrorName(error: CUresult, pStr: *mut *mut c_void) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give_text(pStr, errors::name(error)) }
+    unsafe { write_text(pStr, errors::name(error)) }
 }
 
 /// # Safety
 /// `pointer` is null or has room for an address.
-unsafe fn give_text(pointer: *mut *mut c_void, text: Option<&'static CStr>) -> Outcome {
+unsafe fn write_text(pointer: *mut *mut c_void, text: Option<&'static CStr>) -> Outcome {
     let address = text.map_or(core::ptr::null(), CStr::as_ptr);
     // SAFETY: as this function demands.
-    unsafe { give(pointer, address.cast_mut().cast()) }?;
+    unsafe { write_out(pointer, address.cast_mut().cast()) }?;
     text.map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
@@ -80,8 +80,8 @@ pub unsafe fn cuGetProcAddress_v2(
     let status = found.err().unwrap_or(CUdriverProcAddressQueryResult::CU_GET_PROC_ADDRESS_SUCCESS);
     // SAFETY: room for both results, or null.
     unsafe {
-        give(pfn, found.unwrap_or(core::ptr::null_mut()))?;
-        offer(symbolStatus, status);
+        write_out(pfn, found.unwrap_or(core::ptr::null_mut()))?;
+        write_optional(symbolStatus, status);
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ pub unsafe fn cuGetExportTable(ppExportTable: *mut *mut c_void, pExportTableId: 
     let identifier = unsafe { pExportTableId.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let table = nvidia::table(&identifier.bytes.map(|byte| byte as u8));
     // SAFETY: room for the result, or null.
-    unsafe { give(ppExportTable, table.unwrap_or(core::ptr::null()).cast_mut()) }?;
+    unsafe { write_out(ppExportTable, table.unwrap_or(core::ptr::null()).cast_mut()) }?;
     table.map(|_| ()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 

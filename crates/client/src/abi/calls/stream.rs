@@ -2,7 +2,7 @@
 
 use crate::abi::outcome::Outcome;
 use crate::arguments::Address;
-use crate::arguments::{give, list, offer};
+use crate::arguments::{list, write_optional, write_out};
 use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::handles;
@@ -26,8 +26,8 @@ use core::ffi::c_void;
 use std::sync::Arc;
 
 /// The stream that the program passed to put work into it.
-fn given(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
-    context::stream(streams::given(raw, default_stream)?)
+fn resolve(raw: CUstream, default_stream: DefaultStream) -> Result<Arc<StreamState>, CUresult> {
+    context::stream(streams::resolve(raw, default_stream)?)
 }
 
 /// The stream that the program asks about.
@@ -45,36 +45,36 @@ pub unsafe fn cuStreamCreateWithPriority(phStream: *mut CUstream, flags: u32, pr
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phStream, streams::create(flags, priority)?.as_raw()) }
+    unsafe { write_out(phStream, streams::create(flags, priority)?.as_raw()) }
 }
 
 pub unsafe fn cuStreamDestroy_v2(hStream: CUstream) -> Outcome {
-    streams::destroy(handles::given::<Stream>(hStream)?)
+    streams::destroy(handles::resolve::<Stream>(hStream)?)
 }
 
 pub unsafe fn cuStreamGetPriority(hStream: CUstream, priority: *mut i32, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(priority, named(hStream, ds)?.priority()) }
+    unsafe { write_out(priority, named(hStream, ds)?.priority()) }
 }
 
 pub unsafe fn cuStreamGetId(hStream: CUstream, streamId: *mut u64, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(streamId, named(hStream, ds)?.id) }
+    unsafe { write_out(streamId, named(hStream, ds)?.id) }
 }
 
 pub unsafe fn cuStreamGetFlags(hStream: CUstream, flags: *mut u32, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(flags, named(hStream, ds)?.flags) }
+    unsafe { write_out(flags, named(hStream, ds)?.flags) }
 }
 
 pub unsafe fn cuStreamGetDevice(hStream: CUstream, out: *mut CUdevice, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(out, context::state(named(hStream, ds)?.context)?.device) }
+    unsafe { write_out(out, context::state(named(hStream, ds)?.context)?.device) }
 }
 
 pub unsafe fn cuStreamGetCtx(hStream: CUstream, pctx: *mut CUcontext, ds: DefaultStream) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(pctx, named(hStream, ds)?.context.as_raw()) }
+    unsafe { write_out(pctx, named(hStream, ds)?.context.as_raw()) }
 }
 
 pub unsafe fn cuStreamWaitEvent(
@@ -84,7 +84,7 @@ pub unsafe fn cuStreamWaitEvent(
     ds: DefaultStream,
 ) -> Outcome {
     let external = CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0;
-    let (event, stream) = (event::given(hEvent)?, given(hStream, ds)?);
+    let (event, stream) = (event::resolve(hEvent)?, resolve(hStream, ds)?);
     if Flags & !external != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -102,21 +102,21 @@ pub unsafe fn cuStreamAddCallback(
     ds: DefaultStream,
 ) -> Outcome {
     let function = callback.filter(|_| flags == 0).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    let stream = given(hStream, ds)?;
+    let stream = resolve(hStream, ds)?;
     let after = stream.pending_writes();
     let task = Task::Callback { function, stream: Address(hStream.cast()), data: Address(userData), after };
     task::post(&stream, task)
 }
 
 pub unsafe fn cuStreamQuery(hStream: CUstream, ds: DefaultStream) -> Outcome {
-    let stream = given(hStream, ds)?;
+    let stream = resolve(hStream, ds)?;
     capture::refuse_wait(&stream)?;
     capture::refuse_unsafe()?;
     stream.query()
 }
 
 pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outcome {
-    let stream = given(hStream, ds)?;
+    let stream = resolve(hStream, ds)?;
     capture::refuse_wait(&stream)?;
     capture::refuse_unsafe()?;
     stream.synchronize()
@@ -124,7 +124,7 @@ pub unsafe fn cuStreamSynchronize(hStream: CUstream, ds: DefaultStream) -> Outco
 
 /// A stream would not see what the program writes there while it waits.
 fn refuse_host_memory(address: CUdeviceptr) -> Outcome {
-    if mirrored::reaches(address) || crate::model::host_window::contains(address as usize) {
+    if mirrored::contains(address) || crate::model::host_window::contains(address as usize) {
         return Err(refuse_use!("a stream that waits for a value in host memory"));
     }
     Ok(())
@@ -138,7 +138,7 @@ pub unsafe fn cuStreamWaitValue32_v2(
     ds: DefaultStream,
 ) -> Outcome {
     refuse_host_memory(addr)?;
-    let state = given(stream, ds)?;
+    let state = resolve(stream, ds)?;
     send::post(&calls::cuStreamWaitValue32_v2 { stream: state.handle, addr, value, flags })?;
     state.add_hazard();
     Ok(())
@@ -152,7 +152,7 @@ pub unsafe fn cuStreamWaitValue64_v2(
     ds: DefaultStream,
 ) -> Outcome {
     refuse_host_memory(addr)?;
-    let state = given(stream, ds)?;
+    let state = resolve(stream, ds)?;
     send::post(&calls::cuStreamWaitValue64_v2 { stream: state.handle, addr, value, flags })?;
     state.add_hazard();
     Ok(())
@@ -172,7 +172,7 @@ pub unsafe fn cuStreamBatchMemOp_v2(
     if count > MAX_QUERIED || flags != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let state = given(stream, ds)?;
+    let state = resolve(stream, ds)?;
     // SAFETY: a list of `count` operations.
     for operation in unsafe { list(paramArray, count as usize) }? {
         // SAFETY: every form begins with its kind, which says which form it is.
@@ -263,14 +263,14 @@ pub unsafe fn cuStreamSetAttribute(
 ) -> Outcome {
     let stream = named(hStream, ds)?;
     // SAFETY: a value, or null.
-    let wanted = unsafe { param.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let requested = unsafe { param.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     // SAFETY: every byte of the union belongs to its `pad`, and any byte is a valid number.
-    let value = unsafe { wanted.pad }.map(|byte| byte as u8);
+    let value = unsafe { requested.pad }.map(|byte| byte as u8);
     let attribute = LaunchAttribute { id: attr.0, value };
     send::call_in(stream.context, &calls::stream_attribute_set { stream: stream.handle, attribute })?;
     if attr == CUstreamAttrID::CU_LAUNCH_ATTRIBUTE_PRIORITY {
         // SAFETY: the attribute is a priority.
-        stream.set_priority(unsafe { wanted.priority });
+        stream.set_priority(unsafe { requested.priority });
     }
     Ok(())
 }
@@ -290,8 +290,8 @@ pub unsafe fn cuStreamGetCtx_v2(
     };
     // SAFETY: room for the results; the second may be null.
     unsafe {
-        give(pCtx, context.as_raw())?;
-        offer(pGreenCtx, green.unwrap_or(core::ptr::null_mut()));
+        write_out(pCtx, context.as_raw())?;
+        write_optional(pGreenCtx, green.unwrap_or(core::ptr::null_mut()));
     }
     Ok(())
 }

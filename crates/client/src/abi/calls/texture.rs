@@ -4,7 +4,7 @@
 //! What it was made from is kept here, so that asking costs nothing and gives the program's own handles.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::handles::RawHandle as _;
 use crate::model::texture::{Bound, Surface, TEXTURES, Texture};
 use crate::model::{array, context, handles};
@@ -31,11 +31,11 @@ unsafe fn source(description: &CUDA_RESOURCE_DESC) -> Result<TextureSource, CUre
     unsafe {
         match description.resType {
             CUresourcetype::CU_RESOURCE_TYPE_ARRAY => {
-                Ok(TextureSource::Array(handles::given::<Array>(description.res.array.hArray)?))
+                Ok(TextureSource::Array(handles::resolve::<Array>(description.res.array.hArray)?))
             }
             CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
                 let mipmapped = description.res.mipmap.hMipmappedArray;
-                Ok(TextureSource::Mipmapped(handles::given::<MipmappedArray>(mipmapped)?))
+                Ok(TextureSource::Mipmapped(handles::resolve::<MipmappedArray>(mipmapped)?))
             }
             CUresourcetype::CU_RESOURCE_TYPE_LINEAR => {
                 let row = description.res.linear;
@@ -83,7 +83,7 @@ pub unsafe fn cuTexObjectCreate(
     let texture = Texture { source: *description, sampling: *sampling, view: view.copied() };
     TEXTURES.objects.lock().insert((context, object), texture);
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pTexObject, object) }
+    unsafe { write_out(pTexObject, object) }
 }
 
 /// As NVIDIA's driver, it has nothing against a number that names no texture of the context, or none any
@@ -101,12 +101,12 @@ fn texture(object: CUtexObject) -> Result<Texture, CUresult> {
 
 pub unsafe fn cuTexObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, texObject: CUtexObject) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(out, texture(texObject)?.source) }
+    unsafe { write_out(out, texture(texObject)?.source) }
 }
 
 pub unsafe fn cuTexObjectGetTextureDesc(out: *mut CUDA_TEXTURE_DESC, texObject: CUtexObject) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(out, texture(texObject)?.sampling) }
+    unsafe { write_out(out, texture(texObject)?.sampling) }
 }
 
 pub unsafe fn cuTexObjectGetResourceViewDesc(
@@ -114,7 +114,7 @@ pub unsafe fn cuTexObjectGetResourceViewDesc(
     texObject: CUtexObject,
 ) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(out, texture(texObject)?.view.ok_or(INVALID)?) }
+    unsafe { write_out(out, texture(texObject)?.view.ok_or(INVALID)?) }
 }
 
 pub unsafe fn cuSurfObjectCreate(
@@ -135,7 +135,7 @@ pub unsafe fn cuSurfObjectCreate(
     let object = send::call(&calls::surface_create { source })?;
     TEXTURES.surfaces.lock().insert((context, object), Surface(*description));
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pSurfObject, object) }
+    unsafe { write_out(pSurfObject, object) }
 }
 
 /// As [`cuTexObjectDestroy`].
@@ -149,12 +149,12 @@ pub unsafe fn cuSurfObjectDestroy(surfObject: CUsurfObject) -> Outcome {
 pub unsafe fn cuSurfObjectGetResourceDesc(out: *mut CUDA_RESOURCE_DESC, surfObject: CUsurfObject) -> Outcome {
     let surface = TEXTURES.surfaces.lock().get(&(context::current()?, surfObject)).copied().ok_or(INVALID)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(out, surface.0) }
+    unsafe { write_out(out, surface.0) }
 }
 
 pub unsafe fn cuTexRefSetArray(hTexRef: CUtexref, hArray: CUarray, Flags: u32) -> Outcome {
-    let reference = handles::given::<TextureReference>(hTexRef)?;
-    let array = array::given(hArray)?.handle;
+    let reference = handles::resolve::<TextureReference>(hTexRef)?;
+    let array = array::resolve(hArray)?.handle;
     send::call(&calls::cuTexRefSetArray { hTexRef: reference, hArray: array, Flags })?;
     TEXTURES.bound.lock().insert(reference.value(), Bound::Array(array));
     Ok(())
@@ -165,8 +165,8 @@ pub unsafe fn cuTexRefSetMipmappedArray(
     hMipmappedArray: CUmipmappedArray,
     Flags: u32,
 ) -> Outcome {
-    let reference = handles::given::<TextureReference>(hTexRef)?;
-    let mipmapped = handles::given::<MipmappedArray>(hMipmappedArray)?;
+    let reference = handles::resolve::<TextureReference>(hTexRef)?;
+    let mipmapped = handles::resolve::<MipmappedArray>(hMipmappedArray)?;
     let request = calls::cuTexRefSetMipmappedArray { hTexRef: reference, hMipmappedArray: mipmapped, Flags };
     send::call(&request)?;
     TEXTURES.bound.lock().insert(reference.value(), Bound::Mipmapped(mipmapped));
@@ -174,9 +174,9 @@ pub unsafe fn cuTexRefSetMipmappedArray(
 }
 
 pub unsafe fn cuTexRefGetArray(phArray: *mut CUarray, hTexRef: CUtexref) -> Outcome {
-    let reference = handles::given::<TextureReference>(hTexRef)?;
+    let reference = handles::resolve::<TextureReference>(hTexRef)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(phArray, bound_array(reference.value())?) }
+    unsafe { write_out(phArray, bound_array(reference.value())?) }
 }
 
 fn bound_array(reference: u64) -> Result<CUarray, CUresult> {
@@ -187,11 +187,11 @@ fn bound_array(reference: u64) -> Result<CUarray, CUresult> {
 }
 
 pub unsafe fn cuTexRefGetMipmappedArray(out: *mut CUmipmappedArray, hTexRef: CUtexref) -> Outcome {
-    let reference = handles::given::<TextureReference>(hTexRef)?;
+    let reference = handles::resolve::<TextureReference>(hTexRef)?;
     let bound = TEXTURES.bound.lock().get(&reference.value()).copied();
     let Some(Bound::Mipmapped(mipmapped)) = bound else { return Err(INVALID) };
     // SAFETY: room for the result, or null.
-    unsafe { give(out, mipmapped.as_raw()) }
+    unsafe { write_out(out, mipmapped.as_raw()) }
 }
 
 pub unsafe fn cuTexRefDestroy(hTexRef: CUtexref) -> Outcome {
@@ -201,15 +201,15 @@ pub unsafe fn cuTexRefDestroy(hTexRef: CUtexref) -> Outcome {
 }
 
 pub unsafe fn cuSurfRefSetArray(hSurfRef: CUsurfref, hArray: CUarray, Flags: u32) -> Outcome {
-    let reference = handles::given::<SurfaceReference>(hSurfRef)?;
-    let array = array::given(hArray)?.handle;
+    let reference = handles::resolve::<SurfaceReference>(hSurfRef)?;
+    let array = array::resolve(hArray)?.handle;
     send::call(&calls::cuSurfRefSetArray { hSurfRef: reference, hArray: array, Flags })?;
     TEXTURES.bound.lock().insert(reference.value(), Bound::Array(array));
     Ok(())
 }
 
 pub unsafe fn cuSurfRefGetArray(phArray: *mut CUarray, hSurfRef: CUsurfref) -> Outcome {
-    let reference = handles::given::<SurfaceReference>(hSurfRef)?;
+    let reference = handles::resolve::<SurfaceReference>(hSurfRef)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(phArray, bound_array(reference.value())?) }
+    unsafe { write_out(phArray, bound_array(reference.value())?) }
 }

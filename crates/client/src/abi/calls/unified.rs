@@ -281,15 +281,15 @@ pub unsafe fn cuPointerGetAttributes(
 ) -> Outcome {
     let target = target(ptr);
     // SAFETY: both lists have `numAttributes` entries.
-    let (attributes, places) =
+    let (attributes, outs) =
         unsafe { (list(attributes, numAttributes as usize)?, list(data, numAttributes as usize)?) };
-    for (attribute, place) in attributes.iter().zip(places) {
-        if place.is_null() {
+    for (attribute, out) in attributes.iter().zip(outs) {
+        if out.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let bytes = value(&target, ptr, *attribute).or_else(|_| absent(ptr, *attribute))?;
         // SAFETY: the program has room for the attribute's type.
-        unsafe { place.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
+        unsafe { out.cast::<u8>().copy_from(bytes.as_ptr(), bytes.len()) };
     }
     Ok(())
 }
@@ -306,12 +306,12 @@ mod tests {
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
             CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
         ];
-        let mut places = [(&raw mut kind).cast::<c_void>(), (&raw mut ordinal).cast()];
+        let mut outs = [(&raw mut kind).cast::<c_void>(), (&raw mut ordinal).cast()];
         // SAFETY: both lists have two entries, with room for the values.
         unsafe {
-            let one = cuPointerGetAttribute(places[0], attributes[0], 0x10);
+            let one = cuPointerGetAttribute(outs[0], attributes[0], 0x10);
             assert_eq!(one, Err(CUresult::CUDA_ERROR_INVALID_VALUE));
-            cuPointerGetAttributes(2, attributes.as_ptr(), places.as_mut_ptr(), 0x10).unwrap();
+            cuPointerGetAttributes(2, attributes.as_ptr(), outs.as_mut_ptr(), 0x10).unwrap();
         }
         assert_eq!((kind, ordinal), (0, -2));
     }

@@ -111,7 +111,7 @@ impl FreeRanges {
     }
 
     /// Gives a range back.
-    pub fn give(&mut self, base: u64, size: u64, since: Option<ReusePoint>) {
+    pub fn release(&mut self, base: u64, size: u64, since: Option<ReusePoint>) {
         self.free_bytes += size;
         if self.recent.len() == MAX_RECENT_RANGES {
             let (base, free) = self.recent.remove(0);
@@ -240,7 +240,7 @@ mod tests {
         }
         assert_eq!(taken.len() as u64, 2 * (BLOCK / (40 * UNIT)));
         assert_eq!(ranges.take_blocks(0, |_| true), []);
-        taken.into_iter().for_each(|base| ranges.give(base, 40 * UNIT, None));
+        taken.into_iter().for_each(|base| ranges.release(base, 40 * UNIT, None));
         assert_eq!((ranges.free_bytes(), ranges.held_bytes()), (2 * BLOCK, 2 * BLOCK));
         assert_eq!(take(&mut ranges, BLOCK + UNIT, &stream, 0), None, "neighbouring blocks stay apart");
         assert_eq!(ranges.take_blocks(BLOCK, |_| true).len(), 1);
@@ -253,15 +253,15 @@ mod tests {
         let (mut ranges, first, second) = (FreeRanges::default(), stream(), stream());
         ranges.add_block(BLOCK, BLOCK);
         let base = take(&mut ranges, BLOCK, &first, 0).unwrap();
-        ranges.give(base, BLOCK, reuse_point(&first, 5));
+        ranges.release(base, BLOCK, reuse_point(&first, 5));
         assert_eq!(take(&mut ranges, BLOCK, &second, 4), None);
         assert_eq!(ranges.blocking_reuse_point(BLOCK).map(|reuse_point| reuse_point.sequence), Some(5));
         assert_eq!(ranges.streams().len(), 1);
         assert_eq!(take(&mut ranges, BLOCK, &first, 0), Some(base));
-        ranges.give(base, BLOCK, reuse_point(&first, 6));
+        ranges.release(base, BLOCK, reuse_point(&first, 6));
         assert_eq!(ranges.take_blocks(0, |reuse_point| reuse_point.sequence <= 5), []);
         assert_eq!(take(&mut ranges, UNIT, &second, 6), Some(base));
-        ranges.give(base, UNIT, reuse_point(&second, 7));
+        ranges.release(base, UNIT, reuse_point(&second, 7));
         assert_eq!(ranges.take_blocks(0, |reuse_point| reuse_point.sequence <= 7), [(BLOCK, BLOCK)]);
     }
 
@@ -271,7 +271,7 @@ mod tests {
         ranges.add_block(BLOCK, BLOCK);
         let parts: Vec<u64> = (0..4).map(|_| take(&mut ranges, BLOCK / 4, &first, 0).unwrap()).collect();
         for (sequence, base) in parts.iter().enumerate() {
-            ranges.give(*base, BLOCK / 4, reuse_point(&first, sequence as u64 + 1));
+            ranges.release(*base, BLOCK / 4, reuse_point(&first, sequence as u64 + 1));
         }
         assert_eq!(take(&mut ranges, BLOCK, &second, 3), None);
         assert_eq!(take(&mut ranges, BLOCK, &first, 0), Some(BLOCK));

@@ -47,7 +47,7 @@ pub struct Block {
 /// Where blocks came from, and go back to.
 pub trait BlockSource: Sync {
     /// Takes blocks of a device back, with their addresses. No work uses them any more.
-    fn give_back(&self, device: CUdevice, blocks: Vec<(u64, Block)>);
+    fn release(&self, device: CUdevice, blocks: Vec<(u64, Block)>);
 }
 
 #[derive(Default)]
@@ -159,20 +159,20 @@ impl Heap {
         let size = size.next_multiple_of(UNIT);
         let released = {
             let mut state = self.state.lock();
-            state.ranges.give(base, size, since);
+            state.ranges.release(base, size, since);
             let used = state.used.current.saturating_sub(size);
             state.used.set(used);
             let keep = self.keep.load(Ordering::Relaxed);
             if state.ranges.free_bytes() > keep { state.take_blocks(keep) } else { Vec::new() }
         };
-        self.source.give_back(self.device, released);
+        self.source.release(self.device, released);
     }
 
     /// Gives blocks back that are free until no more than `keep` bytes of free memory are left, if that can
     /// be.
     pub fn trim(&self, keep: u64) {
         let released = self.state.lock().take_blocks(keep);
-        self.source.give_back(self.device, released);
+        self.source.release(self.device, released);
     }
 
     /// Gives every block back; what is allocated in them is lost.
@@ -184,7 +184,7 @@ impl Heap {
             state.reserved.set(0);
             core::mem::take(&mut state.blocks)
         };
-        self.source.give_back(self.device, released.into_iter().collect());
+        self.source.release(self.device, released.into_iter().collect());
     }
 
     /// Bytes that are allocated, and bytes of all blocks.

@@ -70,16 +70,16 @@ fn find(offered: snapshot::Window) -> Option<&'static Window> {
     if offered.size == 0 {
         return None;
     }
-    let place = (offered.address, offered.size);
+    let offered_range = (offered.address, offered.size);
     let mut windows = WINDOWS.reserved.lock();
-    if let Some((_, known)) = windows.iter().find(|(known, _)| *known == place) {
+    if let Some((_, known)) = windows.iter().find(|(known, _)| *known == offered_range) {
         return Some(known);
     }
     match reserve(offered.address, offered.size) {
         Ok(()) => {
             let window = Window::new(offered.address, offered.size, offered.granularity);
             let window: &'static Window = Box::leak(Box::new(window));
-            windows.push((place, window));
+            windows.push((offered_range, window));
             Some(window)
         }
         Err(cause) => {
@@ -113,15 +113,15 @@ pub fn lose(server: usize) {
 fn reserve(address: u64, size: u64) -> std::io::Result<()> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     // SAFETY: with this flag the system maps the range only where nothing is mapped.
-    let given =
+    let mapped =
         unsafe { libc::mmap(address as *mut libc::c_void, size as usize, libc::PROT_NONE, flags, -1, 0) };
-    if given == libc::MAP_FAILED {
+    if mapped == libc::MAP_FAILED {
         return Err(std::io::Error::last_os_error());
     }
-    if given as u64 != address {
+    if mapped as u64 != address {
         // A kernel that does not know the flag takes the address for a wish.
         // SAFETY: mapped just now, and nobody knows of it.
-        unsafe { libc::munmap(given, size as usize) };
+        unsafe { libc::munmap(mapped, size as usize) };
         return Err(std::io::Error::from_raw_os_error(libc::EEXIST));
     }
     Ok(())
@@ -137,16 +137,16 @@ impl Window {
         self.granularity
     }
 
-    /// Takes `size` bytes of addresses at a multiple of `alignment`: at `wish` when they are free, else the
+    /// Takes `size` bytes of addresses at a multiple of `alignment`: at `hint` when they are free, else the
     /// lowest.
-    pub fn take(&self, size: u64, alignment: u64, wish: u64) -> Option<u64> {
+    pub fn take(&self, size: u64, alignment: u64, hint: u64) -> Option<u64> {
         let alignment = alignment.max(self.granularity);
         let mut free = self.free.lock();
-        let at_wish = free.range(..=wish).next_back().and_then(|(start, length)| {
-            let fits = wish.is_multiple_of(alignment) && wish.checked_add(size)? <= start + length;
-            fits.then_some((*start, *length, wish))
+        let at_hint = free.range(..=hint).next_back().and_then(|(start, length)| {
+            let fits = hint.is_multiple_of(alignment) && hint.checked_add(size)? <= start + length;
+            fits.then_some((*start, *length, hint))
         });
-        let (start, length, taken) = at_wish.or_else(|| {
+        let (start, length, taken) = at_hint.or_else(|| {
             free.iter().find_map(|(start, length)| {
                 let aligned = start.checked_next_multiple_of(alignment)?;
                 (aligned.checked_add(size)? <= start + length).then_some((*start, *length, aligned))
@@ -164,7 +164,7 @@ impl Window {
     }
 
     /// Gives addresses back that [`Self::take`] gave.
-    pub fn give_back(&self, mut start: u64, mut size: u64) {
+    pub fn release(&self, mut start: u64, mut size: u64) {
         let mut free = self.free.lock();
         if let Some((before, length)) = free.range(..start).next_back().map(|(a, b)| (*a, *b))
             && before + length == start
@@ -189,13 +189,13 @@ mod tests {
         let window = Window::new(1 << 40, 16 * UNIT, UNIT);
         let first = window.take(UNIT, 0, 0).unwrap();
         assert_eq!(first, 1 << 40);
-        let wish = (1 << 40) + 8 * UNIT;
-        assert_eq!(window.take(2 * UNIT, 0, wish), Some(wish));
-        assert_eq!(window.take(2 * UNIT, 4 * UNIT, wish), Some((1 << 40) + 4 * UNIT));
+        let hint = (1 << 40) + 8 * UNIT;
+        assert_eq!(window.take(2 * UNIT, 0, hint), Some(hint));
+        assert_eq!(window.take(2 * UNIT, 4 * UNIT, hint), Some((1 << 40) + 4 * UNIT));
         assert_eq!(window.take(7 * UNIT, 0, 0), None);
-        window.give_back(wish, 2 * UNIT);
-        window.give_back(first, UNIT);
-        window.give_back((1 << 40) + 4 * UNIT, 2 * UNIT);
+        window.release(hint, 2 * UNIT);
+        window.release(first, UNIT);
+        window.release((1 << 40) + 4 * UNIT, 2 * UNIT);
         assert_eq!(window.take(16 * UNIT, 0, 0), Some(1 << 40));
     }
 

@@ -123,11 +123,11 @@ pub fn primary(device: CUdevice) -> Result<&'static Arc<ContextState>, CUresult>
 pub fn state(handle: Handle<Context>) -> Result<Arc<ContextState>, CUresult> {
     match PRIMARY.get().and_then(|all| all.get(handle.index() as usize)) {
         Some(primary) if primary.handle == handle => Ok(primary.clone()),
-        _ => handles::kept::<ContextState>(handle),
+        _ => handles::get::<ContextState>(handle),
     }
 }
 
 /// The context that the program passed.
-pub fn given(raw: causeway_api::sys::CUcontext) -> Result<Arc<ContextState>, CUresult> {
+pub fn resolve(raw: causeway_api::sys::CUcontext) -> Result<Arc<ContextState>, CUresult> {
     state(Handle::from_raw(raw))
 }

@@ -11,7 +11,7 @@ thread_local! {
     /// The current context, kept where no destructor can take it away before the program's own run.
     static CURRENT: Cell<Handle<Context>> = const { Cell::new(Handle::NULL) };
     /// The contexts below the current one.
-    static BELOW: RefCell<Vec<Handle<Context>>> = const { RefCell::new(Vec::new()) };
+    static STACK: RefCell<Vec<Handle<Context>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The calling thread's current context, or null.
@@ -64,10 +64,10 @@ pub fn set_current(handle: Handle<Context>) {
 
 /// Puts a context on top of the calling thread's stack.
 pub fn push(handle: Handle<Context>) {
-    let below = CURRENT.replace(handle);
-    if !below.is_null() {
+    let previous = CURRENT.replace(handle);
+    if !previous.is_null() {
         // After the thread's destructors there is no stack any more, and nobody left to pop.
-        let _ = BELOW.try_with(|stack| stack.borrow_mut().push(below));
+        let _ = STACK.try_with(|stack| stack.borrow_mut().push(previous));
     }
 }
 
@@ -89,7 +89,7 @@ pub fn leave(handle: Handle<Context>) {
 }
 
 fn pop_below() -> Handle<Context> {
-    BELOW.try_with(|stack| stack.borrow_mut().pop()).ok().flatten().unwrap_or(Handle::NULL)
+    STACK.try_with(|stack| stack.borrow_mut().pop()).ok().flatten().unwrap_or(Handle::NULL)
 }
 
 #[cfg(test)]

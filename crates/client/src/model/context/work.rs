@@ -24,7 +24,7 @@ impl ContextState {
             && self.left_behind.load(Ordering::Acquire) <= self.watermark.done()
             && non_blocking_are_done(self.handle);
         if is_done {
-            self.watermark.reach(newest);
+            self.watermark.advance(newest);
         }
         is_done
     }

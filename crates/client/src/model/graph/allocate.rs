@@ -22,9 +22,9 @@ impl Block {
         if context.device != device {
             return Err(crate::log::refuse_use!("memory of graphs on another device than the current one"));
         }
-        let room = graphs().graph_mut(graph)?.blocks.room(device, size);
-        let (reservation, address) = match room {
-            Some(room) => room,
+        let reuse = graphs().graph_mut(graph)?.blocks.reuse(device, size);
+        let (reservation, address) = match reuse {
+            Some(reuse) => reuse,
             None => {
                 // Without the lock, since the server may have to be asked.
                 let reservation = Reservation::new(device, size as u64, backing)?;

@@ -20,13 +20,13 @@ impl GraphStore {
     }
 
     /// Visits the nodes that `tips` are or that come before them, the nearest first, each once, as long as
-    /// `goes_on` says.
-    fn walk_back(&self, tips: &[Edge], mut goes_on: impl FnMut(Handle<GraphNode>) -> bool) {
+    /// `continues` says.
+    fn walk_back(&self, tips: &[Edge], mut continues: impl FnMut(Handle<GraphNode>) -> bool) {
         let mut found: Vec<_> = tips.iter().map(|tip| tip.node).collect();
         let mut seen: HashSet<_> = found.iter().copied().collect();
         let mut next = 0;
         while let Some(node) = found.get(next).copied() {
-            if !goes_on(node) {
+            if !continues(node) {
                 return;
             }
             next += 1;

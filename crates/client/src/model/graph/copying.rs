@@ -22,7 +22,7 @@ unsafe impl Send for Copying {}
 unsafe impl Sync for Copying {}
 
 /// One side of a copy as `cuda.h` describes it.
-struct Side {
+struct CopyBox {
     kind: CUmemorytype,
     host: *mut c_void,
     device: CUdeviceptr,
@@ -37,9 +37,9 @@ struct Side {
     size: [usize; 3],
 }
 
-impl Side {
+impl CopyBox {
     /// A place; nothing when its slices do not begin with a row.
-    fn of(place: &Endpoint) -> Option<Self> {
+    fn of(endpoint: &Endpoint) -> Option<Self> {
         let nowhere = Self {
             kind: CUmemorytype::CU_MEMORYTYPE_DEVICE,
             host: core::ptr::null_mut(),
@@ -55,7 +55,7 @@ impl Side {
             (_, 0) => None,
             _ => slice_pitch.is_multiple_of(pitch).then(|| slice_pitch / pitch),
         };
-        match place {
+        match endpoint {
             Endpoint::Device(DeviceLocation::Memory(region)) => {
                 let size = [region.width as usize, region.height as usize, region.depth as usize];
                 let pitch = region.row_pitch as usize;
@@ -82,7 +82,7 @@ impl Side {
 impl Copying {
     /// A copy between places, as `cuda.h` describes it; nothing when it cannot.
     pub fn between(destination: &Endpoint, source: &Endpoint, context: Handle<Context>) -> Option<Self> {
-        let (to, from) = (Side::of(destination)?, Side::of(source)?);
+        let (to, from) = (CopyBox::of(destination)?, CopyBox::of(source)?);
         let parameters = CUDA_MEMCPY3D {
             dstXInBytes: to.offset[0],
             dstY: to.offset[1],

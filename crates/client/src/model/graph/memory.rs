@@ -175,8 +175,8 @@ pub fn attribute(device: CUdevice, attribute: CUgraphMem_attribute) -> Result<u6
     match attribute {
         CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT => Ok(usage.used),
         CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT => Ok(usage.reserved),
-        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => Ok(usage.most_used),
-        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => Ok(usage.most_reserved),
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => Ok(usage.used_high),
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => Ok(usage.reserved_high),
         _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     }
 }
@@ -189,9 +189,9 @@ pub fn reset_attribute(
 ) -> Result<(), CUresult> {
     let reset = match attribute {
         _ if value != 0 => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => |usage: &mut Usage| usage.most_used = 0,
+        CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => |usage: &mut Usage| usage.used_high = 0,
         CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => {
-            |usage: &mut Usage| usage.most_reserved = 0
+            |usage: &mut Usage| usage.reserved_high = 0
         }
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };

@@ -75,7 +75,7 @@ impl Blocks {
     }
 
     /// Addresses for a new block among those that the graph has reserved.
-    pub fn room(&mut self, device: CUdevice, size: usize) -> Option<(Arc<Reservation>, CUdeviceptr)> {
+    pub fn reuse(&mut self, device: CUdevice, size: usize) -> Option<(Arc<Reservation>, CUdeviceptr)> {
         let (reservation, used) = self.reserved.as_mut()?;
         let start = used.next_multiple_of(ALIGNMENT);
         let end = start.checked_add(size as u64)?;

@@ -27,4 +27,4 @@ pub mod reservation;
 mod store;
 pub mod work;
 
-pub use store::{Edge, GraphStore, OnServer, Removed, given, given_node, graphs};
+pub use store::{Edge, GraphStore, OnServer, Removed, graphs, resolve, resolve_node};

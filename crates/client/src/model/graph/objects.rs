@@ -59,7 +59,7 @@ pub fn create(
 }
 
 /// The object that the program names.
-fn given(name: Handle<UserObject>) -> Result<Arc<Object>, CUresult> {
+fn resolve(name: Handle<UserObject>) -> Result<Arc<Object>, CUresult> {
     let mut all = OBJECTS.all.lock();
     let object = all.get(&name).and_then(std::sync::Weak::upgrade);
     if object.is_none() {
@@ -76,8 +76,8 @@ pub fn retain(name: Handle<UserObject>, count: u32) -> Result<(), CUresult> {
 /// Gives references of the program back.
 pub fn release(name: Handle<UserObject>, count: u32) -> Result<(), CUresult> {
     // Dropped without the lock.
-    let given_back = OBJECTS.own.lock().take(name, count)?;
-    drop(given_back);
+    let released = OBJECTS.own.lock().take(name, count)?;
+    drop(released);
     Ok(())
 }
 
@@ -93,7 +93,7 @@ impl Held {
         if count == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let object = given(name)?;
+        let object = resolve(name)?;
         let (_, held) = self.0.entry(name).or_insert((object, 0));
         *held = held.checked_add(count).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
         Ok(())

@@ -36,7 +36,7 @@ pub struct Order {
 
 /// When a node is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Turn {
+pub enum Phase {
     /// By the client, after this many segments.
     Client(usize),
     /// By the server, as part of this segment; the first one is 0.
@@ -67,24 +67,24 @@ impl Order {
         }
         // Of the nodes that can come next, the one that was added first does.
         let mut ready: BTreeSet<_> = (0..nodes.len()).filter(|number| missing[*number] == 0).collect();
-        let mut places: HashMap<Handle<GraphNode>, usize> = HashMap::new();
+        let mut indices: HashMap<Handle<GraphNode>, usize> = HashMap::new();
         let mut leaves = Vec::new();
         while let Some(number) = ready.pop_first() {
             let node = nodes[number];
             let state = graphs.node(node)?;
-            let end = |edge: &Edge| Some((*places.get(&edge.node)?, edge.data));
+            let end = |edge: &Edge| Some((*indices.get(&edge.node)?, edge.data));
             let mut before: Vec<_> = state.before.iter().filter_map(end).collect();
             if before.is_empty() {
                 before = plain(entry);
             }
             if let Work::Child(child) = &state.work {
-                let entry: Vec<_> = before.iter().map(|(place, _)| *place).collect();
+                let entry: Vec<_> = before.iter().map(|(index, _)| *index).collect();
                 let first = self.nodes.len();
                 let inner = self.append(graphs, *child, &entry)?;
                 self.children.insert(node, first..self.nodes.len());
                 before = if inner.is_empty() { plain(&entry) } else { plain(&inner) };
             }
-            places.insert(node, self.nodes.len());
+            indices.insert(node, self.nodes.len());
             if state.after.is_empty() {
                 leaves.push(self.nodes.len());
             }
@@ -97,28 +97,28 @@ impl Order {
                 }
             }
         }
-        if places.len() < nodes.len() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(leaves) }
+        if indices.len() < nodes.len() { Err(CUresult::CUDA_ERROR_INVALID_VALUE) } else { Ok(leaves) }
     }
 }
 
-fn plain(places: &[usize]) -> Vec<(usize, CUgraphEdgeData)> {
-    places.iter().map(|place| (*place, CUgraphEdgeData::default())).collect()
+fn plain(indices: &[usize]) -> Vec<(usize, CUgraphEdgeData)> {
+    indices.iter().map(|index| (*index, CUgraphEdgeData::default())).collect()
 }
 
 /// Gives every node its turn. `in_client` says which are the client's, `before` leads to earlier nodes only.
-pub fn turns(in_client: &[bool], before: &[Vec<usize>]) -> Vec<Turn> {
-    let mut turns: Vec<Turn> = Vec::with_capacity(in_client.len());
+pub fn phases(in_client: &[bool], before: &[Vec<usize>]) -> Vec<Phase> {
+    let mut phases: Vec<Phase> = Vec::with_capacity(in_client.len());
     for (is_clients, before) in in_client.iter().zip(before) {
         // How many segments must be over.
-        let over = before.iter().map(|place| match (turns[*place], *is_clients) {
-            (Turn::Client(over), _) => over,
-            (Turn::Segment(segment), true) => segment + 1,
-            (Turn::Segment(segment), false) => segment,
+        let over = before.iter().map(|index| match (phases[*index], *is_clients) {
+            (Phase::Client(over), _) => over,
+            (Phase::Segment(segment), true) => segment + 1,
+            (Phase::Segment(segment), false) => segment,
         });
         let over = over.max().unwrap_or(0);
-        turns.push(if *is_clients { Turn::Client(over) } else { Turn::Segment(over) });
+        phases.push(if *is_clients { Phase::Client(over) } else { Phase::Segment(over) });
     }
-    turns
+    phases
 }
 
 #[cfg(test)]
@@ -160,13 +160,13 @@ mod tests {
 
     #[test]
     fn a_graph_is_divided_only_where_it_must_be() {
-        use Turn::{Client, Segment};
+        use Phase::{Client, Segment};
         // Copies in, kernels, copies out: one segment.
         let before = [vec![], vec![], vec![0], vec![1, 2], vec![3], vec![]];
-        let found = turns(&[true, true, false, false, true, false], &before);
+        let found = phases(&[true, true, false, false, true, false], &before);
         assert_eq!(found, [Client(0), Client(0), Segment(0), Segment(0), Client(1), Segment(0)]);
         // A kernel, a host function that reads its result, a kernel that reads the function's.
-        let found = turns(&[false, true, true, false], &[vec![], vec![0], vec![1], vec![2]]);
+        let found = phases(&[false, true, true, false], &[vec![], vec![0], vec![1], vec![2]]);
         assert_eq!(found, [Segment(0), Client(1), Client(1), Segment(1)]);
     }
 }

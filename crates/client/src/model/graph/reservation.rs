@@ -18,11 +18,11 @@ pub struct Usage {
     /// Of those that executable graphs or the program have.
     pub used: u64,
     /// The most of these.
-    pub most_used: u64,
+    pub used_high: u64,
     /// Of all that have memory.
     pub reserved: u64,
     /// The most of these.
-    pub most_reserved: u64,
+    pub reserved_high: u64,
 }
 
 /// What all reservations share.
@@ -56,7 +56,7 @@ pub trait Backing: Sync {
     /// Addresses for at least `size` bytes on the device of the current context.
     fn reserve(&self, device: CUdevice, size: u64) -> Result<Addresses, CUresult>;
     /// Takes addresses back.
-    fn give_back(&self, addresses: &Addresses);
+    fn release_addresses(&self, addresses: &Addresses);
     /// Puts memory to addresses that have none.
     fn make(&self, addresses: &Addresses) -> Result<Handle<Allocation>, CUresult>;
     /// Takes the memory away. No work uses it any more.
@@ -130,7 +130,7 @@ impl Drop for Reservation {
         if !self.addresses.is_of_window {
             count(self.addresses.device, |usage| usage.reserved -= self.addresses.size);
         }
-        self.backing.give_back(&self.addresses);
+        self.backing.release_addresses(&self.addresses);
     }
 }
 
@@ -189,12 +189,12 @@ pub fn trim() {
     let mut over = Vec::new();
     {
         let mut retired = RESERVATIONS.retired.lock();
-        let mut place = 0;
-        while place < retired.len() {
-            if is_past(&retired[place].1) {
-                over.push(retired.swap_remove(place));
+        let mut index = 0;
+        while index < retired.len() {
+            if is_past(&retired[index].1) {
+                over.push(retired.swap_remove(index));
             } else {
-                place += 1;
+                index += 1;
             }
         }
     }
@@ -216,8 +216,8 @@ pub fn count(device: CUdevice, change: impl FnOnce(&mut Usage)) {
     let mut usage = RESERVATIONS.usage.lock();
     let usage = usage.entry(device).or_default();
     change(usage);
-    usage.most_used = usage.most_used.max(usage.used);
-    usage.most_reserved = usage.most_reserved.max(usage.reserved);
+    usage.used_high = usage.used_high.max(usage.used);
+    usage.reserved_high = usage.reserved_high.max(usage.reserved);
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ impl Reservation {
             fn reserve(&self, _: CUdevice, _: u64) -> Result<Addresses, CUresult> {
                 Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
             }
-            fn give_back(&self, _: &Addresses) {}
+            fn release_addresses(&self, _: &Addresses) {}
             fn make(&self, _: &Addresses) -> Result<Handle<Allocation>, CUresult> {
                 Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
             }

@@ -102,13 +102,13 @@ pub fn graphs() -> MutexGuard<'static, rank::Graphs, GraphStore> {
 
 /// The graph that the program passed. One that is no graph, or no more, is an invalid value to the driver
 /// (580), not an invalid handle.
-pub fn given(raw: CUgraph) -> Result<Handle<Graph>, CUresult> {
-    handles::given(raw).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
+pub fn resolve(raw: CUgraph) -> Result<Handle<Graph>, CUresult> {
+    handles::resolve(raw).map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 /// The node that the program passed.
-pub fn given_node(raw: CUgraphNode) -> Result<Handle<GraphNode>, CUresult> {
-    handles::given(raw)
+pub fn resolve_node(raw: CUgraphNode) -> Result<Handle<GraphNode>, CUresult> {
+    handles::resolve(raw)
 }
 
 impl GraphStore {

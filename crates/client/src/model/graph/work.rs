@@ -93,7 +93,7 @@ pub struct Values {
     /// The context that they were given for.
     pub context: Handle<Context>,
     /// The operations.
-    pub given: Box<[CUstreamBatchMemOpParams]>,
+    pub operations: Box<[CUstreamBatchMemOpParams]>,
     /// Flags of all of them.
     pub flags: u32,
 }
@@ -230,56 +230,56 @@ impl Values {
     /// # Safety
     /// Each operation must have the form that its kind says.
     pub unsafe fn new(
-        given: &[CUstreamBatchMemOpParams],
+        operations: &[CUstreamBatchMemOpParams],
         flags: u32,
         context: Handle<Context>,
     ) -> Result<Self, CUresult> {
         /// CUDA takes no more in one batch.
         const MAX_NODES_IN_FLIGHT: usize = 256;
-        if given.is_empty() || given.len() > MAX_NODES_IN_FLIGHT || flags != 0 {
+        if operations.is_empty() || operations.len() > MAX_NODES_IN_FLIGHT || flags != 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let values = Self { context, given: given.into(), flags };
+        let values = Self { context, operations: operations.into(), flags };
         values.operations().map(|_| values)
     }
 
     /// One operation alone.
     pub fn single(operation: ValueOperation, context: Handle<Context>) -> Self {
-        Self { context, given: [describe(operation)].into(), flags: 0 }
+        Self { context, operations: [describe(operation)].into(), flags: 0 }
     }
 
     /// As they travel.
     pub fn operations(&self) -> Result<Vec<ValueOperation>, CUresult> {
         type Kind = CUstreamBatchMemOpType;
-        let operation = |given: &CUstreamBatchMemOpParams| {
+        let operation = |raw: &CUstreamBatchMemOpParams| {
             // SAFETY: every form begins with its kind, which says which form it is.
             let (kind, address, value, flags) = unsafe {
-                let kind = given.operation;
+                let kind = raw.operation;
                 match kind {
                     Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 | Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
-                        let wait = given.waitValue;
+                        let wait = raw.waitValue;
                         (kind, wait.address, wait.__bindgen_anon_1.value64, wait.flags)
                     }
                     Kind::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Kind::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
-                        let write = given.writeValue;
+                        let write = raw.writeValue;
                         (kind, write.address, write.__bindgen_anon_1.value64, write.flags)
                     }
-                    Kind::CU_STREAM_MEM_OP_BARRIER => (kind, 0, 0, given.memoryBarrier.flags),
+                    Kind::CU_STREAM_MEM_OP_BARRIER => (kind, 0, 0, raw.memoryBarrier.flags),
                     Kind::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => (kind, 0, 0, 0),
                     _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
                 }
             };
             Ok(ValueOperation { kind: kind.0, address, value, flags })
         };
-        self.given.iter().map(operation).collect()
+        self.operations.iter().map(operation).collect()
     }
 
     /// As the program gets them. What the description leads to lives as long as the operations.
     pub fn describe(&self) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
         CUDA_BATCH_MEM_OP_NODE_PARAMS {
             ctx: self.context.as_raw(),
-            count: self.given.len() as u32,
-            paramArray: self.given.as_ptr().cast_mut(),
+            count: self.operations.len() as u32,
+            paramArray: self.operations.as_ptr().cast_mut(),
             flags: self.flags,
         }
     }
@@ -292,7 +292,7 @@ impl Values {
             let kind = unsafe { operation.operation };
             kind == Kind::CU_STREAM_MEM_OP_WAIT_VALUE_32 || kind == Kind::CU_STREAM_MEM_OP_WAIT_VALUE_64
         };
-        self.given.iter().any(is_wait)
+        self.operations.iter().any(is_wait)
     }
 }
 
@@ -303,12 +303,12 @@ unsafe impl Sync for Values {}
 
 /// An operation as `cuda.h` describes it. Waits and writes have their fields at the same places.
 fn describe(operation: ValueOperation) -> CUstreamBatchMemOpParams {
-    let mut given = CUstreamBatchMemOpParams::default();
-    given.writeValue.address = operation.address;
-    given.writeValue.__bindgen_anon_1.value64 = operation.value;
-    given.writeValue.flags = operation.flags;
-    given.operation = CUstreamBatchMemOpType(operation.kind);
-    given
+    let mut raw = CUstreamBatchMemOpParams::default();
+    raw.writeValue.address = operation.address;
+    raw.writeValue.__bindgen_anon_1.value64 = operation.value;
+    raw.writeValue.flags = operation.flags;
+    raw.operation = CUstreamBatchMemOpType(operation.kind);
+    raw
 }
 
 #[cfg(test)]

@@ -100,9 +100,9 @@ fn unused() -> u64 {
     // Between what is mapped for programs at the bottom and the windows of device and host memory.
     const FIRST: u64 = 0x0a00_0000_0000;
     const DISTANCE: u64 = 1 << 36;
-    const PLACES: u64 = 64;
-    let places = (0..PLACES).map(|number| FIRST + number * DISTANCE);
-    places.clone().find(|place| is_unused(*place)).unwrap_or_else(|| {
+    const CANDIDATES: u64 = 64;
+    let candidates = (0..CANDIDATES).map(|number| FIRST + number * DISTANCE);
+    candidates.clone().find(|candidate| is_unused(*candidate)).unwrap_or_else(|| {
         error!("something lies at every place for handles that was tried; {FIRST:#x} is used all the same");
         FIRST
     })
@@ -110,24 +110,24 @@ fn unused() -> u64 {
 
 /// Whether nothing lies in the range that begins here. To be seen even by a process that may not have it: the
 /// system looks for what is there before it looks at the limit.
-fn is_unused(place: u64) -> bool {
-    match map(place, libc::MAP_FIXED_NOREPLACE) {
+fn is_unused(candidate: u64) -> bool {
+    match map(candidate, libc::MAP_FIXED_NOREPLACE) {
         Some(address) => {
             // SAFETY: mapped just now, and nobody knows it.
             unsafe { libc::munmap(address as *mut libc::c_void, SIZE as usize) };
             // Systems before 4.17 take the address for a wish.
-            address == place
+            address == candidate
         }
         None => std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM),
     }
 }
 
-fn map(wish: u64, flags: libc::c_int) -> Option<u64> {
+fn map(hint: u64, flags: libc::c_int) -> Option<u64> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flags;
     // SAFETY: replaces nothing: without an address the system chooses one that is free, and with one it
     // refuses what is not.
     let found =
-        unsafe { libc::mmap(wish as *mut libc::c_void, SIZE as usize, libc::PROT_NONE, flags, -1, 0) };
+        unsafe { libc::mmap(hint as *mut libc::c_void, SIZE as usize, libc::PROT_NONE, flags, -1, 0) };
     (found != libc::MAP_FAILED).then_some(found as u64)
 }
 
@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn an_address_means_its_slot_and_the_low_bits_of_its_generation() {
-        let most = (1 << SLOT_BITS) - 1;
-        for (index, generation) in [(0, 0), (1, 0), (77, 3), (most, 255), (most, 0xf_ff03), (5, 256)] {
+        let max = (1 << SLOT_BITS) - 1;
+        for (index, generation) in [(0, 0), (1, 0), (77, 3), (max, 255), (max, 0xf_ff03), (5, 256)] {
             let address = address_of(index, generation);
             assert!(address.is_multiple_of(16) && address != 0 && address >> 47 == 0, "{address:#x}");
             assert_eq!(meant_by(address), Some((index, generation % 256)));
@@ -173,16 +173,16 @@ mod tests {
 
     #[test]
     fn a_place_is_unused_until_something_lies_there() {
-        let place = unused();
-        assert!(is_unused(place));
-        let page = (place + SIZE / 2) as *mut libc::c_void;
+        let candidate = unused();
+        assert!(is_unused(candidate));
+        let page = (candidate + SIZE / 2) as *mut libc::c_void;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         // SAFETY: nothing lies there, and what is mapped is unmapped again.
         unsafe {
             assert_eq!(libc::mmap(page, 4096, libc::PROT_NONE, flags, -1, 0), page);
-            assert!(!is_unused(place) && unused() != place);
+            assert!(!is_unused(candidate) && unused() != candidate);
             libc::munmap(page, 4096);
         }
-        assert!(is_unused(place));
+        assert!(is_unused(candidate));
     }
 }

@@ -27,7 +27,7 @@ fn of_kind<T: Object>() -> &'static RwLock<rank::Objects, Vec<Option<Entry>>> {
 }
 
 /// Keeps `object` under `handle`.
-pub fn keep<T: Object>(handle: Handle<T::Kind>, object: Arc<T>) {
+pub fn insert<T: Object>(handle: Handle<T::Kind>, object: Arc<T>) {
     let index = handle.index() as usize;
     let mut entries = of_kind::<T>().write();
     if index >= entries.len() {
@@ -38,27 +38,27 @@ pub fn keep<T: Object>(handle: Handle<T::Kind>, object: Arc<T>) {
 
 /// What is kept under `handle`.
 #[inline]
-pub fn kept<T: Object>(handle: Handle<T::Kind>) -> Result<Arc<T>, CUresult> {
+pub fn get<T: Object>(handle: Handle<T::Kind>) -> Result<Arc<T>, CUresult> {
     let object = match of_kind::<T>().read().get(handle.index() as usize) {
-        Some(Some((kept, object))) if *kept == handle.value() => object.clone(),
+        Some(Some((value, object))) if *value == handle.value() => object.clone(),
         _ => return Err(refusal::<T::Kind>()),
     };
     object.downcast().map_err(|_| refusal::<T::Kind>())
 }
 
 /// Takes out what is kept under `handle`.
-pub fn forget<T: Object>(handle: Handle<T::Kind>) -> Option<Arc<T>> {
+pub fn remove<T: Object>(handle: Handle<T::Kind>) -> Option<Arc<T>> {
     let mut entries = of_kind::<T>().write();
     let entry = entries.get_mut(handle.index() as usize)?;
-    let (_, object) = entry.take_if(|(kept, _)| *kept == handle.value())?;
+    let (_, object) = entry.take_if(|(value, _)| *value == handle.value())?;
     object.downcast().ok()
 }
 
 /// Everything of a sort that `wanted` picks.
-pub fn select<T: Object>(wanted: impl Fn(&T) -> bool) -> Vec<(Handle<T::Kind>, Arc<T>)> {
+pub fn select<T: Object>(predicate: impl Fn(&T) -> bool) -> Vec<(Handle<T::Kind>, Arc<T>)> {
     let entries = of_kind::<T>().read();
-    let is_wanted = |object: &&Entry| object.1.downcast_ref().is_some_and(&wanted);
-    let selected = entries.iter().flatten().filter(is_wanted);
+    let is_selected = |object: &&Entry| object.1.downcast_ref().is_some_and(&predicate);
+    let selected = entries.iter().flatten().filter(is_selected);
     selected
         .filter_map(|(value, object)| Some((Handle::from_value(*value), object.clone().downcast().ok()?)))
         .collect()
@@ -88,14 +88,14 @@ mod tests {
     #[test]
     fn what_is_forgotten_is_kept_no_more_and_older_uses_of_a_slot_are_refused() {
         let (old, new) = (Handle::new(5, 0), Handle::new(5, 1));
-        let number = |handle| kept::<Number>(handle).map(|number| number.0);
-        keep(old, Arc::new(Number(1)));
+        let number = |handle| get::<Number>(handle).map(|number| number.0);
+        insert(old, Arc::new(Number(1)));
         assert_eq!(number(old), Ok(1));
-        keep(new, Arc::new(Number(2)));
-        assert!(number(old).is_err() && forget::<Number>(old).is_none());
+        insert(new, Arc::new(Number(2)));
+        assert!(number(old).is_err() && remove::<Number>(old).is_none());
         assert_eq!(select::<Number>(|number| number.0 == 2).len(), 1);
         assert!(select::<Number>(|number| number.0 == 1).is_empty());
-        assert_eq!(forget::<Number>(new).map(|number| number.0), Some(2));
+        assert_eq!(remove::<Number>(new).map(|number| number.0), Some(2));
         assert_eq!(number(new), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
     }
 }

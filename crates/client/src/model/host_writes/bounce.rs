@@ -35,7 +35,7 @@ fn take(length: usize) -> Vec<u8> {
     }
 }
 
-fn give_back(buffer: Vec<u8>) {
+fn release(buffer: Vec<u8>) {
     let mut pool = POOL.lock();
     if pool.bytes + buffer.len() <= MAX_CACHED && pool.free.len() < MAX_BUFFERS {
         pool.bytes += buffer.len();
@@ -56,7 +56,7 @@ unsafe impl Sync for Bounce {}
 
 impl Drop for Bounce {
     fn drop(&mut self) {
-        give_back(core::mem::take(&mut self.buffer));
+        release(core::mem::take(&mut self.buffer));
     }
 }
 

@@ -73,16 +73,17 @@ impl<T> Ranges<T> {
 
     /// Those that have a byte in common with `range`.
     pub fn overlapping(&self, range: Range<usize>) -> impl Iterator<Item = (Key, &T)> {
-        let is_near = range.start < self.bounds.end && self.bounds.start < range.end;
-        let classes = is_near.then(|| self.occupied_classes());
+        let overlaps_bounds = range.start < self.bounds.end && self.bounds.start < range.end;
+        let classes = overlaps_bounds.then(|| self.occupied_classes());
         classes.into_iter().flatten().flat_map(move |class| {
-            let longest = 1_usize.checked_shl(class as u32).unwrap_or(usize::MAX);
-            let from = Key { start: range.start.saturating_sub(longest), number: 0 };
+            let max_len = 1_usize.checked_shl(class as u32).unwrap_or(usize::MAX);
+            let from = Key { start: range.start.saturating_sub(max_len), number: 0 };
             let to = Key { start: range.end, number: 0 };
             let start = range.start;
             // An empty range overlaps nothing, and must not be asked for from its end to its start.
-            let near = (from < to && !range.is_empty()).then(|| self.classes[class].range(from..to));
-            near.into_iter()
+            let candidates = (from < to && !range.is_empty()).then(|| self.classes[class].range(from..to));
+            candidates
+                .into_iter()
                 .flatten()
                 .filter(move |(_, (end, _))| *end > start)
                 .map(|(key, (_, value))| (*key, value))

@@ -94,24 +94,24 @@ impl StreamState {
     }
 
     /// Everything in it up to `sequence` is done.
-    pub fn reach(&self, sequence: u64) {
-        self.watermark.reach(sequence);
+    pub fn advance(&self, sequence: u64) {
+        self.watermark.advance(sequence);
     }
 }
 
 /// Keeps a stream that was made in a context.
 pub fn keep(context: Handle<Context>, handle: Handle<Stream>, flags: u32, priority: i32) {
-    handles::keep(handle, StreamState::new(handle, context, flags, priority));
+    handles::insert(handle, StreamState::new(handle, context, flags, priority));
 }
 
 /// Takes out a stream that is to be destroyed; its handle stays.
 pub fn take(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
-    handles::forget::<StreamState>(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    handles::remove::<StreamState>(handle).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
 }
 
 /// What is kept of a stream that is no default stream.
 pub fn get(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
-    handles::kept::<StreamState>(handle)
+    handles::get::<StreamState>(handle)
 }
 
 /// The streams of which `is_wanted` says so, legacy default streams aside.
@@ -128,7 +128,7 @@ pub fn in_capture(id: u64) -> Vec<Arc<StreamState>> {
 /// Forgets the streams of a context that ends.
 pub fn context_ends(context: Handle<Context>) {
     for (handle, _) in handles::select::<StreamState>(|stream| stream.context == context) {
-        handles::forget::<StreamState>(handle);
+        handles::remove::<StreamState>(handle);
         handles::drop_handle(handle);
     }
 }

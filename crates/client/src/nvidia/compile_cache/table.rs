@@ -1,8 +1,8 @@
 //! The table by which compilers ask for what they have compiled before.
 
 use super::texts::Texts;
-use super::{Key, MACHINE_CODE, PTX, Question};
-use crate::arguments::give;
+use super::{CompilationInputs, Key, MACHINE_CODE, PTX};
+use crate::arguments::write_out;
 use crate::log::debug;
 use crate::model::device;
 use crate::nvidia::table::{Table, Word, guarded, memory_with};
@@ -53,18 +53,18 @@ unsafe extern "C" fn compiled_key(
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the caller gives as many bytes as it says, and strings that end in a zero.
-        let (source, words) = unsafe {
-            let words = strings.map(|text| CStr::from_ptr(text).to_bytes());
-            (core::slice::from_raw_parts(source, length as usize), words)
+        let (source, texts) = unsafe {
+            let texts = strings.map(|text| CStr::from_ptr(text).to_bytes());
+            (core::slice::from_raw_parts(source, length as usize), texts)
         };
-        let made = Key::new(&Question { kind, source, words, numbers: [first, second] });
+        let made = Key::new(&CompilationInputs { kind, source, texts, numbers: [first, second] });
         if kind == MACHINE_CODE && run_ptx_only() {
             // nvJitLink names the PTX itself as the source of machine code; other sources are not remembered.
             TEXTS.remember(made.program, source);
         }
         let made = Box::into_raw(Box::new(made));
         // SAFETY: room for the result, or null.
-        unsafe { give(key, made.cast()) }.inspect_err(|_| {
+        unsafe { write_out(key, made.cast()) }.inspect_err(|_| {
             // SAFETY: nobody else has it.
             drop(unsafe { Box::from_raw(made) });
         })
@@ -98,10 +98,10 @@ unsafe extern "C" fn find_compiled(
         };
         let found = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         // SAFETY: there is room for the length, or null.
-        unsafe { give(length, found.len() as u32) }?;
+        unsafe { write_out(length, found.len() as u32) }?;
         let memory = memory_with(&found)?;
         // SAFETY: there is room for the result, or null; memory that nobody gets is freed.
-        unsafe { give(result, memory).inspect_err(|_| libc::free(memory)) }
+        unsafe { write_out(result, memory).inspect_err(|_| libc::free(memory)) }
     })
 }
 

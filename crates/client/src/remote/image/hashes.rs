@@ -40,11 +40,11 @@ pub fn of(image: &[u8]) -> Hash {
     else {
         return blake3::hash(image);
     };
-    kept_or(&folder, origin, image.len() as u64, || blake3::hash(image))
+    cached_or(&folder, origin, image.len() as u64, || blake3::hash(image))
 }
 
 /// The hash that is kept for a part of a file; else the one that `compute` gives, which is kept from now on.
-fn kept_or(folder: &Path, origin: Origin, length: u64, compute: impl FnOnce() -> Hash) -> Hash {
+fn cached_or(folder: &Path, origin: Origin, length: u64, compute: impl FnOnce() -> Hash) -> Hash {
     let name = name_of(&origin.file);
     let key = (origin.offset, length);
     let mut read = READ.lock();
@@ -62,8 +62,8 @@ fn kept_or(folder: &Path, origin: Origin, length: u64, compute: impl FnOnce() ->
 
 /// The name of the file with the hashes of a file's images.
 fn name_of(file: &FileState) -> String {
-    let FileState { place, bytes, modified, changed } = file;
-    blake3::hash(format!("{place:?} {bytes} {modified:?} {changed:?}").as_bytes()).to_hex()[..32].to_owned()
+    let FileState { inode, bytes, modified, changed } = file;
+    blake3::hash(format!("{inode:?} {bytes} {modified:?} {changed:?}").as_bytes()).to_hex()[..32].to_owned()
 }
 
 fn load(path: &Path) -> Known {
@@ -82,17 +82,17 @@ fn load(path: &Path) -> Known {
 
 /// A line is `offset length hash`.
 fn parse(line: &str) -> Option<((u64, u64), Hash)> {
-    let mut words = line.split(' ');
-    let key = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let hash = Hash::from_hex(words.next()?).ok()?;
-    words.next().is_none().then_some((key, hash))
+    let mut fields = line.split(' ');
+    let key = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let hash = Hash::from_hex(fields.next()?).ok()?;
+    fields.next().is_none().then_some((key, hash))
 }
 
 fn append(folder: &Path, name: &str, (offset, length): (u64, u64), hash: Hash) -> io::Result<()> {
     disk_cache::make(folder)?;
     let path = folder.join(name);
     if !path.exists() {
-        disk_cache::make_room(folder, MAX_FILES, u64::MAX);
+        disk_cache::evict(folder, MAX_FILES, u64::MAX);
     }
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     // In one write, so that lines of other processes stay whole.
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     fn origin(inode: u64, offset: u64) -> Origin {
-        let file = FileState { place: (1, inode), bytes: 9, modified: (5, 6), changed: (7, 8) };
+        let file = FileState { inode: (1, inode), bytes: 9, modified: (5, 6), changed: (7, 8) };
         Origin { file, offset }
     }
 
@@ -119,16 +119,16 @@ mod tests {
         let folder = folder.path().join("deep").join("hashes");
         let first = blake3::hash(b"first");
         let never = || -> Hash { panic!("the hash is kept") };
-        assert_eq!(kept_or(&folder, origin(1, 0), 100, || first), first);
-        assert_eq!(kept_or(&folder, origin(1, 0), 100, never), first);
+        assert_eq!(cached_or(&folder, origin(1, 0), 100, || first), first);
+        assert_eq!(cached_or(&folder, origin(1, 0), 100, never), first);
         forget();
-        assert_eq!(kept_or(&folder, origin(1, 0), 100, never), first, "from disk");
+        assert_eq!(cached_or(&folder, origin(1, 0), 100, never), first, "from disk");
         let other = blake3::hash(b"other");
-        assert_eq!(kept_or(&folder, origin(1, 50), 100, || other), other);
-        assert_eq!(kept_or(&folder, origin(1, 0), 101, || other), other);
+        assert_eq!(cached_or(&folder, origin(1, 50), 100, || other), other);
+        assert_eq!(cached_or(&folder, origin(1, 0), 101, || other), other);
         let mut changed = origin(1, 0);
         changed.file.changed.1 += 1;
-        assert_eq!(kept_or(&folder, changed, 100, || other), other);
+        assert_eq!(cached_or(&folder, changed, 100, || other), other);
     }
 
     #[test]
@@ -138,12 +138,12 @@ mod tests {
         let name = name_of(&origin(2, 0).file);
         let text = format!("nonsense\n0 100\n7 8 {}\n0 100 abc\n", hash.to_hex());
         fs::write(folder.path().join(&name), text).unwrap();
-        assert_eq!(kept_or(folder.path(), origin(2, 7), 8, || panic!("the hash is kept")), hash);
+        assert_eq!(cached_or(folder.path(), origin(2, 7), 8, || panic!("the hash is kept")), hash);
         let other = blake3::hash(b"other");
-        assert_eq!(kept_or(folder.path(), origin(2, 0), 100, || other), other);
+        assert_eq!(cached_or(folder.path(), origin(2, 0), 100, || other), other);
         let file = folder.path().join("file");
         fs::write(&file, b"").unwrap();
-        assert_eq!(kept_or(&file, origin(3, 0), 100, || other), other);
+        assert_eq!(cached_or(&file, origin(3, 0), 100, || other), other);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt as _;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileState {
     /// Its device and inode.
-    pub place: (u64, u64),
+    pub inode: (u64, u64),
     /// Its size in bytes.
     pub bytes: u64,
     /// When its content was last changed: seconds and nanoseconds.
@@ -115,7 +115,7 @@ fn mapped_file(address: usize) -> Option<FileState> {
     let found = fs::metadata(path).ok()?;
     // The device is not compared: file systems made of layers show another one here than there.
     (found.ino() == inode).then(|| FileState {
-        place: (found.dev(), found.ino()),
+        inode: (found.dev(), found.ino()),
         bytes: found.len(),
         modified: (found.mtime(), found.mtime_nsec()),
         changed: (found.ctime(), found.ctime_nsec()),

@@ -26,7 +26,7 @@ enum Bytes {
     /// In the program's memory: address and length. Whoever offers them withdraws them before they go.
     Referenced(usize, usize),
     /// A copy of ours.
-    Kept(Vec<u8>),
+    Copied(Vec<u8>),
     /// In the program's memory, as `Referenced`: not an image but what a copy brings to a device.
     Data(usize, usize),
 }
@@ -85,18 +85,18 @@ pub fn refer_to_data(server: usize, bytes: &[u8]) -> Result<PendingImage, CUresu
 
 /// Offers a copy of an image.
 pub fn copy_of(server: usize, image: &Image<'_>) -> Result<PendingImage, CUresult> {
-    insert(server, image.bytes(), Bytes::Kept(image.bytes().to_vec()))
+    insert(server, image.bytes(), Bytes::Copied(image.bytes().to_vec()))
 }
 
-fn insert(server: usize, bytes: &[u8], kept: Bytes) -> Result<PendingImage, CUresult> {
-    insert_named(server, bytes.len(), hashes::of(bytes), kept)
+fn insert(server: usize, bytes: &[u8], data: Bytes) -> Result<PendingImage, CUresult> {
+    insert_named(server, bytes.len(), hashes::of(bytes), data)
 }
 
 fn insert_named(
     server: usize,
     length: usize,
     hash: blake3::Hash,
-    kept: Bytes,
+    data: Bytes,
 ) -> Result<PendingImage, CUresult> {
     let start = |queue| threads::spawn("images", move || serve(&queue));
     PENDING.sender.ensure(start).map_err(|cause| {
@@ -106,7 +106,7 @@ fn insert_named(
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
     })?;
     let image = PendingImage { server, number: numbers::fresh(), length: length as u64, hash: hash.into() };
-    PENDING.offers.offer(image.number, kept);
+    PENDING.offers.offer(image.number, data);
     Ok(image)
 }
 
@@ -118,7 +118,7 @@ pub fn known(number: u64) {
 }
 
 /// A server wants the image. Sending takes long, and the thread that calls this must not.
-pub fn wanted(server: usize, number: u64) {
+pub fn requested(server: usize, number: u64) {
     // Without the thread nothing was ever offered.
     if PENDING.sender.send((server, number)).is_err() {
         error!("the server asks for image {number}, which it was not offered");
@@ -140,7 +140,7 @@ fn serve(numbers: &Receiver<(usize, u64)>) {
 fn send(server: usize, number: u64, bytes: &Bytes) {
     let (address, length) = match bytes {
         Bytes::Referenced(address, length) | Bytes::Data(address, length) => (*address as *const u8, *length),
-        Bytes::Kept(bytes) => (bytes.as_ptr(), bytes.len()),
+        Bytes::Copied(bytes) => (bytes.as_ptr(), bytes.len()),
     };
     let Ok(session) = session::with(server) else { return };
     let is_image = !matches!(bytes, Bytes::Data(..));
@@ -161,7 +161,7 @@ fn send(server: usize, number: u64, bytes: &Bytes) {
 }
 
 /// What a command says of an image that is sent with it, not offered: input of the linker.
-pub fn send_along<'a>(session: &Session, bytes: &'a [u8]) -> Result<Payload<'a>, CUresult> {
+pub fn send_inline<'a>(session: &Session, bytes: &'a [u8]) -> Result<Payload<'a>, CUresult> {
     statistics::count_module(bytes.len());
     if bytes.len() <= INLINE_BYTES {
         return Ok(Payload::Inline(bytes));

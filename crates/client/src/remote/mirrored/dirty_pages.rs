@@ -48,7 +48,7 @@ mod kernel {
         pub walk_end: u64,
         pub regions: u64,
         pub regions_length: u64,
-        pub most_pages: u64,
+        pub max_pages: u64,
         pub category_inverted: u64,
         pub category_mask: u64,
         pub category_anyof_mask: u64,
@@ -154,7 +154,7 @@ pub fn is_private(range: Range<usize>) -> bool {
     let pages = pages(range);
     let has_none = |inverted, mask| {
         let scan = kernel::Scan {
-            most_pages: 1,
+            max_pages: 1,
             category_inverted: inverted,
             category_mask: mask,
             return_mask: mask,
@@ -237,8 +237,8 @@ mod tests {
         }
         let ask = || {
             let mut all = Vec::new();
-            assert!(visit(range.clone(), Unwatched::Refused, |stretch| {
-                all.push((stretch.start - base) / bytes..(stretch.end - base) / bytes);
+            assert!(visit(range.clone(), Unwatched::Refused, |found| {
+                all.push((found.start - base) / bytes..(found.end - base) / bytes);
             }));
             all
         };
@@ -255,7 +255,7 @@ mod tests {
         // SAFETY: as above.
         unsafe { memory.cast::<u8>().add(bytes).write_volatile(2) };
         assert!(!visit(range.clone(), Unwatched::Refused, |_| {}));
-        assert!(visit(range.clone(), Unwatched::Skipped, |stretch| panic!("{stretch:x?} is not watched")));
+        assert!(visit(range.clone(), Unwatched::Skipped, |found| panic!("{found:x?} is not watched")));
         unwatch(range);
         // SAFETY: mapped above, and not used any more.
         unsafe { libc::munmap(memory, length) };

@@ -6,7 +6,7 @@
 //! what the program has written there waits until they have. All other commands go on meanwhile.
 
 use super::long_ranges::Scratch;
-use super::table::{self, Blocked, Place};
+use super::table::{self, Blocked, PendingRange};
 use crate::locks::{Monitor, Mutex, rank};
 use crate::log::error;
 use crate::model::context;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Default)]
 struct Outbox {
     changes: Changes,
-    places: Vec<Place>,
+    pending: Vec<PendingRange>,
     blocked: Blocked,
 }
 
@@ -36,10 +36,10 @@ static SENDING: [Mutex<rank::MirrorSending, Option<Outbox>>; MAX_SERVERS] =
 
 /// Whose turn it is to fetch from a server.
 #[derive(Default)]
-struct Turns {
+struct FetchState {
     is_fetching: bool,
     /// How many fetches have begun, and the newest that has ended well.
-    begun: u64,
+    started: u64,
     ended: u64,
     /// How far the table's is.
     progress: u64,
@@ -47,7 +47,7 @@ struct Turns {
 }
 
 /// By server.
-static TURNS: LazyLock<Vec<Monitor<rank::MirrorFetches, Turns>>> =
+static FETCHES: LazyLock<Vec<Monitor<rank::MirrorFetches, FetchState>>> =
     LazyLock::new(|| (0..MAX_SERVERS).map(|_| Monitor::default()).collect());
 
 /// What is known of a server's work, so that nothing is fetched that nobody can have written.
@@ -120,22 +120,22 @@ pub fn send(server: usize) -> Result<(), CUresult> {
 /// Sends what can be sent now. When the rest has to wait for a fetch, returns how far that is.
 fn send_once(server: usize) -> Result<Option<u64>, CUresult> {
     let mut outbox = SENDING[server].lock();
-    let Outbox { changes, places, blocked } = outbox.get_or_insert_default();
+    let Outbox { changes, pending, blocked } = outbox.get_or_insert_default();
     // An error may have left something.
     changes.clear();
-    places.clear();
+    pending.clear();
     blocked.clear();
     table::with(|table| {
-        table.take_places(server, places);
-        table.find(server, places, changes, blocked);
+        table.take_pending(server, pending);
+        table.find(server, pending, changes, blocked);
     });
     while !changes.is_empty() {
         let request = calls::mirror_write { changes: changes.as_bytes() };
         let sent = session::post_in(Handle::null_of(server), &request);
         changes.clear();
         sent?;
-        if !places.is_empty() {
-            table::with(|table| table.find(server, places, changes, blocked));
+        if !pending.is_empty() {
+            table::with(|table| table.find(server, pending, changes, blocked));
         }
     }
     delays::inject();
@@ -148,14 +148,14 @@ pub fn is_idle(server: usize) -> bool {
 }
 
 /// Does something while nobody is between finding changes for a server and having appended them.
-pub fn while_nobody_sends<T>(server: usize, work: impl FnOnce() -> T) -> T {
+pub fn without_sends<T>(server: usize, work: impl FnOnce() -> T) -> T {
     let _sending = SENDING[server].lock();
     work()
 }
 
 /// Waits until fetches from a server are further than they were.
 pub fn wait_for_progress(server: usize, seen: u64) {
-    TURNS[server].wait(|turns| (turns.progress > seen).then_some(()));
+    FETCHES[server].wait(|fetches| (fetches.progress > seen).then_some(()));
 }
 
 /// Gets what kernels have written to mirrors of a server, unless nothing can have been written since all was
@@ -170,27 +170,27 @@ pub fn fetch_all(server: usize) -> Result<(), CUresult> {
         return Ok(());
     }
     // Any that begins from now on brings what is wanted; it is made for all who wait for one by then.
-    let wanted = TURNS[server].lock().begun + 1;
-    let turn = TURNS[server].wait(|turns| {
-        if turns.ended >= wanted {
+    let needed = FETCHES[server].lock().started + 1;
+    let guard = FETCHES[server].wait(|fetches| {
+        if fetches.ended >= needed {
             return Some(None);
         }
-        if turns.is_fetching {
+        if fetches.is_fetching {
             return None;
         }
-        turns.is_fetching = true;
-        turns.begun += 1;
-        Some(Some((turns.begun, core::mem::take(&mut turns.scratch))))
+        fetches.is_fetching = true;
+        fetches.started += 1;
+        Some(Some((fetches.started, core::mem::take(&mut fetches.scratch))))
     });
-    let Some((number, scratch)) = turn else { return Ok(()) };
-    let mut turn = Turn { server, number, scratch, has_ended: false };
-    turn.fetch()?;
-    turn.has_ended = true;
+    let Some((number, scratch)) = guard else { return Ok(()) };
+    let mut guard = FetchGuard { server, number, scratch, has_ended: false };
+    guard.fetch()?;
+    guard.has_ended = true;
     Ok(())
 }
 
 /// The calling thread's turn to fetch.
-struct Turn {
+struct FetchGuard {
     server: usize,
     number: u64,
     scratch: Scratch,
@@ -198,7 +198,7 @@ struct Turn {
     has_ended: bool,
 }
 
-impl Turn {
+impl FetchGuard {
     fn fetch(&mut self) -> Result<(), CUresult> {
         let server = self.server;
         // In this order: a command that is counted is in a context, which is not idle until it is done.
@@ -216,7 +216,7 @@ impl Turn {
         let mut start = 0;
         loop {
             // What others have found before is sent before the server looks.
-            while_nobody_sends(server, || table::with(|table| table.begin_search(server, start)));
+            without_sends(server, || table::with(|table| table.begin_search(server, start)));
             let request = calls::mirror_changes { start };
             let (next, changes, found) = session::call_reading(Handle::null_of(server), &request, |reply| {
                 let next = reply.value::<u64>()?;
@@ -233,7 +233,7 @@ impl Turn {
                 )?;
                 Ok(table.end_search(server, found))
             })?;
-            self.say_progress();
+            self.publish_progress();
             self.scratch.read(server, &found, |address, bytes| {
                 table::with(|table| {
                     table.make_pages(server, address, bytes.len());
@@ -247,21 +247,21 @@ impl Turn {
         }
     }
 
-    fn say_progress(&self) {
+    fn publish_progress(&self) {
         let progress = table::with(|table| table.progress(self.server));
-        TURNS[self.server].change(|turns| turns.progress = progress);
+        FETCHES[self.server].change(|fetches| fetches.progress = progress);
     }
 }
 
-impl Drop for Turn {
+impl Drop for FetchGuard {
     fn drop(&mut self) {
         let progress = table::with(|table| table.end_fetch(self.server));
-        TURNS[self.server].change(|turns| {
-            turns.is_fetching = false;
-            turns.progress = progress;
-            turns.scratch = core::mem::take(&mut self.scratch);
+        FETCHES[self.server].change(|fetches| {
+            fetches.is_fetching = false;
+            fetches.progress = progress;
+            fetches.scratch = core::mem::take(&mut self.scratch);
             if self.has_ended {
-                turns.ended = self.number;
+                fetches.ended = self.number;
             }
         });
     }

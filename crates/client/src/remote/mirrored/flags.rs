@@ -10,7 +10,7 @@
 //! the second pass began. Managed memory is left out, whose mirrors kernels write to in whole blocks.
 
 use super::exchange;
-use super::table::{self, Place};
+use super::table::{self, PendingRange};
 use crate::log::info;
 use crate::process;
 use crate::remote::session;
@@ -57,19 +57,19 @@ fn is_at_work(server: usize) -> bool {
 /// What a look needs, kept for the next.
 #[derive(Default)]
 struct Look {
-    places: Vec<Place>,
+    pending: Vec<PendingRange>,
     changes: Changes,
 }
 
 impl Look {
     /// Sends the word that alone has changed, if there is one.
     fn send_flag(&mut self, server: usize) -> Result<(), CUresult> {
-        let Self { places, changes } = self;
+        let Self { pending, changes } = self;
         changes.clear();
-        exchange::while_nobody_sends(server, || {
+        exchange::without_sends(server, || {
             table::with(|table| {
-                let lone = table.lone_change(server, places)?;
-                (table.lone_change(server, places)? == lone).then(|| table.agree(&lone, changes))
+                let lone = table.lone_change(server, pending)?;
+                (table.lone_change(server, pending)? == lone).then(|| table.agree(&lone, changes))
             });
             if changes.is_empty() {
                 return Ok(());

@@ -35,10 +35,10 @@ const FLOW: u64 = u64::MAX;
 pub fn zeroed(size: usize) -> Vec<u8> {
     let zeros = vec![0; size];
     let start = zeros.as_ptr().wrapping_add(zeros.as_ptr().align_offset(HUGE_PAGE));
-    let inside = (zeros.as_ptr() as usize + size).saturating_sub(start as usize) / HUGE_PAGE * HUGE_PAGE;
-    if inside > 0 {
+    let huge_bytes = (zeros.as_ptr() as usize + size).saturating_sub(start as usize) / HUGE_PAGE * HUGE_PAGE;
+    if huge_bytes > 0 {
         // SAFETY: whole pages inside the vector. Advice that the system does not take changes nothing.
-        unsafe { libc::madvise(start.cast_mut().cast(), inside, libc::MADV_HUGEPAGE) };
+        unsafe { libc::madvise(start.cast_mut().cast(), huge_bytes, libc::MADV_HUGEPAGE) };
     }
     zeros
 }
@@ -63,15 +63,15 @@ pub fn changed(host: usize, base: &[u8], part: Range<usize>) -> Option<Range<usi
     Some(first..last + 1)
 }
 
-/// The parts of `stretch` in which the memory at `host` differs from `base`; a short one is not looked at.
-pub fn unequal_parts(host: usize, base: &[u8], stretch: Range<usize>) -> Vec<Range<usize>> {
-    let count = stretch.len().div_ceil(PART);
+/// The parts of `found` in which the memory at `host` differs from `base`; a short one is not looked at.
+pub fn unequal_parts(host: usize, base: &[u8], found: Range<usize>) -> Vec<Range<usize>> {
+    let count = found.len().div_ceil(PART);
     let part = |number: usize| {
-        let start = stretch.start + number * PART;
-        start..(start + PART).min(stretch.end)
+        let start = found.start + number * PART;
+        start..(start + PART).min(found.end)
     };
     if count < 2 {
-        return vec![stretch];
+        return vec![found];
     }
     let unequal: Vec<AtomicBool> = (0..count).map(|_| AtomicBool::new(false)).collect();
     copy_threads::share(count, THREADS, host as *const u8, |number| {
@@ -115,22 +115,22 @@ impl Scratch {
     pub fn read(
         &mut self,
         server: usize,
-        stretches: &[MemoryRange],
+        ranges: &[MemoryRange],
         mut put: impl FnMut(u64, &[u8]),
     ) -> Result<(), CUresult> {
-        if stretches.is_empty() {
+        if ranges.is_empty() {
             return Ok(());
         }
         let session = session::with(server)?;
         let context = Handle::null_of(server);
-        let mut under_way = VecDeque::new();
+        let mut in_flight = VecDeque::new();
         let mut outcome = Ok(());
-        for (address, length) in stretches.iter().flat_map(parts) {
-            if under_way.len() >= MAX_IN_FLIGHT {
-                outcome = session.flush().and_then(|()| self.take(&mut under_way, &mut put));
+        for (address, length) in ranges.iter().flat_map(parts) {
+            if in_flight.len() >= MAX_IN_FLIGHT {
+                outcome = session.flush().and_then(|()| self.take(&mut in_flight, &mut put));
             }
             if outcome.is_ok() {
-                outcome = self.ask(context, address, length).map(|read| under_way.push_back(read));
+                outcome = self.request(context, address, length).map(|read| in_flight.push_back(read));
             }
             if outcome.is_err() {
                 break;
@@ -138,14 +138,14 @@ impl Scratch {
         }
         outcome = outcome.and(session.flush());
         // Each is waited for, whatever became of the one before: its buffer is this one's again afterwards.
-        while !under_way.is_empty() {
-            outcome = outcome.and(self.take(&mut under_way, &mut put));
+        while !in_flight.is_empty() {
+            outcome = outcome.and(self.take(&mut in_flight, &mut put));
         }
         outcome
     }
 
     /// Asks for a part.
-    fn ask(&mut self, context: Handle<Context>, address: u64, length: usize) -> Result<Read, CUresult> {
+    fn request(&mut self, context: Handle<Context>, address: u64, length: usize) -> Result<Read, CUresult> {
         let mut buffer = self.free.pop().unwrap_or_else(|| zeroed(READ));
         let destination = ReceiveBuffer::Direct(buffer.as_mut_ptr(), length);
         // SAFETY: the buffer has as many bytes, and is kept until the transfer is done.
@@ -166,10 +166,10 @@ impl Scratch {
     /// Waits for the part that was asked for first.
     fn take(
         &mut self,
-        under_way: &mut VecDeque<Read>,
+        in_flight: &mut VecDeque<Read>,
         put: &mut impl FnMut(u64, &[u8]),
     ) -> Result<(), CUresult> {
-        let Some(read) = under_way.pop_front() else { return Ok(()) };
+        let Some(read) = in_flight.pop_front() else { return Ok(()) };
         let outcome = read.transfer.wait();
         if outcome.is_ok() {
             put(read.address, &read.buffer[..read.length]);
@@ -180,8 +180,8 @@ impl Scratch {
 }
 
 /// The parts of a stretch: addresses and lengths.
-fn parts(stretch: &MemoryRange) -> impl Iterator<Item = (u64, usize)> + use<> {
-    let (address, end) = (stretch.address, stretch.address.saturating_add(stretch.bytes));
+fn parts(found: &MemoryRange) -> impl Iterator<Item = (u64, usize)> + use<> {
+    let (address, end) = (found.address, found.address.saturating_add(found.bytes));
     (address..end).step_by(READ).map(move |start| (start, (end - start).min(READ as u64) as usize))
 }
 

@@ -62,7 +62,7 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
 /// Whether devices may use pinned memory: a pool's only if the program has given them access.
 pub fn is_open(range: &Range) -> bool {
     !range.is_pooled
-        || session::of(range.context).is_ok_and(|session| session.above.is_open(range.base as u64))
+        || session::of(range.context).is_ok_and(|session| session.callbacks.is_pool_open(range.base as u64))
 }
 
 /// Forgets what the device reached in a context that ends. Gives the host memory that the context owned, and
@@ -107,18 +107,18 @@ pub fn host_address(device: u64) -> Option<usize> {
 }
 
 /// Whether an address, of this process or of the device, lies in memory that both use.
-pub fn reaches(address: u64) -> bool {
+pub fn contains(address: u64) -> bool {
     host_address(address).is_some() || device_address(address as usize).is_some()
 }
 
 /// The place of a copy by a server, on its device if it lies in memory that this reaches: there it is in
 /// order with kernels. To the other servers such memory is the program's like any other.
 pub fn place(server: usize, place: Endpoint) -> Endpoint {
-    regions::place(server, shared::place(server, mapped_place(server, place)))
+    regions::place(server, shared::place(server, mapped_endpoint(server, place)))
 }
 
 /// The place of a copy by a server, on the device if it lies in memory that the program has mapped for both.
-fn mapped_place(server: usize, place: Endpoint) -> Endpoint {
+fn mapped_endpoint(server: usize, place: Endpoint) -> Endpoint {
     let Endpoint::Host(host) = place else { return place };
     let (start, end) = host.span();
     if host_mappings::is_devices(server, start, end) {

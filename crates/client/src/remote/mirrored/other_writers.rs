@@ -15,7 +15,7 @@
 //! found written may be held from then on, and is compared at each command until this module says that
 //! nobody is there who could hold it.
 
-use crate::model::cards;
+use crate::model::rdma_devices;
 use core::ffi::c_int;
 use core::time::Duration;
 use std::fs;
@@ -49,39 +49,39 @@ const HARMLESS_FOLDERS: [&str; 4] = ["/dev/pts/", "/dev/shm/", "/dev/mqueue/", "
 #[derive(Debug)]
 pub struct OtherWriters {
     /// Whether there may be any.
-    ask: fn() -> bool,
+    check: fn() -> bool,
     /// When it is worth while to ask again.
     next: Option<Instant>,
 }
 
 impl Default for OtherWriters {
     fn default() -> Self {
-        Self::asking(may_be_any)
+        Self::with_check(may_be_any)
     }
 }
 
 impl OtherWriters {
-    /// Nothing is known yet; `ask` says whether there may be any.
-    pub fn asking(ask: fn() -> bool) -> Self {
-        Self { ask, next: None }
+    /// Nothing is known yet; `check` says whether there may be any.
+    pub fn with_check(check: fn() -> bool) -> Self {
+        Self { check, next: None }
     }
 
     /// Asks next time, as if long had passed.
     #[cfg(test)]
-    pub fn ask_again(&mut self) {
+    pub fn check_again(&mut self) {
         self.next = None;
     }
 
     /// Whether it is known, from now on, that nobody holds pages for writing that were looked up before.
     /// `false` where somebody may, and where it is not worth asking again yet.
     pub fn are_none(&mut self) -> bool {
-        let begun = Instant::now();
-        if self.next.is_some_and(|next| begun < next) {
+        let started = Instant::now();
+        if self.next.is_some_and(|next| started < next) {
             return false;
         }
-        let are_none = !(self.ask)();
+        let are_none = !(self.check)();
         let now = Instant::now();
-        self.next = Some(now + (MAX_SCAN_SHARE * (now - begun)).max(MIN_SCAN_INTERVAL));
+        self.next = Some(now + (MAX_SCAN_SHARE * (now - started)).max(MIN_SCAN_INTERVAL));
         are_none
     }
 }
@@ -93,7 +93,7 @@ fn may_be_any() -> bool {
         status.map_or(true, |status| pinned_pages(&status) != Some(0))
     };
     // Sessions over RDMA pin pages of their own.
-    let are_held = if cards::are_own() { cards::are_others() } else { are_pinned() };
+    let are_held = if rdma_devices::are_ours_open() { rdma_devices::are_others_open() } else { are_pinned() };
     are_held || fs::read_dir("/proc/self/fd").map_or(true, |mut all| all.any(is_writer))
 }
 
@@ -120,7 +120,7 @@ fn is_writer(entry: std::io::Result<fs::DirEntry>) -> bool {
 fn writes(target: &str, flags: impl FnOnce() -> c_int) -> bool {
     if target.starts_with("/dev/") {
         let is_harmless = HARMLESS.contains(&target)
-            || target.starts_with(cards::FOLDER)
+            || target.starts_with(rdma_devices::FOLDER)
             || HARMLESS_FOLDERS.iter().any(|folder| target.starts_with(folder));
         return !is_harmless;
     }
@@ -194,10 +194,10 @@ mod tests {
 
     #[test]
     fn asking_is_not_done_all_the_time() {
-        let mut writers = OtherWriters::asking(|| false);
+        let mut writers = OtherWriters::with_check(|| false);
         assert!(writers.are_none());
         writers.next = Some(Instant::now() + Duration::from_secs(1000));
         assert!(!writers.are_none(), "what was known before says nothing of pages that were written since");
-        assert!(!OtherWriters::asking(|| true).are_none());
+        assert!(!OtherWriters::with_check(|| true).are_none());
     }
 }

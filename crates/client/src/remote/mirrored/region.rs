@@ -86,8 +86,8 @@ impl Region {
     }
 
     /// A place is to be compared next time, whatever is known of it.
-    pub fn compare_next(&mut self, place: Range<usize>) {
-        self.written.add(place.start..place.end.min(self.len()));
+    pub fn compare_next(&mut self, span: Range<usize>) {
+        self.written.add(span.start..span.end.min(self.len()));
     }
 
     /// Whether there is something to compare.
@@ -97,17 +97,17 @@ impl Region {
 
     /// The places that are to be compared now. Those that were found written are suspect from now on,
     /// unless nobody is there who could write to them past the page table.
-    pub fn take_places(&mut self, has_other_writers: bool) -> Ranges {
-        let mut places = core::mem::take(&mut self.written);
-        places.add_all(&self.suspect);
+    pub fn take_pending(&mut self, has_other_writers: bool) -> Ranges {
+        let mut ranges = core::mem::take(&mut self.written);
+        ranges.add_all(&self.suspect);
         if has_other_writers {
-            self.suspect.clone_from(&places);
+            self.suspect.clone_from(&ranges);
         } else {
             self.suspect.clear();
         }
-        places.add(0..self.watched.start);
-        places.add(self.watched.end..self.len());
-        places
+        ranges.add(0..self.watched.start);
+        ranges.add(self.watched.end..self.len());
+        ranges
     }
 
     /// Whether somebody may write past the page table to what was found written, as far as is known.
@@ -116,18 +116,18 @@ impl Region {
     }
 
     /// The parts of a place in which the memory may differ from what both ends agreed on.
-    pub fn unequal_parts(&self, place: Range<usize>) -> Vec<Range<usize>> {
-        long_ranges::unequal_parts(self.host, &self.base, place.start..place.end.min(self.len()))
+    pub fn unequal_parts(&self, span: Range<usize>) -> Vec<Range<usize>> {
+        long_ranges::unequal_parts(self.host, &self.base, span.start..span.end.min(self.len()))
     }
 
     /// Whether the memory differs in a place from what both ends agreed on.
-    pub fn differs(&self, place: Range<usize>) -> bool {
-        long_ranges::differs(self.host, &self.base, place.start..place.end.min(self.len()))
+    pub fn differs(&self, span: Range<usize>) -> bool {
+        long_ranges::differs(self.host, &self.base, span.start..span.end.min(self.len()))
     }
 
     /// From the first to the last byte in a place that differs from what both ends agreed on.
-    pub fn changed(&self, place: Range<usize>) -> Option<Range<usize>> {
-        long_ranges::changed(self.host, &self.base, place.start..place.end.min(self.len()))
+    pub fn changed(&self, span: Range<usize>) -> Option<Range<usize>> {
+        long_ranges::changed(self.host, &self.base, span.start..span.end.min(self.len()))
     }
 
     /// The aligned word around a changed part, as far as it is the region's, if the part lies in one.
@@ -138,10 +138,10 @@ impl Region {
     }
 
     /// Its bytes in a place.
-    pub fn bytes(&self, place: Range<usize>) -> Vec<u8> {
+    pub fn bytes(&self, span: Range<usize>) -> Vec<u8> {
         // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program frees it,
         // which takes the region out first. What another thread writes at this moment is read as it comes.
-        unsafe { core::slice::from_raw_parts((self.host + place.start) as *const u8, place.len()) }.to_vec()
+        unsafe { core::slice::from_raw_parts((self.host + span.start) as *const u8, span.len()) }.to_vec()
     }
 
     /// Agrees on bytes from `at` on, whatever has become of them since.
@@ -149,16 +149,22 @@ impl Region {
         self.base[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Adds what has changed in a place to `changes`, until those have `most` bytes, and agrees on it.
+    /// Adds what has changed in a place to `changes`, until those have `max_bytes` bytes, and agrees on it.
     /// Returns where it stopped. The mirror begins at `device`.
-    pub fn find(&mut self, device: u64, place: Range<usize>, changes: &mut Changes, most: usize) -> usize {
+    pub fn find(
+        &mut self,
+        device: u64,
+        span: Range<usize>,
+        changes: &mut Changes,
+        max_bytes: usize,
+    ) -> usize {
         changes.separate();
         // SAFETY: the memory has as many bytes as the diff base, and is mapped until the program frees it,
         // which takes the region out first.
         unsafe {
-            find_changes(self.host as *const u8, &mut self.base, place.start, place.end, |at, bytes| {
+            find_changes(self.host as *const u8, &mut self.base, span.start, span.end, |at, bytes| {
                 changes.add(device + at as u64, bytes);
-                changes.len() < most
+                changes.len() < max_bytes
             })
         }
     }
@@ -227,8 +233,8 @@ mod tests {
         Region::new(Handle::NULL, memory.as_ptr() as usize, memory.len(), Pages::Shared)
     }
 
-    fn all(places: &Ranges) -> Vec<Range<usize>> {
-        places.iter().collect()
+    fn all(ranges: &Ranges) -> Vec<Range<usize>> {
+        ranges.iter().collect()
     }
 
     #[test]
@@ -237,7 +243,7 @@ mod tests {
         let mut region = region(&memory);
         for _ in 0..2 {
             assert!(region.is_to_be_compared());
-            assert_eq!(all(&region.take_places(false)), [0..SIZE]);
+            assert_eq!(all(&region.take_pending(false)), [0..SIZE]);
         }
     }
 
@@ -251,10 +257,10 @@ mod tests {
         region.note_written(&(start + 4096..start + 8192));
         for _ in 0..3 {
             assert!(region.is_to_be_compared());
-            assert_eq!(all(&region.take_places(true)), [4096..8192]);
+            assert_eq!(all(&region.take_pending(true)), [4096..8192]);
         }
         region.compare_next(0..5);
-        assert_eq!(all(&region.take_places(false)), [0..5, 4096..8192]);
+        assert_eq!(all(&region.take_pending(false)), [0..5, 4096..8192]);
         assert!(!region.is_to_be_compared());
         region.watched = 0..0;
     }
@@ -266,8 +272,8 @@ mod tests {
         region.watched = 100..SIZE - 50;
         let start = region.host;
         region.note_written(&(start..start + 200));
-        assert_eq!(all(&region.take_places(false)), [0..200, SIZE - 50..SIZE]);
-        assert_eq!(all(&region.take_places(false)), [0..100, SIZE - 50..SIZE]);
+        assert_eq!(all(&region.take_pending(false)), [0..200, SIZE - 50..SIZE]);
+        assert_eq!(all(&region.take_pending(false)), [0..100, SIZE - 50..SIZE]);
         region.watched = 0..0;
     }
 

@@ -50,13 +50,13 @@ pub fn mirror(range: &Range) -> Result<u64, CUresult> {
             None if is_own => range.base,
             None => ANYWHERE,
         };
-        let request = calls::mirror_create { address: address as u64, size: range.room, managed: 0 };
+        let request = calls::mirror_create { address: address as u64, size: range.capacity, managed: 0 };
         let device = session::call_in(range.context, &request)?;
         let pages = if is_own { Pages::Own } else { Pages::OfProgram };
         let is_added = table::with(|table| {
-            let is_free = table.is_free(device, range.room);
+            let is_free = table.is_free(device, range.capacity);
             if is_free {
-                table.add(range.context, range.base, range.room, device, pages);
+                table.add(range.context, range.base, range.capacity, device, pages);
                 table.keep_reserved(device, reserved);
             }
             is_free
@@ -81,7 +81,7 @@ const ANYWHERE: usize = 0;
 /// server chooses, and may choose what another server or this process has already.
 fn reserve(range: &Range) -> Result<Option<Reserved>, CUresult> {
     let window = session::of(range.context)?.snapshot.host_window;
-    Ok(if host_window::is_open_for(window) { host_window::reserve(range.room) } else { None })
+    Ok(if host_window::is_open_for(window) { host_window::reserve(range.capacity) } else { None })
 }
 
 /// Gives managed memory of this library's own, all zeros, a mirror at the address `device`.
@@ -169,7 +169,7 @@ fn remove(host: usize) -> Option<(u64, Region)> {
     }
     loop {
         let server = mirror_at(host).and_then(server_of)?;
-        let found = exchange::while_nobody_sends(server, || {
+        let found = exchange::without_sends(server, || {
             table::with(|table| {
                 let device = table.mirror_at(host)?;
                 if table.is_busy(server, device) {
@@ -214,8 +214,8 @@ pub fn place(server: usize, place: Endpoint) -> Endpoint {
     }
     let (start, end) = host.span();
     let on_device = table::with(|table| {
-        let inside = table.device_of(start, end.saturating_sub(1));
-        let on_device = inside.or_else(|| table.region(start as u64).map(|_| start as u64))?;
+        let contained = table.device_of(start, end.saturating_sub(1));
+        let on_device = contained.or_else(|| table.region(start as u64).map(|_| start as u64))?;
         let (_, region) = table.region(on_device)?;
         (region.context.server() == server).then_some(on_device)
     });

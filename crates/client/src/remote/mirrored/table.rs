@@ -69,7 +69,7 @@ struct Span {
 #[derive(Default)]
 struct Fetching {
     /// From which address on the server looks for changes, if it does.
-    asked: Option<u64>,
+    searching_from: Option<u64>,
     /// What it has found and this end does not have yet.
     reading: Vec<MemoryRange>,
     /// Grows with each change of the two.
@@ -77,7 +77,7 @@ struct Fetching {
 }
 
 /// A place that is to be compared.
-pub struct Place {
+pub struct PendingRange {
     device: u64,
     range: Range<usize>,
     /// Whether it is known to be short, or to differ.
@@ -87,7 +87,7 @@ pub struct Place {
 /// Places that differ, but must not be sent before a fetch is further.
 #[derive(Default)]
 pub struct Blocked {
-    places: Vec<Place>,
+    pending: Vec<PendingRange>,
     /// How far the server's fetch was when the first of them was found. It is read under the lock under which
     /// the place was found busy: the fetch that it waits for may have ended when somebody comes to wait.
     seen: u64,
@@ -96,7 +96,7 @@ pub struct Blocked {
 impl Blocked {
     /// Forgets all of them.
     pub fn clear(&mut self) {
-        self.places.clear();
+        self.pending.clear();
     }
 }
 
@@ -195,7 +195,7 @@ impl Table {
     }
 
     /// The places that are to be compared before a command for a server, for [`find`](Self::find).
-    pub fn take_places(&mut self, server: usize, places: &mut Vec<Place>) {
+    pub fn take_pending(&mut self, server: usize, pending: &mut Vec<PendingRange>) {
         self.scan();
         let concerned: Vec<u64> =
             self.to_compare.range((server, 0)..(server + 1, 0)).map(|(_, device)| *device).collect();
@@ -206,8 +206,8 @@ impl Table {
         let has_other_writers = has_unclear && !self.writers.are_none();
         for device in concerned {
             let Some(region) = self.by_device.get_mut(&device) else { continue };
-            let ranges = region.take_places(has_other_writers);
-            places.extend(ranges.iter().map(|range| Place { device, range, is_part: false }));
+            let ranges = region.take_pending(has_other_writers);
+            pending.extend(ranges.iter().map(|range| PendingRange { device, range, is_part: false }));
             if !region.is_to_be_compared() {
                 self.to_compare.remove(&(server, device));
             }
@@ -285,12 +285,12 @@ impl Table {
     pub fn find(
         &mut self,
         server: usize,
-        places: &mut Vec<Place>,
+        pending: &mut Vec<PendingRange>,
         changes: &mut Changes,
         blocked: &mut Blocked,
     ) {
         while changes.len() < MAX_CHANGES
-            && let Some(Place { device, range, is_part }) = places.pop()
+            && let Some(PendingRange { device, range, is_part }) = pending.pop()
         {
             let is_busy = self.is_busy(server, device);
             let Some(region) = self.by_device.get_mut(&device) else { continue };
@@ -300,32 +300,36 @@ impl Table {
             }
             if !is_part && range.len() > PART {
                 let parts = region.unequal_parts(range);
-                places.extend(parts.into_iter().rev().map(|range| Place { device, range, is_part: true }));
+                pending.extend(parts.into_iter().rev().map(|range| PendingRange {
+                    device,
+                    range,
+                    is_part: true,
+                }));
             } else if !is_busy {
                 let stopped = region.find(device, range.clone(), changes, MAX_CHANGES);
                 if stopped < range.end {
-                    places.push(Place { device, range: stopped..range.end, is_part: true });
+                    pending.push(PendingRange { device, range: stopped..range.end, is_part: true });
                 }
             } else if region.differs(range.clone()) {
-                if blocked.places.is_empty() {
+                if blocked.pending.is_empty() {
                     blocked.seen = self.progress(server);
                 }
-                blocked.places.push(Place { device, range, is_part });
+                blocked.pending.push(PendingRange { device, range, is_part });
             }
         }
     }
 
     /// The word that alone differs in all that a server has mirrors of; nothing where more does, or where the
     /// server may have changes that are not here yet. It is found again by the next command.
-    pub fn lone_change(&mut self, server: usize, places: &mut Vec<Place>) -> Option<LoneChange> {
-        places.clear();
-        self.take_places(server, places);
-        let mut changes = places.iter().filter_map(|Place { device, range, .. }| {
+    pub fn lone_change(&mut self, server: usize, pending: &mut Vec<PendingRange>) -> Option<LoneChange> {
+        pending.clear();
+        self.take_pending(server, pending);
+        let mut changes = pending.iter().filter_map(|PendingRange { device, range, .. }| {
             let region = self.by_device.get(device)?;
             region.changed(range.clone()).map(|part| (*device, part))
         });
         let change = changes.next().filter(|_| changes.next().is_none());
-        self.compare_again(server, places);
+        self.compare_again(server, pending);
         let (device, part) = change?;
         let region = self.by_device.get(&device).filter(|region| !region.is_managed)?;
         let word = region.word_around(&part)?;
@@ -344,14 +348,14 @@ impl Table {
     /// What could not be sent is compared again. Returns, if there is any, how far the server's fetch was that
     /// it has to wait for.
     pub fn put_back(&mut self, server: usize, blocked: &mut Blocked) -> Option<u64> {
-        let is_any = !blocked.places.is_empty();
-        self.compare_again(server, &mut blocked.places);
+        let is_any = !blocked.pending.is_empty();
+        self.compare_again(server, &mut blocked.pending);
         is_any.then_some(blocked.seen)
     }
 
     /// Places are compared before the next command.
-    fn compare_again(&mut self, server: usize, places: &mut Vec<Place>) {
-        for Place { device, range, .. } in places.drain(..) {
+    fn compare_again(&mut self, server: usize, pending: &mut Vec<PendingRange>) {
+        for PendingRange { device, range, .. } in pending.drain(..) {
             if let Some(region) = self.by_device.get_mut(&device) {
                 region.compare_next(range);
                 self.to_compare.insert((server, device));
@@ -386,7 +390,7 @@ impl Table {
         let end = device + self.by_device.get(&device).map_or(0, Region::len) as u64;
         let overlaps =
             |part: &MemoryRange| part.address < end && device < part.address.saturating_add(part.bytes);
-        fetching.asked.is_some_and(|from| from < end) || fetching.reading.iter().any(overlaps)
+        fetching.searching_from.is_some_and(|from| from < end) || fetching.reading.iter().any(overlaps)
     }
 
     /// How far fetches from a server are.
@@ -397,19 +401,19 @@ impl Table {
     /// The server looks for changes from this address on.
     pub fn begin_search(&mut self, server: usize, from: u64) {
         let fetching = self.fetches.entry(server).or_default();
-        fetching.asked = Some(from);
+        fetching.searching_from = Some(from);
         fetching.reading.clear();
     }
 
     /// The server has looked. Returns what of the long stretches that it has found is to be read: memory
     /// that has been forgotten meanwhile is not.
     pub fn end_search(&mut self, server: usize, found: Vec<MemoryRange>) -> Vec<MemoryRange> {
-        let is_here = |stretch: &MemoryRange| {
-            self.region(stretch.address).is_some_and(|(_, region)| region.context.server() == server)
+        let is_here = |found: &MemoryRange| {
+            self.region(found.address).is_some_and(|(_, region)| region.context.server() == server)
         };
         let found: Vec<_> = found.into_iter().filter(is_here).collect();
         let fetching = self.fetches.entry(server).or_default();
-        fetching.asked = None;
+        fetching.searching_from = None;
         fetching.reading.clone_from(&found);
         fetching.progress += 1;
         found
@@ -418,7 +422,7 @@ impl Table {
     /// Nothing is being fetched from a server any more. Returns how far its fetches are.
     pub fn end_fetch(&mut self, server: usize) -> u64 {
         let fetching = self.fetches.entry(server).or_default();
-        (fetching.asked, fetching.progress) = (None, fetching.progress + 1);
+        (fetching.searching_from, fetching.progress) = (None, fetching.progress + 1);
         fetching.reading.clear();
         fetching.progress
     }
@@ -466,7 +470,7 @@ mod tests {
 
     /// A table in which each page of memory is a region, or nothing where the system notes no written pages.
     fn table(memory: &Memory, ask: fn() -> bool) -> Option<Table> {
-        let mut table = Table { writers: OtherWriters::asking(ask), ..Table::default() };
+        let mut table = Table { writers: OtherWriters::with_check(ask), ..Table::default() };
         for host in memory.0.clone().step_by(page_size()) {
             table.add(Handle::NULL, host, page_size(), host as u64, Pages::OfProgram);
         }
@@ -476,11 +480,11 @@ mod tests {
 
     /// The pages that are to be compared.
     fn to_compare(table: &mut Table, memory: &Memory) -> Vec<usize> {
-        let mut places = Vec::new();
-        table.writers.ask_again();
-        table.take_places(0, &mut places);
+        let mut pending = Vec::new();
+        table.writers.check_again();
+        table.take_pending(0, &mut pending);
         let mut pages: Vec<_> =
-            places.iter().map(|place| (place.device as usize - memory.0.start) / page_size()).collect();
+            pending.iter().map(|pending| (pending.device as usize - memory.0.start) / page_size()).collect();
         pages.sort_unstable();
         pages
     }
@@ -521,10 +525,11 @@ mod tests {
             table.add(Handle::NULL, device(page) as usize, page_size(), device(page), Pages::Shared);
         }
         let find = |table: &mut Table| {
-            let (mut places, mut changes, mut blocked) = (Vec::new(), Changes::default(), Blocked::default());
-            table.take_places(0, &mut places);
-            table.find(0, &mut places, &mut changes, &mut blocked);
-            let devices: Vec<u64> = blocked.places.iter().map(|place| place.device).collect();
+            let (mut pending, mut changes, mut blocked) =
+                (Vec::new(), Changes::default(), Blocked::default());
+            table.take_pending(0, &mut pending);
+            table.find(0, &mut pending, &mut changes, &mut blocked);
+            let devices: Vec<u64> = blocked.pending.iter().map(|pending| pending.device).collect();
             (!changes.is_empty(), devices, table.put_back(0, &mut blocked))
         };
         // While the server looks, it may find something anywhere behind where it began.
@@ -534,8 +539,8 @@ mod tests {
         let (is_sent, blocked, seen) = find(&mut table);
         assert_eq!((is_sent, blocked), (true, vec![device(1)]));
         // It has found something in the last one, and in memory that is not there any more.
-        let stretch = |page| MemoryRange { address: device(page), bytes: page_size() as u64 };
-        assert_eq!(table.end_search(0, vec![stretch(2), stretch(7)]).len(), 1);
+        let found = |page| MemoryRange { address: device(page), bytes: page_size() as u64 };
+        assert_eq!(table.end_search(0, vec![found(2), found(7)]).len(), 1);
         assert!(table.progress(0) > seen.unwrap());
         memory.write(2 * page_size(), 1);
         let (is_sent, blocked, seen) = find(&mut table);
@@ -555,11 +560,11 @@ mod tests {
         let mut table = Table::default();
         let device = memory.0.start as u64;
         table.add(Handle::NULL, memory.0.start, page_size(), device, Pages::Shared);
-        let (mut places, mut changes, mut blocked) = (Vec::new(), Changes::default(), Blocked::default());
+        let (mut pending, mut changes, mut blocked) = (Vec::new(), Changes::default(), Blocked::default());
         table.begin_search(0, device);
         memory.write(0, 1);
-        table.take_places(0, &mut places);
-        table.find(0, &mut places, &mut changes, &mut blocked);
+        table.take_pending(0, &mut pending);
+        table.find(0, &mut pending, &mut changes, &mut blocked);
         // Other changes are on their way meanwhile, without the lock of the table.
         let ended = table.end_fetch(0);
         assert!(table.put_back(0, &mut blocked).is_some_and(|seen| seen < ended));

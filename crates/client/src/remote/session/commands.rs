@@ -17,13 +17,13 @@ pub struct CommonCommands {
     /// The server's release.
     release: Printable,
     /// The numbers of those that were wanted and are not among them, each said once.
-    said: Mutex<rank::MissingCommands, Vec<u16>>,
+    logged: Mutex<rank::MissingCommands, Vec<u16>>,
 }
 
 impl CommonCommands {
     /// The first `count` commands, with a server of this release.
     pub fn new(count: u16, release: Printable) -> Self {
-        Self { count, release, said: Mutex::default() }
+        Self { count, release, logged: Mutex::default() }
     }
 
     /// Whether the server knows a command.
@@ -40,9 +40,9 @@ impl CommonCommands {
     /// Says once that the server does not know a command.
     #[cold]
     fn missing(&self, opcode: Opcode, target: &Target) -> CUresult {
-        let mut said = self.said.lock();
-        if !said.contains(&(opcode as u16)) {
-            said.push(opcode as u16);
+        let mut logged = self.logged.lock();
+        if !logged.contains(&(opcode as u16)) {
+            logged.push(opcode as u16);
             error!(
                 "{} is not supported with the server {target}: it is Causeway {}, which does not know that yet, and \
                  this library is {}; update the server",
@@ -69,7 +69,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(common.must_have(newest, &target), Err(CUresult::CUDA_ERROR_NOT_SUPPORTED));
         }
-        assert_eq!(*common.said.lock(), [newest as u16]);
+        assert_eq!(*common.logged.lock(), [newest as u16]);
         assert_eq!(CommonCommands::new(newest as u16 + 1, "1".into()).must_have(newest, &target), Ok(()));
     }
 }

@@ -8,8 +8,8 @@ use crate::locks::{Mutex, rank};
 use crate::log::{Level, debug, info};
 use crate::model::address::window;
 use crate::model::completion;
-use crate::model::{cards, context, device};
-use crate::remote::above::Above;
+use crate::model::{context, device, rdma_devices};
+use crate::remote::callbacks::SessionCallbacks;
 use crate::remote::plans::Plans;
 use crate::{environment, log, process};
 use causeway_access::{Target, servers};
@@ -32,18 +32,18 @@ use std::time::Instant;
 
 /// Opens the sessions if they are not open yet. When there is no server, or none has a device for us, the
 /// program learns what a machine without a GPU tells it, which every runtime handles; the reason goes to the
-/// log. `above` hears from the sessions.
-pub fn open(above: &'static dyn Above) -> Result<(), CUresult> {
+/// log. `callbacks` hears from the sessions.
+pub fn open(callbacks: &'static dyn SessionCallbacks) -> Result<(), CUresult> {
     /// What went wrong last time, so that a program that tries again and again logs it once.
-    static SAID: Mutex<rank::ConnectionMessages, String> = Mutex::new(String::new());
-    let mut said = SAID.lock();
+    static LAST_MESSAGE: Mutex<rank::ConnectionMessages, String> = Mutex::new(String::new());
+    let mut last_message = LAST_MESSAGE.lock();
     if super::with(0).is_ok() {
         return Ok(());
     }
-    connect(above).map_err(|ConnectFailure { code, why }| {
-        if *said != why {
+    connect(callbacks).map_err(|ConnectFailure { code, why }| {
+        if *last_message != why {
             log::write(Level::Error, format_args!("{why}"));
-            *said = why;
+            *last_message = why;
         }
         code
     })
@@ -80,10 +80,10 @@ static HELD: Mutex<rank::HeldConnections, Option<Result<Vec<Granted>, String>>> 
 
 /// The oldest driver version of the servers, when no session is open yet; nothing when there is no server.
 /// The sessions that this takes are kept for `cuInit`.
-pub fn early_driver_version() -> Option<i32> {
+pub fn driver_version_before_init() -> Option<i32> {
     let mut held = HELD.lock();
     watch_process();
-    let granted = held.get_or_insert_with(ask);
+    let granted = held.get_or_insert_with(request_sessions);
     granted.as_ref().ok()?.iter().map(|granted| granted.snapshot.driver_version).min()
 }
 
@@ -91,7 +91,7 @@ pub fn early_driver_version() -> Option<i32> {
 fn watch_process() {
     process::watch(process::Handlers {
         forked: super::abandon_after_fork,
-        forked_early: abandon_held_after_fork,
+        forked_before_init: abandon_held_after_fork,
         at_exit: super::close,
     });
 }
@@ -109,7 +109,7 @@ fn abandon_held_after_fork() {
 }
 
 /// Asks every server for a session, all at once.
-fn ask() -> Result<Vec<Granted>, String> {
+fn request_sessions() -> Result<Vec<Granted>, String> {
     environment::must_be_usable()?;
     let on = PROCESS.text(&ON).ok_or(
         "no server is named, so there is no GPU. Set CAUSEWAY_ON=HOST:PORT, write `on` in a configuration file, or \
@@ -122,46 +122,47 @@ fn ask() -> Result<Vec<Granted>, String> {
         return Err(format!("{origin} names {count} servers, and one program can have {MAX_SERVERS}"));
     }
     let (first, others) = targets.split_first().ok_or_else(|| format!("{origin} names no server"))?;
-    cards::while_opening(|| {
-        let others: Vec<_> = others.iter().map(Beside::begin).collect();
-        let first = ask_one(first);
-        let answers: Vec<_> = core::iter::once(first).chain(others.into_iter().map(Beside::end)).collect();
-        answers.into_iter().collect()
+    rdma_devices::while_opening(|| {
+        let others: Vec<_> = others.iter().map(BackgroundConnect::begin).collect();
+        let first = request_session(first);
+        let results: Vec<_> =
+            core::iter::once(first).chain(others.into_iter().map(BackgroundConnect::end)).collect();
+        results.into_iter().collect()
     })
 }
 
 /// A server that a thread asks, if it comes to that before the caller of `cuInit` does. A library's constructor
 /// may call `cuInit`, as UCX's does: its thread has the lock of the dynamic loader, without which no other thread
 /// gets thread-local variables, and must wait for none.
-struct Beside {
+struct BackgroundConnect {
     target: Target,
     is_taken: Arc<AtomicBool>,
-    answer: Receiver<Result<Granted, String>>,
+    receiver: Receiver<Result<Granted, String>>,
 }
 
-impl Beside {
+impl BackgroundConnect {
     fn begin(target: &Target) -> Self {
-        let (sender, answer) = channel();
+        let (sender, receiver) = channel();
         let is_taken = Arc::new(AtomicBool::new(false));
-        let beside = Self { target: target.clone(), is_taken: Arc::clone(&is_taken), answer };
+        let background = Self { target: target.clone(), is_taken: Arc::clone(&is_taken), receiver };
         let target = target.clone();
         // Without a thread the caller asks.
         let _ = threads::spawn("connect", move || {
             wait_for_loader();
             if !is_taken.swap(true, Ordering::Relaxed) {
                 // A caller that has gone wants no answer.
-                let _ = sender.send(ask_one(&target));
+                let _ = sender.send(request_session(&target));
             }
         });
-        beside
+        background
     }
 
     fn end(self) -> Result<Granted, String> {
         if !self.is_taken.swap(true, Ordering::Relaxed) {
-            return ask_one(&self.target);
+            return request_session(&self.target);
         }
         let panicked = || Err("asking a server for a session failed inside the library".to_owned());
-        self.answer.recv().unwrap_or_else(|_| panicked())
+        self.receiver.recv().unwrap_or_else(|_| panicked())
     }
 }
 
@@ -176,10 +177,11 @@ fn wait_for_loader() {
 }
 
 /// Asks one server for a session.
-fn ask_one(target: &Target) -> Result<Granted, String> {
+fn request_session(target: &Target) -> Result<Granted, String> {
     let started = Instant::now();
     let mut for_worker = environment::for_worker();
-    let taken = taken::variable().filter(|(name, _)| !for_worker.iter().any(|(said, _)| said == name));
+    let taken = taken::variable()
+        .filter(|(name, _)| !for_worker.iter().any(|(last_message, _)| last_message == name));
     for_worker.extend(taken);
     debug!("variables for the worker: {for_worker:?}");
     let mut hello = describe_process(COMMANDS, for_worker);
@@ -204,9 +206,9 @@ fn ask_one(target: &Target) -> Result<Granted, String> {
     Ok(Granted { target: target.clone(), via: options.via, plans, opened, commands, snapshot, started })
 }
 
-fn connect(above: &'static dyn Above) -> Result<(), ConnectFailure> {
+fn connect(callbacks: &'static dyn SessionCallbacks) -> Result<(), ConnectFailure> {
     let held = HELD.lock().take();
-    let granted = held.unwrap_or_else(ask)?;
+    let granted = held.unwrap_or_else(request_sessions)?;
     let snapshots: Vec<_> = granted.iter().map(|granted| &granted.snapshot).collect();
     let close_all = || granted.iter().for_each(|granted| granted.opened.link.close());
     let devices = device::visible(&snapshots).map_err(|twice| {
@@ -229,7 +231,8 @@ fn connect(above: &'static dyn Above) -> Result<(), ConnectFailure> {
     }
     context::prepare(&devices);
     device::open(devices);
-    let sessions = granted.into_iter().enumerate().map(|(server, granted)| open_one(server, granted, above));
+    let sessions =
+        granted.into_iter().enumerate().map(|(server, granted)| open_one(server, granted, callbacks));
     for session in sessions.collect::<Result<Vec<_>, _>>()? {
         window::offer(session.server, session.snapshot.device_window);
         SESSIONS[session.server].store(core::ptr::from_ref(session).cast_mut(), Ordering::Release);
@@ -240,7 +243,11 @@ fn connect(above: &'static dyn Above) -> Result<(), ConnectFailure> {
 }
 
 /// Starts the session that a server has granted.
-fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Result<&'static Session, String> {
+fn open_one(
+    server: usize,
+    granted: Granted,
+    callbacks: &'static dyn SessionCallbacks,
+) -> Result<&'static Session, String> {
     let Granted { target, via, plans, opened, commands, snapshot, started } = granted;
     let seen = device::all().iter().filter(|device| device.server == server).count();
     info!(
@@ -271,7 +278,7 @@ fn open_one(server: usize, granted: Granted, above: &'static dyn Above) -> Resul
         address: opened.reached_at.map_or_else(|| target.address(), |address| target.at(address).address()),
         locality: opened.welcome.locality,
         link: opened.link,
-        above,
+        callbacks,
         reasons: opened.reasons,
         receiver: SharedReceiver::new(opened.receiver),
         replies: Replies::new(),

@@ -21,7 +21,7 @@ use crate::locks::{Mutex, must_be_free, rank};
 use crate::log::{error, info};
 use crate::model::completion::SequenceNumbers;
 use crate::model::{context, device};
-use crate::remote::above::Above;
+use crate::remote::callbacks::SessionCallbacks;
 use crate::remote::plans::Plans;
 use crate::report_file;
 use crate::statistics::{self, Carried};
@@ -66,7 +66,7 @@ pub struct Session {
     pub(crate) locality: Locality,
     link: Link,
     /// Who hears from it.
-    pub(crate) above: &'static dyn Above,
+    pub(crate) callbacks: &'static dyn SessionCallbacks,
     /// Why the modules of the fabric that are not in use are not.
     reasons: Vec<Reason>,
     receiver: SharedReceiver,
@@ -182,7 +182,7 @@ pub fn call_reading<C: Call, R>(
     const { needs_nothing_before(C::OPCODE) };
     let session = of(context)?;
     session.faults.take()?;
-    session.ask(context, request, read)
+    session.call(context, request, read)
 }
 
 /// The number of the calling thread, counted from 1.
@@ -229,7 +229,7 @@ impl Session {
     /// An error of an earlier posted call is reported here: before the command is sent when it is known by
     /// then, and after the reply when the command has no results or failed. So a command that made something
     /// is not forgotten.
-    pub fn ask<C: Call, R>(
+    pub fn call<C: Call, R>(
         &self,
         context: Handle<Context>,
         request: &C,
@@ -242,7 +242,7 @@ impl Session {
         // The link may have been lost before this call could be failed with all the others.
         self.faults.check()?;
         self.link.send(|out| self.encode(out, waiting.number(), context, request)).map_err(|_| LOST)?;
-        let begun = trace::begin();
+        let started = trace::begin();
         let wait = statistics::begin_wait(C::OPCODE.name());
         self.look_for_reply(&waiting);
         let result = waiting.wait(|status, payload| match status {
@@ -253,7 +253,7 @@ impl Session {
             failure => Err(failure),
         });
         drop(wait);
-        trace::end(C::OPCODE.name(), Category::Wait, begun);
+        trace::end(C::OPCODE.name(), Category::Wait, started);
         if let Err(status) = result
             && faults::is_sticky(status)
         {
@@ -366,7 +366,7 @@ impl Session {
 /// Ends the sessions when the process ends.
 pub fn close() {
     if let Ok(first) = with(0) {
-        first.above.ending();
+        first.callbacks.before_end();
     }
     if trace::is_on() {
         trace::write(&all().map(|session| session.target.to_string()).collect::<Vec<_>>());

@@ -29,9 +29,9 @@ pub fn print(stream: OutputStream, bytes: &[u8]) {
             OutputStream::Standard => stdout,
             OutputStream::Error => stderr,
         };
-        let shown =
+        let sanitized =
             if libc::isatty(fileno(stream)) == 1 { for_terminal(bytes) } else { Cow::Borrowed(bytes) };
-        libc::fwrite(shown.as_ptr().cast(), 1, shown.len(), stream);
+        libc::fwrite(sanitized.as_ptr().cast(), 1, sanitized.len(), stream);
     }
 }
 
@@ -42,17 +42,17 @@ fn for_terminal(bytes: &[u8]) -> Cow<'_, [u8]> {
     if core::str::from_utf8(bytes).is_ok_and(|text| !text.contains(acts)) {
         return Cow::Borrowed(bytes);
     }
-    let mut shown = Vec::with_capacity(bytes.len());
+    let mut sanitized = Vec::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for character in chunk.valid().chars() {
             let character = if acts(character) { '?' } else { character };
-            shown.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            sanitized.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         }
         if !chunk.invalid().is_empty() {
-            shown.push(b'?');
+            sanitized.push(b'?');
         }
     }
-    Cow::Owned(shown)
+    Cow::Owned(sanitized)
 }
 
 #[cfg(test)]

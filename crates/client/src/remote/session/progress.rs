@@ -36,14 +36,14 @@ impl Upload {
 }
 
 fn show(link: &Link, start: u64, bytes: u64, ended: &Receiver<()>) {
-    let begun = Instant::now();
+    let started = Instant::now();
     if ended.recv_timeout(PROGRESS_TIMEOUT) != Err(RecvTimeoutError::Timeout) {
         return;
     }
     loop {
         let sent = link.counters().transfer_bytes_sent.saturating_sub(start).min(bytes);
         // A terminal that is gone shows nothing, and the upload goes on.
-        let _ = write!(stderr(), "\r{}\x1b[K", line(sent, bytes, begun.elapsed()));
+        let _ = write!(stderr(), "\r{}\x1b[K", line(sent, bytes, started.elapsed()));
         if ended.recv_timeout(STEP) != Err(RecvTimeoutError::Timeout) {
             let _ = write!(stderr(), "\r\x1b[K");
             return;

@@ -61,19 +61,25 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             info!("{name} failed with error {status}; the next call that waits reports it");
             session.faults.record(CUresult(status));
         }
-        WorkerMessage::HostCall { token } => session.above.reached(session.server, token),
+        WorkerMessage::HostCall { token } => session.callbacks.on_host_call(session.server, token),
         WorkerMessage::Reached { token, status } if token & HOST_DONE_TRANSFER != 0 => {
-            session.above.refused(session.server, token & !HOST_DONE_TRANSFER, CUresult(status));
+            session.callbacks.on_host_call_failed(
+                session.server,
+                token & !HOST_DONE_TRANSFER,
+                CUresult(status),
+            );
         }
-        WorkerMessage::Reached { token, status } => completion::reached(token, CUresult(status)),
+        WorkerMessage::Reached { token, status } => completion::report_received(token, CUresult(status)),
         WorkerMessage::Output { bytes } => print(OutputStream::Standard, bytes),
         WorkerMessage::ErrorOutput { bytes } => print(OutputStream::Error, bytes),
         WorkerMessage::TransferFailed { transfer, status } => {
             session.faults.record(CUresult(status));
             transfers::failed(transfer, CUresult(status));
         }
-        WorkerMessage::ImageWanted { transfer } => session.above.image_wanted(session.server, transfer),
-        WorkerMessage::ImageKnown { transfer } => session.above.image_known(transfer),
+        WorkerMessage::ImageWanted { transfer } => {
+            session.callbacks.on_image_requested(session.server, transfer)
+        }
+        WorkerMessage::ImageKnown { transfer } => session.callbacks.on_image_known(transfer),
         WorkerMessage::Direct { is_on, text } => session.direct.set(is_on, text),
         WorkerMessage::Fatal { text } => session.lose(format_args!("the server ended the session: {text}")),
     }
@@ -103,13 +109,13 @@ impl Session {
     /// Receives until the reply that the calling thread waits for is there, or for as long as it makes sense
     /// to stay awake for one.
     pub(super) fn look_for_reply(&self, waiting: &Waiting<'_>) {
-        let patience = spin::while_waited_for();
-        if patience.is_zero() {
+        let spin_time = spin::while_waited_for();
+        if spin_time.is_zero() {
             return;
         }
         let inline = self.receiver.receive_inline();
         self.wake_receiver(Awaited::Message);
-        spin::until(patience, || {
+        spin::until(spin_time, || {
             inline.poll(|body| self.take_replies(body));
             waiting.is_answered()
         });
@@ -140,6 +146,6 @@ impl Session {
         self.faults.lose();
         self.replies.fail_all(LOST);
         completion::server_lost(self.server);
-        self.above.lost(self.server);
+        self.callbacks.on_server_lost(self.server);
     }
 }

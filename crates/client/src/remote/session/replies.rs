@@ -20,7 +20,7 @@ const SLOTS: u32 = 1024;
 const SHORT: usize = 16;
 
 /// A reply that needed more memory than this leaves it.
-const KEPT: usize = 64 << 10;
+const CACHED: usize = 64 << 10;
 
 #[derive(Default)]
 struct Outcome {
@@ -136,7 +136,7 @@ impl Waiting<'_> {
         let mut outcome = slot.outcome.lock();
         let result = read(CUresult(outcome.status), &outcome.payload);
         // A rare large reply must not stay allocated in every slot that ever had one.
-        if outcome.payload.len() > KEPT {
+        if outcome.payload.len() > CACHED {
             outcome.payload = SmallVec::new();
         }
         result

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::sync::OnceLock;
 
 /// Where servers place windows: from 16 to 64 TiB. Programs, their libraries and stacks lie above.
-const PLACES: Range<u64> = 1 << 44..1 << 46;
+const WINDOW_RANGE: Range<u64> = 1 << 44..1 << 46;
 
 /// What lies nearer together than this is one range: no window fits between.
 const GAP: u64 = 1 << 30;
@@ -33,7 +33,7 @@ fn ranges(maps: impl BufRead) -> Vec<Range<u64>> {
     for line in maps.lines().map_while(Result::ok) {
         let mut ends = line.split([' ', '-']).map(|text| u64::from_str_radix(text, 16));
         let (Some(Ok(start)), Some(Ok(end))) = (ends.next(), ends.next()) else { continue };
-        let found = start.max(PLACES.start)..end.min(PLACES.end);
+        let found = start.max(WINDOW_RANGE.start)..end.min(WINDOW_RANGE.end);
         if found.is_empty() {
             continue;
         }
@@ -78,12 +78,15 @@ mod tests {
             .map(|number| {
                 format!(
                     "{:x}-{:x} rw-p\n",
-                    PLACES.start + (number << 32),
-                    PLACES.start + (number << 32) + 4096
+                    WINDOW_RANGE.start + (number << 32),
+                    WINDOW_RANGE.start + (number << 32) + 4096
                 )
             })
             .collect();
         let found = ranges(many.as_bytes());
-        assert_eq!((found.len(), found[MAX_TAKEN - 1].end), (MAX_TAKEN, PLACES.start + (127 << 32) + 4096));
+        assert_eq!(
+            (found.len(), found[MAX_TAKEN - 1].end),
+            (MAX_TAKEN, WINDOW_RANGE.start + (127 << 32) + 4096)
+        );
     }
 }

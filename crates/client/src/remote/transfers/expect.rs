@@ -36,7 +36,7 @@ pub unsafe fn expect(
     let session = session::of(stream.context)?;
     let expected = before::begin(stream, session, order, buffer.range());
     // SAFETY: as this function demands.
-    unsafe { tell(session, &expected, buffer, threads) }?;
+    unsafe { register(session, &expected, buffer, threads) }?;
     Ok(expected)
 }
 
@@ -53,7 +53,7 @@ pub unsafe fn expect_apart(
     let session = session::of(context)?;
     let expected = transfers::begin_apart(session, flow, buffer.range());
     // SAFETY: as this function demands.
-    unsafe { tell(session, &expected, buffer, threads) }?;
+    unsafe { register(session, &expected, buffer, threads) }?;
     Ok(expected.transfer)
 }
 
@@ -61,7 +61,7 @@ pub unsafe fn expect_apart(
 ///
 /// # Safety
 /// As for [`expect`].
-unsafe fn tell(
+unsafe fn register(
     session: &Session,
     expected: &Expected,
     buffer: ReceiveBuffer,
@@ -70,8 +70,8 @@ unsafe fn tell(
     let Expected { transfer, is_blocked, .. } = expected;
     // SAFETY: valid until the transfer is done, as this function demands.
     let destination = unsafe { receive_buffer::destination(transfer, buffer, *is_blocked, threads) };
-    let told = session.link().expect_transfer(transfer.number(), destination.with_threads(threads));
-    told.map_err(|cause| {
+    let registered = session.link().expect_transfer(transfer.number(), destination.with_threads(threads));
+    registered.map_err(|cause| {
         transfer.ended(Err(cause));
         LOST
     })

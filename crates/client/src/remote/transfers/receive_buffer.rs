@@ -50,20 +50,20 @@ pub unsafe fn destination(
         },
         ReceiveBuffer::Direct(address, length) => {
             let bounced = Mutex::default();
-            let place = Arc::new(InTurn { transfer: transfer.clone(), address, bounced });
+            let ordered = Arc::new(OrderedBuffer { transfer: transfer.clone(), address, bounced });
             let on_end = {
-                let place = place.clone();
-                move |outcome: Result<(), TransferError>| match (outcome, place.bounced_bytes()) {
+                let ordered = ordered.clone();
+                move |outcome: Result<(), TransferError>| match (outcome, ordered.bounced_bytes()) {
                     (Ok(()), bytes @ 1..) => transfer.clone().store(bytes, move || {
                         // SAFETY: the transfer is not done yet, and all its bytes have arrived.
-                        unsafe { place.store(threads) };
+                        unsafe { ordered.store(threads) };
                     }),
                     (outcome, _) => transfer.ended(outcome),
                 }
             };
             // SAFETY: the program's memory is valid until the transfer is done, as this function demands, and
-            // the bounce buffer as long as `place`, which the callback holds.
-            unsafe { Destination::chosen(place, length, on_end) }
+            // the bounce buffer as long as `ordered`, which the callback holds.
+            unsafe { Destination::chosen(ordered, length, on_end) }
         }
         ReceiveBuffer::Scatter { length, scatter, .. } => {
             Destination::buffer(vec![0; length], move |outcome| match outcome {
@@ -80,7 +80,7 @@ pub unsafe fn destination(
 const NOTHING: Range<usize> = usize::MAX..usize::MAX;
 
 /// Memory of the program, and bounce buffers for the parts of a transfer that come before its turn.
-struct InTurn {
+struct OrderedBuffer {
     transfer: Arc<Transfer>,
     address: *mut u8,
     /// The parts that lie elsewhere than where they belong.
@@ -88,11 +88,11 @@ struct InTurn {
 }
 
 // SAFETY: an address of the program, which whoever expects the transfer allows any thread to write behind.
-unsafe impl Send for InTurn {}
+unsafe impl Send for OrderedBuffer {}
 // SAFETY: as above.
-unsafe impl Sync for InTurn {}
+unsafe impl Sync for OrderedBuffer {}
 
-impl InTurn {
+impl OrderedBuffer {
     fn bounced_bytes(&self) -> usize {
         self.bounced.lock().iter().map(|(part, _)| part.len()).sum()
     }
@@ -111,7 +111,7 @@ impl InTurn {
     }
 }
 
-impl ChooseMemory for InTurn {
+impl ChooseMemory for OrderedBuffer {
     fn memory(&self, part: Range<usize>) -> *mut u8 {
         let mut bounced = self.bounced.lock();
         // A part comes again where its lane has died: to the same place, since what came of it before must not
@@ -159,20 +159,23 @@ mod tests {
         let range = address as usize..address as usize + 8;
         let expected = transfers::enter(TRANSFERS.pending.lock(), &Nowhere, 0, Some(barrier), range);
         assert!(expected.is_blocked);
-        let place =
-            Arc::new(InTurn { transfer: expected.transfer.clone(), address, bounced: Mutex::default() });
-        let early = place.memory(0..4);
+        let ordered = Arc::new(OrderedBuffer {
+            transfer: expected.transfer.clone(),
+            address,
+            bounced: Mutex::default(),
+        });
+        let early = ordered.memory(0..4);
         assert_ne!(early, address);
         // SAFETY: both places are writable for as many bytes, and the test's own.
         unsafe { early.write_bytes(7, 4) };
         before.ended(Ok::<(), TransferError>(()));
-        let late = place.memory(4..8);
+        let late = ordered.memory(4..8);
         assert_eq!(late, address.wrapping_add(4));
         // SAFETY: as above.
         unsafe { late.write_bytes(9, 4) };
-        assert_eq!(place.memory(0..4), early, "a part that comes again goes where it went");
-        assert_eq!(place.bounced_bytes(), 4);
-        let storing = place.clone();
+        assert_eq!(ordered.memory(0..4), early, "a part that comes again goes where it went");
+        assert_eq!(ordered.bounced_bytes(), 4);
+        let storing = ordered.clone();
         // SAFETY: as above.
         expected.transfer.clone().store(4, move || unsafe { storing.store(1) });
         assert!(expected.transfer.is_done());

@@ -1,7 +1,7 @@
 //! Commands for captured streams: each becomes a node, or is refused.
 
 use super::nodes::add;
-use super::table::{any, of, spoil};
+use super::table::{any, invalidate, of};
 use crate::log::refuse_use;
 use crate::model::context;
 use crate::model::graph::work::{Copying, Filling, Kernel, Values, Work};
@@ -53,8 +53,8 @@ fn captured<C: Call>(request: &C) -> Option<std::sync::Arc<StreamState>> {
 }
 
 fn refuse_command(state: &StreamState, name: &str) -> CUresult {
-    spoil(of(state));
-    let _said = refuse_use!("{name} in a stream that is being captured");
+    invalidate(of(state));
+    let _status = refuse_use!("{name} in a stream that is being captured");
     CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 }
 

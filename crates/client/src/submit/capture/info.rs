@@ -50,18 +50,18 @@ pub fn info(state: &StreamState) -> Result<Info, CUresult> {
     info.status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE;
     info.graph = capture.graph;
     let tips = capture.tips.get(&state.handle).cloned().unwrap_or_default();
-    let given = (
+    let arrays = (
         tips.iter().map(|tip| tip.node.as_raw()).collect::<Box<[_]>>(),
         tips.iter().map(|tip| tip.data).collect::<Box<[_]>>(),
     );
-    (info.nodes, info.edges, info.count) = (given.0.as_ptr(), given.1.as_ptr(), tips.len());
+    (info.nodes, info.edges, info.count) = (arrays.0.as_ptr(), arrays.1.as_ptr(), tips.len());
     info.has_data = !tips.iter().all(is_plain);
-    capture.given.insert(state.handle, given);
+    capture.arrays.insert(state.handle, arrays);
     Ok(info)
 }
 
 /// The graph of the capture that a stream takes part in, and what the stream's next node comes after.
-pub fn place(state: &StreamState) -> Result<(Handle<Graph>, Vec<Edge>), CUresult> {
+pub fn capture_point(state: &StreamState) -> Result<(Handle<Graph>, Vec<Edge>), CUresult> {
     change(state, |capture, _| {
         let tips = capture.tips.get(&state.handle).cloned().unwrap_or_default();
         Ok((capture.graph, tips))

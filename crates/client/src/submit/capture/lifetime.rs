@@ -39,9 +39,9 @@ pub fn begin(
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
     let keeps_graph = existing.is_some();
-    let (graph, given) = existing.unwrap_or_else(|| (graphs().create(None), Vec::new()));
-    let mut tips = Vec::with_capacity(given.len());
-    join_tips(&mut tips, &given);
+    let (graph, dependencies) = existing.unwrap_or_else(|| (graphs().create(None), Vec::new()));
+    let mut tips = Vec::with_capacity(dependencies.len());
+    join_tips(&mut tips, &dependencies);
     captures.insert(
         id,
         Capture {
@@ -53,7 +53,7 @@ pub fn begin(
             tips: HashMap::from([(state.handle, tips)]),
             last: HashSet::new(),
             events: HashMap::new(),
-            given: HashMap::new(),
+            arrays: HashMap::new(),
             is_invalid: false,
         },
     );
@@ -102,8 +102,8 @@ pub fn stream_ends(state: &StreamState) {
     if id == 0 {
         return;
     }
-    let began_here = CAPTURES.by_id.lock().get(&id).is_some_and(|capture| capture.origin == state.handle);
-    if began_here && let Some(capture) = forget(id) {
+    let is_origin = CAPTURES.by_id.lock().get(&id).is_some_and(|capture| capture.origin == state.handle);
+    if is_origin && let Some(capture) = forget(id) {
         capture.abandon();
     }
 }

@@ -12,11 +12,11 @@ mod refusals;
 mod table;
 
 pub use commands::{add_copy, refuse_called, take};
-pub use info::{Info, info, place, update_dependencies};
+pub use info::{Info, capture_point, info, update_dependencies};
 pub use lifetime::{begin, context_ends, end, refuse_to_remove, stream_ends};
 pub use nodes::{add, join, record, wait_outside};
 pub use refusals::{
-    exchange_mode, refuse_context_wait, refuse_implicit, refuse_invalid, refuse_unsafe, refuse_wait,
-    spoil_with,
+    exchange_mode, invalidate_if_error, refuse_context_wait, refuse_implicit, refuse_invalid, refuse_unsafe,
+    refuse_wait,
 };
-pub use table::{is_good, of, spoil};
+pub use table::{invalidate, is_good, of};

@@ -1,6 +1,6 @@
 //! How the work of captured streams becomes nodes, and how events carry a capture from stream to stream.
 
-use super::table::{CAPTURES, Capture, change, is_plain, join_tips, of, spoil};
+use super::table::{CAPTURES, Capture, change, invalidate, is_plain, join_tips, of};
 use crate::model::graph::work::{Kernel, Work, is_node_attribute};
 use crate::model::graph::{Edge, GraphStore};
 use crate::model::stream::StreamState;
@@ -110,6 +110,6 @@ pub fn wait_outside(state: &StreamState, event: Handle<Event>, external: bool) -
     if external {
         return add(state, Work::Wait(event));
     }
-    spoil(of(state));
+    invalidate(of(state));
     Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION)
 }

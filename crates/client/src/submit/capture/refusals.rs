@@ -1,6 +1,6 @@
 //! What captures forbid, and to which threads.
 
-use super::table::{CAPTURES, Capture, INVALIDATED, any, of, spoil};
+use super::table::{CAPTURES, Capture, INVALIDATED, any, invalidate, of};
 use crate::model::context;
 use crate::model::stream::StreamState;
 use causeway_api::handle::{Context, Handle, Stream};
@@ -24,7 +24,7 @@ pub fn refuse_wait(state: &StreamState) -> Result<(), CUresult> {
     if id == 0 {
         return Ok(());
     }
-    spoil(id);
+    invalidate(id);
     Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 }
 
@@ -39,11 +39,11 @@ pub fn refuse_invalid(state: &StreamState) -> Result<(), CUresult> {
 
 /// Passes on the error of a command that was refused before it came to its stream; it spoils a capture of the
 /// stream, and what spoiled that before counts more.
-pub fn spoil_with(stream: Handle<Stream>, outcome: Result<(), CUresult>) -> Result<(), CUresult> {
+pub fn invalidate_if_error(stream: Handle<Stream>, outcome: Result<(), CUresult>) -> Result<(), CUresult> {
     if outcome.is_err() && any() && !stream.is_null() {
         let state = context::stream(stream)?;
         refuse_invalid(&state)?;
-        spoil(of(&state));
+        invalidate(of(&state));
     }
     outcome
 }

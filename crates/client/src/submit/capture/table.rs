@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The nodes that a stream's next one comes after as a program is told of them, and as many edges.
-pub(super) type Given = (Box<[CUgraphNode]>, Box<[CUgraphEdgeData]>);
+pub(super) type StoredArrays = (Box<[CUgraphNode]>, Box<[CUgraphEdgeData]>);
 
 /// A capture that is under way.
 pub(super) struct Capture {
@@ -30,7 +30,7 @@ pub(super) struct Capture {
     /// What a stream that waits for an event joins.
     pub(super) events: HashMap<Handle<Event>, Vec<Edge>>,
     /// Dependencies as programs were given them, valid until they ask again.
-    pub(super) given: HashMap<Handle<Stream>, Given>,
+    pub(super) arrays: HashMap<Handle<Stream>, StoredArrays>,
     /// An operation that a capture cannot hold was tried.
     pub(super) is_invalid: bool,
 }
@@ -134,7 +134,7 @@ pub fn any() -> bool {
 }
 
 /// Makes a capture end without a graph.
-pub fn spoil(id: u64) {
+pub fn invalidate(id: u64) {
     if let Some(capture) = CAPTURES.by_id.lock().get_mut(&id) {
         capture.is_invalid = true;
     }

@@ -20,7 +20,7 @@ pub fn create(device: CUdevice, flags: u32) -> Result<Handle<Context>, CUresult>
     let handle = handles::create_context(nowhere.server());
     // In no context: the one that the command makes cannot be entered before it.
     send::post_in(nowhere, &calls::context_create { context: handle, device: ordinal, flags })?;
-    handles::keep(handle, ContextState::new(handle, device, flags, false));
+    handles::insert(handle, ContextState::new(handle, device, flags, false));
     push(handle);
     Ok(handle)
 }
@@ -34,7 +34,7 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
     // A command that ends a context does not work in it.
     let ended = send::call_in(state.without_context(), &calls::context_destroy { context: state.handle });
     forget(state.handle);
-    owned.give_back();
+    owned.release();
     match ended {
         // As the driver says (580, H100): after a fault a context is of no more use, but can be destroyed.
         Err(status) if faults::is_sticky(status) => Ok(()),
@@ -45,7 +45,7 @@ pub fn destroy(state: &ContextState) -> Result<(), CUresult> {
 /// Keeps a context that the server has made in another way.
 pub fn adopt(handle: Handle<Context>, device: CUdevice) -> Arc<ContextState> {
     let state = ContextState::new(handle, device, 0, false);
-    handles::keep(handle, state.clone());
+    handles::insert(handle, state.clone());
     state
 }
 
@@ -54,14 +54,14 @@ pub fn abandon(state: &ContextState, end: impl FnOnce() -> Result<(), CUresult>)
     let owned = end_of_contents(state);
     let ended = end();
     forget(state.handle);
-    owned.give_back();
+    owned.release();
     ended
 }
 
 /// A context that is no primary one is known no more.
 fn forget(handle: Handle<Context>) {
     handles::drop_handle(handle);
-    handles::forget::<ContextState>(handle);
+    handles::remove::<ContextState>(handle);
     leave(handle);
 }
 
@@ -94,7 +94,7 @@ pub fn release(device: CUdevice) -> Result<(), CUresult> {
     let request =
         calls::primary_context_release { context: state.handle, device: device::on_server(device)? };
     let released = send::post_in(state.handle, &request);
-    owned.give_back();
+    owned.release();
     released
 }
 
@@ -113,7 +113,7 @@ pub fn reset(device: CUdevice) -> Result<(), CUresult> {
     let request = calls::primary_context_reset { context: state.handle, device: device::on_server(device)? };
     // The work before it may have failed, and still the context is to be reset.
     let reset = send::call_in(state.without_context(), &request);
-    owned.give_back();
+    owned.release();
     reset.and(idle)
 }
 
@@ -141,7 +141,7 @@ fn activate(state: &ContextState) -> Result<(), CUresult> {
 static LISTENER: OnceLock<fn(Handle<Context>)> = OnceLock::new();
 
 /// Has `listener` called with each context that ends, before anything in it does; the first one stays.
-pub fn tell_ends_to(listener: fn(Handle<Context>)) {
+pub fn set_end_listener(listener: fn(Handle<Context>)) {
     LISTENER.get_or_init(|| listener);
 }
 
@@ -158,7 +158,7 @@ struct Owned {
 
 impl Owned {
     /// Gives it back, once the server was told that the context ends: its addresses may be used again at once.
-    fn give_back(self) {
+    fn release(self) {
         self.host.iter().for_each(pinned::end);
         self.managed.iter().for_each(|piece| managed::release(piece.base, piece.size));
         self.imported.iter().for_each(|piece| ipc::context_ends(piece.base));

@@ -2,7 +2,7 @@
 
 use crate::model::context;
 use crate::model::context::ContextState;
-use crate::model::context::proxy_streams::Whose;
+use crate::model::context::proxy_streams::StreamKey;
 use crate::model::handles;
 use crate::model::stream::StreamState;
 use crate::submit::send;
@@ -30,7 +30,7 @@ impl ContextState {
             return context::stream(*known);
         }
         let made = self.own_stream()?;
-        proxy_streams.insert(of.id, (Whose { handle: of.handle, context: of.context }, made));
+        proxy_streams.insert(of.id, (StreamKey { handle: of.handle, context: of.context }, made));
         context::stream(made)
     }
 

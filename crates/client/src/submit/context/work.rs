@@ -28,7 +28,7 @@ impl ContextState {
             session::of(self.handle)?.faults().take()?;
         } else {
             send::call_in(self.handle, &calls::context_synchronize {})?;
-            self.watermark.reach(newest);
+            self.watermark.advance(newest);
         }
         pending.wait()?;
         self.watermark.fetch(self.handle.server(), newest)

@@ -21,7 +21,7 @@ use std::sync::Arc;
 const PIECE: usize = 16 << 20;
 
 /// Carries a copy out in the order of `stream`, each place with its context.
-pub(super) fn by_way_of_client(
+pub(super) fn via_client(
     (destination, to): (DeviceLocation, &ContextState),
     (source, from): (DeviceLocation, &ContextState),
     stream: &StreamState,
@@ -35,9 +35,9 @@ pub(super) fn by_way_of_client(
         to.legacy_stream.synchronize()?;
         return carry(destination, &writing, source, &reading);
     }
-    let run = Box::new(move |turn: Result<(), CUresult>| {
+    let run = Box::new(move |outcome: Result<(), CUresult>| {
         // A stream that has failed before copies nothing.
-        if turn.is_ok()
+        if outcome.is_ok()
             && let Err(status) = carry(destination, &writing, source, &reading)
         {
             error!(
@@ -65,10 +65,10 @@ fn carry(
     let (width, height, depth) = source.size();
     let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
     // Rows of arrays stay whole: what their elements are only the device knows.
-    let is_array = |place: &DeviceLocation| matches!(place, DeviceLocation::Array(_));
-    let most = if is_array(&destination) || is_array(&source) { PIECE.max(shape.width) } else { PIECE };
+    let is_array = |location: &DeviceLocation| matches!(location, DeviceLocation::Array(_));
+    let max_bytes = if is_array(&destination) || is_array(&source) { PIECE.max(shape.width) } else { PIECE };
     let mut bytes = Vec::new();
-    for piece in cut(shape, most, 1) {
+    for piece in cut(shape, max_bytes, 1) {
         let Shape { width, height, depth } = piece.shape;
         let (at, size) = (piece.at.map(|at| at as u64), [width, height, depth].map(|size| size as u64));
         let (destination, source) = destination.part(at, size).zip(source.part(at, size)).ok_or(invalid)?;

@@ -7,8 +7,8 @@
 //! copy, and the two wait for each other. Synchronous copies wait here instead, as they are in order with the
 //! work of both devices.
 
-use super::home::home;
 use super::mode::Mode;
+use super::owning_context::owning_context;
 use super::{client_relay, one_server};
 use crate::log::refuse_use;
 use crate::model::context;
@@ -38,7 +38,7 @@ pub(super) unsafe fn route(
     mode: Mode,
 ) -> Option<Result<(), CUresult>> {
     let here = stream.context.server();
-    let (to, from) = (home(&destination), home(&source));
+    let (to, from) = (owning_context(&destination), owning_context(&source));
     match (to, from) {
         (Some(to), Some(from)) if to.server() != from.server() => {
             let (Endpoint::Device(destination), Endpoint::Device(source)) = (destination, source) else {
@@ -49,11 +49,11 @@ pub(super) unsafe fn route(
                     .and_then(|()| between_servers((destination, to), (source, from), stream, mode)),
             )
         }
-        (Some(home), _) | (_, Some(home)) if home.server() != here => {
+        (Some(owning_context), _) | (_, Some(owning_context)) if owning_context.server() != here => {
             // SAFETY: as this function demands.
             Some(
                 outside_graphs(stream, mode)
-                    .and_then(|()| unsafe { elsewhere(home, destination, source, stream, mode) }),
+                    .and_then(|()| unsafe { elsewhere(owning_context, destination, source, stream, mode) }),
             )
         }
         _ => None,
@@ -62,11 +62,11 @@ pub(super) unsafe fn route(
 
 /// Puts work for a stream of one server into another one's context, by a stream of ours that `put` gets.
 pub fn by_proxy_stream(
-    home: Handle<Context>,
+    owning_context: Handle<Context>,
     stream: &StreamState,
     put: impl FnOnce(&StreamState) -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
-    let proxy = context::state(home)?.proxy(stream)?;
+    let proxy = context::state(owning_context)?.proxy(stream)?;
     event::join(&proxy, stream)?;
     put(&proxy)?;
     event::join(stream, &proxy)
@@ -76,7 +76,7 @@ fn outside_graphs(stream: &StreamState, mode: Mode) -> Result<(), CUresult> {
     if capture::of(stream) == 0 && mode != Mode::InGraph {
         return Ok(());
     }
-    capture::spoil(capture::of(stream));
+    capture::invalidate(capture::of(stream));
     Err(refuse_use!("graphs with work for devices of several servers"))
 }
 
@@ -85,7 +85,7 @@ fn outside_graphs(stream: &StreamState, mode: Mode) -> Result<(), CUresult> {
 /// # Safety
 /// As for [`copy`](super::copy).
 unsafe fn elsewhere(
-    home: Handle<Context>,
+    owning_context: Handle<Context>,
     destination: Endpoint,
     source: Endpoint,
     stream: &StreamState,
@@ -94,10 +94,14 @@ unsafe fn elsewhere(
     if mode == Mode::Synchronous {
         stream.synchronize()?;
         // SAFETY: as this function demands.
-        return unsafe { one_server::copy(destination, source, &context::state(home)?.legacy_stream, mode) };
+        return unsafe {
+            one_server::copy(destination, source, &context::state(owning_context)?.legacy_stream, mode)
+        };
     }
     // SAFETY: as this function demands.
-    by_proxy_stream(home, stream, |proxy| unsafe { one_server::copy(destination, source, proxy, mode) })
+    by_proxy_stream(owning_context, stream, |proxy| unsafe {
+        one_server::copy(destination, source, proxy, mode)
+    })
 }
 
 /// A copy between devices of two servers, each place with its context.
@@ -114,7 +118,7 @@ fn between_servers(
         PeerPath::Link(link) => link,
         PeerPath::Client => {
             copies::count_inter_server(InterServerPath::Client, bytes);
-            return client_relay::by_way_of_client((destination, &to), (source, &from), stream, mode);
+            return client_relay::via_client((destination, &to), (source, &from), stream, mode);
         }
     };
     let is_here = mode != Mode::Synchronous && stream.context.server() == to.handle.server();
@@ -130,9 +134,9 @@ fn between_servers(
         bytes,
     );
     let put = |writing: &StreamState| {
-        if let Some(Source { import, place }) = imported {
+        if let Some(Source { import, location }) = imported {
             let request =
-                calls::peer_copy_imported { import, destination, source: place, stream: writing.handle };
+                calls::peer_copy_imported { import, destination, source: location, stream: writing.handle };
             return send::post_in(writing.context, &request);
         }
         let (offer, reading) = (peers::offer_number(), from.reader()?);
@@ -152,7 +156,7 @@ fn between_servers(
 
 /// Both places as one row where neither has gaps, so that pieces can begin anywhere.
 fn in_one_row(destination: DeviceLocation, source: DeviceLocation) -> (DeviceLocation, DeviceLocation) {
-    let row = |place: &DeviceLocation| match place {
+    let row = |location: &DeviceLocation| match location {
         DeviceLocation::Memory(region) if region.is_contiguous() => {
             region.bytes().map(|bytes| DeviceLocation::from(Region::linear(region.address, bytes)))
         }
@@ -163,11 +167,11 @@ fn in_one_row(destination: DeviceLocation, source: DeviceLocation) -> (DeviceLoc
 
 /// What has been imported of a place to the device of a context; nothing where it cannot be.
 fn imported(
-    place: &DeviceLocation,
+    location: &DeviceLocation,
     carrier: Handle<Context>,
     peer: (u64, PeerTicket),
 ) -> Result<Option<Source>, CUresult> {
-    let DeviceLocation::Memory(region) = place else { return Ok(None) };
+    let DeviceLocation::Memory(region) = location else { return Ok(None) };
     let Some(whole) = whole(region) else { return Ok(None) };
     ipc_imports::source(region, &whole, carrier, peer)
 }

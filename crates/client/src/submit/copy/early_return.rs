@@ -37,18 +37,18 @@ pub(super) fn is_possible(destination: &DeviceLocation) -> bool {
 }
 
 /// Whether the stream takes a published copy of so many commands.
-pub(super) fn has_room(stream: &StreamState, commands: u64) -> bool {
+pub(super) fn has_capacity(stream: &StreamState, commands: u64) -> bool {
     stream.unfinished() + commands <= MAX_EARLY_MICROSECONDS
 }
 
 /// A copy that is being published where nothing but such copies is under way.
-pub(super) struct EarlyReturn {
+pub(super) struct Publication {
     context: Arc<ContextState>,
     /// The session's newest sequence number before the copy's.
     before: u64,
 }
 
-impl EarlyReturn {
+impl Publication {
     /// A copy in `stream` begins; nothing if anything else is under way in its context.
     pub fn begin(stream: &StreamState) -> Option<Self> {
         let context = context::state(stream.context).ok()?;
@@ -65,7 +65,7 @@ impl EarlyReturn {
         commands: u64,
     ) -> Option<Self> {
         let is_early = session.shares_memory() && !session.is_synchronous();
-        if is_early && is_possible(destination) && has_room(stream, commands) {
+        if is_early && is_possible(destination) && has_capacity(stream, commands) {
             Self::begin(stream)
         } else {
             None

@@ -41,7 +41,7 @@ pub(super) unsafe fn from_device(
         // SAFETY: writable as this function demands.
         let outcome = unsafe { copy_with_reply(destination, source, stream, &pending) }?;
         let newest = completion::of_thread();
-        stream.reach(newest);
+        stream.advance(newest);
         outcome?;
         return stream.fetch(newest);
     }
@@ -59,18 +59,18 @@ pub(super) unsafe fn from_device(
     }
     let wait = statistics::begin_wait("copy_from_device");
     statistics::mark(Carried::Called);
-    let mut under_way: VecDeque<Arc<Transfer>> = VecDeque::new();
+    let mut in_flight: VecDeque<Arc<Transfer>> = VecDeque::new();
     let mut outcome = Ok(());
     for (source, part) in parts {
-        if under_way.len() >= plan.buffers
-            && let Some(oldest) = under_way.pop_front()
+        if in_flight.len() >= plan.buffers
+            && let Some(oldest) = in_flight.pop_front()
         {
             session.flush()?;
             outcome = outcome.and(oldest.wait());
         }
         // SAFETY: a part of the destination, writable until the transfer is done, which is waited for.
         match unsafe { expect_piece(source, part, stream, &mut order, &plan) } {
-            Ok(transfer) => under_way.push_back(transfer),
+            Ok(transfer) => in_flight.push_back(transfer),
             Err(status) => outcome = outcome.and(Err(status)),
         }
         if outcome.is_err() {
@@ -80,13 +80,13 @@ pub(super) unsafe fn from_device(
     let newest = completion::of_thread();
     session.flush()?;
     // Each is waited for, whatever became of the one before: the memory is the program's again afterwards.
-    for transfer in under_way {
+    for transfer in in_flight {
         outcome = outcome.and(transfer.wait());
     }
     drop(wait);
     session.faults().take()?;
     outcome?;
-    stream.reach(newest);
+    stream.advance(newest);
     pending.wait()?;
     stream.fetch(newest)
 }

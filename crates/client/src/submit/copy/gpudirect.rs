@@ -28,7 +28,7 @@ const MAX_GPUDIRECT_BYTES: usize = 64 << 20;
 const MIN_GPUDIRECT_BYTES: usize = 256 << 10;
 
 /// Whether the server's card reaches this place: memory of a heap, whose blocks the server registers.
-fn is_reached(destination: &DeviceLocation) -> bool {
+fn is_accessible(destination: &DeviceLocation) -> bool {
     let DeviceLocation::Memory(region) = destination else { return false };
     region.is_contiguous() && memory::find(region.address).is_some_and(|piece| piece.heap.is_some())
 }
@@ -41,7 +41,10 @@ pub(super) fn suits(
     source: &HostRegion,
     is_stable: bool,
 ) -> bool {
-    if !(is_stable && source.bytes() >= MIN_GPUDIRECT_BYTES && session.is_direct() && is_reached(destination))
+    if !(is_stable
+        && source.bytes() >= MIN_GPUDIRECT_BYTES
+        && session.is_direct()
+        && is_accessible(destination))
     {
         return false;
     }
@@ -60,12 +63,12 @@ pub(super) unsafe fn expose(
     mode: Mode,
 ) -> Result<(), CUresult> {
     let session = session::of(stream.context)?;
-    for (place, part) in pieces(destination, source, MAX_GPUDIRECT_BYTES, None) {
+    for (target, part) in pieces(destination, source, MAX_GPUDIRECT_BYTES, None) {
         let (start, end) = part.span();
         // Whoever frees the memory waits for this.
         let exposed = session.link().expose_for_read(part.address, part.bytes(), Reading::of(start, end));
         let memory = exposed.ok_or(LOST)?;
-        post(session, place, part.bytes(), memory, stream)?;
+        post(session, target, part.bytes(), memory, stream)?;
     }
     if mode == Mode::Synchronous { stream.synchronize() } else { Ok(()) }
 }

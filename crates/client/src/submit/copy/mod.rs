@@ -21,7 +21,7 @@
 //! | `gpudirect`   | What does the server's network card read by itself?                                |
 //! | `from_device` | Where do the bytes go, and who waits for them?                                    |
 //! | `mode`        | When does a copying call return?                                                 |
-//! | `home`        | To which context does a place belong?                                            |
+//! | `owning_context`        | To which context does a place belong?                                            |
 //! | `one_server`  | How is a copy carried out that concerns one server?                              |
 //! | `cross_server`      | Which server carries a copy out, where devices of several are concerned?          |
 //! | `client_relay`      | What happens where their servers do not reach each other?                         |
@@ -32,9 +32,9 @@ mod cross_server;
 mod early_return;
 mod from_device;
 mod gpudirect;
-mod home;
 mod mode;
 mod one_server;
+mod owning_context;
 mod pieces;
 mod sides;
 mod to_device;
@@ -46,9 +46,9 @@ use causeway_api::sys::CUresult;
 
 pub use crate::model::region::{Endpoint, HostRegion};
 pub use cross_server::by_proxy_stream;
-pub use home::home_of;
 pub use mode::Mode;
-pub use sides::{Side, places};
+pub use owning_context::owner_of;
+pub use sides::{CopyBox, endpoints};
 pub use within::{Contexts, between_contexts};
 
 /// Copies in the order of `stream`.

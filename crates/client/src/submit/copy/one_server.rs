@@ -37,15 +37,15 @@ pub(super) unsafe fn copy(
         }
         return capture::add_copy(&destination, &source, stream);
     }
-    let asked = (destination, source);
+    let requested = (destination, source);
     let server = stream.context.server();
     let destination = mirrored::place(server, destination);
-    let source = if mode == Mode::Synchronous && is_short_and_settled(&source, stream) {
+    let source = if mode == Mode::Synchronous && is_short_and_idle(&source, stream) {
         source
     } else {
         mirrored::place(server, source)
     };
-    let uses_source = match (asked.1, source) {
+    let uses_source = match (requested.1, source) {
         (Endpoint::Host(host), Endpoint::Device(mirror)) => {
             copies::count(Direction::ToDevice, By::Common, &host);
             mirrored::is_read(&host, &mirror);
@@ -53,13 +53,13 @@ pub(super) unsafe fn copy(
         }
         _ => false,
     };
-    if let (Endpoint::Host(host), Endpoint::Device(_)) = (asked.0, destination) {
+    if let (Endpoint::Host(host), Endpoint::Device(_)) = (requested.0, destination) {
         copies::count(Direction::FromDevice, By::Common, &host);
         if mirrored::is_same_memory(host.address as usize) {
             callbacks::hold_for_writes(stream)?;
         }
     }
-    if mode == Mode::Synchronous && uses_source && !is_settled(stream) {
+    if mode == Mode::Synchronous && uses_source && !is_idle(stream) {
         // The driver reads so short a source as soon as its own stream is idle, even if others that it is in
         // order with write to it.
         stream.synchronize()?;
@@ -83,7 +83,7 @@ pub(super) unsafe fn copy(
     }
     // The program reads what was copied, or changes what is being copied, with no call in between.
     let in_use = || match destination {
-        Endpoint::Device(DeviceLocation::Memory(written)) if mirrored::reaches(written.address) => true,
+        Endpoint::Device(DeviceLocation::Memory(written)) if mirrored::contains(written.address) => true,
         _ => uses_source,
     };
     if mode == Mode::Synchronous && in_use() { stream.synchronize() } else { Ok(()) }
@@ -92,7 +92,7 @@ pub(super) unsafe fn copy(
 /// Whether a synchronous copy may read its source at once, though the device reads the same bytes: it is
 /// short, and nothing is under way that could still write to it. Then the call need not wait for the device
 /// to read it.
-fn is_short_and_settled(source: &Endpoint, stream: &StreamState) -> bool {
+fn is_short_and_idle(source: &Endpoint, stream: &StreamState) -> bool {
     let Endpoint::Host(source) = source else { return false };
     source.bytes() <= SHORT
         && mirrored::is_in_common(source.address as usize)
@@ -110,15 +110,15 @@ unsafe fn within_host(
     stream: &StreamState,
     mode: Mode,
 ) -> Result<(), CUresult> {
-    let run = Box::new(move |turn: Result<(), CUresult>| {
+    let run = Box::new(move |outcome: Result<(), CUresult>| {
         let (destination, source) = (destination, source);
-        if turn.is_ok() {
+        if outcome.is_ok() {
             // SAFETY: the stream has come to the copy and not passed it, or the caller's own stack holds this;
             // the regions may overlap, so the bytes go through a buffer.
             unsafe { destination.unpack(&source.pack(), 1) };
         }
     });
-    if mode != Mode::InGraph && is_settled(stream) {
+    if mode != Mode::InGraph && is_idle(stream) {
         run(Ok(()));
         return Ok(());
     }
@@ -128,7 +128,7 @@ unsafe fn within_host(
 
 /// Whether nothing is under way that the next command of a stream could have to come behind, as far as is
 /// known.
-fn is_settled(stream: &StreamState) -> bool {
+fn is_idle(stream: &StreamState) -> bool {
     !session::are_several()
         && !stream.pending_writes().is_unsettled()
         && context::state(stream.context).is_ok_and(|context| context.is_idle())

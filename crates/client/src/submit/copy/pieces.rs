@@ -9,13 +9,13 @@ use either::Either;
 /// A piece of a copy: its place on the device, and in the program's memory.
 pub type Part = (DeviceLocation, HostRegion);
 
-/// Cuts a copy between two places of the same size into pieces of at most `most` bytes. With a direction to
+/// Cuts a copy between two places of the same size into pieces of at most `max_bytes` bytes. With a direction to
 /// `taper` for, as it is for a copy that goes over the wire, one without gaps has [small pieces](cut_tapered)
 /// where the device works alone.
 pub fn pieces(
     device: DeviceLocation,
     host: HostRegion,
-    most: usize,
+    max_bytes: usize,
     taper: Option<Direction>,
 ) -> impl Iterator<Item = Part> {
     let is_linear =
@@ -27,23 +27,23 @@ pub fn pieces(
         Shape { width: width as usize, height: height as usize, depth: depth as usize }
     };
     // What a row is, where the elements are not known, only the driver can say.
-    let (most, grain) = match device {
-        DeviceLocation::Memory(_) => (most, 1),
+    let (max_bytes, grain) = match device {
+        DeviceLocation::Memory(_) => (max_bytes, 1),
         DeviceLocation::Array(part) => match array::element_bytes(part.array) {
-            Some(element) => (most, element as usize),
+            Some(element) => (max_bytes, element as usize),
             None => (usize::MAX, 1),
         },
     };
     let pieces = match taper {
-        Some(direction) if is_linear => Either::Left(cut_tapered(host.bytes(), most, direction)),
-        _ => Either::Right(cut(shape, most, grain)),
+        Some(direction) if is_linear => Either::Left(cut_tapered(host.bytes(), max_bytes, direction)),
+        _ => Either::Right(cut(shape, max_bytes, grain)),
     };
     pieces.map(move |piece| {
         if is_linear {
             let host = HostRegion::linear(host.address.wrapping_add(piece.offset), piece.bytes());
             return (in_a_row(device, &piece), host);
         }
-        (place(device, &piece), host.part(&piece))
+        (device_part(device, &piece), host.part(&piece))
     })
 }
 
@@ -53,12 +53,12 @@ fn in_a_row(device: DeviceLocation, piece: &Piece) -> DeviceLocation {
         DeviceLocation::Memory(region) => {
             Region::linear(region.address + piece.offset as u64, piece.bytes() as u64).into()
         }
-        DeviceLocation::Array(_) => place(device, piece),
+        DeviceLocation::Array(_) => device_part(device, piece),
     }
 }
 
 /// The part of a place that a piece has.
-fn place(device: DeviceLocation, piece: &Piece) -> DeviceLocation {
+fn device_part(device: DeviceLocation, piece: &Piece) -> DeviceLocation {
     let [x, y, z] = piece.at.map(|at| at as u64);
     let Shape { width, height, depth } = piece.shape;
     let (width, height, depth) = (width as u64, height as u64, depth as u64);
@@ -97,10 +97,10 @@ mod tests {
         let device = Region { width: length as u64, ..Region::linear(1000, length as u64) };
         let parts: Vec<_> = pieces(device.into(), host(length, 1, 1, length), M, None).collect();
         let mut next = 0;
-        for (place, host) in &parts {
+        for (device_part, host) in &parts {
             assert!(host.bytes() <= M);
             assert_eq!(host.address as usize, 4096 + next);
-            assert_eq!(*place, Region::linear(1000 + next as u64, host.bytes() as u64).into());
+            assert_eq!(*device_part, Region::linear(1000 + next as u64, host.bytes() as u64).into());
             next += host.bytes();
         }
         assert_eq!((parts.len(), next), (3, length));
@@ -121,7 +121,7 @@ mod tests {
             depth: 1,
         };
         let found: Vec<_> = pieces(device.into(), host(3 * M, 4, 1, 5 * M), 8 * M, None)
-            .map(|(place, host)| match place {
+            .map(|(device_part, host)| match device_part {
                 DeviceLocation::Memory(region) => {
                     assert_eq!((region.width, region.height), (host.width as u64, host.height as u64));
                     (region.address >> 20, region.height, (host.address as usize - 4096) >> 20)

@@ -8,7 +8,7 @@ use core::ffi::c_void;
 
 /// One side of a copy of up to three dimensions, as the program describes it.
 #[derive(Clone, Copy)]
-pub struct Side {
+pub struct CopyBox {
     pub kind: CUmemorytype,
     pub host: *mut c_void,
     pub device: CUdeviceptr,
@@ -21,12 +21,12 @@ pub struct Side {
     pub height: usize,
 }
 
-impl Side {
+impl CopyBox {
     /// Where a box of this width, height and depth lies.
-    pub fn place(&self, [width, height, depth]: [usize; 3]) -> Result<Endpoint, CUresult> {
+    pub fn endpoint(&self, [width, height, depth]: [usize; 3]) -> Result<Endpoint, CUresult> {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         if self.kind == CUmemorytype::CU_MEMORYTYPE_ARRAY {
-            let part = array::given(self.array)?.part(self.offset, [width, height, depth])?;
+            let part = array::resolve(self.array)?.part(self.offset, [width, height, depth])?;
             return Ok(Endpoint::Device(DeviceLocation::Array(part)));
         }
         let [x, y, z] = self.offset;
@@ -74,21 +74,21 @@ impl Side {
 }
 
 /// Destination and source of a copy; nothing when it has no bytes.
-pub fn places(copy: &CUDA_MEMCPY3D) -> Result<Option<(Endpoint, Endpoint)>, CUresult> {
+pub fn endpoints(copy: &CUDA_MEMCPY3D) -> Result<Option<(Endpoint, Endpoint)>, CUresult> {
     let size = [copy.WidthInBytes, copy.Height, copy.Depth];
     if size.contains(&0) {
         return Ok(None);
     }
-    let (destination, source) = sides(copy)?;
-    Ok(Some((destination.place(size)?, source.place(size)?)))
+    let (destination, source) = copy_boxes(copy)?;
+    Ok(Some((destination.endpoint(size)?, source.endpoint(size)?)))
 }
 
 /// Destination and source of a three-dimensional copy.
-fn sides(copy: &CUDA_MEMCPY3D) -> Result<(Side, Side), CUresult> {
+fn copy_boxes(copy: &CUDA_MEMCPY3D) -> Result<(CopyBox, CopyBox), CUresult> {
     if copy.srcLOD != 0 || copy.dstLOD != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let source = Side {
+    let source = CopyBox {
         kind: copy.srcMemoryType,
         host: copy.srcHost.cast_mut(),
         device: copy.srcDevice,
@@ -97,7 +97,7 @@ fn sides(copy: &CUDA_MEMCPY3D) -> Result<(Side, Side), CUresult> {
         pitch: copy.srcPitch,
         height: copy.srcHeight,
     };
-    let destination = Side {
+    let destination = CopyBox {
         kind: copy.dstMemoryType,
         host: copy.dstHost,
         device: copy.dstDevice,
@@ -113,15 +113,16 @@ fn sides(copy: &CUDA_MEMCPY3D) -> Result<(Side, Side), CUresult> {
 mod tests {
     use super::*;
 
-    fn side(pitch: usize, height: usize, offset: [usize; 3]) -> Side {
+    fn side(pitch: usize, height: usize, offset: [usize; 3]) -> CopyBox {
         let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
         let (host, array) = (core::ptr::null_mut(), core::ptr::null_mut());
-        Side { kind, host, device: 0x5000, array, offset, pitch, height }
+        CopyBox { kind, host, device: 0x5000, array, offset, pitch, height }
     }
 
     #[test]
     fn offsets_move_the_box_and_pitches_default_to_its_own_size() {
-        let Ok(Endpoint::Device(DeviceLocation::Memory(region))) = side(64, 10, [4, 2, 3]).place([8, 5, 2])
+        let Ok(Endpoint::Device(DeviceLocation::Memory(region))) =
+            side(64, 10, [4, 2, 3]).endpoint([8, 5, 2])
         else {
             panic!()
         };
@@ -129,7 +130,8 @@ mod tests {
             (region.address, region.row_pitch, region.slice_pitch),
             (0x5000 + 4 + 128 + 1920, 64, 640)
         );
-        let Ok(Endpoint::Device(DeviceLocation::Memory(region))) = side(0, 0, [0; 3]).place([8, 5, 2]) else {
+        let Ok(Endpoint::Device(DeviceLocation::Memory(region))) = side(0, 0, [0; 3]).endpoint([8, 5, 2])
+        else {
             panic!()
         };
         assert!(region.is_contiguous());
@@ -137,10 +139,10 @@ mod tests {
 
     #[test]
     fn boxes_that_do_not_fit_are_refused() {
-        assert!(side(7, 0, [0; 3]).place([8, 2, 1]).is_err());
-        assert!(side(8, 1, [0; 3]).place([8, 2, 2]).is_err());
-        assert!(side(usize::MAX, 2, [0; 3]).place([8, 2, 2]).is_err());
-        let null = Side { device: 0, ..side(8, 2, [0; 3]) };
-        assert!(null.place([8, 2, 1]).is_err());
+        assert!(side(7, 0, [0; 3]).endpoint([8, 2, 1]).is_err());
+        assert!(side(8, 1, [0; 3]).endpoint([8, 2, 2]).is_err());
+        assert!(side(usize::MAX, 2, [0; 3]).endpoint([8, 2, 2]).is_err());
+        let null = CopyBox { device: 0, ..side(8, 2, [0; 3]) };
+        assert!(null.endpoint([8, 2, 1]).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! When is the source of a copy to a device read, and how does it get to the server?
 
-use super::early_return::{self, EarlyReturn};
+use super::early_return::{self, Publication};
 use super::gpudirect;
 use super::mode::Mode;
 use super::pieces::{Part, pieces};
@@ -85,8 +85,8 @@ unsafe fn send_with_command(
     // Behind other work the call waits for that, as CUDA's does, however short the copy is.
     let is_possible = mode == Mode::Synchronous
         && early_return::is_possible(&destination)
-        && early_return::has_room(stream, 1);
-    let publication = if is_possible { EarlyReturn::begin(stream) } else { None };
+        && early_return::has_capacity(stream, 1);
+    let publication = if is_possible { Publication::begin(stream) } else { None };
     let publish = publication.is_some();
     let post = |bytes: &[u8]| {
         let data = Payload::Inline(bytes);
@@ -143,7 +143,7 @@ unsafe fn enqueue(
     let reading = Arc::new(Reading::of(start, end));
     let is_within_a_row = pending > 0 && plan.buffer_bytes > NONTEMPORAL_UP_TO;
     let taper = (!is_within_a_row).then_some(Direction::ToDevice);
-    for (place, part) in pieces(destination, source, plan.buffer_bytes, taper) {
+    for (target, part) in pieces(destination, source, plan.buffer_bytes, taper) {
         let number = numbers::fresh();
         let length = part.bytes();
         let put = || {
@@ -158,7 +158,7 @@ unsafe fn enqueue(
         if session.is_synchronous() {
             put()?;
         }
-        post_piece(place, number, length, stream, false)?;
+        post_piece(target, number, length, stream, false)?;
         if !session.is_synchronous() {
             put()?;
         }
@@ -184,11 +184,11 @@ unsafe fn send_now(
     let commands = parts.len() as u64;
     let is_waited_for = mode == Mode::Synchronous;
     let publication =
-        if is_waited_for { EarlyReturn::of_pieces(session, &destination, stream, commands) } else { None };
+        if is_waited_for { Publication::of_pieces(session, &destination, stream, commands) } else { None };
     let mut left = commands;
-    let post = |number: u64, (place, part): &Part| {
+    let post = |number: u64, (target, part): &Part| {
         left -= 1;
-        post_piece(*place, number, part.bytes(), stream, left == 0 && publication.is_some())
+        post_piece(*target, number, part.bytes(), stream, left == 0 && publication.is_some())
     };
     // A synchronous copy waits for the peer anyway; of an asynchronous one the source may change as soon as
     // it returns.
@@ -225,7 +225,7 @@ unsafe fn send_pieces(
 ) -> Result<Vec<Sending>, CUresult> {
     let mut held = Vec::new();
     // A transfer stands before the buffer that it sends, so that it is dropped first.
-    let mut under_way: VecDeque<(Sending, Option<Vec<u8>>)> = VecDeque::new();
+    let mut in_flight: VecDeque<(Sending, Option<Vec<u8>>)> = VecDeque::new();
     let mut spare = Vec::new();
     let mut leave = |(sending, buffer): (Sending, Option<Vec<u8>>)| {
         let left = sending.wait().map_err(|_| LOST);
@@ -240,8 +240,8 @@ unsafe fn send_pieces(
     };
     for (number, part) in pieces {
         let mut free = None;
-        if under_way.len() >= plan.buffers
-            && let Some(oldest) = under_way.pop_front()
+        if in_flight.len() >= plan.buffers
+            && let Some(oldest) = in_flight.pop_front()
         {
             free = leave(oldest)?;
         }
@@ -262,17 +262,17 @@ unsafe fn send_pieces(
         let start = buffer.as_ref().map_or(region.address.cast_const(), |buffer| buffer.as_ptr());
         // SAFETY: the piece is readable as this function demands; a buffer is kept, unchanged, until the
         // transfer has been dropped.
-        let begun = unsafe { session.link().begin_transfer(number, start, region.bytes(), options) };
-        let begun = begun.map_err(|_| LOST)?;
+        let started = unsafe { session.link().begin_transfer(number, start, region.bytes(), options) };
+        let started = started.map_err(|_| LOST)?;
         if !is_posted_first {
-            begun.wait().map_err(|_| LOST)?;
+            started.wait().map_err(|_| LOST)?;
             post(number, &part)?;
             // The device copies this piece while the next one is read.
             session.link().flush().map_err(|_| LOST)?;
         }
-        under_way.push_back((begun, buffer));
+        in_flight.push_back((started, buffer));
     }
-    while let Some(oldest) = under_way.pop_front() {
+    while let Some(oldest) = in_flight.pop_front() {
         leave(oldest)?;
     }
     Ok(held)
@@ -298,9 +298,9 @@ unsafe fn read_later(
     // Whoever frees the memory waits for this.
     let (start, end) = source.span();
     let reading = Reading::of(start, end);
-    let send = Box::new(move |turn: Result<(), CUresult>| {
+    let send = Box::new(move |outcome: Result<(), CUresult>| {
         let mut blank = Vec::new();
-        if turn.is_err() {
+        if outcome.is_err() {
             // The program may have the memory back, and the server's commands wait for bytes, whichever.
             blank.resize(later.iter().map(|(_, part)| part.1.bytes()).max().unwrap_or(0), 0_u8);
             for (_, (_, region)) in &mut later {
@@ -314,10 +314,10 @@ unsafe fn read_later(
     });
     let task = Task::Access { run: send, after: stream.pending_writes() };
     let token = callbacks::register(stream.context.server(), task)?;
-    let reached = calls::host_function { stream: stream.handle, token };
-    send::post_in(stream.context, &reached).inspect_err(|_| callbacks::forget(token))?;
-    for (number, (place, part)) in numbered {
-        post_piece(place, number, part.bytes(), stream, false)?;
+    let resumed = calls::host_function { stream: stream.handle, token };
+    send::post_in(stream.context, &resumed).inspect_err(|_| callbacks::forget(token))?;
+    for (number, (target, part)) in numbered {
+        post_piece(target, number, part.bytes(), stream, false)?;
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! Copies between places of one server: which command carries them, and in which order are they with the work
 //! of both devices?
 
-use super::home::home;
 use super::mode::Mode;
+use super::owning_context::owning_context;
 use crate::model::context::ContextState;
 use crate::model::region::Endpoint;
 use crate::model::stream::StreamState;
@@ -80,16 +80,18 @@ fn put(
 
 /// Puts work into a stream, in order with what the default streams of both places' contexts hold and get.
 fn in_order_with_both(
-    places: [DeviceLocation; 2],
+    locations: [DeviceLocation; 2],
     stream: &StreamState,
     post: impl FnOnce() -> Result<(), CUresult>,
 ) -> Result<(), CUresult> {
     let mut others = Vec::new();
-    for home in places.into_iter().filter_map(|place| home(&Endpoint::Device(place))) {
-        let state = context::state(home)?;
-        if home != stream.context
+    for owning_context in
+        locations.into_iter().filter_map(|location| owning_context(&Endpoint::Device(location)))
+    {
+        let state = context::state(owning_context)?;
+        if owning_context != stream.context
             && state.is_active()
-            && others.iter().all(|other: &Arc<ContextState>| other.handle != home)
+            && others.iter().all(|other: &Arc<ContextState>| other.handle != owning_context)
         {
             others.push(state);
         }

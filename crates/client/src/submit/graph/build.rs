@@ -56,7 +56,7 @@ pub fn destroy(on_server: OnServer) -> Result<(), CUresult> {
 /// reach. As a node such a copy would hold up the thread that launches the graph until the stream gets there,
 /// as the driver makes copies within host memory.
 pub fn on_device(copying: &Copying) -> Result<Option<(DeviceLocation, DeviceLocation)>, CUresult> {
-    Ok(match copy::places(&copying.parameters)? {
+    Ok(match copy::endpoints(&copying.parameters)? {
         Some((Endpoint::Device(destination), Endpoint::Device(source)))
             if !(is_in_common(&destination) && is_in_common(&source)) =>
         {
@@ -67,15 +67,17 @@ pub fn on_device(copying: &Copying) -> Result<Option<(DeviceLocation, DeviceLoca
 }
 
 /// Whether a place is in memory that the program reaches, too.
-fn is_in_common(place: &DeviceLocation) -> bool {
-    matches!(place, DeviceLocation::Memory(region) if mirrored::host_address(region.address).is_some())
+fn is_in_common(index: &DeviceLocation) -> bool {
+    matches!(index, DeviceLocation::Memory(region) if mirrored::host_address(region.address).is_some())
 }
 
 /// Whether a node is carried out by the client.
 pub fn is_clients(work: &Work) -> Result<bool, CUresult> {
     Ok(match work {
         Work::Host(_) => true,
-        Work::Copy(copying) => copy::places(&copying.parameters)?.is_some() && on_device(copying)?.is_none(),
+        Work::Copy(copying) => {
+            copy::endpoints(&copying.parameters)?.is_some() && on_device(copying)?.is_none()
+        }
         _ => false,
     })
 }
@@ -93,7 +95,7 @@ pub fn send<'a>(
     nodes: impl Iterator<Item = (usize, &'a Ordered)>,
     numbers: &mut HashMap<usize, u32>,
 ) -> Result<(), CUresult> {
-    for (place, node) in nodes {
+    for (index, node) in nodes {
         let end = |(from, data): &(usize, CUgraphEdgeData)| {
             let (from_port, to_port, kind) = (data.from_port, data.to_port, data.type_);
             Some(GraphEdge { from: *numbers.get(from)?, from_port, to_port, kind })
@@ -112,7 +114,7 @@ pub fn send<'a>(
                 on_server.nodes - 1
             }
         };
-        numbers.insert(place, number);
+        numbers.insert(index, number);
     }
     on_server.is_complete = true;
     Ok(())
@@ -157,7 +159,7 @@ fn add(on_server: &OnServer, after: Vec<GraphEdge>, work: &Work) -> Result<(), C
 }
 
 /// Gives a node of an executable graph on the server other work of the same kind.
-pub fn change(at: Address, home: Handle<Context>, work: &Work) -> Result<(), CUresult> {
+pub fn change(at: Address, owner: Handle<Context>, work: &Work) -> Result<(), CUresult> {
     let Address { exec, graph, number: node } = at;
     match work {
         Work::Kernel(kernel) => {
@@ -183,7 +185,7 @@ pub fn change(at: Address, home: Handle<Context>, work: &Work) -> Result<(), CUr
         }
         Work::Record(event) => {
             let event = *event;
-            send::post_in(home, &calls::graph_exec_record { exec, graph, node, event })
+            send::post_in(owner, &calls::graph_exec_record { exec, graph, node, event })
         }
         Work::Values(values) => {
             let operations = values.operations()?;

@@ -55,15 +55,15 @@ fn append(
 /// What a node does, as far as the flags ask for it.
 fn label(work: &Work, handle: u64, flags: u32) -> String {
     type Flags = CUgraphDebugDot_flags;
-    let wants =
+    let has_flag =
         |flag: CUgraphDebugDot_flags| flags & (flag.0 | Flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.0) != 0;
     let mut label = match work {
         Work::Empty => "EMPTY".to_owned(),
         Work::Kernel(kernel) => {
-            let function = module::given_function(kernel.function.as_raw());
+            let function = module::resolve_function(kernel.function.as_raw());
             let name = function.map_or_else(|_| "?".to_owned(), |(_, state)| state.info.name.clone());
             let mut label = format!("KERNEL|{name}");
-            if wants(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS) {
+            if has_flag(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_KERNEL_NODE_PARAMS) {
                 let (grid, block) = (kernel.shape.grid, kernel.shape.block);
                 let shared = kernel.shape.shared_bytes;
                 let _ = write!(label, "|grid {grid:?} block {block:?} shared {shared}");
@@ -74,7 +74,7 @@ fn label(work: &Work, handle: u64, flags: u32) -> String {
             let copy = &copying.parameters;
             let size = [copy.WidthInBytes, copy.Height, copy.Depth];
             let mut label = "MEMCPY".to_owned();
-            if wants(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_MEMCPY_NODE_PARAMS) {
+            if has_flag(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_MEMCPY_NODE_PARAMS) {
                 let (to, from) = (copy.dstMemoryType.0, copy.srcMemoryType.0);
                 let _ = write!(label, "|{size:?} bytes from memory type {from} to {to}");
             }
@@ -83,7 +83,7 @@ fn label(work: &Work, handle: u64, flags: u32) -> String {
         Work::Fill(filling) => {
             let fill = filling.fill();
             let mut label = "MEMSET".to_owned();
-            if wants(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS) {
+            if has_flag(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS) {
                 let (width, height) = (fill.width, fill.height);
                 let _ = write!(label, "|{width} x {height} of {} at {:#x}", fill.value, fill.address);
             }
@@ -93,12 +93,12 @@ fn label(work: &Work, handle: u64, flags: u32) -> String {
         Work::Child(_) => "GRAPH".to_owned(),
         Work::Record(_) => "EVENT_RECORD".to_owned(),
         Work::Wait(_) => "EVENT_WAIT".to_owned(),
-        Work::Values(values) => format!("BATCH_MEM_OP|{} operations", values.given.len()),
+        Work::Values(values) => format!("BATCH_MEM_OP|{} operations", values.operations.len()),
         Work::Allocate(allocation) => format!("MEM_ALLOC|{} bytes", allocation.size),
         Work::Free(_) => "MEM_FREE".to_owned(),
         Work::Conditional(conditional) => format!("CONDITIONAL|{} bodies", conditional.bodies.len()),
     };
-    if wants(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) {
+    if has_flag(Flags::CU_GRAPH_DEBUG_DOT_FLAGS_HANDLES) {
         let _ = write!(label, "|{handle:#x}");
     }
     label

@@ -27,13 +27,13 @@ impl Backing for Servers {
         Ok(Addresses { base, size, device, context, is_of_window: true })
     }
 
-    fn give_back(&self, addresses: &Addresses) {
+    fn release_addresses(&self, addresses: &Addresses) {
         if !addresses.is_of_window {
             // An error of the work before is reported by the stream; the context may be gone, and its memory
             // with it.
             let _ = allocation::free(addresses.base);
         } else if let Ok(window) = address_window::opened(addresses.context.server()) {
-            window.give_back(addresses.base, addresses.size);
+            window.release(addresses.base, addresses.size);
         }
     }
 

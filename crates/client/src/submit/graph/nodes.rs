@@ -21,7 +21,7 @@ impl Kernel {
         attributes: Vec<LaunchAttribute>,
         arguments: Arguments,
     ) -> Result<Self, CUresult> {
-        let (_, state) = module::given_function(function)?;
+        let (_, state) = module::resolve_function(function)?;
         launch::check(&shape, &state)?;
         // SAFETY: as this function demands.
         unsafe {
@@ -39,7 +39,7 @@ impl Kernel {
         attributes: Vec<LaunchAttribute>,
         params: &[u8],
     ) -> Result<Self, CUresult> {
-        let (function, state) = module::given_function(function)?;
+        let (function, state) = module::resolve_function(function)?;
         mirrored::note_parameters(params)?;
         // What a short buffer leaves out is zero, so that every parameter has its place.
         let mut params = params.to_vec();

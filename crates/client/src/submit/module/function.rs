@@ -52,30 +52,30 @@ impl handles::Object for FunctionState {
 
 /// The function or kernel that the program passed; the server of the current context has the kernel.
 #[inline]
-pub fn given_function(raw: CUfunction) -> Result<(Handle<Function>, Arc<FunctionState>), CUresult> {
+pub fn resolve_function(raw: CUfunction) -> Result<(Handle<Function>, Arc<FunctionState>), CUresult> {
     let handle = Handle::from_raw(raw);
-    let state = handles::kept::<FunctionState>(handle)?;
+    let state = handles::get::<FunctionState>(handle)?;
     state.require_on(handle, context::current_or_none().server())?;
     Ok((handle, state))
 }
 
 /// The kernel that the program passed, which a server is to have.
-pub fn given_kernel_on(
+pub fn resolve_kernel_on(
     raw: CUkernel,
     server: usize,
 ) -> Result<(Handle<Kernel>, Arc<FunctionState>), CUresult> {
-    let (kernel, state) = given_kernel(raw)?;
+    let (kernel, state) = resolve_kernel(raw)?;
     state.require_on(as_function(kernel), server)?;
     Ok((kernel, state))
 }
 
 /// The kernel that the program passed.
-pub fn given_kernel(raw: CUkernel) -> Result<(Handle<Kernel>, Arc<FunctionState>), CUresult> {
+pub fn resolve_kernel(raw: CUkernel) -> Result<(Handle<Kernel>, Arc<FunctionState>), CUresult> {
     let handle = Handle::<Kernel>::from_raw(raw);
     if handle.tag() != Kernel::TAG {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    given_function(as_function(handle).as_raw()).map(|(_, state)| (handle, state))
+    resolve_function(as_function(handle).as_raw()).map(|(_, state)| (handle, state))
 }
 
 /// Kernels and functions are in one table, as the driver takes one for the other.
@@ -116,12 +116,12 @@ fn insert(
         servers: Servers::only(server),
         info,
     };
-    handles::keep(handle, Arc::new(state));
+    handles::insert(handle, Arc::new(state));
 }
 
 /// A function or kernel goes with what it belongs to; no command frees it, so its slot is not used again.
 pub(super) fn forget_function(handle: Handle<Function>) {
-    let Some(state) = handles::forget::<FunctionState>(handle) else { return };
+    let Some(state) = handles::remove::<FunctionState>(handle) else { return };
     handles::suspend(handle);
     // They are functions, too: without the lock.
     let functions = core::mem::take(&mut *state.functions.lock());
@@ -130,7 +130,7 @@ pub(super) fn forget_function(handle: Handle<Function>) {
 
 /// Forgets the function of a kernel in a context that ends.
 pub(super) fn forget_in(kernel: Handle<Kernel>, context: Handle<Context>) {
-    let Ok(kernel) = handles::kept::<FunctionState>(as_function(kernel)) else { return };
+    let Ok(kernel) = handles::get::<FunctionState>(as_function(kernel)) else { return };
     let function = kernel.functions.lock().remove(&context);
     function.into_iter().for_each(forget_function);
 }
@@ -204,7 +204,7 @@ impl FunctionState {
         const MAX_DYNAMIC_SHARED_BYTES: CUfunction_attribute =
             CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         let allows = |state: &Self| {
-            state.attribute(MAX_DYNAMIC_SHARED_BYTES).is_none_or(|most| i64::from(bytes) <= i64::from(most))
+            state.attribute(MAX_DYNAMIC_SHARED_BYTES).is_none_or(|limit| i64::from(bytes) <= i64::from(limit))
         };
         allows(self) || self.function_here().is_some_and(|function| allows(&function))
     }
@@ -212,13 +212,13 @@ impl FunctionState {
     /// A kernel's functions in the contexts that have asked for them.
     fn functions(&self) -> Vec<Arc<Self>> {
         let functions = self.functions.lock();
-        functions.values().filter_map(|function| handles::kept(*function).ok()).collect()
+        functions.values().filter_map(|function| handles::get(*function).ok()).collect()
     }
 
     /// The one of the current context.
     fn function_here(&self) -> Option<Arc<Self>> {
         let function = self.functions.lock().get(&context::current_or_none()).copied()?;
-        handles::kept(function).ok()
+        handles::get(function).ok()
     }
 
     /// Offset and size of a parameter.

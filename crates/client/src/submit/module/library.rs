@@ -55,19 +55,19 @@ pub fn load_library(
         managed: Mutex::default(),
         image: Arc::new(loaded),
     };
-    handles::keep(library, Arc::new(state));
+    handles::insert(library, Arc::new(state));
     Ok(library)
 }
 
 /// The library that the program passed.
-pub fn given_library(raw: CUlibrary) -> Result<Arc<LibraryState>, CUresult> {
-    handles::kept::<LibraryState>(Handle::from_raw(raw))
+pub fn resolve_library(raw: CUlibrary) -> Result<Arc<LibraryState>, CUresult> {
+    handles::get::<LibraryState>(Handle::from_raw(raw))
 }
 
 /// Unloads a library.
 pub fn unload_library(raw: CUlibrary) -> Result<(), CUresult> {
     let state =
-        handles::forget::<LibraryState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        handles::remove::<LibraryState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(state.handle);
     // The program's bytes may be gone after this call.
     state.image.wait_for_pending();

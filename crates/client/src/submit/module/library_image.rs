@@ -36,11 +36,11 @@ impl LibraryImage {
         lifetime: ImageLifetime,
         options: &JitOptions,
     ) -> Result<Self, CUresult> {
-        let home = session::current()?;
-        let pending = load_on(home, library, image, lifetime, options)?;
+        let owner = session::current()?;
+        let pending = load_on(owner, library, image, lifetime, options)?;
         let loaded = Self {
             handle: library,
-            servers: Servers::only(home.server()),
+            servers: Servers::only(owner.server()),
             preserved: match (lifetime, image) {
                 (ImageLifetime::UntilUnload, Image::Single(bytes)) => {
                     Some((bytes.as_ptr() as usize, bytes.len()))

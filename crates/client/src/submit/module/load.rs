@@ -36,7 +36,7 @@ pub(super) fn send_image(
         if kept { pending_images::copy_of(server, image) } else { pending_images::refer_to(server, image) };
     let Ok(pending) = offered else {
         // Nobody could send it when the server asks: so it goes along.
-        let payload = pending_images::send_along(session, image.bytes())?;
+        let payload = pending_images::send_inline(session, image.bytes())?;
         return send(payload, posted).map(|()| None);
     };
     let sent = send(pending.payload(), posted);

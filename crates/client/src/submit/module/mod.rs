@@ -10,10 +10,10 @@ mod load;
 mod modules;
 mod servers;
 
-pub use function::{FunctionState, Owner, given_function, given_kernel, given_kernel_on};
-pub use library::{given_library, load_library, unload_library};
+pub use function::{FunctionState, Owner, resolve_function, resolve_kernel, resolve_kernel_on};
+pub use library::{load_library, resolve_library, unload_library};
 pub use load::ImageLifetime;
-pub use modules::{given, load, unload};
+pub use modules::{load, resolve, unload};
 
 use causeway_api::handle::{Context, Handle};
 

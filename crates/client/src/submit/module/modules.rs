@@ -47,18 +47,21 @@ pub fn load(image: &Image<'_>, options: &JitOptions) -> Result<Handle<Module>, C
 /// Notes a module that a server has, or is about to get.
 pub(super) fn insert_module(handle: Handle<Module>, context: Handle<Context>) {
     let functions = Mutex::default();
-    handles::keep(handle, Arc::new(ModuleState { handle, context, functions, variables: Mutex::default() }));
+    handles::insert(
+        handle,
+        Arc::new(ModuleState { handle, context, functions, variables: Mutex::default() }),
+    );
 }
 
 /// The module that the program passed.
-pub fn given(raw: CUmodule) -> Result<Arc<ModuleState>, CUresult> {
-    handles::kept::<ModuleState>(Handle::from_raw(raw))
+pub fn resolve(raw: CUmodule) -> Result<Arc<ModuleState>, CUresult> {
+    handles::get::<ModuleState>(Handle::from_raw(raw))
 }
 
 /// Unloads a module.
 pub fn unload(raw: CUmodule) -> Result<(), CUresult> {
     let state =
-        handles::forget::<ModuleState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        handles::remove::<ModuleState>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(state.handle);
     forget_contents(&state);
     send::post_in(state.context, &calls::module_unload { module: state.handle })
@@ -66,7 +69,7 @@ pub fn unload(raw: CUmodule) -> Result<(), CUresult> {
 
 /// Forgets a module that goes with something else; no command frees it, so its slot is not used again.
 pub(super) fn forget(module: Handle<Module>) {
-    if let Some(state) = handles::forget::<ModuleState>(module) {
+    if let Some(state) = handles::remove::<ModuleState>(module) {
         handles::suspend(module);
         forget_contents(&state);
     }

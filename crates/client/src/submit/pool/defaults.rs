@@ -1,7 +1,7 @@
 //! Which pools has each place from the start, and which does it use now?
 
 use super::lifetime;
-use super::places::Place;
+use super::locations::PoolLocation;
 use super::state::PoolState;
 use crate::locks::{Mutex, RwLock, rank};
 use crate::model::{device, handles};
@@ -23,7 +23,7 @@ struct OfDevice {
 
 /// The pools of a place that is no device.
 #[derive(Clone)]
-struct OfPlace {
+struct LocationPools {
     default: Arc<PoolState>,
     current: Option<Arc<PoolState>>,
 }
@@ -31,11 +31,11 @@ struct OfPlace {
 /// The pools of all places.
 struct Defaults {
     devices: RwLock<rank::PoolsOfDevices, Vec<OfDevice>>,
-    places: Mutex<rank::PoolsOfPlaces, BTreeMap<Place, OfPlace>>,
+    locations: Mutex<rank::PoolsOfLocations, BTreeMap<PoolLocation, LocationPools>>,
 }
 
 static DEFAULTS: Defaults =
-    Defaults { devices: RwLock::new(Vec::new()), places: Mutex::new(BTreeMap::new()) };
+    Defaults { devices: RwLock::new(Vec::new()), locations: Mutex::new(BTreeMap::new()) };
 
 /// The pool that a device has from the start.
 pub fn default_of_device(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
@@ -48,7 +48,7 @@ pub fn default_of_device(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
     if let Some(pool) = &devices[index].default {
         return Ok(Arc::clone(pool));
     }
-    let pool = PoolState::new(Place::Device(number), 0, 0, false);
+    let pool = PoolState::new(PoolLocation::Device(number), 0, 0, false);
     if pool.is_on_server() {
         let request = calls::memory_pool_default { pool: pool.handle, device: on_server };
         send::post_in(device::without_context(number)?, &request)?;
@@ -68,7 +68,7 @@ pub fn current_of_device(number: CUdevice) -> Result<Arc<PoolState>, CUresult> {
 
 /// Makes a pool the one that allocations without a pool come from.
 pub fn set_current_of_device(number: CUdevice, pool: &Arc<PoolState>) -> Result<(), CUresult> {
-    if pool.place != Place::Device(number) {
+    if pool.location != PoolLocation::Device(number) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     default_of_device(number)?;
@@ -81,42 +81,42 @@ pub fn set_current_of_device(number: CUdevice, pool: &Arc<PoolState>) -> Result<
     Ok(())
 }
 
-fn of(place: Place) -> Result<OfPlace, CUresult> {
-    let mut places = DEFAULTS.places.lock();
-    if let Some(pools) = places.get(&place) {
+fn of(location: PoolLocation) -> Result<LocationPools, CUresult> {
+    let mut locations = DEFAULTS.locations.lock();
+    if let Some(pools) = locations.get(&location) {
         return Ok(pools.clone());
     }
-    let default = lifetime::create(place, 0, 0)?;
-    Ok(places.entry(place).insert_entry(OfPlace { default, current: None }).get().clone())
+    let default = lifetime::create(location, 0, 0)?;
+    Ok(locations.entry(location).insert_entry(LocationPools { default, current: None }).get().clone())
 }
 
 /// The pool that a place has from the start.
-pub fn default_of(place: Place) -> Result<Arc<PoolState>, CUresult> {
-    match place {
-        Place::Device(device) => default_of_device(device),
-        _ => Ok(of(place)?.default),
+pub fn default_of(location: PoolLocation) -> Result<Arc<PoolState>, CUresult> {
+    match location {
+        PoolLocation::Device(device) => default_of_device(device),
+        _ => Ok(of(location)?.default),
     }
 }
 
 /// The pool that was last set for a place.
-pub fn current_of(place: Place) -> Result<Arc<PoolState>, CUresult> {
-    if let Place::Device(device) = place {
+pub fn current_of(location: PoolLocation) -> Result<Arc<PoolState>, CUresult> {
+    if let PoolLocation::Device(device) = location {
         return current_of_device(device);
     }
-    let pools = of(place)?;
+    let pools = of(location)?;
     Ok(pools.current.filter(|pool| handles::is_valid(pool.handle)).unwrap_or(pools.default))
 }
 
 /// Sets the pool of a place, which must be of this place.
-pub fn set_current(place: Place, pool: &Arc<PoolState>) -> Result<(), CUresult> {
-    if let Place::Device(device) = place {
+pub fn set_current(location: PoolLocation, pool: &Arc<PoolState>) -> Result<(), CUresult> {
+    if let PoolLocation::Device(device) = location {
         return set_current_of_device(device, pool);
     }
-    if pool.place != place {
+    if pool.location != location {
         return Err(INVALID);
     }
-    of(place)?;
-    if let Some(pools) = DEFAULTS.places.lock().get_mut(&place) {
+    of(location)?;
+    if let Some(pools) = DEFAULTS.locations.lock().get_mut(&location) {
         pools.current = Some(Arc::clone(pool));
     }
     Ok(())
@@ -127,5 +127,5 @@ pub fn is_default(pool: &PoolState) -> bool {
     let is_devices =
         |pools: &OfDevice| pools.default.as_ref().is_some_and(|default| default.handle == pool.handle);
     DEFAULTS.devices.read().iter().any(is_devices)
-        || DEFAULTS.places.lock().values().any(|pools| pools.default.handle == pool.handle)
+        || DEFAULTS.locations.lock().values().any(|pools| pools.default.handle == pool.handle)
 }

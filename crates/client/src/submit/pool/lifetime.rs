@@ -1,6 +1,6 @@
 //! How are pools made, and what becomes of the memory of those that are destroyed?
 
-use super::places::Place;
+use super::locations::PoolLocation;
 use super::ranges::Ranges;
 use super::state::PoolState;
 use crate::locks::{Mutex, rank};
@@ -26,17 +26,17 @@ static ENDING: Ending = Ending { heaps: Mutex::new(Vec::new()), ranges: Mutex::n
 ///
 /// # Errors
 /// `CUDA_ERROR_NOT_SUPPORTED` for memory that the program reaches, too, where there are no addresses for it.
-pub fn create(place: Place, limit: usize, handle_types: u32) -> Result<Arc<PoolState>, CUresult> {
-    if place.kind().is_some() && !host_window::is_open() {
+pub fn create(location: PoolLocation, limit: usize, handle_types: u32) -> Result<Arc<PoolState>, CUresult> {
+    if location.kind().is_some() && !host_window::is_open() {
         return Err(refuse_use!("pools of host or managed memory: no addresses are free for it"));
     }
     sweep();
-    let pool = PoolState::new(place, limit as u64, handle_types, false);
+    let pool = PoolState::new(location, limit as u64, handle_types, false);
     if pool.is_on_server() {
         let on_server = device::on_server(pool.device)?;
         let request = calls::memory_pool_create { pool: pool.handle, device: on_server, limit };
         send::call_in(device::without_context(pool.device)?, &request).inspect_err(|_| {
-            handles::forget::<PoolState>(pool.handle);
+            handles::remove::<PoolState>(pool.handle);
             handles::drop_handle(pool.handle);
         })?;
     }
@@ -49,12 +49,12 @@ pub fn import(ordinal: i32) -> Result<Arc<PoolState>, CUresult> {
     let server = context::current_or_none().server();
     let number = device::number_of(server, ordinal).ok_or(CUresult::CUDA_ERROR_INVALID_DEVICE)?;
     let descriptor = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.0;
-    Ok(PoolState::new(Place::Device(number), 0, descriptor, true))
+    Ok(PoolState::new(PoolLocation::Device(number), 0, descriptor, true))
 }
 
 /// Ends a pool. Memory that is allocated from it stays valid until it is freed.
 pub(super) fn end(pool: &PoolState) -> Result<(), CUresult> {
-    handles::forget::<PoolState>(pool.handle);
+    handles::remove::<PoolState>(pool.handle);
     match (&pool.ranges, &pool.heap) {
         (Some(ranges), _) => {
             handles::drop_handle(pool.handle);

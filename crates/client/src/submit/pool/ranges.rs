@@ -187,7 +187,7 @@ impl Ranges {
             Kind::Pinned => host_memory::note(host_memory::Range {
                 base: base as usize,
                 size: size as usize,
-                room: range.bytes as usize,
+                capacity: range.bytes as usize,
                 flags: 0,
                 context: range.context,
                 id,
@@ -212,8 +212,8 @@ impl Ranges {
     fn take(&self, bytes: u64, stream: &StreamState) -> Option<Range> {
         let mut state = self.state.lock();
         let serving = state.free.iter().enumerate().filter(|(_, free)| free.serves(bytes, stream));
-        let (place, _) = serving.min_by_key(|(_, free)| free.range.bytes)?;
-        Some(state.free.swap_remove(place).range)
+        let (index, _) = serving.min_by_key(|(_, free)| free.range.bytes)?;
+        Some(state.free.swap_remove(index).range)
     }
 
     /// New memory. What is free beyond what is kept goes first.
@@ -253,15 +253,15 @@ impl Ranges {
         let mut state = self.state.lock();
         let mut free: u64 = state.free.iter().map(|free| free.range.bytes).sum();
         state.free.retain(|one| {
-            let goes = free > keep && one.is_past();
-            if goes {
+            let is_released = free > keep && one.is_past();
+            if is_released {
                 free -= one.range.bytes;
                 dropped.push(one.range);
             }
-            !goes
+            !is_released
         });
-        let gone: u64 = dropped.iter().map(|range| range.bytes).sum();
-        let reserved = state.reserved.current.saturating_sub(gone);
+        let released_bytes: u64 = dropped.iter().map(|range| range.bytes).sum();
+        let reserved = state.reserved.current.saturating_sub(released_bytes);
         state.reserved.set(reserved);
         // The server is told without the lock: it waits until the device is idle.
         drop(state);

@@ -1,6 +1,6 @@
 //! What is kept of a pool, and its attributes.
 
-use super::places::Place;
+use super::locations::PoolLocation;
 use super::ranges::{self, Ranges};
 use crate::model::address::heap::Heap;
 use crate::model::address::window;
@@ -20,7 +20,7 @@ pub struct PoolState {
     /// Its handle.
     pub handle: Handle<MemoryPool>,
     /// Where its memory lies.
-    pub place: Place,
+    pub location: PoolLocation,
     /// The program's number of its device; of the first one where the memory is no device's.
     pub device: CUdevice,
     /// `CUmemAllocationHandleType`s that it was made for.
@@ -41,25 +41,25 @@ impl handles::Object for PoolState {
 }
 
 impl PoolState {
-    pub(super) fn new(place: Place, limit: u64, handle_types: u32, is_imported: bool) -> Arc<Self> {
+    pub(super) fn new(location: PoolLocation, limit: u64, handle_types: u32, is_imported: bool) -> Arc<Self> {
         let handle = handles::create::<MemoryPool>();
-        let (device, is_devices) = match place {
-            Place::Device(device) => (device, true),
+        let (device, is_devices) = match location {
+            PoolLocation::Device(device) => (device, true),
             _ => (0, false),
         };
         let known = device::device(device).ok().filter(|_| is_devices);
         let pool = Arc::new(Self {
             handle,
-            place,
+            location,
             device,
             handle_types,
             is_imported,
             heap: known.and_then(|known| window::window(known.server)).map(|_| blocks::new(device, limit)),
-            ranges: place.kind().map(|kind| Ranges::new(kind, handle, limit)),
+            ranges: location.kind().map(|kind| Ranges::new(kind, handle, limit)),
             reuse: [const { AtomicBool::new(true) }; 3],
             release_threshold: AtomicU64::new(0),
         });
-        handles::keep(pool.handle, Arc::clone(&pool));
+        handles::insert(pool.handle, Arc::clone(&pool));
         pool
     }
 
@@ -128,7 +128,7 @@ impl PoolState {
 
 /// The pool of a handle.
 pub fn get(handle: Handle<MemoryPool>) -> Result<Arc<PoolState>, CUresult> {
-    handles::kept::<PoolState>(handle)
+    handles::get::<PoolState>(handle)
 }
 
 /// The pool that a piece of memory came from, while it exists.

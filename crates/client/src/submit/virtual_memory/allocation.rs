@@ -46,13 +46,15 @@ impl AllocationState {
     /// Where it is, as the program hears it. Memory of the host without a wish is that of node 0, with
     /// NVIDIA's driver, too.
     pub fn location(&self) -> CUmemLocation {
-        let asked = CUmemLocationType(self.properties.location);
-        match asked {
+        let location_type = CUmemLocationType(self.properties.location);
+        match location_type {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => {
                 CUmemLocation { type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, id: 0 }
             }
-            _ if self.host.is_some() => CUmemLocation { type_: asked, id: self.properties.location_id },
-            _ => CUmemLocation { type_: asked, id: self.device },
+            _ if self.host.is_some() => {
+                CUmemLocation { type_: location_type, id: self.properties.location_id }
+            }
+            _ => CUmemLocation { type_: location_type, id: self.device },
         }
     }
 
@@ -67,7 +69,7 @@ impl AllocationState {
         if let Some(token) = uses.token.take() {
             send::post_in(self.nowhere, &calls::export_withdraw { token })?;
         }
-        handles::forget::<AllocationState>(self.handle);
+        handles::remove::<AllocationState>(self.handle);
         handles::drop_handle(self.handle);
         // Nobody finds it any more, and imports have a lock of their own, which comes before this one.
         drop(uses);

@@ -190,7 +190,7 @@ fn put(address: usize, size: usize, access: i32, pages: Option<&SealedMemory>) -
 fn leave(server: usize, address: usize, size: u64) -> Result<(), CUresult> {
     put(address, size as usize, libc::PROT_NONE, None)?;
     if let Some(window) = window::window(server) {
-        window.give_back(address as u64, size);
+        window.release(address as u64, size);
     }
     Ok(())
 }

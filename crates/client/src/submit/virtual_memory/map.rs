@@ -35,7 +35,7 @@ impl Mapping {
     }
 
     /// What the device may do that may do most.
-    pub fn most_access(&self) -> u32 {
+    pub fn max_access(&self) -> u32 {
         self.access.iter().map(|entry| entry.flags).max().unwrap_or(0)
     }
 }
@@ -47,7 +47,7 @@ impl Map {
     }
 
     /// Whether anything is mapped from `start` to before `end`.
-    pub fn meets_mapping(&self, start: u64, end: u64) -> bool {
+    pub fn overlaps_mapping(&self, start: u64, end: u64) -> bool {
         self.mappings.range(..end).next_back().is_some_and(|(base, mapping)| base + mapping.size > start)
     }
 

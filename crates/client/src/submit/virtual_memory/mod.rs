@@ -37,8 +37,8 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 static MAP: Mutex<rank::VirtualMemory, Map> = Mutex::new(Map::new());
 
-/// Reserves addresses: at `wish` when they are free, else anywhere.
-pub fn reserve(size: u64, alignment: u64, wish: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
+/// Reserves addresses: at `hint` when they are free, else anywhere.
+pub fn reserve(size: u64, alignment: u64, hint: CUdeviceptr) -> Result<CUdeviceptr, CUresult> {
     // They are the program's, for memory of any server that has the same window.
     let server = context::current_or_none().server();
     let window = address_window::opened(server)
@@ -47,7 +47,7 @@ pub fn reserve(size: u64, alignment: u64, wish: CUdeviceptr) -> Result<CUdevicep
     if !is_round || (alignment != 0 && !alignment.is_power_of_two()) {
         return Err(INVALID);
     }
-    let base = window.take(size, alignment, wish).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let base = window.take(size, alignment, hint).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     MAP.lock().reserved.insert(base, (size, window));
     Ok(base)
 }
@@ -56,8 +56,8 @@ pub fn reserve(size: u64, alignment: u64, wish: CUdeviceptr) -> Result<CUdevicep
 pub fn free_reserved(base: CUdeviceptr, size: u64) -> Result<(), CUresult> {
     let mut map = MAP.lock();
     match map.reserved.get(&base) {
-        Some((reserved, window)) if *reserved == size && !map.meets_mapping(base, base + size) => {
-            window.give_back(base, size);
+        Some((reserved, window)) if *reserved == size && !map.overlaps_mapping(base, base + size) => {
+            window.release(base, size);
             map.reserved.remove(&base);
             Ok(())
         }
@@ -124,13 +124,13 @@ fn keep(
 ) -> Handle<Allocation> {
     let uses = Mutex::new(Uses { references: 1, ..Uses::default() });
     let state = AllocationState { handle, nowhere, size, properties, device, host, uses };
-    handles::keep(handle, Arc::new(state));
+    handles::insert(handle, Arc::new(state));
     handle
 }
 
 /// The allocation of a handle that the program has not released.
-pub fn given(raw: u64) -> Result<Arc<AllocationState>, CUresult> {
-    let state = handles::kept::<AllocationState>(Handle::from_raw(raw)).map_err(|_| INVALID)?;
+pub fn resolve(raw: u64) -> Result<Arc<AllocationState>, CUresult> {
+    let state = handles::get::<AllocationState>(Handle::from_raw(raw)).map_err(|_| INVALID)?;
     if state.uses.lock().references > 0 { Ok(state) } else { Err(INVALID) }
 }
 
@@ -147,10 +147,10 @@ pub fn map(base: CUdeviceptr, size: u64, state: &Arc<AllocationState>) -> Result
     let mut map = MAP.lock();
     let is_reserved =
         map.reserved.range(..=base).next_back().is_some_and(|(start, (length, reserved_in))| {
-            let is_inside = base - start < *length && size <= length - (base - start);
-            is_inside && core::ptr::eq(*reserved_in, window)
+            let is_contained = base - start < *length && size <= length - (base - start);
+            is_contained && core::ptr::eq(*reserved_in, window)
         });
-    if size == 0 || !is_round || !is_reserved || map.meets_mapping(base, end) {
+    if size == 0 || !is_round || !is_reserved || map.overlaps_mapping(base, end) {
         return Err(INVALID);
     }
     if size > state.size {
@@ -219,7 +219,7 @@ pub fn set_access(base: CUdeviceptr, size: u64, entries: &[CUmemAccessDesc]) -> 
         let Some(mapping) = map.mappings.get_mut(&start) else { continue };
         access.iter().for_each(|entry| mapping.note(*entry));
         if mapping.allocation.host.is_some() {
-            host::note_device_access(start as usize, mapping.most_access());
+            host::note_device_access(start as usize, mapping.max_access());
         }
         for entry in &of_host {
             host::protect(start as usize, entry.flags.0)?;
@@ -300,7 +300,7 @@ pub fn reserved_at(address: CUdeviceptr) -> Option<(u64, u64)> {
 pub fn open_mapping_at(address: CUdeviceptr) -> Option<CUdeviceptr> {
     let map = MAP.lock();
     let (base, mapping) = map.mapping_at(address)?;
-    (mapping.most_access() != 0).then_some(base)
+    (mapping.max_access() != 0).then_some(base)
 }
 
 /// The allocation that is mapped at an address.

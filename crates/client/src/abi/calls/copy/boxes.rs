@@ -1,21 +1,21 @@
 //! Copies of two and three dimensions.
 
-use super::when::{When, later, now, run};
+use super::copy_mode::{CopyMode, asynchronous, run, synchronous};
 use crate::abi::outcome::Outcome;
 use crate::model::context;
-use crate::submit::copy::{self, Contexts, Endpoint, places};
+use crate::submit::copy::{self, Contexts, Endpoint, endpoints};
 use crate::submit::streams;
 use crate::submit::streams::DefaultStream;
 use causeway_api::sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUmemorytype, CUresult, CUstream};
 
 pub unsafe fn cuMemcpy2D_v2(pCopy: *const CUDA_MEMCPY2D, ds: DefaultStream) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { boxed(&in_three_dimensions(pCopy)?, now(ds)) }
+    unsafe { boxed(&in_three_dimensions(pCopy)?, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpy2DUnaligned_v2(pCopy: *const CUDA_MEMCPY2D, ds: DefaultStream) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { boxed(&in_three_dimensions(pCopy)?, now(ds)) }
+    unsafe { boxed(&in_three_dimensions(pCopy)?, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpy2DAsync_v2(
@@ -24,12 +24,12 @@ pub unsafe fn cuMemcpy2DAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { boxed(&in_three_dimensions(pCopy)?, later(stream, ds)) }
+    unsafe { boxed(&in_three_dimensions(pCopy)?, asynchronous(stream, ds)) }
 }
 
 pub unsafe fn cuMemcpy3D_v2(pCopy: *const CUDA_MEMCPY3D, ds: DefaultStream) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { boxed(pCopy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, now(ds)) }
+    unsafe { boxed(pCopy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpy3DAsync_v2(
@@ -38,7 +38,7 @@ pub unsafe fn cuMemcpy3DAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { boxed(pCopy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, later(stream, ds)) }
+    unsafe { boxed(pCopy.as_ref().ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?, asynchronous(stream, ds)) }
 }
 
 /// A two-dimensional copy as a three-dimensional one of one slice.
@@ -74,17 +74,17 @@ unsafe fn in_three_dimensions(copy: *const CUDA_MEMCPY2D) -> Result<CUDA_MEMCPY3
 
 /// # Safety
 /// The description's host memory must be valid as `cuMemcpy3D` demands.
-unsafe fn boxed(copy: &CUDA_MEMCPY3D, when: When) -> Outcome {
-    match places(copy)? {
+unsafe fn boxed(copy: &CUDA_MEMCPY3D, copy_mode: CopyMode) -> Outcome {
+    match endpoints(copy)? {
         // SAFETY: as this function demands.
-        Some((destination, source)) => unsafe { run(destination, source, when) },
+        Some((destination, source)) => unsafe { run(destination, source, copy_mode) },
         None => context::current().map(|_| ()),
     }
 }
 
 pub unsafe fn cuMemcpy3DPeer(pCopy: *const CUDA_MEMCPY3D_PEER, ds: DefaultStream) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { boxed_between_contexts(pCopy, now(ds)) }
+    unsafe { boxed_between_contexts(pCopy, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpy3DPeerAsync(
@@ -93,17 +93,17 @@ pub unsafe fn cuMemcpy3DPeerAsync(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { boxed_between_contexts(pCopy, later(stream, ds)) }
+    unsafe { boxed_between_contexts(pCopy, asynchronous(stream, ds)) }
 }
 
 /// # Safety
 /// `copy` is null or describes a copy whose host memory is valid.
-unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) -> Outcome {
+unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, copy_mode: CopyMode) -> Outcome {
     // SAFETY: as this function demands.
     let peer = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     let contexts = Contexts {
-        destination: context::given(peer.dstContext)?.handle,
-        source: context::given(peer.srcContext)?.handle,
+        destination: context::resolve(peer.dstContext)?.handle,
+        source: context::resolve(peer.srcContext)?.handle,
     };
     let copy = CUDA_MEMCPY3D {
         srcXInBytes: peer.srcXInBytes,
@@ -136,12 +136,12 @@ unsafe fn boxed_between_contexts(copy: *const CUDA_MEMCPY3D_PEER, when: When) ->
     if has_arrays
         && is_of_one_server
         && contexts.destination != contexts.source
-        && let Some((Endpoint::Device(destination), Endpoint::Device(source))) = places(&copy)?
+        && let Some((Endpoint::Device(destination), Endpoint::Device(source))) = endpoints(&copy)?
     {
-        let stream = context::stream(streams::given(when.stream, when.default_stream)?)?;
-        return copy::between_contexts(destination, source, contexts, &stream, when.mode);
+        let stream = context::stream(streams::resolve(copy_mode.stream, copy_mode.default_stream)?)?;
+        return copy::between_contexts(destination, source, contexts, &stream, copy_mode.mode);
     }
     // Addresses say themselves on which device they are.
     // SAFETY: as this function demands.
-    unsafe { boxed(&copy, when) }
+    unsafe { boxed(&copy, copy_mode) }
 }

@@ -1,6 +1,6 @@
 //! Copies of bytes in a row.
 
-use super::when::{When, later, now, run};
+use super::copy_mode::{CopyMode, asynchronous, run, synchronous};
 use crate::abi::outcome::Outcome;
 use crate::model::{context, memory};
 use crate::submit::copy::{Endpoint, HostRegion};
@@ -15,14 +15,14 @@ pub(in crate::abi::calls) unsafe fn linear(
     destination: impl FnOnce(usize) -> Result<Endpoint, CUresult>,
     source: impl FnOnce(usize) -> Result<Endpoint, CUresult>,
     bytes: usize,
-    when: When,
+    copy_mode: CopyMode,
 ) -> Outcome {
     if bytes == 0 {
         context::current()?;
         return Ok(());
     }
     // SAFETY: as this function demands.
-    unsafe { run(destination(bytes)?, source(bytes)?, when) }
+    unsafe { run(destination(bytes)?, source(bytes)?, copy_mode) }
 }
 
 pub(in crate::abi::calls) fn host(address: *mut c_void) -> impl FnOnce(usize) -> Result<Endpoint, CUresult> {
@@ -60,7 +60,7 @@ pub unsafe fn cuMemcpyHtoD_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(on_device(to), host(from), bytes, now(ds)) }
+    unsafe { linear(on_device(to), host(from), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyDtoH_v2(
@@ -70,7 +70,7 @@ pub unsafe fn cuMemcpyDtoH_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(host(to), on_device(from), bytes, now(ds)) }
+    unsafe { linear(host(to), on_device(from), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyDtoD_v2(
@@ -80,7 +80,7 @@ pub unsafe fn cuMemcpyDtoD_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: no memory of the program is touched.
-    unsafe { linear(on_device(to), on_device(from), bytes, now(ds)) }
+    unsafe { linear(on_device(to), on_device(from), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyHtoDAsync_v2(
@@ -91,7 +91,7 @@ pub unsafe fn cuMemcpyHtoDAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(on_device(to), host(from), bytes, later(stream, ds)) }
+    unsafe { linear(on_device(to), host(from), bytes, asynchronous(stream, ds)) }
 }
 
 pub unsafe fn cuMemcpyDtoHAsync_v2(
@@ -102,7 +102,7 @@ pub unsafe fn cuMemcpyDtoHAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(host(to), on_device(from), bytes, later(stream, ds)) }
+    unsafe { linear(host(to), on_device(from), bytes, asynchronous(stream, ds)) }
 }
 
 pub unsafe fn cuMemcpyDtoDAsync_v2(
@@ -113,12 +113,12 @@ pub unsafe fn cuMemcpyDtoDAsync_v2(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: no memory of the program is touched.
-    unsafe { linear(on_device(to), on_device(from), bytes, later(stream, ds)) }
+    unsafe { linear(on_device(to), on_device(from), bytes, asynchronous(stream, ds)) }
 }
 
 pub unsafe fn cuMemcpy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, ds: DefaultStream) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(anywhere(to), anywhere(from), bytes, now(ds)) }
+    unsafe { linear(anywhere(to), anywhere(from), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyAsync(
@@ -129,7 +129,7 @@ pub unsafe fn cuMemcpyAsync(
     ds: DefaultStream,
 ) -> Outcome {
     // SAFETY: the program's promise.
-    unsafe { linear(anywhere(to), anywhere(from), bytes, later(stream, ds)) }
+    unsafe { linear(anywhere(to), anywhere(from), bytes, asynchronous(stream, ds)) }
 }
 
 pub unsafe fn cuMemcpyPeer(
@@ -140,10 +140,10 @@ pub unsafe fn cuMemcpyPeer(
     bytes: usize,
     ds: DefaultStream,
 ) -> Outcome {
-    context::given(toContext)?;
-    context::given(fromContext)?;
+    context::resolve(toContext)?;
+    context::resolve(fromContext)?;
     // SAFETY: no memory of the program is touched.
-    unsafe { linear(on_device(to), on_device(from), bytes, now(ds)) }
+    unsafe { linear(on_device(to), on_device(from), bytes, synchronous(ds)) }
 }
 
 pub unsafe fn cuMemcpyPeerAsync(
@@ -155,8 +155,8 @@ pub unsafe fn cuMemcpyPeerAsync(
     stream: CUstream,
     ds: DefaultStream,
 ) -> Outcome {
-    context::given(toContext)?;
-    context::given(fromContext)?;
+    context::resolve(toContext)?;
+    context::resolve(fromContext)?;
     // SAFETY: no memory of the program is touched.
-    unsafe { linear(on_device(to), on_device(from), bytes, later(stream, ds)) }
+    unsafe { linear(on_device(to), on_device(from), bytes, asynchronous(stream, ds)) }
 }

@@ -2,8 +2,8 @@
 //! [`submit::copy::copy`](crate::submit::copy::copy).
 
 mod boxes;
+pub(super) mod copy_mode;
 pub(super) mod linear;
-pub(super) mod when;
 
 pub use boxes::*;
 pub use linear::*;

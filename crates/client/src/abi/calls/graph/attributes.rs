@@ -1,9 +1,9 @@
 //! Attributes of kernel nodes.
 
-use super::described::{INVALID, given};
+use super::described::{INVALID, required};
 use super::nodes::{set, work_of};
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::graph::work::{Kernel, Work, is_node_attribute};
 use causeway_api::sys::{
     CUgraphNode, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchAttributeID, CUresult,
@@ -36,7 +36,7 @@ pub unsafe fn cuGraphKernelNodeGetAttribute(
         value.pad = found.value.map(|byte| byte as core::ffi::c_char);
     }
     // SAFETY: room for the result, or null.
-    unsafe { give(value_out, value) }
+    unsafe { write_out(value_out, value) }
 }
 
 pub unsafe fn cuGraphKernelNodeSetAttribute(
@@ -46,7 +46,7 @@ pub unsafe fn cuGraphKernelNodeSetAttribute(
 ) -> Outcome {
     require_known(attr)?;
     // SAFETY: a value, or null. Every byte of the union belongs to its `pad`.
-    let value = unsafe { given(value)?.pad }.map(|byte| byte as u8);
+    let value = unsafe { required(value)?.pad }.map(|byte| byte as u8);
     let kernel = kernel_of(hNode)?;
     let mut attributes = kernel.attributes.clone();
     attributes.retain(|attribute| attribute.id != attr.0);

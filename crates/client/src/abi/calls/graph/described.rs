@@ -23,14 +23,14 @@ pub(super) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 ///
 /// # Safety
 /// `pointer` must be null or valid.
-pub(super) unsafe fn given<'a, T>(pointer: *const T) -> Result<&'a T, CUresult> {
+pub(super) unsafe fn required<'a, T>(pointer: *const T) -> Result<&'a T, CUresult> {
     // SAFETY: as this function demands.
     unsafe { pointer.as_ref() }.ok_or(INVALID)
 }
 
 /// The context that a node is given, the current one when it is null.
 pub(super) fn context_of(raw: CUcontext) -> Result<Handle<Context>, CUresult> {
-    if raw.is_null() { context::current() } else { Ok(context::given(raw)?.handle) }
+    if raw.is_null() { context::current() } else { Ok(context::resolve(raw)?.handle) }
 }
 
 /// # Safety
@@ -84,7 +84,7 @@ pub(super) fn of_functions(parameters: &CUDA_KERNEL_NODE_PARAMS) -> CUDA_KERNEL_
 
 pub(super) fn copy(parameters: &CUDA_MEMCPY3D, context: CUcontext) -> Result<Work, CUresult> {
     let copying = Copying { parameters: *parameters, context: context_of(context)? };
-    copy::places(&copying.parameters)?;
+    copy::endpoints(&copying.parameters)?;
     Ok(Work::Copy(copying))
 }
 
@@ -131,7 +131,7 @@ pub(super) unsafe fn allocation(
     parameters: &mut CUDA_MEM_ALLOC_NODE_PARAMS,
 ) -> Result<Work, CUresult> {
     // SAFETY: as this function demands.
-    let allocation = unsafe { Allocation::new(graph::given(graph)?, before, parameters, &Servers) }?;
+    let allocation = unsafe { Allocation::new(graph::resolve(graph)?, before, parameters, &Servers) }?;
     parameters.dptr = allocation.address;
     Ok(Work::Allocate(allocation))
 }

@@ -1,7 +1,7 @@
 //! Executable graphs.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, offer};
+use crate::arguments::{write_optional, write_out};
 use crate::model::context;
 use crate::model::graph;
 use crate::model::handles::RawHandle as _;
@@ -23,9 +23,9 @@ pub unsafe fn cuGraphInstantiateWithFlags(
     if phGraphExec.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let exec = executable::instantiate(graph::given(hGraph)?, flags).map_err(|(status, _)| status)?;
+    let exec = executable::instantiate(graph::resolve(hGraph)?, flags).map_err(|(status, _)| status)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phGraphExec, exec.as_raw()) }
+    unsafe { write_out(phGraphExec, exec.as_raw()) }
 }
 
 pub unsafe fn cuGraphInstantiate_v2(
@@ -37,9 +37,9 @@ pub unsafe fn cuGraphInstantiate_v2(
 ) -> Outcome {
     // SAFETY: null, or room for a handle, and for `bufferSize` bytes of text.
     unsafe {
-        offer(phErrorNode, core::ptr::null_mut());
+        write_optional(phErrorNode, core::ptr::null_mut());
         if bufferSize > 0 {
-            offer(logBuffer.cast::<u8>(), 0);
+            write_optional(logBuffer.cast::<u8>(), 0);
         }
         cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0)
     }
@@ -58,13 +58,14 @@ pub unsafe fn cuGraphInstantiateWithParams(
     if phGraphExec.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let exec = executable::instantiate(graph::given(hGraph)?, params.flags).map_err(|(status, result)| {
-        params.result_out = result;
-        status
-    })?;
+    let exec =
+        executable::instantiate(graph::resolve(hGraph)?, params.flags).map_err(|(status, result)| {
+            params.result_out = result;
+            status
+        })?;
     params.result_out = CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phGraphExec, exec.as_raw()) }?;
+    unsafe { write_out(phGraphExec, exec.as_raw()) }?;
     let upload = u64::from(CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD.0);
     if params.flags & upload == 0 {
         return Ok(());
@@ -74,13 +75,13 @@ pub unsafe fn cuGraphInstantiateWithParams(
 }
 
 pub unsafe fn cuGraphUpload(hGraph: CUgraphExec, hStream: CUstream, ds: DefaultStream) -> Outcome {
-    let executable = executable::given(hGraph)?;
-    executable.upload(&*context::stream(streams::given(hStream, ds)?)?)
+    let executable = executable::resolve(hGraph)?;
+    executable.upload(&*context::stream(streams::resolve(hStream, ds)?)?)
 }
 
 pub unsafe fn cuGraphLaunch(hGraph: CUgraphExec, hStream: CUstream, ds: DefaultStream) -> Outcome {
-    let executable = executable::given(hGraph)?;
-    executable.launch(&context::stream(streams::given(hStream, ds)?)?)
+    let executable = executable::resolve(hGraph)?;
+    executable.launch(&context::stream(streams::resolve(hStream, ds)?)?)
 }
 
 pub unsafe fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> Outcome {
@@ -89,11 +90,11 @@ pub unsafe fn cuGraphExecDestroy(hGraphExec: CUgraphExec) -> Outcome {
 
 pub unsafe fn cuGraphExecGetFlags(hGraphExec: CUgraphExec, flags: *mut u64) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(flags, executable::given(hGraphExec)?.flags) }
+    unsafe { write_out(flags, executable::resolve(hGraphExec)?.flags) }
 }
 
 fn update(hGraphExec: CUgraphExec, hGraph: CUgraph) -> Result<Result<(), Mismatch>, CUresult> {
-    Ok(executable::given(hGraphExec)?.update(graph::given(hGraph)?))
+    Ok(executable::resolve(hGraphExec)?.update(graph::resolve(hGraph)?))
 }
 
 pub unsafe fn cuGraphExecUpdate_v2(
@@ -108,7 +109,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
         info.errorNode = mismatch.node.map_or(core::ptr::null_mut(), |node| node.as_raw());
     }
     // SAFETY: room for the result, or null.
-    unsafe { give(resultInfo, info) }?;
+    unsafe { write_out(resultInfo, info) }?;
     outcome.map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
 }
 
@@ -125,14 +126,14 @@ pub unsafe fn cuGraphExecUpdate(
     };
     // SAFETY: room for the results, or null.
     unsafe {
-        offer(hErrorNode_out, node.map_or(core::ptr::null_mut(), |node| node.as_raw()));
-        give(updateResult_out, result)?;
+        write_optional(hErrorNode_out, node.map_or(core::ptr::null_mut(), |node| node.as_raw()));
+        write_out(updateResult_out, result)?;
     }
     outcome.map_err(|_| CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
 }
 
 pub unsafe fn cuGraphNodeSetEnabled(hGraphExec: CUgraphExec, hNode: CUgraphNode, isEnabled: u32) -> Outcome {
-    executable::given(hGraphExec)?.enable(graph::given_node(hNode)?, isEnabled != 0)
+    executable::resolve(hGraphExec)?.enable(graph::resolve_node(hNode)?, isEnabled != 0)
 }
 
 pub unsafe fn cuGraphNodeGetEnabled(
@@ -140,7 +141,7 @@ pub unsafe fn cuGraphNodeGetEnabled(
     hNode: CUgraphNode,
     isEnabled: *mut u32,
 ) -> Outcome {
-    let is_enabled = executable::given(hGraphExec)?.is_enabled(graph::given_node(hNode)?)?;
+    let is_enabled = executable::resolve(hGraphExec)?.is_enabled(graph::resolve_node(hNode)?)?;
     // SAFETY: room for the result, or null.
-    unsafe { give(isEnabled, is_enabled.into()) }
+    unsafe { write_out(isEnabled, is_enabled.into()) }
 }

@@ -28,49 +28,49 @@ unsafe fn plain_work(parameters: &mut CUgraphNodeParams) -> Result<Work, CUresul
     unsafe {
         match parameters.type_ {
             Type::CU_GRAPH_NODE_TYPE_KERNEL => {
-                let given = of.kernel;
+                let params = of.kernel;
                 described::kernel(&CUDA_KERNEL_NODE_PARAMS {
-                    func: given.func,
-                    gridDimX: given.gridDimX,
-                    gridDimY: given.gridDimY,
-                    gridDimZ: given.gridDimZ,
-                    blockDimX: given.blockDimX,
-                    blockDimY: given.blockDimY,
-                    blockDimZ: given.blockDimZ,
-                    sharedMemBytes: given.sharedMemBytes,
-                    kernelParams: given.kernelParams,
-                    extra: given.extra,
-                    kern: given.kern,
-                    ctx: given.ctx,
+                    func: params.func,
+                    gridDimX: params.gridDimX,
+                    gridDimY: params.gridDimY,
+                    gridDimZ: params.gridDimZ,
+                    blockDimX: params.blockDimX,
+                    blockDimY: params.blockDimY,
+                    blockDimZ: params.blockDimZ,
+                    sharedMemBytes: params.sharedMemBytes,
+                    kernelParams: params.kernelParams,
+                    extra: params.extra,
+                    kern: params.kern,
+                    ctx: params.ctx,
                 })
             }
             Type::CU_GRAPH_NODE_TYPE_MEMCPY => described::copy(&of.memcpy.copyParams, of.memcpy.copyCtx),
             Type::CU_GRAPH_NODE_TYPE_MEMSET => {
-                let given = of.memset;
+                let params = of.memset;
                 let parameters = CUDA_MEMSET_NODE_PARAMS {
-                    dst: given.dst,
-                    pitch: given.pitch,
-                    value: given.value,
-                    elementSize: given.elementSize,
-                    width: given.width,
-                    height: given.height,
+                    dst: params.dst,
+                    pitch: params.pitch,
+                    value: params.value,
+                    elementSize: params.elementSize,
+                    width: params.width,
+                    height: params.height,
                 };
-                described::fill(&parameters, given.ctx)
+                described::fill(&parameters, params.ctx)
             }
             Type::CU_GRAPH_NODE_TYPE_HOST => {
-                let given = of.host;
-                described::host(&CUDA_HOST_NODE_PARAMS { fn_: given.fn_, userData: given.userData })
+                let params = of.host;
+                described::host(&CUDA_HOST_NODE_PARAMS { fn_: params.fn_, userData: params.userData })
             }
             Type::CU_GRAPH_NODE_TYPE_EMPTY => Ok(Work::Empty),
             Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT => described::wait(of.eventWait.event),
             Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD => described::record(of.eventRecord.event),
             Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP => {
-                let given = of.memOp;
+                let params = of.memOp;
                 described::values(&causeway_api::sys::CUDA_BATCH_MEM_OP_NODE_PARAMS {
-                    ctx: given.ctx,
-                    count: given.count,
-                    paramArray: given.paramArray,
-                    flags: given.flags,
+                    ctx: params.ctx,
+                    count: params.count,
+                    paramArray: params.paramArray,
+                    flags: params.flags,
                 })
             }
             Type::CU_GRAPH_NODE_TYPE_MEM_FREE => described::free(of.free.dptr),
@@ -88,7 +88,7 @@ fn child(
     graph: CUgraph,
     ownership: CUgraphChildGraphNodeOwnership,
 ) -> Result<Work, CUresult> {
-    let child = graph::given(graph)?;
+    let child = graph::resolve(graph)?;
     match ownership {
         CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => {
             if graphs.graph(child)?.owner.is_some() || graphs.graph(child)?.on_server.is_some() {
@@ -106,28 +106,28 @@ fn child(
 fn conditional(
     graphs: &mut GraphStore,
     hGraph: CUgraph,
-    given: &mut CUDA_CONDITIONAL_NODE_PARAMS,
+    params: &mut CUDA_CONDITIONAL_NODE_PARAMS,
 ) -> Result<Work, CUresult> {
     /// More bodies of one node than any program has.
     const MAX_BODIES: u32 = 1 << 12;
     type Kind = CUgraphConditionalNodeType;
-    let fits = match given.type_ {
-        Kind::CU_GRAPH_COND_TYPE_IF => matches!(given.size, 1 | 2),
-        Kind::CU_GRAPH_COND_TYPE_WHILE => given.size == 1,
-        Kind::CU_GRAPH_COND_TYPE_SWITCH => (1..=MAX_BODIES).contains(&given.size),
+    let fits = match params.type_ {
+        Kind::CU_GRAPH_COND_TYPE_IF => matches!(params.size, 1 | 2),
+        Kind::CU_GRAPH_COND_TYPE_WHILE => params.size == 1,
+        Kind::CU_GRAPH_COND_TYPE_SWITCH => (1..=MAX_BODIES).contains(&params.size),
         _ => false,
     };
     if !fits {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let context = if given.ctx.is_null() {
+    let context = if params.ctx.is_null() {
         crate::model::context::current()?
     } else {
-        crate::model::context::given(given.ctx)?.handle
+        crate::model::context::resolve(params.ctx)?.handle
     };
-    let graph = graph::given(hGraph)?;
-    let conditional = build::conditional(graphs, graph, given.handle, given.type_, given.size, context)?;
-    given.phGraph_out = conditional.raw_bodies.as_ptr().cast_mut();
+    let graph = graph::resolve(hGraph)?;
+    let conditional = build::conditional(graphs, graph, params.handle, params.type_, params.size, context)?;
+    params.phGraph_out = conditional.raw_bodies.as_ptr().cast_mut();
     Ok(Work::Conditional(conditional.into()))
 }
 
@@ -157,9 +157,9 @@ pub unsafe fn cuGraphAddNode_v2(
         let before = edges(dependencies, dependencyData, numDependencies)?;
         match parameters.type_ {
             Type::CU_GRAPH_NODE_TYPE_GRAPH => {
-                let given = parameters.__bindgen_anon_1.graph;
-                add(phGraphNode, hGraph, &before, |graphs| child(graphs, given.graph, given.ownership))?;
-                if given.ownership == CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE
+                let params = parameters.__bindgen_anon_1.graph;
+                add(phGraphNode, hGraph, &before, |graphs| child(graphs, params.graph, params.ownership))?;
+                if params.ownership == CUgraphChildGraphNodeOwnership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE
                     && let Work::Child(clone) = nodes::work_of(phGraphNode.read())?
                 {
                     parameters.__bindgen_anon_1.graph.graph = clone.as_raw();
@@ -167,20 +167,20 @@ pub unsafe fn cuGraphAddNode_v2(
                 Ok(())
             }
             Type::CU_GRAPH_NODE_TYPE_CONDITIONAL => {
-                let given = &mut parameters.__bindgen_anon_1.conditional;
-                add(phGraphNode, hGraph, &before, |graphs| conditional(graphs, hGraph, given))
+                let params = &mut parameters.__bindgen_anon_1.conditional;
+                add(phGraphNode, hGraph, &before, |graphs| conditional(graphs, hGraph, params))
             }
             Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC => {
                 let alloc = &mut parameters.__bindgen_anon_1.alloc;
-                let mut given = CUDA_MEM_ALLOC_NODE_PARAMS {
+                let mut params = CUDA_MEM_ALLOC_NODE_PARAMS {
                     poolProps: alloc.poolProps,
                     accessDescs: alloc.accessDescs,
                     accessDescCount: alloc.accessDescCount,
                     bytesize: alloc.bytesize,
                     dptr: 0,
                 };
-                let work = described::allocation(hGraph, &before, &mut given);
-                alloc.dptr = given.dptr;
+                let work = described::allocation(hGraph, &before, &mut params);
+                alloc.dptr = params.dptr;
                 add(phGraphNode, hGraph, &before, |_| work)
             }
             _ => {
@@ -207,9 +207,9 @@ pub unsafe fn cuGraphExecNodeSetParams(
     // SAFETY: what the program passes, of the form that its type says.
     unsafe {
         let mut parameters = changeable(nodeParams)?;
-        let (executable, node) = (executable::given(hGraphExec)?, graph::given_node(hNode)?);
+        let (executable, node) = (executable::resolve(hGraphExec)?, graph::resolve_node(hNode)?);
         if parameters.type_ == Type::CU_GRAPH_NODE_TYPE_GRAPH {
-            return executable.set_child(node, graph::given(parameters.__bindgen_anon_1.graph.graph)?);
+            return executable.set_child(node, graph::resolve(parameters.__bindgen_anon_1.graph.graph)?);
         }
         executable.set(node, nodes::keep_attributes(hNode, plain_work(&mut parameters)?)?)
     }

@@ -4,7 +4,7 @@ use super::described::{INVALID, allocation, free};
 use super::nodes::work_of;
 use super::structure::{add, edges};
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::graph::work::Work;
 use causeway_api::sys::{CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUgraph, CUgraphNode};
 
@@ -30,7 +30,7 @@ pub unsafe fn cuGraphMemAllocNodeGetParams(
 ) -> Outcome {
     match work_of(hNode)? {
         // SAFETY: room for the result, or null.
-        Work::Allocate(allocation) => unsafe { give(params_out, allocation.describe()) },
+        Work::Allocate(allocation) => unsafe { write_out(params_out, allocation.describe()) },
         _ => Err(INVALID),
     }
 }
@@ -52,7 +52,7 @@ pub unsafe fn cuGraphAddMemFreeNode(
 pub unsafe fn cuGraphMemFreeNodeGetParams(hNode: CUgraphNode, dptr_out: *mut CUdeviceptr) -> Outcome {
     match work_of(hNode)? {
         // SAFETY: room for the result, or null.
-        Work::Free(address) => unsafe { give(dptr_out, address) },
+        Work::Free(address) => unsafe { write_out(dptr_out, address) },
         _ => Err(INVALID),
     }
 }

@@ -1,11 +1,12 @@
 //! What nodes do: added, asked for, changed in a graph and in executable graphs.
 
 use super::described::{
-    INVALID, context_of, copy, fill, given, host, kernel, of_functions, record, values, wait, without_context,
+    INVALID, context_of, copy, fill, host, kernel, of_functions, record, required, values, wait,
+    without_context,
 };
 use super::structure::{add, edges};
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::graph::work::Work;
 use crate::model::graph::{self, graphs};
 use crate::model::handles::RawHandle as _;
@@ -20,14 +21,14 @@ use causeway_api::sys::{
 
 /// What a node does.
 pub(super) fn work_of(hNode: CUgraphNode) -> Result<Work, CUresult> {
-    Ok(graphs().node(graph::given_node(hNode)?)?.work.clone())
+    Ok(graphs().node(graph::resolve_node(hNode)?)?.work.clone())
 }
 
 /// Gives a node other work of the same kind.
 pub(super) fn set(hNode: CUgraphNode, work: Work) -> Outcome {
     let replaced = {
         let mut graphs = graphs();
-        let node = graphs.node_mut(graph::given_node(hNode)?)?;
+        let node = graphs.node_mut(graph::resolve_node(hNode)?)?;
         if node.work.kind() != work.kind() {
             return Err(INVALID);
         }
@@ -41,7 +42,7 @@ pub(super) fn set(hNode: CUgraphNode, work: Work) -> Outcome {
 /// The four calls that every kind of node has, for parameters that are read as they are.
 macro_rules! node_calls {
     ($($add:ident, $get:ident, $set:ident, $change:ident: $type:ty {
-        $given:ident => $make:expr, $kept:pat => $describe:expr
+        $params:ident => $make:expr, $kept:pat => $describe:expr
     })*) => {$(
         pub unsafe fn $add(
             phGraphNode: *mut CUgraphNode,
@@ -52,7 +53,7 @@ macro_rules! node_calls {
         ) -> Outcome {
             // SAFETY: what the program passes.
             unsafe {
-                let $given = given(nodeParams)?;
+                let $params = required(nodeParams)?;
                 let before = edges(dependencies, core::ptr::null(), numDependencies)?;
                 let work = $make;
                 add(phGraphNode, hGraph, &before, |_| work)
@@ -62,7 +63,7 @@ macro_rules! node_calls {
         pub unsafe fn $get(hNode: CUgraphNode, nodeParams: *mut $type) -> Outcome {
             match &work_of(hNode)? {
                 // SAFETY: room for the result, or null. What it leads to belongs to the node.
-                $kept => unsafe { give(nodeParams, $describe) },
+                $kept => unsafe { write_out(nodeParams, $describe) },
                 _ => Err(INVALID),
             }
         }
@@ -70,7 +71,7 @@ macro_rules! node_calls {
         pub unsafe fn $set(hNode: CUgraphNode, nodeParams: *const $type) -> Outcome {
             // SAFETY: what the program passes.
             unsafe {
-                let $given = given(nodeParams)?;
+                let $params = required(nodeParams)?;
                 let work = $make?;
                 set(hNode, keep_attributes(hNode, work)?)
             }
@@ -83,10 +84,10 @@ macro_rules! node_calls {
         ) -> Outcome {
             // SAFETY: what the program passes.
             unsafe {
-                let $given = given(nodeParams)?;
+                let $params = required(nodeParams)?;
                 let work = $make?;
                 let work = keep_attributes(hNode, work)?;
-                executable::given(hGraphExec)?.set(graph::given_node(hNode)?, work)
+                executable::resolve(hGraphExec)?.set(graph::resolve_node(hNode)?, work)
             }
         }
     )*};
@@ -134,7 +135,7 @@ pub unsafe fn cuGraphAddMemcpyNode(
     // SAFETY: what the program passes.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
-        let work = copy(given(copyParams)?, ctx);
+        let work = copy(required(copyParams)?, ctx);
         add(phGraphNode, hGraph, &before, |_| work)
     }
 }
@@ -142,14 +143,14 @@ pub unsafe fn cuGraphAddMemcpyNode(
 pub unsafe fn cuGraphMemcpyNodeGetParams(hNode: CUgraphNode, nodeParams: *mut CUDA_MEMCPY3D) -> Outcome {
     match work_of(hNode)? {
         // SAFETY: room for the result, or null.
-        Work::Copy(copying) => unsafe { give(nodeParams, copying.parameters) },
+        Work::Copy(copying) => unsafe { write_out(nodeParams, copying.parameters) },
         _ => Err(INVALID),
     }
 }
 
 pub unsafe fn cuGraphMemcpyNodeSetParams(hNode: CUgraphNode, nodeParams: *const CUDA_MEMCPY3D) -> Outcome {
     // SAFETY: what the program passes.
-    set(hNode, copy(unsafe { given(nodeParams) }?, core::ptr::null_mut())?)
+    set(hNode, copy(unsafe { required(nodeParams) }?, core::ptr::null_mut())?)
 }
 
 pub unsafe fn cuGraphExecMemcpyNodeSetParams(
@@ -159,8 +160,8 @@ pub unsafe fn cuGraphExecMemcpyNodeSetParams(
     ctx: CUcontext,
 ) -> Outcome {
     // SAFETY: what the program passes.
-    let work = copy(unsafe { given(copyParams) }?, ctx)?;
-    executable::given(hGraphExec)?.set(graph::given_node(hNode)?, work)
+    let work = copy(unsafe { required(copyParams) }?, ctx)?;
+    executable::resolve(hGraphExec)?.set(graph::resolve_node(hNode)?, work)
 }
 
 pub unsafe fn cuGraphAddMemsetNode(
@@ -174,7 +175,7 @@ pub unsafe fn cuGraphAddMemsetNode(
     // SAFETY: what the program passes.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
-        let work = fill(given(memsetParams)?, ctx);
+        let work = fill(required(memsetParams)?, ctx);
         add(phGraphNode, hGraph, &before, |_| work)
     }
 }
@@ -185,7 +186,7 @@ pub unsafe fn cuGraphMemsetNodeGetParams(
 ) -> Outcome {
     match work_of(hNode)? {
         // SAFETY: room for the result, or null.
-        Work::Fill(filling) => unsafe { give(nodeParams, filling.parameters) },
+        Work::Fill(filling) => unsafe { write_out(nodeParams, filling.parameters) },
         _ => Err(INVALID),
     }
 }
@@ -195,7 +196,7 @@ pub unsafe fn cuGraphMemsetNodeSetParams(
     nodeParams: *const CUDA_MEMSET_NODE_PARAMS,
 ) -> Outcome {
     // SAFETY: what the program passes.
-    set(hNode, fill(unsafe { given(nodeParams) }?, core::ptr::null_mut())?)
+    set(hNode, fill(unsafe { required(nodeParams) }?, core::ptr::null_mut())?)
 }
 
 pub unsafe fn cuGraphExecMemsetNodeSetParams(
@@ -205,8 +206,8 @@ pub unsafe fn cuGraphExecMemsetNodeSetParams(
     ctx: CUcontext,
 ) -> Outcome {
     // SAFETY: what the program passes.
-    let work = fill(unsafe { given(memsetParams) }?, ctx)?;
-    executable::given(hGraphExec)?.set(graph::given_node(hNode)?, work)
+    let work = fill(unsafe { required(memsetParams) }?, ctx)?;
+    executable::resolve(hGraphExec)?.set(graph::resolve_node(hNode)?, work)
 }
 
 pub unsafe fn cuGraphAddChildGraphNode(
@@ -216,7 +217,7 @@ pub unsafe fn cuGraphAddChildGraphNode(
     numDependencies: usize,
     childGraph: CUgraph,
 ) -> Outcome {
-    let child = graph::given(childGraph)?;
+    let child = graph::resolve(childGraph)?;
     // SAFETY: what the program passes.
     unsafe {
         let before = edges(dependencies, core::ptr::null(), numDependencies)?;
@@ -229,8 +230,8 @@ pub unsafe fn cuGraphExecChildGraphNodeSetParams(
     hNode: CUgraphNode,
     childGraph: CUgraph,
 ) -> Outcome {
-    let (node, child) = (graph::given_node(hNode)?, graph::given(childGraph)?);
-    executable::given(hGraphExec)?.set_child(node, child)
+    let (node, child) = (graph::resolve_node(hNode)?, graph::resolve(childGraph)?);
+    executable::resolve(hGraphExec)?.set_child(node, child)
 }
 
 pub unsafe fn cuGraphAddEmptyNode(
@@ -266,7 +267,7 @@ macro_rules! event_calls {
         pub unsafe fn $get(hNode: CUgraphNode, event_out: *mut CUevent) -> Outcome {
             match work_of(hNode)? {
                 // SAFETY: room for the result, or null.
-                $work(event) => unsafe { give(event_out, event.as_raw()) },
+                $work(event) => unsafe { write_out(event_out, event.as_raw()) },
                 _ => Err(INVALID),
             }
         }
@@ -276,7 +277,7 @@ macro_rules! event_calls {
         }
 
         pub unsafe fn $change(hGraphExec: CUgraphExec, hNode: CUgraphNode, event: CUevent) -> Outcome {
-            executable::given(hGraphExec)?.set(graph::given_node(hNode)?, $make(event)?)
+            executable::resolve(hGraphExec)?.set(graph::resolve_node(hNode)?, $make(event)?)
         }
     )*};
 }
@@ -298,7 +299,7 @@ pub unsafe fn cuGraphConditionalHandleCreate(
     if pHandle_out.is_null() || flags > 1 {
         return Err(INVALID);
     }
-    let (graph, context) = (graph::given(hGraph)?, context_of(ctx)?);
+    let (graph, context) = (graph::resolve(hGraph)?, context_of(ctx)?);
     let on_server = build::ensure_on_server(&mut graphs(), graph)?;
     let request = causeway_api::calls::graph_conditional_handle {
         graph: on_server.graph,
@@ -306,5 +307,5 @@ pub unsafe fn cuGraphConditionalHandleCreate(
         flags,
     };
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(pHandle_out, send::call_in(context, &request)?) }
+    unsafe { write_out(pHandle_out, send::call_in(context, &request)?) }
 }

@@ -1,7 +1,7 @@
 //! User objects, and the memory of graphs.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::give;
+use crate::arguments::write_out;
 use crate::model::device;
 use crate::model::graph::{self, graphs, memory, objects, reservation};
 use crate::model::handles::RawHandle as _;
@@ -28,7 +28,7 @@ pub unsafe fn cuUserObjectCreate(
     callbacks::must_have_thread()?;
     // SAFETY: not null, so there is room for the result.
     unsafe {
-        give(object_out, objects::create(ptr, destroy, initialRefcount, callbacks::run_later)?.as_raw())
+        write_out(object_out, objects::create(ptr, destroy, initialRefcount, callbacks::run_later)?.as_raw())
     }
 }
 
@@ -52,7 +52,7 @@ pub unsafe fn cuGraphRetainUserObject(
         _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
     };
     let mut graphs = graphs();
-    let held = &mut graphs.graph_mut(graph::given(graph)?)?.held;
+    let held = &mut graphs.graph_mut(graph::resolve(graph)?)?.held;
     if moves {
         objects::move_to(held, Handle::from_raw(object), count)
     } else {
@@ -62,8 +62,8 @@ pub unsafe fn cuGraphRetainUserObject(
 
 pub unsafe fn cuGraphReleaseUserObject(graph: CUgraph, object: CUuserObject, count: u32) -> Outcome {
     // Dropped without the lock.
-    let given_back = graphs().graph_mut(graph::given(graph)?)?.held.take(Handle::from_raw(object), count)?;
-    drop(given_back);
+    let released = graphs().graph_mut(graph::resolve(graph)?)?.held.take(Handle::from_raw(object), count)?;
+    drop(released);
     Ok(())
 }
 
@@ -81,7 +81,7 @@ pub unsafe fn cuDeviceGetGraphMemAttribute(
 ) -> Outcome {
     device::on_server(device)?;
     // SAFETY: room for the number that every attribute is, or null.
-    unsafe { give(value.cast::<u64>(), memory::attribute(device, attr)?) }
+    unsafe { write_out(value.cast::<u64>(), memory::attribute(device, attr)?) }
 }
 
 pub unsafe fn cuDeviceSetGraphMemAttribute(

@@ -1,7 +1,7 @@
 //! Graphs, their nodes and their edges.
 
 use crate::abi::outcome::Outcome;
-use crate::arguments::{give, list, offer, store};
+use crate::arguments::{list, store, write_optional, write_out};
 use crate::log::error;
 use crate::model::graph::work::Work;
 use crate::model::graph::{self, Edge, GraphStore, graphs};
@@ -27,7 +27,7 @@ pub(in crate::abi::calls) unsafe fn edges(
     let data = if data.is_null() { &[] } else { unsafe { list(data, count) }? };
     let edge = |(index, node): (usize, &CUgraphNode)| {
         let data = data.get(index).copied().unwrap_or_default();
-        Ok(Edge { node: graph::given_node(*node)?, data })
+        Ok(Edge { node: graph::resolve_node(*node)?, data })
     };
     nodes.iter().enumerate().map(edge).collect()
 }
@@ -45,11 +45,11 @@ pub(super) unsafe fn add(
     if out.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let graph = graph::given(hGraph)?;
+    let graph = graph::resolve(hGraph)?;
     let mut graphs = graphs();
     let work = work(&mut graphs)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(out, graphs.add(graph, before, work)?.as_raw()) }
+    unsafe { write_out(out, graphs.add(graph, before, work)?.as_raw()) }
 }
 
 /// Gives a list as CUDA does: its length when there is no room for it, else as many entries as fit, null for
@@ -57,7 +57,7 @@ pub(super) unsafe fn add(
 ///
 /// # Safety
 /// `out` must be null or have room for as many values as `count` says.
-unsafe fn give_nodes(
+unsafe fn write_nodes(
     out: *mut CUgraphNode,
     count: *mut usize,
     nodes: impl ExactSizeIterator<Item = Handle<GraphNode>>,
@@ -69,22 +69,22 @@ unsafe fn give_nodes(
     // SAFETY: as this function demands.
     unsafe {
         if !out.is_null() {
-            let room = count.read();
+            let capacity = count.read();
             let nodes = nodes.map(|node| node.as_raw()).chain(core::iter::repeat(core::ptr::null_mut()));
-            nodes.take(room).enumerate().for_each(|(index, node)| out.add(index).write(node));
+            nodes.take(capacity).enumerate().for_each(|(index, node)| out.add(index).write(node));
         }
-        let room = if out.is_null() { found } else { count.read().min(found) };
-        count.write(room);
+        let capacity = if out.is_null() { found } else { count.read().min(found) };
+        count.write(capacity);
     }
     Ok(())
 }
 
-/// Gives edges, as [`give_nodes`] gives nodes. Edges that say more than order are not for callers that cannot
+/// Gives edges, as [`write_nodes`] gives nodes. Edges that say more than order are not for callers that cannot
 /// see it.
 ///
 /// # Safety
 /// The lists that are not null must have room for as many values as `count` says.
-unsafe fn give_edges(
+unsafe fn write_edges(
     lists: [*mut CUgraphNode; 2],
     data: *mut CUgraphEdgeData,
     count: *mut usize,
@@ -92,8 +92,8 @@ unsafe fn give_edges(
     sees_data: bool,
 ) -> Outcome {
     let is_plain = |data: &CUgraphEdgeData| *data == CUgraphEdgeData::default();
-    let wants_any = lists.iter().any(|list| !list.is_null());
-    if wants_any && (!sees_data || data.is_null()) && !edges.iter().all(|(_, _, data)| is_plain(data)) {
+    let needs_any = lists.iter().any(|list| !list.is_null());
+    if needs_any && (!sees_data || data.is_null()) && !edges.iter().all(|(_, _, data)| is_plain(data)) {
         return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
     }
     if count.is_null() {
@@ -101,18 +101,18 @@ unsafe fn give_edges(
     }
     // SAFETY: as this function demands.
     unsafe {
-        let room = count.read();
+        let capacity = count.read();
         if !data.is_null() {
             let values: Vec<_> = edges.iter().map(|(_, _, data)| *data).collect();
-            store(data, room, &values)?;
+            store(data, capacity, &values)?;
         }
-        let mut given = room;
-        give_nodes(lists[0], &mut given, edges.iter().map(|(from, ..)| *from))?;
+        let mut length = capacity;
+        write_nodes(lists[0], &mut length, edges.iter().map(|(from, ..)| *from))?;
         if !lists[1].is_null() {
-            given = room;
-            give_nodes(lists[1], &mut given, edges.iter().map(|(_, to, _)| *to))?;
+            length = capacity;
+            write_nodes(lists[1], &mut length, edges.iter().map(|(_, to, _)| *to))?;
         }
-        count.write(given);
+        count.write(length);
     }
     Ok(())
 }
@@ -123,11 +123,11 @@ pub unsafe fn cuGraphCreate(phGraph: *mut CUgraph, flags: u32) -> Outcome {
     }
     crate::remote::session::with(0)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phGraph, graphs().create(None).as_raw()) }
+    unsafe { write_out(phGraph, graphs().create(None).as_raw()) }
 }
 
 pub unsafe fn cuGraphDestroy(hGraph: CUgraph) -> Outcome {
-    let graph = graph::given(hGraph)?;
+    let graph = graph::resolve(hGraph)?;
     capture::refuse_to_remove(graph)?;
     let removed = graphs().remove_graph(graph)?;
     removed.finish()
@@ -137,9 +137,9 @@ pub unsafe fn cuGraphClone(phGraphClone: *mut CUgraph, originalGraph: CUgraph) -
     if phGraphClone.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let clone = graphs().clone_graph(graph::given(originalGraph)?)?;
+    let clone = graphs().clone_graph(graph::resolve(originalGraph)?)?;
     // SAFETY: not null, so there is room for the result.
-    unsafe { give(phGraphClone, clone.as_raw()) }
+    unsafe { write_out(phGraphClone, clone.as_raw()) }
 }
 
 pub unsafe fn cuGraphNodeFindInClone(
@@ -147,21 +147,21 @@ pub unsafe fn cuGraphNodeFindInClone(
     hOriginalNode: CUgraphNode,
     hClonedGraph: CUgraph,
 ) -> Outcome {
-    let (original, clone) = (graph::given_node(hOriginalNode)?, graph::given(hClonedGraph)?);
+    let (original, clone) = (graph::resolve_node(hOriginalNode)?, graph::resolve(hClonedGraph)?);
     // SAFETY: room for the result, or null.
-    unsafe { give(phNode, graphs().find_in_clone(original, clone)?.as_raw()) }
+    unsafe { write_out(phNode, graphs().find_in_clone(original, clone)?.as_raw()) }
 }
 
 pub unsafe fn cuGraphNodeGetType(hNode: CUgraphNode, kind: *mut CUgraphNodeType) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { give(kind, graphs().node(graph::given_node(hNode)?)?.work.kind()) }
+    unsafe { write_out(kind, graphs().node(graph::resolve_node(hNode)?)?.work.kind()) }
 }
 
 pub unsafe fn cuGraphGetNodes(hGraph: CUgraph, nodes: *mut CUgraphNode, numNodes: *mut usize) -> Outcome {
     let graphs = graphs();
-    let found = &graphs.graph(graph::given(hGraph)?)?.nodes;
+    let found = &graphs.graph(graph::resolve(hGraph)?)?.nodes;
     // SAFETY: the program's lists.
-    unsafe { give_nodes(nodes, numNodes, found.iter().copied()) }
+    unsafe { write_nodes(nodes, numNodes, found.iter().copied()) }
 }
 
 pub unsafe fn cuGraphGetRootNodes(
@@ -171,10 +171,10 @@ pub unsafe fn cuGraphGetRootNodes(
 ) -> Outcome {
     let graphs = graphs();
     let is_root = |node: &&Handle<GraphNode>| graphs.node(**node).is_ok_and(|state| state.before.is_empty());
-    let nodes = &graphs.graph(graph::given(hGraph)?)?.nodes;
+    let nodes = &graphs.graph(graph::resolve(hGraph)?)?.nodes;
     let roots: Vec<_> = nodes.iter().filter(is_root).copied().collect();
     // SAFETY: the program's lists.
-    unsafe { give_nodes(rootNodes, numRootNodes, roots.into_iter()) }
+    unsafe { write_nodes(rootNodes, numRootNodes, roots.into_iter()) }
 }
 
 /// # Safety
@@ -191,11 +191,11 @@ unsafe fn edges_of_graph(
     }
     let graphs = graphs();
     let mut found = Vec::new();
-    for from in &graphs.graph(graph::given(hGraph)?)?.nodes {
+    for from in &graphs.graph(graph::resolve(hGraph)?)?.nodes {
         found.extend(graphs.node(*from)?.after.iter().map(|edge| (*from, edge.node, edge.data)));
     }
     // SAFETY: as this function demands.
-    unsafe { give_edges(lists, data, count, &found, sees_data) }
+    unsafe { write_edges(lists, data, count, &found, sees_data) }
 }
 
 pub unsafe fn cuGraphGetEdges(
@@ -223,19 +223,19 @@ pub unsafe fn cuGraphGetEdges_v2(
 /// The lists that are not null must have room for as many values as `count` says.
 unsafe fn edges_of_node(
     hNode: CUgraphNode,
-    wants_before: bool,
+    needs_predecessors: bool,
     nodes: *mut CUgraphNode,
     data: *mut CUgraphEdgeData,
     count: *mut usize,
     sees_data: bool,
 ) -> Outcome {
     let graphs = graphs();
-    let node = graph::given_node(hNode)?;
+    let node = graph::resolve_node(hNode)?;
     let state = graphs.node(node)?;
-    let edges = if wants_before { &state.before } else { &state.after };
+    let edges = if needs_predecessors { &state.before } else { &state.after };
     let found: Vec<_> = edges.iter().map(|edge| (edge.node, node, edge.data)).collect();
     // SAFETY: as this function demands.
-    unsafe { give_edges([nodes, core::ptr::null_mut()], data, count, &found, sees_data) }
+    unsafe { write_edges([nodes, core::ptr::null_mut()], data, count, &found, sees_data) }
 }
 
 pub unsafe fn cuGraphNodeGetDependencies(
@@ -295,12 +295,12 @@ pub unsafe fn cuGraphAddDependencies_v2(
     edgeData: *const CUgraphEdgeData,
     numDependencies: usize,
 ) -> Outcome {
-    let graph = graph::given(hGraph)?;
+    let graph = graph::resolve(hGraph)?;
     // SAFETY: the program's lists.
     let (from, to) = unsafe { (edges(from, edgeData, numDependencies)?, list(to, numDependencies)?) };
     let mut graphs = graphs();
     for (from, to) in from.iter().zip(to) {
-        graphs.connect(graph, from.node, graph::given_node(*to)?, from.data)?;
+        graphs.connect(graph, from.node, graph::resolve_node(*to)?, from.data)?;
     }
     Ok(())
 }
@@ -322,7 +322,7 @@ pub unsafe fn cuGraphRemoveDependencies_v2(
     edgeData: *const CUgraphEdgeData,
     numDependencies: usize,
 ) -> Outcome {
-    let graph = graph::given(hGraph)?;
+    let graph = graph::resolve(hGraph)?;
     // SAFETY: the program's lists.
     let (from, to) = unsafe { (edges(from, edgeData, numDependencies)?, list(to, numDependencies)?) };
     let mut graphs = graphs();
@@ -336,13 +336,13 @@ pub unsafe fn cuGraphRemoveDependencies_v2(
     }
     for (from, to) in from.iter().zip(to) {
         let data = (!edgeData.is_null()).then_some(from.data);
-        graphs.disconnect(from.node, graph::given_node(*to)?, data)?;
+        graphs.disconnect(from.node, graph::resolve_node(*to)?, data)?;
     }
     Ok(())
 }
 
 pub unsafe fn cuGraphDestroyNode(hNode: CUgraphNode) -> Outcome {
-    let node = graph::given_node(hNode)?;
+    let node = graph::resolve_node(hNode)?;
     let graph = graphs().node(node)?.graph;
     capture::refuse_to_remove(graph)?;
     let removed = graphs().remove_node(node)?;
@@ -352,7 +352,7 @@ pub unsafe fn cuGraphDestroyNode(hNode: CUgraphNode) -> Outcome {
 pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: u32) -> Outcome {
     // SAFETY: the program's text.
     let path = unsafe { crate::arguments::text(path) }?;
-    let text = dot::print(&graphs(), graph::given(hGraph)?, flags)?;
+    let text = dot::print(&graphs(), graph::resolve(hGraph)?, flags)?;
     std::fs::write(path, text).map_err(|cause| {
         error!("the graph could not be written to {path}: {cause}");
         CUresult::CUDA_ERROR_OPERATING_SYSTEM
@@ -362,12 +362,12 @@ pub unsafe fn cuGraphDebugDotPrint(hGraph: CUgraph, path: *const c_char, flags: 
 /// The graph that a child node carries out.
 pub unsafe fn cuGraphChildGraphNodeGetGraph(hNode: CUgraphNode, phGraph: *mut CUgraph) -> Outcome {
     let graphs = graphs();
-    match &graphs.node(graph::given_node(hNode)?)?.work {
+    match &graphs.node(graph::resolve_node(hNode)?)?.work {
         // SAFETY: room for the result, or null.
-        Work::Child(graph) => unsafe { give(phGraph, graph.as_raw()) },
+        Work::Child(graph) => unsafe { write_out(phGraph, graph.as_raw()) },
         _ => {
             // SAFETY: as above.
-            unsafe { offer(phGraph, core::ptr::null_mut()) };
+            unsafe { write_optional(phGraph, core::ptr::null_mut()) };
             Err(CUresult::CUDA_ERROR_INVALID_VALUE)
         }
     }

@@ -114,7 +114,7 @@ fn note(piece: Piece) -> u64 {
 }
 
 /// Takes memory back from its worker, once the device is idle.
-fn give_back(piece: Piece) -> Result<(), CUresult> {
+fn release(piece: Piece) -> Result<(), CUresult> {
     let unmapped = session::call_in(piece.context, &calls::client_memory_unmap { address: piece.pages });
     if piece.reserved.is_some() {
         moved::put_back(piece.host);
@@ -163,7 +163,7 @@ pub fn forget(host: usize) -> Option<Result<(), CUresult>> {
         return None;
     }
     let piece = SHARED.pieces.write().remove(host)?;
-    Some(give_back(piece))
+    Some(release(piece))
 }
 
 /// A context is about to end, and what the worker has of memory in it. The program keeps what it registered.
@@ -177,7 +177,7 @@ pub fn context_ends(context: Handle<Context>) {
     let ended: Vec<Piece> = ending.into_iter().filter_map(|host| pieces.remove(host)).collect();
     drop(pieces);
     for piece in ended.into_iter().filter(|piece| piece.reserved.is_some()) {
-        if let Err(status) = give_back(piece) {
+        if let Err(status) = release(piece) {
             info!("registered memory of a context that ends was given back: the server says {status:?}");
         }
     }

@@ -29,7 +29,7 @@ struct Moved {
     pages: Range<usize>,
     /// Device and number of the file that it was moved into.
     file: ((u32, u32), u64),
-    wishes: Wishes,
+    properties: PageProperties,
 }
 
 /// By the address that the program registered.
@@ -37,7 +37,7 @@ static MOVED: Mutex<rank::MovedMemory, BTreeMap<usize, Moved>> = Mutex::new(BTre
 
 /// What the program has asked of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Wishes {
+struct PageProperties {
     is_locked: bool,
     is_huge: bool,
     is_never_huge: bool,
@@ -45,25 +45,25 @@ struct Wishes {
     is_left_out_of_dumps: bool,
 }
 
-impl Wishes {
+impl PageProperties {
     /// Reads them from what the kernel notes of memory; an error where one of these could not be kept.
     fn of(flags: &BTreeSet<[u8; 2]>) -> Result<Self, [u8; 2]> {
         /// Rights, accounting, merging of equal pages, and advice about reading ahead.
         const HARMLESS: [&[u8; 2]; 12] =
             [b"rd", b"wr", b"mr", b"mw", b"me", b"ac", b"nr", b"sd", b"mg", b"sr", b"rr", b"ms"];
-        let mut wishes = Self::default();
+        let mut properties = Self::default();
         for flag in flags {
             match flag {
-                b"lo" => wishes.is_locked = true,
-                b"hg" => wishes.is_huge = true,
-                b"nh" => wishes.is_never_huge = true,
-                b"dc" => wishes.is_left_out_of_children = true,
-                b"dd" => wishes.is_left_out_of_dumps = true,
+                b"lo" => properties.is_locked = true,
+                b"hg" => properties.is_huge = true,
+                b"nh" => properties.is_never_huge = true,
+                b"dc" => properties.is_left_out_of_children = true,
+                b"dd" => properties.is_left_out_of_dumps = true,
                 other if HARMLESS.contains(&other) => {}
                 other => return Err(*other),
             }
         }
-        Ok(wishes)
+        Ok(properties)
     }
 
     /// Asks the same of new memory. What the system does not grant costs speed at most, but for locking.
@@ -74,7 +74,7 @@ impl Wishes {
             (self.is_left_out_of_children, libc::MADV_DONTFORK),
             (self.is_left_out_of_dumps, libc::MADV_DONTDUMP),
         ];
-        for (_, advice) in advice.into_iter().filter(|(is_wanted, _)| *is_wanted) {
+        for (_, advice) in advice.into_iter().filter(|(is_set, _)| *is_set) {
             // SAFETY: new memory that nobody uses yet.
             unsafe { libc::madvise(memory, bytes, advice) };
         }
@@ -94,7 +94,7 @@ struct NewPages {
 
 impl NewPages {
     /// Those of a file, or private ones.
-    fn map(bytes: usize, file: Option<&SealedMemory>, wishes: Wishes) -> io::Result<Self> {
+    fn map(bytes: usize, file: Option<&SealedMemory>, properties: PageProperties) -> io::Result<Self> {
         let (kind, descriptor) = match file {
             Some(file) => (libc::MAP_SHARED, file.descriptor().as_raw_fd()),
             None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
@@ -106,7 +106,7 @@ impl NewPages {
             return Err(io::Error::last_os_error());
         }
         let new = Self { address, bytes };
-        wishes.apply(address, bytes)?;
+        properties.apply(address, bytes)?;
         pages::populate(address as usize, bytes, Access::Write);
         Ok(new)
     }
@@ -116,10 +116,11 @@ impl NewPages {
         // SAFETY: the new pages are nobody else's. What they replace is mapped, as the caller has seen, and is
         // not this thread's stack; a file's pages are not pinned, as far as the kernel tells.
         let replaced = unsafe { barrier.replace(start as *mut u8, self.address.cast(), self.bytes, kind) };
-        let gone = replaced.as_ref().err().map_or(self.bytes, |(gone, _)| *gone);
-        if gone < self.bytes {
+        let replaced_bytes =
+            replaced.as_ref().err().map_or(self.bytes, |(replaced_bytes, _)| *replaced_bytes);
+        if replaced_bytes < self.bytes {
             // SAFETY: what is left of the new pages, which nobody has got.
-            unsafe { libc::munmap(self.address.byte_add(gone), self.bytes - gone) };
+            unsafe { libc::munmap(self.address.byte_add(replaced_bytes), self.bytes - replaced_bytes) };
         }
         core::mem::forget(self);
         replaced.map_err(|(_, cause)| cause)
@@ -140,7 +141,7 @@ pub struct Move {
     file: SealedMemory,
     new: NewPages,
     barrier: WriteBarrier,
-    wishes: Wishes,
+    properties: PageProperties,
 }
 
 impl Move {
@@ -149,14 +150,14 @@ impl Move {
         let pages = mapping.range.clone();
         let flags = mappings::flags_within(&pages).map_err(NotShared::Unknown)?;
         let here = 0_u8;
-        let wishes = may_move(mapping, &flags, &raw const here as usize)?;
+        let properties = may_move(mapping, &flags, &raw const here as usize)?;
         let barrier = WriteBarrier::new().map_err(NotShared::NoBarrier)?;
         let file = SealedMemory::new("causeway-registered", pages.len() as u64)
             .map_err(|cause| NotShared::NoBarrier(io::Error::other(cause)))?;
-        let new = NewPages::map(pages.len(), Some(&file), wishes).map_err(NotShared::NoBarrier)?;
+        let new = NewPages::map(pages.len(), Some(&file), properties).map_err(NotShared::NoBarrier)?;
         // What a forked child has in common with this process is copied now.
         pages::populate(pages.start, pages.len(), Access::Write);
-        Ok(Self { base, pages, file, new, barrier, wishes })
+        Ok(Self { base, pages, file, new, barrier, properties })
     }
 
     /// The file that the memory is going to be.
@@ -167,7 +168,7 @@ impl Move {
     /// Moves the memory. Where that fails, it stays as it is or is put back.
     pub fn carry_out(self) -> Result<(), NotShared> {
         static WATCH: Once = Once::new();
-        let Self { base, pages, file, new, barrier, wishes } = self;
+        let Self { base, pages, file, new, barrier, properties } = self;
         let size = pages.len();
         let mapping = mappings::within(new.address as usize..new.address as usize + size);
         let mapping = mapping.map_err(NotShared::Unknown)?.into_iter().next().ok_or(NotShared::NotOne)?;
@@ -177,7 +178,7 @@ impl Move {
             libc::pthread_atfork(Some(before_fork), Some(after_fork_in_parent), Some(after_fork_in_child));
         });
         let start = pages.start;
-        MOVED.lock().insert(base, Moved { pages, file: (mapping.device, mapping.inode), wishes });
+        MOVED.lock().insert(base, Moved { pages, file: (mapping.device, mapping.inode), properties });
         new.replace(&barrier, start, Kind::Private).map_err(|cause| {
             put_back(base);
             match cause.raw_os_error() {
@@ -190,7 +191,7 @@ impl Move {
 
 /// Whether private memory can be moved, and what is to be asked of its new pages. `stack` is an address of the
 /// calling thread's stack.
-fn may_move(mapping: &Mapping, flags: &BTreeSet<[u8; 2]>, stack: usize) -> Result<Wishes, NotShared> {
+fn may_move(mapping: &Mapping, flags: &BTreeSet<[u8; 2]>, stack: usize) -> Result<PageProperties, NotShared> {
     /// This thread's stack goes on below the address that it names.
     const STACK: usize = 256 << 10;
     if mapping.inode != 0 {
@@ -202,7 +203,7 @@ fn may_move(mapping: &Mapping, flags: &BTreeSet<[u8; 2]>, stack: usize) -> Resul
     if mapping.range.start < stack + STACK && stack.saturating_sub(STACK) < mapping.range.end {
         return Err(NotShared::Stack);
     }
-    Wishes::of(flags).map_err(NotShared::Property)
+    PageProperties::of(flags).map_err(NotShared::Property)
 }
 
 /// Makes memory private again that was moved, if the program has it still: no worker has it any more.
@@ -225,7 +226,7 @@ impl Moved {
         if pinned != 0 {
             return Err(io::Error::other(format!("{pinned} bytes of the process are pinned, perhaps these")));
         }
-        let new = NewPages::map(self.pages.len(), None, self.wishes)?;
+        let new = NewPages::map(self.pages.len(), None, self.properties)?;
         new.replace(&WriteBarrier::new()?, self.pages.start, Kind::File)
     }
 
@@ -251,9 +252,10 @@ thread_local! {
 extern "C" fn before_fork() {
     let moved: Vec<Moved> = MOVED.lock().values().cloned().collect();
     let mut copies = Copies::new();
-    for moved in moved.iter().filter(|moved| !moved.wishes.is_left_out_of_children && moved.is_in_place()) {
-        let wishes = Wishes { is_locked: false, ..moved.wishes };
-        match NewPages::map(moved.pages.len(), None, wishes) {
+    for moved in moved.iter().filter(|moved| !moved.properties.is_left_out_of_children && moved.is_in_place())
+    {
+        let properties = PageProperties { is_locked: false, ..moved.properties };
+        match NewPages::map(moved.pages.len(), None, properties) {
             Ok(new) => {
                 // SAFETY: the program has the memory still, as was seen just now; what it writes to it meanwhile
                 // is its own race with the fork.
@@ -268,16 +270,16 @@ extern "C" fn before_fork() {
         }
     }
     // A thread that ends has no place for them any more; its child shares the memory then.
-    let _ = COPIES.try_with(|place| place.set(copies));
+    let _ = COPIES.try_with(|cell| cell.set(copies));
 }
 
 extern "C" fn after_fork_in_parent() {
-    let _ = COPIES.try_with(|place| drop(place.take()));
+    let _ = COPIES.try_with(|cell| drop(cell.take()));
 }
 
 extern "C" fn after_fork_in_child() {
-    let _ = COPIES.try_with(|place| {
-        for (start, copy) in place.take() {
+    let _ = COPIES.try_with(|cell| {
+        for (start, copy) in cell.take() {
             // SAFETY: the child's own copy takes the place of what it would share with its parent; the child has
             // no other thread.
             let moved = unsafe { put_in_place(copy.address.cast(), start as *mut u8, copy.bytes) };
@@ -304,13 +306,13 @@ mod tests {
         let memory = mapping(0x1000_0000..0x1010_0000);
         let far = 0x7000_0000;
         let kept = may_move(&memory, &flags(&[*b"lo", *b"dc", *b"nh"]), far).unwrap();
-        let wishes = Wishes {
+        let properties = PageProperties {
             is_locked: true,
             is_left_out_of_children: true,
             is_never_huge: true,
-            ..Wishes::default()
+            ..PageProperties::default()
         };
-        assert_eq!(kept, wishes);
+        assert_eq!(kept, properties);
         let refused =
             |memory: &Mapping, flags: &BTreeSet<_>, stack| may_move(memory, flags, stack).unwrap_err();
         assert!(matches!(refused(&memory, &flags(&[*b"gd"]), far), NotShared::Property([b'g', b'd'])));

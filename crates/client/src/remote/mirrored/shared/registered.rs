@@ -10,7 +10,7 @@
 
 use super::moved::Move;
 use super::not_shared::NotShared;
-use super::{Piece, device_address, give_back, note};
+use super::{Piece, device_address, note, release};
 use crate::locks::{Monitor, rank};
 use crate::log::info;
 use crate::model::host_memory::Range;
@@ -31,9 +31,9 @@ static SHARING: LazyLock<Monitor<rank::SharingMemory, BTreeSet<usize>>> =
     LazyLock::new(|| Monitor::new(BTreeSet::new()));
 
 /// Held by the one thread that shares a range.
-struct Turn(usize);
+struct RegistrationGuard(usize);
 
-impl Turn {
+impl RegistrationGuard {
     /// Waits until no other thread shares what begins at `base`.
     fn begin(base: usize) -> Self {
         SHARING.wait(|sharing| sharing.insert(base).then_some(()));
@@ -41,7 +41,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         SHARING.change(|sharing| sharing.remove(&self.0));
     }
@@ -50,7 +50,7 @@ impl Drop for Turn {
 /// Lets the worker have memory that the program has registered, and returns its address for kernels; nothing
 /// where it needs a mirror.
 pub fn share(range: &Range) -> Option<u64> {
-    let _alone = Turn::begin(range.base);
+    let _alone = RegistrationGuard::begin(range.base);
     if let Some(address) = device_address(range.base) {
         return Some(address);
     }
@@ -95,7 +95,7 @@ fn try_to_share(range: &Range) -> Result<u64, NotShared> {
         session::call_in(range.context, &calls::client_memory_map { address, size, number })
     })?;
     if let Err(cause) = moving.carry_out() {
-        give_back(piece).map_err(NotShared::Refused)?;
+        release(piece).map_err(NotShared::Refused)?;
         return Err(cause);
     }
     Ok(note(piece))

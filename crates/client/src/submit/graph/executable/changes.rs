@@ -13,16 +13,16 @@ pub fn difference(old: &Work, new: &Work) -> Option<CUgraphExecUpdateResult> {
             Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED)
         }
         (Work::Copy(old), Work::Copy(new)) => {
-            let [old_places, new_places] =
-                [old, new].map(|copying| copy::places(&copying.parameters).ok().flatten());
-            let kinds_differ = || match (&old_places, &new_places) {
+            let [old_endpoints, new_endpoints] =
+                [old, new].map(|copying| copy::endpoints(&copying.parameters).ok().flatten());
+            let kinds_differ = || match (&old_endpoints, &new_endpoints) {
                 (Some((to, from)), Some((new_to, new_from))) => {
                     !to.is_like(new_to) || !from.is_like(new_from)
                 }
                 (None, None) => false,
                 _ => true,
             };
-            if old_places == new_places {
+            if old_endpoints == new_endpoints {
                 None
             } else if kinds_differ() || !old.is_linear() || !new.is_linear() {
                 parameters
@@ -34,7 +34,7 @@ pub fn difference(old: &Work, new: &Work) -> Option<CUgraphExecUpdateResult> {
             let is_fixed = !old.is_linear() || !new.is_linear();
             if is_fixed && old.fill() != new.fill() { parameters } else { None }
         }
-        (Work::Values(old), Work::Values(new)) if old.given.len() != new.given.len() => parameters,
+        (Work::Values(old), Work::Values(new)) if old.operations.len() != new.operations.len() => parameters,
         (Work::Allocate(old), Work::Allocate(new)) if old.address != new.address => parameters,
         (Work::Free(old), Work::Free(new)) if old != new => parameters,
         (Work::Conditional(_), _) => Some(Result::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED),
@@ -51,8 +51,8 @@ pub fn is_same(old: &Work, new: &Work) -> bool {
         }
         (Work::Fill(old), Work::Fill(new)) => old.fill() == new.fill(),
         (Work::Copy(old), Work::Copy(new)) => {
-            let places = |copying: &Copying| copy::places(&copying.parameters);
-            places(old) == places(new)
+            let endpoints = |copying: &Copying| copy::endpoints(&copying.parameters);
+            endpoints(old) == endpoints(new)
         }
         (Work::Record(old), Work::Record(new)) | (Work::Wait(old), Work::Wait(new)) => old == new,
         (Work::Values(old), Work::Values(new)) => old.operations() == new.operations(),

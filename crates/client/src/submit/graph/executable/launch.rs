@@ -31,8 +31,8 @@ impl Executable {
         let mut state = self.state.lock();
         let state = &mut *state;
         let frees_itself = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.0;
-        for place in &state.concerned {
-            match &state.nodes[*place].work {
+        for index in &state.concerned {
+            match &state.nodes[*index].work {
                 Work::Allocate(allocation) => {
                     allocation.allocate(self.flags & u64::from(frees_itself) != 0)?;
                 }
@@ -58,11 +58,11 @@ impl Executable {
                     let request = calls::graph_launch { exec: self.parts[part].exec, stream: stream.handle };
                     send::post_in(stream.context, &request)?;
                 }
-                Step::Client(place) => state.nodes[place].carry_out(stream)?,
+                Step::Client(index) => state.nodes[index].carry_out(stream)?,
             }
         }
-        for place in &state.concerned {
-            match &state.nodes[*place].work {
+        for index in &state.concerned {
+            match &state.nodes[*index].work {
                 Work::Record(event) => event_of(*event)?.note_record(stream),
                 Work::Values(_) => stream.add_hazard(),
                 _ => {}
@@ -81,7 +81,7 @@ impl Executable {
     fn note_launch(&self, state: &mut State, stream: &Arc<StreamState>) -> Result<(), CUresult> {
         let event = match state.last.take() {
             Some((_, event)) => event,
-            None => event::given(event::create(CUevent_flags::CU_EVENT_DISABLE_TIMING.0)?.as_raw())?,
+            None => event::resolve(event::create(CUevent_flags::CU_EVENT_DISABLE_TIMING.0)?.as_raw())?,
         };
         event.record(stream, 0)?;
         state.last = Some((stream.handle, event));
@@ -98,7 +98,7 @@ impl Executable {
 }
 
 fn event_of(event: Handle<Event>) -> Result<Arc<EventState>, CUresult> {
-    event::given(event.as_raw())
+    event::resolve(event.as_raw())
 }
 
 impl Node {
@@ -108,7 +108,7 @@ impl Node {
             return Ok(());
         }
         match &self.work {
-            Work::Copy(copying) => match copy::places(&copying.parameters)? {
+            Work::Copy(copying) => match copy::endpoints(&copying.parameters)? {
                 // SAFETY: the program keeps the memory of the node valid for as long as it launches the
                 // graph.
                 Some((destination, source)) => unsafe {

@@ -5,7 +5,7 @@ use super::state::{Executable, Node, Part, State, Step, destroy_parts};
 use crate::locks::Mutex;
 use crate::log::refuse_use;
 use crate::model::context;
-use crate::model::graph::order::{self, Order, Ordered, Turn};
+use crate::model::graph::order::{self, Order, Ordered, Phase};
 use crate::model::graph::reservation::{self, Hold};
 use crate::model::graph::work::Work;
 use crate::model::graph::{GraphStore, graphs};
@@ -46,7 +46,7 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
     if flags & !u64::from(known) != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let home = context::current()?;
+    let owner = context::current()?;
     capture::refuse_unsafe()?;
     let mut graphs = graphs();
     let order = Order::of(&graphs, graph)?;
@@ -74,7 +74,7 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
         Ok(built) => built,
         Err(status) => {
             // What was made of it is of no use; the reason why it was not made is what counts.
-            let _ = destroy_parts(home, &parts);
+            let _ = destroy_parts(owner, &parts);
             reservation::retire(memory, None);
             return Err(status);
         }
@@ -89,13 +89,13 @@ fn try_instantiate(graph: Handle<Graph>, flags: u64) -> Result<Handle<GraphExec>
             Node { node, work, before, on_server, is_enabled: true }
         })
         .collect();
-    let places = nodes.iter().enumerate().map(|(place, node)| (node.node, place)).collect();
-    let concerned = (0..nodes.len()).filter(|place| nodes[*place].work.concerns_launch()).collect();
+    let indices = nodes.iter().enumerate().map(|(index, node)| (node.node, index)).collect();
+    let concerned = (0..nodes.len()).filter(|index| nodes[*index].work.concerns_launch()).collect();
     let state = State { nodes, concerned, steps, held, memory, launched: None, last: None };
     let state = Mutex::new(state);
     let children = order.children;
-    let executable = Executable { handle, home, flags, sole_of, children, places, parts, state };
-    handles::keep(handle, Arc::new(executable));
+    let executable = Executable { handle, owner, flags, sole_of, children, indices, parts, state };
+    handles::insert(handle, Arc::new(executable));
     Ok(handle)
 }
 
@@ -119,13 +119,13 @@ fn facts(order: &Order, graph: Handle<Graph>) -> Result<Vec<Facts>, CUresult> {
     let nodes = &order.nodes;
     let in_client = nodes.iter().map(|node| build::is_clients(&node.work)).collect::<Result<Vec<_>, _>>()?;
     let before: Vec<Vec<usize>> =
-        nodes.iter().map(|node| node.before.iter().map(|(place, _)| *place).collect()).collect();
-    let fact = |(node, turn): (&Ordered, Turn)| Facts {
-        turn,
+        nodes.iter().map(|node| node.before.iter().map(|(index, _)| *index).collect()).collect();
+    let fact = |(node, phase): (&Ordered, Phase)| Facts {
+        phase,
         is_idle: build::is_idle(&node.work),
         is_conditional_in_child: matches!(node.work, Work::Conditional(_)) && node.graph != graph,
     };
-    Ok(nodes.iter().zip(order::turns(&in_client, &before)).map(fact).collect())
+    Ok(nodes.iter().zip(order::phases(&in_client, &before)).map(fact).collect())
 }
 
 /// Makes the parts of an executable graph; gives the steps of a launch, and where each node is on the server.
@@ -142,12 +142,12 @@ fn make_parts(
     let mut addresses = vec![None; order.nodes.len()];
     for share in shares {
         match share {
-            Share::Client(place) => steps.push(Step::Client(*place)),
-            Share::Segment(places) => {
+            Share::Client(index) => steps.push(Step::Client(*index)),
+            Share::Segment(indices) => {
                 steps.push(Step::Launch(parts.len()));
-                let nodes = places.iter().map(|place| (*place, &order.nodes[*place]));
-                for (place, address) in make_part(graphs, graph, nodes, flags, parts)? {
-                    addresses[place] = Some(address);
+                let nodes = indices.iter().map(|index| (*index, &order.nodes[*index]));
+                for (index, address) in make_part(graphs, graph, nodes, flags, parts)? {
+                    addresses[index] = Some(address);
                 }
             }
         }
@@ -178,5 +178,5 @@ fn make_part<'a>(
     })?;
     part.exec = exec;
     let graph = on_server.graph;
-    Ok(numbers.into_iter().map(move |(place, number)| (place, Address { exec, graph, number })))
+    Ok(numbers.into_iter().map(move |(index, number)| (index, Address { exec, graph, number })))
 }

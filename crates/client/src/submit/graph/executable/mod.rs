@@ -30,20 +30,20 @@ use state::destroy_parts;
 use std::sync::Arc;
 
 /// The executable graph that the program passed.
-pub fn given(raw: CUgraphExec) -> Result<Arc<Executable>, CUresult> {
-    handles::kept::<Executable>(Handle::from_raw(raw))
+pub fn resolve(raw: CUgraphExec) -> Result<Arc<Executable>, CUresult> {
+    handles::get::<Executable>(Handle::from_raw(raw))
 }
 
 /// Destroys an executable graph; launches under way go on, and what they need stays until they are over.
 pub fn destroy(raw: CUgraphExec) -> Result<(), CUresult> {
     let executable =
-        handles::forget::<Executable>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+        handles::remove::<Executable>(Handle::from_raw(raw)).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
     handles::drop_handle(executable.handle);
     reservation::trim();
-    if !handles::is_valid(executable.home) {
+    if !handles::is_valid(executable.owner) {
         return Ok(());
     }
-    let outcome = destroy_parts(executable.home, &executable.parts);
+    let outcome = destroy_parts(executable.owner, &executable.parts);
     let state = &mut *executable.state.lock();
     reservation::retire(core::mem::take(&mut state.memory), state.launched.take().as_ref());
     if let Some((stream, event)) = state.last.take() {

@@ -2,14 +2,14 @@
 
 use crate::log::refuse_use;
 use crate::model::graph::OnServer;
-use crate::model::graph::order::Turn;
+use crate::model::graph::order::Phase;
 use causeway_api::sys::CUresult;
 
 /// What counts of a node when its graph is divided.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     /// When it is carried out.
-    pub turn: Turn,
+    pub phase: Phase,
     /// Whether the server has nothing to do for it.
     pub is_idle: bool,
     /// Whether the node is a conditional node of a child graph.
@@ -49,26 +49,26 @@ impl Refusal {
 /// The shares of a launch in their order. `existing` is the server's graph in which the conditional nodes
 /// stand already. Segments with which the server has nothing to do are left out.
 pub(super) fn shares(nodes: &[Facts], existing: Option<&OnServer>) -> Result<Vec<Share>, Refusal> {
-    let last = nodes.iter().map(|node| match node.turn {
-        Turn::Client(segment) | Turn::Segment(segment) => segment,
+    let last = nodes.iter().map(|node| match node.phase {
+        Phase::Client(segment) | Phase::Segment(segment) => segment,
     });
     let mut shares = Vec::new();
     let mut segments = 0;
     for segment in 0..=last.max().unwrap_or(0) {
-        let of = |wanted: Turn| (0..nodes.len()).filter(move |place| nodes[*place].turn == wanted);
-        shares.extend(of(Turn::Client(segment)).map(Share::Client));
-        let places: Vec<_> = of(Turn::Segment(segment)).collect();
-        if places.iter().all(|place| nodes[*place].is_idle) {
+        let of = |chosen: Phase| (0..nodes.len()).filter(move |index| nodes[*index].phase == chosen);
+        shares.extend(of(Phase::Client(segment)).map(Share::Client));
+        let indices: Vec<_> = of(Phase::Segment(segment)).collect();
+        if indices.iter().all(|index| nodes[*index].is_idle) {
             continue;
         }
         if existing.is_some_and(|graph| graph.is_complete || segments > 0) {
             return Err(Refusal::Divided);
         }
-        if places.iter().any(|place| nodes[*place].is_conditional_in_child) {
+        if indices.iter().any(|index| nodes[*index].is_conditional_in_child) {
             return Err(Refusal::ConditionalInChild);
         }
         segments += 1;
-        shares.push(Share::Segment(places));
+        shares.push(Share::Segment(indices));
     }
     Ok(shares)
 }
@@ -76,15 +76,15 @@ pub(super) fn shares(nodes: &[Facts], existing: Option<&OnServer>) -> Result<Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Turn::{Client, Segment};
+    use Phase::{Client, Segment};
     use causeway_api::handle::Handle;
 
-    fn busy(turn: Turn) -> Facts {
-        Facts { turn, is_idle: false, is_conditional_in_child: false }
+    fn busy(phase: Phase) -> Facts {
+        Facts { phase, is_idle: false, is_conditional_in_child: false }
     }
 
-    fn idle(turn: Turn) -> Facts {
-        Facts { is_idle: true, ..busy(turn) }
+    fn idle(phase: Phase) -> Facts {
+        Facts { is_idle: true, ..busy(phase) }
     }
 
     fn existing(is_complete: bool) -> OnServer {

@@ -22,13 +22,13 @@ pub struct Executable {
     /// Its handle.
     pub(super) handle: Handle<GraphExec>,
     /// The context that was current when it was made.
-    pub(super) home: Handle<Context>,
+    pub(super) owner: Handle<Context>,
     /// The flags that it was made with.
     pub flags: u64,
     /// The graph that it was made from, if no other may be made from that as long as it lives.
     pub(super) sole_of: Option<Handle<Graph>>,
     pub(super) children: HashMap<Handle<GraphNode>, Range<usize>>,
-    pub(super) places: HashMap<Handle<GraphNode>, usize>,
+    pub(super) indices: HashMap<Handle<GraphNode>, usize>,
     pub(super) parts: Vec<Part>,
     pub(super) state: Mutex<rank::ExecutableGraph, State>,
 }
@@ -78,12 +78,12 @@ impl handles::Object for Executable {
 }
 
 /// Destroys the parts of an executable graph on the server.
-pub(super) fn destroy_parts(home: Handle<Context>, parts: &[Part]) -> Result<(), CUresult> {
+pub(super) fn destroy_parts(owner: Handle<Context>, parts: &[Part]) -> Result<(), CUresult> {
     let mut outcome = Ok(());
     for part in parts {
         if !part.exec.is_null() {
             handles::drop_handle(part.exec);
-            outcome = outcome.and(send::post_in(home, &calls::graph_exec_destroy { exec: part.exec }));
+            outcome = outcome.and(send::post_in(owner, &calls::graph_exec_destroy { exec: part.exec }));
         }
         outcome = outcome.and(part.graph.map_or(Ok(()), build::destroy));
     }

@@ -24,8 +24,8 @@ pub struct Mismatch {
 impl Executable {
     /// Gives a node other work of the same kind, for the launches to come.
     pub fn set(&self, node: Handle<GraphNode>, work: Work) -> Result<(), CUresult> {
-        let place = *self.places.get(&node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        self.state.lock().nodes[place].change(self.home, work)
+        let index = *self.indices.get(&node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        self.state.lock().nodes[index].change(self.owner, work)
     }
 
     /// Gives the nodes of a child node the work of another graph's nodes.
@@ -65,12 +65,12 @@ impl Executable {
             if old.work.kind() != new.work.kind() {
                 return mismatch(Result::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, Some(new.node));
             }
-            let inside = old.before.iter().filter(|(place, _)| *place >= first);
-            let mut ends: Vec<_> = inside.map(|(place, data)| (place - first, *data)).collect();
-            let mut wanted = new.before.clone();
-            ends.sort_unstable_by_key(|(place, _)| *place);
-            wanted.sort_unstable_by_key(|(place, _)| *place);
-            if ends != wanted {
+            let inner = old.before.iter().filter(|(index, _)| *index >= first);
+            let mut ends: Vec<_> = inner.map(|(index, data)| (index - first, *data)).collect();
+            let mut new_ends = new.before.clone();
+            ends.sort_unstable_by_key(|(index, _)| *index);
+            new_ends.sort_unstable_by_key(|(index, _)| *index);
+            if ends != new_ends {
                 return mismatch(Result::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, Some(new.node));
             }
             if let Some(result) = difference(&old.work, &new.work) {
@@ -82,7 +82,7 @@ impl Executable {
                 continue;
             }
             let parameters = Result::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-            old.change(self.home, new.work.clone())
+            old.change(self.owner, new.work.clone())
                 .map_err(|_| Mismatch { result: parameters, node: Some(new.node) })?;
         }
         Ok(())
@@ -90,13 +90,13 @@ impl Executable {
 
     /// Has the launches to come carry a node out, or leave it out.
     pub fn enable(&self, node: Handle<GraphNode>, is_enabled: bool) -> Result<(), CUresult> {
-        let place = *self.places.get(&node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let node = &mut self.state.lock().nodes[place];
+        let index = *self.indices.get(&node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let node = &mut self.state.lock().nodes[index];
         node.require_switch()?;
         if let Some(Address { exec, graph, number }) = node.on_server {
             let enabled = u32::from(is_enabled);
             let request = calls::graph_exec_enable { exec, graph, node: number, enabled };
-            send::post_in(self.home, &request)?;
+            send::post_in(self.owner, &request)?;
         }
         node.is_enabled = is_enabled;
         Ok(())
@@ -104,15 +104,15 @@ impl Executable {
 
     /// Whether launches carry a node out.
     pub fn is_enabled(&self, node: Handle<GraphNode>) -> Result<bool, CUresult> {
-        let place = *self.places.get(&node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let node = &self.state.lock().nodes[place];
+        let index = *self.indices.get(&node).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+        let node = &self.state.lock().nodes[index];
         node.require_switch()?;
         Ok(node.is_enabled)
     }
 }
 
 impl Node {
-    fn change(&mut self, home: Handle<Context>, work: Work) -> Result<(), CUresult> {
+    fn change(&mut self, owner: Handle<Context>, work: Work) -> Result<(), CUresult> {
         if let Some(result) = difference(&self.work, &work) {
             return Err(match result {
                 CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED => {
@@ -122,7 +122,7 @@ impl Node {
             });
         }
         if let Some(address) = self.on_server {
-            build::change(address, home, &work)?;
+            build::change(address, owner, &work)?;
         }
         self.work = work;
         Ok(())

@@ -18,20 +18,20 @@ pub fn while_opening<T>(open: impl FnOnce() -> T) -> T {
 }
 
 /// Whether sessions have any open.
-pub fn are_own() -> bool {
+pub fn are_ours_open() -> bool {
     OWN.load(Ordering::Relaxed) != 0
 }
 
 /// Whether the program has any open; `true` where that cannot be told.
-pub fn are_others() -> bool {
+pub fn are_others_open() -> bool {
     count().is_none_or(|count| count > OWN.load(Ordering::Relaxed))
 }
 
 /// The process's descriptors of such devices; nothing where the system does not say.
 fn count() -> Option<usize> {
-    let is_card =
+    let is_rdma_device =
         |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(FOLDER));
-    Some(fs::read_dir("/proc/self/fd").ok()?.flatten().filter(is_card).count())
+    Some(fs::read_dir("/proc/self/fd").ok()?.flatten().filter(is_rdma_device).count())
 }
 
 #[cfg(test)]
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn a_process_without_cards_has_none() {
         assert_eq!(while_opening(|| 7), 7);
-        assert!(!are_own());
-        assert_eq!(are_others(), count() != Some(0));
+        assert!(!are_ours_open());
+        assert_eq!(are_others_open(), count() != Some(0));
     }
 }

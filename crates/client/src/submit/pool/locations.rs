@@ -11,7 +11,7 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// What a pool is made of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub enum PoolLocation {
     /// Memory of a device, by the program's number.
     Device(CUdevice),
     /// Pinned memory of the host: of any node, or of the one with this number.
@@ -21,7 +21,7 @@ pub enum Place {
     Managed(u32, i32),
 }
 
-impl Place {
+impl PoolLocation {
     /// The kind of memory that the program reaches, too; nothing for a device's own.
     pub fn kind(self) -> Option<Kind> {
         match self {
@@ -34,16 +34,16 @@ impl Place {
 
 /// The place that a location and a kind of memory mean, for a pool that is made, as a driver (580) judges
 /// them.
-pub fn place(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<Place, CUresult> {
+pub fn pool_location(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<PoolLocation, CUresult> {
     type Type = CUmemLocationType;
     let id = location.id;
     let device = || device::device(id).map(|_| id).map_err(|_| INVALID);
     let node = || if is_node(id) { Ok(id) } else { Err(INVALID) };
     match kind {
         CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED => match location.type_ {
-            Type::CU_MEM_LOCATION_TYPE_DEVICE => device().map(Place::Device),
-            Type::CU_MEM_LOCATION_TYPE_HOST => Ok(Place::Host(None)),
-            Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => node().map(|id| Place::Host(Some(id))),
+            Type::CU_MEM_LOCATION_TYPE_DEVICE => device().map(PoolLocation::Device),
+            Type::CU_MEM_LOCATION_TYPE_HOST => Ok(PoolLocation::Host(None)),
+            Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => node().map(|id| PoolLocation::Host(Some(id))),
             _ => Err(INVALID),
         },
         CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED => {
@@ -56,16 +56,16 @@ pub fn place(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<Plac
                 | Type::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => 0,
                 _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             };
-            Ok(Place::Managed(location.type_.0, id))
+            Ok(PoolLocation::Managed(location.type_.0, id))
         }
         _ => Err(INVALID),
     }
 }
 
-/// As [`place`], for a pool that is asked for or set: "the node of this thread" is no place then.
-pub fn fixed_place(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<Place, CUresult> {
+/// As [`pool_location`], for a pool that is asked for or set: "the node of this thread" is no place then.
+pub fn fixed_location(location: &CUmemLocation, kind: CUmemAllocationType) -> Result<PoolLocation, CUresult> {
     if location.type_.0 < CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT.0 {
-        place(location, kind)
+        pool_location(location, kind)
     } else {
         Err(CUresult::CUDA_ERROR_NOT_SUPPORTED)
     }

@@ -1,0 +1,43 @@
+//! What the room below hears of this one: see [`SessionCallbacks`].
+
+use crate::remote::callbacks::SessionCallbacks;
+use crate::remote::image::pending_images;
+use crate::submit::pool::ranges;
+use crate::submit::{callbacks, device_times};
+use crate::trace;
+use causeway_api::sys::CUresult;
+
+/// This room, as seen from below.
+pub struct Submit;
+
+impl SessionCallbacks for Submit {
+    fn on_host_call(&self, server: usize, token: u64) {
+        callbacks::on_host_call(server, token);
+    }
+
+    fn on_host_call_failed(&self, server: usize, token: u64, status: CUresult) {
+        callbacks::refused(server, token, status);
+    }
+
+    fn on_server_lost(&self, server: usize) {
+        callbacks::lost(server);
+    }
+
+    fn on_image_requested(&self, server: usize, number: u64) {
+        pending_images::requested(server, number);
+    }
+
+    fn on_image_known(&self, number: u64) {
+        pending_images::known(number);
+    }
+
+    fn before_end(&self) {
+        if trace::is_on() {
+            device_times::gather();
+        }
+    }
+
+    fn is_pool_open(&self, base: u64) -> bool {
+        ranges::is_open(base)
+    }
+}
