@@ -1,4 +1,4 @@
-//! What is supported: every entry point of `cuda.h` and of the headers beside it, how it is carried out, and since which CUDA version.
+//! API coverage: every entry point of `cuda.h` and of the headers beside it, how it is carried out, and since which CUDA version.
 
 use core::fmt;
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What the declaration list says of a command besides its arguments: its order, and how a stream capture
+//! Order of a command, as the declaration list has it, and how a stream capture
 //! takes it.
 
 use crate::handle::{Event, Handle, Stream};

@@ -1,4 +1,4 @@
-//! What the client must know of a server's devices, sent once when the session opens.
+//! Snapshot of a server's devices, sent once when the session opens.
 
 use causeway_wire::record;
 use causeway_wire::text::Printable;

@@ -1,4 +1,4 @@
-//! Which devices a `CUDA_VISIBLE_DEVICES` list makes visible, as NVIDIA's driver reads it (580, on an H100).
+//! Device selection by `CUDA_VISIBLE_DEVICES`, as NVIDIA's driver reads it (580, on an H100).
 
 use core::error::Error;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! What the program passes by address, and what it is given that way.
+//! Pointer arguments of the C functions: reading inputs, writing outputs.
 
 use causeway_api::sys::CUresult;
 use core::ffi::{CStr, c_char, c_void};

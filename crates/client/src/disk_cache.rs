@@ -1,4 +1,4 @@
-//! Where does the client keep files from one process to the next, and how many?
+//! Cache folder on disk: its path, and eviction of old files.
 
 use crate::environment;
 use causeway_config::table::CACHE_DIR;

@@ -1,4 +1,4 @@
-//! What do variables and configuration files say to this library? Their meanings are `causeway-config`'s.
+//! Environment variables and configuration files of this library. Their meanings are `causeway-config`'s.
 
 use causeway_config::read::PROCESS;
 use causeway_config::{Component, Variable, check, table};

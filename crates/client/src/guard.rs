@@ -1,4 +1,4 @@
-//! What must not leave the library: panics, and the end of a thread of the program that is cancelled.
+//! Panic boundary of the C functions.
 
 use crate::log::error;
 use core::ffi::c_int;

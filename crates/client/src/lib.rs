@@ -4,24 +4,24 @@
 //! (*posted*), or waited for (*called*); the declaration list in `causeway-api` says which, and `abi::stubs`
 //! holds the exported symbols made from it. From the outside in:
 //!
-//! | Room | Question it answers |
+//! | Room | Contents |
 //! |---|---|
 //! | `abi` | What does the program see? Symbols, checks of arguments, sequences of calls. |
-//! | `nvidia` | What does NVIDIA's runtime ask for that `cuda.h` does not have? |
-//! | `submit` | How does a command get its place, and what goes before it? |
-//! | `remote` | How do commands, bytes and replies travel? |
-//! | `model` | What has the program made? |
+//! | `nvidia` | Tables that NVIDIA's runtime and libraries ask the driver for and that `cuda.h` does not have |
+//! | `submit` | Command submission: CUDA operations as commands to the server |
+//! | `remote` | The servers: sessions with them, and what travels there and back |
+//! | `model` | The client's picture of what the program has made |
 //!
 //! Beside them lie small modules that all of them use:
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | `arguments` | How is read and written what the program passes by address? |
-//! | `process` | What happens at fork and at exit? |
-//! | `guard` | What must not leave the library? |
-//! | [`environment`] | Which variables mean something? |
+//! | `arguments` | Pointer arguments of the C functions: reading inputs, writing outputs |
+//! | `process` | The life of this library in its process: before `cuInit`, in use, in a forked child, after exit |
+//! | `guard` | Panic boundary of the C functions |
+//! | [`environment`] | Environment variables and configuration files of this library |
 //! | `log`, `statistics` | What does the user learn? |
-//! | `disk_cache` | What is kept on disk? |
+//! | `disk_cache` | Cache folder on disk: its path, and eviction of old files |
 
 mod abi;
 mod arguments;

@@ -1,4 +1,4 @@
-//! What did the program do when? Written to the file that `CAUSEWAY_TRACE` names, as the trace events that
+//! Trace recorder. Written to the file that `CAUSEWAY_TRACE` names, as the trace events that
 //! Chrome, Perfetto and speedscope read.
 //!
 //! All times are of the kernel's monotonic clock, so that the traces of several processes of one machine fit

@@ -1,4 +1,4 @@
-//! What is answered without the server: starting and ending, words for a status, the names of the program's
+//! Calls answered locally: start and shutdown, status texts, names of the program's
 //! own processes, and sets of events, which stay empty.
 
 use crate::log::{self, Level};

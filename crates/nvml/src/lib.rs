@@ -6,16 +6,16 @@
 //! changes a GPU. The list in `causeway_api::nvml` says what the arguments of a call mean; the exported
 //! symbols are made from it.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | `stubs` | Which symbols are exported? |
-//! | `call` | How does a call become a question, and how is the answer written to the program's memory? |
-//! | `servers` | Which of several servers is asked, and what do its numbers mean among those of the others? |
-//! | `session` | How are the servers reached; what happens at fork, and when one is lost? |
-//! | `here` | What is answered without the server? |
-//! | `older` | What do older forms of calls answer that programs still make? |
-//! | `private` | What do NVIDIA's own tools ask for that `nvml.h` does not have? |
-//! | `log` | What is said on standard error? |
+//! | `stubs` | Exported symbols |
+//! | `call` | From the arguments of a call to a question, and from the answer to the program's memory |
+//! | `servers` | Routing of NVML calls to several servers, and device numbering across them |
+//! | `session` | The connections to the servers' monitors, one to each |
+//! | `here` | Calls answered locally |
+//! | `older` | Older forms of NVML calls that programs still make |
+//! | `private` | What NVIDIA's own tools ask for that `nvml.h` does not have |
+//! | `log` | Lines on the program's standard error, each beginning with `causeway:`, as `CAUSEWAY_LOG` says |
 
 mod call;
 mod here;

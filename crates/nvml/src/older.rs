@@ -1,4 +1,4 @@
-//! What do older forms of calls answer that programs still make? `nvml.h` has their structures no more, so that they
+//! Older forms of NVML calls that programs still make. `nvml.h` no longer has their structures, so that they
 //! are no lines of the list: the call of today is asked, and what both structures begin with is written.
 
 use crate::call;

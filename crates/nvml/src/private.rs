@@ -1,4 +1,4 @@
-//! What NVIDIA's own tools ask for that `nvml.h` does not have.
+//! Private NVML entry points that NVIDIA's own tools use.
 //!
 //! nvidia-smi asks for one table of functions and ends where there is none ("Mismatch in versions between
 //! nvidia-smi and NVML", seen with version 535.261). It goes on, and prints N/A, where a function of the

@@ -1,4 +1,4 @@
-//! Which of several servers is asked, and what do its numbers mean among those of the others?
+//! Routing of NVML calls to several servers, and device numbering across them.
 //!
 //! Devices are counted through, in the order of `CAUSEWAY_ON`, as CUDA counts them. A call that names a
 //! device is its server's, one that looks for a device goes from server to server, and what is asked of the

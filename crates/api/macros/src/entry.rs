@@ -1,4 +1,4 @@
-//! What does a line of the declaration list say? The names below are the grammar of its language.
+//! Entries of the declaration list: kinds, arguments and facts. The names below are the grammar of its language.
 
 /// How a call is carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! What the list says of commands besides their arguments, as code: who carries one out, its order, how a
+//! Command facts as code, besides the arguments: who carries one out, its order, how a
 //! capture takes it.
 
 use crate::entry::{Access, Capture, Entry, Executor, Mode, Order};

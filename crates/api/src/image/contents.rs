@@ -1,4 +1,4 @@
-//! What a fat binary or a cubin holds, as far as its headers say: nothing is unpacked here, and only headers
+//! Contents of a fat binary or a cubin, from its headers: nothing is unpacked here, and only headers
 //! are read.
 //!
 //! The layout of fat binaries is not documented by NVIDIA; it is taken from what `fatbinary` 13.0 writes and

@@ -1,4 +1,4 @@
-//! In which form does an image travel, and how is a fat binary recognised?
+//! Wire form of a module image, and recognition of fat binaries.
 
 /// Marks the wrapper that the runtime passes: `{u32 magic, u32 version, address, address}`.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;

@@ -1,12 +1,12 @@
 //! The monitoring API (`nvml.h`) as data: what its functions are, what their arguments mean, and how a call
 //! travels.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | [`list`](crate::nvml_functions) | Which functions are there, and what becomes of a call? |
-//! | [`types`] | How large are the types of their arguments? |
-//! | [`request`] | How do a call and its answer travel, and what is checked? |
-//! | [`status`] | What do functions answer, in numbers and words? |
+//! | [`list`](crate::nvml_functions) | The list: every function of `nvml.h` 13.0 and what becomes of a call |
+//! | [`types`] | The C types that travel, with the sizes that they have on 64-bit Linux |
+//! | [`request`] | How a call travels: its numbers and buffers to the server, what was written back to the program |
+//! | [`status`] | What the functions answer |
 //!
 //! Every argument of these functions is a number or an address, so one general form of a call serves them
 //! all: numbers, and buffers that the function reads or writes.

@@ -1,4 +1,4 @@
-//! How a call travels: its numbers and buffers to the server, what was written back to the program.
+//! NVML call and its outcome on the wire: numbers and buffers to the server, written bytes back.
 //!
 //! A request names its function, so that ends with different lists still understand each other. The server
 //! believes nothing: [`Call::check`] compares every argument with the function's line in the list.

@@ -1,4 +1,4 @@
-//! What the functions answer.
+//! NVML status codes and their texts.
 
 use core::ffi::CStr;
 

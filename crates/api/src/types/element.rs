@@ -1,4 +1,4 @@
-//! How large are the elements of an array?
+//! Element size of an array.
 
 use crate::sys::CUarray_format as Format;
 

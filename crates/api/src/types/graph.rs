@@ -1,4 +1,4 @@
-//! What the nodes of a graph do, and what lies between them.
+//! Graph nodes and edges on the wire.
 
 use crate::sys::CUgraphEdgeData;
 use causeway_wire::record;

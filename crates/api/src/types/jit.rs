@@ -1,4 +1,4 @@
-//! What a program asks of the compiler and the linker, and what they say.
+//! JIT options of the compiler and the linker, and their report.
 
 use causeway_wire::record;
 

@@ -1,4 +1,4 @@
-//! What a launch says, and what is known of the function that it starts.
+//! Launch shape and attributes, and the function's parameters.
 
 use causeway_wire::record;
 

@@ -1,4 +1,4 @@
-//! Where does a copy on the server begin or end, and which part of memory or of an array is that?
+//! Endpoint of a copy on the server: a region of memory or a box of an array.
 
 use crate::handle::{Array, Handle};
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};

@@ -1,4 +1,4 @@
-//! How does the bulk data of a command come?
+//! Bulk payload of a command: inline or by a transfer.
 
 use causeway_wire::codec::{Decode, DecodeError, Decoder, Encode};
 use causeway_wire::remote_region::RemoteRegion;

@@ -1,4 +1,4 @@
-//! What a texture or a surface looks into.
+//! Source of a texture or a surface.
 
 use crate::handle::{Array, Handle, MipmappedArray};
 use crate::sys::CUarray_format;

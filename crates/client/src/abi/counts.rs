@@ -1,4 +1,4 @@
-//! What a program asks of the library that wants to know what it has done so far, beside CUDA.
+//! Statistics of the library for programs that ask for them (`causeway_statistics`).
 
 use crate::{process, remote::session};
 use core::ffi::c_char;

@@ -1,4 +1,4 @@
-//! What every exported symbol goes through on its way in and out.
+//! Entry and exit of every exported symbol: readiness, trace, statistics.
 
 use crate::log::{self, Level, error, info};
 use crate::submit::callbacks;

@@ -1,13 +1,13 @@
 //! What the program sees: the exported symbols, the checks of their arguments, and the sequences that a call
 //! consists of.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | `stubs` | Which symbols are exported? |
-//! | [`entry`] | What does every call go through? |
-//! | `tune` | What do `causeway tune` and `causeway bench pipeline` ask? |
-//! | `counts` | What has the program done so far? |
-//! | [`calls`] | What does a call do that is not simply sent? |
+//! | `stubs` | Exported symbols |
+//! | [`entry`] | What every exported symbol goes through on its way in and out |
+//! | `tune` | What `causeway tune` and `causeway bench pipeline` ask of the library, beside CUDA |
+//! | `counts` | What a program asks of the library that wants to know what it has done so far, beside CUDA |
+//! | [`calls`] | The entry points that are written by hand, named and grouped as in the declaration list |
 
 pub mod calls;
 mod counts;

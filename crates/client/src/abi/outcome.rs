@@ -1,4 +1,4 @@
-//! What an entry point gives back.
+//! Result of an entry point.
 
 use causeway_api::sys::CUresult;
 

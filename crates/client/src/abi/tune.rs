@@ -1,4 +1,4 @@
-//! What `causeway tune` and `causeway bench pipeline` ask of the library, beside CUDA.
+//! Functions for `causeway tune` and `causeway bench pipeline`.
 
 use crate::remote::session;
 use causeway_pipeline::profile::Pair;

@@ -1,4 +1,4 @@
-//! How does a lock keep its rank, and who checks the order?
+//! Ranked locks: mutex, read-write lock and monitor that check the lock order in debug builds.
 
 use super::ranks::Rank;
 use core::marker::PhantomData;

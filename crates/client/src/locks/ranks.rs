@@ -1,4 +1,4 @@
-//! In which order may a thread take locks?
+//! Lock order: the rank of every lock.
 
 /// What a lock guards, and with it the lock's place in the order.
 #[cfg_attr(not(debug_assertions), expect(dead_code, reason = "only debug builds look at the order"))]

@@ -1,4 +1,4 @@
-//! What the program has advised for managed memory.
+//! Advice for managed memory (`cuMemAdvise`).
 //!
 //! The memory follows host and device by itself, so nothing is done with it; but the program can ask for it.
 

@@ -1,4 +1,4 @@
-//! How far the work of streams and contexts is known to be done, so that queries and idle waits need no
+//! Completion watermarks of streams and contexts, so that queries and idle waits need no
 //! server.
 //!
 //! Every command that may put work into a stream gets a *sequence number*: its number among all such commands

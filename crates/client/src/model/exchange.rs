@@ -1,4 +1,4 @@
-//! What another process of the same server is told, so that it can use this one's memory: descriptors and
+//! IPC exchange with another process of the same server, so that it can use this one's memory: descriptors and
 //! handles.
 //!
 //! A descriptor is a file in memory, so it is passed from process to process like the driver's own; what it

@@ -1,18 +1,18 @@
 //! The client's picture of what the program has made. It sends nothing and knows no link.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | [`handles`] | What are the program's objects called? |
+//! | [`handles`] | The handles that the program holds: made here, checked here |
 //! | [`device`], [`context`], [`stream`], [`array`], [`texture`] | What is known here of the program's objects? |
-//! | [`completion`] | How far is their work known to be done? |
+//! | [`completion`] | Completion watermarks of streams and contexts: queries and idle waits need no server |
 //! | [`memory`], [`host_memory`], [`host_mappings`], [`region`] | What is an address? |
 //! | [`address`], [`host_window`] | Which addresses and which memory are given out without asking the server? |
-//! | [`numbers`] | Which numbers are new? |
+//! | [`numbers`] | Numbers that nothing else of its sort in the process has had |
 //! | [`transfers`], [`host_writes`], [`uploads`] | What is on its way into or out of the program's memory, and in which order? |
-//! | [`graph`] | What is a graph made of? |
-//! | [`advice`] | What was advised for managed memory? |
-//! | [`rdma_devices`] | Which RDMA devices does the process have open? |
-//! | [`exchange`] | What do processes pass on to share memory and events? |
+//! | [`graph`] | Graphs |
+//! | [`advice`] | What the program has advised for managed memory |
+//! | [`rdma_devices`] | Open RDMA devices of the process, and how many of them this library opened |
+//! | [`exchange`] | IPC handles and descriptors for other processes of the same server |
 
 pub mod address;
 pub mod advice;

@@ -1,4 +1,4 @@
-//! Which RDMA devices does the process have open, and how many of them are this library's?
+//! Open RDMA devices of the process, and how many of them this library opened.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering};

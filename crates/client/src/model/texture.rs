@@ -1,4 +1,4 @@
-//! What texture and surface objects were made from, and what the older references are bound to.
+//! Texture and surface objects, and bindings of the older references.
 
 use crate::locks::{Mutex, rank};
 use causeway_api::handle::{Array, Context, Handle, MipmappedArray};

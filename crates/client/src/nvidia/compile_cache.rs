@@ -1,4 +1,4 @@
-//! What has been compiled at run time, kept on disk from one process to the next.
+//! Compile cache on disk: what has been compiled at run time.
 //!
 //! From CUDA 12.9 on NVRTC asks the driver whether the same source has been compiled with the same options
 //! before (its manual, "Caching"), and NVIDIA's driver keeps the results with those of its own compiler.

@@ -1,4 +1,4 @@
-//! What is a private table, and what do all entries have in common?
+//! Private table (`cuGetExportTable`): layout, and what all entries have in common.
 
 use crate::guard;
 use crate::log::debug;

@@ -1,4 +1,4 @@
-//! What a session tells and asks whoever opened it.
+//! Callbacks of a session to the code that opened it.
 
 use causeway_api::sys::CUresult;
 

@@ -1,15 +1,15 @@
 //! The servers: sessions with them, and what travels there and back.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | [`callbacks`] | What is asked and told upwards? |
-//! | [`session`] | How do commands leave, and how do replies come back? |
-//! | [`transfers`] | How do bytes of copies come into the program's memory? |
-//! | [`plans`] | Into which pieces is a copy cut, and how are they carried? |
-//! | [`mirrored`] | How do kernels reach memory of the program? |
-//! | [`registered`] | Which memory is the network card's, too? |
-//! | [`image`] | Where does code come from, and how does the server get it? |
-//! | [`peers`] | How do servers reach each other? |
+//! | [`callbacks`] | Callbacks of a session to the code that opened it |
+//! | [`session`] | The sessions with servers: opening them, and sending commands |
+//! | [`transfers`] | How bytes of copies come into the program's memory |
+//! | [`plans`] | Copy plan lookup |
+//! | [`mirrored`] | Memory of the program that kernels reach, although they run on another machine |
+//! | [`registered`] | Registration of pinned memory with the RDMA devices of sessions, for zero-copy reads and writes |
+//! | [`image`] | Images of modules: where one ends, of which programs pass only the address; what it is called; how it is sent |
+//! | [`peers`] | Ways from server to server, by which copies between their devices go without passing here |
 
 pub mod callbacks;
 pub mod image;

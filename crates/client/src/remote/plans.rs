@@ -1,4 +1,4 @@
-//! Which plan does a copy of the program get?
+//! Copy plan lookup.
 //!
 //! What `CAUSEWAY_PIPELINE` or a configuration file says comes first, then what `causeway tune` has measured for this server, then
 //! the built-in table; see [`causeway_pipeline`].

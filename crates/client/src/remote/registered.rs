@@ -1,4 +1,4 @@
-//! Which pinned memory do the network cards of sessions know, so that they read and write it where it is?
+//! Registration of pinned memory with the RDMA devices of sessions, for zero-copy reads and writes.
 //!
 //! Registering pins pages once more, in the kernel, which takes time for each of them and counts against the
 //! limit of locked memory: so it is done when a range has been copied from or to often enough to be worth it,

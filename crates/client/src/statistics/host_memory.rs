@@ -1,4 +1,4 @@
-//! How much of the memory that the program registered does the worker have itself, and of how much has it a
+//! Statistics of registered memory: how much does the worker have itself, and of how much has it a
 //! mirror?
 
 use crate::locks::{Mutex, rank};

@@ -1,4 +1,4 @@
-//! When does a server reserve the addresses that are given out here?
+//! Address window of a server: when it is reserved.
 
 use crate::model::address::window::{self, Window};
 use crate::submit::send;

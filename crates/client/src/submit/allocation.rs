@@ -1,4 +1,4 @@
-//! How is device memory allocated and freed?
+//! Allocation of device memory (`cuMemAlloc`, `cuMemFree`).
 
 use crate::model::context;
 use crate::model::memory::{self, Origin, Piece};

@@ -1,4 +1,4 @@
-//! How are arrays made that are parts of others?
+//! Arrays that are parts of others: mipmap levels and planes.
 
 use crate::model::array;
 use crate::model::handles;

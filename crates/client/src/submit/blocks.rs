@@ -1,4 +1,4 @@
-//! How does a heap get blocks from the server, how large are they, and how do they go back?
+//! Block source of a heap: blocks from the server, their size, and their release.
 
 use crate::locks::{Mutex, rank};
 use crate::log::info;

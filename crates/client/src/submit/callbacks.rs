@@ -1,4 +1,4 @@
-//! What the client does when a stream of the server reaches a point: host functions of the program, and
+//! Stream callbacks in the client: host functions of the program, and
 //! accesses to its memory for copies that must not be made earlier.
 //!
 //! Host functions run on one thread, one after the other, as CUDA runs them. Copies have a thread of their

@@ -1,4 +1,4 @@
-//! When did devices work, for a trace?
+//! Device timestamps for a trace.
 //!
 //! Around every launch and copy that is traced two events are recorded in its stream. What they say is asked
 //! for when the program ends. Where that lies on this machine's clock is known by one event more, the

@@ -1,18 +1,18 @@
 //! The only way down for commands: a captured stream's commands become nodes, what the program has written to
 //! memory that the server mirrors goes before, and then the command is sent.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | [`send`] | How does a command get on its way? |
-//! | [`session_callbacks`] | What does the room below hear of this one? |
-//! | [`capture`] | Which streams are being captured, and how does their work become nodes of a graph? |
+//! | [`send`] | Command submission: capture, order, and the session |
+//! | [`session_callbacks`] | Callbacks of the sessions: see [`SessionCallbacks`] |
+//! | [`capture`] | Stream capture: work that is put into a captured stream becomes nodes of a graph, here in the client |
 //! | [`copy`], [`content_upload`] | How do bytes move? |
-//! | [`launch`] | What does a kernel get? |
+//! | [`launch`] | Launches: what a kernel gets, and what can be refused before the server sees it |
 //! | [`callbacks`], [`task`] | What happens here when a stream reaches a point, and how does it get into the stream? |
-//! | [`result_cache`] | Which answers hold for ever? |
-//! | [`watches`] | How is the end of work learned of, and who gets what kernels wrote? |
+//! | [`result_cache`] | Result cache: replies to calls whose results depend on their arguments alone |
+//! | [`watches`] | Completion watches: notification of the end of work, and fetching of what kernels wrote |
 //! | [`context`], [`streams`], [`event`] | How do contexts, streams and events begin, end and get waited for? |
-//! | [`graph`] | How is a graph instantiated and launched? |
+//! | [`graph`] | What of a graph the server gets: when it is instantiated, and when it is launched |
 //! | [`allocation`], [`blocks`], [`address_window`], [`array_parts`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
 //! | [`ipc`], [`ipc_imports`] | How do other processes and other servers get it? |
 //! | [`module`], [`jit`], [`linker`] | How does code get to the server? |

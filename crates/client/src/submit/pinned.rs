@@ -1,4 +1,4 @@
-//! How does the program get pinned memory, and how does it give it back?
+//! Pinned host memory (`cuMemHostAlloc`, `cuMemHostRegister`).
 
 use crate::model::context;
 use crate::model::host_memory::{self, Range};

@@ -1,5 +1,7 @@
-//! How does a command get on its way? A captured stream's commands become nodes or are refused. Before all
-//! others goes what the program has written to memory that they may use, and then they are sent.
+//! Command submission: capture, order, and the session.
+//!
+//! A captured stream's commands become nodes or are refused. Before all others goes what the program has written
+//! to memory that they may use, and then they are sent.
 //!
 //! What lies below this room sends through the session itself, which takes only commands that concern
 //! neither.

@@ -1,4 +1,4 @@
-//! What the room below hears of this one: see [`SessionCallbacks`].
+//! Callbacks of the sessions: see [`SessionCallbacks`].
 
 use crate::remote::callbacks::SessionCallbacks;
 use crate::remote::image::pending_images;

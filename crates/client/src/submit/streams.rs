@@ -1,4 +1,4 @@
-//! Which stream does a call mean, and how do streams begin, end and get waited for?
+//! Streams: creation, destruction, default streams, and waiting.
 
 use crate::model::context::{self, ContextState};
 use crate::model::handles;

@@ -1,4 +1,4 @@
-//! How does the program's code get into a stream, or into a graph that the stream is captured for?
+//! Host functions in a stream, or in a graph that the stream is captured for.
 
 use crate::model::graph::work::{Calling, Work};
 use crate::model::stream::StreamState;

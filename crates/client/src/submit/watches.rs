@@ -1,4 +1,4 @@
-//! How is the end of work learned of, and who gets what kernels wrote?
+//! Completion watches: notification of the end of work, and fetching of what kernels wrote.
 
 use crate::model::completion::{self, Watermark};
 use crate::model::stream::StreamState;

@@ -1,4 +1,4 @@
-//! What devices may do with each other's memory.
+//! Peer access calls.
 
 use crate::abi::outcome::Outcome;
 use crate::arguments::write_out;

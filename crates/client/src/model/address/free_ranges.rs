@@ -1,4 +1,4 @@
-//! Which parts of a heap's blocks are free, and since when: bookkeeping alone.
+//! Free list of a heap's blocks, with the point since which each range is free: bookkeeping alone.
 //!
 //! A free range may carry a [`ReusePoint`]: it may be used by its stream at once, and by others when the work
 //! up to the reuse point is done. Ranges that were freed last are kept whole for a while, because the next

@@ -1,4 +1,4 @@
-//! What stands for all transfers that lie before a stream's next command?
+//! Barrier: one entry that stands for all transfers before a stream's next command.
 
 use super::state;
 use crate::locks::{Mutex, rank};

@@ -1,4 +1,4 @@
-//! Behind which unfinished transfers does a copy from a device come?
+//! Order of device-to-host copies: the unfinished transfers before a copy.
 
 use super::barrier;
 use crate::model::stream::StreamState;

@@ -1,4 +1,4 @@
-//! Which contexts are there, and what is kept of each?
+//! Context table: the state of each context.
 
 use super::proxy_streams::ProxyStreams;
 use crate::locks::{Mutex, rank};

@@ -1,4 +1,4 @@
-//! Which context is current to a thread?
+//! Context stack of a thread (`cuCtxPushCurrent`), and its current context.
 
 use super::{ContextState, state};
 use crate::model::handles;

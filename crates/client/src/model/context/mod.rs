@@ -1,18 +1,18 @@
-//! What is kept of a context?
+//! Context state.
 //!
 //! The handle of a device's primary context is fixed, so it is known before anyone retains the context; on
 //! the server the context exists from the first retain to the last release. The stack of current contexts is
 //! the thread's own and never leaves the client: every command names its context.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | `proxy_streams` | Which streams of ours carry copies that concern several servers? |
-//! | `current` | Which context is current to a thread? |
-//! | `contexts` | Which contexts are there, and what is kept of each? |
-//! | [`pending_writes`] | What lies before a point of a stream, as far as the program's memory is concerned? |
-//! | `barrier` | What stands for all transfers that lie before a stream's next command? |
-//! | [`before`] | Behind which unfinished transfers does a copy from a device come? |
-//! | `work` | Is its work, and that of its streams, known to be done? |
+//! | `proxy_streams` | Proxy streams: streams of ours in a context for copies between servers |
+//! | `current` | Context stack of a thread (`cuCtxPushCurrent`), and its current context |
+//! | `contexts` | Context table: the state of each context |
+//! | [`pending_writes`] | Pending writes before a point of a stream to the program's memory |
+//! | `barrier` | Barrier: one entry that stands for all transfers before a stream's next command |
+//! | [`before`] | Order of device-to-host copies: the unfinished transfers before a copy |
+//! | `work` | Completion state of a context and its streams |
 
 mod barrier;
 pub mod before;

@@ -1,4 +1,4 @@
-//! What lies before a point of a stream, as far as the program's memory is concerned?
+//! Pending writes before a point of a stream to the program's memory.
 //!
 //! A stream keeps the copies from devices whose bytes are not there yet: those that it began, and those of
 //! other streams that lie before what it waits for. The legacy default stream of a context is in order with

@@ -1,4 +1,4 @@
-//! Which streams of ours in a context carry copies that concern several servers?
+//! Proxy streams: streams of ours in a context for copies between servers.
 
 use crate::model::handles;
 use causeway_api::handle::{Context, Handle, Stream};

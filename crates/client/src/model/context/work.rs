@@ -1,4 +1,4 @@
-//! Is the work of a context and of its streams known to be done?
+//! Completion state of a context and its streams.
 
 use super::{ContextState, current_state, state};
 use crate::model::handles;

@@ -1,4 +1,4 @@
-//! Where does the memory of a new allocation node come from?
+//! Address and memory of a new allocation node.
 
 use super::memory::{Allocation, Block};
 use super::reservation::{Addresses, Backing, Reservation};

@@ -1,4 +1,4 @@
-//! What comes before a node, and which memory of it can the node have?
+//! Ancestors of a graph node, and the memory that it can reuse.
 
 use super::memory::{Allocation, Block};
 use super::store::{Edge, GraphStore};

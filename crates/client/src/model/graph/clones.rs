@@ -1,4 +1,4 @@
-//! How is a graph copied, and which node of a copy stands for which?
+//! Graph clones, and the node of a clone for a node of the original.
 
 use super::store::{Edge, GraphStore};
 use super::work::Work;

@@ -1,4 +1,4 @@
-//! Which nodes of a graph have the same memory: those of which one has been freed before the other is
+//! Memory reuse among nodes of a graph: those of which one has been freed before the other is
 //! reached.
 
 use super::memory::Block;

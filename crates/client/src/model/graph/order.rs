@@ -1,4 +1,4 @@
-//! In which order the nodes of a graph are carried out, and by whom.
+//! Topological order of the nodes of a graph, and the phase of each: client or server.
 //!
 //! Nodes that touch the program's memory or call its functions cannot be left to the server's GPU: their turn
 //! comes in the client, in stream order. So a graph is divided: *segments* of nodes that become a graph on

@@ -1,4 +1,4 @@
-//! Which graphs and nodes are there, and how are they joined?
+//! Graph store: graphs, nodes and edges.
 
 use super::memory;
 use super::memory_reuse::Blocks;

@@ -1,4 +1,4 @@
-//! What nodes do: between the structures of `cuda.h`, in which the program gives and gets it, and the
+//! Work of graph nodes: between the structures of `cuda.h`, in which the program gives and gets it, and the
 //! session's own.
 
 pub use super::copying::Copying;

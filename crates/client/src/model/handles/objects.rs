@@ -1,4 +1,4 @@
-//! What does the client keep of the program's objects, found by their handles?
+//! Object table: the client's state of the program's objects, by handle.
 
 use crate::locks::{RwLock, rank};
 use causeway_api::handle::{Context, Handle, Kind};

@@ -1,4 +1,4 @@
-//! Where do bounce buffers come from?
+//! Bounce buffer pool.
 
 use crate::locks::{Mutex, rank};
 use core::ptr::NonNull;

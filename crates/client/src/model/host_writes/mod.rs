@@ -1,4 +1,4 @@
-//! In which order do copies from devices write to the program's memory?
+//! Write order of device-to-host copies to the program's memory.
 //!
 //! **The rule.** Accesses of commands to host memory take effect, byte range by byte range, in the order that
 //! streams, events, the legacy default stream, host functions, graphs and their launches give: write after
@@ -29,12 +29,12 @@
 //! of the one before have been taken. So only what other lanes deliver while one lane is late is received into
 //! bounce buffers, no more than a chunk for each lane where a copy follows another; a server that sends
 //! otherwise fills no more of them than the program has asked for.//!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | `ranges` | Which unfinished writes overlap a range? |
-//! | `order` | May these bytes be written in place, and which ones may be stored now? |
-//! | `bounce` | Where do bounce buffers come from? |
-//! | `store` | Who stores what lies in bounce buffers? |
+//! | `ranges` | Index of unfinished writes by address range |
+//! | `order` | Order of writes: which bytes of a transfer go in place, and which buffered ones may be stored |
+//! | `bounce` | Bounce buffer pool |
+//! | `store` | Store thread for bounce buffers |
 
 mod bounce;
 mod order;

@@ -1,4 +1,4 @@
-//! May these bytes of a transfer be written in place, and which ones may be stored now? Decided without any
+//! Order of writes: which bytes of a transfer go in place, and which buffered ones may be stored. Decided without any
 //! memory, thread or clock.
 //!
 //! A *barrier* stands for all that lies before a copy: unfinished writes, and the barrier of the copy before

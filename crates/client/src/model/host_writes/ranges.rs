@@ -1,4 +1,4 @@
-//! Which unfinished writes overlap a range?
+//! Index of unfinished writes by address range.
 
 use core::ops::Range;
 use std::collections::BTreeMap;

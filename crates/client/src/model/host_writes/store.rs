@@ -1,4 +1,4 @@
-//! Who stores what lies in bounce buffers? Few bytes whoever finds that their turn has come, more a thread of
+//! Store thread for bounce buffers. Few bytes are stored by the thread that finds them unblocked, more by a thread of
 //! its own: those that receive must be back for what comes next.
 
 use crate::log::error;

@@ -1,4 +1,4 @@
-//! Which copies whose bytes are not there yet does a stream hold?
+//! Transfers of a stream whose bytes have not arrived yet.
 
 use crate::locks::{Mutex, rank};
 use crate::model::numbers;

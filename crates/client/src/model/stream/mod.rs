@@ -1,8 +1,8 @@
 //! Streams as the client knows them.
 //!
-//! | Module  | Question it answers |
+//! | Module  | Contents |
 //! |---------|---|
-//! | [`held`] | Which copies whose bytes are not there yet does a stream hold? |
+//! | [`held`] | Transfers of a stream whose bytes have not arrived yet |
 //!
 //! What lies before a point of a stream is a question to its context: [`crate::model::context`].
 

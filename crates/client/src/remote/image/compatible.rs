@@ -1,4 +1,4 @@
-//! Is an image sure to suit the devices? Then its load need not be waited for.
+//! Compatibility of an image with the devices. The load of one that is sure to suit them need not be waited for.
 
 use super::Image;
 use crate::environment;

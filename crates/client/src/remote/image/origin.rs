@@ -1,4 +1,4 @@
-//! Which part of which file is mapped where an image lies?
+//! File behind an image: the mapping, its file and the offset there.
 //!
 //! The images of libraries are parts of their files, and large: where one comes from is found without
 //! touching it.

@@ -1,4 +1,4 @@
-//! Which pages of mirrored memory the program has written to.
+//! Dirty pages of mirrored memory.
 //!
 //! The kernel notes that for us: `userfaultfd` in its asynchronous write-protecting mode, asked by the
 //! `PAGEMAP_SCAN` request (Linux 6.7). Nobody is interrupted, system calls that write into the memory are

@@ -1,4 +1,4 @@
-//! How changes travel: what the program has written to the server, what kernels have written from there.
+//! Exchange of mirror changes: what the program wrote to the server, what kernels wrote back.
 //!
 //! Both ends find changes by comparing with what they agreed on last. So what one has found must be with the
 //! other before that one looks in the same region. On the way to the server the order of commands sees to

@@ -7,19 +7,19 @@
 //! address has no mirror and costs nothing. On the server's own host most memory needs none: it is the
 //! worker's, too.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | `regions` | How does memory get a mirror, and how does it lose it? |
-//! | `exchange` | How do changes travel? |
-//! | `flags` | Which words are sent while kernels run? |
-//! | `table` | Which memory has a mirror, what is to be compared, what is being fetched? |
-//! | `region` | What do both ends agree on, and where may that have changed? |
-//! | `dirty_pages` | Which pages has the program written to? |
-//! | `other_writers` | Who writes past the page table? |
-//! | `long_ranges` | How are long stretches read, compared and put in place? |
-//! | `ranges` | Which bytes, in order? |
-//! | [`shared`] | Which memory do both sides have in common? |
-//! | [`variable`] | Where do `__managed__` variables lie? |
+//! | `regions` | Memory gets a mirror, is looked for, and loses its mirror |
+//! | `exchange` | Exchange of mirror changes: what the program wrote to the server, what kernels wrote back |
+//! | `flags` | Flags: single words that the program writes while kernels run, such as one that is to end them |
+//! | `table` | Mirror table: mirrored memory, the ranges to compare, and the ranges being fetched |
+//! | `region` | One piece of memory with a mirror: what both ends agree on, and which places are to be compared |
+//! | `dirty_pages` | Which pages of mirrored memory the program has written to |
+//! | `other_writers` | Writers past the page table: pinned pages, RDMA devices |
+//! | `long_ranges` | Long stretches of memory with a mirror: read from the server as transfers, and compared and put in place by several threads |
+//! | `ranges` | Ranges of bytes in order, none of which touches another |
+//! | [`shared`] | Memory that the program and the worker of a server on its own host both have: the very same pages |
+//! | [`variable`] | Variables declared `__managed__` |
 
 mod dirty_pages;
 mod exchange;

@@ -1,4 +1,4 @@
-//! Who can write to private memory of this process past its page table?
+//! Writers past the page table: pinned pages, RDMA devices and other ways to write to private memory of this process.
 //!
 //! Stores and system calls leave their mark in the page table, which [`dirty_pages`](super::dirty_pages)
 //! reads. A device, or the kernel on behalf of one, that has looked up a page writes to it later without any

@@ -1,4 +1,4 @@
-//! Which memory has a mirror, what of it is to be compared, and what of it is being fetched?
+//! Mirror table: mirrored memory, the ranges to compare, and the ranges being fetched.
 
 use super::dirty_pages::{self, Unwatched};
 use super::long_ranges::PART;

@@ -1,4 +1,4 @@
-//! Which commands may this session send?
+//! Command support: which commands both ends of a session know.
 //!
 //! A server of an earlier release does not know the newest commands. What needs one of those is not supported
 //! with that server, which is known before anything is sent.

@@ -1,4 +1,4 @@
-//! Opening the sessions: from `CAUSEWAY_ON` to running connections.
+//! Session setup: from `CAUSEWAY_ON` to running connections.
 
 use super::commands::CommonCommands;
 use super::faults::Faults;

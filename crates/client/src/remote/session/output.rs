@@ -1,4 +1,4 @@
-//! How does what kernels print come out of the program?
+//! Output of kernels (`printf`): written to the program's standard output and error.
 //!
 //! Through its own `stdout` and `stderr`, so that it appears in order with what the program itself prints, as with a
 //! GPU of its own. A terminal gets it without what a terminal acts on: the server says what a kernel has printed, and

@@ -1,4 +1,4 @@
-//! Who takes what the worker says: a thread for that, and replies also whoever waits for them.
+//! Receive loop of a session: a thread dispatches messages, and waiting callers take replies, too.
 
 use super::Session;
 use super::faults::LOST;

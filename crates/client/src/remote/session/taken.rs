@@ -1,4 +1,4 @@
-//! Which addresses does the program use where a server would place windows of addresses?
+//! Address ranges in use where a server would reserve windows.
 
 use causeway_config::table::ADDRESSES_TAKEN;
 use core::ops::Range;

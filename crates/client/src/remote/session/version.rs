@@ -1,4 +1,4 @@
-//! Which driver version is the program told?
+//! Driver version that the program gets (`cuDriverGetVersion`).
 
 use super::{all, connect};
 use crate::process;

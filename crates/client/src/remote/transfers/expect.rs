@@ -1,4 +1,4 @@
-//! How is the link told which transfers to expect, and what does it do for those who wait for them?
+//! Registration of expected transfers with the link, and waking of the receiver.
 
 use super::receive_buffer::{self, ReceiveBuffer};
 use crate::model::completion::LOST;

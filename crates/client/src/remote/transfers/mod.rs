@@ -1,9 +1,9 @@
-//! How bytes of copies come into the program's memory.
+//! Reception of transfers into the program's memory.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | [`expect`] | How is the link told which transfers to expect, and what does it do for those who wait for them? |
-//! | [`receive_buffer`] | Where are the bytes received, and how do they get to where they belong? |
+//! | [`expect`] | Registration of expected transfers with the link, and waking of the receiver |
+//! | [`receive_buffer`] | Receive buffer of a transfer: direct, scattered, or through a bounce buffer |
 
 pub mod expect;
 pub mod receive_buffer;

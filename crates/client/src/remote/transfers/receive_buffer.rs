@@ -1,4 +1,4 @@
-//! Where are the bytes of a transfer received, and how do they get to where they belong?
+//! Receive buffer of a transfer: direct, scattered, or through a bounce buffer.
 
 use crate::locks::{Mutex, rank};
 use crate::model::host_writes::Bounce;

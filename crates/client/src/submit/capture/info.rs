@@ -1,4 +1,4 @@
-//! What a program is told of a capture, and how it changes what a stream's next node comes after.
+//! Capture information (`cuStreamGetCaptureInfo`), and updates of a stream's capture dependencies.
 
 use super::refusals::blocks_legacy;
 use super::table::{CAPTURES, change, is_plain, join_tips, of, require_nodes};

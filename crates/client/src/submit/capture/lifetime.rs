@@ -1,4 +1,4 @@
-//! How does a capture begin and end, and what ends it besides?
+//! Begin, end and invalidation of a stream capture.
 
 use super::refusals::refuse_implicit;
 use super::table::{CAPTURES, Capture, INVALIDATED, any, forget, join_tips, of, require_nodes};

@@ -1,4 +1,4 @@
-//! How the work of captured streams becomes nodes, and how events carry a capture from stream to stream.
+//! Captured work as graph nodes, and events that carry a capture from stream to stream.
 
 use super::table::{CAPTURES, Capture, change, invalidate, is_plain, join_tips, of};
 use crate::model::graph::work::{Kernel, Work, is_node_attribute};

@@ -1,4 +1,4 @@
-//! What captures forbid, and to which threads.
+//! Calls that a capture forbids, by capture mode and thread.
 
 use super::table::{CAPTURES, Capture, INVALIDATED, any, invalidate, of};
 use crate::model::context;

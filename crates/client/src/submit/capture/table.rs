@@ -1,4 +1,4 @@
-//! Which captures are there, and what is kept of each?
+//! Capture table: the state of each stream capture.
 
 use crate::locks::{Mutex, rank};
 use crate::model::graph::{Edge, GraphStore, graphs};

@@ -1,4 +1,4 @@
-//! How do contexts begin and end?
+//! Creation, reset and destruction of contexts.
 
 use crate::model::context::current::{leave, push};
 use crate::model::context::{ContextState, primary};

@@ -1,10 +1,10 @@
-//! How contexts begin, end and are waited for.
+//! Contexts: creation, destruction and synchronisation.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | `lifetime` | How do contexts begin and end? |
-//! | `work` | Is the work of a context done, and who waits until it is? |
-//! | `proxy_streams` | Which streams of ours in a context carry copies that concern several servers? |
+//! | `lifetime` | Creation, reset and destruction of contexts |
+//! | `work` | Synchronisation with the work of a context (`cuCtxSynchronize`) |
+//! | `proxy_streams` | Proxy streams: streams of ours in a context for copies between servers |
 
 pub mod lifetime;
 pub mod proxy_streams;

@@ -1,4 +1,4 @@
-//! Is the work of a context done, and who waits until it is?
+//! Synchronisation with the work of a context (`cuCtxSynchronize`).
 
 use crate::model::context::ContextState;
 use crate::model::{context, handles};

@@ -1,4 +1,4 @@
-//! How does a copy get from one server's device to another's when the servers do not reach each other?
+//! Copy between devices of two servers through the client, for servers that have no path to each other.
 //!
 //! By way of this process, piece by piece. An asynchronous copy stops its stream and is carried out when the
 //! stream gets there, so that it is in the order of streams and events like any other; by the thread for

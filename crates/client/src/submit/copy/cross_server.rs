@@ -1,4 +1,4 @@
-//! Which server carries a copy out, where devices of several are concerned?
+//! Copies that concern several servers, and the server that carries each out.
 //!
 //! A copy between the program's memory and a device is that device's server's, whichever stream it is for. A
 //! copy between devices of two servers is the destination's: its device reads the source's memory itself

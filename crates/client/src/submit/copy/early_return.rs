@@ -1,4 +1,4 @@
-//! Which synchronous copies to a device need not be waited for until the device has the bytes?
+//! Published copies: synchronous host-to-device copies that return before the device has the bytes.
 //!
 //! A copy can be *published* instead: the server puts all that it gets afterwards behind it, in whichever
 //! stream. Its call returns when the source may change, and whoever asks how far the work before it is waits

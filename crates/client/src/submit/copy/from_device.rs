@@ -1,4 +1,4 @@
-//! Where do the bytes of a copy from a device go, and who waits for them?
+//! Device-to-host copy.
 
 use super::mode::Mode;
 use super::pieces::pieces;

@@ -11,7 +11,7 @@
 //! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is
 //! done waits for them; into pageable memory, and for synchronous copies, the call waits.
 //!
-//! | Module        | Question it answers                                                              |
+//! | Module        | Contents                                                              |
 //! |---------------|----------------------------------------------------------------------------------|
 //! | `region`      | Where does the program's memory begin and end, and how is it packed?               |
 //! | `sides`       | Where does the box lie that a program describes?                                    |

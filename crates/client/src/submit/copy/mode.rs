@@ -1,4 +1,4 @@
-//! When does a copying call return?
+//! Synchronisation mode of a copy: synchronous, asynchronous, or in a graph.
 
 /// When a copying call returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! How is a copy carried out that concerns one server, which is its stream's?
+//! Copy on one server, which is its stream's.
 
 use super::from_device::from_device;
 use super::mode::Mode;

@@ -1,4 +1,4 @@
-//! To which context does a place belong?
+//! Owning context of the device memory of a copy.
 
 use crate::model::memory;
 use crate::model::region::Endpoint;

@@ -1,4 +1,4 @@
-//! Which pieces has a copy, by the plan for its size?
+//! Pieces of a copy, by the plan for its size.
 
 use crate::model::array;
 use crate::model::region::HostRegion;

@@ -1,4 +1,4 @@
-//! The sides of a copy of up to three dimensions: where the box lies that a program describes.
+//! Endpoints of a copy of up to three dimensions: the box that a program describes.
 
 use crate::model::region::{Endpoint, HostRegion};
 use crate::model::{array, memory};

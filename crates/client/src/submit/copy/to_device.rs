@@ -1,4 +1,4 @@
-//! When is the source of a copy to a device read, and how does it get to the server?
+//! Host-to-device copy: when the source is read, and how it is sent to the server.
 
 use super::early_return::{self, Publication};
 use super::gpudirect;

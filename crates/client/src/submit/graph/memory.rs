@@ -1,4 +1,4 @@
-//! Where do graphs get addresses for their memory, and the memory there?
+//! Backing of graph memory: addresses, and the memory there.
 
 use crate::model::graph::reservation::{Addresses, Backing};
 use crate::model::{context, device, handles};

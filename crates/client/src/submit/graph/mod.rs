@@ -1,12 +1,12 @@
-//! What of a graph the server gets: when it is instantiated, and when it is launched.
+//! Graphs on the server: instantiation and launch.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | `nodes` | What do the descriptions of nodes mean, and is what they name there? |
-//! | [`build`] | How does the server get a graph? |
-//! | [`executable`] | What is an executable graph, and what happens when it is launched? |
-//! | [`memory`] | Where does the memory of its allocation nodes come from? |
-//! | [`dot`] | What does a graph look like? |
+//! | `nodes` | Checks of node descriptions (`CUDA_KERNEL_NODE_PARAMS` and others) |
+//! | [`build`] | Sends what an executable graph consists of |
+//! | [`executable`] | Executable graphs: made, changed, launched |
+//! | [`memory`] | Backing of graph memory: addresses, and the memory there |
+//! | [`dot`] | A graph as text in the DOT language, for people who look for mistakes in it |
 
 pub mod build;
 pub mod dot;

@@ -1,4 +1,4 @@
-//! What do the descriptions of nodes mean, and is what they name there?
+//! Checks of node descriptions (`CUDA_KERNEL_NODE_PARAMS` and others).
 
 use crate::model::graph::work::{Filling, Kernel};
 use crate::model::handles::RawHandle as _;

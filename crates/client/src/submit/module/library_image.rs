@@ -1,4 +1,4 @@
-//! Which servers have a library, and how do the others get it?
+//! Library image: which servers have it, and loading on the others.
 
 use super::load::{ImageLifetime, send_image};
 use super::servers::Servers;

@@ -1,4 +1,4 @@
-//! How the image of a module or a library is offered to a server, and how long its bytes must stay.
+//! Image load of a module or a library, and the lifetime of its bytes.
 
 use crate::remote::image::Image;
 use crate::remote::image::compatible;

@@ -1,4 +1,4 @@
-//! Which servers have something that belongs to no context.
+//! Set of servers that have an object that belongs to no context.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

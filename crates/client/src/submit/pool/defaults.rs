@@ -1,4 +1,4 @@
-//! Which pools has each place from the start, and which does it use now?
+//! Default and current memory pool of each location.
 
 use super::lifetime;
 use super::locations::PoolLocation;

@@ -1,4 +1,4 @@
-//! How are pools made, and what becomes of the memory of those that are destroyed?
+//! Creation and destruction of memory pools.
 
 use super::locations::PoolLocation;
 use super::ranges::Ranges;

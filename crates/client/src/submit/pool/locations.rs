@@ -1,4 +1,4 @@
-//! Where a pool's memory may lie.
+//! Location of a pool's memory (`CUmemLocation`).
 
 use super::ranges::Kind;
 use crate::model::device;

@@ -1,4 +1,4 @@
-//! What is kept of a pool, and its attributes.
+//! State and attributes of a memory pool.
 
 use super::locations::PoolLocation;
 use super::ranges::{self, Ranges};

@@ -1,4 +1,4 @@
-//! Which addresses the program has reserved, and what it has mapped there.
+//! Reserved address ranges (`cuMemAddressReserve`), and the mappings there.
 
 use super::allocation::AllocationState;
 use crate::model::address::window::Window;

@@ -1,4 +1,4 @@
-//! In which stream is a copy, and when does its call return?
+//! Stream and synchronisation mode of a copy call.
 
 use crate::abi::outcome::Outcome;
 use crate::model::context;

@@ -1,4 +1,4 @@
-//! What a program says that a node is to do, in the forms of `cuda.h`, as the graph keeps it.
+//! Node parameters in the structures of `cuda.h`, converted to the graph's own.
 
 use crate::arguments::list;
 use crate::model::context;

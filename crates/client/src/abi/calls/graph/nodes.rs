@@ -1,4 +1,4 @@
-//! What nodes do: added, asked for, changed in a graph and in executable graphs.
+//! Graph node calls: add, get and set parameters, in graphs and in executable graphs.
 
 use super::described::{
     INVALID, context_of, copy, fill, host, kernel, of_functions, record, required, values, wait,

@@ -2,12 +2,12 @@
 //! and copies use them where they are, there is nothing to mirror, and a kernel and the program may follow
 //! each other's writes.
 //!
-//! | Module | Question it answers |
+//! | Module | Contents |
 //! |---|---|
-//! | [`window`] | How is such memory made in the windows, at one address for both? |
-//! | `moved` | How does private memory become memory that a worker can have, and private again? |
-//! | `not_shared` | Why has registered memory a mirror all the same? |
-//! | [`registered`] | How does the worker get memory that the program brought itself? |
+//! | [`window`] | New memory in the windows that the worker has, too: pinned and managed memory, at one address for both |
+//! | `moved` | Private memory made shareable, and private again |
+//! | `not_shared` | Reasons why registered memory has a mirror on the server's own host, too |
+//! | [`registered`] | Sharing of registered memory (`cuMemHostRegister`) with the worker |
 //!
 //! What is shared is kept here: where it lies in this process and where kernels have it.
 

@@ -1,5 +1,4 @@
-//! How does memory of this process alone become memory that a worker can have, too, and how does it become
-//! private again?
+//! Private memory of this process made shareable with a worker, and private again.
 //!
 //! Its pages are replaced by those of a sealed file in memory, at the same addresses and with the same bytes,
 //! while other threads go on using them ([`WriteBarrier`]); and back when the program unregisters it. What

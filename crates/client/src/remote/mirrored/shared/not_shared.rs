@@ -1,4 +1,4 @@
-//! Why has memory that the program registered a mirror, on the server's own host, too?
+//! Reasons why registered memory has a mirror on the server's own host, too.
 
 use causeway_api::sys::CUresult;
 use causeway_memory::SharedFileError;

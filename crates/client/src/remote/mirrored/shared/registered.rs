@@ -1,4 +1,4 @@
-//! How does the worker get memory that the program brought itself (`cuMemHostRegister`)?
+//! Sharing of registered memory (`cuMemHostRegister`) with the worker.
 //!
 //! Memory that the program shares with others is a file in memory: its descriptor goes to the worker, which
 //! maps the same part of it at an address of the host window. That is kept free in this process, too, so that

@@ -1,4 +1,4 @@
-//! What may change in an executable graph, as CUDA has it.
+//! Allowed changes of an executable graph, as CUDA has them.
 
 use crate::model::graph::work::{Copying, Work};
 use crate::submit::copy;

@@ -1,4 +1,4 @@
-//! How an executable graph is made: its parts are sent as planned.
+//! Instantiation of an executable graph: its parts are sent as planned.
 
 use super::plan::{self, Facts, Refusal, Share};
 use super::state::{Executable, Node, Part, State, Step, destroy_parts};

@@ -1,4 +1,4 @@
-//! What an executable graph is divided into, decided before anything of it is sent.
+//! Partition of an executable graph into server segments and client steps, decided before anything of it is sent.
 
 use crate::log::refuse_use;
 use crate::model::graph::OnServer;

@@ -1,4 +1,4 @@
-//! What is kept of an executable graph.
+//! State of an executable graph.
 
 use crate::locks::{Mutex, rank};
 use crate::model::address::heap::ReusePoint;

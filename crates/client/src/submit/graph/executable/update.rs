@@ -1,4 +1,4 @@
-//! How an executable graph is changed: node by node, or as a whole after another graph of the same shape.
+//! Update of an executable graph: node by node, or as a whole after another graph of the same shape.
 
 use super::changes::{difference, is_same};
 use super::state::{Executable, Node, State};
