@@ -1,4 +1,4 @@
-//! Which driver functions are supported?
+//! `causeway api`: the driver functions that are supported.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! How does a container engine come to give containers the GPUs of a server?
+//! `causeway cdi`: description of a server's GPUs for container engines (Container Device Interface).
 //!
 //! By the Container Device Interface: a file in `/etc/cdi` says what a container gets with a device that is
 //! asked for by name, here libraries, variables and a key: podman, containerd, CRI-O and Docker read it

@@ -16,7 +16,7 @@ use crate::own_server;
 
 /// Let in clients that each have a key of their own, limit them and shut them out.
 ///
-/// Whoever holds the server's own key may do everything that a client may, and cannot be told from others who hold it. A
+/// A holder of the server's own key may do everything that a client may, and cannot be distinguished from other holders. A
 /// client with a key of its own has a name, in logs, `causeway sessions` and the audit log; it sees only its own sessions,
 /// shares no memory and no cached images with others, and can be revoked, which ends its sessions. The server reads what
 /// changes here at once. The clients are kept in clients.toml beside the server's key.
@@ -32,7 +32,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Let a new client in, and print its connect string with its key: give it to nobody else.
+    /// Let a new client in, and print its connect string with its key: do not share it with others.
     Add {
         /// Its name: letters, digits, `-` and `_`.
         name: ClientName,

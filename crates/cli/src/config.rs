@@ -1,4 +1,4 @@
-//! What do configuration files say, and what comes of them?
+//! `causeway config`: what configuration files and variables set.
 
 use std::io::{self, Write as _};
 use std::net::ToSocketAddrs as _;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{from_files, serve};
 
-/// Say what configuration files and variables say, check them, or print an example.
+/// Show, check or print an example of the configuration.
 ///
 /// ~/.config/causeway/config.toml counts before /etc/causeway/*.toml, of which the last by name counts first; variables count
 /// before files, and options before variables. CAUSEWAY_CONFIG names one file instead of them all; empty, none.
@@ -114,11 +114,11 @@ fn unknown_servers(settings: &Settings) -> Vec<ConfigFileError> {
         }
         Ok(_) => None,
     };
-    let mistake = |part: &str| {
+    let error = |part: &str| {
         let text = format!("{} = {}: {}", entry.key, without_key(part), cause(part)?);
         Some(ConfigFileError { location: entry.location.clone(), section: Some(Section::Client), text })
     };
-    parts(&list).filter(|part| !is_known(part)).filter_map(mistake).collect()
+    parts(&list).filter(|part| !is_known(part)).filter_map(error).collect()
 }
 
 /// What is wrong with the plans for copies in a section.
@@ -134,15 +134,15 @@ fn checked(settings: &Settings, errors: &[ConfigFileError]) -> Value {
         .iter()
         .map(|ConfigFileError { location, text, .. }| json!({ "file": &*location.file, "line": location.line, "text": text }))
         .collect();
-    json!({ "files": settings.files.iter().map(|file| &**file).collect::<Vec<_>>(), "mistakes": errors })
+    json!({ "files": settings.files.iter().map(|file| &**file).collect::<Vec<_>>(), "errors": errors })
 }
 
 fn text_of(settings: &Settings, errors: &[ConfigFileError]) -> String {
-    let mut out: String = errors.iter().map(|mistake| format!("{mistake}\n")).collect();
+    let mut out: String = errors.iter().map(|error| format!("{error}\n")).collect();
     if errors.is_empty() {
         out += &match settings.files.len() {
             0 => "There is no configuration file; `causeway config example` prints one.\n".to_owned(),
-            _ => settings.files.iter().map(|file| format!("{}: no mistake\n", file.display())).collect(),
+            _ => settings.files.iter().map(|file| format!("{}: no errors\n", file.display())).collect(),
         };
     }
     out

@@ -1,4 +1,4 @@
-//! How did a program's copies get to and from the device, and what slowed them that the program could change?
+//! Summary of a program's copies: their paths, and what slowed them that the program could change.
 //!
 //! The two pitfalls were published for the first version of GPUDirect, and are no younger for other ways to a GPU far away: memory
 //! that is not pinned is copied once more, and short copies cost their calls rather than their bytes.

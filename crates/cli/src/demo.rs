@@ -1,4 +1,4 @@
-//! Does all of it work on this machine?
+//! `causeway demo`: a test of everything on this machine.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ const DEFAULT_PROGRAM: &str = "build/cuda/vector_add";
 
 /// Run a CUDA program on a private server with the software GPU and say what happened.
 ///
-/// Starts a server with the software GPU that nobody else can reach, runs the program through our libcuda.so.1, checks
+/// Starts a server with the software GPU that only this user can reach, runs the program through our libcuda.so.1, checks
 /// its exit code, and prints how many calls were answered locally, posted and called, and how many bytes
 /// were moved.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! Which GPUs does a server have?
+//! `causeway devices`: the GPUs of a server.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

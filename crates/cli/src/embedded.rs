@@ -1,4 +1,4 @@
-//! How does a command bring its own server?
+//! Embedded server: a server of its own for one command.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub enum EmbeddedError {
     Key(#[from] HandOverError),
 }
 
-/// A server with this machine's GPUs or the software GPU for the life of one command, which nobody but its user reaches.
+/// A server with this machine's GPUs or the software GPU for the life of one command, which only its user can reach.
 pub struct Embedded {
     broker: Option<RunningBroker>,
     _at_end: Option<AtEnd>,
@@ -92,7 +92,7 @@ impl Embedded {
     }
 }
 
-/// A name for a socket that nobody else has.
+/// A unique name for a socket.
 fn socket() -> String {
     let name = format!("{SOCKET_PREFIX}{:032x}", u128::from_le_bytes(random_bytes()));
     match private_folder() {

@@ -1,4 +1,4 @@
-//! Which options of `causeway serve` do configuration files give?
+//! Options of `causeway serve` in configuration files.
 //!
 //! A key of `[serve]` is a long option without its dashes. What files say takes the place of the built-in default: the
 //! command line and variables count before it, and an option that excludes one of the files' takes its place.
@@ -28,7 +28,7 @@ struct FileOption<'a> {
 /// The command line with what files say as defaults of `causeway serve`. `typed` is the command line as it was typed.
 ///
 /// # Errors
-/// What is wrong in the files: at least one mistake.
+/// What is wrong in the files: at least one error.
 pub fn with_defaults(
     all: Command,
     settings: &Settings,
@@ -175,7 +175,7 @@ mod tests {
     use causeway_config::file::candidates::Candidate;
     use clap::CommandFactory as _;
 
-    /// What `causeway serve` is told by these words and a file with this text: the values of an option.
+    /// The values of an option of `causeway serve` by these words and a file with this text.
     fn values(text: &str, arguments: &[&str], option: &str) -> Result<Vec<String>, Vec<String>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.toml");

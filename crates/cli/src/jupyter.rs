@@ -1,4 +1,4 @@
-//! How does a notebook come to run on a server's GPU?
+//! `causeway jupyter`: a Jupyter kernel that runs on a server's GPU.
 //!
 //! By a kernel of its own: Jupyter starts one by the command that a *kernelspec* names (a folder with a file
 //! `kernel.json`), and this one begins with `causeway run`. Jupyter looks for kernelspecs in `kernels` of its

@@ -1,4 +1,4 @@
-//! Which keys are there, and how does one get from a server to its clients?
+//! `causeway key`: keys of servers, and how one gets from a server to its clients.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! How do servers' keys get to a program that is started?
+//! Passing of servers' keys to a started program.
 //!
 //! Neither by its arguments nor by its environment, which other users of the machine, or everything that the program starts,
 //! may read: by a key file that only its user can open.

@@ -1,4 +1,4 @@
-//! How is a program started so that signals and exit codes come through?
+//! Launch of a program, so that signals and exit codes come through.
 
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -1,4 +1,4 @@
-//! Which C library does a program want? The client library is built for glibc, and no other can load it; a program that
+//! C library of a program. The client library is built for glibc, and no other can load it; a program that
 //! has glibc inside can load no driver at all.
 
 use std::ffi::{OsStr, OsString};

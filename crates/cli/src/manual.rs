@@ -1,4 +1,4 @@
-//! What do shells and manuals need to know of the command line?
+//! Shell completions and manual pages.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! How do the ranks of an MPI program come to have the interposer and a job's nonce?
+//! `causeway mpirun`: starts the ranks of an MPI program with the interposer and a job's nonce.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ const NAME: &str = "libcauseway_mpi.so";
 /// (mpi/src/init.c).
 const BUILT_FOR: (&str, &str) = ("causeway interposer for ", ".");
 
-/// What an MPI is told whose ranks are in containers of their own: it takes one launcher for one shared
+/// Settings of an MPI whose ranks are in containers of their own: it takes one launcher for one shared
 /// memory. Open MPI's ranks share memory by files in a folder that all of them have, if one is named, and else use
 /// the network; MPICH's always do. Other MPIs ignore it.
 pub fn isolated(folder: Option<&OsStr>) -> Vec<(&'static str, OsString)> {
@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", env = MPI_LIBRARY.name)]
     library: Option<PathBuf>,
     /// The ranks are in containers of their own: Open MPI and MPICH take ranks of one launcher for neighbours
-    /// that share memory, and end in MPI_Init or in the first message. Open MPI is told to share memory in the
+    /// that share memory, and end in MPI_Init or in the first message. Open MPI is set to share memory in the
     /// folder that CAUSEWAY_SOCKET_DIR names, if it does; else, and MPICH always, to use the network. What the
     /// environment says already counts.
     #[arg(long)]
@@ -226,7 +226,7 @@ impl Family {
     }
 }
 
-/// How srun is told what of the environment ranks get.
+/// The option by which srun passes the environment to ranks.
 const EXPORT: &[u8] = b"--export=";
 
 /// That option for what the user wants, and what ranks need of us.
@@ -349,7 +349,7 @@ fn find(family: Family, major: Option<u32>, folders: &[PathBuf]) -> Result<PathB
     }
 }
 
-/// What the ranks of this job have in common, and nobody else has.
+/// A secret that all ranks of this job share, and no other process has.
 fn nonce() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

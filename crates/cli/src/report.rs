@@ -1,4 +1,4 @@
-//! What did a program do, in words and numbers?
+//! Report of `causeway run --stats`: what a program did, in words and numbers.
 //!
 //! The client library writes counts of calls and bytes to the file that `CAUSEWAY_STATS` names, when the
 //! program ends. Here they are read and put into words.

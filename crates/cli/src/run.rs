@@ -1,4 +1,4 @@
-//! How does a program come to run on a server's GPU?
+//! `causeway run`: runs a program on a server's GPU.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -51,7 +51,7 @@ pub enum RunError {
     /// The program would not find the servers' keys.
     #[error(transparent)]
     Keys(#[from] HandOverError),
-    /// The user's plans for copies have a mistake.
+    /// The user's plans for copies have a error.
     #[error(transparent)]
     Pipeline(#[from] UserTableError),
     /// There is no client library.

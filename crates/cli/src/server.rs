@@ -36,7 +36,7 @@ pub struct ServerArguments {
     #[command(flatten)]
     on: OnArguments,
     /// What carries calls and copies: auto (the best that works), tcp, shm (memory that program and server
-    /// share on one host), or verbs (InfiniBand). What cannot be had is an error. If not given: what
+    /// share on one host), or verbs (InfiniBand). An unavailable transport is an error. If not given: what
     /// configuration files say of the server or of all, or auto.
     #[arg(long, value_name = "auto|tcp|shm|verbs", env = table::VIA.name)]
     via: Option<TransportChoice>,
@@ -50,7 +50,7 @@ pub struct KeyArguments {
     /// which a server of this user has made.
     #[arg(long, value_name = "FILE", env = KEY_FILE_VARIABLE)]
     key_file: Option<PathBuf>,
-    /// Prove who is there, but do not encrypt what is sent over TCP: for a network that nobody else can
+    /// Prove who is there, but do not encrypt what is sent over TCP: for a network that no other host can
     /// reach. The server must have been started with --clear, too.
     #[arg(long)]
     clear: bool,
@@ -159,7 +159,7 @@ impl OnArguments {
     }
 }
 
-/// Says something on standard error; when nobody reads that there is nobody to tell.
+/// Writes a line to standard error; a failure to write is ignored.
 fn report(text: &str) {
     let _ = writeln!(io::stderr(), "causeway: {text}");
 }
@@ -209,7 +209,7 @@ impl ServerArguments {
         via(self.via, server)
     }
 
-    /// What a program is told of what carries its sessions: the same for all of its servers. Nothing where
+    /// The transport that a program is given for its sessions: the same for all of its servers. Nothing where
     /// configuration files say different things of them, which the program reads itself.
     pub fn via_of_program(&self, servers: &Servers) -> Result<Option<TransportChoice>, ValueError> {
         let all: Vec<_> = servers.targets.iter().map(|server| self.via(server)).collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! What did a program do when, here and on the devices?
+//! `causeway trace`: a timeline of a program, here and on the devices.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -17,7 +17,7 @@ use crate::launch;
 use crate::run::{self, RunError};
 use crate::server::ServerArguments;
 
-/// Run a program as `causeway run` does, and write down when it did what.
+/// Run a program and record a trace of its CUDA calls.
 ///
 /// The file has a row for each thread of the program, with its calls and its waits for the server, and one
 /// for each stream, with launches and copies as the device timed them. All are on one clock: where the

@@ -1,4 +1,4 @@
-//! Can NVIDIA's driver be used on this machine?
+//! Trial start of NVIDIA's driver on this machine.
 
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -21,7 +21,7 @@ pub enum TrialError {
     NotTried(#[from] io::Error),
 }
 
-/// Starts the driver once, in a process of its own: a server's must not load it. A server that could serve nobody does
+/// Starts the driver once, in a process of its own: a server's must not load it. A server that could serve no client does
 /// not begin.
 pub fn try_driver() -> Result<(), TrialError> {
     let mut command = Command::new(std::env::current_exe()?);

@@ -1,4 +1,4 @@
-//! How do people read the table: in the book, in `--help`, as an example of a configuration file?
+//! Documentation of the variables: in the book, in `--help`, and as an example of a configuration file.
 
 use core::fmt::Write as _;
 
@@ -143,7 +143,7 @@ pub fn example(section: &Section) -> String {
     };
     if matches!(section, Section::Server(_)) {
         let text = "where the server is: HOST:PORT, unix:PATH, or the connect string that `causeway serve` printed, if \
-                    nobody else can read this file";
+                    no other user can read this file";
         entry(text, ADDRESS, "\"gpu-box.example.org:7690\"");
         entry("nothing is encrypted, for servers that were started with --clear", CLEAR, "false");
     }

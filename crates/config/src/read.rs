@@ -1,4 +1,4 @@
-//! What do environment variables and configuration files say, and is it something that can be used?
+//! Values of environment variables and configuration files, checked.
 //!
 //! A variable counts before the user's file, and that before the machine's; options of the command line count
 //! before all, which is for those who have options. A variable that is set and empty is as none, and hides what
@@ -35,7 +35,7 @@ pub enum ConfigError {
     /// A value makes no sense.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// A configuration file has a mistake.
+    /// A configuration file has a error.
     #[error(transparent)]
     Files(#[from] FilesError),
 }
@@ -68,7 +68,7 @@ fn section() -> Option<Section> {
     }
 }
 
-/// What the configuration files of this process say. They are read once, when somebody first asks.
+/// What the configuration files of this process say. They are read once, at the first query.
 pub fn files() -> &'static Settings {
     static FILES: OnceLock<Settings> = OnceLock::new();
     FILES.get_or_init(|| match section() {
@@ -215,7 +215,7 @@ impl<'a> Environment<'a> {
 }
 
 /// Checks every variable that these act on, as far as the table says what may be in it, and the configuration
-/// files as far as they concern this process: what is wrong is told before anything is done, and never passed
+/// files as far as they concern this process: what is wrong is reported before anything is done, and never passed
 /// over. Who acts on nothing is not held up.
 pub fn check(environment: Environment<'_>, components: &[Component]) -> Result<(), ConfigError> {
     if environment.has_files && !components.is_empty() {

@@ -1,4 +1,4 @@
-//! How are rules by sizes written, of which a variable has several?
+//! Rules by size, which several variables hold.
 //!
 //! ```text
 //! rules  =  rule *( ";" rule )

@@ -1,4 +1,4 @@
-//! How is a number of bytes written and read?
+//! Sizes in bytes, written as `64K` or `16M`.
 
 use core::fmt;
 use core::str::FromStr;

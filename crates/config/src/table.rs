@@ -1,4 +1,4 @@
-//! Which variables are there?
+//! Table of all environment variables.
 //!
 //! First those that people set, in the order in which the book lists them; then NVIDIA's own, and those
 //! of tests. What a variable is called in configuration files follows from its name
@@ -35,13 +35,13 @@ macro_rules! table {
     };
 }
 
-/// Queue pairs of a session where nobody says another number. Two a port were the published optimum (2 %
+/// Queue pairs of a session by default. Two a port were the published optimum (2 %
 /// below 2 KiB, 5 % above; more
 /// gave nothing).
 pub const VERBS_QUEUE_PAIRS_DEFAULT: u64 = 2;
 /// The most queue pairs of a session.
 pub const MAX_VERBS_QUEUE_PAIRS: u64 = 16;
-/// Messages of a kind under way on a queue pair where nobody says another number. A capacity of 128
+/// Messages of a kind under way on a queue pair by default. A capacity of 128
 /// requests was the published optimum
 /// (against 2: up to 5.8 times the rate; more gave nothing).
 pub const VERBS_QUEUE_DEPTH_DEFAULT: u64 = 128;
@@ -122,7 +122,7 @@ table! {
         Default::Text("`auto`: memory shared with the server on the same host, otherwise InfiniBand \
          where both have it, otherwise TCP"),
         "what carries calls and copies",
-        "What cannot be had is an error: `cuInit` finds no device, and the reason is on standard error. \
+        "An unavailable transport is an error: `cuInit` finds no device, and the reason is on standard error. \
          `causeway run --via` sets it.";
     BETWEEN_SERVERS: "CAUSEWAY_BETWEEN_SERVERS", [Client],
         Values::Word(&["auto", "link", "shm", "verbs", "tcp", "client"]),
@@ -223,7 +223,7 @@ table! {
     VERBS_CONNECT: "CAUSEWAY_VERBS_CONNECT", [Client, Server], Values::Word(&["auto", "rdma_cm", "numbers"]),
         Default::Text("`auto`: by numbers, but iWARP devices by rdma_cm"),
         "what joins queue pairs",
-        "`numbers`: the queue pairs' numbers are told over TCP; `rdma_cm`: librdmacm joins them.";
+        "`numbers`: the queue pairs' numbers are exchanged over TCP; `rdma_cm`: librdmacm joins them.";
     VERBS_QUEUE_PAIRS: "CAUSEWAY_VERBS_QUEUE_PAIRS", [Client, Server],
         Values::Number(1, MAX_VERBS_QUEUE_PAIRS),
         Default::Number(VERBS_QUEUE_PAIRS_DEFAULT), "queue pairs of a session", "";
@@ -293,7 +293,7 @@ table! {
         Default::Text("`auto`"),
         "who moves what kernels put and get: the kernel's threads (`direct`), a thread of the host \
          (`proxy`), or for each message whichever is cheaper",
-        "`proxy` maps nobody's memory, so that atomic operations need windows in the host's memory.";
+        "`proxy` maps no peer's memory, so that atomic operations need windows in the host's memory.";
     COMM_HOSTS: "CAUSEWAY_COMM_HOSTS", [Rank],
         Values::Text("names or addresses, with commas between them"),
         Default::Text("none; messages to other hosts go with the MPI"),

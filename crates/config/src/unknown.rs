@@ -1,4 +1,4 @@
-//! Unknown variables: `CAUSEWAY_...` that are set and that nobody reads, such as one that is misspelt.
+//! Unknown variables: `CAUSEWAY_...` that are set and that no component reads, such as one that is misspelt.
 
 use core::fmt;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What is said of a variable: its values, its default, who acts on it?
+//! Environment variable: its values, its default, and the component that reads it.
 
 use crate::size::Size;
 

@@ -1,4 +1,4 @@
-//! How far is a card from a GPU? In the words of `nvidia-smi topo`.
+//! PCI distance of a network card from a GPU, in the words of `nvidia-smi topo`.
 
 use crate::facts::PciDevice;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! What does NVIDIA's driver say, if this build holds its bindings (feature `driver`)?
+//! Probe of NVIDIA's driver, if this build holds its bindings (feature `driver`).
 
 #[cfg(feature = "driver")]
 pub use bound::ask;

@@ -1,4 +1,4 @@
-//! What do system calls, libraries and the GPU's driver say?
+//! Live facts: system calls, libraries and the GPU's driver.
 
 use crate::driver;
 use crate::facts::{Feature, Live, PathMtu, Verbs};

@@ -1,4 +1,4 @@
-//! How is a person told?
+//! Printed form of facts and findings.
 
 use crate::checks::ports::path_mtu;
 use crate::checks::{Finding, Level};

@@ -1,4 +1,4 @@
-//! What can be measured?
+//! Cases: what can be measured.
 
 use core::fmt;
 
@@ -207,7 +207,7 @@ impl Case {
         }
     }
 
-    /// What it is called in a table of its kind: copies there are told apart by their size.
+    /// What it is called in a table of its kind: copies there are distinguished by their size.
     pub fn in_table(self) -> String {
         match self {
             Self::Copy { bytes, .. } => Size(bytes).to_string(),

@@ -1,4 +1,4 @@
-//! How are results written as CSV, JSON and pictures?
+//! Result files: CSV, JSON and plots.
 
 use std::io;
 use std::path::{Path, PathBuf};

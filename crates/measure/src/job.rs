@@ -1,4 +1,4 @@
-//! How is a job run, and ended when it hangs? A program that measures, and prints a row for each figure.
+//! Job: a program that measures and prints a row for each result. It is ended when it hangs.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-/// The lines of a job's standard error that are told of when it fails: the first ones, since launchers say
+/// The lines of a job's standard error that are reported when it fails: the first ones, since launchers say
 /// farewell at the end.
 const LINES: usize = 8;
 

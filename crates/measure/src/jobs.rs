@@ -1,4 +1,4 @@
-//! What have programs found that measure by themselves, on every target in turn?
+//! Results of programs that measure by themselves, on every target in turn.
 
 use core::convert::Infallible;
 use core::hash::Hash;

@@ -1,4 +1,4 @@
-//! Which machine is this, and what time is it?
+//! Machine and time of a measurement.
 
 use jiff::{Timestamp, Unit};
 use serde::Serialize;

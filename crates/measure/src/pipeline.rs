@@ -1,4 +1,4 @@
-//! Does a choice by size do as well as the best fixed choice?
+//! Check of the copy plans: does a choice by size do as well as the best fixed choice?
 //!
 //! The best of several settings looks better than it is when it is chosen by the same times that it is judged
 //! by. So for each size the best fixed setting is chosen on every other repetition, and compared with the
@@ -11,7 +11,7 @@ use crate::results::{CaseRecord, Run};
 use crate::statistics::Summary;
 use crate::target::{Target, TargetLocation};
 
-/// Settings that are compared if nobody names others: from what short copies want to what long ones want.
+/// Settings that are compared by default: from what short copies want to what long ones want.
 pub const FIXED: [&str; 9] = [
     "1x256K, 1 lane, 1 thread",
     "1x1M, 4 lanes, 1 thread",

@@ -1,4 +1,4 @@
-//! How often, and in which order?
+//! Schedule: repetitions, and the order of cases.
 //!
 //! Machines are shared and their speed changes from minute to minute. So repetition `i` of a case is measured
 //! on each target before repetition `i + 1` on any, each repetition begins with another target, and each

@@ -1,4 +1,4 @@
-//! Which pictures are drawn of a run of copies, waits or launches?
+//! Plots of copies, waits and launches.
 
 use crate::case::{Case, Path};
 use crate::files;

@@ -1,4 +1,4 @@
-//! What do parent and measuring process say to each other?
+//! Protocol between the parent and the measuring process.
 //!
 //! Lines of JSON: the process introduces itself, then answers each request with one reply. It ends when its
 //! standard input does.

@@ -1,4 +1,4 @@
-//! What do rates of copies have to be compared with?
+//! Reference rates of copies.
 
 use std::hint::black_box;
 use std::time::Instant;

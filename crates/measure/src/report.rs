@@ -1,4 +1,4 @@
-//! How do people and programs read a run of copies, waits or launches: tables, CSV and JSON?
+//! Report of copies, waits or launches: tables, CSV and JSON.
 
 use core::fmt::Write as _;
 use std::path::PathBuf;

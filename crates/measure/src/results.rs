@@ -1,4 +1,4 @@
-//! What was measured, where and by which command?
+//! Results: what was measured, where, and by which command.
 
 use serde::Serialize;
 
@@ -182,7 +182,7 @@ impl Run {
         lost.chain(wrong).collect()
     }
 
-    /// Cases that some target cannot measure, as sentences; the same reason is told once a target.
+    /// Cases that some target cannot measure, as sentences; the same reason is reported once a target.
     pub fn refusals(&self) -> Vec<String> {
         let mut reported: Vec<(usize, &str)> = Vec::new();
         let mut lines = Vec::new();

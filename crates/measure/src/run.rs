@@ -1,4 +1,4 @@
-//! How do all cases get measured on all targets?
+//! Run: all cases on all targets.
 
 use core::convert::Infallible;
 use core::time::Duration;

@@ -1,4 +1,4 @@
-//! Which sizes of copies are meant, and how is a size written?
+//! Sizes of copies, and how a size is written.
 
 use core::fmt;
 use core::str::FromStr;

@@ -1,4 +1,4 @@
-//! What do many samples say?
+//! Statistics of samples: percentiles and confidence intervals.
 
 use serde::Serialize;
 

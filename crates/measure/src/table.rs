@@ -1,4 +1,4 @@
-//! How does a person read figures in a terminal?
+//! Tables for a terminal.
 
 use core::fmt::Write as _;
 

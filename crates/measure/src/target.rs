@@ -1,4 +1,4 @@
-//! How is a measuring process started, asked and ended?
+//! Target: a measuring process that is started, asked for samples and ended.
 
 use std::cell::RefCell;
 use std::io::{self, BufReader};

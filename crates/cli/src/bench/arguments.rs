@@ -1,4 +1,4 @@
-//! What can be asked of `causeway bench`, and which cases follow?
+//! Command line of `causeway bench`, and the cases that follow from it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,7 +85,7 @@ enum DirectionOption {
     From,
 }
 
-/// What every kind of measurement can be told.
+/// Options of every kind of measurement.
 #[derive(Debug, Args)]
 pub struct Common {
     #[command(flatten)]
@@ -138,7 +138,7 @@ impl Arguments {
         }
     }
 
-    /// What every kind can be told.
+    /// Options of every kind.
     pub fn common(&self) -> &Common {
         match self {
             Self::Copy(copy) => &copy.common,

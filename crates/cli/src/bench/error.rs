@@ -1,4 +1,4 @@
-//! Why is there no target to measure, or why are results lost?
+//! Errors of `causeway bench`: no target to measure, or results that are lost.
 
 use std::io;
 

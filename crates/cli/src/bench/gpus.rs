@@ -1,4 +1,4 @@
-//! On which GPUs does a program run that measures by itself?
+//! GPUs on which a program that measures by itself runs.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! How fast are copies, launches and waits, here and there? The measuring itself is `causeway-measure`'s.
+//! `causeway bench`: speed of copies, launches and waits, remote and native. The measuring itself is
+//! `causeway-measure`'s.
 //!
 //! | Module      | Question it answers                                       |
 //! |-------------|-----------------------------------------------------------|

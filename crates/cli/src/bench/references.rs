@@ -1,4 +1,4 @@
-//! What are rates of copies compared with: which memory and which networks have a rate of their own?
+//! Reference rates: memory and networks that copies are compared with.
 
 use std::net::{IpAddr, UdpSocket};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How is a program that measures by itself run on every target in turn?
+//! Rounds: a program that measures by itself, on every target in turn.
 
 use core::hash::Hash;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct Rounds<'a> {
 
 impl Rounds<'_> {
     /// Measures. `command` starts the program on the target of a number, `read` reads a line of what it says,
-    /// and `write` writes what there is into the folder: after each run, so that whoever ends this early has
+    /// and `write` writes what there is into the folder: after each run, so that a user who ends this early has
     /// it.
     pub fn measure<C: Clone + Eq + Hash, T, E: From<TargetError> + From<ResultsError>>(
         &self,

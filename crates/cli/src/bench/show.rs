@@ -1,4 +1,4 @@
-//! How do results reach people? As tables on standard output, files in a folder, and an exit code.
+//! Output of results: tables on standard output, files in a folder, and an exit code.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Which processes measure what?
+//! Targets: the processes that measure.
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::{DRIVER, VIA};

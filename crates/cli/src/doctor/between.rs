@@ -1,4 +1,4 @@
-//! How do copies get from one server's devices to another's?
+//! Copies between the devices of two servers: the path that they take.
 //!
 //! A session with each server is opened, and each worker connects to each other one, as it would for a
 //! program.
@@ -16,7 +16,7 @@ use causeway_wire::message::{CommandHead, Messages, WorkerMessage, begin_command
 
 use crate::server::connect_options;
 
-/// Tries every way between two of the servers. Of those that give no session nothing is told here.
+/// Tries every way between two of the servers. Those that give no session are not reported here.
 pub fn examine(targets: &[Target], vias: &[TransportChoice]) -> Vec<Between> {
     let both = targets.iter().zip(vias);
     let mut sessions: Vec<_> = both.filter_map(|(target, via)| Session::open(target, *via)).collect();
@@ -40,7 +40,7 @@ pub fn examine(targets: &[Target], vias: &[TransportChoice]) -> Vec<Between> {
 /// A session of which only calls are wanted.
 struct Session<'a> {
     target: &'a Target,
-    /// How the other server is told of it.
+    /// The message to the other server about it.
     address: String,
     via: TransportChoice,
     locality: Locality,

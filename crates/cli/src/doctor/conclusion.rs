@@ -1,4 +1,4 @@
-//! What is to be said at the end?
+//! Conclusion of a diagnosis: the last line, and the advice.
 
 use causeway_wire::text::{MAX_LINE_BYTES, printable};
 

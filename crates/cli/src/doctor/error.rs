@@ -1,4 +1,4 @@
-//! Why can nothing be said?
+//! Errors of `causeway doctor`.
 
 use std::io;
 

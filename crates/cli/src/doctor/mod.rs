@@ -1,4 +1,4 @@
-//! What does a machine lack for remote GPUs, InfiniBand and GPUDirect, and what is to be done?
+//! `causeway doctor`: what a machine lacks for remote GPUs, InfiniBand and GPUDirect, and what to do.
 
 mod between;
 mod conclusion;
@@ -167,7 +167,7 @@ impl Server {
         core::iter::once(&self.program).chain(&self.findings).chain(of_machine)
     }
 
-    /// How many problems there are. That no program can run without a session is told beside the reason, and counts
+    /// How many problems there are. That no program can run without a session is reported beside the reason, and counts
     /// once.
     fn problems(&self) -> usize {
         let of_program = matches!(self.trial.outcome, Outcome::Failed { .. });

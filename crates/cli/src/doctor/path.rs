@@ -1,4 +1,4 @@
-//! What is a server's machine like, and how does one get there?
+//! Facts of a server's machine, and the path to it.
 
 use std::time::{Duration, Instant};
 

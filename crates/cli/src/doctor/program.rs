@@ -1,4 +1,4 @@
-//! Does a CUDA program of this machine run on a server?
+//! Trial: a small CUDA program of this machine that runs on a server.
 //!
 //! A small one is run: the process that `causeway bench` measures with, which uses our client library as any program
 //! does. It compares what its kernel and its copies have written.

@@ -1,4 +1,4 @@
-//! Which channels have the ranks of an MPI job in two containers?
+//! `causeway doctor --rendezvous`: channels between the ranks of an MPI job in two containers.
 //!
 //! The same command runs in both at once. They look for each other as ranks do.
 
@@ -38,10 +38,10 @@ pub(super) fn ranks(word: &str, as_json: bool) -> Result<ExitCode, DoctorError> 
     Ok(if found.found_peer { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What was found, to be told.
+/// What was found, to be reported.
 struct ChannelReport<'a> {
     found: &'a Found,
-    /// Whether the user names hosts, without which nobody is looked for over a network.
+    /// Whether the user names hosts, without which no peer is searched over a network.
     names_hosts: bool,
 }
 

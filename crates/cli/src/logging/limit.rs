@@ -1,4 +1,4 @@
-//! How does a flood of lines become a bounded log that says what is missing?
+//! Log limit: a flood of lines becomes a bounded log that counts what is missing.
 //!
 //! A layer counts the events of every place in the program that logs. Whoever connects can cause some of them as often as it
 //! likes; those beyond the rate are left out, and a thread that lives as long as there is something to tell says how many.
@@ -41,7 +41,7 @@ struct LimitState {
 }
 
 /// Tells at the end what was left out and not told yet, when it is dropped.
-#[must_use = "what was left out is told when this is dropped"]
+#[must_use = "what was left out is reported when this is dropped"]
 pub struct AtEnd(Limit);
 
 impl Drop for AtEnd {
@@ -72,7 +72,7 @@ impl Limit {
         decision == Decision::Write
     }
 
-    /// Sees to it that somebody tells what is left out, whether more comes or not.
+    /// Starts a report of what is left out, whether more comes or not.
     fn report_later(&self) {
         if core::mem::replace(&mut self.lock().is_reporting, true) {
             return;

@@ -1,4 +1,4 @@
-//! How does an event become one line that nothing in it can break?
+//! Log lines: an event as one line that nothing in it can break.
 //!
 //! Texts of peers are printable where they are decoded (`causeway_wire::text`); but errors carry others, such as names in a
 //! program's code or what the driver says of it. So whatever is in an event is made printable once more here.

@@ -1,4 +1,4 @@
-//! Where do log lines go, and how do they look?
+//! Logging: where log lines go, and how they look.
 //!
 //! | Module  | Question it answers                                                     |
 //! |---------|-------------------------------------------------------------------------|

@@ -1,10 +1,10 @@
-//! Which lines of a kind are written, and what is said of the others? A pure decision: the time is an argument.
+//! Rate limit of log lines of one kind. A pure decision: the time is an argument.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// How often what was left out is told.
+/// How often what was left out is reported.
 pub const PERIOD: Duration = Duration::from_secs(10);
 
 /// How many lines of a kind are written: so many at once, and after them one for each interval that has passed. A generic
@@ -81,7 +81,7 @@ impl<K: Clone + Eq + Hash> Kinds<K> {
         }
     }
 
-    /// What is to be told now: whatever was first left out at least `age` ago. It counts as told.
+    /// What is to be reported now: what was first left out at least `age` ago. It counts as reported.
     pub fn take(&mut self, now: Instant, age: Duration) -> Vec<Suppressed<K>> {
         let mut reported = Vec::new();
         for (kind, state) in &mut self.0 {
@@ -95,7 +95,7 @@ impl<K: Clone + Eq + Hash> Kinds<K> {
         reported
     }
 
-    /// When something is to be told next, if nothing more is left out until then.
+    /// When something is to be reported next, if nothing more is left out until then.
     pub fn next(&self) -> Option<Instant> {
         let started =
             self.0.values().filter_map(|state| state.suppressed.as_ref().map(|(_, since, _)| *since));

@@ -1,4 +1,4 @@
-//! Where does a server listen, and under which address do others reach it?
+//! Addresses of a server: where it listens, and under which address others reach it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
 
@@ -30,7 +30,7 @@ pub fn listen_addresses(list: &str) -> Result<(Option<SocketAddr>, Option<String
     Ok((network, socket))
 }
 
-/// Where metrics are told. There is no usual port.
+/// Address of the metrics. There is no default port.
 pub fn metrics_address(text: &str) -> Result<SocketAddr, ServeError> {
     let wrong = |cause: String| ServeError::MetricsAddress { address: text.to_owned(), cause };
     let has_port = text.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
@@ -62,7 +62,7 @@ fn resolve(address: &str) -> Result<SocketAddr, ServeError> {
     addresses.next().ok_or_else(|| wrong("the name has no address".to_owned()))
 }
 
-/// What somebody at a terminal does with a target that has just been printed; nothing for a Unix socket's.
+/// What a user at a terminal does with a target that has just been printed; nothing for a Unix socket's.
 pub fn hint(target: &Target) -> Option<String> {
     let Endpoint::Tcp { host, .. } = &target.endpoint else { return None };
     // A shell would take the question mark of what is not protected for a pattern.

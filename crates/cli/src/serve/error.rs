@@ -1,4 +1,4 @@
-//! Why does a server not start?
+//! Errors of `causeway serve`.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub enum ServeError {
         /// What is wrong with it.
         cause: String,
     },
-    /// Metrics cannot be told there.
+    /// Metrics cannot be served there.
     #[error(
         "`{address}` is no address for metrics ({cause}): give HOST:PORT, for example --metrics 127.0.0.1:9469"
     )]

@@ -1,4 +1,4 @@
-//! How is a server started and ended?
+//! `causeway serve`: start and end of a server.
 //!
 //! | Module      | Question it answers                                               |
 //! |-------------|-------------------------------------------------------------------|
@@ -54,7 +54,7 @@ pub fn check_value(option: &str, value: &str) -> Result<(), ServeError> {
     }
 }
 
-/// Runs a server until it is told to end.
+/// Runs a server until a signal ends it.
 pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
     // A shell has its jobs in the background ignore Ctrl-C.
     let interrupt = Some(libc::SIGINT).filter(|signal| !inherited::is_ignored(*signal));

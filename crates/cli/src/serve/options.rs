@@ -1,4 +1,4 @@
-//! What is said about a server on the command line?
+//! Options of `causeway serve`.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESS", default_value_t = format!("127.0.0.1:{DEFAULT_PORT}"))]
     pub(super) listen: String,
     /// The file with the key. It is made if it is not there, in a folder that is. If it is deleted or
-    /// replaced, the old key lets nobody in any more. Clients with keys of their own (`causeway client`) are kept in
+    /// replaced, the old key is no longer accepted. Clients with keys of their own (`causeway client`) are kept in
     /// clients.toml beside it. If not given: ~/.config/causeway/key.
     #[arg(long, value_name = "FILE")]
     pub(super) key_file: Option<PathBuf>,
@@ -39,10 +39,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) audit_log: Option<PathBuf>,
     /// Let clients that ask for it, and have proved that they hold the key, send in the clear: for a network
-    /// that nobody else can reach.
+    /// that no other host can reach.
     #[arg(long)]
     pub(super) clear: bool,
-    /// Ask nobody for a key: whoever reaches the address may use the GPUs and read what others send. For
+    /// Disable authentication: every host that can connect may use the GPUs and read what others send. For
     /// tests.
     #[arg(long, conflicts_with_all = ["key_file", "clear"])]
     pub(super) insecure_no_key: bool,
@@ -60,7 +60,7 @@ pub struct Arguments {
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     pub(super) peers: Vec<PeerRange>,
     /// What executes the calls: driver (NVIDIA's), cpu (the software GPU), or auto (the driver; where that
-    /// cannot be used, clients are told why and turned away, unless --allow-software is given). `causeway
+    /// cannot be used, clients are refused with the reason, unless --allow-software is given). `causeway
     /// --version` says which of them this build holds.
     #[arg(long, value_name = "auto|cpu|driver", default_value_t)]
     pub(super) gpu: GpuChoice,
@@ -72,28 +72,28 @@ pub struct Arguments {
     /// when it is so. For --gpu auto only.
     #[arg(long)]
     pub(super) allow_software: bool,
-    /// The folder where module images of clients are kept, so that each crosses the network once. If not
+    /// The folder where module images of clients are cached, so that each crosses the network once. If not
     /// given: causeway/images in $XDG_CACHE_HOME or ~/.cache.
     #[arg(long, value_name = "FOLDER")]
     pub(super) cache_dir: Option<PathBuf>,
-    /// The most that the images kept may take, in bytes, or with K, M, G or T behind the number.
+    /// Maximum size of the image cache, in bytes, or with K, M, G or T behind the number.
     #[arg(long, value_name = "SIZE", default_value = "16G", value_parser = size)]
     pub(super) cache_size: u64,
-    /// Keep no module images: every session sends its own.
+    /// Disable the image cache: every session sends its own module images.
     #[arg(long, conflicts_with_all = ["cache_dir", "cache_size"])]
     pub(super) no_cache: bool,
     /// A folder for a Unix socket by which clients of this host share memory with their workers. Containers
     /// need one that both see; without containers nothing needs to be given.
     #[arg(long, value_name = "FOLDER", env = table::SOCKET_DIR.name)]
     pub(super) socket_dir: Option<PathBuf>,
-    /// The most sessions at a time; more are refused. If not given: as many as the hard limit of open files
+    /// Maximum number of concurrent sessions; further sessions are refused. If not given: as many as the hard limit of open files
     /// allows, 4096 at most.
     #[arg(long, value_name = "N")]
     pub(super) max_sessions: Option<usize>,
-    /// The most sessions of one address (of IPv6 its network of 64 bits) at a time; more are refused.
+    /// Maximum number of concurrent sessions of one address (of IPv6 its network of 64 bits); further sessions are refused.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SESSIONS_PER_PEER)]
     pub(super) max_sessions_per_peer: usize,
-    /// What is done about a worker that is at one command, or at starting the GPU, for so many seconds: warn,
+    /// Action for a worker that executes one command, or starts the GPU, for longer than so many seconds: warn,
     /// or kill, and the seconds behind a colon. A command may have to wait for a kernel, so leave time for
     /// those. A worker that is stopped or does not answer at all is killed after 60 s either way.
     #[arg(long, value_name = "warn|kill[:SECONDS]", default_value_t = HungWorker::default())]
@@ -115,7 +115,7 @@ pub struct Arguments {
     /// /healthz and /readyz. Whoever reaches the address may read; there is nothing of a client's in it.
     #[arg(long, value_name = "ADDRESS")]
     pub(super) metrics: Option<String>,
-    /// How long SIGTERM lets open sessions go on, in seconds, while new ones are refused; a second SIGTERM ends
+    /// Grace period in seconds: SIGTERM lets open sessions go on for so long, while new ones are refused; a second SIGTERM ends
     /// them. 0 ends them at once, as Ctrl-C does.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(super) grace_period: u32,

@@ -123,7 +123,7 @@ impl Restart {
             failed => {
                 let why = match failed {
                     Ok(Err(error)) => error.to_string(),
-                    _ => "nobody says why".to_owned(),
+                    _ => "no reason was given".to_owned(),
                 };
                 tracing::error!("no restart, this server goes on: {why}");
                 // It serves nobody, whatever it still does.

@@ -1,4 +1,4 @@
-//! What does a server's owner say about the sandbox of its workers?
+//! Options of the workers' sandbox.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ pub struct Sandbox {
     /// control group may use.
     #[arg(long, value_name = "SIZE", value_parser = parse_memory)]
     total_memory: Option<u64>,
-    /// The users as which workers run when the server is root; nobody else may have them. Each worker gets one of its
+    /// The users as which workers run when the server is root; no other process may have them. Each worker gets one of its
     /// own. If not given: numbers above the ranges of distributions, containers and directory services; and with
     /// NVIDIA's driver all workers share the first, since it shares events between processes of one user only.
     #[arg(long, value_name = "FIRST-LAST")]

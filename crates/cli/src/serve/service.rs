@@ -1,4 +1,4 @@
-//! Service of systemd: what it is told by a server that it runs.
+//! Service of systemd: notifications to it by a server that it runs.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ pub fn is_service() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
 }
 
-/// Tells systemd; elsewhere nobody is told.
+/// Notifies systemd; does nothing elsewhere.
 pub fn report(states: &[NotifyState<'_>]) {
     // Whoever does not listen need not know.
     let _ = sd_notify::notify(states);
 }
 
-/// How often systemd is told how the server is.
+/// Interval of status notifications to systemd.
 const STATUS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How much longer systemd waits each time for a server that it has told to end, and that is drained.
 const STOP_EXTENSION: Duration = Duration::from_secs(30);
 
-/// What systemd is told from time to time: how the server is, where that has changed, and, where it watches the
+/// Regular notification to systemd: how the server is, where that has changed, and, where it watches the
 /// service, that it works, as long as it does.
 pub struct Reports {
     status: String,

@@ -1,4 +1,4 @@
-//! How are values of the command line read: numbers of bytes, users and groups of this machine?
+//! Values of the command line: numbers of bytes, users and groups of this machine.
 
 use causeway_config::Size;
 use causeway_config::size::SizeError;

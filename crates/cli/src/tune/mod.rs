@@ -1,4 +1,4 @@
-//! Which plans for copies suit this server, and how are they kept?
+//! `causeway tune`: finds and stores the copy plans that suit a server.
 //!
 //! | Module   | Question it answers                                             |
 //! |----------|-----------------------------------------------------------------|

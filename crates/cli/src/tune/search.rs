@@ -1,4 +1,4 @@
-//! Which plans are tried, and which one is the best?
+//! Search for the best copy plan: which plans are tried.
 //!
 //! Nothing here measures: times come in, a choice goes out.
 

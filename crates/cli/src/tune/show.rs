@@ -1,4 +1,4 @@
-//! How does a person read what was measured?
+//! Output of `causeway tune`.
 
 use core::fmt::Write as _;
 use std::time::{Duration, SystemTime};

@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Have the server of this machine end when its sessions have ended.
 ///
-/// It takes no new sessions from now on; who asks for one is told why. Those that are open go on as before.
+/// New sessions are refused from now on, with the reason. Those that are open go on as before.
 /// Only the server's own user and root may, on its own host. Start the new server when the old one has ended.
 #[derive(Debug, Args)]
 pub struct Arguments {

@@ -1,4 +1,4 @@
-//! How do scripts read all that?
+//! JSON of servers and their sessions.
 
 use causeway_wire::status::{DeviceStatus, ServerStatus, SessionStatus};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! How are the servers, and what do their sessions do?
+//! `causeway top`, `sessions` and `drain`: servers, and what their sessions do.
 //!
 //! | Module     | Question it answers                                              |
 //! |------------|------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! How is a server asked, and which servers are meant?
+//! Status queries: a connection to a server that is watched, and which servers are meant.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What has been done a second, between two answers?
+//! Rates of sessions between two status replies.
 
 use std::collections::HashMap;
 use std::time::Duration;

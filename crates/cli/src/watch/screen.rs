@@ -1,4 +1,4 @@
-//! What stands where on a terminal?
+//! Terminal layout of `causeway top`.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Which columns are shown in so many places?
+//! Table of sessions: the columns that fit a width.
 
 use causeway_wire::status::SessionStatus;
 

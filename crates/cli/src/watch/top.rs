@@ -33,7 +33,7 @@ const WIDE: usize = 160;
 pub struct Arguments {
     #[command(flatten)]
     servers: WatchArguments,
-    /// How many seconds lie between two looks.
+    /// Refresh interval in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     interval: f64,
     /// Print one page to standard output, and end. The rates are those of one interval.

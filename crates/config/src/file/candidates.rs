@@ -1,4 +1,4 @@
-//! Which configuration files are read, which of them counts first, and whose are they?
+//! Paths of configuration files, their order, and who may own them.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
@@ -41,7 +41,7 @@ pub fn of_process() -> Vec<Candidate> {
 pub struct Candidate {
     /// Where it is.
     pub path: PathBuf,
-    /// Whether somebody has named it.
+    /// Whether the user has named it.
     pub must_be_there: bool,
 }
 
@@ -68,12 +68,12 @@ pub struct Found {
 /// Reads a file; nothing where there is none and none must be.
 pub fn read(candidate: &Candidate) -> Result<Option<Found>, ConfigFileError> {
     let file = Arc::new(std::path::absolute(&candidate.path).unwrap_or_else(|_| candidate.path.clone()));
-    let mistake = |text: String| ConfigFileError {
+    let error = |text: String| ConfigFileError {
         location: SourceLocation { file: Arc::clone(&file), line: None },
         section: None,
         text,
     };
-    let failed = |cause: io::Error| mistake(format!("the configuration file cannot be read: {cause}"));
+    let failed = |cause: io::Error| error(format!("the configuration file cannot be read: {cause}"));
     let open = match File::open(&*file) {
         Ok(open) => open,
         Err(cause) if is_absent(&file, &cause) && !candidate.must_be_there => return Ok(None),
@@ -81,19 +81,19 @@ pub fn read(candidate: &Candidate) -> Result<Option<Found>, ConfigFileError> {
     };
     let data = open.metadata().map_err(failed)?;
     if data.is_dir() {
-        return Err(mistake("the configuration file is a folder".to_owned()));
+        return Err(error("the configuration file is a folder".to_owned()));
     }
     if data.mode() & 0o002 != 0 {
         // It says where the data of programs go.
         let path = file.display();
-        return Err(mistake(format!(
-            "everybody can write to the configuration file: run `chmod o-w {path}`"
+        return Err(error(format!(
+            "every user can write to the configuration file: run `chmod o-w {path}`"
         )));
     }
     let mut text = String::new();
     let read = open.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
     if read as u64 > MAX_FILE_BYTES {
-        return Err(mistake(format!("the configuration file has more than {MAX_FILE_BYTES} bytes")));
+        return Err(error(format!("the configuration file has more than {MAX_FILE_BYTES} bytes")));
     }
     Ok(Some(Found { file, text, data }))
 }
@@ -103,7 +103,7 @@ pub fn read(candidate: &Candidate) -> Result<Option<Found>, ConfigFileError> {
 pub fn is_absent(path: &Path, cause: &io::Error) -> bool {
     match cause.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => true,
-        // A file that is there and cannot be read is a mistake.
+        // A file that is there and cannot be read is a error.
         io::ErrorKind::PermissionDenied => {
             fs::symlink_metadata(path).is_err_and(|cause| cause.kind() == io::ErrorKind::PermissionDenied)
         }
@@ -182,7 +182,7 @@ mod tests {
         assert!(text(read_at(path.clone(), false)).contains("cannot be read"));
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o646)).unwrap();
-        assert!(text(read_at(path, false)).contains("everybody can write"));
+        assert!(text(read_at(path, false)).contains("every user can write"));
     }
 
     #[test]

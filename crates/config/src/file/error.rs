@@ -1,4 +1,4 @@
-//! What is wrong in a configuration file, and where?
+//! Configuration errors, with file and line.
 
 use core::fmt;
 use std::path::PathBuf;
@@ -30,13 +30,13 @@ impl fmt::Display for SourceLocation {
 pub struct ConfigFileError {
     /// Where.
     pub location: SourceLocation,
-    /// Whom it concerns; nobody in particular where the whole file cannot be used.
+    /// The section that it concerns; none where the whole file cannot be used.
     pub section: Option<Section>,
     /// What is wrong, and what to do.
     pub text: String,
 }
 
-/// Configuration files that cannot be used: at least one mistake.
+/// Configuration files that cannot be used: at least one error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{}{}", first(errors), others(errors.len().saturating_sub(1)))]
 pub struct FilesError {
@@ -51,7 +51,7 @@ fn first(errors: &[ConfigFileError]) -> String {
 fn others(count: usize) -> String {
     match count {
         0 => String::new(),
-        1 => " (and one more mistake: `causeway config check` lists them)".to_owned(),
-        _ => format!(" (and {count} more mistakes: `causeway config check` lists them)"),
+        1 => " (and one more error: `causeway config check` lists them)".to_owned(),
+        _ => format!(" (and {count} more errors: `causeway config check` lists them)"),
     }
 }

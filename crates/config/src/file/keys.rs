@@ -1,4 +1,4 @@
-//! Which keys are there in configuration files, and what may be in them?
+//! Keys of configuration files, and the values that they take.
 //!
 //! A key is the name of a variable or of an option, without what they begin with: `CAUSEWAY_LANES` and
 //! `lanes`, `--key-file` and `key-file`.

@@ -1,14 +1,14 @@
-//! What do configuration files say, and is it something that can be used?
+//! Configuration files.
 //!
 //! | Module       | Question it answers                                                      |
 //! |--------------|--------------------------------------------------------------------------|
-//! | [`mistake`]  | What is wrong in a file, and where?                                      |
+//! | [`error`]  | What is wrong in a file, and where?                                      |
 //! | [`text`]     | Which keys and values stand at which lines of a text? TOML.              |
 //! | [`keys`]     | Which keys are there, and what may be in them?                           |
 //! | [`candidates`]   | Which files are read, which of them counts first, and whose are they?    |
 //! | [`settings`] | What do all files together say?                                          |
 //!
-//! A section concerns those who act on it alone: a server is not held up by a mistake about clients.
+//! A section concerns those who act on it alone: a server is not held up by a error about clients.
 
 pub mod candidates;
 pub mod error;

@@ -1,4 +1,4 @@
-//! Which tables does a configuration file have?
+//! Sections (tables) of a configuration file.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What do all configuration files together say?
+//! Settings of all configuration files together.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -38,15 +38,15 @@ impl Settings {
             let found = match candidates::read(candidate) {
                 Ok(Some(found)) => found,
                 Ok(None) => continue,
-                Err(mistake) => {
-                    all.errors.push(mistake);
+                Err(error) => {
+                    all.errors.push(error);
                     continue;
                 }
             };
             let (entries, errors) = text::entries(&found.file, &found.text);
             let wrong = |entry: &Entry| keys::examine(entry).or_else(|| found.exposed_key(entry));
             let mut errors: Vec<_> = errors.into_iter().chain(entries.iter().filter_map(wrong)).collect();
-            errors.sort_by_key(|mistake| mistake.location.line);
+            errors.sort_by_key(|error| error.location.line);
             all.errors.extend(errors);
             all.entries.extend(entries);
             all.files.push(found.file);
@@ -60,7 +60,7 @@ impl Settings {
         let first =
             |name: &str| self.entries.iter().find(|entry| entry.section == Section::Server(name.to_owned()));
         let lacking = self.servers().filter(|server| server.entry(ADDRESS).is_none());
-        let mistake = |server: Named<'_>| {
+        let error = |server: Named<'_>| {
             let location: SourceLocation = first(server.name)?.location.clone();
             let section = Some(Section::Server(server.name.to_owned()));
             let text = format!(
@@ -69,7 +69,7 @@ impl Settings {
             );
             Some(ConfigFileError { location, section, text })
         };
-        lacking.filter_map(mistake).collect()
+        lacking.filter_map(error).collect()
     }
 
     /// The entry that counts for a key.
@@ -112,9 +112,9 @@ impl Settings {
     /// Whether the files can be used by whom these sections concern.
     ///
     /// # Errors
-    /// For mistakes in these sections, and for files that cannot be used at all.
+    /// For errors in these sections, and for files that cannot be used at all.
     pub fn check(&self, concerned: impl Fn(&Section) -> bool) -> Result<(), FilesError> {
-        let is_reported = |mistake: &&ConfigFileError| mistake.section.as_ref().is_none_or(&concerned);
+        let is_reported = |error: &&ConfigFileError| error.section.as_ref().is_none_or(&concerned);
         let errors: Vec<_> = self.errors.iter().filter(is_reported).cloned().collect();
         if errors.is_empty() { Ok(()) } else { Err(FilesError { errors }) }
     }
@@ -125,7 +125,7 @@ impl<'a> Named<'a> {
         self.settings.entry(&Section::Server(self.name.to_owned()), key)
     }
 
-    /// Where it is, as somebody has written it; a key may be in it.
+    /// Its address as it is written in the file; a key may be in it.
     pub fn address(&self) -> Option<&'a str> {
         match self.entry(ADDRESS)?.values.as_slice() {
             [Value::Text(address)] => Some(address.trim()),
@@ -168,7 +168,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = files(folder.path(), &[text]);
         let prefix = format!("{}/0.toml:", folder.path().display());
-        settings.errors.iter().map(|mistake| mistake.to_string().replace(&prefix, "")).collect()
+        settings.errors.iter().map(|error| error.to_string().replace(&prefix, "")).collect()
     }
 
     #[test]
@@ -247,7 +247,7 @@ mod tests {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             let settings = Settings::read(&[Candidate { path: path.clone(), must_be_there: true }]);
             assert_eq!(settings.errors.len(), count, "{mode:o}");
-            assert!(settings.errors.iter().all(|mistake| !mistake.to_string().contains("KEY@")));
+            assert!(settings.errors.iter().all(|error| !error.to_string().contains("KEY@")));
         }
     }
 
@@ -257,7 +257,7 @@ mod tests {
         let settings = files(folder.path(), &["[client]\nlanes = 99\nvia = 1\n"]);
         assert!(settings.check(|section| *section == Section::Serve).is_ok());
         let error = settings.check(|section| *section != Section::Serve).unwrap_err().to_string();
-        assert!(error.contains("0.toml:2: lanes = 99") && error.contains("(and one more mistake"), "{error}");
+        assert!(error.contains("0.toml:2: lanes = 99") && error.contains("(and one more error"), "{error}");
         let settings = files(folder.path(), &["[client\n"]);
         assert!(settings.check(|section| *section == Section::Serve).is_err());
     }

@@ -1,4 +1,4 @@
-//! Which keys and values stand at which lines of a configuration file? The form is TOML.
+//! TOML parser: keys and values with the lines where they stand.
 
 use core::fmt;
 use core::ops::Range;

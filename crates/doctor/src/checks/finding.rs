@@ -1,4 +1,4 @@
-//! What is said of one thing that was looked at?
+//! Finding: the outcome of one check.
 
 use serde::Serialize;
 

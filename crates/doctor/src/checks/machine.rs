@@ -4,7 +4,7 @@ use super::{About, Finding};
 use crate::facts::{Facts, Feature};
 use crate::unit::binary;
 
-/// Less than this in `/dev/shm` is what containers get when nobody asks for more.
+/// Less than this in `/dev/shm` is what containers get by default.
 const LITTLE_SHM: u64 = 512 << 20;
 /// A staging arena is 256 MiB where an eighth of the memory cgroup's limit allows it.
 const LITTLE_MEMORY: u64 = 8 * (256 << 20);

@@ -1,4 +1,4 @@
-//! What is right, what is not, and what is to be done? Pure: facts in, findings out.
+//! Checks: findings from facts, with what to do. Pure: facts in, findings out.
 
 pub mod between;
 mod finding;

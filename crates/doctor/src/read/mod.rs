@@ -1,4 +1,4 @@
-//! What do the kernel's file systems say?
+//! Facts from the kernel's file systems.
 
 mod gpus;
 mod machine;

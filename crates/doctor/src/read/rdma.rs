@@ -10,7 +10,7 @@ const CLASS: &str = "/sys/class/infiniband";
 const MELLANOX: u32 = 0x15b3;
 /// Classes of network cards: Ethernet and InfiniBand.
 const NETWORK: [u32; 2] = [0x0200, 0x0207];
-/// The kernel's RDMA modules that somebody may miss.
+/// The kernel's RDMA modules that may be missing.
 const MODULES: [&str; 13] = [
     "ib_core",
     "ib_uverbs",

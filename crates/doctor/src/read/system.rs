@@ -1,4 +1,4 @@
-//! How are files looked at below a root that need not be the real one?
+//! Files below a root that need not be the real one.
 
 use crate::facts::Node;
 use rustix::fs::{Access, access};

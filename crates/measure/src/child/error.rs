@@ -1,4 +1,4 @@
-//! Why is a case not measured, and what is the parent told then?
+//! Errors of a case, as the measuring process reports them to its parent.
 
 use thiserror::Error;
 
@@ -20,7 +20,7 @@ pub enum CaseError {
 }
 
 impl CaseError {
-    /// What the parent is told. When the driver does not work any more, as after a lost connection, nothing
+    /// The report to the parent. When the driver does not work any more, as after a lost connection, nothing
     /// else can be measured.
     pub(super) fn reply(self, gpu: &Gpu) -> Reply {
         let reason = self.to_string();

@@ -1,5 +1,5 @@
-//! How is a case measured and its content checked? The process that does it: it calls the CUDA driver as a
-//! program does, and takes requests from its standard input.
+//! Measuring process: runs one case and checks its content. It calls the CUDA driver as a program does, and
+//! takes requests from its standard input.
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! How are the copies of this process carried by other plans? For measurements that compare plans within one
-//! session: two sessions differ by more than plans do.
+//! Copy plans of this process: for measurements that compare plans within one session: two sessions differ by
+//! more than plans do.
 
 use core::ffi::{c_char, c_int};
 use core::ptr;

@@ -1,5 +1,4 @@
-//! How long does a copy take with a plan that is chosen for it? For `causeway tune`, through the client
-//! library that programs use.
+//! Time of a copy with a chosen plan, for `causeway tune`, through the client library that programs use.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -61,7 +60,7 @@ impl Tuner {
         Ok(self.plans.choose(Some(plans))?)
     }
 
-    /// The plan for a copy that is in use where nobody has said anything: the built-in one for this network.
+    /// The plan for a copy that is in use by default: the built-in one for this network.
     pub fn built_in(&self, direction: Direction, bytes: usize) -> Result<Plan, TunerError> {
         self.plans.choose(Some(""))?;
         Ok(self.plans.plan(direction, bytes)?)

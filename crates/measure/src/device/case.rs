@@ -1,4 +1,4 @@
-//! What is measured?
+//! Cases of kernels that communicate by themselves.
 
 use core::fmt;
 

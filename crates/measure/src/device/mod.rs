@@ -1,4 +1,4 @@
-//! What do kernels cost that communicate by themselves?
+//! Measurements of kernels that communicate by themselves.
 //!
 //! The measuring is done by a program of its own (`bench/device`), whose kernels call the headers of
 //! `device/include`, and which prints a row for each figure. A *target* is a GPU and the way to it. Each run

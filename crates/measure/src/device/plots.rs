@@ -1,4 +1,4 @@
-//! How is it drawn? A picture for each question, with a line for each way on each target.
+//! Plots of communicating kernels: a figure for each question, with a line for each way on each target.
 
 use super::case::{Case, What};
 use super::results::{Column, Run, columns};

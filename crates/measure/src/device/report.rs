@@ -1,4 +1,4 @@
-//! How do people and programs read it? A table for each kind of figure, with a column for each way on each
+//! Report of communicating kernels: a table for each kind of figure, with a column for each way on each
 //! target; what must hold, as a table; CSV and JSON.
 
 use core::fmt::Write as _;

@@ -1,4 +1,5 @@
-//! What must hold, and does it? The limits are those for two ranks on one data-centre GPU of 2022 and later.
+//! Requirements on communicating kernels, and whether they are satisfied. The limits are those for two ranks
+//! on one data-centre GPU of 2022 and later.
 
 use serde::Serialize;
 

@@ -1,4 +1,4 @@
-//! What has been measured on which target?
+//! Results of communicating kernels on every target.
 
 use serde::Serialize;
 

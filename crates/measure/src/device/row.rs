@@ -1,6 +1,6 @@
-//! What does the measuring program say? A line for each figure: `row`, what is measured, the way, the bytes
-//! of a message, the count, the figure, its unit; and `skipped`, what, and the reason. Tabs stand between
-//! them.
+//! Rows of the measuring program's output. A line for each figure: `row`, what is measured, the way, the
+//! bytes of a message, the count, the figure, its unit; and `skipped`, what, and the reason. Tabs stand
+//! between them.
 
 use super::case::{Case, What};
 use crate::job::BadRow;

@@ -1,4 +1,4 @@
-//! How long do messages between the GPUs of two ranks take, by each channel and where the ranks are?
+//! Measurements of messages between the GPUs of two ranks, by channel and placement.
 //!
 //! The measuring is done by an ordinary MPI program with the loops of the OSU benchmarks (`mpi/bench`), which
 //! prints a row for each figure. A *target* is one way to start it: on which GPU, in which containers, with

@@ -1,5 +1,5 @@
-//! How do people and programs read it? A table and a panel for each quantity and kind of memory, with a
-//! column or a line for each target.
+//! Report of messages: a table and a panel for each quantity and kind of memory, with a column or a line for
+//! each target.
 
 use core::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
-//! What does the measuring program say? A line for each figure: `row`, what is measured, the kind of memory,
-//! the bytes of a message, the figure, its unit, and the ways that the messages went with their shares in
-//! percent, such as `vmm 90, staged 10`; tabs stand between them. Launchers may print other lines. What can
-//! be measured is the program's affair: whatever it names is shown by that name.
+//! Rows of the measuring program's output. A line for each figure: `row`, what is measured, the kind of
+//! memory, the bytes of a message, the figure, its unit, and the ways that the messages went with their
+//! shares in percent, such as `vmm 90, staged 10`; tabs stand between them. Launchers may print other lines.
+//! What can be measured is the program's affair: whatever it names is shown by that name.
 
 use core::fmt;
 

@@ -1,5 +1,5 @@
-//! Which channel is best for which sizes? Ranges and their channels, as published studies tell them, and the table that
-//! has messages take them.
+//! Study: the best channel for each range of sizes. It prints ranges and their channels, as published studies
+//! tell them, and the table that has messages take them.
 
 use core::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! How is a figure drawn? Its axes, and what is on them, are in `figure`.
+//! Drawing of a figure as SVG. Its axes, and what is on them, are in `figure`.
 
 use core::ops::Range;
 

@@ -1,6 +1,5 @@
-//! How is it drawn? Figures of one or more panels, as SVG. Everything is on logarithmic axes; bands and bars
-//! go from the 5th to the 95th percentile. Whoever shows a picture has the font: widths of texts are
-//! estimates.
+//! Plots: figures of one or more panels, as SVG. Everything is on logarithmic axes; bands and bars go from
+//! the 5th to the 95th percentile. Whoever shows a picture has the font: widths of texts are estimates.
 
 mod draw;
 mod figure;

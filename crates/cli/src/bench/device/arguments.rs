@@ -1,4 +1,4 @@
-//! What can be asked of `causeway bench device`, and what is the measuring program told?
+//! Command line of `causeway bench device`, and that of its measuring program.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl DeviceArguments {
         Duration::from_secs(self.timeout.into())
     }
 
-    /// What the measuring program is told: kinds, how often it measures them, on how many devices where that is
+    /// Arguments of the measuring program: kinds, how often it measures them, on how many devices where that is
     /// more than one, and whether in small.
     pub fn plan(&self, is_software: bool) -> Vec<String> {
         let kinds: Vec<_> = self.kind.iter().map(|kind| kind.name()).collect();

@@ -1,4 +1,4 @@
-//! Why was nothing measured?
+//! Errors of `causeway bench device`.
 
 use std::io;
 use std::path::PathBuf;

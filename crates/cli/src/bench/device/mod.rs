@@ -1,5 +1,5 @@
-//! How are kernels measured that communicate by themselves? The measuring itself is that of `bench/device`,
-//! and what becomes of its figures `causeway_measure::device`'s.
+//! `causeway bench device`: kernels that communicate by themselves. The measuring itself is that of
+//! `bench/device`, and what becomes of its figures `causeway_measure::device`'s.
 //!
 //! | Module      | Question it answers                                 |
 //! |-------------|-----------------------------------------------------|

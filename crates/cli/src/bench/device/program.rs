@@ -1,4 +1,4 @@
-//! Where is the measuring program, and how is it started?
+//! Measuring program of `causeway bench device`: where it lies, and how it is started.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -18,7 +18,7 @@ const PROGRAM: &str = "causeway_device_bench";
 /// What makes its teams.
 const LIBRARY: &str = "libcauseway_comm.so";
 
-/// The program, and what it is told.
+/// The program, and its arguments.
 pub struct Program {
     command: Vec<OsString>,
     /// The folder with our client library.

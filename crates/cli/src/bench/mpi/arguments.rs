@@ -1,4 +1,4 @@
-//! What can be asked of `causeway bench mpi`, and what is the measuring program told?
+//! Command line of `causeway bench mpi`, and that of its measuring program.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -234,7 +234,7 @@ impl MpiArguments {
         Duration::from_secs(60) + Duration::from_secs_f64((1.0 + 10.0 * self.budget()) * loops as f64)
     }
 
-    /// What the measuring program is told.
+    /// Arguments of the measuring program.
     pub fn plan(&self) -> [String; 6] {
         let list = |arguments: Vec<String>| arguments.join(",");
         let (iterations, window) = if self.quick { (100, 8) } else { (1000, 64) };

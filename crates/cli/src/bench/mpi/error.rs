@@ -1,4 +1,4 @@
-//! Why was no message measured?
+//! Errors of `causeway bench mpi`.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Which jobs are there, and how is each started?
+//! MPI jobs of `causeway bench mpi`, and their command lines.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

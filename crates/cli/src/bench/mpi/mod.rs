@@ -1,5 +1,5 @@
-//! How are messages between GPUs measured, in an MPI program? The measuring itself is that of `mpi/bench`, and
-//! what becomes of its figures `causeway_measure::mpi`'s.
+//! `causeway bench mpi`: messages between GPUs in an MPI program. The measuring itself is that of
+//! `mpi/bench`, and what becomes of its figures `causeway_measure::mpi`'s.
 //!
 //! | Module      | Question it answers                                 |
 //! |-------------|-----------------------------------------------------|
