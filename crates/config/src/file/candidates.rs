@@ -86,9 +86,7 @@ pub fn read(candidate: &Candidate) -> Result<Option<Found>, ConfigFileError> {
     if data.mode() & 0o002 != 0 {
         // It says where the data of programs go.
         let path = file.display();
-        return Err(error(format!(
-            "every user can write to the configuration file: run `chmod o-w {path}`"
-        )));
+        return Err(error(format!("every user can write to the configuration file: run `chmod o-w {path}`")));
     }
     let mut text = String::new();
     let read = open.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
