@@ -1,4 +1,4 @@
-//! Client libraries: the folders where they lie.
+//! Client libraries: their folders.
 //!
 //! A program finds the CUDA driver by the name `libcuda.so.1` in the folders of `LD_LIBRARY_PATH`, and a few
 //! libraries ask for `libcuda.so`; likewise NVML. So there must be a folder in which our libraries have both

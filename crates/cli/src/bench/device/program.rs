@@ -1,4 +1,4 @@
-//! Measuring program of `causeway bench device`: where it lies, and how it is started.
+//! Measuring program of `causeway bench device`: its path, and its start.
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
