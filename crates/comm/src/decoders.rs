@@ -9,7 +9,7 @@ use crate::job::Job;
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor, Source};
 use crate::tracer::Traffic;
 use crate::transfer::message::Message;
-use crate::verbs::{END_BYTES, End};
+use crate::verbs::{END_BYTES, EndpointAddress};
 use proptest::prelude::*;
 
 /// Bytes of the numbers of which a descriptor is made.
@@ -22,7 +22,7 @@ fn message(bytes: &[u8; MESSAGE_BYTES]) {
 }
 
 fn end(bytes: &[u8; END_BYTES]) {
-    if let Some(end) = End::decode(bytes) {
+    if let Some(end) = EndpointAddress::decode(bytes) {
         assert_eq!(end.encode(), *bytes);
         let slots = end.slots;
         let length = u64::from(slots.count) * u64::from(slots.bytes);
@@ -61,7 +61,7 @@ fn descriptor(numbers: &[u8; NUMBERS]) {
         ipc: flag(0),
         export: flag(1),
         direct: flag(2),
-        card: flag(3),
+        rdma: flag(3),
         gpudirect: flag(4),
         bar: flag(5),
         gpu: long(0),
@@ -143,6 +143,6 @@ proptest! {
 
 #[test]
 fn what_is_taken_for_valid_is() {
-    assert!(End::decode(&valid_end()).is_some());
+    assert!(EndpointAddress::decode(&valid_end()).is_some());
     assert!(valid_messages().iter().any(|bytes| Message::decode(bytes).is_some()));
 }

@@ -106,9 +106,10 @@ impl Profile {
 
     /// Adds what copies of a kind of GPU cost; what was known before counts no more.
     pub fn learn_copies(&mut self, gpu: &str, costs: CopyCosts) {
-        let is_room = self.copies.len() < MAX_KINDS || self.copies.contains_key(gpu);
+        let has_capacity = self.copies.len() < MAX_KINDS || self.copies.contains_key(gpu);
         let CopyCosts { latency, post, bandwidth } = costs;
-        if is_room && !gpu.contains(['\t', '\n']) && CopyCosts::sound(latency, post, bandwidth).is_some() {
+        if has_capacity && !gpu.contains(['\t', '\n']) && CopyCosts::sound(latency, post, bandwidth).is_some()
+        {
             self.copies.insert(gpu.to_owned(), costs);
         }
     }
@@ -147,15 +148,15 @@ impl Profile {
     }
 
     fn line_of_copies(line: &str) -> Option<(&str, CopyCosts)> {
-        let words: Vec<_> = line.split('\t').collect();
-        let &[gpu, COPIES, latency, post, bandwidth] = words.as_slice() else { return None };
+        let fields: Vec<_> = line.split('\t').collect();
+        let &[gpu, COPIES, latency, post, bandwidth] = fields.as_slice() else { return None };
         let number = |word: &str| word.parse::<f64>().ok();
         Some((gpu, CopyCosts::sound(number(latency)?, number(post)?, number(bandwidth)?)?))
     }
 
     fn line(line: &str) -> Option<(&str, Known)> {
-        let words: Vec<_> = line.split('\t').collect();
-        let &[kind, channel, traffic, class, cost] = words.as_slice() else { return None };
+        let fields: Vec<_> = line.split('\t').collect();
+        let &[kind, channel, traffic, class, cost] = fields.as_slice() else { return None };
         let channel: Channel = channel.parse().ok()?;
         let traffic =
             [Traffic::Latency, Traffic::Bandwidth].into_iter().find(|known| name(*known) == traffic)?;
@@ -201,12 +202,12 @@ impl Profile {
             let folder = path.parent().unwrap_or(Path::new("."));
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
             // Of its own, so that nobody reads half a file.
-            let beside = path.with_extension(format!("{}.new", std::process::id()));
+            let temporary = path.with_extension(format!("{}.new", std::process::id()));
             let written =
-                threads::without_sigxfsz(|| File::create(&beside)?.write_all(all.text().as_bytes()));
-            written.and_then(|()| fs::rename(&beside, path)).inspect_err(|_| {
+                threads::without_sigxfsz(|| File::create(&temporary)?.write_all(all.text().as_bytes()));
+            written.and_then(|()| fs::rename(&temporary, path)).inspect_err(|_| {
                 // It is of no use.
-                let _ = fs::remove_file(&beside);
+                let _ = fs::remove_file(&temporary);
             })
         };
         write().map_err(|cause| ProfileError::System { path: path.to_owned(), cause })

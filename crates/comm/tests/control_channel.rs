@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use causeway_comm::collective::mail::{Mail, MailError};
+use causeway_comm::collective::control::{ControlChannel, ControlError};
 use causeway_comm::settings::Settings;
 use causeway_comm::{Job, World};
 use causeway_config::Environment;
@@ -22,7 +22,7 @@ fn job(ranks: u32) -> Vec<World> {
         (0..ranks).map(|rank| World::join(nonce, rank, ranks, settings()).unwrap()).collect();
     // All reach each other, as before a communicator's first exchange.
     for (one, other) in worlds.iter().flat_map(|one| (0..ranks).map(move |other| (one, other))) {
-        assert!(one.is_near(other), "rank {} reaches rank {other}", one.rank());
+        assert!(one.is_local(other), "rank {} reaches rank {other}", one.rank());
     }
     worlds
 }
@@ -38,7 +38,7 @@ fn bytes(seed: u64, exchange: u64) -> usize {
     if mixed.is_multiple_of(9) { 496 } else { (mixed % 200) as usize }
 }
 
-fn exchange(mail: &mut Mail, words: &[u8], bytes: usize) -> Result<Vec<u8>, MailError> {
+fn exchange(mail: &mut ControlChannel, words: &[u8], bytes: usize) -> Result<Vec<u8>, ControlError> {
     let (mut heard, until) = (vec![0; words.len()], Instant::now() + LIMIT);
     while !mail.exchange(words, &mut heard, bytes)? {
         assert!(Instant::now() < until, "words do not come");
@@ -48,7 +48,7 @@ fn exchange(mail: &mut Mail, words: &[u8], bytes: usize) -> Result<Vec<u8>, Mail
 }
 
 /// Many exchanges of a rank in a group, each compared.
-fn exchange_often(mail: &mut Mail, me: u64, seed: u64, exchanges: u64) {
+fn exchange_often(mail: &mut ControlChannel, me: u64, seed: u64, exchanges: u64) {
     let ranks = mail.ranks() as u64;
     for at in 0..exchanges {
         let bytes = bytes(seed, at);
@@ -73,19 +73,19 @@ fn groups_exchange_words_at_the_same_time_and_one_after_the_other() {
     std::thread::scope(|scope| {
         for world in &worlds {
             let (me, both_closed) = (world.rank() as usize, &both_closed);
-            for mailbox in [0, 15] {
+            for control_slot in [0, 15] {
                 scope.spawn(move || {
-                    let mut mail = Mail::open(world, &all, me, mailbox, 1).unwrap();
-                    exchange_often(&mut mail, me as u64, seed + u64::from(mailbox), 2000);
+                    let mut mail = ControlChannel::open(world, &all, me, control_slot, 1).unwrap();
+                    exchange_often(&mut mail, me as u64, seed + u64::from(control_slot), 2000);
                 });
             }
             scope.spawn(move || {
-                let mut mail = Mail::open(world, &all, me, 4, 2).unwrap();
+                let mut mail = ControlChannel::open(world, &all, me, 4, 2).unwrap();
                 exchange_often(&mut mail, me as u64, seed + 4, 501);
                 drop(mail);
                 if let Some(inside) = two.iter().position(|rank| *rank as usize == me) {
                     both_closed.wait();
-                    let mut mail = Mail::open(world, &two, inside, 4, 3).unwrap();
+                    let mut mail = ControlChannel::open(world, &two, inside, 4, 3).unwrap();
                     exchange_often(&mut mail, inside as u64, seed + 5, 500);
                 }
             });
@@ -101,19 +101,19 @@ fn another_length_is_an_error_and_ends_the_mail() {
         for world in &worlds {
             let (me, both) = (world.rank() as usize, &both);
             scope.spawn(move || {
-                let mut mail = Mail::open(world, &[0, 1], me, 0, 1).unwrap();
+                let mut mail = ControlChannel::open(world, &[0, 1], me, 0, 1).unwrap();
                 let bytes = 16 + 8 * me;
                 let outcome = exchange(&mut mail, &vec![1; 2 * bytes], bytes);
                 let theirs = 16 + 8 * (1 - me as u64);
-                assert_eq!(outcome, Err(MailError::Length { rank: 1 - me, theirs, ours: bytes }));
-                assert_eq!(exchange(&mut mail, &[0; 2], 1), Err(MailError::Broken));
+                assert_eq!(outcome, Err(ControlError::Length { rank: 1 - me, theirs, ours: bytes }));
+                assert_eq!(exchange(&mut mail, &[0; 2], 1), Err(ControlError::Broken));
                 // The words of a rank that has gone could not be told from none.
                 both.wait();
             });
         }
     });
-    let mut mail = Mail::open(&worlds[0], &[0, 1], 0, 1, 1).unwrap();
-    assert_eq!(exchange(&mut mail, &[0; 2 * 497], 497), Err(MailError::TooLong(497)));
+    let mut mail = ControlChannel::open(&worlds[0], &[0, 1], 0, 1, 1).unwrap();
+    assert_eq!(exchange(&mut mail, &[0; 2 * 497], 497), Err(ControlError::TooLong(497)));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_rank_that_ends_is_noticed_by_those_that_wait_for_it() {
     let all = [0, 1, 2];
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let mut mail = Mail::open(&last, &all, 2, 7, 1).unwrap();
+            let mut mail = ControlChannel::open(&last, &all, 2, 7, 1).unwrap();
             exchange_often(&mut mail, 2, 1, 10);
             // It gives its words for one more, and ends without the others'.
             let done = mail.exchange(&[9; 3], &mut [0; 3], 1);
@@ -134,11 +134,11 @@ fn a_rank_that_ends_is_noticed_by_those_that_wait_for_it() {
         for world in &worlds {
             scope.spawn(move || {
                 let me = world.rank() as usize;
-                let mut mail = Mail::open(world, &all, me, 7, 1).unwrap();
+                let mut mail = ControlChannel::open(world, &all, me, 7, 1).unwrap();
                 exchange_often(&mut mail, me as u64, 1, 10);
                 let heard = exchange(&mut mail, &[me as u8; 3], 1).unwrap();
                 assert_eq!(heard, [0, 1, 9]);
-                assert_eq!(exchange(&mut mail, &[0; 3], 1), Err(MailError::Gone(2)));
+                assert_eq!(exchange(&mut mail, &[0; 3], 1), Err(ControlError::Gone(2)));
             });
         }
     });

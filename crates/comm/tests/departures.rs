@@ -18,7 +18,7 @@ fn those_that_listen_hear_of_each_rank_that_goes() {
     let settings = || Settings::read(Environment::of(&set)).unwrap();
     let mut worlds: Vec<_> = (0..4).map(|rank| World::join(nonce, rank, 4, settings()).unwrap()).collect();
     for (one, other) in worlds.iter().flat_map(|one| (0..4).map(move |other| (one, other))) {
-        assert!(one.is_near(other), "rank {} reaches rank {other}", one.rank());
+        assert!(one.is_local(other), "rank {} reaches rank {other}", one.rank());
     }
     let (presence, (tells, heard), (tells_too, heard_too)) = (worlds[0].presence(), channel(), channel());
     let there = presence.clone();

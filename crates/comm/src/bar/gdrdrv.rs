@@ -63,14 +63,14 @@ impl Gdrdrv {
         let module = Self(above_stdio(opened).map_err(BarError::Open)?);
         let mut version = GetVersion::default();
         // SAFETY: the structure is that of the request.
-        unsafe { module.ask(VERSION, (&raw mut version).cast()) }.map_err(BarError::NoVersion)?;
+        unsafe { module.ioctl(VERSION, (&raw mut version).cast()) }.map_err(BarError::NoVersion)?;
         let (major, minor) = (version.module >> 16, version.module & 0xffff);
         if major == MAJOR { Ok(module) } else { Err(BarError::Version { major, minor }) }
     }
 
     /// # Safety
     /// The structure is the request's.
-    unsafe fn ask(&self, request: c_ulong, argument: *mut c_void) -> io::Result<()> {
+    unsafe fn ioctl(&self, request: c_ulong, argument: *mut c_void) -> io::Result<()> {
         // SAFETY: as promised by the caller.
         let status: c_int = unsafe { libc::ioctl(self.0.as_raw_fd(), request, argument) };
         if status < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -78,10 +78,11 @@ impl Gdrdrv {
 
     /// Pins whole pages of a GPU's memory.
     pub(super) fn pin(&self, address: u64, bytes: usize) -> Result<Handle, BarError> {
-        let mut asked = PinBuffer { address, bytes: bytes as u64, ..PinBuffer::default() };
+        let mut request = PinBuffer { address, bytes: bytes as u64, ..PinBuffer::default() };
         // SAFETY: the structure is that of the request; the driver checks the address.
-        unsafe { self.ask(PIN, (&raw mut asked).cast()) }.map_err(|cause| BarError::Pin { bytes, cause })?;
-        Ok(Handle(asked.handle))
+        unsafe { self.ioctl(PIN, (&raw mut request).cast()) }
+            .map_err(|cause| BarError::Pin { bytes, cause })?;
+        Ok(Handle(request.handle))
     }
 
     /// Gives it back.
@@ -89,11 +90,11 @@ impl Gdrdrv {
         let mut number = handle.0;
         // SAFETY: the structure of the request is one number. An error says that the memory was freed, which
         // has given it back.
-        let _ = unsafe { self.ask(UNPIN, (&raw mut number).cast()) };
+        let _ = unsafe { self.ioctl(UNPIN, (&raw mut number).cast()) };
     }
 
     /// What is mapped, and where in it pinned memory begins.
-    pub(super) fn place(&self, handle: Handle) -> (c_int, i64) {
+    pub(super) fn mapping_offset(&self, handle: Handle) -> (c_int, i64) {
         /// Handles stand for pages of 4 KiB.
         const SHIFT: u32 = 12;
         (self.0.as_raw_fd(), (handle.0 << SHIFT).cast_signed())

@@ -10,14 +10,14 @@
 //! | `gdrdrv`  | How is GDRCOPY's kernel module asked?                           |
 //! | `window`  | How is a part of a GPU's memory mapped, and until when?         |
 //! | `windows` | Which parts stay mapped, and how do bytes get to and from them? |
-//! | `words`   | How does a processor copy to and from memory of a device?       |
+//! | `mmio`   | How does a processor copy to and from memory of a device?       |
 
 mod error;
 mod gdrdrv;
+mod mmio;
 mod usable;
 mod window;
 mod windows;
-mod words;
 
 pub use error::BarError;
 pub(crate) use usable::{has_module, usable};

@@ -13,7 +13,7 @@ pub(super) const GPU_PAGE: u64 = 64 << 10;
 
 /// By what a BAR is mapped.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way {
+pub(super) enum MappingMethod {
     Gdrdrv(&'static Gdrdrv),
     /// The driver itself, whose dma-bufs can be mapped.
     DmaBuf,
@@ -26,11 +26,11 @@ pub(super) struct Window {
     pub(super) start: u64,
     pub(super) bytes: usize,
     mapped: *mut c_void,
-    kept: Kept,
+    pinning: Pinning,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum Pinning {
     Pinned(&'static Gdrdrv, Handle),
     DmaBuf(OwnedFd),
 }
@@ -42,24 +42,24 @@ impl Window {
     /// Maps a range of an allocation, and the pages of the GPU that it touches; of a dma-buf all of it. Needs
     /// the allocation's scope.
     pub(super) fn new(
-        way: Way,
+        mapping_method: MappingMethod,
         scope: &Scope<'static>,
         memory: &DeviceMemory,
         start: u64,
         bytes: u64,
     ) -> Result<Self, BarError> {
-        match way {
-            Way::Gdrdrv(module) => {
+        match mapping_method {
+            MappingMethod::Gdrdrv(module) => {
                 let first = start / GPU_PAGE * GPU_PAGE;
                 let end = start.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(GPU_PAGE));
                 let length = usize::try_from(end.ok_or(BarError::Outside)? - first);
                 let length = length.map_err(|_| BarError::Outside)?;
                 let handle = module.pin(first, length)?;
-                let (descriptor, offset) = module.place(handle);
+                let (descriptor, offset) = module.mapping_offset(handle);
                 match map(descriptor, length, offset) {
                     Ok(mapped) => {
-                        let kept = Kept::Pinned(module, handle);
-                        Ok(Self { start: first, bytes: length, mapped, kept })
+                        let pinning = Pinning::Pinned(module, handle);
+                        Ok(Self { start: first, bytes: length, mapped, pinning })
                     }
                     Err(error) => {
                         module.unpin(handle);
@@ -67,21 +67,21 @@ impl Window {
                     }
                 }
             }
-            Way::DmaBuf => {
+            MappingMethod::DmaBuf => {
                 let (descriptor, offset) = cuda::dma_buf(scope, memory).map_err(BarError::NoDmaBuf)?;
                 let length = usize::try_from(memory.bytes + offset).map_err(|_| BarError::Outside)?;
                 let mapped = map(descriptor.as_raw_fd(), length, 0)?;
-                let kept = Kept::DmaBuf(descriptor);
-                Ok(Self { start: memory.start - offset, bytes: length, mapped, kept })
+                let pinning = Pinning::DmaBuf(descriptor);
+                Ok(Self { start: memory.start - offset, bytes: length, mapped, pinning })
             }
         }
     }
 
     /// Where an address of the GPU is mapped, if so many bytes are from there on.
-    pub(super) fn place(&self, address: u64, bytes: usize) -> Option<*mut u8> {
+    pub(super) fn mapped_at(&self, address: u64, bytes: usize) -> Option<*mut u8> {
         let offset = usize::try_from(address.checked_sub(self.start)?).ok()?;
-        let is_inside = offset < self.bytes && bytes <= self.bytes - offset;
-        is_inside.then(|| self.mapped.cast::<u8>().wrapping_add(offset))
+        let contains = offset < self.bytes && bytes <= self.bytes - offset;
+        contains.then(|| self.mapped.cast::<u8>().wrapping_add(offset))
     }
 
     /// Makes what devices have written seen by the processor, or the other way round, where the kernel asks
@@ -92,7 +92,7 @@ impl Window {
         const READ: u64 = 1;
         const WRITE: u64 = 2;
         const END: u64 = 4;
-        if let Kept::DmaBuf(descriptor) = &self.kept {
+        if let Pinning::DmaBuf(descriptor) = &self.pinning {
             let flags: u64 = if writes { WRITE } else { READ } | if ends { END } else { 0 };
             // SAFETY: the request's structure is one number. Where the exporter knows no such request there
             // is nothing to be done.
@@ -118,7 +118,7 @@ impl Drop for Window {
     fn drop(&mut self) {
         // SAFETY: mapped by this, and given out to nobody who still uses it.
         unsafe { libc::munmap(self.mapped, self.bytes) };
-        if let Kept::Pinned(module, handle) = &self.kept {
+        if let Pinning::Pinned(module, handle) = &self.pinning {
             module.unpin(*handle);
         }
     }

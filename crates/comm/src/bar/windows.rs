@@ -1,9 +1,9 @@
 //! Which parts of GPUs' memory stay mapped, and how do bytes get to and from them?
 
 use super::error::BarError;
-use super::usable::way;
+use super::mmio;
+use super::usable::mapping_method;
 use super::window::Window;
-use super::words;
 use crate::cuda::{DeviceMemory, Scope};
 
 /// Parts of memory that stay mapped, at most. Their bytes take up room in the BAR, which is small on many
@@ -95,14 +95,14 @@ impl Windows {
             let left = (PART - (at - memory.start) % PART) as usize;
             let some = left.min(bytes - done);
             let window = self.part(scope, memory, at)?;
-            let mapped = window.place(at, some).ok_or(BarError::Outside)?;
+            let mapped = window.mapped_at(at, some).ok_or(BarError::Outside)?;
             let host = (on_host + done as u64) as *mut u8;
             window.synchronise(writes, false);
             // SAFETY: so many bytes are mapped; the host's are as promised by the caller.
             unsafe {
                 match direction {
-                    Direction::FromGpu => words::read(mapped, host, some),
-                    Direction::ToGpu => words::write(host, mapped, some),
+                    Direction::FromGpu => mmio::read(mapped, host, some),
+                    Direction::ToGpu => mmio::write(host, mapped, some),
                 }
             }
             window.synchronise(writes, true);
@@ -118,7 +118,8 @@ impl Windows {
         memory: &DeviceMemory,
         address: u64,
     ) -> Result<&Window, BarError> {
-        let is_it = |known: &Known| known.buffer == memory.buffer && known.window.place(address, 1).is_some();
+        let is_it =
+            |known: &Known| known.buffer == memory.buffer && known.window.mapped_at(address, 1).is_some();
         let known = match self.known.iter().position(is_it) {
             Some(at) => self.known.remove(at),
             None => {
@@ -147,16 +148,16 @@ impl Windows {
         if self.known.len() == MAX_WINDOWS {
             self.known.remove(0);
         }
-        let way = way(driver, memory).map_err(BarError::Unusable)?;
+        let mapping_method = mapping_method(driver, memory).map_err(BarError::Unusable)?;
         let start = memory.start + (address - memory.start) / PART * PART;
         let bytes = PART.min(memory.start + memory.bytes - start);
-        Window::new(way, scope, memory, start, bytes).or_else(|error| {
+        Window::new(mapping_method, scope, memory, start, bytes).or_else(|error| {
             // The BAR may be full.
             if self.known.is_empty() {
                 return Err(error);
             }
             self.known.clear();
-            Window::new(way, scope, memory, start, bytes)
+            Window::new(mapping_method, scope, memory, start, bytes)
         })
     }
 }

@@ -5,13 +5,13 @@ use core::ffi::{c_int, c_void};
 use core::ptr;
 
 use super::{fail, world};
+use crate::collective::control::ControlChannel;
 use crate::collective::host::HostMemory;
 use crate::collective::launch::memory_at;
-use crate::collective::mail::Mail;
 use crate::collective::runs::{self, Elements, Run};
 use crate::collective::temporary::Temporary;
 use crate::cuda::{CudaError, Scope};
-use crate::world::Mailboxes;
+use crate::world::ControlSlots;
 
 /// `struct causeway_comm_runs`.
 #[repr(C)]
@@ -142,16 +142,18 @@ pub unsafe extern "C" fn causeway_comm_open_mail(
     members: *const u32,
     ranks: u32,
     me: u32,
-    mailbox: u32,
+    control_slot: u32,
     generation: u32,
-) -> *mut Mail {
-    let (Some(world), Ok(mailbox)) = (world(), u16::try_from(mailbox)) else { return ptr::null_mut() };
-    if me >= ranks || mailbox >= Mailboxes::COUNT {
+) -> *mut ControlChannel {
+    let (Some(world), Ok(control_slot)) = (world(), u16::try_from(control_slot)) else {
+        return ptr::null_mut();
+    };
+    if me >= ranks || control_slot >= ControlSlots::COUNT {
         return ptr::null_mut();
     }
     // SAFETY: as promised.
     let members = unsafe { core::slice::from_raw_parts(members, ranks as usize) };
-    let mail = Mail::open(&world, members, me as usize, mailbox, generation);
+    let mail = ControlChannel::open(&world, members, me as usize, control_slot, generation);
     mail.map_or(ptr::null_mut(), |mail| Box::into_raw(Box::new(mail)))
 }
 
@@ -161,7 +163,7 @@ pub unsafe extern "C" fn causeway_comm_open_mail(
 /// The mail is open, and no other thread uses it; both places have room for so many bytes of each rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_exchange_mail(
-    mail: *mut Mail,
+    mail: *mut ControlChannel,
     out: *const c_void,
     into: *mut c_void,
     bytes: u64,
@@ -186,7 +188,7 @@ pub unsafe extern "C" fn causeway_comm_exchange_mail(
 /// # Safety
 /// It is open, or null, and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_close_mail(mail: *mut Mail) {
+pub unsafe extern "C" fn causeway_comm_close_mail(mail: *mut ControlChannel) {
     if !mail.is_null() {
         // SAFETY: as promised; it was made by `causeway_comm_open_mail`.
         drop(unsafe { Box::from_raw(mail) });
@@ -200,7 +202,7 @@ mod tests {
     #[test]
     fn the_header_has_the_same_numbers() {
         let header = include_str!("../../../../mpi/causeway_comm.h");
-        let (count, bytes) = (Mailboxes::COUNT, Mailboxes::MAX_BYTES);
+        let (count, bytes) = (ControlSlots::COUNT, ControlSlots::MAX_BYTES);
         let line =
             format!("enum {{ CAUSEWAY_COMM_MAILBOXES = {count}, CAUSEWAY_COMM_MAIL_BYTES = {bytes} }};");
         assert!(header.contains(&line), "{line}");

@@ -162,7 +162,7 @@ pub extern "C" fn causeway_comm_direct_bytes() -> u64 {
 /// Whether a rank is reached on this host.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_is_near(peer: u32) -> c_int {
-    c_int::from(world().is_some_and(|world| world.is_near(peer)))
+    c_int::from(world().is_some_and(|world| world.is_local(peer)))
 }
 
 /// Whether ranks of other hosts may be reached over a network.
@@ -234,8 +234,8 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
     }
     let reduced = memory_at(to).zip(memory_at(from)).ok_or(CudaError::UNKNOWN_MEMORY).and_then(
         |((driver, memory), (_, other))| {
-            cuda::settle(driver, &memory);
-            cuda::settle(driver, &other);
+            cuda::synchronize(driver, &memory);
+            cuda::synchronize(driver, &other);
             let scope = Scope::of(driver, &memory)?;
             // SAFETY: as promised.
             unsafe { launch::reduce(&scope, what.element, what.operation, (to, to), count, &[from, to]) }

@@ -8,7 +8,7 @@ use super::{WORLD, fail, world};
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::fork;
-use crate::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, judge};
+use crate::matching::{Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Unexpected, classify};
 use crate::report::{self, Inline};
 use crate::settings::Settings;
 use crate::tracer::Operation;
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
     });
     match joined {
         Ok(joined) => {
-            if let Some(trouble) = joined.profile_trouble() {
+            if let Some(trouble) = joined.profile_error() {
                 report::print([trouble.to_string()]);
             }
             *WORLD.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(joined));
@@ -99,7 +99,7 @@ pub extern "C" fn causeway_comm_is_reachable(address: *const c_void) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_settle(address: *const c_void) {
     if let Some(driver) = Driver::loaded() {
-        cuda::settle_call(driver, address as u64);
+        cuda::synchronize_call(driver, address as u64);
     }
 }
 
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn causeway_comm_offer(
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_offer_state(operation: u64) -> c_int {
     match world().map(|world| world.offer_state(operation)) {
-        Some(OfferState::UnderWay) => 0,
+        Some(OfferState::InFlight) => 0,
         Some(OfferState::Done) => 1,
         Some(OfferState::Failed) => fail("the receiver has ended, or could not fetch the message"),
         None => fail("the message was under way when the job's end came"),
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn causeway_comm_judge(
         &[]
     };
     let arrived = match world() {
-        Some(world) => judge(world.job(), world.rank(), bytes, length, room),
+        Some(world) => classify(world.job(), world.rank(), bytes, length, room),
         None if length > room => Arrived::TooLong(length),
         None => Arrived::Payload(length),
     };

@@ -5,7 +5,7 @@ use super::{fail, world};
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
-use crate::transfer::fetch::Reached;
+use crate::transfer::fetch::MappedMemory;
 use crate::world::World;
 use core::ffi::c_void;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Open {
     // In front of the world, by whose connection it was opened.
-    _memory: Reached,
+    _memory: MappedMemory,
     peer: u32,
     channel: Channel,
     world: Arc<World>,
@@ -34,8 +34,10 @@ pub unsafe extern "C" fn causeway_comm_show(
 ) -> u64 {
     let Some((world, driver)) = world().zip(Driver::loaded()) else { return 0 };
     let address = address as u64;
-    let Some(memory) = DeviceMemory::at(driver, address).filter(|_| world.reaches(peer)) else { return 0 };
-    let Some((number, word)) = world.show(peer, driver, &memory, address, bytes) else { return 0 };
+    let Some(memory) = DeviceMemory::at(driver, address).filter(|_| world.is_reachable(peer)) else {
+        return 0;
+    };
+    let Some((number, word)) = world.export(peer, driver, &memory, address, bytes) else { return 0 };
     // SAFETY: as promised.
     unsafe { *descriptor = word.encode(world.job()) };
     number
@@ -45,7 +47,7 @@ pub unsafe extern "C" fn causeway_comm_show(
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_hide(number: u64) {
     if let Some(world) = world() {
-        world.hide(number);
+        world.revoke(number);
     }
 }
 
@@ -82,7 +84,7 @@ fn open(descriptor: &[u8; DESCRIPTOR_BYTES], near: u64) -> Result<(u64, Open), S
         .ok_or("what another rank tells of its memory is no descriptor of this job")?;
     let own = DeviceMemory::at(driver, near)
         .unwrap_or_else(|| DeviceMemory::none_on(cuda::current_device(driver).unwrap_or(0)));
-    let reached = world.reach(&descriptor, driver, own).map_err(|error| error.to_string())?;
+    let reached = world.map_peer_memory(&descriptor, driver, own).map_err(|error| error.to_string())?;
     let memory = reached.ok_or("no channel opens the other rank's memory here")?;
     let (address, channel) = (memory.address, memory.channel);
     Ok((address, Open { _memory: memory, peer: descriptor.from, channel, world }))
@@ -96,7 +98,7 @@ fn open(descriptor: &[u8; DESCRIPTOR_BYTES], near: u64) -> Result<(u64, Open), S
 pub unsafe extern "C" fn causeway_comm_count_open(holder: *const c_void, bytes: u64) {
     // SAFETY: as promised.
     let open = unsafe { &*holder.cast::<Open>() };
-    open.world.count_reached(open.peer, open.channel, bytes);
+    open.world.count_mapped(open.peer, open.channel, bytes);
 }
 
 /// Closes what was opened; null is nothing.

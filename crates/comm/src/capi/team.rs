@@ -30,14 +30,14 @@ pub struct Handle {
 /// `causeway_team_options` of the header.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct Wanted {
+pub struct NicSelector {
     queues: u32,
     capacity: u32,
     threads: u32,
     limit_milliseconds: u32,
 }
 
-fn options(wanted: Option<&Wanted>) -> Result<Options, String> {
+fn options(wanted: Option<&NicSelector>) -> Result<Options, String> {
     let wish = PROCESS.parsed::<Wish>(&DEVICE_INITIATOR).map_err(|error| error.to_string())?;
     let usual = Options { wish: wish.unwrap_or_default(), ..Options::default() };
     let Some(wanted) = wanted else { return Ok(usual) };
@@ -56,7 +56,7 @@ fn profile() -> Result<Option<PathBuf>, String> {
     Settings::from_environment().map(|settings| settings.profile).map_err(|error| error.to_string())
 }
 
-fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&Wanted>) -> Result<Handle, String> {
+fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&NicSelector>) -> Result<Handle, String> {
     let options = options(wanted)?;
     let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
     let profile = profile()?;
@@ -84,7 +84,7 @@ fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&Wanted>) -> Res
 pub unsafe extern "C" fn causeway_team_create(
     ranks: u32,
     devices: *const c_int,
-    wanted: *const Wanted,
+    wanted: *const NicSelector,
 ) -> *mut Handle {
     if ranks as usize > layout::MAX_RANKS {
         fail(crate::device::team::TeamError::Ranks(ranks as usize));
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn causeway_team_create(
     made(create(ranks, devices, unsafe { wanted.as_ref() }))
 }
 
-fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&Wanted>) -> Result<Handle, String> {
+fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&NicSelector>) -> Result<Handle, String> {
     let options = options(wanted)?;
     let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
     let nonce = u128::from_str_radix(nonce, 16).ok().filter(|_| nonce.len() == 32);
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn causeway_team_join(
     nonce: *const c_char,
     rank: u32,
     ranks: u32,
-    wanted: *const Wanted,
+    wanted: *const NicSelector,
 ) -> *mut Handle {
     // SAFETY: as promised.
     let nonce = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();

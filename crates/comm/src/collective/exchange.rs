@@ -53,7 +53,7 @@ impl Group<'_> {
             if self.has_failed {
                 word[0] = Note::Failed as u8;
             } else if rank != self.me && range.bytes > 0 {
-                settle(range.address);
+                synchronize(range.address);
                 // Those of all ranks are in flight at a time.
                 self.world.count_operation(self.members[rank], Operation::NonBlocking);
                 match self.world.offer(self.members[rank], range.address, range.bytes) {
@@ -114,7 +114,7 @@ impl Group<'_> {
         let descriptor = descriptor
             .filter(|told| told.from == self.members[rank] && told.to == self.world.rank())
             .ok_or(CollectiveError::Offer(rank))?;
-        settle(to.address);
+        synchronize(to.address);
         // A range of another length is declined by the fetch, so that its rank does not wait.
         let room = if descriptor.bytes == to.bytes { to.bytes } else { 0 };
         // SAFETY: as promised by the caller.
@@ -135,10 +135,10 @@ impl Group<'_> {
                         outcome = outcome.and(Err(CollectiveError::Unfetched(rank)));
                         break;
                     }
-                    OfferState::UnderWay if Instant::now() > until => {
+                    OfferState::InFlight if Instant::now() > until => {
                         return Err(CollectiveError::Unfetched(rank));
                     }
-                    OfferState::UnderWay => pause(turn),
+                    OfferState::InFlight => pause(turn),
                 }
                 turn = turn.saturating_add(1);
             }
@@ -156,10 +156,10 @@ fn pause(turn: u32) {
     }
 }
 
-fn settle(address: u64) {
+fn synchronize(address: u64) {
     if let Some(driver) = Driver::loaded()
         && let Some(memory) = DeviceMemory::at(driver, address)
     {
-        cuda::settle(driver, &memory);
+        cuda::synchronize(driver, &memory);
     }
 }

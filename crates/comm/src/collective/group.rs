@@ -69,7 +69,7 @@ impl<'a> Group<'a> {
     /// # Errors
     /// When ranks have called with different `bytes`, or the words cannot be exchanged.
     pub fn agree(&mut self, can: bool, bytes: u64) -> Result<bool, CollectiveError> {
-        let can = can && self.members.iter().all(|peer| self.world.reaches(*peer));
+        let can = can && self.members.iter().all(|peer| self.world.is_reachable(*peer));
         let mut own = [0; TERMS_BYTES];
         own[0] = u8::from(can);
         own[CAPTURED_AT..8].copy_from_slice(&self.captured().to_le_bytes());

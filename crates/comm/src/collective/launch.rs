@@ -143,5 +143,7 @@ pub fn is_on_gpu(address: u64) -> bool {
 
 /// Whether two addresses are on a GPU, and kernels of one context use both.
 pub fn are_together(one: u64, other: u64) -> bool {
-    memory_at(one).zip(memory_at(other)).is_some_and(|((_, one), (_, other))| one.together(other).is_some())
+    memory_at(one)
+        .zip(memory_at(other))
+        .is_some_and(|((_, one), (_, other))| one.common_context(other).is_some())
 }

@@ -19,7 +19,7 @@
 //! | [`exchange`]  | How do they exchange memory?                                                     |
 //! | [`own`]       | Which memory of this rank is a reduction about?                                  |
 //! | [`shown`]     | Which memory of this rank may others open for a while?                           |
-//! | [`mail`]      | How do ranks of one host exchange the words of their calls past the MPI?         |
+//! | [`control`]      | How do ranks of one host exchange the words of their calls past the MPI?         |
 //! | [`host`]      | Which memory of the host stands for memory on a GPU for a while?                 |
 //! | [`shared`]    | Which memory of all ranks do kernels use where it lies?                          |
 //! | [`calls`]     | Of which exchanges is each collective call made that only moves?                 |
@@ -31,6 +31,7 @@
 pub mod calls;
 pub mod captured;
 pub mod chunks;
+pub mod control;
 pub mod element;
 pub mod error;
 pub mod exchange;
@@ -39,7 +40,6 @@ pub mod group;
 pub mod host;
 pub mod kernels;
 pub mod launch;
-pub mod mail;
 pub mod own;
 pub mod ptx;
 pub mod range;

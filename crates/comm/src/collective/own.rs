@@ -58,7 +58,7 @@ impl Seen {
             Some(same) if same == own.from => Some(from),
             Some(other) => Some(DeviceMemory::at(driver, other)?),
         };
-        let together = to.map_or(Some(from), |to| from.together(to))?;
+        let together = to.map_or(Some(from), |to| from.common_context(to))?;
         Some(Self { driver, from, to, together })
     }
 }

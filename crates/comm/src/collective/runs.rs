@@ -230,7 +230,7 @@ pub unsafe fn copy(what: &Elements<'_>) -> Result<(), CudaError> {
     let Some(run) = what.runs.first().filter(|_| what.bytes > 0) else { return Ok(()) };
     let first = what.typed.wrapping_add_signed(run.offset);
     let (driver, memory) = memory_at(first).ok_or(CudaError::UNKNOWN_MEMORY)?;
-    cuda::settle(driver, &memory);
+    cuda::synchronize(driver, &memory);
     let scope = Scope::of(driver, &memory)?;
     if memory_at(what.packed).is_some() {
         // SAFETY: as promised by the caller; both are on GPUs.

@@ -14,7 +14,7 @@ use super::own::{Own, Seen, Written};
 use super::shown::Shown;
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
-use crate::transfer::fetch::Reached;
+use crate::transfer::fetch::MappedMemory;
 
 /// Bytes of what a rank tells another one of its memory: whether it can, of which call it tells, and
 /// descriptors of what is read and of what is written.
@@ -31,7 +31,7 @@ pub struct Opened {
     /// Where each rank's results begin; 0 where this rank writes none there.
     pub to: Vec<u64>,
     /// What is open for that, with its ranks.
-    pub open: Vec<(u32, Reached)>,
+    pub open: Vec<(u32, MappedMemory)>,
 }
 
 impl Opened {
@@ -87,7 +87,7 @@ impl<'a> Group<'a> {
         };
         let mut shown = Shown::new(self.world);
         let words = seen.as_ref().filter(|_| can);
-        let words = words.and_then(|seen| self.show(seen, own, written, &mut shown));
+        let words = words.and_then(|seen| self.export(seen, own, written, &mut shown));
         let can = words.is_some();
         let is_open = can && seen.as_ref().is_some_and(|seen| self.is_open_at_all(seen));
         let mut words = words.unwrap_or_else(|| vec![0; WORD_BYTES * self.ranks()]);
@@ -147,8 +147,8 @@ impl<'a> Group<'a> {
     }
 
     /// The words for all ranks; none where this one cannot show its memory to all others.
-    fn show(&self, seen: &Seen, own: &Own, written: Written, shown: &mut Shown<'a>) -> Option<Vec<u8>> {
-        cuda::settle_both(seen.driver, &seen.from, &seen.to.unwrap_or(seen.from));
+    fn export(&self, seen: &Seen, own: &Own, written: Written, shown: &mut Shown<'a>) -> Option<Vec<u8>> {
+        cuda::synchronize_both(seen.driver, &seen.from, &seen.to.unwrap_or(seen.from));
         let to = seen.to.zip(own.to).filter(|_| written.has(self.me));
         let mut words = vec![0; WORD_BYTES * self.ranks()];
         for (rank, word) in words.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
@@ -190,15 +190,15 @@ impl<'a> Group<'a> {
         own: &Own,
         rank: usize,
         word: &[u8],
-        open: &mut Vec<(u32, Reached)>,
+        open: &mut Vec<(u32, MappedMemory)>,
     ) -> Option<u64> {
         let peer = self.members[rank];
         let descriptor = Descriptor::decode(word, self.world.job())
             .filter(|told| told.from == peer && told.to == self.world.rank() && told.bytes == own.bytes)?;
         // What is wrong here is told when the memory is fetched.
-        let reached = self.world.reach(&descriptor, seen.driver, seen.together).ok()??;
-        let address = reached.address;
-        open.push((peer, reached));
+        let mapped = self.world.map_peer_memory(&descriptor, seen.driver, seen.together).ok()??;
+        let address = mapped.address;
+        open.push((peer, mapped));
         Some(address)
     }
 }
@@ -253,8 +253,8 @@ impl Group<'_> {
             self.world.forget_open();
         }
         outcome?;
-        for (peer, reached) in &shared.opened.open {
-            self.world.count_reached(*peer, reached.channel, bytes);
+        for (peer, mapped) in &shared.opened.open {
+            self.world.count_mapped(*peer, mapped.channel, bytes);
         }
         match heard.iter().position(|failed| *failed != 0) {
             Some(rank) => Err(CollectiveError::Peer(rank)),

@@ -14,7 +14,7 @@ pub struct Shown<'a> {
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
-        self.numbers.iter().for_each(|number| self.world.hide(*number));
+        self.numbers.iter().for_each(|number| self.world.revoke(*number));
     }
 }
 
@@ -25,17 +25,17 @@ impl<'a> Shown<'a> {
     }
 
     /// What tells a peer of a range of memory; none where it is not reached, or cannot open it.
-    pub fn show(
+    pub fn export(
         &mut self,
         peer: u32,
         driver: &Driver,
         memory: &DeviceMemory,
         range: Range,
     ) -> Option<Descriptor> {
-        if !self.world.reaches(peer) {
+        if !self.world.is_reachable(peer) {
             return None;
         }
-        let (number, descriptor) = self.world.show(peer, driver, memory, range.address, range.bytes)?;
+        let (number, descriptor) = self.world.export(peer, driver, memory, range.address, range.bytes)?;
         self.numbers.push(number);
         Some(descriptor)
     }
@@ -61,7 +61,7 @@ impl<'a> Shown<'a> {
                     word.copy_within(first..first + DESCRIPTOR_BYTES, place.start);
                 }
                 _ => {
-                    let descriptor = self.show(peer, driver, &memory, Range { address, bytes })?;
+                    let descriptor = self.export(peer, driver, &memory, Range { address, bytes })?;
                     word[place].copy_from_slice(&descriptor.encode(self.world.job()));
                     before = Some((address, at));
                 }

@@ -3,7 +3,7 @@
 use super::error::CudaError;
 use super::functions::Driver;
 use super::memory::DeviceMemory;
-use super::order::settle;
+use super::order::synchronize;
 use super::scope::Scope;
 
 /// Copies between two places, one of which at least is on a GPU, and waits. What the calling thread has had copied before, by calls
@@ -17,7 +17,7 @@ use super::scope::Scope;
 pub unsafe fn copy(to: u64, from: u64, bytes: usize) -> Result<(), CudaError> {
     let driver = Driver::loaded().ok_or(CudaError::UNKNOWN_MEMORY)?;
     let ends = [to, from].map(|address| DeviceMemory::at(driver, address));
-    ends.iter().flatten().for_each(|memory| settle(driver, memory));
+    ends.iter().flatten().for_each(|memory| synchronize(driver, memory));
     let memory = ends.into_iter().flatten().next().ok_or(CudaError::UNKNOWN_MEMORY)?;
     let scope = Scope::of(driver, &memory)?;
     // SAFETY: as promised.

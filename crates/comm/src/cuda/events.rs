@@ -25,7 +25,7 @@ pub(super) fn take(driver: &Driver, life: u64) -> Result<u64, CudaError> {
 }
 
 /// Takes one back that nobody looks at any more. One of a context that was forgotten went with it.
-pub(super) fn give_back(driver: &Driver, life: u64, event: u64) {
+pub(super) fn release(driver: &Driver, life: u64, event: u64) {
     let mut events = events();
     let Some(of_context) = events.get_or_insert_default().get_mut(&life) else { return };
     if of_context.len() < MAX_EVENTS {

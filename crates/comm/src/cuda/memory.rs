@@ -57,17 +57,17 @@ impl DeviceMemory {
     /// The allocation that an address lies in, if it is on a GPU. Managed memory is. One call of the driver,
     /// where the allocation has been looked at before.
     pub fn at(driver: &Driver, address: u64) -> Option<Self> {
-        let glance = Glance::at(driver, address)?;
-        let recalled = known().recall(&glance);
+        let attributes = PointerAttributes::at(driver, address)?;
+        let recalled = known().recall(&attributes);
         let memory = match recalled {
             Some(memory) => memory,
             None => {
-                let memory = Self::look(driver, address, &glance)?;
+                let memory = Self::query_all(driver, address, &attributes)?;
                 known().keep(memory);
                 memory
             }
         };
-        Some(Self { is_ordered: glance.is_ordered, ..memory })
+        Some(Self { is_ordered: attributes.is_ordered, ..memory })
     }
 
     /// No memory, but its device, which is to use another process's.
@@ -87,7 +87,7 @@ impl DeviceMemory {
     }
 
     /// All of it, by a call of the driver each.
-    fn look(driver: &Driver, address: u64, glance: &Glance) -> Option<Self> {
+    fn query_all(driver: &Driver, address: u64, attributes: &PointerAttributes) -> Option<Self> {
         let word = |attribute| read::<c_int>(driver, attribute, address);
         let managed = word(attribute::IS_MANAGED).unwrap_or(0) & 0xff != 0;
         // Where it lies, or for which it is mapped: what is done with it is done by that one.
@@ -97,15 +97,15 @@ impl DeviceMemory {
         Some(Self {
             context: read::<u64>(driver, attribute::CONTEXT, address).unwrap_or(0),
             device,
-            buffer: glance.buffer,
-            start: glance.start,
-            bytes: glance.bytes,
+            buffer: attributes.buffer,
+            start: attributes.start,
+            bytes: attributes.bytes,
             // One byte is written; a driver that does not know the attribute has only such memory.
             ipc: !managed && word(attribute::IS_IPC_CAPABLE).is_none_or(|flag| flag & 0xff != 0),
             exportable: !managed && handle_types & 0xffff_ffff & DESCRIPTOR_TYPE != 0,
             device_exports: exports_memory(driver, device),
             is_managed: managed,
-            is_ordered: glance.is_ordered,
+            is_ordered: attributes.is_ordered,
         })
     }
 
@@ -117,7 +117,7 @@ impl DeviceMemory {
 
     /// Of two allocations that kernels of one context use both, the one whose context that is; none where
     /// there is no such context.
-    pub fn together(self, other: Self) -> Option<Self> {
+    pub fn common_context(self, other: Self) -> Option<Self> {
         // What belongs to no context can be used in all of its device.
         match (self.context, other.context) {
             _ if self.device != other.device => None,
@@ -161,17 +161,17 @@ fn start_at(start: u64, bytes: u64, address: u64, host: impl FnOnce() -> Option<
 
 /// What may change from one message to the next at the same address, by one call of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Glance {
+struct PointerAttributes {
     buffer: u64,
     start: u64,
     bytes: u64,
     is_ordered: bool,
 }
 
-impl Glance {
+impl PointerAttributes {
     /// None where the address is not on a GPU.
     fn at(driver: &Driver, address: u64) -> Option<Self> {
-        const ASKED: [c_int; 5] = [
+        const QUERIED_ATTRIBUTES: [c_int; 5] = [
             attribute::MEMORY_TYPE,
             attribute::BUFFER_ID,
             attribute::RANGE_START,
@@ -179,12 +179,17 @@ impl Glance {
             attribute::SYNC_MEMOPS,
         ];
         // Some are written in part.
-        let mut values = [0_u64; ASKED.len()];
-        let mut places = values.each_mut().map(|value| (&raw mut *value).cast::<c_void>());
+        let mut values = [0_u64; QUERIED_ATTRIBUTES.len()];
+        let mut pointers = values.each_mut().map(|value| (&raw mut *value).cast::<c_void>());
         // SAFETY: both lists have as many entries as is said, each of which has room for the longest
         // attribute; any address may be asked for.
         let status = unsafe {
-            (driver.pointer_attributes)(ASKED.len() as u32, ASKED.as_ptr(), places.as_mut_ptr(), address)
+            (driver.pointer_attributes)(
+                QUERIED_ATTRIBUTES.len() as u32,
+                QUERIED_ATTRIBUTES.as_ptr(),
+                pointers.as_mut_ptr(),
+                address,
+            )
         };
         let [kind, buffer, start, bytes, ordered] = values;
         if status != 0 || !is_on_gpu(driver, kind as i32, address) {
@@ -207,9 +212,10 @@ struct Known {
 const MAX_KNOWN_RANGES: usize = 64;
 
 impl Known {
-    fn recall(&self, glance: &Glance) -> Option<DeviceMemory> {
+    fn recall(&self, attributes: &PointerAttributes) -> Option<DeviceMemory> {
         let is_it = |memory: &&DeviceMemory| {
-            (memory.buffer, memory.start, memory.bytes) == (glance.buffer, glance.start, glance.bytes)
+            (memory.buffer, memory.start, memory.bytes)
+                == (attributes.buffer, attributes.start, attributes.bytes)
         };
         self.entries.iter().find(is_it).copied()
     }
@@ -283,27 +289,27 @@ mod tests {
     #[test]
     fn memory_is_used_together_in_one_context_of_a_device() {
         let of = |context, device| DeviceMemory { context, device, ..memory(7, 4096) };
-        assert_eq!(of(5, 0).together(of(5, 0)), Some(of(5, 0)));
-        assert_eq!(of(0, 0).together(of(5, 0)), Some(of(5, 0)));
-        assert_eq!(of(5, 0).together(of(0, 0)), Some(of(5, 0)));
-        assert_eq!(of(5, 0).together(of(6, 0)), None);
-        assert_eq!(of(0, 0).together(of(0, 1)), None);
+        assert_eq!(of(5, 0).common_context(of(5, 0)), Some(of(5, 0)));
+        assert_eq!(of(0, 0).common_context(of(5, 0)), Some(of(5, 0)));
+        assert_eq!(of(5, 0).common_context(of(0, 0)), Some(of(5, 0)));
+        assert_eq!(of(5, 0).common_context(of(6, 0)), None);
+        assert_eq!(of(0, 0).common_context(of(0, 1)), None);
     }
 
     #[test]
     fn what_is_known_of_an_allocation_is_of_no_other() {
-        let glance = |buffer, start, bytes| Glance { buffer, start, bytes, is_ordered: true };
+        let attributes = |buffer, start, bytes| PointerAttributes { buffer, start, bytes, is_ordered: true };
         let mut known = Known::default();
         known.keep(memory(7, 4096));
-        assert_eq!(known.recall(&glance(7, 4096, 16)), Some(memory(7, 4096)));
+        assert_eq!(known.recall(&attributes(7, 4096, 16)), Some(memory(7, 4096)));
         // A number of its own, the same memory mapped elsewhere, and otherwise.
-        for other in [glance(8, 4096, 16), glance(7, 8192, 16), glance(7, 4096, 32)] {
+        for other in [attributes(8, 4096, 16), attributes(7, 8192, 16), attributes(7, 4096, 32)] {
             assert_eq!(known.recall(&other), None);
         }
         for buffer in 100..100 + MAX_KNOWN_RANGES as u64 {
             known.keep(memory(buffer, 0));
         }
-        assert_eq!((known.entries.len(), known.recall(&glance(7, 4096, 16))), (MAX_KNOWN_RANGES, None));
-        assert!(known.recall(&glance(101, 0, 16)).is_some());
+        assert_eq!((known.entries.len(), known.recall(&attributes(7, 4096, 16))), (MAX_KNOWN_RANGES, None));
+        assert!(known.recall(&attributes(101, 0, 16)).is_some());
     }
 }

@@ -32,7 +32,7 @@ pub use functions::Driver;
 pub use gpudirect::{dma_buf, flush_writes};
 pub use kernel::{Function, context_of_stream, is_captured};
 pub use memory::DeviceMemory;
-pub use order::{settle, settle_both, settle_call};
+pub use order::{synchronize, synchronize_both, synchronize_call};
 pub use pending::PendingCopy;
 pub(crate) use pinning::FOR_ALL_DEVICES;
 pub use pinning::{Pinned, PinnedWord};

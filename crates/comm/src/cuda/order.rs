@@ -23,7 +23,7 @@ const DEFAULT_STREAMS: [usize; 2] = [1, 2];
 /// nothing.
 ///
 /// A default stream that is part of a capture is not waited for: nothing runs there.
-pub fn settle(driver: &Driver, memory: &DeviceMemory) {
+pub fn synchronize(driver: &Driver, memory: &DeviceMemory) {
     if !memory.is_ordered {
         order(driver, memory);
         wait(driver, memory);
@@ -33,7 +33,7 @@ pub fn settle(driver: &Driver, memory: &DeviceMemory) {
 /// Waits until all that is pending in the default streams when a call is made is done: in the context that an address is
 /// of, if it is one of a GPU, and in the calling thread's. So a call that reads and writes memory comes after the program's
 /// kernels there, as `cudaMemcpy` does.
-pub fn settle_call(driver: &Driver, address: u64) {
+pub fn synchronize_call(driver: &Driver, address: u64) {
     let mut current = core::ptr::null_mut();
     // SAFETY: room for the answer.
     if unsafe { (driver.current_context)(&raw mut current) } != 0 {
@@ -55,10 +55,10 @@ pub fn settle_call(driver: &Driver, address: u64) {
 }
 
 /// The same for two allocations: there is one wait for them where they are of one context.
-pub fn settle_both(driver: &Driver, one: &DeviceMemory, other: &DeviceMemory) {
+pub fn synchronize_both(driver: &Driver, one: &DeviceMemory, other: &DeviceMemory) {
     if one.is_ordered || other.is_ordered || one.context != other.context || one.device != other.device {
-        settle(driver, one);
-        settle(driver, other);
+        synchronize(driver, one);
+        synchronize(driver, other);
         return;
     }
     order(driver, one);

@@ -96,6 +96,6 @@ impl PendingCopy {
 
 impl Drop for PendingCopy {
     fn drop(&mut self) {
-        events::give_back(self.driver, self.life, self.event);
+        events::release(self.driver, self.life, self.event);
     }
 }

@@ -95,10 +95,10 @@ impl<'a> Scope<'a> {
         begin: impl FnOnce(*mut c_void) -> Result<(), CudaError>,
     ) -> Result<(), CudaError> {
         let stream = self.stream()? as *mut c_void;
-        let begun = begin(stream);
+        let started = begin(stream);
         // SAFETY: the stream is this context's.
         let waited = check("cuStreamSynchronize", unsafe { (self.driver.synchronize_stream)(stream) });
-        begun.and(waited).inspect_err(|_| self.forget_context())
+        started.and(waited).inspect_err(|_| self.forget_context())
     }
 
     /// The context's handle.
@@ -123,9 +123,9 @@ impl<'a> Scope<'a> {
         if let Some(stream) = streams().get_or_insert_default().get(&self.life) {
             return Ok(*stream);
         }
-        let (mut least, mut greatest) = (0, 0);
+        let (mut min_priority, mut greatest) = (0, 0);
         // SAFETY: there is room for both.
-        let status = unsafe { (self.driver.stream_priorities)(&raw mut least, &raw mut greatest) };
+        let status = unsafe { (self.driver.stream_priorities)(&raw mut min_priority, &raw mut greatest) };
         check("cuCtxGetStreamPriorityRange", status)?;
         let mut stream: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the stream.
@@ -153,12 +153,12 @@ fn primary(driver: &Driver, device: i32) -> Result<u64, CudaError> {
     let mut known = PRIMARY.lock().unwrap_or_else(PoisonError::into_inner);
     let context = match known.get_or_insert_default().entry(device) {
         Entry::Occupied(context) => *context.get(),
-        Entry::Vacant(place) => {
+        Entry::Vacant(slot) => {
             let mut context: *mut c_void = core::ptr::null_mut();
             // SAFETY: there is room for the context.
             let status = unsafe { (driver.retain_primary)(&raw mut context, device) };
             check("cuDevicePrimaryCtxRetain", status)?;
-            *place.insert(context as u64)
+            *slot.insert(context as u64)
         }
     };
     Ok(context)

@@ -8,7 +8,7 @@ use super::error::CudaError;
 use super::functions::{AccessDescriptor, AllocationProperties, Driver, IpcHandle, check};
 use super::imported;
 use super::memory::DeviceMemory;
-use super::order::settle;
+use super::order::synchronize;
 use super::scope::Scope;
 
 /// Bytes of a handle of cudaIPC.
@@ -25,7 +25,7 @@ pub fn ipc_handle(driver: &Driver, memory: &DeviceMemory) -> Result<[u8; IPC_HAN
     let mut handle = IpcHandle([0; 64]);
     // SAFETY: there is room for the handle.
     check("cuIpcGetMemHandle", unsafe { (driver.get_ipc_handle)(&raw mut handle, memory.start) })?;
-    settle(driver, memory);
+    synchronize(driver, memory);
     Ok(handle.0.map(|byte| byte as u8))
 }
 
@@ -41,7 +41,7 @@ pub fn export(driver: &Driver, memory: &DeviceMemory) -> Result<OwnedFd, CudaErr
     let exported = export_allocation(driver, allocation);
     // SAFETY: the reference that was taken above.
     unsafe { (driver.release_memory)(allocation) };
-    settle(driver, memory);
+    synchronize(driver, memory);
     exported
 }
 

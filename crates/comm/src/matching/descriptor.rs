@@ -18,7 +18,7 @@ const MAGIC: [u8; 8] = *b"CWmsg2\0\0";
 const STATEMENT_BYTES: usize = DESCRIPTOR_BYTES - PROOF_BYTES;
 
 /// What stands for no word.
-const NO_WORD: u16 = u16::MAX;
+const NO_STATE_WORD: u16 = u16::MAX;
 
 /// Word of a message that the receiver fetches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ pub struct Source {
     /// Whether the memory itself can be exported.
     pub direct: bool,
     /// Whether the sender has an RDMA device, by which the receiver may read.
-    pub card: bool,
+    pub rdma: bool,
     /// Whether that reaches the memory itself.
     pub gpudirect: bool,
     /// Whether the sender's processor reaches the memory through the GPU's BAR.
@@ -71,13 +71,13 @@ impl Descriptor {
         bytes[12..16].copy_from_slice(&self.to.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.operation.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.bytes.to_le_bytes());
-        let Source { ipc, export, direct, card, gpudirect, bar, .. } = self.memory;
-        let flags = [ipc, export, direct, card, gpudirect, bar, self.traffic == Traffic::Bandwidth];
+        let Source { ipc, export, direct, rdma, gpudirect, bar, .. } = self.memory;
+        let flags = [ipc, export, direct, rdma, gpudirect, bar, self.traffic == Traffic::Bandwidth];
         bytes[32] = flags.into_iter().enumerate().map(|(bit, is_set)| u8::from(is_set) << bit).sum();
         bytes[33..41].copy_from_slice(&self.memory.gpu.to_le_bytes());
         bytes[41..49].copy_from_slice(&self.memory.buffer.to_le_bytes());
         bytes[49..57].copy_from_slice(&self.memory.offset.to_le_bytes());
-        bytes[57..59].copy_from_slice(&self.word.unwrap_or(NO_WORD).to_le_bytes());
+        bytes[57..59].copy_from_slice(&self.word.unwrap_or(NO_STATE_WORD).to_le_bytes());
         let proof = job.proof(&bytes[..STATEMENT_BYTES]);
         bytes[STATEMENT_BYTES..].copy_from_slice(&proof);
         bytes
@@ -100,14 +100,15 @@ impl Descriptor {
                 ipc: flag(1),
                 export: flag(2),
                 direct: flag(4),
-                card: flag(8),
+                rdma: flag(8),
                 gpudirect: flag(16),
                 bar: flag(32),
                 gpu: long(33),
                 buffer: long(41),
                 offset: long(49),
             },
-            word: Some(u16::from_le_bytes([statement[57], statement[58]])).filter(|word| *word != NO_WORD),
+            word: Some(u16::from_le_bytes([statement[57], statement[58]]))
+                .filter(|word| *word != NO_STATE_WORD),
             traffic: if flag(64) { Traffic::Bandwidth } else { Traffic::Latency },
         })
     }
@@ -124,7 +125,7 @@ mod tests {
             ipc: false,
             export: true,
             direct: true,
-            card: false,
+            rdma: false,
             gpudirect: true,
             bar: false,
             gpu: 1 << 63,

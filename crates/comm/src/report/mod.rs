@@ -29,25 +29,25 @@ pub enum Inline {
 
 /// Which way a message went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum MessagePath {
     /// Fetched by a channel.
     Fetched(Decision),
     /// Used by a kernel where it lies, which the channel has opened here.
-    Reached(Channel),
+    Mapped(Channel),
     /// Offered, and fetched by the peer.
     Offered,
     /// With the MPI.
     Inline(Inline),
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for MessagePath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fetched(Decision { channel, reason, traffic, to_gpu }) => {
                 let memory = if *to_gpu { "a GPU" } else { "memory of the host" };
                 write!(f, "received by {channel}: {reason} (into {memory}, {traffic})")
             }
-            Self::Reached(channel) => {
+            Self::Mapped(channel) => {
                 write!(f, "read or written by a kernel where they lie, opened by {channel}")
             }
             Self::Offered => f.write_str("sent, for the receiver to fetch (its report says how)"),
@@ -80,17 +80,17 @@ impl Count {
     fn add(&mut self, bytes: u64) {
         self.messages += 1;
         self.bytes = self.bytes.saturating_add(bytes);
-        let (shortest, longest) = self.sizes.unwrap_or((bytes, bytes));
-        self.sizes = Some((shortest.min(bytes), longest.max(bytes)));
+        let (min_bytes, max_bytes) = self.sizes.unwrap_or((bytes, bytes));
+        self.sizes = Some((min_bytes.min(bytes), max_bytes.max(bytes)));
     }
 }
 
 /// Counts of messages, for one rank.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    ways: BTreeMap<(u32, Way), Count>,
+    paths: BTreeMap<(u32, MessagePath), Count>,
     /// Messages that the program had back before the peer came.
-    taken_back: BTreeMap<u32, Count>,
+    detached: BTreeMap<u32, Count>,
     calls: BTreeMap<(String, Algorithm), Count>,
     /// By the number of the highest bit of the size.
     sizes: BTreeMap<u32, u64>,
@@ -98,15 +98,15 @@ pub struct Report {
 
 impl Report {
     /// Counts a message to or from a peer.
-    pub fn count(&mut self, peer: u32, way: Way, bytes: u64) {
-        let count = self.ways.entry((peer, way)).or_default();
+    pub fn count(&mut self, peer: u32, path: MessagePath, bytes: u64) {
+        let count = self.paths.entry((peer, path)).or_default();
         count.add(bytes);
         *self.sizes.entry(u64::BITS - bytes.leading_zeros()).or_default() += 1;
     }
 
     /// Counts a message that was sent to a peer, and of which a copy is kept since the peer is late.
-    pub fn count_taken_back(&mut self, peer: u32, bytes: u64) {
-        let count = self.taken_back.entry(peer).or_default();
+    pub fn count_detached(&mut self, peer: u32, bytes: u64) {
+        let count = self.detached.entry(peer).or_default();
         count.add(bytes);
     }
 
@@ -118,27 +118,29 @@ impl Report {
 
     /// How many messages were received by a channel, or sent with the MPI where there is none.
     pub fn messages(&self, channel: Option<Channel>) -> u64 {
-        let is_meant = |way: &Way| match (way, channel) {
-            (Way::Fetched(Decision { channel: by, .. }) | Way::Reached(by), Some(channel)) => *by == channel,
-            (Way::Inline(_), None) => true,
+        let is_meant = |path: &MessagePath| match (path, channel) {
+            (MessagePath::Fetched(Decision { channel: by, .. }) | MessagePath::Mapped(by), Some(channel)) => {
+                *by == channel
+            }
+            (MessagePath::Inline(_), None) => true,
             _ => false,
         };
-        self.ways.iter().filter(|((_, way), _)| is_meant(way)).map(|(_, count)| count.messages).sum()
+        self.paths.iter().filter(|((_, path), _)| is_meant(path)).map(|(_, count)| count.messages).sum()
     }
 
     /// The lines that are printed for a rank.
     pub fn lines(&self, rank: u32) -> Vec<String> {
         let mut lines = Vec::new();
-        for ((peer, way), Count { messages, bytes, sizes }) in &self.ways {
+        for ((peer, path), Count { messages, bytes, sizes }) in &self.paths {
             let each = match sizes {
-                Some((shortest, longest)) if shortest < longest => {
-                    format!(", {shortest} to {longest} bytes each")
+                Some((min_bytes, max_bytes)) if min_bytes < max_bytes => {
+                    format!(", {min_bytes} to {max_bytes} bytes each")
                 }
                 _ => String::new(),
             };
-            lines.push(format!("rank {rank} and {peer}: {messages} messages, {bytes} bytes {way}{each}"));
+            lines.push(format!("rank {rank} and {peer}: {messages} messages, {bytes} bytes {path}{each}"));
         }
-        for (peer, Count { messages, bytes, .. }) in &self.taken_back {
+        for (peer, Count { messages, bytes, .. }) in &self.detached {
             lines.push(format!(
                 "rank {rank} and {peer}: {messages} of the messages that were sent, {bytes} bytes, were copied \
                  into memory of the host, since the receiver was late"
@@ -151,8 +153,8 @@ impl Report {
             .sizes
             .iter()
             .map(|(class, count)| {
-                let below = 1_u128 << class;
-                format!("{count} below {below}")
+                let limit = 1_u128 << class;
+                format!("{count} below {limit}")
             })
             .collect();
         if !sizes.is_empty() {
@@ -173,13 +175,13 @@ mod tests {
         let mut report = Report::default();
         let (channel, reason) = (Channel::Staged, Reason::Only);
         let decision = Decision { channel, reason, traffic: Traffic::Bandwidth, to_gpu: true };
-        let way = Way::Fetched(decision);
-        report.count(1, way, 5000);
-        report.count(1, way, 8191);
-        report.count(2, Way::Inline(Inline::Short), 0);
-        report.count(2, Way::Offered, 1);
-        report.count_taken_back(2, 1);
-        let messages = [Some(Channel::Staged), Some(Channel::Vmm), None].map(|way| report.messages(way));
+        let path = MessagePath::Fetched(decision);
+        report.count(1, path, 5000);
+        report.count(1, path, 8191);
+        report.count(2, MessagePath::Inline(Inline::Short), 0);
+        report.count(2, MessagePath::Offered, 1);
+        report.count_detached(2, 1);
+        let messages = [Some(Channel::Staged), Some(Channel::Vmm), None].map(|path| report.messages(path));
         assert_eq!(messages, [2, 0, 1]);
         assert_eq!(
             report.lines(0),

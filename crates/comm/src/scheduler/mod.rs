@@ -294,7 +294,7 @@ impl Scheduler {
 
     /// Adds to `known` what has been found out. A channel that was not measured to the end counts where it was dearer
     /// than one that was: short jobs do not get further with it, and would each begin anew.
-    pub fn tell(&self, known: &mut Known) {
+    pub fn learn_into(&self, known: &mut Known) {
         for class in 0..=MAX_SIZE_CLASS {
             for traffic in [Traffic::Latency, Traffic::Bandwidth] {
                 let of_class =

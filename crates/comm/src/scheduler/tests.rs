@@ -224,7 +224,7 @@ fn what_an_earlier_job_has_measured_is_not_measured_again() {
     send(&mut scheduler, &curves, 4096, Latency, 10);
     send(&mut scheduler, &curves, 1 << 20, Latency, 2);
     let mut known = Known::default();
-    scheduler.tell(&mut known);
+    scheduler.learn_into(&mut known);
     // What has not been measured to the end is not told.
     assert_eq!(known.all().count(), 2);
     let mut next = Scheduler::new([Ipc, Staged], &known);
@@ -243,7 +243,7 @@ fn a_dear_channel_is_not_measured_anew_by_each_short_job() {
             dear += usize::from(send(&mut scheduler, &curves, 4096, Latency, 1).channel == Vmm);
         }
         let mut told = known.clone();
-        scheduler.tell(&mut told);
+        scheduler.learn_into(&mut told);
         (dear, told)
     };
     let (dear, told) = dear_of(&known, &[Ipc, Vmm]);
@@ -253,7 +253,7 @@ fn a_dear_channel_is_not_measured_anew_by_each_short_job() {
     // What is cheaper, as far as is known, is measured to the end before it is told.
     let mut scheduler = Scheduler::new([Ipc, Staged], &known);
     assert_eq!(send(&mut scheduler, &curves, 4096, Latency, 1).channel, Staged);
-    scheduler.tell(&mut known);
+    scheduler.learn_into(&mut known);
     assert_eq!(known.get(Staged, Latency, class(4096)), None);
 }
 

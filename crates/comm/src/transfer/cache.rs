@@ -6,13 +6,13 @@
 pub(crate) struct Cache<V> {
     /// The one that was used last stands at the end.
     entries: Vec<(u64, V)>,
-    most: usize,
+    max_entries: usize,
 }
 
 impl<V> Cache<V> {
     /// With at most so many values, and at least one.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { entries: Vec::new(), most: most.max(1) }
+    pub(crate) fn new(max_entries: usize) -> Self {
+        Self { entries: Vec::new(), max_entries: max_entries.max(1) }
     }
 
     pub(crate) fn get(&mut self, buffer: u64) -> Option<&V> {
@@ -25,7 +25,7 @@ impl<V> Cache<V> {
     /// Keeps a value. The one that has not been used for longest goes where there are too many.
     pub(crate) fn insert(&mut self, buffer: u64, value: V) {
         self.entries.retain(|(key, _)| *key != buffer);
-        if self.entries.len() == self.most {
+        if self.entries.len() == self.max_entries {
             self.entries.remove(0);
         }
         self.entries.push((buffer, value));

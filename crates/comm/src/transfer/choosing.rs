@@ -130,10 +130,10 @@ impl Chooser {
     }
 
     /// Adds to a profile what has been found out.
-    pub(super) fn tell(&self, profile: &mut Profile) {
+    pub(super) fn learn_into(&self, profile: &mut Profile) {
         for (name, scheduler) in self.schedulers.values() {
             let mut known = Known::default();
-            scheduler.tell(&mut known);
+            scheduler.learn_into(&mut known);
             profile.learn(name, &known);
         }
     }
@@ -153,7 +153,7 @@ fn name(pair: &Pair, kind: &Kind) -> String {
         false => "native".to_owned(),
     };
     let memory = if kind.is_direct { "exported" } else { "bounced" };
-    let cards = if kind.is_gpudirect { ", GPUDirect" } else { "" };
+    let gpudirect_suffix = if kind.is_gpudirect { ", GPUDirect" } else { "" };
     let distance = pair.distance;
-    format!("{model}, {driver}, {}, {distance}, {:?}, {memory}{cards}", pair.locality, kind.joined)
+    format!("{model}, {driver}, {}, {distance}, {:?}, {memory}{gpudirect_suffix}", pair.locality, kind.joined)
 }

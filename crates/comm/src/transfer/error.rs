@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::message::Refusal;
 use crate::bar::BarError;
 use crate::cuda::CudaError;
-use crate::verbs::CardError;
+use crate::verbs::RdmaError;
 
 /// Why a transfer failed.
 #[derive(Debug, Error)]
@@ -55,11 +55,11 @@ pub enum TransferError {
     NoDescriptor(u32),
     /// A card.
     #[error("the message of rank {peer} does not come by an RDMA device: {cause}")]
-    Card {
+    Rdma {
         /// The peer.
         peer: u32,
         /// Why not.
-        cause: CardError,
+        cause: RdmaError,
     },
     /// A BAR.
     #[error("the message does not come through the GPU's BAR: {0}")]
@@ -92,7 +92,7 @@ impl TransferError {
     /// Whether it is of little use to ask for the channel again soon: what joins two cards comes back when somebody
     /// sees to it.
     pub(crate) fn needs_long(&self) -> bool {
-        matches!(self, Self::Card { .. } | Self::Refused { refusal: Refusal::Card, .. })
+        matches!(self, Self::Rdma { .. } | Self::Refused { refusal: Refusal::Rdma, .. })
     }
 
     /// Whether nothing more can be said on the connection.

@@ -7,35 +7,35 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use super::error::TransferError;
 use super::message::Message;
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
-use crate::verbs::{CardError, END_BYTES, End};
+use crate::verbs::{END_BYTES, EndpointAddress, RdmaError};
 
 /// Messages that may lie in a connection that its peer has ended.
 const MAX_LEFT_OVER: usize = 1000;
 
 impl Connection {
     /// Sends a message.
-    pub(super) fn say(&self, message: Message) -> Result<(), TransferError> {
-        self.say_with(message, None)
+    pub(super) fn send_message(&self, message: Message) -> Result<(), TransferError> {
+        self.send_with_descriptor(message, None)
     }
 
     /// Tells the peer that this rank moves to another container, and ends the connection.
-    pub(crate) fn say_moving(&self) {
+    pub(crate) fn send_moving(&self) {
         // It may have gone.
-        let _ = self.say(Message::Moving);
+        let _ = self.send_message(Message::Moving);
         self.shut();
     }
 
     /// Sends a message, and a descriptor with it.
-    pub(crate) fn say_with(
+    pub(crate) fn send_with_descriptor(
         &self,
         message: Message,
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(), TransferError> {
-        self.say_bytes(&message.encode(), descriptor)
+        self.send_message_bytes(&message.encode(), descriptor)
     }
 
     /// Sends as many bytes as a message has.
-    pub(super) fn say_bytes(
+    pub(super) fn send_message_bytes(
         &self,
         bytes: &[u8; MESSAGE_BYTES],
         descriptor: Option<BorrowedFd<'_>>,
@@ -44,8 +44,8 @@ impl Connection {
     }
 
     /// Receives a message, and the descriptor that came with it.
-    pub(super) fn hear(&self) -> Result<(Message, Option<OwnedFd>), TransferError> {
-        let (bytes, descriptor) = self.hear_bytes()?;
+    pub(super) fn receive_message(&self) -> Result<(Message, Option<OwnedFd>), TransferError> {
+        let (bytes, descriptor) = self.receive_message_bytes()?;
         let message = Message::decode(&bytes).ok_or_else(|| self.wrong("bytes that are no message"))?;
         if message == Message::Moving {
             return Err(TransferError::Moved(self.peer));
@@ -62,42 +62,46 @@ impl Connection {
         let is_silent = |kind| matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
         let may_move = matches!(&error, TransferError::Connection { cause, .. } if !is_silent(cause.kind()));
         let moves = |error: &TransferError| matches!(error, TransferError::Moved(_));
-        let said = || core::iter::repeat_with(|| self.hear().err()).take(MAX_LEFT_OVER).flatten().next();
-        let error = may_move.then(said).flatten().filter(moves).unwrap_or(error);
+        let farewell =
+            || core::iter::repeat_with(|| self.receive_message().err()).take(MAX_LEFT_OVER).flatten().next();
+        let error = may_move.then(farewell).flatten().filter(moves).unwrap_or(error);
         self.shut();
         error
     }
 
     /// Receives as many bytes as a message has.
-    pub(super) fn hear_bytes(&self) -> Result<([u8; MESSAGE_BYTES], Option<OwnedFd>), TransferError> {
+    pub(super) fn receive_message_bytes(
+        &self,
+    ) -> Result<([u8; MESSAGE_BYTES], Option<OwnedFd>), TransferError> {
         let received = self.receive().map_err(|cause| self.failed(cause))?;
         received.ok_or_else(|| self.failed(io::ErrorKind::UnexpectedEof.into()))
     }
 
     /// Sends an end of a path between cards, which the message before it has announced.
-    pub(super) fn say_end(&self, end: &End) -> Result<(), TransferError> {
+    pub(super) fn send_endpoint(&self, end: &EndpointAddress) -> Result<(), TransferError> {
         for part in end.encode().as_chunks::<MESSAGE_BYTES>().0 {
-            self.say_bytes(part, None)?;
+            self.send_message_bytes(part, None)?;
         }
         Ok(())
     }
 
     /// Receives such an end.
-    pub(super) fn hear_end(&self) -> Result<End, TransferError> {
+    pub(super) fn receive_endpoint(&self) -> Result<EndpointAddress, TransferError> {
         let mut bytes = [0; END_BYTES];
         for part in bytes.as_chunks_mut::<MESSAGE_BYTES>().0 {
-            *part = self.hear_bytes()?.0;
+            *part = self.receive_message_bytes()?.0;
         }
-        End::decode(&bytes).ok_or_else(|| self.wrong("an end of a path between RDMA devices that cannot be"))
+        EndpointAddress::decode(&bytes)
+            .ok_or_else(|| self.wrong("an end of a path between RDMA devices that cannot be"))
     }
 
     /// Sends bytes of a payload, which the message before them has announced.
-    pub(super) fn say_payload(&self, bytes: &[u8]) -> Result<(), TransferError> {
+    pub(super) fn send_payload(&self, bytes: &[u8]) -> Result<(), TransferError> {
         self.send_bytes(bytes).map_err(|cause| self.failed(cause))
     }
 
     /// Receives bytes of a payload that was announced.
-    pub(super) fn hear_payload(&self, bytes: &mut [u8]) -> Result<(), TransferError> {
+    pub(super) fn receive_payload(&self, bytes: &mut [u8]) -> Result<(), TransferError> {
         self.receive_bytes(bytes).map_err(|cause| self.failed(cause))
     }
 
@@ -107,8 +111,8 @@ impl Connection {
     }
 
     /// The error for a card that fails.
-    pub(super) fn card_failed(&self, cause: CardError) -> TransferError {
-        TransferError::Card { peer: self.peer, cause }
+    pub(super) fn rdma_failed(&self, cause: RdmaError) -> TransferError {
+        TransferError::Rdma { peer: self.peer, cause }
     }
 
     fn failed(&self, cause: io::Error) -> TransferError {

@@ -12,7 +12,7 @@ pub(crate) struct InFlight<T> {
     last: u64,
     queues: HashMap<u64, Queue<T>>,
     /// The queue of each copy that is under way.
-    places: HashMap<u64, u64>,
+    queue_of: HashMap<u64, u64>,
     ended: HashMap<u64, Ended<T>>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) type Ended<T> = (T, Result<Duration, CudaError>);
 
 impl<T> Default for InFlight<T> {
     fn default() -> Self {
-        Self { last: 0, queues: HashMap::new(), places: HashMap::new(), ended: HashMap::new() }
+        Self { last: 0, queues: HashMap::new(), queue_of: HashMap::new(), ended: HashMap::new() }
     }
 }
 
@@ -37,7 +37,7 @@ impl<T> InFlight<T> {
     /// A copy was begun then. Its number is never 0.
     pub(crate) fn add(&mut self, queue: u64, copy: T, start: Instant) -> u64 {
         self.last += 1;
-        self.places.insert(self.last, queue);
+        self.queue_of.insert(self.last, queue);
         let queue =
             self.queues.entry(queue).or_insert_with(|| Queue { copies: VecDeque::new(), ended_at: None });
         queue.copies.push_back((self.last, copy, start));
@@ -46,23 +46,23 @@ impl<T> InFlight<T> {
 
     /// What has become of a copy; none while it is under way. One that is over is forgotten with the answer.
     /// `is_done` is asked for the oldest of a queue alone, and only where that is the one in question: the
-    /// others cannot be done before it. `tell` hears of each that is seen to be over, and whether it is well.
+    /// others cannot be done before it. `notify_sender` hears of each that is seen to be over, and whether it is well.
     pub(crate) fn end(
         &mut self,
         number: u64,
         now: Instant,
         is_done: impl Fn(&T) -> Result<bool, CudaError>,
-        tell: impl Fn(&T, bool),
+        notify_sender: impl Fn(&T, bool),
     ) -> Option<Ended<T>> {
         if let Some(ended) = self.ended.remove(&number) {
             return Some(ended);
         }
-        let name = *self.places.get(&number)?;
+        let name = *self.queue_of.get(&number)?;
         let queue = self.queues.get(&name)?;
         if queue.copies.front().is_none_or(|(oldest, ..)| *oldest != number) {
             return None;
         }
-        self.collect_of(name, now, &is_done, &tell);
+        self.collect_of(name, now, &is_done, &notify_sender);
         self.ended.remove(&number)
     }
 
@@ -71,19 +71,19 @@ impl<T> InFlight<T> {
         &mut self,
         now: Instant,
         is_done: impl Fn(&T) -> Result<bool, CudaError>,
-        tell: impl Fn(&T, bool),
+        notify_sender: impl Fn(&T, bool),
     ) -> bool {
         let queues: Vec<u64> = self.queues.keys().copied().collect();
-        let before = self.places.len();
+        let before = self.queue_of.len();
         for name in queues {
-            self.collect_of(name, now, &is_done, &tell);
+            self.collect_of(name, now, &is_done, &notify_sender);
         }
-        self.places.len() < before
+        self.queue_of.len() < before
     }
 
     /// Whether none is under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.places.is_empty()
+        self.queue_of.is_empty()
     }
 
     fn collect_of(
@@ -91,7 +91,7 @@ impl<T> InFlight<T> {
         name: u64,
         now: Instant,
         is_done: &impl Fn(&T) -> Result<bool, CudaError>,
-        tell: &impl Fn(&T, bool),
+        notify_sender: &impl Fn(&T, bool),
     ) {
         let Some(queue) = self.queues.get_mut(&name) else { return };
         let mut over = Vec::new();
@@ -101,7 +101,7 @@ impl<T> InFlight<T> {
                 done => done.map(drop),
             };
             let Some((oldest, copy, start)) = queue.copies.pop_front() else { break };
-            tell(&copy, done.is_ok());
+            notify_sender(&copy, done.is_ok());
             over.push((oldest, copy, start, done));
         }
         if let Some((_, _, first_start, _)) = over.first() {
@@ -110,7 +110,7 @@ impl<T> InFlight<T> {
             let each = now.saturating_duration_since(since) / over.len() as u32;
             queue.ended_at = Some(now);
             for (oldest, copy, _, done) in over {
-                self.places.remove(&oldest);
+                self.queue_of.remove(&oldest);
                 self.ended.insert(oldest, (copy, done.map(|()| each)));
             }
         }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(copies.end(third, at(14), done_below(3), untold), Some((2, Ok(Duration::from_millis(4)))));
         assert_eq!(copies.end(third, at(15), done_below(3), untold), None, "it is forgotten");
         assert_eq!(copies.end(other, at(5), done_below(10), untold), Some((9, Ok(Duration::from_millis(5)))));
-        assert_eq!((copies.places.len(), copies.ended.len()), (0, 0));
+        assert_eq!((copies.queue_of.len(), copies.ended.len()), (0, 0));
     }
 
     #[test]
@@ -169,21 +169,22 @@ mod tests {
     fn whoever_waits_for_a_copy_hears_of_its_end_though_nobody_asks_for_it() {
         let error = CudaError { call: "cuEventQuery", code: 700 };
         let (mut copies, now, heard) = (InFlight::default(), Instant::now(), RefCell::new(Vec::new()));
-        let tell = |copy: &u32, is_well| heard.borrow_mut().push((*copy, is_well));
+        let notify_sender = |copy: &u32, is_well| heard.borrow_mut().push((*copy, is_well));
         let numbers = [(7, 1), (7, 2), (8, 3), (8, 4)].map(|(queue, copy)| copies.add(queue, copy, now));
         let is_done = |copy: &u32| match copy {
             1 => Ok(true),
             3 => Err(error),
             _ => Ok(false),
         };
-        assert!(copies.collect(now, is_done, tell) && !copies.collect(now, is_done, tell));
+        assert!(copies.collect(now, is_done, notify_sender) && !copies.collect(now, is_done, notify_sender));
         heard.borrow_mut().sort_unstable();
         assert_eq!(heard.take(), [(1, true), (3, false)]);
-        assert!(!copies.is_idle() && copies.collect(now, |_| Ok(true), tell) && copies.is_idle());
+        assert!(!copies.is_idle() && copies.collect(now, |_| Ok(true), notify_sender) && copies.is_idle());
         assert_eq!(heard.take().len(), 2);
         // Each is told of once, and its own end is kept for whoever has begun it.
-        let ends = numbers
-            .map(|number| copies.end(number, now, |_| Ok(true), tell).map(|(copy, end)| (copy, end.is_ok())));
+        let ends = numbers.map(|number| {
+            copies.end(number, now, |_| Ok(true), notify_sender).map(|(copy, end)| (copy, end.is_ok()))
+        });
         assert_eq!(ends, [Some((1, true)), Some((2, true)), Some((3, false)), Some((4, true))]);
         assert!(heard.take().is_empty());
     }

@@ -40,7 +40,7 @@ use crate::channels::Channel;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Message {
     /// The words of offers come with this, if there are any; or the peer has them from a connection before.
-    Words { are_known: bool },
+    StateWords { are_known: bool },
     /// This end moves to another container, and is to be looked for again.
     Moving,
     /// Shared memory of the host comes with this: so many slots of so many bytes.
@@ -68,7 +68,7 @@ pub(crate) enum Message {
     /// The sender's end follows in the same way: the two are joined.
     Joined,
     /// The payload lies where the receiver's card may read it.
-    Lent { key: u32, address: u64 },
+    Exposed { key: u32, address: u64 },
     /// The receiver has all of it.
     Done { operation: u64 },
     /// The receiver gives up.
@@ -100,7 +100,7 @@ pub enum Refusal {
     Memory,
     /// It has no card, or that cannot be joined with the receiver's.
     #[error("it has no RDMA device that the one here can be joined with")]
-    Card,
+    Rdma,
 }
 
 impl Message {
@@ -122,13 +122,13 @@ impl Message {
             Self::Refused(Refusal::Cuda(code)) => (13, 1, 0, code, 0),
             Self::Refused(Refusal::Channel) => (13, 2, 0, 0, 0),
             Self::Refused(Refusal::Copied) => (13, 3, 0, 0, 0),
-            Self::Refused(Refusal::Card) => (13, 4, 0, 0, 0),
+            Self::Refused(Refusal::Rdma) => (13, 4, 0, 0, 0),
             Self::Refused(Refusal::Memory) => (13, 5, 0, 0, 0),
             Self::Refused(Refusal::Slots) => (13, 6, 0, 0, 0),
-            Self::Words { are_known } => (14, u8::from(are_known), 0, 0, 0),
+            Self::StateWords { are_known } => (14, u8::from(are_known), 0, 0, 0),
             Self::Join => (15, 0, 0, 0, 0),
             Self::Joined => (16, 0, 0, 0, 0),
-            Self::Lent { key, address } => (17, 0, 0, key, address),
+            Self::Exposed { key, address } => (17, 0, 0, key, address),
             Self::Moving => (18, 0, 0, 0, 0),
         };
         let mut bytes = [0; MESSAGE_BYTES];
@@ -161,14 +161,14 @@ impl Message {
             (13, 1) => Self::Refused(Refusal::Cuda(length)),
             (13, 2) => Self::Refused(Refusal::Channel),
             (13, 3) => Self::Refused(Refusal::Copied),
-            (13, 4) => Self::Refused(Refusal::Card),
+            (13, 4) => Self::Refused(Refusal::Rdma),
             (13, 5) => Self::Refused(Refusal::Memory),
             (13, 6) => Self::Refused(Refusal::Slots),
-            (14, small) => Self::Words { are_known: small == 1 },
+            (14, small) => Self::StateWords { are_known: small == 1 },
             (15, 0) => Self::Join,
             (16, 0) => Self::Joined,
             (18, 0) => Self::Moving,
-            (17, 0) => Self::Lent { key: length, address: number },
+            (17, 0) => Self::Exposed { key: length, address: number },
             _ => return None,
         };
         // What has no meaning is zero, so that a message has one form.
@@ -210,15 +210,15 @@ mod tests {
             Message::Refused(Refusal::Cuda(700)),
             Message::Refused(Refusal::Channel),
             Message::Refused(Refusal::Copied),
-            Message::Refused(Refusal::Card),
+            Message::Refused(Refusal::Rdma),
             Message::Refused(Refusal::Memory),
             Message::Refused(Refusal::Slots),
-            Message::Words { are_known: false },
-            Message::Words { are_known: true },
+            Message::StateWords { are_known: false },
+            Message::StateWords { are_known: true },
             Message::Moving,
             Message::Join,
             Message::Joined,
-            Message::Lent { key: u32::MAX, address: 1 << 60 },
+            Message::Exposed { key: u32::MAX, address: 1 << 60 },
         ];
         for message in all {
             assert_eq!(Message::decode(&message.encode()), Some(message));

@@ -9,17 +9,17 @@
 //! |-------------|------------------------------------------------------------------------|
 //! | `message`   | What do two ranks say to each other about a transfer?                  |
 //! | `exchange`  | How do they exchange it?                                               |
-//! | `words`     | How do both ends know what has become of an offer, without a message?  |
-//! | `mailbox`   | Through which memory do ranks exchange the words of collective calls?  |
+//! | `state_words`     | How do both ends know what has become of an offer, without a message?  |
+//! | `control_slot`   | Through which memory do ranks exchange the words of collective calls?  |
 //! | `slots`     | Through which memory do bytes pass that the receiver cannot map?       |
 //! | `network`   | How do they travel over a network?                                     |
-//! | `card_slots` | Through which memory do they pass that a card cannot reach where they lie? |
+//! | `rdma_staging` | Through which memory do they pass that a card cannot reach where they lie? |
 //! | `regions`   | Which memory of GPUs here does a card reach?                           |
-//! | `lending`   | What does a sender have for a receiver that reads by a card?           |
+//! | `rdma_path`   | What does a sender have for a receiver that reads by a card?           |
 //! | `offers`    | What does this rank send, and what has become of it?                   |
 //! | `short`     | Which short messages are offered?                                      |
 //! | `serve`     | What does the sender's thread do for a peer?                           |
-//! | `giving`    | How does it give a payload, by each channel?                           |
+//! | `sender`    | How does it give a payload, by each channel?                           |
 //! | `fetch`     | How does the receiver get the bytes?                                   |
 //! | `in_flight` | Which copies of a receiver are under way, and which have ended?        |
 //! | `choosing`  | Which channel does a receiver take for the messages of a peer?         |
@@ -27,23 +27,23 @@
 //! | `cache`     | Which memory of a peer stays open?                                     |
 
 pub(crate) mod cache;
-mod card_slots;
 pub(crate) mod choosing;
+pub(crate) mod control_slot;
 mod error;
 mod exchange;
 mod failures;
 pub(crate) mod fetch;
-mod giving;
 pub(crate) mod in_flight;
-mod lending;
-pub(crate) mod mailbox;
 pub(crate) mod message;
 mod network;
 pub mod offers;
+mod rdma_path;
+mod rdma_staging;
 mod regions;
+mod sender;
 pub(crate) mod serve;
 pub(crate) mod short;
 pub(crate) mod slots;
-pub(crate) mod words;
+pub(crate) mod state_words;
 
 pub use error::TransferError;

@@ -4,7 +4,7 @@
 
 use super::error::TransferError;
 use super::message::Message;
-use super::slots::{Begun, HostSlots, Ring};
+use super::slots::{HostSlots, PendingCopies, Ring};
 use crate::bootstrap::Connection;
 use crate::cuda::{CudaError, PendingCopy, Scope};
 
@@ -16,16 +16,16 @@ pub(super) fn send(
     payload: u64,
     begin: impl Fn(u64, u64, usize) -> Result<PendingCopy, CudaError>,
 ) -> Result<(), TransferError> {
-    let mut begun = Begun::default();
+    let mut pending = PendingCopies::default();
     for (slot, at, bytes) in slots.ring.pieces(payload) {
-        begun.push(Some(begin(slots.address(slot), at, bytes as usize)?), (slot, bytes));
+        pending.push(Some(begin(slots.address(slot), at, bytes as usize)?), (slot, bytes));
         // One is sent while one is copied, so that no slot is filled before it was sent.
-        if begun.len() > 1 || slots.ring.count == 1 {
-            send_first(connection, slots, &mut begun)?;
+        if pending.len() > 1 || slots.ring.count == 1 {
+            send_first(connection, slots, &mut pending)?;
         }
     }
-    while begun.len() > 0 {
-        send_first(connection, slots, &mut begun)?;
+    while pending.len() > 0 {
+        send_first(connection, slots, &mut pending)?;
     }
     Ok(())
 }
@@ -33,25 +33,25 @@ pub(super) fn send(
 fn send_first(
     connection: &Connection,
     slots: &HostSlots,
-    begun: &mut Begun<(u16, u32)>,
+    pending: &mut PendingCopies<(u16, u32)>,
 ) -> Result<(), TransferError> {
-    let Some((slot, bytes)) = begun.end_first().map_err(|(error, _)| error)? else { return Ok(()) };
+    let Some((slot, bytes)) = pending.end_first().map_err(|(error, _)| error)? else { return Ok(()) };
     // SAFETY: the slot is mapped, as long as that, and this end's alone; the copy into it is done.
     let piece = unsafe { core::slice::from_raw_parts(slots.address(slot) as *const u8, bytes as usize) };
-    connection.say(Message::Piece { slot, bytes })?;
-    connection.say_payload(piece)
+    connection.send_message(Message::Piece { slot, bytes })?;
+    connection.send_payload(piece)
 }
 
 /// Sends a payload that lies in memory of the host, in the pieces of the same ring.
 pub(super) fn send_copy(connection: &Connection, ring: Ring, copy: &[u8]) -> Result<(), TransferError> {
     for (slot, at, bytes) in ring.pieces(copy.len() as u64) {
-        connection.say(Message::Piece { slot, bytes })?;
-        connection.say_payload(&copy[at as usize..][..bytes as usize])?;
+        connection.send_message(Message::Piece { slot, bytes })?;
+        connection.send_payload(&copy[at as usize..][..bytes as usize])?;
     }
     Ok(())
 }
 
-/// Receives a payload into memory of the host, or of a GPU where there is a scope. `hear` gives the sender's
+/// Receives a payload into memory of the host, or of a GPU where there is a scope. `receive` gives the sender's
 /// next message. Where a copy fails the rest is received all the same, so that both ends stay in step.
 ///
 /// # Safety
@@ -62,32 +62,32 @@ pub(super) unsafe fn receive(
     payload: u64,
     to: u64,
     scope: Option<&Scope<'static>>,
-    hear: impl Fn() -> Result<Message, TransferError>,
+    receive: impl Fn() -> Result<Message, TransferError>,
 ) -> Result<(), TransferError> {
-    let mut begun = Begun::default();
+    let mut pending = PendingCopies::default();
     let mut outcome = Ok(());
     for (slot, at, bytes) in slots.ring.pieces(payload) {
-        if hear()? != (Message::Piece { slot, bytes }) {
+        if receive()? != (Message::Piece { slot, bytes }) {
             return Err(connection.wrong("another piece than the next"));
         }
-        if begun.len() == usize::from(slots.ring.count) {
-            outcome = outcome.and(begun.end_first().map(drop).map_err(|(error, ())| error));
+        if pending.len() == usize::from(slots.ring.count) {
+            outcome = outcome.and(pending.end_first().map(drop).map_err(|(error, ())| error));
         }
-        let place = if scope.is_some() { slots.address(slot) } else { to + at };
+        let target = if scope.is_some() { slots.address(slot) } else { to + at };
         // SAFETY: a slot that is mapped, as long as that, and not copied from any more, or as promised by the
         // caller.
-        let piece = unsafe { core::slice::from_raw_parts_mut(place as *mut u8, bytes as usize) };
-        connection.hear_payload(piece)?;
+        let piece = unsafe { core::slice::from_raw_parts_mut(target as *mut u8, bytes as usize) };
+        connection.receive_payload(piece)?;
         if let (Some(scope), Ok(())) = (scope, &outcome) {
             // SAFETY: as promised by the caller; the copy is waited for before this returns.
-            match unsafe { PendingCopy::begin(scope, to + at, place, bytes as usize) } {
-                Ok(copy) => begun.push(Some(copy), ()),
+            match unsafe { PendingCopy::begin(scope, to + at, target, bytes as usize) } {
+                Ok(copy) => pending.push(Some(copy), ()),
                 Err(error) => outcome = Err(error),
             }
         }
     }
-    while begun.len() > 0 {
-        outcome = outcome.and(begun.end_first().map(drop).map_err(|(error, ())| error));
+    while pending.len() > 0 {
+        outcome = outcome.and(pending.end_first().map(drop).map_err(|(error, ())| error));
     }
     Ok(outcome?)
 }

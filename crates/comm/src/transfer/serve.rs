@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use super::error::TransferError;
-use super::giving::Giver;
-use super::lending::Lending;
 use super::message::{Message, Refusal};
 use super::offers::{OfferState, Offers};
+use super::rdma_path::RdmaPath;
+use super::sender::PayloadSender;
 use super::slots::{HostSlots, Ring};
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::channels::Channel;
@@ -20,7 +20,7 @@ struct Server<'a> {
     connection: &'a Connection,
     offers: &'a Offers,
     gate: &'a Gate,
-    giver: Giver<'a>,
+    sender: PayloadSender<'a>,
     /// The operation that was served last, and whether that was in a way that pays for short messages.
     last: Option<(u64, bool)>,
 }
@@ -29,7 +29,7 @@ struct Server<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     /// It has gone, or has said what makes no sense.
-    Gone,
+    Disconnected,
     /// One of the two ranks moves to another container.
     Moving,
 }
@@ -44,11 +44,11 @@ pub(crate) fn serve<'a>(
     offers: &'a Offers,
     gate: &'a Gate,
 ) -> (End, impl Sized + 'a) {
-    let mut server = Server { connection, offers, gate, giver: Giver::new(connection), last: None };
-    let mut end = End::Gone;
+    let mut server = Server { connection, offers, gate, sender: PayloadSender::new(connection), last: None };
+    let mut end = End::Disconnected;
     loop {
         match connection.receive() {
-            Ok(Some((bytes, descriptor))) => match server.answer(&bytes, descriptor) {
+            Ok(Some((bytes, descriptor))) => match server.handle_request(&bytes, descriptor) {
                 Ok(()) => {}
                 Err(TransferError::Moved(_)) => {
                     end = End::Moving;
@@ -66,7 +66,7 @@ pub(crate) fn serve<'a>(
 }
 
 impl Server<'_> {
-    fn answer(
+    fn handle_request(
         &mut self,
         bytes: &[u8; MESSAGE_BYTES],
         descriptor: Option<OwnedFd>,
@@ -78,16 +78,16 @@ impl Server<'_> {
                     .ok_or_else(|| self.connection.wrong("slots of such a size"))?;
                 // Where the descriptor is lost for lack of room, what passes through the slots is refused.
                 let slots = descriptor.map(|descriptor| HostSlots::of_peer(descriptor, ring));
-                self.giver.slots = slots.transpose().map_err(TransferError::Memory)?;
+                self.sender.slots = slots.transpose().map_err(TransferError::Memory)?;
                 Ok(())
             }
             Some(Message::Join) => {
                 // One that is joined anew has lost its path.
-                self.giver.lending = None;
-                self.giver.lending = Lending::join(self.connection)?;
+                self.sender.rdma_path = None;
+                self.sender.rdma_path = RdmaPath::join(self.connection)?;
                 Ok(())
             }
-            Some(Message::Fetch { channel, operation }) => self.give_unless_moving(channel, operation),
+            Some(Message::Fetch { channel, operation }) => self.send_unless_moving(channel, operation),
             Some(Message::Moving) => Err(TransferError::Moved(peer)),
             Some(Message::Done { operation }) => {
                 if let Some((served, pays)) = self.last.take()
@@ -108,20 +108,22 @@ impl Server<'_> {
         }
     }
 
-    fn give_unless_moving(&mut self, channel: Channel, operation: u64) -> Result<(), TransferError> {
+    fn send_unless_moving(&mut self, channel: Channel, operation: u64) -> Result<(), TransferError> {
         let running = self.gate.try_start();
         // What the peer has begun to fetch is brought to its end, also by another channel.
         if running.is_none() && !self.offers.is_served(operation) {
-            self.connection.say(Message::Moving)?;
+            self.connection.send_message(Message::Moving)?;
             return Err(TransferError::Moved(self.connection.peer));
         }
-        match self.give(channel, operation) {
-            Err(error) if !error.ends_connection() => self.connection.say(Message::Refused(refusal(&error))),
+        match self.send_offer(channel, operation) {
+            Err(error) if !error.ends_connection() => {
+                self.connection.send_message(Message::Refused(refusal(&error)))
+            }
             outcome => outcome,
         }
     }
 
-    fn give(&mut self, channel: Channel, operation: u64) -> Result<(), TransferError> {
+    fn send_offer(&mut self, channel: Channel, operation: u64) -> Result<(), TransferError> {
         let refused = |refusal| TransferError::Refused { peer: self.connection.peer, channel, refusal };
         let unknown = || refused(Refusal::Unknown);
         let offer = self.offers.begin(operation, self.connection.peer).ok_or_else(unknown)?;
@@ -129,7 +131,7 @@ impl Server<'_> {
             return Err(refused(Refusal::Channel));
         }
         if let Some(copy) = &offer.copy {
-            return self.giver.give_copy(channel, copy);
+            return self.sender.send_copy(channel, copy);
         }
         let found =
             Driver::loaded().and_then(|driver| Some((driver, DeviceMemory::at(driver, offer.address)?)));
@@ -138,17 +140,19 @@ impl Server<'_> {
             .filter(|(_, memory)| memory.buffer == offer.buffer)
             .ok_or_else(|| refused(Refusal::Memory))?;
         let scope = Scope::of(driver, &memory)?;
-        let is_inside = memory.has(offer.address, offer.bytes);
+        let is_within = memory.has(offer.address, offer.bytes);
         let by_itself = channel == Channel::Ipc && memory.ipc || channel == Channel::Vmm && memory.exportable;
-        self.last = Some((operation, by_itself && is_inside || channel.is_for_short()));
+        self.last = Some((operation, by_itself && is_within || channel.is_for_short()));
         match channel {
-            Channel::Ipc if memory.ipc && is_inside => self.giver.give_handle(driver, &memory, &offer),
-            Channel::Vmm if memory.exportable && is_inside => self.giver.give_export(driver, &memory, &offer),
-            Channel::Vmm if memory.device_exports => self.giver.give_bounced(&scope, &memory, &offer),
-            Channel::Staged => self.giver.give_staged(&scope, &offer),
-            Channel::Bar => self.giver.give_from_bar(&scope, &memory, &offer),
-            Channel::Rdma | Channel::Loopback => self.giver.give_by_card(channel, &scope, &memory, &offer),
-            Channel::Tcp => self.giver.give_over_network(&scope, &offer),
+            Channel::Ipc if memory.ipc && is_within => self.sender.send_ipc_handle(driver, &memory, &offer),
+            Channel::Vmm if memory.exportable && is_within => {
+                self.sender.send_export(driver, &memory, &offer)
+            }
+            Channel::Vmm if memory.device_exports => self.sender.send_bounced(&scope, &memory, &offer),
+            Channel::Staged => self.sender.send_staged(&scope, &offer),
+            Channel::Bar => self.sender.send_from_bar(&scope, &memory, &offer),
+            Channel::Rdma | Channel::Loopback => self.sender.send_by_rdma(channel, &scope, &memory, &offer),
+            Channel::Tcp => self.sender.send_over_network(&scope, &offer),
             _ => Err(refused(Refusal::Channel)),
         }
     }

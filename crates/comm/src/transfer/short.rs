@@ -114,7 +114,7 @@ impl ShortMessages {
     }
 
     /// A short message was not fetched soon.
-    pub(crate) fn taken_back(&mut self, peer: u32) {
+    pub(crate) fn detached(&mut self, peer: u32) {
         let peer = self.peers.entry(peer).or_default();
         peer.pause = (peer.pause * 2).clamp(FIRST_PAUSE, MAX_PAUSE);
         peer.left = peer.pause;
@@ -192,12 +192,12 @@ mod tests {
         messages.fetched(1, 7, true);
         let mut gone = Vec::new();
         for _ in 0..3 {
-            messages.taken_back(1);
+            messages.detached(1);
             gone.push((0..).take_while(|_| !messages.is_offered(1, 7)).count());
         }
         assert_eq!(gone, [64, 128, 256]);
         messages.succeeded(1);
-        messages.taken_back(1);
+        messages.detached(1);
         assert_eq!((0..).take_while(|_| !messages.is_offered(1, 7)).count(), 64);
     }
 

@@ -69,12 +69,12 @@ impl Ring {
 
     /// The pieces of a payload: the slot, the place in the payload, and the bytes of each.
     pub(crate) fn pieces(self, payload: u64) -> impl Iterator<Item = (u16, u64, u32)> {
-        let (count, longest) = (u64::from(self.count), u64::from(self.bytes));
-        let (mut at, mut most) = (0, u64::from(self.first));
+        let (count, max_piece) = (u64::from(self.count), u64::from(self.bytes));
+        let (mut at, mut limit) = (0, u64::from(self.first));
         (0..).map_while(move |number: u64| {
-            let (start, bytes) = (at, most.min(payload - at));
+            let (start, bytes) = (at, limit.min(payload - at));
             at += bytes;
-            most = (most * GROWTH).min(longest);
+            limit = (limit * GROWTH).min(max_piece);
             // Both are below what they are made of.
             (bytes > 0).then_some(((number % count) as u16, start, bytes as u32))
         })
@@ -133,15 +133,15 @@ impl HostSlots {
 /// Slots that are being copied into or out of, the oldest first. Whoever gives up in the middle waits for
 /// them.
 #[derive(Debug)]
-pub(crate) struct Begun<T>(VecDeque<(Option<PendingCopy>, T)>);
+pub(crate) struct PendingCopies<T>(VecDeque<(Option<PendingCopy>, T)>);
 
-impl<T> Default for Begun<T> {
+impl<T> Default for PendingCopies<T> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<T> Begun<T> {
+impl<T> PendingCopies<T> {
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -166,7 +166,7 @@ impl<T> Begun<T> {
     }
 }
 
-impl<T> Drop for Begun<T> {
+impl<T> Drop for PendingCopies<T> {
     fn drop(&mut self) {
         while !self.0.is_empty() {
             // What is wrong has been told already.
@@ -230,13 +230,13 @@ mod tests {
             more in 0_u32..5000,
         ) {
             let ring = Ring { count, bytes: first + more, first };
-            let (mut at, mut most) = (0, first);
+            let (mut at, mut limit) = (0, first);
             for (number, (slot, start, length)) in ring.pieces(payload).enumerate() {
                 prop_assert_eq!((u64::from(slot), start), (number as u64 % u64::from(count), at));
-                prop_assert!(length > 0 && length <= most);
+                prop_assert!(length > 0 && length <= limit);
                 at += u64::from(length);
-                prop_assert!(length == most || at == payload, "only the last one is shorter");
-                most = (most * 4).min(ring.bytes);
+                prop_assert!(length == limit || at == payload, "only the last one is shorter");
+                limit = (limit * 4).min(ring.bytes);
             }
             prop_assert_eq!(at, payload);
         }

@@ -27,7 +27,7 @@ pub(crate) struct Slots {
 
 /// One end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct EndpointAddress {
     pub(super) remote: RemoteEnd,
     pub(super) mtu: PathMtu,
     /// Reads that it answers at a time, 1 at least.
@@ -41,7 +41,7 @@ pub(crate) struct End {
     pub(crate) slots: Slots,
 }
 
-impl End {
+impl EndpointAddress {
     /// The same of a sender whom rdma_cm reaches at this address.
     pub(super) fn at(self, address: IpAddr) -> Self {
         let address = match address {
@@ -112,9 +112,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn end(numbers: (u32, u32, u16, u8, u16, u64, u32, u16, u32), gid: [u8; 16], by_manager: bool) -> End {
+    fn end(
+        numbers: (u32, u32, u16, u8, u16, u64, u32, u16, u32),
+        gid: [u8; 16],
+        by_manager: bool,
+    ) -> EndpointAddress {
         let (queue_pair, packet, lid, reads, manager_port, address, key, count, bytes) = numbers;
-        End {
+        EndpointAddress {
             remote: RemoteEnd {
                 queue_pair: queue_pair & MAX_PACKET_NUMBER,
                 packet: packet & MAX_PACKET_NUMBER,
@@ -138,7 +142,7 @@ mod tests {
             by_manager: bool,
         ) {
             let end = end(numbers, gid, by_manager);
-            prop_assert_eq!(End::decode(&end.encode()), Some(end));
+            prop_assert_eq!(EndpointAddress::decode(&end.encode()), Some(end));
         }
 
         #[test]
@@ -149,7 +153,7 @@ mod tests {
             let mut changed = end((1, 2, 3, 4, 5, 6, 7, 8, 9), [1; 16], false).encode();
             changed[at] = byte;
             for bytes in [bytes, changed] {
-                if let Some(end) = End::decode(&bytes) {
+                if let Some(end) = EndpointAddress::decode(&bytes) {
                     prop_assert_eq!(end.encode(), bytes);
                     prop_assert!(end.reads > 0 && end.remote.queue_pair <= MAX_PACKET_NUMBER);
                 }
@@ -166,27 +170,27 @@ mod tests {
             let six = std::net::Ipv6Addr::from(six);
             prop_assume!(six.to_ipv4_mapped().is_none() && !six.is_unspecified());
             for address in [IpAddr::from(four), six.into()] {
-                let told = End::decode(&end.at(address).encode()).map(|end| end.address());
+                let told = EndpointAddress::decode(&end.at(address).encode()).map(|end| end.address());
                 prop_assert_eq!(told, Some(Some(address)));
             }
             // Whom no rdma_cm joins tells a GID.
-            prop_assert_eq!(End { by_manager: false, ..end.at(four.into()) }.address(), None);
+            prop_assert_eq!(EndpointAddress { by_manager: false, ..end.at(four.into()) }.address(), None);
         }
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
         let good = end((7, 8, 9, 10, 11, 12, 13, 4, 4096), [1; 16], false).encode();
-        assert!(End::decode(&good).is_some());
+        assert!(EndpointAddress::decode(&good).is_some());
         // A queue pair beyond 24 bits, no MTU, an MTU beyond them, no reads, neither yes nor no, what is to
         // be zero.
         for (at, byte) in [(3, 1), (7, 1), (26, 0), (26, 6), (27, 0), (28, 2), (29, 1), (54, 1), (63, 1)] {
             let mut bytes = good;
             bytes[at] = byte;
-            assert_eq!(End::decode(&bytes), None, "byte {at}");
+            assert_eq!(EndpointAddress::decode(&bytes), None, "byte {at}");
         }
         let mut beyond = good;
         beyond[40..48].copy_from_slice(&(u64::MAX - 100).to_le_bytes());
-        assert_eq!(End::decode(&beyond), None, "slots that end behind the last address");
+        assert_eq!(EndpointAddress::decode(&beyond), None, "slots that end behind the last address");
     }
 }

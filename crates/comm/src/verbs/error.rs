@@ -13,7 +13,7 @@ use crate::cuda::CudaError;
 
 /// Why a card does not move a message.
 #[derive(Debug, Error)]
-pub enum CardError {
+pub enum RdmaError {
     /// The kernel knows no device.
     #[error("there is no RDMA device (/sys/class/infiniband is empty)")]
     NoDevice,
@@ -66,7 +66,7 @@ pub enum CardError {
     Cuda(#[from] CudaError),
     /// A card cannot reach this memory.
     #[error("a card does not reach such memory")]
-    OutOfReach,
+    NotAccessible,
     /// The queue pair takes no request.
     #[error("the RDMA device takes no request: {0}")]
     Post(#[from] PostError),
@@ -81,7 +81,7 @@ pub enum CardError {
     Silent(u64),
     /// The peer has gone meanwhile.
     #[error("the peer has ended while its memory was read")]
-    Gone,
+    PeerDisconnected,
     /// The system.
     #[error("the RDMA device's completions cannot be waited for: {0}")]
     System(#[from] io::Error),

@@ -5,14 +5,14 @@ use std::os::fd::AsFd as _;
 
 use causeway_ibverbs::{Access, MemoryRegion, ProtectionDomain, Transport};
 
-use super::error::CardError;
+use super::error::RdmaError;
 use crate::cuda::{self, DeviceMemory, Driver, Scope};
 
 /// What a card does with memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// The peer reads it.
-    Lent,
+    Exposed,
     /// What is read from the peer goes there.
     Filled,
 }
@@ -20,7 +20,7 @@ pub(crate) enum Use {
 impl Use {
     pub(crate) fn access(self, domain: &ProtectionDomain) -> Access {
         match (self, domain.device().transport()) {
-            (Self::Lent, _) => Access::REMOTE_READ,
+            (Self::Exposed, _) => Access::REMOTE_READ,
             // iWARP brings the bytes of a read as a write of the peer.
             (Self::Filled, Transport::Iwarp) => Access::REMOTE_WRITE,
             (Self::Filled, _) => Access::LOCAL_WRITE,
@@ -43,11 +43,11 @@ pub(crate) fn register(
     scope: &Scope<'static>,
     memory: &DeviceMemory,
     usage: Use,
-) -> Result<MemoryRegion, CardError> {
+) -> Result<MemoryRegion, RdmaError> {
     if !is_gpudirect(scope.driver(), memory) {
-        return Err(CardError::OutOfReach);
+        return Err(RdmaError::NotAccessible);
     }
-    let length = usize::try_from(memory.bytes).map_err(|_| CardError::OutOfReach)?;
+    let length = usize::try_from(memory.bytes).map_err(|_| RdmaError::NotAccessible)?;
     let access = usage.access(domain);
     if let Ok((descriptor, offset)) = cuda::dma_buf(scope, memory) {
         let descriptor = descriptor.as_fd();

@@ -7,9 +7,9 @@ use causeway_ibverbs::{
     RemoteMemory, Settings,
 };
 
-use super::card::Card;
-use super::end::{End, Slots};
-use super::error::CardError;
+use super::end::{EndpointAddress, Slots};
+use super::error::RdmaError;
+use super::nic::RdmaDevice;
 use crate::job;
 
 /// Reads under way on a queue pair, at most: what cards of the last ten years allow.
@@ -33,7 +33,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    pub(super) fn new(device: &Device) -> Result<Self, CardError> {
+    pub(super) fn new(device: &Device) -> Result<Self, RdmaError> {
         Ok(Self {
             domain: ProtectionDomain::new(device)?,
             // Of requests that are flushed, too.
@@ -43,21 +43,21 @@ impl Parts {
     }
 
     /// A queue pair that is bound to the card's port, and what the peer is told of it.
-    pub(super) fn queue_pair(&self, card: &Card) -> Result<(QueuePair, End), CardError> {
+    pub(super) fn queue_pair(&self, nic: &RdmaDevice) -> Result<(QueuePair, EndpointAddress), RdmaError> {
         let pair = QueuePair::new(&self.domain, &self.completions, CAPACITY)?;
-        pair.initialise(card.port.number)?;
+        pair.initialise(nic.port.number)?;
         let remote = RemoteEnd {
             queue_pair: pair.number(),
             packet: u32::from_le_bytes(job::random()?) & 0x00ff_ffff,
-            lid: card.port.lid,
-            gid: card.gid.gid,
+            lid: nic.port.lid,
+            gid: nic.gid.gid,
         };
-        Ok((pair, End { remote, ..self.end(card.port.mtu) }))
+        Ok((pair, EndpointAddress { remote, ..self.end(nic.port.mtu) }))
     }
 
     /// What is told of an end that rdma_cm joins, but for the port.
-    pub(super) fn end(&self, mtu: PathMtu) -> End {
-        End {
+    pub(super) fn end(&self, mtu: PathMtu) -> EndpointAddress {
+        EndpointAddress {
             remote: RemoteEnd { queue_pair: 0, packet: 0, lid: 0, gid: Gid([0; 16]) },
             mtu,
             reads: answered(&self.limits),
@@ -69,9 +69,15 @@ impl Parts {
     }
 
     /// Joins a queue pair with the peer's.
-    pub(super) fn join(&self, card: &Card, pair: &QueuePair, own: &End, peer: &End) -> Result<(), CardError> {
+    pub(super) fn join(
+        &self,
+        nic: &RdmaDevice,
+        pair: &QueuePair,
+        own: &EndpointAddress,
+        peer: &EndpointAddress,
+    ) -> Result<(), RdmaError> {
         let settings = self.settings(own.mtu.min(peer.mtu), peer.reads);
-        pair.receive_from(&card.port, card.gid.index, &peer.remote, &settings)?;
+        pair.receive_from(&nic.port, nic.gid.index, &peer.remote, &settings)?;
         Ok(pair.send_from(own.remote.packet, &settings)?)
     }
 

@@ -9,7 +9,7 @@ use causeway_ibverbs::{
 use causeway_sync::spin::{self, BusyPoll};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::error::CardError;
+use super::error::RdmaError;
 use super::parts::{MAX_READS, Parts};
 
 /// How long nothing may come while a read is under way. A dead path is told by the card after two seconds.
@@ -28,7 +28,7 @@ pub(crate) struct Path {
     last: u64,
     /// Reads that have ended and were not asked for yet.
     ended: Vec<u64>,
-    under_way: usize,
+    in_flight: usize,
     has_failed: bool,
 }
 
@@ -40,7 +40,7 @@ impl Path {
             batch: SendBatch::with_capacity(1),
             last: 0,
             ended: Vec::new(),
-            under_way: 0,
+            in_flight: 0,
             has_failed: false,
         }
     }
@@ -56,39 +56,39 @@ impl Path {
     /// # Safety
     /// The segment's bytes stay mapped, and are nobody else's, until [`wait`](Self::wait) has said that the
     /// read is done, or the path has been dropped.
-    pub(crate) unsafe fn read(&mut self, from: RemoteMemory, into: Segment) -> Result<u64, CardError> {
+    pub(crate) unsafe fn read(&mut self, from: RemoteMemory, into: Segment) -> Result<u64, RdmaError> {
         self.last += 1;
         self.batch.push(&SendRequest::new(self.last, Operation::Read { from }, into));
         // SAFETY: as promised by the caller; each read has a completion of its own.
         unsafe { self.pair.post(&mut self.batch) }.inspect_err(|_| self.has_failed = true)?;
-        self.under_way += 1;
+        self.in_flight += 1;
         Ok(self.last)
     }
 
     /// Waits until a read is done. `peer` is the socket that joins the two ranks: it tells when the peer
     /// ends. After an error the path is of no use, and to be dropped: then nothing more is written.
-    pub(crate) fn wait(&mut self, read: u64, peer: BorrowedFd<'_>) -> Result<(), CardError> {
+    pub(crate) fn wait(&mut self, read: u64, peer: BorrowedFd<'_>) -> Result<(), RdmaError> {
         self.wait_for(read, peer).inspect_err(|_| self.has_failed = true)
     }
 
     /// Whether nothing is under way, and nothing has failed.
     pub(crate) fn is_idle(&self) -> bool {
-        self.under_way == 0 && !self.has_failed
+        self.in_flight == 0 && !self.has_failed
     }
 
-    fn wait_for(&mut self, read: u64, peer: BorrowedFd<'_>) -> Result<(), CardError> {
+    fn wait_for(&mut self, read: u64, peer: BorrowedFd<'_>) -> Result<(), RdmaError> {
         let (mut busy, spin) = (BusyPoll::new(), spin::between_commands());
-        let mut heard = Instant::now();
+        let mut last_completion = Instant::now();
         loop {
             if let Some(at) = self.ended.iter().position(|ended| *ended == read) {
                 self.ended.swap_remove(at);
                 return Ok(());
             }
             if self.take()? {
-                heard = Instant::now();
+                last_completion = Instant::now();
             } else if busy.pause() >= spin {
-                if heard.elapsed() > COMPLETION_TIMEOUT {
-                    return Err(CardError::Silent(COMPLETION_TIMEOUT.as_secs()));
+                if last_completion.elapsed() > COMPLETION_TIMEOUT {
+                    return Err(RdmaError::Silent(COMPLETION_TIMEOUT.as_secs()));
                 }
                 self.sleep(peer)?;
             }
@@ -96,21 +96,21 @@ impl Path {
     }
 
     /// Takes completions, if there are any.
-    fn take(&mut self) -> Result<bool, CardError> {
+    fn take(&mut self) -> Result<bool, RdmaError> {
         let mut completions = [Completion::default(); MAX_READS];
         let count = self.parts.completions.poll(&mut completions)?;
         for completion in &completions[..count] {
             if !completion.status().is_success() {
-                return Err(CardError::Read(completion.status()));
+                return Err(RdmaError::Read(completion.status()));
             }
             self.ended.push(completion.id());
         }
-        self.under_way = self.under_way.saturating_sub(count);
+        self.in_flight = self.in_flight.saturating_sub(count);
         Ok(count > 0)
     }
 
     /// Sleeps until a completion may be there.
-    fn sleep(&mut self, peer: BorrowedFd<'_>) -> Result<(), CardError> {
+    fn sleep(&mut self, peer: BorrowedFd<'_>) -> Result<(), RdmaError> {
         self.parts.completions.request_event()?;
         // It may have come before the question.
         if self.take()? {
@@ -124,13 +124,13 @@ impl Path {
         let look = LOOK.try_into().ok();
         match poll(&mut polled, look.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(CardError::System(error.into())),
+            Err(error) => return Err(RdmaError::System(error.into())),
         }
         let [completions, peer] = polled.map(|polled| polled.revents());
         if !completions.is_empty() {
             self.parts.completions.take_event()?;
         } else if !peer.is_empty() {
-            return Err(CardError::Gone);
+            return Err(RdmaError::PeerDisconnected);
         }
         Ok(())
     }

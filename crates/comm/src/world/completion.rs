@@ -16,15 +16,15 @@ pub(super) struct Completion {
 #[derive(Debug, Default)]
 struct State {
     /// A copy was begun since the thread last went to sleep.
-    has_begun: bool,
+    has_new_copy: bool,
     /// The rank leaves its job.
     is_over: bool,
 }
 
 impl Completion {
     /// A copy is under way from now on.
-    pub(super) fn begun(&self) {
-        self.state.change(|state| state.has_begun = true);
+    pub(super) fn copy_started(&self) {
+        self.state.change(|state| state.has_new_copy = true);
     }
 
     /// Ends the thread.
@@ -36,7 +36,7 @@ impl Completion {
     pub(super) fn sleep(&self) -> bool {
         self.state.wait(|state| match state {
             State { is_over: true, .. } => Some(false),
-            State { has_begun, .. } => core::mem::take(has_begun).then_some(true),
+            State { has_new_copy, .. } => core::mem::take(has_new_copy).then_some(true),
         })
     }
 

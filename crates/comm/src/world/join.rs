@@ -11,8 +11,8 @@ use causeway_sync::{Monitor, threads};
 use thiserror::Error;
 
 use super::completion::Completion;
-use super::departures::Departures;
-use super::state::{Extra, Home, Outgoing, Shared, World, lock};
+use super::disconnect_listeners::DisconnectListeners;
+use super::state::{ContainerCheck, Extra, Outgoing, Shared, World, lock};
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::bootstrap::{BootstrapListener, Stop};
 use crate::channels::Channel;
@@ -20,7 +20,7 @@ use crate::identity::Identity;
 use crate::job::{Job, JobError};
 use crate::moving::Gate;
 use crate::profile::{Profile, ProfileError};
-use crate::report::{Algorithm, Inline, Way};
+use crate::report::{Algorithm, Inline, MessagePath};
 use crate::settings::Settings;
 use crate::tracer::Tracers;
 use crate::transfer::offers::Offers;
@@ -50,10 +50,10 @@ impl World {
     pub fn join(nonce: [u8; 16], rank: u32, ranks: u32, settings: Settings) -> Result<Self, WorldError> {
         let job = Job::new(nonce, ranks)?;
         let identity = Identity::of_this_process(settings.placement.as_ref())?;
-        let home = Home { namespaces: identity.namespaces, looked_at: Instant::now() };
+        let container_check = ContainerCheck { namespaces: identity.namespaces, checked_at: Instant::now() };
         let board = Board::join(&job, rank, 0, identity, &BoardLocations::defaults(settings.folder.clone()))?;
         let profile = settings.profile.as_deref().map_or(Ok(Profile::default()), Profile::load);
-        let (profile, profile_trouble) = match profile {
+        let (profile, profile_error) = match profile {
             Ok(profile) => (profile, None),
             Err(error) => (Profile::default(), Some(error)),
         };
@@ -66,14 +66,14 @@ impl World {
             board: Mutex::new(board),
             gate: Gate::default(),
             moves: AtomicU64::new(0),
-            home: Mutex::new(home),
+            container_check: Mutex::new(container_check),
             offers: Offers::default(),
             incoming: Monitor::default(),
             retired: Mutex::default(),
             in_flight: Mutex::default(),
             completion: Completion::default(),
             outgoing: Monitor::default(),
-            departures: Arc::new(Departures::default()),
+            disconnect_listeners: Arc::new(DisconnectListeners::default()),
             open_at: Mutex::default(),
             tracers,
             table,
@@ -82,7 +82,7 @@ impl World {
             profile: Mutex::new(profile),
         });
         let acceptor = Mutex::new(Some(accept(&shared)?));
-        Ok(Self { shared, acceptor, threads: Mutex::default(), profile_trouble, extra: OnceLock::new() })
+        Ok(Self { shared, acceptor, threads: Mutex::default(), profile_error, extra: OnceLock::new() })
     }
 
     /// This process's rank in the job.
@@ -107,7 +107,7 @@ impl World {
 
     /// Counts a message of a GPU's memory that travels with the MPI.
     pub fn count_inline(&self, peer: u32, bytes: u64, why: Inline) {
-        lock(&self.shared.report).count(peer, Way::Inline(why), bytes);
+        lock(&self.shared.report).count(peer, MessagePath::Inline(why), bytes);
     }
 
     /// Whether ranks of other hosts may be reached over a network.
@@ -126,8 +126,8 @@ impl World {
     }
 
     /// Why the profile of earlier jobs is not used, if there is one and it is not.
-    pub fn profile_trouble(&self) -> Option<&ProfileError> {
-        self.profile_trouble.as_ref()
+    pub fn profile_error(&self) -> Option<&ProfileError> {
+        self.profile_error.as_ref()
     }
 
     /// Keeps for later jobs what channels have cost, if they are to know it.
@@ -139,7 +139,7 @@ impl World {
         let mut profile = lock(&self.shared.profile).clone();
         let before = profile.clone();
         for fetcher in self.shared.incoming.lock().values() {
-            lock(fetcher).tell(&mut profile);
+            lock(fetcher).learn_into(&mut profile);
         }
         if profile == before { Ok(()) } else { profile.save(path) }
     }

@@ -5,9 +5,9 @@
 //! |-----------|------------------------------------------------------------------------|
 //! | `state`   | What does a rank keep of its job?                                      |
 //! | `join`    | How does a rank take part in its job, and what does it tell at the end? |
-//! | `reach`   | How does a rank come to the peers to which it hands messages over?     |
-//! | `departures` | Who hears at once that a peer has gone?                              |
-//! | `mailboxes` | Which mailboxes have two ranks of one host for collective calls?     |
+//! | `connect`   | How does a rank come to the peers to which it hands messages over?     |
+//! | `disconnect_listeners` | Who hears at once that a peer has gone?                              |
+//! | `control_slots` | Which mailboxes have two ranks of one host for collective calls?     |
 //! | `moves`   | How does a rank go on in another container?                            |
 //! | `send`    | What does a rank offer to others, and until when?                      |
 //! | `receive` | How does a rank get what others have sent it word of?                  |
@@ -16,20 +16,20 @@
 //! | `completion` | How do those who begin copies and that thread wait for each other?  |
 
 mod completion;
-mod departures;
+mod connect;
+mod control_slots;
+mod disconnect_listeners;
 mod join;
-mod mailboxes;
 mod moves;
-mod reach;
 mod receive;
 mod send;
 mod state;
 mod traffic;
 mod watch;
 
-pub use departures::Listener;
+pub use connect::Presence;
+pub use control_slots::ControlSlots;
+pub use disconnect_listeners::Listener;
 pub use join::WorldError;
-pub use mailboxes::Mailboxes;
 pub use moves::MoveFailed;
-pub use reach::Presence;
 pub use state::World;

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use causeway_sync::threads;
 use thiserror::Error;
 
+use super::connect::RESPONSE_TIMEOUT;
 use super::join::accept;
-use super::reach::ANSWER_TIMEOUT;
-use super::state::{Home, Outgoing, PEER_TIMEOUT, World, lock};
+use super::state::{ContainerCheck, Outgoing, PEER_TIMEOUT, World, lock};
 use crate::board::{Board, BoardError, BoardLocations};
 use crate::identity::{Identity, Namespaces};
 use crate::moving::MoveError;
@@ -31,7 +31,7 @@ const DRAIN_INTERVAL: Duration = Duration::from_micros(200);
 pub enum MoveFailed {
     /// One is under way.
     #[error(transparent)]
-    UnderWay(#[from] MoveError),
+    InProgress(#[from] MoveError),
     /// Something is still in flight.
     #[error(
         "this rank was to move to another container, but messages were still in flight after {} s: a peer may be stopped; \
@@ -68,16 +68,16 @@ impl World {
     pub(super) fn follow_process(&self) {
         let now = Instant::now();
         let before = {
-            let mut home = lock(&self.shared.home);
-            if now.saturating_duration_since(home.looked_at) < LOOK_INTERVAL {
+            let mut container_check = lock(&self.shared.container_check);
+            if now.saturating_duration_since(container_check.checked_at) < LOOK_INTERVAL {
                 return;
             }
-            home.looked_at = now;
-            home.namespaces
+            container_check.checked_at = now;
+            container_check.namespaces
         };
         if Namespaces::of_this_thread() != before
             && let Err(error) = self.move_here()
-            && !matches!(error, MoveFailed::UnderWay(_))
+            && !matches!(error, MoveFailed::InProgress(_))
         {
             crate::report::print([error.to_string()]);
         }
@@ -97,7 +97,7 @@ impl World {
             return Err(MoveFailed::InFlight);
         }
         self.join_again()?;
-        self.tell_peers();
+        self.reconnect_peers();
         Ok(())
     }
 
@@ -110,7 +110,8 @@ impl World {
             let _ = thread.join();
         }
         let identity = Identity::of_this_process(shared.settings.placement.as_ref())?;
-        *lock(&shared.home) = Home { namespaces: identity.namespaces, looked_at: Instant::now() };
+        *lock(&shared.container_check) =
+            ContainerCheck { namespaces: identity.namespaces, checked_at: Instant::now() };
         {
             let mut board = lock(&shared.board);
             // It is the same process: a peer that has read the slot before knows it.
@@ -124,7 +125,7 @@ impl World {
     }
 
     /// Ends all connections, so that both ends look for each other again.
-    fn tell_peers(&self) {
+    fn reconnect_peers(&self) {
         let shared = &self.shared;
         let (moves, connections, peers) = shared.outgoing.change(|outgoing| {
             let (mut connections, mut peers) = (Vec::new(), Vec::new());
@@ -135,13 +136,13 @@ impl World {
                     _ => continue,
                 }
                 peers.push(*peer);
-                let until = Some(Instant::now() + ANSWER_TIMEOUT);
+                let until = Some(Instant::now() + RESPONSE_TIMEOUT);
                 *state = Outgoing::LookedFor { until, has_moved: true };
             }
             (shared.moves.fetch_add(1, Ordering::AcqRel) + 1, connections, peers)
         });
         for connection in connections {
-            connection.say_moving();
+            connection.send_moving();
         }
         for peer in peers {
             let again = Arc::clone(shared);
@@ -162,7 +163,7 @@ impl World {
             // Before the peer hears of it: its next connection takes what this one leaves.
             shared.retire(peer, &fetcher);
             let mut locked = lock(&fetcher);
-            locked.tell(&mut lock(&shared.profile));
+            locked.learn_into(&mut lock(&shared.profile));
             locked.leave();
         }
     }

@@ -9,10 +9,10 @@ use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::Descriptor;
 use crate::pair::{ConnectedPeer, Pair};
-use crate::report::Way;
+use crate::report::MessagePath;
 use crate::tracer::Operation;
 use crate::transfer::TransferError;
-use crate::transfer::fetch::{Fetcher, Order, Outcome, Reached, Wait};
+use crate::transfer::fetch::{Fetcher, MappedMemory, Order, Outcome, Wait};
 use crate::transfer::offers::OfferState;
 
 /// How long a receiver waits for the connection of a peer that has sent word of a message.
@@ -23,7 +23,7 @@ impl World {
     /// it, nothing is fetched, and the sender hears that it is done.
     ///
     /// # Safety
-    /// `to` is valid for `room` bytes, on the host or on a GPU, and nobody else uses it.
+    /// `to` is valid for `size` bytes, on the host or on a GPU, and nobody else uses it.
     ///
     /// # Errors
     /// When the sender has gone, or no channel brings it.
@@ -32,11 +32,11 @@ impl World {
         descriptor: &Descriptor,
         to: u64,
         to_gpu: bool,
-        room: u64,
+        size: u64,
         by: Operation,
     ) -> Result<(), TransferError> {
         // SAFETY: as promised by the caller.
-        unsafe { self.fetch_and(descriptor, to, to_gpu, room, by, Wait::UntilThere) }.map(drop)
+        unsafe { self.fetch_and(descriptor, to, to_gpu, size, by, Wait::UntilThere) }.map(drop)
     }
 
     /// The same for a program that does not wait. The number of the fetch, where it is not over at once: then
@@ -52,11 +52,11 @@ impl World {
         descriptor: &Descriptor,
         to: u64,
         to_gpu: bool,
-        room: u64,
+        size: u64,
     ) -> Result<Option<u64>, TransferError> {
         let wait = if self.watches_copies() { Wait::ForNothing } else { Wait::UntilThere };
         // SAFETY: as promised by the caller.
-        unsafe { self.fetch_and(descriptor, to, to_gpu, room, Operation::NonBlocking, wait) }
+        unsafe { self.fetch_and(descriptor, to, to_gpu, size, Operation::NonBlocking, wait) }
     }
 
     /// # Safety
@@ -66,14 +66,14 @@ impl World {
         descriptor: &Descriptor,
         to: u64,
         to_gpu: bool,
-        room: u64,
+        size: u64,
         by: Operation,
         wait: Wait,
     ) -> Result<Option<u64>, TransferError> {
         let Descriptor { from, operation, bytes, memory, word, traffic, .. } = *descriptor;
         if from == self.shared.rank {
             // SAFETY: as promised by the caller.
-            return unsafe { self.fetch_from_self(operation, to, room.min(bytes)) }.map(|()| None);
+            return unsafe { self.fetch_from_self(operation, to, size.min(bytes)) }.map(|()| None);
         }
         let order = Order { operation, bytes, source: memory, word, to, to_gpu, traffic };
         let (start, mut counts) = (Instant::now(), Some(by));
@@ -81,7 +81,7 @@ impl World {
             if let Some(by) = counts.take().filter(|_| !locked.is_network()) {
                 self.shared.tracers.count(from, by);
             }
-            if bytes > room {
+            if bytes > size {
                 return locked.decline(operation).map(|()| None);
             }
             let outcome = locked.fetch(&order, wait)?;
@@ -90,14 +90,14 @@ impl World {
         let Some((outcome, fetcher)) = fetched else { return Ok(None) };
         match outcome {
             Outcome::There(fetched) => {
-                lock(&self.shared.report).count(from, Way::Fetched(fetched), bytes);
+                lock(&self.shared.report).count(from, MessagePath::Fetched(fetched), bytes);
                 Ok(None)
             }
-            Outcome::UnderWay(underway) => {
-                let queue = underway.life();
-                let copying = Copying { fetcher, underway };
+            Outcome::InFlight(pending_fetch) => {
+                let queue = pending_fetch.life();
+                let copying = Copying { fetcher, pending_fetch };
                 let number = lock(&self.shared.in_flight).add(queue, copying, start);
-                self.shared.completion.begun();
+                self.shared.completion.copy_started();
                 Ok(Some(number))
             }
         }
@@ -110,12 +110,12 @@ impl World {
     /// When the copy has failed.
     pub fn fetch_end(&self, number: u64) -> Option<Result<(), TransferError>> {
         let (now, in_flight) = (Instant::now(), &self.shared.in_flight);
-        let ended = lock(in_flight).end(number, now, Copying::is_done, Copying::tell);
-        let (Copying { fetcher, underway: ended }, took) = ended?;
+        let ended = lock(in_flight).end(number, now, Copying::is_done, Copying::notify_sender);
+        let (Copying { fetcher, pending_fetch: ended }, took) = ended?;
         let mut fetcher = lock(&fetcher);
         let outcome = fetcher.end(&ended, took);
         if outcome.is_ok() {
-            lock(&self.shared.report).count(fetcher.peer(), Way::Fetched(ended.fetched), ended.bytes);
+            lock(&self.shared.report).count(fetcher.peer(), MessagePath::Fetched(ended.fetched), ended.bytes);
         }
         Some(outcome)
     }
@@ -125,18 +125,18 @@ impl World {
     ///
     /// # Errors
     /// When the other rank has gone.
-    pub fn reach(
+    pub fn map_peer_memory(
         &self,
         descriptor: &Descriptor,
         driver: &'static Driver,
         own: DeviceMemory,
-    ) -> Result<Option<Reached>, TransferError> {
-        self.with_fetcher(descriptor.from, |_, fetcher| fetcher.reach(descriptor, driver, own))
+    ) -> Result<Option<MappedMemory>, TransferError> {
+        self.with_fetcher(descriptor.from, |_, fetcher| fetcher.map_for_kernels(descriptor, driver, own))
     }
 
     /// Counts memory of a peer that a kernel has used where it lies.
-    pub fn count_reached(&self, peer: u32, channel: Channel, bytes: u64) {
-        lock(&self.shared.report).count(peer, Way::Reached(channel), bytes);
+    pub fn count_mapped(&self, peer: u32, channel: Channel, bytes: u64) {
+        lock(&self.shared.report).count(peer, MessagePath::Mapped(channel), bytes);
     }
 
     /// # Safety
@@ -188,8 +188,8 @@ impl World {
 
     /// What this rank has of a peer that has sent word of a message: its connection may come in a moment.
     pub(super) fn fetcher(&self, peer: u32) -> Result<Arc<Mutex<Fetcher>>, TransferError> {
-        let come = self.shared.incoming.wait_for(ARRIVAL, |incoming| incoming.get(&peer).cloned());
-        come.ok_or(TransferError::NoConnection(peer))
+        let arrived = self.shared.incoming.wait_for(ARRIVAL, |incoming| incoming.get(&peer).cloned());
+        arrived.ok_or(TransferError::NoConnection(peer))
     }
 }
 
@@ -221,8 +221,9 @@ impl Shared {
         let table = self.table.clone();
         // A peer that has moved has its words still.
         let before = [self.incoming.lock().get(&peer).cloned(), lock(&self.retired).remove(&peer)];
-        let words = before.iter().flatten().find_map(|before| lock(before).take_words());
-        let fetcher = Arc::new(Mutex::new(Fetcher::new(connection, pair, allowed, table, profile, words)));
+        let state_words = before.iter().flatten().find_map(|before| lock(before).take_state_words());
+        let fetcher =
+            Arc::new(Mutex::new(Fetcher::new(connection, pair, allowed, table, profile, state_words)));
         let replaced = self.incoming.change(|incoming| incoming.insert(peer, fetcher));
         if let Some(replaced) = replaced {
             // Where the peer takes that for the connection of both it comes again.

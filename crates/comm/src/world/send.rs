@@ -7,9 +7,9 @@ use crate::bar;
 use crate::channels::Channel;
 use crate::cuda::{self, DeviceMemory, Driver};
 use crate::matching::{Descriptor, Source};
-use crate::report::{Inline, Way};
+use crate::report::{Inline, MessagePath};
 use crate::tracer::Traffic;
-use crate::transfer::offers::{LATE, Offer, OfferState, TakenBack};
+use crate::transfer::offers::{DetachedCopy, LATE, Offer, OfferState};
 use crate::verbs;
 
 /// How many buffers are known to be open at peers.
@@ -27,7 +27,7 @@ impl World {
             return Err(Inline::Moving);
         }
         if !self.is_short(bytes) {
-            return if self.reaches(peer) { Ok(()) } else { Err(Inline::Unreachable) };
+            return if self.is_reachable(peer) { Ok(()) } else { Err(Inline::Unreachable) };
         }
         // The user has said so, or there is nothing to be copied.
         if self.shared.settings.is_threshold_set || bytes == 0 {
@@ -39,7 +39,7 @@ impl World {
             })
         };
         let buffer = memory().ok_or(Inline::Short)?.buffer;
-        let is_offered = self.shared.offers.is_short_offered(peer, buffer) && self.reaches(peer);
+        let is_offered = self.shared.offers.is_short_offered(peer, buffer) && self.is_reachable(peer);
         if is_offered { Ok(()) } else { Err(Inline::Short) }
     }
 
@@ -62,11 +62,11 @@ impl World {
     pub fn offer(&self, peer: u32, address: u64, bytes: u64) -> Option<(u64, Descriptor)> {
         let driver = Driver::loaded()?;
         let memory = DeviceMemory::at(driver, address)?;
-        cuda::settle(driver, &memory);
-        let card = self.may_use_cards() && verbs::usable().is_ok();
+        cuda::synchronize(driver, &memory);
+        let rdma = self.may_use_rdma() && verbs::usable().is_ok();
         let source = Source {
-            card,
-            gpudirect: card && verbs::is_gpudirect(driver, &memory),
+            rdma,
+            gpudirect: rdma && verbs::is_gpudirect(driver, &memory),
             bar: self.shared.settings.channels.contains(&Channel::Bar)
                 && bar::usable(driver, &memory).is_ok(),
             ..source(driver, &memory, address)?
@@ -74,7 +74,7 @@ impl World {
         let fits = |channel: &Channel| match channel {
             Channel::Ipc => source.ipc,
             Channel::Vmm => source.export,
-            Channel::Rdma | Channel::Loopback => source.card,
+            Channel::Rdma | Channel::Loopback => source.rdma,
             Channel::Bar => source.bar,
             Channel::Staged | Channel::Tcp => true,
         };
@@ -89,16 +89,16 @@ impl World {
             is_short: self.is_short(bytes),
             copy: None,
         });
-        lock(&self.shared.report).count(peer, Way::Offered, bytes);
+        lock(&self.shared.report).count(peer, MessagePath::Offered, bytes);
         let from = self.shared.rank;
         let traffic = self.traffic(peer);
         Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word, traffic }))
     }
 
     /// Lets a peer, which must be reached, open memory in which a range lies, so that its kernels use that
-    /// where it is, until this rank [hides](Self::hide) it. Gives a number and what is sent to tell of it;
+    /// where it is, until this rank [revokes](Self::revoke) it. Gives a number and what is sent to tell of it;
     /// none where no channel is allowed by which such memory is opened, or the range is not in it.
-    pub fn show(
+    pub fn export(
         &self,
         peer: u32,
         driver: &Driver,
@@ -115,7 +115,7 @@ impl World {
         let source = source(driver, memory, address)?;
         let buffer = memory.buffer;
         let operation =
-            self.shared.offers.show(Offer { peer, address, bytes, buffer, is_short: false, copy: None });
+            self.shared.offers.export(Offer { peer, address, bytes, buffer, is_short: false, copy: None });
         let from = self.shared.rank;
         let (word, traffic) = (None, Traffic::Latency);
         Some((operation, Descriptor { from, to: peer, operation, bytes, memory: source, word, traffic }))
@@ -143,11 +143,11 @@ impl World {
     }
 
     /// No peer opens memory any more that was shown under this number.
-    pub fn hide(&self, operation: u64) {
-        self.shared.offers.hide(operation);
+    pub fn revoke(&self, operation: u64) {
+        self.shared.offers.revoke(operation);
     }
 
-    fn may_use_cards(&self) -> bool {
+    fn may_use_rdma(&self) -> bool {
         self.shared
             .settings
             .channels
@@ -171,21 +171,21 @@ impl World {
         self.detach_after(operation, LATE)
     }
 
-    fn detach_after(&self, operation: u64, least: Duration) -> bool {
+    fn detach_after(&self, operation: u64, min_wait: Duration) -> bool {
         if !self.shared.settings.channels.iter().any(|channel| channel.carries_copies()) {
             return false;
         }
         // SAFETY: the program leaves the memory alone until it hears of the offer's end.
-        let copy = |offer: &Offer, share| unsafe { TakenBack::copy(offer.address, offer.bytes, share) };
-        let Some((peer, bytes)) = self.shared.offers.detach(operation, least, copy) else { return false };
-        lock(&self.shared.report).count_taken_back(peer, bytes);
+        let copy = |offer: &Offer, share| unsafe { DetachedCopy::copy(offer.address, offer.bytes, share) };
+        let Some((peer, bytes)) = self.shared.offers.detach(operation, min_wait, copy) else { return false };
+        lock(&self.shared.report).count_detached(peer, bytes);
         true
     }
 
     /// Waits until all peers have fetched what they were offered, but not for ever. Says whether they have.
     pub fn drain(&self) -> bool {
         let until = Instant::now() + PEER_TIMEOUT;
-        while self.shared.offers.are_under_way() {
+        while self.shared.offers.any_in_flight() {
             if Instant::now() > until {
                 return false;
             }

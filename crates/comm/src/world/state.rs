@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use causeway_sync::Monitor;
 
 use super::completion::Completion;
-use super::departures::Departures;
+use super::disconnect_listeners::DisconnectListeners;
 use crate::board::Board;
 use crate::bootstrap::{Connection, Stop};
 use crate::cuda::CudaError;
@@ -23,7 +23,7 @@ use crate::report::Report;
 use crate::scheduler::Table;
 use crate::settings::Settings;
 use crate::tracer::Tracers;
-use crate::transfer::fetch::{Fetcher, Underway};
+use crate::transfer::fetch::{Fetcher, PendingFetch};
 use crate::transfer::in_flight::InFlight;
 use crate::transfer::offers::Offers;
 
@@ -38,7 +38,7 @@ pub struct World {
     pub(super) acceptor: Mutex<Option<(Stop, JoinHandle<()>)>>,
     /// Threads, and the peer whose each is.
     pub(super) threads: Mutex<Vec<(Option<u32>, JoinHandle<()>)>>,
-    pub(super) profile_trouble: Option<ProfileError>,
+    pub(super) profile_error: Option<ProfileError>,
     pub(super) extra: OnceLock<Extra>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Shared {
     /// How often it has moved. Counted with the peers locked.
     pub(super) moves: AtomicU64,
     /// Where this process was when it was looked at last.
-    pub(super) home: Mutex<Home>,
+    pub(super) container_check: Mutex<ContainerCheck>,
     pub(super) offers: Offers,
     /// Peers that have come to hand messages over.
     pub(super) incoming: Monitor<HashMap<u32, Arc<Mutex<Fetcher>>>>,
@@ -75,7 +75,7 @@ pub(super) struct Shared {
     /// Peers to which this rank hands messages over.
     pub(super) outgoing: Monitor<HashMap<u32, Outgoing>>,
     /// Who hears of peers that go.
-    pub(super) departures: Arc<Departures>,
+    pub(super) disconnect_listeners: Arc<DisconnectListeners>,
     /// Buffers of this rank that peers have open, as far as it knows.
     pub(super) open_at: Mutex<HashSet<(u32, u64)>>,
     /// What is counted of the traffic with peers.
@@ -93,24 +93,24 @@ pub(super) struct Shared {
 #[derive(Debug)]
 pub(super) struct Copying {
     pub(super) fetcher: Arc<Mutex<Fetcher>>,
-    pub(super) underway: Box<Underway>,
+    pub(super) pending_fetch: Box<PendingFetch>,
 }
 
 impl Copying {
     pub(super) fn is_done(&self) -> Result<bool, CudaError> {
-        self.underway.is_done()
+        self.pending_fetch.is_done()
     }
 
-    pub(super) fn tell(&self, is_well: bool) {
-        self.underway.tell(is_well);
+    pub(super) fn notify_sender(&self, is_well: bool) {
+        self.pending_fetch.notify_sender(is_well);
     }
 }
 
 /// The container in which a process was found.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct ContainerCheck {
     pub(super) namespaces: Namespaces,
-    pub(super) looked_at: Instant,
+    pub(super) checked_at: Instant,
 }
 
 #[derive(Debug)]

@@ -36,17 +36,17 @@ fn watch(shared: &Shared) {
     let completion = &shared.completion;
     let (mut interval, mut idle_since) = (MIN_POLL_INTERVAL, None::<Instant>);
     // The first copy follows.
-    let mut goes_on = completion.sleep();
-    while goes_on {
-        goes_on = completion.pause(interval);
+    let mut is_running = completion.sleep();
+    while is_running {
+        is_running = completion.pause(interval);
         let mut in_flight = lock(&shared.in_flight);
-        let has_ended = in_flight.collect(Instant::now(), Copying::is_done, Copying::tell);
+        let has_ended = in_flight.collect(Instant::now(), Copying::is_done, Copying::notify_sender);
         let is_idle = in_flight.is_idle();
         drop(in_flight);
         interval = if has_ended { MIN_POLL_INTERVAL } else { (interval * 2).min(MAX_POLL_INTERVAL) };
         idle_since = is_idle.then(|| idle_since.unwrap_or_else(Instant::now));
         if idle_since.is_some_and(|since| since.elapsed() >= IDLE_TIME) {
-            goes_on = goes_on && completion.sleep();
+            is_running = is_running && completion.sleep();
             (interval, idle_since) = (MIN_POLL_INTERVAL, None);
         }
     }

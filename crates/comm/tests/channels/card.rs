@@ -132,7 +132,7 @@ fn error_of_end(channel: &str, change: impl Fn(&mut [u8; 64]) + Sync) -> String 
                 }
             }
         });
-        let memory = Source { buffer: 1, card: true, ..Source::default() };
+        let memory = Source { buffer: 1, rdma: true, ..Source::default() };
         let (word, traffic) = (None, Traffic::Latency);
         let word = Descriptor { from: 0, to: 1, operation: 1, bytes: 1 << 20, memory, word, traffic };
         let mut into = vec![0_u8; 1 << 20];

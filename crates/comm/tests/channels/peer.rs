@@ -31,7 +31,7 @@ fn answers(says: &[[u8; 16]]) -> Vec<[u8; 16]> {
     std::thread::scope(|scope| {
         let coming = scope.spawn(|| listener.arrival().unwrap().unwrap());
         let world = World::join(nonce, 0, 2, Settings::read(Environment::of(&set)).unwrap()).unwrap();
-        while !world.reaches(1) {
+        while !world.is_reachable(1) {
             std::thread::sleep(Duration::from_millis(5));
         }
         let connection: Connection = coming.join().unwrap();

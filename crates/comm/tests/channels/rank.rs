@@ -35,7 +35,7 @@ struct Plan {
     bytes: usize,
     at: [usize; 2],
     to_gpu: bool,
-    is_taken_back: bool,
+    is_detached: bool,
     has_new_memory: bool,
     sends: Operation,
     fetches: Operation,
@@ -79,7 +79,7 @@ impl Plan {
             bytes,
             at,
             to_gpu: random.below(4) > 0,
-            is_taken_back: random.below(4) == 0,
+            is_detached: random.below(4) == 0,
             has_new_memory: random.below(6) == 0,
             sends: Operation::Blocking,
             moves: [false; 2],
@@ -240,7 +240,7 @@ impl Task {
         let world = World::join(self.nonce, self.rank, 2, Settings::from_environment().unwrap()).unwrap();
         meet("joined");
         let until = Instant::now() + Duration::from_secs(30);
-        while !world.reaches(1 - self.rank) {
+        while !world.is_reachable(1 - self.rank) {
             assert!(Instant::now() < until, "the other rank is reached");
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -254,21 +254,14 @@ impl Task {
             }
             if are_short() {
                 let bytes = 1 + plan.bytes % 64;
-                let (is_taken_back, has_new_memory) = (false, false);
-                plan = Plan {
-                    from: 0,
-                    bytes,
-                    at: [64, 128],
-                    to_gpu: true,
-                    is_taken_back,
-                    has_new_memory,
-                    ..plan
-                };
+                let (is_detached, has_new_memory) = (false, false);
+                plan =
+                    Plan { from: 0, bytes, at: [64, 128], to_gpu: true, is_detached, has_new_memory, ..plan };
             }
             plan.moves = movers(message, self.messages);
             if self.sender_dies {
                 // Long enough to be under way then.
-                plan = Plan { bytes: 1 << MAX_EXPONENT, at: [0, 0], is_taken_back: false, ..plan };
+                plan = Plan { bytes: 1 << MAX_EXPONENT, at: [0, 0], is_detached: false, ..plan };
             }
             let content = Random(self.seed ^ message << 20).bytes(plan.bytes);
             if plan.has_new_memory {
@@ -312,7 +305,7 @@ impl Task {
         if plan.moves[0] {
             move_away(world);
         }
-        if plan.is_taken_back {
+        if plan.is_detached {
             world.detach(operation);
         }
         say(&bytes);
@@ -325,7 +318,7 @@ impl Task {
             match world.offer_state(operation) {
                 OfferState::Done => break,
                 OfferState::Failed => return false,
-                OfferState::UnderWay => std::thread::sleep(Duration::from_micros(200)),
+                OfferState::InFlight => std::thread::sleep(Duration::from_micros(200)),
             }
         }
         // The memory is this rank's again.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use causeway_comm::Job;
 use causeway_comm::matching::{
-    Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, judge, room_for,
+    Arrived, DESCRIPTOR_BYTES, Descriptor, Pattern, Source, Unexpected, classify, receive_size,
 };
 use causeway_comm::tracer::Traffic;
 
@@ -153,10 +153,10 @@ impl World {
         let pattern = Pattern { communicator: 1, source, tag };
         let looks = self.without != Without::List && !has_looked;
         if let Some(number) = looks.then(|| state.list.take(pattern)).flatten() {
-            self.complete(state, receive, room_for(room), number)?;
+            self.complete(state, receive, receive_size(room), number)?;
             return Ok(receive);
         }
-        let given = if self.without == Without::Room { room } else { room_for(room) };
+        let given = if self.without == Without::Room { room } else { receive_size(room) };
         let waiting = state.waiting.iter().position(|number| fits(source, tag, &self.messages[*number]));
         match waiting {
             None => state.posted.push((receive, given)),
@@ -214,7 +214,7 @@ impl World {
     /// What the status says of a message in the list.
     fn count(&self, number: usize) -> u64 {
         let wire = self.wire(number);
-        match judge(&self.job, OWN, &wire, wire.len() as u64, u64::MAX) {
+        match classify(&self.job, OWN, &wire, wire.len() as u64, u64::MAX) {
             Arrived::Payload(bytes) | Arrived::TooLong(bytes) => bytes,
             Arrived::Elsewhere(descriptor) => descriptor.bytes,
         }
@@ -227,7 +227,7 @@ impl World {
         let wire = self.wire(number);
         let length = wire.len() as u64;
         // The MPI itself complains of what is longer than what it was given.
-        let judged = match judge(&self.job, OWN, &wire, length, room) {
+        let judged = match classify(&self.job, OWN, &wire, length, room) {
             _ if length > given => Arrived::TooLong(length),
             Arrived::Payload(_) if self.without == Without::Proof && wire.len() == DESCRIPTOR_BYTES => {
                 Arrived::Elsewhere(unproved(&wire))

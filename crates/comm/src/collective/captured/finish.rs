@@ -14,7 +14,7 @@ use super::meet::{CELLS_BYTES, Failure};
 use super::recording::Kind;
 use crate::cuda::{self, Driver};
 use crate::report;
-use crate::transfer::fetch::Reached;
+use crate::transfer::fetch::MappedMemory;
 
 /// Bytes of what a rank tells all others: the number of what it keeps for the group, a number that a new one may get,
 /// and its GPU.
@@ -37,7 +37,7 @@ impl Group<'_> {
     /// What has gone wrong here, or that something has at another rank.
     pub unsafe fn finish_recording(
         &mut self,
-        open: Vec<(u32, Reached)>,
+        open: Vec<(u32, MappedMemory)>,
         outcome: Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
         self.hear_all(outcome)?;
@@ -155,7 +155,7 @@ fn warn_of_turns(rank: u32, same: &[u32]) {
 }
 
 /// Where the cells of all ranks lie, and what is open for that.
-type Cells = (Vec<u64>, Vec<(u32, Reached)>);
+type Cells = (Vec<u64>, Vec<(u32, MappedMemory)>);
 
 fn numbers(word: &[u8; WORD_BYTES]) -> [u64; 3] {
     let numbers = word.as_chunks::<8>().0;

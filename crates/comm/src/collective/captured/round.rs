@@ -9,7 +9,7 @@ use super::copies::Move;
 use super::recording::Step;
 use crate::cuda::{DeviceMemory, Driver};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
-use crate::transfer::fetch::Reached;
+use crate::transfer::fetch::MappedMemory;
 
 /// Bytes of what a rank tells another one: a note, and a descriptor.
 const WORD_BYTES: usize = 1 + DESCRIPTOR_BYTES;
@@ -37,7 +37,7 @@ impl Group<'_> {
             }
             let seen = self.usable(range.address);
             let peer = self.members[rank];
-            let descriptor = seen.and_then(|(driver, memory)| shown.show(peer, driver, &memory, *range));
+            let descriptor = seen.and_then(|(driver, memory)| shown.export(peer, driver, &memory, *range));
             match descriptor {
                 None => word[0] = CLOSED,
                 Some(descriptor) => {
@@ -71,7 +71,7 @@ impl Group<'_> {
         gives: &[Range],
         takes: &[Range],
         heard: &[[u8; WORD_BYTES]],
-        open: &mut Vec<(u32, Reached)>,
+        open: &mut Vec<(u32, MappedMemory)>,
     ) -> Result<Vec<Move>, CollectiveError> {
         let mut moves = Vec::new();
         for step in 1..=self.ranks() {
@@ -100,9 +100,10 @@ impl Group<'_> {
                 (told.from, told.to, told.bytes) == (self.members[rank], self.world.rank(), to.bytes)
             });
             let descriptor = descriptor.ok_or(CollectiveError::Offer(rank))?;
-            let reached = self.world.reach(&descriptor, driver, memory)?.ok_or(CollectiveError::Closed)?;
-            moves.push(Move { to: to.address, from: reached.address, bytes: to.bytes });
-            open.push((self.members[rank], reached));
+            let mapped =
+                self.world.map_peer_memory(&descriptor, driver, memory)?.ok_or(CollectiveError::Closed)?;
+            moves.push(Move { to: to.address, from: mapped.address, bytes: to.bytes });
+            open.push((self.members[rank], mapped));
         }
         Ok(moves)
     }

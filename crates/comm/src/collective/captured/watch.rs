@@ -85,8 +85,8 @@ impl Watch {
         ended: Ended,
     ) -> Self {
         let teller = Arc::new(Teller { members, driver, context, ended, word: AtomicU64::new(0) });
-        let hears = Arc::clone(&teller);
-        let listener = world.listen(move |peer| hears.tell(peer));
+        let callback = Arc::clone(&teller);
+        let listener = world.listen(move |peer| callback.tell(peer));
         let presence = world.presence();
         let gone = teller.members.iter().find(|peer| !presence.has(**peer)).copied();
         gone.into_iter().for_each(|peer| teller.tell(peer));

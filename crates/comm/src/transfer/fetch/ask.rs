@@ -24,21 +24,22 @@ impl Fetcher {
             return self.fetch_over_network(order, destination);
         }
         if matches!(channel, Channel::Rdma | Channel::Loopback) {
-            return self.fetch_by_card(channel, order, destination);
+            return self.fetch_by_rdma(channel, order, destination);
         }
         if matches!(channel, Channel::Staged | Channel::Bar) && self.slots.is_none() {
             let (slots, memory) = HostSlots::new(HOST_SLOTS).map_err(TransferError::Memory)?;
             let Ring { count, bytes, .. } = slots.ring;
-            self.connection.say_with(Message::Slots { count, bytes }, Some(memory.descriptor()))?;
+            self.connection
+                .send_with_descriptor(Message::Slots { count, bytes }, Some(memory.descriptor()))?;
             self.slots = Some(slots);
             self.openings.open();
         }
-        self.connection.say(Message::Fetch { channel, operation: order.operation })?;
+        self.connection.send_message(Message::Fetch { channel, operation: order.operation })?;
         let scope = destination.scope();
         if let (Channel::Staged, Ok(Some(scope)), Some(slots)) = (channel, &scope, &mut self.slots) {
             slots.pin(scope);
         }
-        let (message, descriptor) = self.hear(channel)?;
+        let (message, descriptor) = self.receive_message(channel)?;
         match message {
             Message::Piece { .. } if channel == Channel::Staged => {
                 let slots = self.slots.as_ref().ok_or_else(|| self.connection.wrong("slots"))?;
@@ -51,13 +52,13 @@ impl Fetcher {
                 let ring = ring.ok_or_else(|| self.connection.wrong("a bounce buffer of such a size"))?;
                 let mapped = self.map_bounce(is_new, descriptor, total, destination);
                 if is_new {
-                    self.connection.say(Message::Need { needed: mapped.is_ok() })?;
+                    self.connection.send_message(Message::Need { needed: mapped.is_ok() })?;
                 }
                 let start = mapped?;
                 self.pass(None, order, scope, ring, channel, |slot| start + ring.offset(slot))
             }
             Message::Region { buffer } if matches!(channel, Channel::Ipc | Channel::Vmm) => {
-                let Message::Offset { offset } = self.hear(channel)?.0 else {
+                let Message::Offset { offset } = self.receive_message(channel)?.0 else {
                     return Err(self.connection.wrong("a region without an offset"));
                 };
                 let start = self.region(channel, buffer, destination)?;
@@ -88,12 +89,12 @@ impl Fetcher {
         if let Some(scope) = &scope {
             slots.pin(scope);
         }
-        self.connection.say(Message::Fetch { channel: Channel::Tcp, operation: order.operation })?;
+        self.connection.send_message(Message::Fetch { channel: Channel::Tcp, operation: order.operation })?;
         let (slots, scope) =
             (self.slots.as_ref().ok_or_else(|| self.connection.wrong("slots"))?, scope.as_ref());
-        let hear = || self.hear(Channel::Tcp).map(|(message, _)| message);
+        let receive_message = || self.receive_message(Channel::Tcp).map(|(message, _)| message);
         // SAFETY: the receive's memory is this function's until the receive ends.
-        unsafe { network::receive(&self.connection, slots, order.bytes, order.to, scope, hear) }
+        unsafe { network::receive(&self.connection, slots, order.bytes, order.to, scope, receive_message) }
     }
 
     /// Opens the peer's buffer, unless it is open. Says where it begins here.
@@ -104,14 +105,14 @@ impl Fetcher {
         destination: &Destination,
     ) -> Result<u64, TransferError> {
         let known = self.source(channel, buffer, destination).map(|source| source.start());
-        self.connection.say(Message::Need { needed: known.is_none() })?;
+        self.connection.send_message(Message::Need { needed: known.is_none() })?;
         if let Some(start) = known {
             return Ok(start);
         }
         self.openings.open();
-        let (message, descriptor) = self.hear(channel)?;
+        let (message, descriptor) = self.receive_message(channel)?;
         let handle = match message {
-            Message::Handle => Some(self.hear_handle()?),
+            Message::Handle => Some(self.receive_ipc_handle()?),
             _ => None,
         };
         // What was to be heard has been; what fails from here on leaves the connection in order.
@@ -141,10 +142,10 @@ impl Fetcher {
         }
     }
 
-    fn hear_handle(&self) -> Result<[u8; IPC_HANDLE_BYTES], TransferError> {
+    fn receive_ipc_handle(&self) -> Result<[u8; IPC_HANDLE_BYTES], TransferError> {
         let mut handle = [0; IPC_HANDLE_BYTES];
         for part in handle.as_chunks_mut::<MESSAGE_BYTES>().0 {
-            *part = self.connection.hear_bytes()?.0;
+            *part = self.connection.receive_message_bytes()?.0;
         }
         Ok(handle)
     }

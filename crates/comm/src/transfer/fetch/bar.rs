@@ -22,7 +22,7 @@ impl Fetcher {
         for (slot, at, bytes) in slots.ring.pieces(order.bytes) {
             let message = match first.take() {
                 Some(message) => message,
-                None => self.hear(Channel::Bar)?.0,
+                None => self.receive_message(Channel::Bar)?.0,
             };
             if message != (Message::Piece { slot, bytes }) {
                 return Err(self.connection.wrong("another piece than the next"));
@@ -42,7 +42,7 @@ impl Fetcher {
                 // There is nothing to be copied any more.
                 (Err(_), ..) => {}
             }
-            self.connection.say(Message::Free { slot })?;
+            self.connection.send_message(Message::Free { slot })?;
         }
         outcome
     }

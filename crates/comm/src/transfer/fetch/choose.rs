@@ -7,7 +7,7 @@ use super::super::error::TransferError;
 use super::super::message::{Message, Refusal};
 use super::fetcher::{Destination, Fetcher};
 use super::open::Open;
-use super::order::{Order, Outcome, Underway, Wait};
+use super::order::{Order, Outcome, PendingFetch, Wait};
 use crate::bar;
 use crate::channels::{Channel, Ends, Gpu, Joined};
 use crate::cuda::{self, CudaError, GpuAccess};
@@ -23,10 +23,10 @@ impl Fetcher {
     }
 
     fn fetch_by_best(&mut self, order: &Order, wait: Wait) -> Result<Outcome, TransferError> {
-        self.hear_words()?;
+        self.receive_state_words()?;
         let destination = Destination::at(order.to, order.source.gpu);
         if order.to_gpu && destination.memory.is_none() {
-            self.connection.say(Message::Abandoned { operation: order.operation })?;
+            self.connection.send_message(Message::Abandoned { operation: order.operation })?;
             return Err(CudaError::UNKNOWN_MEMORY.into());
         }
         let ends = ends(&destination, order.source);
@@ -56,11 +56,20 @@ impl Fetcher {
                 self.openings.found_open(fetched.channel);
             }
             match found {
-                Open::Begun(copy, _source, words, word) => {
+                Open::Started(copy, _source, state_words, word) => {
                     let (operation, bytes) = (order.operation, order.bytes);
-                    let underway =
-                        Underway { copy, _source, words, word, operation, fetched, kind, bytes, traffic };
-                    return Ok(Outcome::UnderWay(Box::new(underway)));
+                    let pending_fetch = PendingFetch {
+                        copy,
+                        _source,
+                        state_words,
+                        word,
+                        operation,
+                        fetched,
+                        kind,
+                        bytes,
+                        traffic,
+                    };
+                    return Ok(Outcome::InFlight(Box::new(pending_fetch)));
                 }
                 Open::There => {
                     self.chooser.took(&kind, fetched.channel, order.bytes, traffic, start.elapsed());
@@ -71,7 +80,7 @@ impl Fetcher {
             self.openings.begin();
             match self.fetch_by(fetched.channel, order, &destination) {
                 Ok(()) => {
-                    self.connection.say(Message::Done { operation: order.operation })?;
+                    self.connection.send_message(Message::Done { operation: order.operation })?;
                     let time = start.elapsed();
                     if self.openings.end(fetched.channel) {
                         self.chooser.took(&kind, fetched.channel, order.bytes, traffic, time);
@@ -82,7 +91,7 @@ impl Fetcher {
                 }
                 Err(error) if error.ends_connection() => return Err(error),
                 Err(error) if error.is_of_message() => {
-                    self.connection.say(Message::Abandoned { operation: order.operation })?;
+                    self.connection.send_message(Message::Abandoned { operation: order.operation })?;
                     return Err(error);
                 }
                 Err(error) => {
@@ -97,7 +106,7 @@ impl Fetcher {
                 }
             }
         }
-        self.connection.say(Message::Abandoned { operation: order.operation })?;
+        self.connection.send_message(Message::Abandoned { operation: order.operation })?;
         let why = [failed, self.chooser.why_not(&ends)].concat().join("; ");
         Err(TransferError::NoChannel { peer: self.connection.peer, why })
     }
@@ -105,7 +114,7 @@ impl Fetcher {
     /// A payload that was under way is there after so long, or is not. The sender has heard of it.
     pub(crate) fn end(
         &mut self,
-        ended: &Underway,
+        ended: &PendingFetch,
         took: Result<Duration, CudaError>,
     ) -> Result<(), TransferError> {
         let time = took?;
@@ -117,13 +126,13 @@ impl Fetcher {
 /// What the two places have, as channels ask for it.
 pub(super) fn ends(destination: &Destination, source: matching::Source) -> Ends {
     let own_number = destination.device.and_then(|(driver, device)| cuda::gpu_number(driver, device));
-    let joined = match (own_number, destination.reach) {
+    let joined = match (own_number, destination.access) {
         (Some(number), _) if number == source.gpu => Joined::SameGpu,
         (_, GpuAccess::Peer) => Joined::Peers,
         (_, GpuAccess::Seen(_)) => Joined::ByDriver,
         (_, GpuAccess::Unseen) => Joined::Apart,
     };
-    let rdma = match (source.card, verbs::usable()) {
+    let rdma = match (source.rdma, verbs::usable()) {
         (true, Ok(())) => Ok(()),
         (false, _) => Err("the sender has none".to_owned()),
         (true, Err(why)) => Err(why.clone()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::words::Words;
+use super::super::state_words::StateWords;
 use super::fetcher::{Destination, Fetcher};
 use super::order::{Order, Source, Wait};
 use crate::channels::Channel;
@@ -12,7 +12,7 @@ use crate::cuda::PendingCopy;
 pub(super) enum Open {
     No,
     There,
-    Begun(PendingCopy, Source, Arc<Words>, u16),
+    Started(PendingCopy, Source, Arc<StateWords>, u16),
 }
 
 impl Fetcher {
@@ -24,11 +24,11 @@ impl Fetcher {
         destination: &Destination,
         wait: Wait,
     ) -> Open {
-        let words = self.words.as_ref().and_then(Option::as_ref).cloned();
-        let Some((words, word)) = words.zip(order.word) else { return Open::No };
+        let state_words = self.state_words.as_ref().and_then(Option::as_ref).cloned();
+        let Some((state_words, word)) = state_words.zip(order.word) else { return Open::No };
         let Some(source) = self.source(channel, order.source.buffer, destination) else { return Open::No };
         let Ok(Some(scope)) = destination.scope() else { return Open::No };
-        if !words.take(word, order.operation) {
+        if !state_words.take(word, order.operation) {
             // The sender has it back, and gives a copy.
             return Open::No;
         }
@@ -36,15 +36,15 @@ impl Fetcher {
         if wait == Wait::ForNothing {
             // SAFETY: the receive's memory is this function's until the receive ends, and the sender's stays
             // as it is until its word says that this is done. The peer's buffer stays open with the copy.
-            let begun = unsafe { PendingCopy::begin(&scope, order.to, from, bytes) };
-            return begun.map_or(Open::No, |copy| Open::Begun(copy, source, words, word));
+            let pending = unsafe { PendingCopy::begin(&scope, order.to, from, bytes) };
+            return pending.map_or(Open::No, |copy| Open::Started(copy, source, state_words, word));
         }
         // SAFETY: as above.
         if unsafe { scope.copy(order.to, from, bytes) }.is_err() {
             // The sender is asked, and whatever is wrong is told then.
             return Open::No;
         }
-        words.finish(word, order.operation);
+        state_words.finish(word, order.operation);
         Open::There
     }
 

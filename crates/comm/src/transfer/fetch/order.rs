@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::choosing::Kind;
-use super::super::words::Words;
+use super::super::state_words::StateWords;
 use crate::cuda::{CudaError, Mapping, Opened, PendingCopy};
 use crate::matching;
 use crate::scheduler::Decision;
@@ -38,16 +38,16 @@ pub(crate) enum Outcome {
     /// The payload is there.
     There(Decision),
     /// It is being copied.
-    UnderWay(Box<Underway>),
+    InFlight(Box<PendingFetch>),
 }
 
 /// A payload that is being copied from memory that is open here.
 #[derive(Debug)]
-pub(crate) struct Underway {
+pub(crate) struct PendingFetch {
     pub(super) copy: PendingCopy,
     /// What is copied from, which stays open until then.
     pub(super) _source: Source,
-    pub(super) words: Arc<Words>,
+    pub(super) state_words: Arc<StateWords>,
     pub(super) word: u16,
     pub(super) operation: u64,
     pub(crate) fetched: Decision,
@@ -56,18 +56,18 @@ pub(crate) struct Underway {
     pub(super) traffic: Traffic,
 }
 
-impl Underway {
+impl PendingFetch {
     /// The number of the context in whose stream the copy goes.
     pub(crate) fn life(&self) -> u64 {
         self.copy.life()
     }
 
     /// Tells the sender that the copy is over. Any thread may do so, and it is no message that could wait.
-    pub(crate) fn tell(&self, is_well: bool) {
+    pub(crate) fn notify_sender(&self, is_well: bool) {
         if is_well {
-            self.words.finish(self.word, self.operation);
+            self.state_words.finish(self.word, self.operation);
         } else {
-            self.words.fail(self.word, self.operation);
+            self.state_words.fail(self.word, self.operation);
         }
     }
 
@@ -100,7 +100,7 @@ impl Source {
             Self::Opened(opened) => opened.bytes,
             Self::Mapped(mapping) => mapping.bytes as u64,
         };
-        is_inside(offset, bytes, all).then(|| self.start().saturating_add(offset))
+        is_within(offset, bytes, all).then(|| self.start().saturating_add(offset))
     }
 
     /// Where it begins.
@@ -113,7 +113,7 @@ impl Source {
 }
 
 /// Whether so many bytes from an offset on are among so many.
-fn is_inside(offset: u64, bytes: u64, all: u64) -> bool {
+fn is_within(offset: u64, bytes: u64, all: u64) -> bool {
     offset <= all && bytes <= all - offset
 }
 
@@ -131,7 +131,7 @@ mod tests {
             (u64::MAX, 2, false),
             (2, u64::MAX, false),
         ] {
-            assert_eq!(is_inside(offset, bytes, 4096), inside, "{offset} {bytes}");
+            assert_eq!(is_within(offset, bytes, 4096), inside, "{offset} {bytes}");
         }
     }
 }

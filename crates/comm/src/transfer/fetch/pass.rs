@@ -2,7 +2,7 @@
 
 use super::super::error::TransferError;
 use super::super::message::Message;
-use super::super::slots::{Begun, Ring};
+use super::super::slots::{PendingCopies, Ring};
 use super::fetcher::Fetcher;
 use super::order::Order;
 use crate::channels::Channel;
@@ -22,11 +22,11 @@ impl Fetcher {
     ) -> Result<(), TransferError> {
         let mut outcome = scope.as_ref().map(drop).map_err(|error| *error);
         let mut first = first;
-        let mut begun = Begun::default();
+        let mut pending = PendingCopies::default();
         for (slot, at, bytes) in ring.pieces(order.bytes) {
             let message = match first.take() {
                 Some(message) => message,
-                None => self.hear(channel)?.0,
+                None => self.receive_message(channel)?.0,
             };
             if message != (Message::Piece { slot, bytes }) {
                 return Err(self.connection.wrong("another piece than the next"));
@@ -44,13 +44,13 @@ impl Fetcher {
                 // There is nothing to be copied any more.
                 _ => Ok(None),
             };
-            begun.push(copy.unwrap_or_else(|error| keep(&mut outcome, error)), slot);
-            if begun.len() >= usize::from(ring.count.div_ceil(2)) {
-                self.free_first(&mut begun, &mut outcome)?;
+            pending.push(copy.unwrap_or_else(|error| keep(&mut outcome, error)), slot);
+            if pending.len() >= usize::from(ring.count.div_ceil(2)) {
+                self.free_first(&mut pending, &mut outcome)?;
             }
         }
-        while begun.len() > 0 {
-            self.free_first(&mut begun, &mut outcome)?;
+        while pending.len() > 0 {
+            self.free_first(&mut pending, &mut outcome)?;
         }
         Ok(outcome?)
     }
@@ -58,15 +58,15 @@ impl Fetcher {
     /// Tells the sender of the slot that has been read first.
     fn free_first(
         &self,
-        begun: &mut Begun<u16>,
+        pending: &mut PendingCopies<u16>,
         outcome: &mut Result<(), CudaError>,
     ) -> Result<(), TransferError> {
-        let slot = match begun.end_first() {
+        let slot = match pending.end_first() {
             Ok(Some(slot)) => slot,
             Ok(None) => return Ok(()),
             Err((error, slot)) => keep(outcome, error).unwrap_or(slot),
         };
-        self.connection.say(Message::Free { slot })
+        self.connection.send_message(Message::Free { slot })
     }
 }
 

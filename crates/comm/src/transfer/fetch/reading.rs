@@ -2,7 +2,7 @@
 
 use causeway_ibverbs::RemoteMemory;
 
-use super::super::card_slots::CardSlots;
+use super::super::rdma_staging::RdmaStaging;
 use super::super::regions::Regions;
 use super::super::slots::Ring;
 use crate::verbs::Path;
@@ -13,7 +13,7 @@ pub(super) struct Reading {
     /// In front of the memory, so that nothing comes any more when it goes.
     pub(super) path: Path,
     pub(super) regions: Regions,
-    pub(super) slots: CardSlots,
+    pub(super) slots: RdmaStaging,
     /// The sender's slots.
     pub(super) peer: RemoteMemory,
     pub(super) ring: Ring,

@@ -1,6 +1,6 @@
 //! What does this rank send, and what has become of it?
 
-mod taken_back;
+mod detached;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use causeway_sync::Monitor;
 
 use super::short::ShortMessages;
-use super::words::{WORDS, Words};
-use taken_back::Total;
-pub(crate) use taken_back::{LATE, Share, TakenBack};
+use super::state_words::{STATE_WORDS, StateWords};
+use detached::Total;
+pub(crate) use detached::{DetachedCopy, LATE, Share};
 
 /// A range of memory that a peer may fetch once.
 #[derive(Debug, Clone)]
@@ -24,14 +24,14 @@ pub(crate) struct Offer {
     /// Whether the message is offered though it is short.
     pub(crate) is_short: bool,
     /// What the program's memory held, where the program has it back already.
-    pub(crate) copy: Option<Arc<TakenBack>>,
+    pub(crate) copy: Option<Arc<DetachedCopy>>,
 }
 
 /// What has become of an offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OfferState {
     /// The peer has not fetched all of it.
-    UnderWay,
+    InFlight,
     /// The peer has it, and the memory is the program's again.
     Done,
     /// The peer has gone, or has given up.
@@ -43,29 +43,29 @@ pub enum OfferState {
 pub(crate) struct Offers {
     table: Monitor<Table>,
     short: Mutex<ShortMessages>,
-    taken_back: Total,
+    detached: Total,
 }
 
 #[derive(Debug, Default)]
 struct Table {
     last: u64,
     offers: HashMap<u64, Entry>,
-    peers: HashMap<u32, PeerWords>,
+    peers: HashMap<u32, PeerStateWords>,
     /// When each peer has last fetched something.
     fetched: HashMap<u32, Instant>,
 }
 
 /// The words between this rank and a peer, and which of them tell of no offer.
 #[derive(Debug)]
-struct PeerWords {
-    words: Arc<Words>,
+struct PeerStateWords {
+    state_words: Arc<StateWords>,
     free: Vec<u16>,
 }
 
 /// The word of an offer.
 #[derive(Debug)]
 struct Word {
-    words: Arc<Words>,
+    state_words: Arc<StateWords>,
     slot: u16,
 }
 
@@ -80,35 +80,37 @@ struct Entry {
     is_leaving: bool,
     since: Instant,
     /// The program has heard that it is done, since there is a copy.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Entry {
     fn new(offer: Offer, word: Option<Word>) -> Self {
-        let (state, since) = (OfferState::UnderWay, Instant::now());
-        Self { offer, state, word, is_served: false, is_leaving: false, since, is_told: false }
+        let (state, since) = (OfferState::InFlight, Instant::now());
+        Self { offer, state, word, is_served: false, is_leaving: false, since, is_reported: false }
     }
 
     /// What has become of it, as far as the peer has said: by a message, or by the offer's word.
     fn state(&self, number: u64) -> OfferState {
-        match self.word.as_ref().and_then(|word| word.words.outcome(word.slot, number)) {
+        match self.word.as_ref().and_then(|word| word.state_words.outcome(word.slot, number)) {
             Some(true) => OfferState::Done,
             Some(false) => OfferState::Failed,
             None => self.state,
         }
     }
 
-    fn is_under_way(&self, number: u64) -> bool {
-        self.state(number) == OfferState::UnderWay
+    fn is_in_flight(&self, number: u64) -> bool {
+        self.state(number) == OfferState::InFlight
     }
 }
 
 impl Table {
     /// Gives a word back to the next offer.
     fn release(&mut self, peer: u32, word: Option<Word>) {
-        let Some(Word { words, slot }) = word else { return };
-        words.clear(slot);
-        if let Some(of_peer) = self.peers.get_mut(&peer).filter(|peer| Arc::ptr_eq(&peer.words, &words)) {
+        let Some(Word { state_words, slot }) = word else { return };
+        state_words.clear(slot);
+        if let Some(of_peer) =
+            self.peers.get_mut(&peer).filter(|peer| Arc::ptr_eq(&peer.state_words, &state_words))
+        {
             of_peer.free.push(slot);
         }
     }
@@ -122,13 +124,16 @@ impl Table {
 
 impl Offers {
     /// A peer has these words from now on.
-    pub(crate) fn open(&self, peer: u32, words: Arc<Words>) {
-        self.table.lock().peers.insert(peer, PeerWords { words, free: (0..WORDS).rev().collect() });
+    pub(crate) fn open(&self, peer: u32, state_words: Arc<StateWords>) {
+        self.table
+            .lock()
+            .peers
+            .insert(peer, PeerStateWords { state_words, free: (0..STATE_WORDS).rev().collect() });
     }
 
     /// The words for a peer, if it has some.
-    pub(crate) fn words(&self, peer: u32) -> Option<Arc<Words>> {
-        self.table.lock().peers.get(&peer).map(|peer| Arc::clone(&peer.words))
+    pub(crate) fn state_words(&self, peer: u32) -> Option<Arc<StateWords>> {
+        self.table.lock().peers.get(&peer).map(|peer| Arc::clone(&peer.state_words))
     }
 
     /// Offers memory. The number is never 0. The word tells what becomes of it, as long as there are free
@@ -139,8 +144,8 @@ impl Offers {
         let number = table.last;
         let word = table.peers.get_mut(&offer.peer).and_then(|peer| {
             let slot = peer.free.pop()?;
-            peer.words.offer(slot, number);
-            Some(Word { words: Arc::clone(&peer.words), slot })
+            peer.state_words.offer(slot, number);
+            Some(Word { state_words: Arc::clone(&peer.state_words), slot })
         });
         let slot = word.as_ref().map(|word| word.slot);
         table.offers.insert(number, Entry::new(offer, word));
@@ -148,7 +153,7 @@ impl Offers {
     }
 
     /// Offers memory that the peer is to open, and of which no word tells. The number is never 0.
-    pub(crate) fn show(&self, offer: Offer) -> u64 {
+    pub(crate) fn export(&self, offer: Offer) -> u64 {
         let mut table = self.table.lock();
         table.last += 1;
         let number = table.last;
@@ -157,7 +162,7 @@ impl Offers {
     }
 
     /// An offer is not to be fetched any more, whatever has become of it.
-    pub(crate) fn hide(&self, number: u64) {
+    pub(crate) fn revoke(&self, number: u64) {
         self.table.lock().remove(number);
     }
 
@@ -171,29 +176,29 @@ impl Offers {
 
     fn begin_of(table: &mut Table, number: u64, peer: u32) -> Option<Offer> {
         let entry = table.offers.get_mut(&number)?;
-        if entry.offer.peer != peer || !entry.is_under_way(number) {
+        if entry.offer.peer != peer || !entry.is_in_flight(number) {
             return None;
         }
         entry.is_served = true;
         if let Some(word) = &entry.word {
             // Or the peer has taken it before, and asks since it could not copy.
-            word.words.take(word.slot, number);
+            word.state_words.take(word.slot, number);
         }
         Some(entry.offer.clone())
     }
 
     /// Gives the program its memory back before the peer has fetched anything, with a copy that `copy` makes. Gives the
     /// peer and the message's bytes if it has: not where the peer has begun, or has fetched something since less than
-    /// `least`, there is too much in such copies, or the copy fails. No other offer waits for the copy.
+    /// `min_wait`, there is too much in such copies, or the copy fails. No other offer waits for the copy.
     pub(crate) fn detach(
         &self,
         number: u64,
-        least: Duration,
-        copy: impl FnOnce(&Offer, Share) -> Option<TakenBack>,
+        min_wait: Duration,
+        copy: impl FnOnce(&Offer, Share) -> Option<DetachedCopy>,
     ) -> Option<(u32, u64)> {
-        let (offer, share) = self.leave(number, least)?;
+        let (offer, share) = self.leave(number, min_wait)?;
         let copy = copy(&offer, share).map(Arc::new);
-        let is_taken_back = copy.is_some();
+        let is_detached = copy.is_some();
         self.table.change(|table| {
             let Some(entry) = table.offers.get_mut(&number) else { return };
             entry.is_leaving = false;
@@ -205,34 +210,34 @@ impl Offers {
                 }
                 None => {
                     if let Some(word) = &entry.word {
-                        word.words.offer(word.slot, number);
+                        word.state_words.offer(word.slot, number);
                     }
                 }
             }
         });
-        if is_taken_back && offer.is_short {
-            self.short().taken_back(offer.peer);
+        if is_detached && offer.is_short {
+            self.short().detached(offer.peer);
         }
-        is_taken_back.then_some((offer.peer, offer.bytes))
+        is_detached.then_some((offer.peer, offer.bytes))
     }
 
     /// From now on an offer is the program's alone, if the peer has not begun to fetch it.
-    fn leave(&self, number: u64, least: Duration) -> Option<(Offer, Share)> {
+    fn leave(&self, number: u64, min_wait: Duration) -> Option<(Offer, Share)> {
         let mut table = self.table.lock();
         let table = &mut *table;
         let entry = table.offers.get_mut(&number)?;
-        let is_free = !entry.is_served && !entry.is_leaving && entry.state == OfferState::UnderWay;
+        let is_free = !entry.is_served && !entry.is_leaving && entry.state == OfferState::InFlight;
         if !is_free || entry.offer.copy.is_some() {
             return None;
         }
         // A receiver that fetches one message after the other does come.
         let fetched = table.fetched.get(&entry.offer.peer).copied();
         let waited = fetched.map_or(entry.since, |fetched| entry.since.max(fetched)).elapsed();
-        if waited < least && !entry.offer.is_short {
+        if waited < min_wait && !entry.offer.is_short {
             return None;
         }
-        let share = self.taken_back.take(entry.offer.bytes, waited)?;
-        let is_open = |word: &Word| word.words.withdraw(word.slot, number);
+        let share = self.detached.take(entry.offer.bytes, waited)?;
+        let is_open = |word: &Word| word.state_words.withdraw(word.slot, number);
         entry.is_leaving = entry.word.as_ref().is_none_or(is_open);
         entry.is_leaving.then(|| (entry.offer.clone(), share))
     }
@@ -244,9 +249,9 @@ impl Offers {
             return;
         };
         entry.state = state;
-        let (is_told, word) = (entry.is_told, entry.word.take());
+        let (is_reported, word) = (entry.is_reported, entry.word.take());
         table.release(peer, word);
-        if is_told {
+        if is_reported {
             table.remove(number);
         }
     }
@@ -257,9 +262,9 @@ impl Offers {
         let mut table = self.table.lock();
         table.peers.remove(&peer);
         table.fetched.remove(&peer);
-        table.offers.retain(|_, entry| entry.offer.peer != peer || !entry.is_told);
+        table.offers.retain(|_, entry| entry.offer.peer != peer || !entry.is_reported);
         for (number, entry) in &mut table.offers {
-            if entry.offer.peer == peer && entry.state == OfferState::UnderWay {
+            if entry.offer.peer == peer && entry.state == OfferState::InFlight {
                 let is_done = entry.state(*number) == OfferState::Done;
                 entry.state = if is_done { OfferState::Done } else { OfferState::Failed };
                 entry.word = None;
@@ -272,9 +277,9 @@ impl Offers {
         let mut table = self.table.lock();
         let Some(entry) = table.offers.get_mut(&number) else { return OfferState::Failed };
         match (entry.state(number), &entry.offer.copy) {
-            (OfferState::UnderWay, None) => OfferState::UnderWay,
-            (OfferState::UnderWay, Some(_)) => {
-                entry.is_told = true;
+            (OfferState::InFlight, None) => OfferState::InFlight,
+            (OfferState::InFlight, Some(_)) => {
+                entry.is_reported = true;
                 OfferState::Done
             }
             (ended, copy) => {
@@ -293,24 +298,24 @@ impl Offers {
     }
 
     /// Whether a peer has still to fetch something.
-    pub(crate) fn are_under_way(&self) -> bool {
-        self.table.lock().offers.iter().any(|(number, entry)| entry.is_under_way(*number))
+    pub(crate) fn any_in_flight(&self) -> bool {
+        self.table.lock().offers.iter().any(|(number, entry)| entry.is_in_flight(*number))
     }
 
     /// Whether the peer has begun to fetch an offer by asking for it, and has not come to an end with it.
     pub(crate) fn is_served(&self, number: u64) -> bool {
         let table = self.table.lock();
-        table.offers.get(&number).is_some_and(|entry| entry.is_served && entry.is_under_way(number))
+        table.offers.get(&number).is_some_and(|entry| entry.is_served && entry.is_in_flight(number))
     }
 
     /// Whether a peer has begun to fetch something, and has not come to an end with it.
     pub(crate) fn are_being_fetched(&self) -> bool {
-        let is_taken = |number: u64, word: &Word| word.words.is_taken(word.slot, number);
+        let is_taken = |number: u64, word: &Word| word.state_words.is_taken(word.slot, number);
         let table = self.table.lock();
         table.offers.iter().any(|(number, entry)| {
-            let has_begun =
+            let is_started =
                 entry.is_served || entry.word.as_ref().is_some_and(|word| is_taken(*number, word));
-            has_begun && entry.is_under_way(*number)
+            is_started && entry.is_in_flight(*number)
         })
     }
 

@@ -13,7 +13,9 @@ fn begin(offers: &Offers, number: u64, peer: u32) -> Option<Option<Vec<u8>>> {
 
 /// Takes an offer back with a copy of these bytes; without any the copy fails.
 fn detach(offers: &Offers, number: u64, bytes: Option<&[u8]>) -> bool {
-    offers.detach(number, Duration::ZERO, |_, share| bytes.map(|bytes| TakenBack::of(bytes, share))).is_some()
+    offers
+        .detach(number, Duration::ZERO, |_, share| bytes.map(|bytes| DetachedCopy::of(bytes, share)))
+        .is_some()
 }
 
 #[test]
@@ -23,7 +25,7 @@ fn offers_are_for_one_peer_and_end_once() {
     assert_eq!(begin(&offers, first, 3), Some(None));
     assert_eq!((begin(&offers, first, 2), begin(&offers, 9, 3)), (None, None));
     offers.end(first, 2, OfferState::Done);
-    assert_eq!(offers.state(first), OfferState::UnderWay);
+    assert_eq!(offers.state(first), OfferState::InFlight);
     offers.end(first, 3, OfferState::Done);
     assert_eq!(begin(&offers, first, 3), None);
     offers.end_all(3);
@@ -32,10 +34,10 @@ fn offers_are_for_one_peer_and_end_once() {
 }
 
 /// Offers with words, and the receiver's end of them.
-fn with_words() -> (Offers, Words) {
-    let (offers, (words, memory)) = (Offers::default(), Words::new().unwrap());
-    let peer = Words::of_peer(memory.descriptor().try_clone_to_owned().unwrap()).unwrap();
-    offers.open(3, Arc::new(words));
+fn with_words() -> (Offers, StateWords) {
+    let (offers, (state_words, memory)) = (Offers::default(), StateWords::new().unwrap());
+    let peer = StateWords::of_peer(memory.descriptor().try_clone_to_owned().unwrap()).unwrap();
+    offers.open(3, Arc::new(state_words));
     (offers, peer)
 }
 
@@ -45,16 +47,16 @@ fn a_peer_that_takes_an_offer_by_its_word_ends_it() {
     let (first, slot) = offers.add(offer());
     let slot = slot.unwrap();
     assert!(peer.take(slot, first));
-    assert_eq!(offers.state(first), OfferState::UnderWay);
+    assert_eq!(offers.state(first), OfferState::InFlight);
     assert!(!detach(&offers, first, Some(&[1])), "the peer reads the memory");
     peer.finish(slot, first);
-    assert!(!offers.are_under_way() && offers.begin(first, 3).is_none());
+    assert!(!offers.any_in_flight() && offers.begin(first, 3).is_none());
     assert_eq!((offers.state(first), offers.state(first)), (OfferState::Done, OfferState::Failed));
     // The word is free for the next one, and what comes late for the first changes nothing.
     let (second, again) = offers.add(offer());
     assert_eq!(again, Some(slot));
     peer.finish(slot, first);
-    assert_eq!(offers.state(second), OfferState::UnderWay);
+    assert_eq!(offers.state(second), OfferState::InFlight);
 }
 
 #[test]
@@ -87,21 +89,21 @@ fn a_peer_that_goes_leaves_what_it_has_and_no_words() {
 #[test]
 fn what_is_shown_has_no_word_and_is_hidden_again() {
     let (offers, _peer) = with_words();
-    let number = offers.show(offer());
+    let number = offers.export(offer());
     assert_eq!(begin(&offers, number, 3), Some(None));
-    offers.hide(number);
+    offers.revoke(number);
     assert_eq!(begin(&offers, number, 3), None);
     // What a peer says of it later changes nothing.
     offers.end(number, 3, OfferState::Done);
-    assert!(!offers.are_under_way() && offers.add(offer()).1.is_some());
+    assert!(!offers.any_in_flight() && offers.add(offer()).1.is_some());
 }
 
 #[test]
 fn more_offers_than_words_are_made_without() {
     let (offers, _peer) = with_words();
-    let numbers: Vec<_> = (0..=WORDS).map(|_| offers.add(offer())).collect();
+    let numbers: Vec<_> = (0..=STATE_WORDS).map(|_| offers.add(offer())).collect();
     let with = numbers.iter().filter(|(_, word)| word.is_some()).count();
-    assert_eq!(with, usize::from(WORDS));
+    assert_eq!(with, usize::from(STATE_WORDS));
     let slots: std::collections::HashSet<_> = numbers.iter().filter_map(|(_, word)| *word).collect();
     assert_eq!(slots.len(), with);
 }
@@ -114,10 +116,10 @@ fn a_copy_gives_the_memory_back_before_the_peer_comes() {
     assert_eq!((offers.state(first), offers.state(first)), (OfferState::Done, OfferState::Done));
     assert_eq!(begin(&offers, first, 3), Some(Some(vec![7; 8])));
     offers.begin(second, 3).unwrap();
-    assert!(!detach(&offers, second, Some(&[1])) && offers.are_under_way());
+    assert!(!detach(&offers, second, Some(&[1])) && offers.any_in_flight());
     offers.end(first, 3, OfferState::Done);
     offers.end(second, 3, OfferState::Done);
-    assert_eq!((offers.state(first), offers.are_under_way()), (OfferState::Failed, false));
+    assert_eq!((offers.state(first), offers.any_in_flight()), (OfferState::Failed, false));
 }
 
 #[test]
@@ -127,15 +129,15 @@ fn a_peer_that_asks_for_what_is_being_taken_back_waits_and_nobody_else_does() {
     let (other, _) = offers.add(offer());
     let asked = std::thread::scope(|scope| {
         let mut asking = None;
-        let taken_back = offers.detach(first, Duration::ZERO, |_, share| {
+        let detached = offers.detach(first, Duration::ZERO, |_, share| {
             asking = Some(scope.spawn(|| begin(&offers, first, 3)));
             // The table is free meanwhile: other offers come to their end.
             assert!(!peer.take(slot.unwrap(), first) && begin(&offers, other, 3).is_some());
             offers.end(other, 3, OfferState::Done);
-            assert_eq!(offers.state(first), OfferState::UnderWay, "the program's memory is still read");
-            Some(TakenBack::of(&[7; 8], share))
+            assert_eq!(offers.state(first), OfferState::InFlight, "the program's memory is still read");
+            Some(DetachedCopy::of(&[7; 8], share))
         });
-        assert_eq!(taken_back, Some((3, 8)));
+        assert_eq!(detached, Some((3, 8)));
         asking.unwrap().join().unwrap()
     });
     assert_eq!(asked, Some(Some(vec![7; 8])));
@@ -146,7 +148,7 @@ fn a_peer_that_asks_for_what_is_being_taken_back_waits_and_nobody_else_does() {
 fn a_long_message_is_taken_back_when_its_receiver_is_late() {
     const NEVER: Duration = Duration::from_secs(1 << 30);
     let offers = Offers::default();
-    let copy = |_: &Offer, share| Some(TakenBack::of(&[1], share));
+    let copy = |_: &Offer, share| Some(DetachedCopy::of(&[1], share));
     let long = offers.add(offer()).0;
     let short = offers.add(Offer { is_short: true, ..offer() }).0;
     assert_eq!([long, short].map(|number| offers.detach(number, NEVER, copy)), [None, Some((3, 8))]);

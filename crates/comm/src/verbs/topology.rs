@@ -45,13 +45,13 @@ impl Location {
     fn distance(&self, other: &Self) -> PciDistance {
         let common = self.path.iter().zip(&other.path).take_while(|(one, two)| one == two).count();
         // Below what is common: bridges, and the device itself at the end.
-        let below = |location: &Self| location.path.len().saturating_sub(common + 1);
+        let depth = |location: &Self| location.path.len().saturating_sub(common + 1);
         match common {
             0 if self.node.is_some() && self.node == other.node => PciDistance::Node,
             0 => PciDistance::System,
             1 => PciDistance::HostBridge,
             // A switch has one bridge for each of its ports.
-            _ if below(self) <= 1 && below(other) <= 1 => PciDistance::OneSwitch,
+            _ if depth(self) <= 1 && depth(other) <= 1 => PciDistance::OneSwitch,
             _ => PciDistance::Switches,
         }
     }
@@ -60,7 +60,7 @@ impl Location {
 /// The port to use for a GPU at a PCI address: of those that can be used the one that is nearest, then the fastest.
 /// `name` restricts the choice to a device. Over a network, from the address `local`, the peer must be reached: then
 /// the card with that address is used, and another one only if it is in the same InfiniBand subnet.
-pub(super) fn choose_near<'a>(
+pub(super) fn choose_nearest<'a>(
     root: &Path,
     devices: &'a [Description],
     name: Option<&str>,
@@ -69,17 +69,20 @@ pub(super) fn choose_near<'a>(
 ) -> Option<Chosen<'a>> {
     let by_address = choose(devices, name, local);
     let (Some(gpu), Some(first)) = (gpu, &by_address) else { return by_address };
-    let reaches =
+    let is_reachable =
         |device: &Description| local.is_none() || subnet(device).is_some_and(|own| is_of(first, own));
     let gpu = Location::read(&root.join("sys/bus/pci/devices").join(gpu));
     let distance = |device: &Description| {
         let folder: PathBuf = device.sysfs.trim_start_matches('/').into();
         Location::read(&root.join(folder).join("device")).distance(&gpu)
     };
-    let mut near: Vec<_> =
-        devices.iter().filter(|device| reaches(device)).map(|device| (distance(device), device)).collect();
-    near.sort_by_key(|(distance, _)| *distance);
-    let groups = near.chunk_by(|(one, _), (two, _)| one == two);
+    let mut matches: Vec<_> = devices
+        .iter()
+        .filter(|device| is_reachable(device))
+        .map(|device| (distance(device), device))
+        .collect();
+    matches.sort_by_key(|(distance, _)| *distance);
+    let groups = matches.chunk_by(|(one, _), (two, _)| one == two);
     let fastest = |group: &[(PciDistance, &'a Description)]| {
         let usable =
             group.iter().filter_map(|(_, device)| choose(core::slice::from_ref(*device), name, local));
@@ -142,7 +145,7 @@ mod tests {
         root
     }
 
-    fn card(number: usize, state: PortState, rate: u32, layer: LinkLayer) -> Description {
+    fn nic(number: usize, state: PortState, rate: u32, layer: LinkLayer) -> Description {
         let last = u8::try_from(number).unwrap();
         // Ethernet: each in a network of its own. InfiniBand: one subnet.
         let gid = match layer {
@@ -182,14 +185,14 @@ mod tests {
     }
 
     fn cards(layer: LinkLayer) -> Vec<Description> {
-        (0..4).map(|number| card(number, PortState::Active, 200_000, layer)).collect()
+        (0..4).map(|number| nic(number, PortState::Active, 200_000, layer)).collect()
     }
 
     #[test]
     fn each_gpu_has_the_card_of_its_switch_then_of_its_socket_then_the_fastest() {
         let machine = machine();
         let chosen = |cards: &[Description], switch: usize| {
-            let chosen = choose_near(machine.path(), cards, None, None, Some(&gpu(switch)));
+            let chosen = choose_nearest(machine.path(), cards, None, None, Some(&gpu(switch)));
             chosen.map(|chosen| chosen.device.name.clone())
         };
         let all = cards(LinkLayer::Ethernet);
@@ -211,10 +214,10 @@ mod tests {
             assert_eq!(chosen(&down, switch), Some(format!("mlx5_{}", far.remove(1))));
         }
         // Of a GPU that is not on this host, or is not known: the first of equals.
-        assert_eq!(choose_near(machine.path(), &all, None, None, None).unwrap().device.name, "mlx5_0");
-        let elsewhere = choose_near(machine.path(), &all, None, None, Some("0000:ff:00.0"));
+        assert_eq!(choose_nearest(machine.path(), &all, None, None, None).unwrap().device.name, "mlx5_0");
+        let elsewhere = choose_nearest(machine.path(), &all, None, None, Some("0000:ff:00.0"));
         assert_eq!(elsewhere.unwrap().device.name, "mlx5_0");
-        let named = choose_near(machine.path(), &all, Some("mlx5_2"), None, Some(&gpu(0)));
+        let named = choose_nearest(machine.path(), &all, Some("mlx5_2"), None, Some(&gpu(0)));
         assert_eq!(named.unwrap().device.name, "mlx5_2", "the user has said so");
     }
 
@@ -223,7 +226,7 @@ mod tests {
         let machine = machine();
         let chosen = |cards: &[Description], local: &str| {
             let local = Some(local.parse().unwrap());
-            choose_near(machine.path(), cards, None, local, Some(&gpu(3))).unwrap().device.name.clone()
+            choose_nearest(machine.path(), cards, None, local, Some(&gpu(3))).unwrap().device.name.clone()
         };
         // The networks of Ethernet cards may not lead to each other.
         assert_eq!(chosen(&cards(LinkLayer::Ethernet), "10.0.1.1"), "mlx5_1");
@@ -240,8 +243,8 @@ mod tests {
             path: path.split('/').map(str::to_owned).collect(),
             node: Some(node),
         };
-        let card = at("pci0000:3a/3a:00.0/3b:00.0/3c:00.0/3d:00.0", 0);
-        let to = |path, node| card.distance(&at(path, node));
+        let nic = at("pci0000:3a/3a:00.0/3b:00.0/3c:00.0/3d:00.0", 0);
+        let to = |path, node| nic.distance(&at(path, node));
         assert_eq!(to("pci0000:3a/3a:00.0/3b:00.0/3c:04.0/3e:00.0", 0), PciDistance::OneSwitch);
         assert_eq!(
             to("pci0000:3a/3a:00.0/3b:00.0/3c:04.0/3e:00.0/3f:00.0/40:00.0", 0),

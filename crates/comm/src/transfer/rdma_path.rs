@@ -2,53 +2,56 @@
 
 use causeway_ibverbs::RemoteMemory;
 
-use super::card_slots::CardSlots;
 use super::error::TransferError;
 use super::message::{Message, Refusal};
+use super::rdma_staging::RdmaStaging;
 use super::regions::Regions;
 use crate::bootstrap::Connection;
 use crate::cuda::{DeviceMemory, Scope};
-use crate::verbs::{CardError, End, Lender, Use};
+use crate::verbs::{EndpointAddress, RdmaError, ReadTarget, Use};
 
 /// A path to the receiver's card.
 #[derive(Debug)]
-pub(super) struct Lending {
+pub(super) struct RdmaPath {
     /// In front of the memory, so that nobody reads it any more when it goes.
-    lender: Lender,
+    target: ReadTarget,
     regions: Regions,
-    pub(super) slots: CardSlots,
+    pub(super) slots: RdmaStaging,
 }
 
-impl Lending {
+impl RdmaPath {
     /// Joins the receiver's card with one here: the answer to `Join`. None where that cannot be, which the
     /// receiver has been told then, or knows.
     pub(super) fn join(connection: &Connection) -> Result<Option<Self>, TransferError> {
-        let peer = connection.hear_end()?;
-        let Ok((mut lending, own)) = Self::prepare(connection, &peer) else {
-            connection.say(Message::Refused(Refusal::Card))?;
+        let peer = connection.receive_endpoint()?;
+        let Ok((mut rdma_path, own)) = Self::prepare(connection, &peer) else {
+            connection.send_message(Message::Refused(Refusal::Rdma))?;
             return Ok(None);
         };
-        connection.say(Message::Joined)?;
-        connection.say_end(&own)?;
+        connection.send_message(Message::Joined)?;
+        connection.send_endpoint(&own)?;
         // Where rdma_cm does not join the two, it tells the receiver, too.
-        Ok(lending.lender.finish().is_ok().then_some(lending))
+        Ok(rdma_path.target.finish().is_ok().then_some(rdma_path))
     }
 
-    fn prepare(connection: &Connection, peer: &End) -> Result<(Self, End), CardError> {
-        let lender = Lender::new(peer, connection.local_address())?;
-        let slots = CardSlots::new(lender.domain(), Use::Lent)?;
-        let own = lender.end(slots.told());
-        Ok((Self { lender, regions: Regions::new(), slots }, own))
+    fn prepare(
+        connection: &Connection,
+        peer: &EndpointAddress,
+    ) -> Result<(Self, EndpointAddress), RdmaError> {
+        let target = ReadTarget::new(peer, connection.local_address())?;
+        let slots = RdmaStaging::new(target.domain(), Use::Exposed)?;
+        let own = target.end(slots.endpoint_slots());
+        Ok((Self { target, regions: Regions::new(), slots }, own))
     }
 
     /// Where the receiver's card may read an address of an allocation; none where no card reaches that.
-    pub(super) fn lend(
+    pub(super) fn expose(
         &mut self,
         scope: &Scope<'static>,
         memory: &DeviceMemory,
         address: u64,
     ) -> Option<RemoteMemory> {
-        let region = self.regions.of(self.lender.domain(), scope, memory, Use::Lent)?;
+        let region = self.regions.of(self.target.domain(), scope, memory, Use::Exposed)?;
         Some(RemoteMemory { address, key: region.remote_key() })
     }
 }

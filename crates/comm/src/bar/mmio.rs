@@ -12,13 +12,13 @@ pub(super) unsafe fn read(device: *const u8, host: *mut u8, bytes: usize) {
     // The GPU's work that has been waited for is seen.
     fence(Ordering::SeqCst);
     let head = device.align_offset(8).min(bytes);
-    let words = (bytes - head) / 8;
+    let machine_words = (bytes - head) / 8;
     // SAFETY: as promised by the caller; whole words are aligned at the device.
     unsafe {
-        for at in (0..head).chain(head + words * 8..bytes) {
+        for at in (0..head).chain(head + machine_words * 8..bytes) {
             host.add(at).write(device.add(at).read_volatile());
         }
-        for word in 0..words {
+        for word in 0..machine_words {
             let at = head + word * 8;
             let value = device.add(at).cast::<u64>().read_volatile();
             host.add(at).cast::<u64>().write_unaligned(value);
@@ -33,13 +33,13 @@ pub(super) unsafe fn read(device: *const u8, host: *mut u8, bytes: usize) {
 /// Both are valid for so many bytes, do not overlap, and nobody else uses the device's.
 pub(super) unsafe fn write(host: *const u8, device: *mut u8, bytes: usize) {
     let head = device.align_offset(8).min(bytes);
-    let words = (bytes - head) / 8;
+    let machine_words = (bytes - head) / 8;
     // SAFETY: as above.
     unsafe {
-        for at in (0..head).chain(head + words * 8..bytes) {
+        for at in (0..head).chain(head + machine_words * 8..bytes) {
             device.add(at).write_volatile(host.add(at).read());
         }
-        for word in 0..words {
+        for word in 0..machine_words {
             let at = head + word * 8;
             let value = host.add(at).cast::<u64>().read_unaligned();
             device.add(at).cast::<u64>().write_volatile(value);

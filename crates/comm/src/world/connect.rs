@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use causeway_sync::threads;
 
-use super::departures::Listener;
+use super::disconnect_listeners::Listener;
 use super::state::{Outgoing, PEER_TIMEOUT, Shared, World, lock};
 use crate::bootstrap::{self, Connection};
 use crate::transfer::message::Message;
 use crate::transfer::serve::{End, serve};
-use crate::transfer::words::Words;
+use crate::transfer::state_words::StateWords;
 
 /// Times after which a peer is looked for again that was not there: it may join later.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -20,7 +20,7 @@ const LAST_RETRY: Duration = Duration::from_secs(2);
 
 /// For how long a call waits for a peer of this host that has not answered: it may be stopped, or have no descriptor
 /// left. Messages go with the MPI until it does.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The same when the peer is looked for again.
 const RETRY_TIMEOUT: Duration = Duration::from_millis(50);
@@ -46,16 +46,16 @@ impl Presence {
 impl Shared {
     /// A peer has gone. What is left of it may hold memory of the driver, which is to be freed behind this: the
     /// driver may wait for kernels then that wait for that very peer, and lets no other call in.
-    fn has_gone(&self, peer: u32) {
+    fn peer_disconnected(&self, peer: u32) {
         self.outgoing.lock().remove(&peer);
-        self.departures.tell(peer);
+        self.disconnect_listeners.notify(peer);
     }
 }
 
 impl World {
     /// Has something called with each peer that goes from now on, in another thread.
-    pub fn listen(&self, hears: impl Fn(u32) + Send + Sync + 'static) -> Listener {
-        self.shared.departures.listen(Box::new(hears))
+    pub fn listen(&self, callback: impl Fn(u32) + Send + Sync + 'static) -> Listener {
+        self.shared.disconnect_listeners.listen(Box::new(callback))
     }
 
     /// The peers that are there.
@@ -70,7 +70,7 @@ impl World {
 
     /// Whether a peer knows what a descriptor is and fetches what is offered: its socket has answered. One that does
     /// not answer soon is looked for behind this.
-    pub fn reaches(&self, peer: u32) -> bool {
+    pub fn is_reachable(&self, peer: u32) -> bool {
         if peer == self.shared.rank {
             return true;
         }
@@ -87,12 +87,12 @@ impl World {
             Some(Outgoing::Missing { again, .. }) if *again > now => return false,
             Some(Outgoing::Missing { pause, is_silent: true, .. }) => (*pause * 2, Duration::ZERO),
             Some(Outgoing::Missing { pause, .. }) => (*pause * 2, RETRY_TIMEOUT),
-            None => (FIRST_RETRY, ANSWER_TIMEOUT),
+            None => (FIRST_RETRY, RESPONSE_TIMEOUT),
         };
         let pause = pause.min(LAST_RETRY);
         let until = now + timeout;
-        let until_near = self.shared.has_nearer().then_some(until);
-        outgoing.insert(peer, Outgoing::LookedFor { until: until_near, has_moved: false });
+        let local_deadline = self.shared.has_nearer().then_some(until);
+        outgoing.insert(peer, Outgoing::LookedFor { until: local_deadline, has_moved: false });
         drop(outgoing);
         if self.look_for(peer, pause) {
             return self.wait_for_peer(peer, until);
@@ -112,13 +112,13 @@ impl World {
         found.unwrap_or(false)
     }
 
-    /// Whether a peer is reached on this host. Unlike [`reaches`](Self::reaches) it looks again at once for a
+    /// Whether a peer is reached on this host. Unlike [`is_reachable`](Self::is_reachable) it looks again at once for a
     /// peer that was not there before; it may have joined since.
-    pub fn is_near(&self, peer: u32) -> bool {
+    pub fn is_local(&self, peer: u32) -> bool {
         if let Some(Outgoing::Missing { again, .. }) = self.shared.outgoing.lock().get_mut(&peer) {
             *again = Instant::now();
         }
-        if !self.reaches(peer) {
+        if !self.is_reachable(peer) {
             self.wait_for_peer(peer, Instant::now() + AGREEMENT_TIMEOUT);
         }
         let outgoing = self.shared.outgoing.lock();
@@ -141,7 +141,7 @@ impl World {
             });
             let found = found.map(Arc::new);
             let now = Instant::now();
-            let is_silent = now - start > ANSWER_TIMEOUT;
+            let is_silent = now - start > RESPONSE_TIMEOUT;
             let connection = shared.outgoing.change(|outgoing| {
                 let found = found.filter(|_| !shared.has_left.load(Ordering::Acquire));
                 let state = match &found {
@@ -180,7 +180,7 @@ impl Shared {
                 return None;
             }
             if end == End::Moving {
-                let until = Some(Instant::now() + ANSWER_TIMEOUT);
+                let until = Some(Instant::now() + RESPONSE_TIMEOUT);
                 outgoing.insert(peer, Outgoing::LookedFor { until, has_moved: true });
             }
             Some(end == End::Moving)
@@ -204,7 +204,7 @@ impl Shared {
     /// A peer does not come again.
     pub(super) fn lose(&self, peer: u32) {
         self.offers.end_all(peer);
-        self.has_gone(peer);
+        self.peer_disconnected(peer);
     }
 
     /// Looks for a peer that was there before one of both moved, until it must have been there again. Another thread does,
@@ -213,8 +213,8 @@ impl Shared {
         let until = Instant::now() + PEER_TIMEOUT;
         let has_moved_on = || self.moves.load(Ordering::Acquire) != moves;
         while !has_moved_on() && !self.has_left.load(Ordering::Acquire) {
-            let near = if self.has_nearer() { self.connect(peer) } else { None };
-            let found = near.or_else(|| self.connect_over_network(peer)).map(Arc::new);
+            let local = if self.has_nearer() { self.connect(peer) } else { None };
+            let found = local.or_else(|| self.connect_over_network(peer)).map(Arc::new);
             let Some(found) = found else {
                 if Instant::now() > until {
                     self.lose(peer);
@@ -223,18 +223,18 @@ impl Shared {
                 std::thread::sleep(FIRST_RETRY);
                 continue;
             };
-            let is_kept = self.outgoing.change(|outgoing| {
+            let is_stored = self.outgoing.change(|outgoing| {
                 let stays = !has_moved_on() && !self.has_left.load(Ordering::Acquire);
                 if stays {
                     outgoing.insert(peer, Outgoing::Connected(Arc::clone(&found)));
                 }
                 stays
             });
-            if is_kept {
+            if is_stored {
                 return Some(found);
             }
             // The peer may have seen it.
-            found.say_moving();
+            found.send_moving();
         }
         None
     }
@@ -258,16 +258,16 @@ impl Shared {
         // ranks that reach for each other in a circle would wait until one loses its patience.
         let connection = bootstrap::connect(&self.job, &own, scan.get(peer)?).ok()?;
         connection.set_timeout(Some(PEER_TIMEOUT)).ok()?;
-        if self.offers.words(peer).is_some() {
+        if self.offers.state_words(peer).is_some() {
             // The peer has them from the connection before.
-            connection.say_with(Message::Words { are_known: true }, None).ok()?;
+            connection.send_with_descriptor(Message::StateWords { are_known: true }, None).ok()?;
             return Some(connection);
         }
-        let words = Words::new().ok();
-        let descriptor = words.as_ref().map(|(_, memory)| memory.descriptor());
-        connection.say_with(Message::Words { are_known: false }, descriptor).ok()?;
-        if let Some((words, _)) = words {
-            self.offers.open(peer, Arc::new(words));
+        let state_words = StateWords::new().ok();
+        let descriptor = state_words.as_ref().map(|(_, memory)| memory.descriptor());
+        connection.send_with_descriptor(Message::StateWords { are_known: false }, descriptor).ok()?;
+        if let Some((state_words, _)) = state_words {
+            self.offers.open(peer, Arc::new(state_words));
         }
         Some(connection)
     }
@@ -280,7 +280,7 @@ impl Shared {
         let own = lock(&self.board).slot().clone();
         let connection = bootstrap::connect_over_network(&self.job, &own, peer, &self.settings.hosts).ok()?;
         connection.set_timeout(Some(PEER_TIMEOUT)).ok()?;
-        connection.say_with(Message::Words { are_known: false }, None).ok()?;
+        connection.send_with_descriptor(Message::StateWords { are_known: false }, None).ok()?;
         Some(connection)
     }
 }

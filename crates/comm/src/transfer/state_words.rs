@@ -2,7 +2,7 @@
 //! sender writes into one that it offers, the receiver that it takes the payload, and that it has it or that the
 //! copy has failed. Each offer has a word of its own, and each word says of which operation it tells.
 //!
-//! Behind them lie mailboxes for the words of collective calls (`mailbox`).
+//! Behind them lie mailboxes for the words of collective calls (`control_slot`).
 //!
 //! A receiver that has the sender's memory open already needs nothing else: it takes the offer, copies, and
 //! says that it is done. A sender that wants its memory back takes the offer itself; one of both wins.
@@ -13,13 +13,13 @@ use std::os::fd::OwnedFd;
 use causeway_memory::{SealedMemory, SealedMemoryError};
 use memmap2::{MmapOptions, MmapRaw};
 
-use super::mailbox;
+use super::control_slot;
 
 /// Words between two ranks: so many offers may be under way with one each.
-pub(crate) const WORDS: u16 = 512;
+pub(crate) const STATE_WORDS: u16 = 512;
 
 /// The words, and the mailboxes behind them.
-const BYTES: u64 = (WORDS as u64 + mailbox::CELLS as u64) * 8;
+const BYTES: u64 = (STATE_WORDS as u64 + control_slot::CELLS as u64) * 8;
 
 /// What the two lowest bits of a word say of the operation whose number, which is never 0, stands above them. Where
 /// none is offered, a word is 0.
@@ -30,12 +30,12 @@ const DONE: u64 = 3;
 
 /// The words for one direction between two ranks.
 #[derive(Debug)]
-pub(crate) struct Words {
+pub(crate) struct StateWords {
     /// It stays without the descriptor by which it was made: ranks have many peers, and few descriptors.
     mapping: MmapRaw,
 }
 
-impl Words {
+impl StateWords {
     /// New ones, of a sender, and what the peer maps.
     pub(crate) fn new() -> Result<(Self, SealedMemory), SealedMemoryError> {
         let memory = SealedMemory::new("causeway-comm-words", BYTES)?;
@@ -61,12 +61,12 @@ impl Words {
     }
 
     fn word(&self, slot: u16) -> &AtomicU64 {
-        &self.cells()[usize::from(slot % WORDS)]
+        &self.cells()[usize::from(slot % STATE_WORDS)]
     }
 
     /// The cells of the mailboxes.
-    pub(crate) fn mailboxes(&self) -> &[AtomicU64] {
-        &self.cells()[usize::from(WORDS)..]
+    pub(crate) fn control_slots(&self) -> &[AtomicU64] {
+        &self.cells()[usize::from(STATE_WORDS)..]
     }
 
     fn change(&self, slot: u16, operation: u64, from: u64, to: u64) -> bool {
@@ -127,9 +127,9 @@ impl Words {
 mod tests {
     use super::*;
 
-    fn two_ends() -> (Words, Words) {
-        let (sender, memory) = Words::new().unwrap();
-        let receiver = Words::of_peer(memory.descriptor().try_clone_to_owned().unwrap()).unwrap();
+    fn two_ends() -> (StateWords, StateWords) {
+        let (sender, memory) = StateWords::new().unwrap();
+        let receiver = StateWords::of_peer(memory.descriptor().try_clone_to_owned().unwrap()).unwrap();
         (sender, receiver)
     }
 
@@ -182,17 +182,17 @@ mod tests {
     #[test]
     fn mailboxes_lie_behind_the_words() {
         let (sender, receiver) = two_ends();
-        sender.offer(WORDS - 1, 3);
-        mailbox::Side::of(sender.mailboxes(), 0, 9).post(9, b"words");
+        sender.offer(STATE_WORDS - 1, 3);
+        control_slot::Side::of(sender.control_slots(), 0, 9).post(9, b"words");
         let mut found = [0; 5];
-        let taken = mailbox::Side::of(receiver.mailboxes(), 0, 9).take(9, &mut found);
-        assert_eq!((taken, &found), (mailbox::Taken::Here, b"words"));
-        assert!(receiver.take(WORDS - 1, 3));
+        let taken = control_slot::Side::of(receiver.control_slots(), 0, 9).take(9, &mut found);
+        assert_eq!((taken, &found), (control_slot::Taken::Here, b"words"));
+        assert!(receiver.take(STATE_WORDS - 1, 3));
     }
 
     #[test]
     fn memory_of_another_size_is_not_taken() {
         let other = SealedMemory::new("other", BYTES + 8).unwrap();
-        assert!(Words::of_peer(other.descriptor().try_clone_to_owned().unwrap()).is_err());
+        assert!(StateWords::of_peer(other.descriptor().try_clone_to_owned().unwrap()).is_err());
     }
 }

@@ -5,18 +5,18 @@ use causeway_ibverbs::{MemoryRegion, ProtectionDomain, Segment};
 
 use super::slots::{HOST_SLOTS, HostSlots};
 use crate::cuda::Scope;
-use crate::verbs::{CardError, Slots, Use};
+use crate::verbs::{RdmaError, Slots, Use};
 
 /// Slots that are known to a card.
 #[derive(Debug)]
-pub(super) struct CardSlots {
+pub(super) struct RdmaStaging {
     /// In front of the slots, so that the card forgets them first.
     region: MemoryRegion,
     slots: HostSlots,
 }
 
-impl CardSlots {
-    pub(super) fn new(domain: &ProtectionDomain, usage: Use) -> Result<Self, CardError> {
+impl RdmaStaging {
+    pub(super) fn new(domain: &ProtectionDomain, usage: Use) -> Result<Self, RdmaError> {
         let (slots, _) = HostSlots::new(HOST_SLOTS).map_err(std::io::Error::other)?;
         let start = slots.address(0) as *mut u8;
         // SAFETY: the slots are mapped until the region has gone. They are used by this end's copies and by
@@ -43,7 +43,7 @@ impl CardSlots {
     }
 
     /// What the peer is told, who reads them.
-    pub(super) fn told(&self) -> Slots {
+    pub(super) fn endpoint_slots(&self) -> Slots {
         let (count, bytes) = (HOST_SLOTS.count, HOST_SLOTS.bytes);
         Slots { memory: self.region.remote(0), count, bytes }
     }

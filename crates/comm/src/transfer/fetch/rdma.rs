@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 
 use causeway_ibverbs::{RemoteMemory, Segment};
 
-use super::super::card_slots::CardSlots;
 use super::super::error::TransferError;
 use super::super::message::Message;
+use super::super::rdma_staging::RdmaStaging;
 use super::super::regions::Regions;
-use super::super::slots::{Begun, HOST_SLOTS, Ring};
+use super::super::slots::{HOST_SLOTS, PendingCopies, Ring};
 use super::fetcher::{Destination, Fetcher};
 use super::order::Order;
 use super::reading::Reading;
 use crate::channels::Channel;
 use crate::cuda::{self, CudaError, PendingCopy, Scope};
-use crate::verbs::{CardError, MAX_READS, Reader, Use, Wanted};
+use crate::verbs::{MAX_READS, NicSelector, RdmaError, Reader, Use};
 
 /// Reads under way of a payload that passes through slots: while one piece is read the sender fills the next.
 const READS_OF_SLOTS: usize = 2;
@@ -26,7 +26,7 @@ const STRAIGHT: Ring = Ring { count: MAX_READS as u16, bytes: 4 << 20, first: 4 
 #[derive(Debug, Clone, Copy)]
 enum From {
     /// At an address that the card may read.
-    Lent(RemoteMemory),
+    Exposed(RemoteMemory),
     /// It comes through the sender's slots.
     Slots,
 }
@@ -38,7 +38,7 @@ struct Read {
     /// The sender's slot.
     slot: u16,
     /// This end's slot.
-    place: u16,
+    to_slot: u16,
     at: u64,
     bytes: u32,
 }
@@ -54,14 +54,14 @@ struct Payload<'a> {
     straight: Option<u32>,
     pieces: u64,
     reads: VecDeque<Read>,
-    begun: Begun<()>,
+    pending: PendingCopies<()>,
     /// What has gone wrong: then the sender's pieces are heard all the same, so that both ends stay in step.
     outcome: Result<(), CudaError>,
-    failure: Option<CardError>,
+    failure: Option<RdmaError>,
 }
 
 impl Fetcher {
-    pub(super) fn fetch_by_card(
+    pub(super) fn fetch_by_rdma(
         &mut self,
         channel: Channel,
         order: &Order,
@@ -71,7 +71,7 @@ impl Fetcher {
             Some(reading) => reading,
             None => {
                 self.openings.open();
-                self.join_cards(channel, destination)?
+                self.connect_rdma(channel, destination)?
             }
         };
         let outcome = self.read_payload(&mut reading, channel, order, destination);
@@ -83,23 +83,23 @@ impl Fetcher {
     }
 
     /// Joins a card near the destination with the sender's.
-    fn join_cards(&self, channel: Channel, destination: &Destination) -> Result<Reading, TransferError> {
+    fn connect_rdma(&self, channel: Channel, destination: &Destination) -> Result<Reading, TransferError> {
         let connection = &self.connection;
-        let failed = |cause| connection.card_failed(cause);
+        let failed = |cause| connection.rdma_failed(cause);
         let gpu = destination.device.and_then(|(driver, device)| cuda::pci_address(driver, device));
-        let wanted = Wanted { local: connection.local_address(), gpu, gid: None };
-        let reader = Reader::new(&wanted).map_err(failed)?;
-        connection.say(Message::Join)?;
-        connection.say_end(&reader.end())?;
-        let Message::Joined = self.hear(channel)?.0 else {
+        let selector = NicSelector { local: connection.local_address(), gpu, gid: None };
+        let reader = Reader::new(&selector).map_err(failed)?;
+        connection.send_message(Message::Join)?;
+        connection.send_endpoint(&reader.end())?;
+        let Message::Joined = self.receive_message(channel)?.0 else {
             return Err(connection.wrong("another answer than to be joined"));
         };
-        let end = connection.hear_end()?;
+        let end = connection.receive_endpoint()?;
         let ring = Ring::checked(end.slots.count, end.slots.bytes);
         let ring = ring.filter(|ring| ring.bytes <= HOST_SLOTS.bytes);
         let ring = ring.ok_or_else(|| connection.wrong("slots of such a size"))?;
         let path = reader.join(&end, connection.peer_address()).map_err(failed)?;
-        let slots = CardSlots::new(path.domain(), Use::Filled).map_err(failed)?;
+        let slots = RdmaStaging::new(path.domain(), Use::Filled).map_err(failed)?;
         Ok(Reading { path, regions: Regions::new(), slots, peer: end.slots.memory, ring })
     }
 
@@ -120,17 +120,17 @@ impl Fetcher {
             }
             _ => None,
         };
-        self.connection.say(Message::Fetch { channel, operation: order.operation })?;
-        let first = self.hear(channel)?.0;
+        self.connection.send_message(Message::Fetch { channel, operation: order.operation })?;
+        let first = self.receive_message(channel)?.0;
         let from = match first {
-            Message::Lent { key, address } => From::Lent(RemoteMemory { address, key }),
+            Message::Exposed { key, address } => From::Exposed(RemoteMemory { address, key }),
             Message::Piece { .. } => From::Slots,
             _ => return Err(self.connection.wrong("another answer than the channel has")),
         };
         let ring = match from {
             From::Slots => reading.ring,
-            From::Lent(_) if straight.is_some() => STRAIGHT,
-            From::Lent(_) => HOST_SLOTS,
+            From::Exposed(_) if straight.is_some() => STRAIGHT,
+            From::Exposed(_) => HOST_SLOTS,
         };
         let payload = Payload {
             fetcher: self,
@@ -141,7 +141,7 @@ impl Fetcher {
             straight: straight.as_ref().map(|region| region.local_key()),
             pieces: 0,
             reads: VecDeque::new(),
-            begun: Begun::default(),
+            pending: PendingCopies::default(),
             outcome: Ok(()),
             failure: None,
         };
@@ -160,7 +160,7 @@ impl Payload<'_> {
             if let From::Slots = self.from {
                 let message = match first.take() {
                     Some(message) => message,
-                    None => self.fetcher.hear(channel)?.0,
+                    None => self.fetcher.receive_message(channel)?.0,
                 };
                 if message != (Message::Piece { slot, bytes }) {
                     return Err(self.fetcher.connection.wrong("another piece than the next"));
@@ -168,7 +168,7 @@ impl Payload<'_> {
             } else if self.has_failed() {
                 break;
             }
-            self.make_room()?;
+            self.wait_for_slot()?;
             if self.has_failed() {
                 self.free(slot)?;
             } else {
@@ -178,11 +178,11 @@ impl Payload<'_> {
         while !self.reads.is_empty() {
             self.end_first()?;
         }
-        while self.begun.len() > 0 {
+        while self.pending.len() > 0 {
             self.end_copy();
         }
         match self.failure {
-            Some(cause) => Err(self.fetcher.connection.card_failed(cause)),
+            Some(cause) => Err(self.fetcher.connection.rdma_failed(cause)),
             None => Ok(self.outcome?),
         }
     }
@@ -192,18 +192,19 @@ impl Payload<'_> {
     }
 
     /// Waits until one more piece has a place.
-    fn make_room(&mut self) -> Result<(), TransferError> {
-        let most = match (self.from, self.straight) {
+    fn wait_for_slot(&mut self) -> Result<(), TransferError> {
+        let limit = match (self.from, self.straight) {
             (From::Slots, _) => READS_OF_SLOTS,
-            (From::Lent(_), None) => usize::from(HOST_SLOTS.count) - 1,
-            (From::Lent(_), Some(_)) => MAX_READS,
+            (From::Exposed(_), None) => usize::from(HOST_SLOTS.count) - 1,
+            (From::Exposed(_), Some(_)) => MAX_READS,
         };
-        while self.reads.len() >= most {
+        while self.reads.len() >= limit {
             self.end_first()?;
         }
-        while self.straight.is_none() && self.reads.len() + self.begun.len() >= usize::from(HOST_SLOTS.count)
+        while self.straight.is_none()
+            && self.reads.len() + self.pending.len() >= usize::from(HOST_SLOTS.count)
         {
-            if self.begun.len() > 0 {
+            if self.pending.len() > 0 {
                 self.end_copy();
             } else {
                 self.end_first()?;
@@ -214,10 +215,10 @@ impl Payload<'_> {
 
     /// Begins to read a piece.
     fn begin(&mut self, ring: Ring, slot: u16, at: u64, bytes: u32) -> Result<(), TransferError> {
-        let place = (self.pieces % u64::from(HOST_SLOTS.count)) as u16;
+        let to_slot = (self.pieces % u64::from(HOST_SLOTS.count)) as u16;
         let from = match self.from {
             // What the sender says may be anything: the card refuses what lies outside.
-            From::Lent(lent) => RemoteMemory { address: lent.address.wrapping_add(at), ..lent },
+            From::Exposed(exposed) => RemoteMemory { address: exposed.address.wrapping_add(at), ..exposed },
             From::Slots => {
                 let peer = self.reading.peer;
                 RemoteMemory { address: peer.address.wrapping_add(ring.offset(slot)), ..peer }
@@ -225,13 +226,13 @@ impl Payload<'_> {
         };
         let into = match self.straight {
             Some(key) => Segment { address: self.order.to + at, length: bytes, key },
-            None => self.reading.slots.segment(place, bytes),
+            None => self.reading.slots.segment(to_slot, bytes),
         };
         // SAFETY: the receive's memory is this function's until the receive ends, and a slot is not copied
         // from any more. Whoever called waits for the read, or ends the path.
         match unsafe { self.reading.path.read(from, into) } {
             Ok(number) => {
-                self.reads.push_back(Read { number, slot, place, at, bytes });
+                self.reads.push_back(Read { number, slot, to_slot, at, bytes });
                 self.pieces += 1;
             }
             Err(cause) => {
@@ -248,7 +249,7 @@ impl Payload<'_> {
 
     /// Waits for the read that was begun first, and begins to copy what it has brought.
     fn end_first(&mut self) -> Result<(), TransferError> {
-        let Some(Read { number, slot, place, at, bytes }) = self.reads.pop_front() else { return Ok(()) };
+        let Some(Read { number, slot, to_slot, at, bytes }) = self.reads.pop_front() else { return Ok(()) };
         if self.failure.is_none()
             && let Err(cause) = self.reading.path.wait(number, self.fetcher.connection.descriptor())
         {
@@ -258,12 +259,12 @@ impl Payload<'_> {
         if self.has_failed() || self.straight.is_some() {
             return Ok(());
         }
-        let (to, from) = (self.order.to + at, self.reading.slots.address(place));
+        let (to, from) = (self.order.to + at, self.reading.slots.address(to_slot));
         match self.scope {
             // SAFETY: the receive's memory is this function's until the receive ends, the slot is mapped and
             // holds these bytes, and the copy is waited for before this returns.
             Some(scope) => match unsafe { PendingCopy::begin(scope, to, from, bytes as usize) } {
-                Ok(copy) => self.begun.push(Some(copy), ()),
+                Ok(copy) => self.pending.push(Some(copy), ()),
                 Err(error) => self.outcome = Err(error),
             },
             None => {
@@ -278,7 +279,7 @@ impl Payload<'_> {
 
     /// Waits for the copy that was begun first.
     fn end_copy(&mut self) {
-        if let Err((error, ())) = self.begun.end_first()
+        if let Err((error, ())) = self.pending.end_first()
             && self.outcome.is_ok()
         {
             self.outcome = Err(error);
@@ -288,8 +289,8 @@ impl Payload<'_> {
     /// Tells the sender that a slot of its may be filled again.
     fn free(&self, slot: u16) -> Result<(), TransferError> {
         match self.from {
-            From::Slots => self.fetcher.connection.say(Message::Free { slot }),
-            From::Lent(_) => Ok(()),
+            From::Slots => self.fetcher.connection.send_message(Message::Free { slot }),
+            From::Exposed(_) => Ok(()),
         }
     }
 }

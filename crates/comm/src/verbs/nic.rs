@@ -9,12 +9,12 @@ use causeway_config::table::{VERBS_DEVICE, VERBS_GID};
 use causeway_ibverbs::{Description, Device, Gid, GidEntry, Libraries, Port, Transport};
 
 use super::address;
-use super::error::CardError;
-use super::near::choose_near;
+use super::error::RdmaError;
+use super::topology::choose_nearest;
 
 /// A port of a device, which is open.
 #[derive(Debug, Clone)]
-pub(super) struct Card {
+pub(super) struct RdmaDevice {
     pub(super) device: Device,
     pub(super) port: Port,
     pub(super) gid: GidEntry,
@@ -22,7 +22,7 @@ pub(super) struct Card {
 
 /// Which card is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct NicSelector {
     /// The address of this end of a connection over a network to the peer; none within a host.
     pub(crate) local: Option<IpAddr>,
     /// The PCI address of the GPU that the card is to be near, if that is in this host.
@@ -31,16 +31,16 @@ pub(crate) struct Wanted {
     pub(crate) gid: Option<Gid>,
 }
 
-impl Card {
+impl RdmaDevice {
     /// The one that is wanted. Opened once for each such wish.
-    pub(super) fn open(wanted: &Wanted) -> Result<Self, CardError> {
-        static OPEN: Mutex<Vec<(Wanted, Card)>> = Mutex::new(Vec::new());
+    pub(super) fn open(selector: &NicSelector) -> Result<Self, RdmaError> {
+        static OPEN: Mutex<Vec<(NicSelector, RdmaDevice)>> = Mutex::new(Vec::new());
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, card)) = open.iter().find(|(known, _)| known == wanted) {
-            return Ok(card.clone());
+        if let Some((_, nic)) = open.iter().find(|(known, _)| known == selector) {
+            return Ok(nic.clone());
         }
         if count_rdma_devices(Path::new("/")) == 0 {
-            return Err(CardError::NoDevice);
+            return Err(RdmaError::NoDevice);
         }
         let libraries = Libraries::load()?;
         let devices = Device::list(libraries)?;
@@ -48,24 +48,24 @@ impl Card {
         let has = |device: &Description, gid| {
             device.ports.iter().flat_map(|port| &port.gids).any(|entry| entry.gid == gid)
         };
-        let named = wanted.gid.and_then(|gid| devices.iter().find(|device| has(device, gid)));
+        let named = selector.gid.and_then(|gid| devices.iter().find(|device| has(device, gid)));
         let name = named.map(|device| device.name.clone()).or(name);
-        let Wanted { local, gpu, .. } = wanted;
-        let chosen = choose_near(Path::new("/"), &devices, name.as_deref(), *local, gpu.as_deref());
-        let chosen = chosen.ok_or(CardError::NoPort)?;
+        let NicSelector { local, gpu, .. } = selector;
+        let chosen = choose_nearest(Path::new("/"), &devices, name.as_deref(), *local, gpu.as_deref());
+        let chosen = chosen.ok_or(RdmaError::NoPort)?;
         let gid = match PROCESS.number(&VERBS_GID)? {
             None => chosen.gid,
             Some(index) => {
                 // At most 1023.
                 let index = index as u32;
                 let found = chosen.port.gids.iter().find(|entry| entry.index == index).copied();
-                found.ok_or_else(|| CardError::NoGid { device: chosen.device.name.clone(), index })?
+                found.ok_or_else(|| RdmaError::NoGid { device: chosen.device.name.clone(), index })?
             }
         };
         let device = Device::open(libraries, &chosen.device.name)?;
-        let card = Self { device, port: chosen.port.clone(), gid };
-        open.push((wanted.clone(), card.clone()));
-        Ok(card)
+        let nic = Self { device, port: chosen.port.clone(), gid };
+        open.push((selector.clone(), nic.clone()));
+        Ok(nic)
     }
 
     /// Whether rdma_cm alone joins its queue pairs.
@@ -74,16 +74,18 @@ impl Card {
     }
 
     /// The address at which rdma_cm reaches it from this host.
-    pub(super) fn address(&self) -> Result<IpAddr, CardError> {
-        let found = address::of_interface(self.gid.interface).map_err(CardError::Addresses)?;
-        found.ok_or_else(|| CardError::NoAddress(self.device.name().to_owned()))
+    pub(super) fn address(&self) -> Result<IpAddr, RdmaError> {
+        let found = address::of_interface(self.gid.interface).map_err(RdmaError::Addresses)?;
+        found.ok_or_else(|| RdmaError::NoAddress(self.device.name().to_owned()))
     }
 }
 
 /// Whether this process has a card that it can use, or why not. Found out once.
 pub(crate) fn usable() -> &'static Result<(), String> {
     static USABLE: OnceLock<Result<(), String>> = OnceLock::new();
-    USABLE.get_or_init(|| Card::open(&Wanted::default()).map(drop).map_err(|error| error.to_string()))
+    USABLE.get_or_init(|| {
+        RdmaDevice::open(&NicSelector::default()).map(drop).map_err(|error| error.to_string())
+    })
 }
 
 /// RDMA devices of the kernel, by the files below a root.

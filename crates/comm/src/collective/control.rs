@@ -7,14 +7,14 @@
 
 use thiserror::Error;
 
-use crate::world::{Mailboxes, Presence, World};
+use crate::world::{ControlSlots, Presence, World};
 
 /// Attempts after which a rank that has said nothing is looked for.
 const BETWEEN_LOOKS: u32 = 4096;
 
 /// Why words are not exchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum MailError {
+pub enum ControlError {
     /// A rank makes another call.
     #[error(
         "rank {rank} of the group gives {theirs} bytes of words, and this rank {ours}: the two make different \
@@ -41,13 +41,13 @@ pub enum MailError {
 
 /// The mailboxes of a group.
 #[derive(Debug)]
-pub struct Mail {
+pub struct ControlChannel {
     presence: Presence,
     me: usize,
-    mailbox: u16,
+    control_slot: u16,
     members: Vec<u32>,
     /// By rank; none for this one.
-    mailboxes: Vec<Option<Mailboxes>>,
+    control_slots: Vec<Option<ControlSlots>>,
     /// The exchange that is under way, or the last one.
     exchange: u64,
     /// Ranks whose words have not come, while one is under way.
@@ -56,21 +56,27 @@ pub struct Mail {
     is_broken: bool,
 }
 
-impl Mail {
+impl ControlChannel {
     /// For a group of a job's ranks, of which this one is number `me`; none where a rank shares no memory with
     /// this one.
-    pub fn open(world: &World, members: &[u32], me: usize, mailbox: u16, generation: u32) -> Option<Self> {
+    pub fn open(
+        world: &World,
+        members: &[u32],
+        me: usize,
+        control_slot: u16,
+        generation: u32,
+    ) -> Option<Self> {
         let of_peer = |(rank, peer): (usize, &u32)| match rank == me {
             true => Some(None),
-            false => world.mailboxes(*peer).map(Some),
+            false => world.control_slots(*peer).map(Some),
         };
-        let mailboxes = members.iter().enumerate().map(of_peer).collect::<Option<Vec<_>>>()?;
+        let control_slots = members.iter().enumerate().map(of_peer).collect::<Option<Vec<_>>>()?;
         Some(Self {
             presence: world.presence(),
             me,
-            mailbox,
+            control_slot,
             members: members.to_vec(),
-            mailboxes,
+            control_slots,
             exchange: u64::from(generation) << 32,
             missing: Vec::new(),
             attempts: 0,
@@ -88,26 +94,28 @@ impl Mail {
     ///
     /// # Errors
     /// When a rank has ended, or makes another call. Then no more words are exchanged.
-    pub fn exchange(&mut self, words: &[u8], heard: &mut [u8], bytes: usize) -> Result<bool, MailError> {
+    pub fn exchange(&mut self, words: &[u8], heard: &mut [u8], bytes: usize) -> Result<bool, ControlError> {
         if self.is_broken {
-            return Err(MailError::Broken);
+            return Err(ControlError::Broken);
         }
         let outcome = self.attempt(words, heard, bytes);
         self.is_broken = outcome.is_err();
         outcome
     }
 
-    fn attempt(&mut self, words: &[u8], heard: &mut [u8], bytes: usize) -> Result<bool, MailError> {
-        if bytes > Mailboxes::MAX_BYTES {
-            return Err(MailError::TooLong(bytes));
+    fn attempt(&mut self, words: &[u8], heard: &mut [u8], bytes: usize) -> Result<bool, ControlError> {
+        if bytes > ControlSlots::MAX_BYTES {
+            return Err(ControlError::TooLong(bytes));
         }
         let place = |rank: usize| rank * bytes..(rank + 1) * bytes;
         if self.missing.is_empty() {
             self.exchange += 1;
             self.attempts = 0;
-            for (rank, mailboxes) in self.mailboxes.iter().enumerate() {
-                match mailboxes {
-                    Some(mailboxes) => mailboxes.post(self.mailbox, self.exchange, &words[place(rank)]),
+            for (rank, control_slots) in self.control_slots.iter().enumerate() {
+                match control_slots {
+                    Some(control_slots) => {
+                        control_slots.post(self.control_slot, self.exchange, &words[place(rank)])
+                    }
                     None => heard[place(self.me)].copy_from_slice(&words[place(self.me)]),
                 }
             }
@@ -115,11 +123,11 @@ impl Mail {
         }
         let mut wrong = None;
         self.missing.retain(|rank| {
-            let Some(mailboxes) = &self.mailboxes[*rank] else { return false };
-            match mailboxes.take(self.mailbox, self.exchange, &mut heard[place(*rank)]) {
+            let Some(control_slots) = &self.control_slots[*rank] else { return false };
+            match control_slots.take(self.control_slot, self.exchange, &mut heard[place(*rank)]) {
                 Ok(is_here) => !is_here,
                 Err(theirs) => {
-                    wrong.get_or_insert(MailError::Length { rank: *rank, theirs, ours: bytes });
+                    wrong.get_or_insert(ControlError::Length { rank: *rank, theirs, ours: bytes });
                     true
                 }
             }
@@ -135,11 +143,12 @@ impl Mail {
     }
 
     /// A rank that has ended has not given the words that are missing, unless it has since.
-    fn must_all_be_there(&self) -> Result<(), MailError> {
+    fn must_all_be_there(&self) -> Result<(), ControlError> {
         let gone = self.missing.iter().find(|rank| !self.presence.has(self.members[**rank]));
         let Some(rank) = gone else { return Ok(()) };
-        let mailboxes = self.mailboxes[*rank].as_ref();
-        let has_come = mailboxes.is_some_and(|mailboxes| mailboxes.has(self.mailbox, self.exchange));
-        if has_come { Ok(()) } else { Err(MailError::Gone(*rank)) }
+        let control_slots = self.control_slots[*rank].as_ref();
+        let has_come =
+            control_slots.is_some_and(|control_slots| control_slots.has(self.control_slot, self.exchange));
+        if has_come { Ok(()) } else { Err(ControlError::Gone(*rank)) }
     }
 }

@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Mailboxes of two ranks, one way. Each communicator that is in use has one.
-pub(crate) const MAILBOXES: u16 = 16;
+pub(crate) const CONTROL_SLOTS: u16 = 16;
 
 /// The most bytes of one exchange.
 pub(crate) const MAX_BYTES: usize = (SIDE - 2) * 8;
@@ -16,7 +16,7 @@ pub(crate) const MAX_BYTES: usize = (SIDE - 2) * 8;
 const SIDE: usize = 64;
 
 /// Cells of all mailboxes.
-pub(crate) const CELLS: usize = MAILBOXES as usize * 2 * SIDE;
+pub(crate) const CELLS: usize = CONTROL_SLOTS as usize * 2 * SIDE;
 
 /// What there is for an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,22 +35,22 @@ pub(crate) struct Side<'a>(&'a [AtomicU64]);
 
 impl<'a> Side<'a> {
     /// The side that an exchange uses of a mailbox, in the cells of all of them.
-    pub(crate) fn of(cells: &'a [AtomicU64], mailbox: u16, exchange: u64) -> Self {
-        let mailbox = usize::from(mailbox % MAILBOXES);
+    pub(crate) fn of(cells: &'a [AtomicU64], control_slot: u16, exchange: u64) -> Self {
+        let control_slot = usize::from(control_slot % CONTROL_SLOTS);
         let side = usize::from(exchange % 2 == 1);
-        let at = (mailbox * 2 + side) * SIDE;
+        let at = (control_slot * 2 + side) * SIDE;
         Self(&cells[at..at + SIDE])
     }
 
     /// The writer: at most [`MAX_BYTES`] for an exchange, whose number no earlier one of the mailbox has.
-    pub(crate) fn post(&self, exchange: u64, words: &[u8]) {
-        debug_assert!(words.len() <= MAX_BYTES);
-        for (cell, part) in self.0[2..].iter().zip(words.chunks(8)) {
+    pub(crate) fn post(&self, exchange: u64, message: &[u8]) {
+        debug_assert!(message.len() <= MAX_BYTES);
+        for (cell, part) in self.0[2..].iter().zip(message.chunks(8)) {
             let mut bytes = [0; 8];
             bytes[..part.len()].copy_from_slice(part);
             cell.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         }
-        self.0[1].store(words.len() as u64, Ordering::Relaxed);
+        self.0[1].store(message.len() as u64, Ordering::Relaxed);
         // The reader acquires by this cell: it sees what was written before.
         self.0[0].store(exchange, Ordering::Release);
     }
@@ -61,15 +61,15 @@ impl<'a> Side<'a> {
     }
 
     /// The reader: copies the words of an exchange, if they have come.
-    pub(crate) fn take(&self, exchange: u64, words: &mut [u8]) -> Taken {
+    pub(crate) fn take(&self, exchange: u64, message: &mut [u8]) -> Taken {
         if !self.has(exchange) {
             return Taken::NotYet;
         }
-        let told = self.0[1].load(Ordering::Relaxed);
-        if told != words.len() as u64 {
-            return Taken::OtherLength(told);
+        let bytes_sent = self.0[1].load(Ordering::Relaxed);
+        if bytes_sent != message.len() as u64 {
+            return Taken::OtherLength(bytes_sent);
         }
-        for (cell, part) in self.0[2..].iter().zip(words.chunks_mut(8)) {
+        for (cell, part) in self.0[2..].iter().zip(message.chunks_mut(8)) {
             part.copy_from_slice(&cell.load(Ordering::Relaxed).to_ne_bytes()[..part.len()]);
         }
         Taken::Here
@@ -90,16 +90,16 @@ mod tests {
         let mut found = [0; 13];
         assert_eq!(Side::of(&cells, 3, 5).take(5, &mut found), Taken::NotYet);
         Side::of(&cells, 3, 5).post(5, b"thirteen char");
-        for (mailbox, exchange) in [(3, 7), (3, 6), (2, 5), (4, 5)] {
-            assert_eq!(Side::of(&cells, mailbox, exchange).take(exchange, &mut found), Taken::NotYet);
+        for (control_slot, exchange) in [(3, 7), (3, 6), (2, 5), (4, 5)] {
+            assert_eq!(Side::of(&cells, control_slot, exchange).take(exchange, &mut found), Taken::NotYet);
         }
         assert_eq!(Side::of(&cells, 3, 5).take(5, &mut found[..12]), Taken::OtherLength(13));
         assert_eq!(Side::of(&cells, 3, 5).take(5, &mut found), Taken::Here);
         assert_eq!(&found, b"thirteen char");
         let long = [7; MAX_BYTES];
         let mut found = [0; MAX_BYTES];
-        Side::of(&cells, MAILBOXES - 1, 6).post(6, &long);
-        assert_eq!(Side::of(&cells, MAILBOXES - 1, 6).take(6, &mut found), Taken::Here);
+        Side::of(&cells, CONTROL_SLOTS - 1, 6).post(6, &long);
+        assert_eq!(Side::of(&cells, CONTROL_SLOTS - 1, 6).take(6, &mut found), Taken::Here);
         assert_eq!(found, long);
     }
 
@@ -108,17 +108,17 @@ mod tests {
     fn two_sides_are_enough() {
         let (there, back) = (cells(), cells());
         let rounds = if cfg!(miri) { 50 } else { 20_000_u64 };
-        let words = |rank: u64, exchange: u64| {
+        let message = |rank: u64, exchange: u64| {
             let length = 1 + (exchange * 7 % MAX_BYTES as u64) as usize;
             (0..length).map(|at| (exchange * 31 + rank * 101 + at as u64) as u8).collect::<Vec<u8>>()
         };
         let run = |rank: u64, out: &[AtomicU64], into: &[AtomicU64]| {
             for exchange in 1..=rounds {
-                Side::of(out, 1, exchange).post(exchange, &words(rank, exchange));
+                Side::of(out, 1, exchange).post(exchange, &message(rank, exchange));
                 if (exchange * 13 + rank).is_multiple_of(97) {
                     std::thread::yield_now();
                 }
-                let expected = words(1 - rank, exchange);
+                let expected = message(1 - rank, exchange);
                 let mut found = vec![0; expected.len()];
                 while Side::of(into, 1, exchange).take(exchange, &mut found) != Taken::Here {
                     std::thread::yield_now();

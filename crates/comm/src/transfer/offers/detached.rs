@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use memmap2::{MmapMut, MmapOptions};
 
-use crate::cuda::{DeviceMemory, Driver, Pinned, Scope, settle};
+use crate::cuda::{DeviceMemory, Driver, Pinned, Scope, synchronize};
 
 /// Bytes that a rank has in such memory at most, of several messages.
 const MAX_BYTES: u64 = 64 << 20;
@@ -55,14 +55,14 @@ impl Drop for Share {
 
 /// What a program's memory held when it got it back.
 #[derive(Debug)]
-pub(crate) struct TakenBack {
+pub(crate) struct DetachedCopy {
     /// In front of the memory, so that it goes first. None where the driver refuses, or it is not worth it.
     _pinned: Option<Pinned>,
     memory: MmapMut,
     _share: Share,
 }
 
-impl TakenBack {
+impl DetachedCopy {
     /// A copy of so many bytes on a GPU; none where the memory for it cannot be had, or the driver fails.
     ///
     /// # Safety
@@ -72,7 +72,7 @@ impl TakenBack {
         let memory = MmapOptions::new().len(length.max(1)).map_anon().ok()?;
         let driver = Driver::loaded()?;
         let source = DeviceMemory::at(driver, address)?;
-        settle(driver, &source);
+        synchronize(driver, &source);
         let scope = Scope::of(driver, &source).ok()?;
         let to = memory.as_ptr() as u64;
         let is_pinned = length >= MIN_PINNED && !Driver::is_remote();
@@ -91,7 +91,7 @@ impl TakenBack {
     }
 }
 
-impl Deref for TakenBack {
+impl Deref for DetachedCopy {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {

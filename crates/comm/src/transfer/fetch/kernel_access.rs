@@ -12,7 +12,7 @@ use crate::matching::Descriptor;
 
 /// Memory of a peer that kernels here reach, while this lives.
 #[derive(Debug)]
-pub struct Reached {
+pub struct MappedMemory {
     /// Where it begins here.
     pub address: u64,
     /// By which channel it was opened.
@@ -23,14 +23,14 @@ pub struct Reached {
 impl Fetcher {
     /// Opens the memory that a descriptor tells of for kernels that use this rank's own memory, too; none
     /// where no channel opens it there.
-    pub(crate) fn reach(
+    pub(crate) fn map_for_kernels(
         &mut self,
         descriptor: &Descriptor,
         driver: &'static Driver,
         own: DeviceMemory,
-    ) -> Result<Option<Reached>, TransferError> {
-        let reached = self.open_for_kernels(descriptor, driver, own);
-        reached.map_err(|error| self.connection.ended_by(error))
+    ) -> Result<Option<MappedMemory>, TransferError> {
+        let mapped = self.open_for_kernels(descriptor, driver, own);
+        mapped.map_err(|error| self.connection.ended_by(error))
     }
 
     fn open_for_kernels(
@@ -38,11 +38,11 @@ impl Fetcher {
         descriptor: &Descriptor,
         driver: &'static Driver,
         own: DeviceMemory,
-    ) -> Result<Option<Reached>, TransferError> {
-        self.hear_words()?;
+    ) -> Result<Option<MappedMemory>, TransferError> {
+        self.receive_state_words()?;
         let memory = descriptor.memory;
         let destination = Destination::of(driver, own, memory.gpu);
-        if let GpuAccess::Seen(_) = destination.reach {
+        if let GpuAccess::Seen(_) = destination.access {
             // The driver copies between the two GPUs, but no kernel of the one reaches the other's memory.
             return Ok(None);
         }
@@ -57,7 +57,9 @@ impl Fetcher {
             if !self.source(channel, memory.buffer, &destination).as_ref().is_some_and(is_for_own) {
                 self.forget(channel, memory.buffer);
                 match self.open_by(channel, descriptor, &destination) {
-                    Ok(()) => self.connection.say(Message::Done { operation: descriptor.operation })?,
+                    Ok(()) => {
+                        self.connection.send_message(Message::Done { operation: descriptor.operation })?
+                    }
                     Err(error) if error.ends_connection() => return Err(error),
                     Err(error) => {
                         self.chooser.failed(channel, &error);
@@ -68,7 +70,7 @@ impl Fetcher {
             let found =
                 self.source(channel, memory.buffer, &destination).filter(is_for_own).and_then(|source| {
                     let address = source.at(memory.offset, descriptor.bytes)?;
-                    Some(Reached { address, channel, _source: source })
+                    Some(MappedMemory { address, channel, _source: source })
                 });
             if found.is_some() {
                 return Ok(found);
@@ -92,12 +94,12 @@ impl Fetcher {
         descriptor: &Descriptor,
         destination: &Destination,
     ) -> Result<(), TransferError> {
-        self.connection.say(Message::Fetch { channel, operation: descriptor.operation })?;
-        let (message, _) = self.hear(channel)?;
+        self.connection.send_message(Message::Fetch { channel, operation: descriptor.operation })?;
+        let (message, _) = self.receive_message(channel)?;
         if message != (Message::Region { buffer: descriptor.memory.buffer }) {
             return Err(self.connection.wrong("another buffer than it has offered"));
         }
-        let Message::Offset { .. } = self.hear(channel)?.0 else {
+        let Message::Offset { .. } = self.receive_message(channel)?.0 else {
             return Err(self.connection.wrong("a region without an offset"));
         };
         self.region(channel, descriptor.memory.buffer, destination).map(drop)

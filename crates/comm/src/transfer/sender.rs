@@ -4,13 +4,13 @@ use std::os::fd::AsFd as _;
 
 use causeway_ibverbs::RemoteMemory;
 
-use super::card_slots::CardSlots;
 use super::error::TransferError;
-use super::lending::Lending;
 use super::message::{Message, Refusal};
 use super::network;
 use super::offers::Offer;
-use super::slots::{Begun, HOST_SLOTS, HostSlots, Ring};
+use super::rdma_path::RdmaPath;
+use super::rdma_staging::RdmaStaging;
+use super::slots::{HOST_SLOTS, HostSlots, PendingCopies, Ring};
 use crate::bar::Windows;
 use crate::bootstrap::{Connection, MESSAGE_BYTES};
 use crate::channels::Channel;
@@ -18,27 +18,27 @@ use crate::cuda::{self, Bounce, DeviceMemory, Driver, PendingCopy, Scope};
 
 /// What payloads of a peer go through, from one to the next.
 #[derive(Debug)]
-pub(super) struct Giver<'a> {
+pub(super) struct PayloadSender<'a> {
     connection: &'a Connection,
     /// The peer's memory; over a network, this end's.
     pub(super) slots: Option<HostSlots>,
     /// Memory on one of the GPUs here, with the GPU's number.
     bounce: Option<(i32, Ring, Bounce)>,
     /// The path to the peer's card.
-    pub(super) lending: Option<Lending>,
+    pub(super) rdma_path: Option<RdmaPath>,
     /// Memory of the GPUs here that is mapped.
     windows: Windows,
 }
 
-impl<'a> Giver<'a> {
+impl<'a> PayloadSender<'a> {
     /// For a peer that has got nothing yet.
     pub(super) fn new(connection: &'a Connection) -> Self {
-        Self { connection, slots: None, bounce: None, lending: None, windows: Windows::default() }
+        Self { connection, slots: None, bounce: None, rdma_path: None, windows: Windows::default() }
     }
 }
 
-impl Giver<'_> {
-    pub(super) fn give_over_network(
+impl PayloadSender<'_> {
+    pub(super) fn send_over_network(
         &mut self,
         scope: &Scope<'static>,
         offer: &Offer,
@@ -55,7 +55,7 @@ impl Giver<'_> {
         })
     }
 
-    pub(super) fn give_handle(
+    pub(super) fn send_ipc_handle(
         &self,
         driver: &Driver,
         memory: &DeviceMemory,
@@ -63,15 +63,15 @@ impl Giver<'_> {
     ) -> Result<(), TransferError> {
         let handle = cuda::ipc_handle(driver, memory)?;
         if self.is_needed(memory, offer)? {
-            self.connection.say(Message::Handle)?;
+            self.connection.send_message(Message::Handle)?;
             for part in handle.as_chunks::<MESSAGE_BYTES>().0 {
-                self.connection.say_bytes(part, None)?;
+                self.connection.send_message_bytes(part, None)?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn give_export(
+    pub(super) fn send_export(
         &self,
         driver: &Driver,
         memory: &DeviceMemory,
@@ -79,44 +79,45 @@ impl Giver<'_> {
     ) -> Result<(), TransferError> {
         let descriptor = cuda::export(driver, memory)?;
         if self.is_needed(memory, offer)? {
-            self.connection.say_with(Message::Export { bytes: memory.bytes }, Some(descriptor.as_fd()))?;
+            self.connection
+                .send_with_descriptor(Message::Export { bytes: memory.bytes }, Some(descriptor.as_fd()))?;
         }
         Ok(())
     }
 
     /// Says where the payload lies, and hears whether the peer has that open.
     fn is_needed(&self, memory: &DeviceMemory, offer: &Offer) -> Result<bool, TransferError> {
-        self.connection.say(Message::Region { buffer: memory.buffer })?;
-        self.connection.say(Message::Offset { offset: offer.address - memory.start })?;
-        match self.connection.hear()?.0 {
+        self.connection.send_message(Message::Region { buffer: memory.buffer })?;
+        self.connection.send_message(Message::Offset { offset: offer.address - memory.start })?;
+        match self.connection.receive_message()?.0 {
             Message::Need { needed } => Ok(needed),
             _ => Err(self.connection.wrong("an answer to a region")),
         }
     }
 
-    pub(super) fn give_bounced(
+    pub(super) fn send_bounced(
         &mut self,
         scope: &Scope<'static>,
         memory: &DeviceMemory,
         offer: &Offer,
     ) -> Result<(), TransferError> {
-        let wanted = Ring::of_bounce(offer.bytes);
+        let needed = Ring::of_bounce(offer.bytes);
         let fits =
-            |(device, ring, _): &(i32, Ring, Bounce)| *device == memory.device && ring.bytes >= wanted.bytes;
+            |(device, ring, _): &(i32, Ring, Bounce)| *device == memory.device && ring.bytes >= needed.bytes;
         let known = self.bounce.take().filter(fits);
         let is_new = known.is_none();
         let (_, ring, bounce) = match known {
             Some(known) => known,
             None => {
-                (memory.device, wanted, Bounce::new(scope.driver(), memory.device, wanted.total() as usize)?)
+                (memory.device, needed, Bounce::new(scope.driver(), memory.device, needed.total() as usize)?)
             }
         };
         let Ring { count, bytes, .. } = ring;
         let message = Message::Bounce { count, bytes, total: bounce.bytes as u64, is_new };
-        self.connection.say_with(message, is_new.then(|| bounce.descriptor.as_fd()))?;
+        self.connection.send_with_descriptor(message, is_new.then(|| bounce.descriptor.as_fd()))?;
         if is_new {
             // The peer may not be able to map it, and says so.
-            match self.connection.hear()?.0 {
+            match self.connection.receive_message()?.0 {
                 Message::Need { needed: true } => {}
                 Message::Need { needed: false } => return Ok(()),
                 _ => return Err(self.connection.wrong("an answer to a bounce buffer")),
@@ -134,7 +135,7 @@ impl Giver<'_> {
     }
 
     /// Has the GPU fill the peer's slots.
-    pub(super) fn give_staged(&mut self, scope: &Scope<'static>, offer: &Offer) -> Result<(), TransferError> {
+    pub(super) fn send_staged(&mut self, scope: &Scope<'static>, offer: &Offer) -> Result<(), TransferError> {
         if let Some(slots) = &mut self.slots {
             slots.pin(scope);
         }
@@ -147,7 +148,7 @@ impl Giver<'_> {
     }
 
     /// Has the processor fill the peer's slots out of the GPU's BAR.
-    pub(super) fn give_from_bar(
+    pub(super) fn send_from_bar(
         &mut self,
         scope: &Scope<'static>,
         memory: &DeviceMemory,
@@ -166,22 +167,22 @@ impl Giver<'_> {
     }
 
     /// Lets the peer's card read the payload where it lies, or else out of slots.
-    pub(super) fn give_by_card(
+    pub(super) fn send_by_rdma(
         &mut self,
         channel: Channel,
         scope: &Scope<'static>,
         memory: &DeviceMemory,
         offer: &Offer,
     ) -> Result<(), TransferError> {
-        if let Some(lending) = &mut self.lending {
-            let is_inside = memory.has(offer.address, offer.bytes);
-            let lent = if is_inside { lending.lend(scope, memory, offer.address) } else { None };
-            if let Some(RemoteMemory { address, key }) = lent {
-                return self.connection.say(Message::Lent { key, address });
+        if let Some(rdma_path) = &mut self.rdma_path {
+            let is_within = memory.has(offer.address, offer.bytes);
+            let exposed = if is_within { rdma_path.expose(scope, memory, offer.address) } else { None };
+            if let Some(RemoteMemory { address, key }) = exposed {
+                return self.connection.send_message(Message::Exposed { key, address });
             }
-            lending.slots.pin(scope);
+            rdma_path.slots.pin(scope);
         }
-        let slots = self.card_slots(channel)?;
+        let slots = self.rdma_staging(channel)?;
         self.pass(offer.bytes, HOST_SLOTS, |slot, at, bytes| {
             // SAFETY: the program leaves the range alone until the offer ends, and the slot, which is mapped
             // for as long as this runs, is nobody's now.
@@ -190,14 +191,14 @@ impl Giver<'_> {
     }
 
     /// Gives what the program's memory held, which has been copied.
-    pub(super) fn give_copy(&self, channel: Channel, copy: &[u8]) -> Result<(), TransferError> {
+    pub(super) fn send_copy(&self, channel: Channel, copy: &[u8]) -> Result<(), TransferError> {
         match channel {
             Channel::Staged | Channel::Bar => {
                 let slots = self.slots()?;
                 self.pass_copy(copy, slots.ring, |slot| slots.address(slot))
             }
             Channel::Rdma | Channel::Loopback => {
-                let slots = self.card_slots(channel)?;
+                let slots = self.rdma_staging(channel)?;
                 self.pass_copy(copy, HOST_SLOTS, |slot| slots.address(slot))
             }
             Channel::Tcp => network::send_copy(self.connection, HOST_SLOTS, copy),
@@ -218,10 +219,10 @@ impl Giver<'_> {
     }
 
     /// The slots that the peer's card reads, which has been joined before it fetches anything by it.
-    fn card_slots(&self, channel: Channel) -> Result<&CardSlots, TransferError> {
+    fn rdma_staging(&self, channel: Channel) -> Result<&RdmaStaging, TransferError> {
         let peer = self.connection.peer;
-        let refused = TransferError::Refused { peer, channel, refusal: Refusal::Card };
-        self.lending.as_ref().map(|lending| &lending.slots).ok_or(refused)
+        let refused = TransferError::Refused { peer, channel, refusal: Refusal::Rdma };
+        self.rdma_path.as_ref().map(|rdma_path| &rdma_path.slots).ok_or(refused)
     }
 
     /// The peer's slots, which it hands over before it fetches anything through them.
@@ -238,37 +239,37 @@ impl Giver<'_> {
         ring: Ring,
         mut begin: impl FnMut(u16, u64, usize) -> Result<Option<PendingCopy>, TransferError>,
     ) -> Result<(), TransferError> {
-        let mut begun = Begun::default();
+        let mut pending = PendingCopies::default();
         for (number, (slot, at, bytes)) in ring.pieces(payload).enumerate() {
             if number >= usize::from(ring.count) {
                 // The peer waits for all of them before this end waits for the peer.
-                while begun.len() > 0 {
-                    self.tell_first(&mut begun)?;
+                while pending.len() > 0 {
+                    self.send_oldest_piece(&mut pending)?;
                 }
                 self.await_free(slot)?;
             }
-            begun.push(begin(slot, at, bytes as usize)?, (slot, bytes));
-            while begun.is_first_done() {
-                self.tell_first(&mut begun)?;
+            pending.push(begin(slot, at, bytes as usize)?, (slot, bytes));
+            while pending.is_first_done() {
+                self.send_oldest_piece(&mut pending)?;
             }
         }
-        while begun.len() > 0 {
-            self.tell_first(&mut begun)?;
+        while pending.len() > 0 {
+            self.send_oldest_piece(&mut pending)?;
         }
         Ok(())
     }
 
     /// Tells the peer of the slot that is full first.
-    fn tell_first(&self, begun: &mut Begun<(u16, u32)>) -> Result<(), TransferError> {
-        match begun.end_first().map_err(|(error, _)| error)? {
-            Some((slot, bytes)) => self.connection.say(Message::Piece { slot, bytes }),
+    fn send_oldest_piece(&self, pending: &mut PendingCopies<(u16, u32)>) -> Result<(), TransferError> {
+        match pending.end_first().map_err(|(error, _)| error)? {
+            Some((slot, bytes)) => self.connection.send_message(Message::Piece { slot, bytes }),
             None => Ok(()),
         }
     }
 
-    fn await_free(&self, wanted: u16) -> Result<(), TransferError> {
-        match self.connection.hear()?.0 {
-            Message::Free { slot } if slot == wanted => Ok(()),
+    fn await_free(&self, expected: u16) -> Result<(), TransferError> {
+        match self.connection.receive_message()?.0 {
+            Message::Free { slot } if slot == expected => Ok(()),
             _ => Err(self.connection.wrong("another slot than the next")),
         }
     }
