@@ -1,7 +1,7 @@
 //! Reads the declaration list (`crates/api/list/*.api`) into [`Entry`] values.
 //!
 //! One line declares one entry point: `kind name(argument: mode type, ...) = base @version ptsz@version;` For
-//! what travels as a command, `: order, ...` follows ([`crate::order`]). ARCHITECTURE.md explains the
+//! what travels as a command, `: order, ...` follows ([`crate::order`]). CONTRIBUTING.md explains the
 //! language.
 
 use crate::entry::{Argument, Count, Entry, Executor, Kind, Mode};
