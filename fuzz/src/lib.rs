@@ -4,11 +4,11 @@ use causeway_wire::chunk::{CHUNK_HEADER_SIZE, ChunkHeader, Spans};
 use causeway_wire::codec::{Decode, Decoder, Encode};
 use causeway_wire::frame::{FrameHeader, FrameReader, HEADER_SIZE};
 use causeway_wire::handshake::{
-    Answer, ClientHello, CommandTable, Opening, OwnVersion, PREFACE_SIZE, Preface, PrefaceAnswer,
+    ClientHello, CommandTable, Opening, OwnVersion, PREFACE_SIZE, Preface, PrefaceResponse, Response,
 };
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
 use causeway_wire::sequence::Sequencer;
-use causeway_wire::status::{Question, Reply};
+use causeway_wire::status::{Reply, StatusRequest};
 
 /// The frames of a stream are the same however its bytes come in, and no more memory is used than they need.
 pub fn frames(bytes: &[u8]) {
@@ -79,8 +79,8 @@ pub fn handshake(bytes: &[u8]) {
         if let Ok(preface) = Preface::parse(first) {
             assert_eq!(preface.to_bytes(), *first);
         }
-        if let Ok(answer) = PrefaceAnswer::parse(first) {
-            assert_eq!(PrefaceAnswer::parse(&answer.to_bytes()), Ok(answer));
+        if let Ok(answer) = PrefaceResponse::parse(first) {
+            assert_eq!(PrefaceResponse::parse(&answer.to_bytes()), Ok(answer));
         }
     }
     let mut again = Vec::new();
@@ -137,15 +137,15 @@ pub fn handshake(bytes: &[u8]) {
         Err(_) => {}
     }
     let mut again = Vec::new();
-    if let Ok(answer) = Decoder::new(bytes).value::<Answer>() {
+    if let Ok(answer) = Decoder::new(bytes).value::<Response>() {
         answer.encode(&mut again);
-        assert_eq!(Decoder::new(&again).value::<Answer>(), Ok(answer));
+        assert_eq!(Decoder::new(&again).value::<Response>(), Ok(answer));
     }
 }
 
 /// Questions to a server and its answers, of which an end believes nothing.
 pub fn status(bytes: &[u8]) {
-    means_the_same::<Question>(bytes);
+    means_the_same::<StatusRequest>(bytes);
     means_the_same::<Reply>(bytes);
 }
 

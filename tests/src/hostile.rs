@@ -13,7 +13,7 @@ use causeway_link::describe_process;
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{
-    Answer, ClientHello, Features, LaneHello, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection,
+    ClientHello, Features, LaneHello, Opening, PREFACE_SIZE, Preface, PrefaceResponse, Protection, Response,
     Welcome,
 };
 use std::io::{Read, Write};
@@ -50,7 +50,7 @@ pub fn authenticated(target: &Target) -> Connection {
     }
     let mut answer = [0; PREFACE_SIZE];
     stream.read_exact(&mut answer).expect("the server answers");
-    assert_eq!(PrefaceAnswer::parse(&answer), Ok(PrefaceAnswer::GoOn));
+    assert_eq!(PrefaceResponse::parse(&answer), Ok(PrefaceResponse::Continue));
     let keys = handshake.map(|mut handshake| {
         let mut message = [0; MESSAGE_SIZE];
         stream.read_exact(&mut message).expect("the server answers");
@@ -72,7 +72,7 @@ pub fn hello() -> ClientHello {
 /// # Panics
 /// When the server does not answer.
 #[track_caller]
-pub fn ask_for_session(target: &Target, hello: &ClientHello) -> (Connection, Answer) {
+pub fn ask_for_session(target: &Target, hello: &ClientHello) -> (Connection, Response) {
     let mut connection = authenticated(target);
     connection.send_handshake(|out| Opening::encode_session(hello, out)).expect("the connection is open");
     answer(connection)
@@ -83,14 +83,14 @@ pub fn ask_for_session(target: &Target, hello: &ClientHello) -> (Connection, Ans
 /// # Panics
 /// When the server does not answer.
 #[track_caller]
-pub fn ask_for_lane(target: &Target, hello: &LaneHello) -> (Connection, Answer) {
+pub fn ask_for_lane(target: &Target, hello: &LaneHello) -> (Connection, Response) {
     let mut connection = authenticated(target);
     connection.send_handshake(|out| Opening::encode_lane(hello, out)).expect("the connection is open");
     answer(connection)
 }
 
 #[track_caller]
-fn answer(mut connection: Connection) -> (Connection, Answer) {
+fn answer(mut connection: Connection) -> (Connection, Response) {
     let body = connection.receive_handshake(MAX_BODY, Instant::now() + TIMEOUT).expect("the server answers");
     let answer = Decoder::new(&body).value().expect("the server's answer can be decoded");
     (connection, answer)
@@ -103,7 +103,7 @@ fn answer(mut connection: Connection) -> (Connection, Answer) {
 #[track_caller]
 pub fn session(target: &Target) -> (Connection, Welcome) {
     match ask_for_session(target, &hello()) {
-        (connection, Answer::Welcome(welcome)) => (connection, welcome),
+        (connection, Response::Welcome(welcome)) => (connection, welcome),
         (_, other) => panic!("the server answered {other:?} instead of granting a session"),
     }
 }

@@ -100,7 +100,7 @@ fn without_a_key_nobody_is_let_in_over_loopback_either() {
         "not this server's",
     );
     let mut clear = server.target().clone();
-    clear.ask_for_clear();
+    clear.request_clear();
     must_be_turned_away(&clear, "started with --clear");
     assert_eq!(server.workers(), [] as [u32; 0]);
     let open = Server::start();

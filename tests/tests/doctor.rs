@@ -7,7 +7,7 @@ use causeway_tests::hostile::{self, Random};
 use causeway_tests::process::{Outcome, eventually, run};
 use causeway_tests::server::{OPEN, Server, forget_environment};
 use causeway_wire::codec::Encode as _;
-use causeway_wire::diagnosis::Question;
+use causeway_wire::diagnosis::DiagnosisRequest;
 use causeway_wire::handshake::Opening;
 use serde_json::Value;
 use std::process::Command;
@@ -179,7 +179,8 @@ fn only_so_many_of_one_peer_are_answered_at_a_time() {
     let mut held: Vec<_> = (0..2).map(|_| ask().expect("there is room")).collect();
     let refusal = ask().expect_err("there is no room").to_string();
     assert!(refusal.contains("2 diagnoses for 127.0.0.1") && refusal.contains("try again"), "{refusal}");
-    let echo = held[0].ask(LIMIT, |out| Question::Echo(b"there?").encode(out)).expect("it is answered");
+    let echo =
+        held[0].request(LIMIT, |out| DiagnosisRequest::Echo(b"there?").encode(out)).expect("it is answered");
     assert_eq!(echo.as_deref(), Some(&b"there?"[..]));
     drop(held);
     eventually("there is room again", LIMIT, || ask().is_ok());

@@ -7,7 +7,7 @@ use causeway_tests::process::{eventually, run};
 use causeway_tests::server::{Server, forget_environment};
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::MAX_OPENING;
-use causeway_wire::handshake::{Answer, Opening};
+use causeway_wire::handshake::{Opening, Response};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn without_driver(arguments: &[&str]) -> Command {
 }
 
 /// What a client that asks NVML is answered.
-fn ask_monitor(server: &Server) -> Answer {
+fn ask_monitor(server: &Server) -> Response {
     let mut connection = hostile::authenticated(server.target());
     let sent = connection.send_handshake(|out| Opening::encode_monitor(&hostile::hello(), out));
     sent.expect("the connection is open");
@@ -59,7 +59,7 @@ fn without_a_driver_clients_are_told_why_and_what_to_do() {
         let turned_away = |line: &&String| line.contains("whoever comes now is turned away");
         assert_eq!(warnings(&server).iter().filter(turned_away).count(), 1, "{}", server.log());
         match ask_monitor(&server) {
-            Answer::Refused { text } => {
+            Response::Refused { text } => {
                 assert!(text.contains("libnvidia-ml.so.1") && text.contains("`--allow-software`"), "{text}");
             }
             other => panic!("the monitor answered {other:?}"),
@@ -82,7 +82,7 @@ fn who_allows_the_software_gpu_gets_it_with_a_warning() {
         "once, not with every client: {}",
         server.log()
     );
-    assert_eq!(ask_monitor(&server), Answer::MonitorReady);
+    assert_eq!(ask_monitor(&server), Response::MonitorReady);
     server.must_be_well();
 }
 

@@ -11,7 +11,7 @@ use causeway_tests::server::{OPEN, Server, WORKER_TIMEOUT, forget_environment};
 use causeway_wire::codec::{Decoder, Encode};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, LaneToken, Locality, Opening, PREFACE_SIZE, PrefaceAnswer, SessionId, VersionRange, Welcome,
+    LaneToken, Locality, Opening, PREFACE_SIZE, PrefaceResponse, Response, SessionId, VersionRange, Welcome,
 };
 use causeway_wire::text::printable;
 use std::io::{Read as _, Write as _};
@@ -72,8 +72,8 @@ fn ask_for_everything(server: &Server, versions: Option<VersionRange>) {
         sent.expect("the server listens");
         // Until it has answered, so that the request is not given up.
         let answered = connection.receive_handshake(causeway_wire::frame::MAX_BODY, Instant::now() + LIMIT);
-        let answer = Decoder::new(&answered.expect("the server answers")).value::<Answer>();
-        let is_refused = matches!(answer, Ok(Answer::Refused { .. }));
+        let answer = Decoder::new(&answered.expect("the server answers")).value::<Response>();
+        let is_refused = matches!(answer, Ok(Response::Refused { .. }));
         assert_eq!(is_refused, versions.is_some(), "{answer:?}");
     }
 }
@@ -133,22 +133,22 @@ fn answer(mut caller: TcpStream, reply: Reply) -> Option<()> {
     match reply {
         Reply::AnotherProtocol => return caller.write_all(HOSTILE.as_bytes()).ok(),
         Reply::NoInTheClear => {
-            let refusal = PrefaceAnswer::Refused { length: HOSTILE.len() as u16 };
+            let refusal = PrefaceResponse::Refused { length: HOSTILE.len() as u16 };
             return caller.write_all(&[&refusal.to_bytes(), HOSTILE.as_bytes()].concat()).ok();
         }
-        Reply::No | Reply::Yes => caller.write_all(&PrefaceAnswer::GoOn.to_bytes()).ok()?,
+        Reply::No | Reply::Yes => caller.write_all(&PrefaceResponse::Continue.to_bytes()).ok()?,
     }
     let mut connection = Connection::new(caller, None);
     let opening = connection.receive_handshake(MAX_OPENING, Instant::now() + LIMIT).ok()?;
     match (reply, Decoder::new(&opening).value::<Opening<'_>>().ok()?) {
         (Reply::Yes, Opening::Session { .. }) => {
-            let welcome = with_hostile_text(&Answer::Welcome(welcome()));
+            let welcome = with_hostile_text(&Response::Welcome(welcome()));
             connection.send_handshake(|out| out.extend(welcome)).ok()?;
             // Until the client has seen enough.
             hostile::is_ended_by_peer(&mut connection);
         }
         (Reply::Yes, Opening::Diagnosis { .. }) => {
-            connection.send_handshake(|out| Answer::DiagnosisReady.encode(out)).ok()?;
+            connection.send_handshake(|out| Response::DiagnosisReady.encode(out)).ok()?;
             let mut exchange = Exchange::new(connection);
             while let Ok(Some(question)) = exchange.receive(Some(LIMIT)) {
                 // An echo is any bytes: the way there is not what matters here.
@@ -163,7 +163,7 @@ fn answer(mut caller: TcpStream, reply: Reply) -> Option<()> {
             }
         }
         _ => {
-            let refusal = with_hostile_text(&Answer::Refused { text: stand_in().into() });
+            let refusal = with_hostile_text(&Response::Refused { text: stand_in().into() });
             connection.send_handshake(|out| out.extend(refusal)).ok()?;
         }
     }

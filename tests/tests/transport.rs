@@ -6,7 +6,7 @@ use causeway_tests::client::{by_itself, through_run};
 use causeway_tests::hostile;
 use causeway_tests::process::{Outcome, run};
 use causeway_tests::server::Server;
-use causeway_wire::handshake::{Answer, LaneHello, LaneToken, SessionId, VersionRange};
+use causeway_wire::handshake::{LaneHello, LaneToken, Response, SessionId, VersionRange};
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn another_version_is_refused_with_both_versions_named() {
     hello.offer.versions = VersionRange { oldest: 900, newest: 901 };
     hello.offer.release = "90.0.1".into();
     match hostile::ask_for_session(server.target(), &hello).1 {
-        Answer::Refused { text } => {
+        Response::Refused { text } => {
             assert!(text.contains("protocols 900 to 901") && text.contains("90.0.1"), "{text}");
             assert!(text.contains(env!("CARGO_PKG_VERSION")), "{text}");
         }
@@ -104,7 +104,7 @@ fn another_version_is_refused_with_both_versions_named() {
     let mut hello = hostile::hello();
     hello.abilities.commands.fingerprint ^= 1;
     match hostile::ask_for_session(server.target(), &hello).1 {
-        Answer::Refused { text } => assert!(text.contains("same release"), "{text}"),
+        Response::Refused { text } => assert!(text.contains("same release"), "{text}"),
         other => panic!("the server answered {other:?}"),
     }
     vector_add(&server.connect_string()).must_succeed();
@@ -124,10 +124,10 @@ fn a_lane_needs_the_token_of_its_session() {
     ];
     for hello in wrong {
         match hostile::ask_for_lane(server.target(), &hello).1 {
-            Answer::Refused { text } => assert!(!text.is_empty()),
+            Response::Refused { text } => assert!(!text.is_empty()),
             other => panic!("the server answered {other:?} to lane {}", hello.lane),
         }
     }
-    assert_eq!(hostile::ask_for_lane(server.target(), &right).1, Answer::LaneReady);
+    assert_eq!(hostile::ask_for_lane(server.target(), &right).1, Response::LaneReady);
     server.must_be_well();
 }

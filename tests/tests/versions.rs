@@ -17,7 +17,7 @@ use causeway_tests::server::Server;
 use causeway_wire::codec::Decoder;
 use causeway_wire::compressed::decompress;
 use causeway_wire::frame::{FrameKind, FrameReader, HEADER_SIZE, MAX_BODY};
-use causeway_wire::handshake::{Answer, ClientHello, Opening, OwnVersion, PREFACE_SIZE};
+use causeway_wire::handshake::{ClientHello, Opening, OwnVersion, PREFACE_SIZE, Response};
 use causeway_wire::message::{ClientMessage, Messages, WorkerMessage};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -95,7 +95,7 @@ fn what_was_recorded_is_still_understood() {
                     assert_eq!(common, hello.abilities.commands.count, "no command has gone");
                 }
                 (From::Server, true) => {
-                    let Ok(Answer::Welcome(welcome)) = Decoder::new(&body).value() else {
+                    let Ok(Response::Welcome(welcome)) = Decoder::new(&body).value() else {
                         panic!("the welcome is not understood")
                     };
                     let own = OwnVersion::new(COMMANDS);
@@ -142,7 +142,7 @@ fn a_recorded_client_is_still_served() {
 enum Event {
     Reply(u32),
     /// An image that is sent before it is wanted is not kept.
-    ImageWanted(u64),
+    ImageRequested(u64),
     HostCall(u64),
 }
 
@@ -150,7 +150,7 @@ impl Event {
     fn of(message: &WorkerMessage<'_>) -> Option<Self> {
         match message {
             WorkerMessage::Reply { call, .. } => Some(Self::Reply(*call)),
-            WorkerMessage::ImageWanted { transfer } => Some(Self::ImageWanted(*transfer)),
+            WorkerMessage::ImageRequested { transfer } => Some(Self::ImageRequested(*transfer)),
             WorkerMessage::HostCall { token } => Some(Self::HostCall(*token)),
             _ => None,
         }
@@ -185,7 +185,7 @@ fn replay(server: &Server, record: &[Sent]) -> usize {
                 let deadline = Instant::now() + TIMEOUT;
                 let body = connection.receive_handshake(MAX_BODY, deadline).expect("the server answers");
                 let answer = Decoder::new(&body).value().expect("the answer is understood");
-                assert!(matches!(answer, Answer::Welcome(_)), "the recorded client is refused: {answer:?}");
+                assert!(matches!(answer, Response::Welcome(_)), "the recorded client is refused: {answer:?}");
             }
             (From::Client, false) => {
                 let mut bytes = sent.bytes.clone();
@@ -259,12 +259,12 @@ fn what_ends_know_of_commands_may_differ_but_not_contradict() {
     newer.offer.fingerprint ^= 5;
     newer.offer.versions.newest += 3;
     let (_connection, answer) = hostile::ask_for_session(server.target(), &newer);
-    let Answer::Welcome(welcome) = answer else { panic!("a newer client is refused: {answer:?}") };
+    let Response::Welcome(welcome) = answer else { panic!("a newer client is refused: {answer:?}") };
     assert_eq!((welcome.version, welcome.abilities.commands), (5, COMMANDS.known()));
     let mut other = hostile::hello();
     other.abilities.commands.count = count - 1;
     match hostile::ask_for_session(server.target(), &other).1 {
-        Answer::Refused { text } => assert!(text.contains("contradict each other"), "{text}"),
+        Response::Refused { text } => assert!(text.contains("contradict each other"), "{text}"),
         other => panic!("a client with other commands is told {other:?}"),
     }
 }

@@ -15,8 +15,8 @@ const KEY_FILE: &str = "/etc/causeway/key";
 /// The service, for a command that is told of no server: where it runs, and root asks, or a user who has neither a
 /// server nor a key of its own.
 pub fn machine_service() -> Option<Target> {
-    let asks_for_service = is_root() || !has_own_key();
-    (asks_for_service && runs(Path::new(SOCKET))).then(|| Target::unix(SOCKET))
+    let requires_service = is_root() || !has_own_key();
+    (requires_service && runs(Path::new(SOCKET))).then(|| Target::unix(SOCKET))
 }
 
 /// The key file of the server of this machine, where nobody names one: that of the service, where root asks and it

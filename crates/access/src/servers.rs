@@ -84,7 +84,7 @@ fn named_target(named: Named<'_>) -> Result<Target, ServersError> {
     let wrong = |cause| ServersError::Named { name: named.name.to_owned(), location: location(), cause };
     let mut target: Target = named.address().ok_or(TargetError::Empty)?.parse().map_err(wrong)?;
     if named.is_clear() {
-        target.ask_for_clear();
+        target.request_clear();
     }
     target.name = Some(named.name.to_owned());
     Ok(target)

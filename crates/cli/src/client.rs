@@ -106,7 +106,7 @@ pub fn client(arguments: &Arguments) -> Result<ExitCode, ClientCommandError> {
     if !key_file.exists() {
         return Err(ClientCommandError::NoServer(key_file.display().to_string()));
     }
-    let path = Clients::path_beside(&key_file);
+    let path = Clients::path_in_folder_of(&key_file);
     match &arguments.action {
         Action::Add { name, address, days, sessions } => {
             let expires = days.map(|days| Timestamp::now() + (24 * i64::from(days)).hours());

@@ -74,7 +74,7 @@ pub enum JupyterError {
     },
     /// The user has no folder.
     #[error("there is no HOME, so the user has no folder for kernels: name one with --prefix")]
-    NoHome,
+    NoHomeVariable,
     /// The system does not say where this program is.
     #[error("the system does not say where the program causeway is: {0}")]
     Executable(io::Error),
@@ -136,7 +136,7 @@ fn kernels(prefix: Option<&Path>) -> Result<PathBuf, JupyterError> {
             .or_else(|| variable("XDG_DATA_HOME").map(|data| data.join("jupyter")))
             .or_else(|| variable("HOME").map(|home_dir| home_dir.join(".local/share/jupyter"))),
     };
-    Ok(data.ok_or(JupyterError::NoHome)?.join("kernels"))
+    Ok(data.ok_or(JupyterError::NoHomeVariable)?.join("kernels"))
 }
 
 /// What `kernel.json` says. `{connection_file}` is for Jupyter to fill in.

@@ -66,7 +66,7 @@ impl KeyArguments {
     pub fn servers(&self, list: &str) -> Result<Vec<Target>, ServersError> {
         let mut servers = servers(list, self.file().map(Path::to_owned))?;
         if self.clear {
-            servers.iter_mut().for_each(Target::ask_for_clear);
+            servers.iter_mut().for_each(Target::request_clear);
         }
         Ok(servers)
     }

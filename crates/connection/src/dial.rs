@@ -21,7 +21,7 @@ pub trait Dial: Debug + Send + Sync {
 pub fn dial_here(endpoint: &Endpoint, timeout: Duration) -> Result<TcpStream, DialError> {
     match endpoint {
         Endpoint::Tcp { host, port } => socket::dial(host, *port, timeout),
-        Endpoint::Unix(name) => reach(name)
+        Endpoint::Unix(name) => connect(name)
             // The standard library's type for TCP serves for any stream socket.
             .map(TcpStream::from)
             .map_err(|cause| DialError::NoSocket { name: name.clone(), cause }),
@@ -29,7 +29,7 @@ pub fn dial_here(endpoint: &Endpoint, timeout: Duration) -> Result<TcpStream, Di
 }
 
 /// Connects to a Unix socket: a path, or `@` and an abstract name.
-pub fn reach(name: &str) -> io::Result<OwnedFd> {
+pub fn connect(name: &str) -> io::Result<OwnedFd> {
     let connected = match name.strip_prefix('@') {
         Some(name) => unix::connect_to_name(name),
         None => unix::connect_at(Path::new(name)),

@@ -28,7 +28,7 @@ pub enum ExchangeError {
     Frame(#[from] FrameError),
     /// The frame is not the one that comes next.
     #[error("the peer sent a message out of turn")]
-    OutOfTurn,
+    Unexpected,
     /// The message is too long to be sent.
     #[error("a message of {0} bytes is too long; at most {MAX_MESSAGE_BYTES} are accepted")]
     TooLong(usize),
@@ -79,21 +79,21 @@ impl Exchange {
         Ok(self.connection.outgoing.send(&frame)?)
     }
 
-    /// Receives one message, which must begin within `patience`; `None` when the peer has ended the
+    /// Receives one message, which must begin within `timeout`; `None` when the peer has ended the
     /// connection.
-    pub fn receive(&mut self, patience: Option<Duration>) -> Result<Option<Vec<u8>>, ExchangeError> {
+    pub fn receive(&mut self, timeout: Option<Duration>) -> Result<Option<Vec<u8>>, ExchangeError> {
         let mut header = [0; HEADER_SIZE];
-        self.connection.socket().set_read_timeout(patience)?;
-        let begun = self.connection.incoming.receive(&mut header, true)?;
-        if begun == 0 {
+        self.connection.socket().set_read_timeout(timeout)?;
+        let started = self.connection.incoming.receive(&mut header, true)?;
+        if started == 0 {
             return Ok(None);
         }
         let deadline = Instant::now() + REST;
-        self.connection.incoming.receive_exact(&mut header[begun..], deadline)?;
+        self.connection.incoming.receive_exact(&mut header[started..], deadline)?;
         let header = FrameHeader::parse(&header, MAX_MESSAGE_BYTES)?;
         self.received += 1;
         if header.kind != FrameKind::Messages || header.sequence != self.received {
-            return Err(ExchangeError::OutOfTurn);
+            return Err(ExchangeError::Unexpected);
         }
         // The body grows as its bytes arrive, so an announced length alone costs nothing.
         let (length, mut body) = (header.length as usize, Vec::new());
@@ -105,14 +105,14 @@ impl Exchange {
         Ok(Some(body))
     }
 
-    /// Sends a question and receives its answer, which must begin within `patience`; `None` when the peer has
+    /// Sends a question and receives its answer, which must begin within `timeout`; `None` when the peer has
     /// ended the connection.
-    pub fn ask(
+    pub fn request(
         &mut self,
-        patience: Duration,
+        timeout: Duration,
         encode: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Option<Vec<u8>>, ExchangeError> {
         self.send(encode)?;
-        self.receive(Some(patience))
+        self.receive(Some(timeout))
     }
 }

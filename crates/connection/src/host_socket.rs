@@ -11,7 +11,7 @@ use std::time::Duration;
 use causeway_access::Key;
 use causeway_access::target::{is_socket_proof, key_id, random_bytes};
 use causeway_sync::descriptors::above_stdio;
-use causeway_wire::handshake::{FOR_A_CLIENT, FOR_A_NAMED_CLIENT, PREFACE_SIZE, PROOF_SIZE, PrefaceAnswer};
+use causeway_wire::handshake::{FOR_A_CLIENT, FOR_A_NAMED_CLIENT, PREFACE_SIZE, PROOF_SIZE, PrefaceResponse};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -23,7 +23,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 /// # Errors
 /// When there is no such socket, when the path leads over a link, when nobody listens, or when nobody has taken
 /// the connection after `timeout`.
-pub fn reach_named(name: &str, timeout: Duration) -> io::Result<UnixStream> {
+pub fn connect_named(name: &str, timeout: Duration) -> io::Result<UnixStream> {
     if let Some(name) = name.strip_prefix('@') {
         return connect_within(&SocketAddrUnix::new_abstract_name(name.as_bytes())?, timeout);
     }
@@ -73,7 +73,7 @@ pub fn peer_credentials(stream: &UnixStream) -> Option<libc::ucred> {
 ///
 /// # Errors
 /// When it is no server, or one with another key, or takes longer than `timeout`.
-pub fn ask_for_proof(stream: &UnixStream, key: Option<&Key>, timeout: Duration) -> io::Result<()> {
+pub fn request_proof(stream: &UnixStream, key: Option<&Key>, timeout: Duration) -> io::Result<()> {
     stream.set_read_timeout(Some(timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     let nonce = random_bytes::<PROOF_SIZE>();
@@ -83,13 +83,13 @@ pub fn ask_for_proof(stream: &UnixStream, key: Option<&Key>, timeout: Duration) 
         None => [FOR_A_CLIENT.as_slice(), &nonce].concat(),
     };
     end.write_all(&first)?;
-    let (mut answer, mut proof) = ([0; PREFACE_SIZE], [0; PROOF_SIZE]);
-    end.read_exact(&mut answer)?;
-    let goes_on = matches!(PrefaceAnswer::parse(&answer), Ok(PrefaceAnswer::GoOn));
-    if goes_on {
+    let (mut response, mut proof) = ([0; PREFACE_SIZE], [0; PROOF_SIZE]);
+    end.read_exact(&mut response)?;
+    let continues = matches!(PrefaceResponse::parse(&response), Ok(PrefaceResponse::Continue));
+    if continues {
         end.read_exact(&mut proof)?;
     }
-    if !goes_on || !is_socket_proof(key, &nonce, &proof) {
+    if !continues || !is_socket_proof(key, &nonce, &proof) {
         let text = "who listens there does not prove that it holds the same key";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
     }
@@ -114,10 +114,10 @@ mod tests {
         std::os::unix::fs::symlink(path("socket"), path("link")).unwrap();
         std::os::unix::fs::symlink(path(""), path("folder")).unwrap();
         std::fs::write(path("file"), "").unwrap();
-        let stream = reach_named(&path("socket"), second).unwrap();
+        let stream = connect_named(&path("socket"), second).unwrap();
         assert_eq!(peer_credentials(&stream).unwrap().uid, rustix::process::geteuid().as_raw());
         for name in ["link", "folder/socket", "file", "nothing"] {
-            assert!(reach_named(&path(name), second).is_err(), "{name}");
+            assert!(connect_named(&path(name), second).is_err(), "{name}");
         }
         std::fs::remove_dir_all(&folder).unwrap();
     }
@@ -134,9 +134,10 @@ mod tests {
                     far.read_exact(&mut nonce).unwrap();
                     assert_eq!(preface, FOR_A_CLIENT);
                     let proof = socket_proof(theirs.as_ref(), &nonce);
-                    far.write_all(&[PrefaceAnswer::GoOn.to_bytes().as_slice(), &proof].concat()).unwrap();
+                    far.write_all(&[PrefaceResponse::Continue.to_bytes().as_slice(), &proof].concat())
+                        .unwrap();
                 });
-                ask_for_proof(&near, ours, second)
+                request_proof(&near, ours, second)
             })
         };
         assert!(asked_of(Some(key.clone()), Some(&key)).is_ok() && asked_of(None, None).is_ok());

@@ -77,12 +77,12 @@ impl Silence {
     fn look(&mut self, now: Traffic, step: Duration) -> bool {
         let before = self.last.replace(now).unwrap_or(Traffic { received: 0, ..now });
         let is_quiet = now.received == before.received;
-        let has_room = now.unread < MUCH_UNREAD;
+        let has_capacity = now.unread < MUCH_UNREAD;
         let is_stuck = now.has_unacknowledged && now.acknowledged == before.acknowledged;
         let longer =
             |time: Duration, holds: bool| if holds { time.saturating_add(step) } else { Duration::ZERO };
-        self.silent = longer(self.silent, is_quiet && has_room);
-        self.standing_still = longer(self.standing_still, is_quiet && !has_room && is_stuck);
+        self.silent = longer(self.silent, is_quiet && has_capacity);
+        self.standing_still = longer(self.standing_still, is_quiet && !has_capacity && is_stuck);
         if self.silent.is_zero() {
             self.alone = Duration::ZERO;
         }
@@ -92,7 +92,7 @@ impl Silence {
 
 /// What has to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict<K> {
+pub enum Liveness<K> {
     /// These connections are dead, for so long nothing has come on them. The others go on.
     Connections(Vec<(K, Duration)>),
     /// The link is: for so long nothing has come on any of its connections.
@@ -116,19 +116,19 @@ impl<K: Copy + PartialEq> Watch<K> {
     }
 
     /// Looks at the connections that there are now; those of which the kernel knows nothing are left out.
-    pub fn look(&mut self, now: Instant, connections: impl IntoIterator<Item = (K, Traffic)>) -> Verdict<K> {
+    pub fn look(&mut self, now: Instant, connections: impl IntoIterator<Item = (K, Traffic)>) -> Liveness<K> {
         let step = self.looked.map_or(Duration::ZERO, |looked| now.saturating_duration_since(looked));
         let step = step.min(MAX_STEP);
         self.looked = Some(now);
         self.unheard = self.unheard.saturating_add(step);
-        let (mut known, mut is_heard) = (core::mem::take(&mut self.connections), false);
+        let (mut known, mut has_traffic) = (core::mem::take(&mut self.connections), false);
         for (name, traffic) in connections {
             let before = known.iter().position(|(known, _)| *known == name);
             let mut silence = before.map(|at| known.swap_remove(at).1).unwrap_or_default();
-            is_heard |= silence.look(traffic, step);
+            has_traffic |= silence.look(traffic, step);
             self.connections.push((name, silence));
         }
-        if is_heard {
+        if has_traffic {
             // After a long silence on all of them nobody knows on which something comes first.
             let alone = core::mem::take(&mut self.unheard).min(MAX_STEP);
             let quiet = self.connections.iter_mut().filter(|(_, silence)| !silence.silent.is_zero());
@@ -136,9 +136,9 @@ impl<K: Copy + PartialEq> Watch<K> {
         }
         let KeepaliveTimeouts { connection, link } = self.timeouts;
         let liveliest = self.connections.iter().map(|(_, silence)| silence.silent).min();
-        let Some(liveliest) = liveliest else { return Verdict::Connections(Vec::new()) };
+        let Some(liveliest) = liveliest else { return Liveness::Connections(Vec::new()) };
         if liveliest >= link {
-            return Verdict::Link(liveliest);
+            return Liveness::Link(liveliest);
         }
         let dead = self.connections.iter().filter_map(|(name, silence)| {
             if silence.alone >= connection {
@@ -149,7 +149,7 @@ impl<K: Copy + PartialEq> Watch<K> {
                 None
             }
         });
-        Verdict::Connections(dead.collect())
+        Liveness::Connections(dead.collect())
     }
 }
 
@@ -172,29 +172,29 @@ mod tests {
         }
 
         /// A second passes, in which something comes on these connections.
-        fn second(&mut self, heard: &[usize]) -> Verdict<u8> {
-            heard.iter().for_each(|connection| self.traffic[*connection].received += 24);
+        fn second(&mut self, received: &[usize]) -> Liveness<u8> {
+            received.iter().for_each(|connection| self.traffic[*connection].received += 24);
             self.after(INTERVAL)
         }
 
-        fn after(&mut self, time: Duration) -> Verdict<u8> {
+        fn after(&mut self, time: Duration) -> Liveness<u8> {
             self.now += time;
             self.watch.look(self.now, (0..).zip(self.traffic.iter().copied()))
         }
 
         /// So many seconds pass like this, and nothing is given up.
-        fn seconds(&mut self, count: u32, heard: &[usize]) {
+        fn seconds(&mut self, count: u32, received: &[usize]) {
             for second in 0..count {
-                assert_eq!(self.second(heard), ALIVE, "after {second} s");
+                assert_eq!(self.second(received), ALIVE, "after {second} s");
             }
         }
     }
 
-    const ALIVE: Verdict<u8> = Verdict::Connections(Vec::new());
+    const ALIVE: Liveness<u8> = Liveness::Connections(Vec::new());
     const ALL: &[usize] = &[0, 1, 2];
 
-    fn dead(connection: u8, seconds: u64) -> Verdict<u8> {
-        Verdict::Connections(vec![(connection, Duration::from_secs(seconds))])
+    fn dead(connection: u8, seconds: u64) -> Liveness<u8> {
+        Liveness::Connections(vec![(connection, Duration::from_secs(seconds))])
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         let mut link = Link::new(5, 10);
         link.seconds(100, ALL);
         link.seconds(9, &[]);
-        assert_eq!(link.second(&[]), Verdict::Link(Duration::from_secs(10)));
+        assert_eq!(link.second(&[]), Liveness::Link(Duration::from_secs(10)));
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
         link.seconds(1, &[1]);
         link.seconds(1, ALL);
         link.seconds(99, &[]);
-        assert_eq!(link.second(&[]), Verdict::Link(Duration::from_secs(100)));
+        assert_eq!(link.second(&[]), Liveness::Link(Duration::from_secs(100)));
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
             assert_eq!(link.after(Duration::from_secs(86_400)), ALIVE);
         }
         link.seconds(3, &[]);
-        assert_eq!(link.second(&[]), Verdict::Link(Duration::from_secs(10)));
+        assert_eq!(link.second(&[]), Liveness::Link(Duration::from_secs(10)));
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
         }
         link.traffic.iter_mut().for_each(|traffic| traffic.unread = 0);
         link.seconds(4, &[]);
-        assert_eq!(link.second(&[]), Verdict::Link(Duration::from_secs(5)), "it reads again");
+        assert_eq!(link.second(&[]), Liveness::Link(Duration::from_secs(5)), "it reads again");
     }
 
     #[test]

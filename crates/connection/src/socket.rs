@@ -220,7 +220,7 @@ impl PeerWatch {
     }
 
     /// Says that something arrived.
-    pub fn heard(&mut self) {
+    pub fn received(&mut self) {
         self.unanswered_looks = 0;
     }
 }
@@ -256,7 +256,7 @@ pub fn traffic(socket: impl AsFd) -> Option<Traffic> {
 }
 
 /// Whether a short message can be sent without waiting.
-pub fn has_room(socket: impl AsFd) -> bool {
+pub fn has_capacity(socket: impl AsFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut waiting = [PollFd::new(&socket, PollFlags::OUT)];
     // A connection that has ended is found out by sending on it.
@@ -268,8 +268,8 @@ pub fn has_room(socket: impl AsFd) -> bool {
 fn last_acknowledgement(socket: impl AsFd) -> Option<Duration> {
     let (info, size) = information(socket)?;
     let known = size >= core::mem::offset_of!(libc::tcp_info, tcpi_last_ack_recv) + 4;
-    let knows_room = size >= core::mem::offset_of!(libc::tcp_info, tcpi_snd_wnd) + 4;
-    let is_unsent = knows_room && info.tcpi_notsent_bytes > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
+    let has_send_window = size >= core::mem::offset_of!(libc::tcp_info, tcpi_snd_wnd) + 4;
+    let is_unsent = has_send_window && info.tcpi_notsent_bytes > 0 && info.tcpi_snd_wnd >= info.tcpi_snd_mss;
     let waits = known && (info.tcpi_unacked > 0 || is_unsent);
     waits.then(|| Duration::from_millis(u64::from(info.tcpi_last_ack_recv)))
 }

@@ -20,10 +20,10 @@ use causeway_sync::threads;
 /// Bytes that a pipe holds: a chunk and its header, as a rule, so that two system calls send them. With 256
 /// KiB, and headers that were copied by a call of their own, 16 MiB to a device took 3 to 4 % longer (a
 /// virtual machine with an H200, 2026-11-24). A user may have 64 MiB of pipes.
-const ROOM: usize = 512 << 10;
+const SPLICE_CAPACITY: usize = 512 << 10;
 
 /// What a user gets who has many pipes, before all further ones have 64 KiB.
-const LESS_ROOM: usize = 256 << 10;
+const SPLICE_FALLBACK_CAPACITY: usize = 256 << 10;
 
 /// Bytes of memory for headers at a time.
 const HEADERS: usize = 64 << 10;
@@ -55,11 +55,11 @@ impl Headers {
         if self.memory.len() - self.used < header.len() {
             *self = Self::new(header.len().max(HEADERS))?;
         }
-        let place = self.used..self.used + header.len();
-        self.used = place.end;
-        let kept = &mut self.memory[place];
-        kept.copy_from_slice(header);
-        Ok(kept)
+        let range = self.used..self.used + header.len();
+        self.used = range.end;
+        let prefix = &mut self.memory[range];
+        prefix.copy_from_slice(header);
+        Ok(prefix)
     }
 }
 
@@ -68,7 +68,8 @@ impl SplicePipe {
         let (end, start) = pipe_with(PipeFlags::CLOEXEC)?;
         let (end, start) = (above_stdio(end)?, above_stdio(start)?);
         // Less serves as well, with more steps.
-        let _ = fcntl_setpipe_size(&start, ROOM).or_else(|_| fcntl_setpipe_size(&start, LESS_ROOM));
+        let _ = fcntl_setpipe_size(&start, SPLICE_CAPACITY)
+            .or_else(|_| fcntl_setpipe_size(&start, SPLICE_FALLBACK_CAPACITY));
         Ok(Self { end, start, headers: Headers::new(HEADERS)? })
     }
 
@@ -98,7 +99,7 @@ impl SplicePipe {
             while sent < total {
                 let header = &header[sent.min(header.len())..];
                 let of_data = sent.saturating_sub(total - length);
-                let rest = io_vector(data.wrapping_add(of_data), (length - of_data).min(ROOM));
+                let rest = io_vector(data.wrapping_add(of_data), (length - of_data).min(SPLICE_CAPACITY));
                 // SAFETY: what was kept of headers is never written again; the caller vouches for the data.
                 match unsafe { refer(start, [io_vector(header.as_ptr(), header.len()), rest]) } {
                     Ok(0) | Err(_) => break,
@@ -167,7 +168,14 @@ mod tests {
         let (near, mut far) = pair();
         let mut pipe = SplicePipe::new().unwrap();
         let bytes: Vec<u8> = (0..3_000_001_u32).map(|at| (at % 251) as u8).collect();
-        let places = [(0, 1), (1, 4096), (5, ROOM + 1), (4095, 2 * ROOM), (3, 2_999_990), (7, 0)];
+        let places = [
+            (0, 1),
+            (1, 4096),
+            (5, SPLICE_CAPACITY + 1),
+            (4095, 2 * SPLICE_CAPACITY),
+            (3, 2_999_990),
+            (7, 0),
+        ];
         for ((start, length), header) in places.into_iter().zip([0, 32, 1, 0, 3 * HEADERS, 5]) {
             let (header, data) = (&bytes[..header], &bytes[start..start + length]);
             let expected = [header, data].concat();
@@ -223,12 +231,13 @@ mod tests {
         let (near, far) = pair();
         drop(far);
         let mut pipe = SplicePipe::new().unwrap();
-        let bytes = vec![1; ROOM];
+        let bytes = vec![1; SPLICE_CAPACITY];
         // Rust's own start-up code ignores SIGPIPE, which would hide it.
         // SAFETY: sets the disposition that programs have by default.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         // SAFETY: `bytes` outlives the calls.
-        let failed = (0..100).any(|_| unsafe { pipe.send(&near, &[], bytes.as_ptr(), ROOM) }.is_err());
+        let failed =
+            (0..100).any(|_| unsafe { pipe.send(&near, &[], bytes.as_ptr(), SPLICE_CAPACITY) }.is_err());
         assert!(failed);
     }
 }

@@ -86,16 +86,16 @@ pub unsafe fn send_vectored(socket: BorrowedFd<'_>, parts: &mut [libc::iovec]) -
 /// All parts must be writable.
 pub unsafe fn receive_vectored(socket: BorrowedFd<'_>, parts: &mut [libc::iovec]) -> io::Result<()> {
     let mut parts = advance(parts, 0);
-    let mut begun = false;
+    let mut started = false;
     while !parts.is_empty() {
         let mut header = message_header(parts);
         // SAFETY: the header points at live vectors; the caller vouches for what they point at.
         let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_WAITALL) };
         match usize::try_from(count) {
-            Ok(0) if begun => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(0) if started => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, EndedBetween)),
             Ok(count) => {
-                begun = true;
+                started = true;
                 parts = advance(parts, count);
             }
             Err(_) => interrupted_or_failed()?,

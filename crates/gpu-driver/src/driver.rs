@@ -53,7 +53,7 @@ pub struct Driver {
     /// The compute capabilities of all devices, times ten, once code was loaded.
     pub(crate) capabilities: OnceLock<Vec<u32>>,
     /// Where kernels are asked about while the program has no context.
-    pub(crate) asking_context: OnceLock<Native<Context>>,
+    pub(crate) query_context: OnceLock<Native<Context>>,
 }
 
 impl Driver {
@@ -105,7 +105,7 @@ impl Driver {
             device_window: WindowState::default(),
             managed_window: WindowState::default(),
             capabilities: OnceLock::new(),
-            asking_context: OnceLock::new(),
+            query_context: OnceLock::new(),
         })
     }
 

@@ -49,9 +49,9 @@ impl Options {
         if options.values.iter().any(|(option, _)| !is_plain_jit_option(*option)) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let room = |bytes: u32| vec![0_u8; bytes.min(MAX_LOG_BYTES) as usize].into_boxed_slice();
-        let mut information = room(options.information_bytes);
-        let mut errors = room(options.error_bytes.max(MIN_ERROR_BYTES));
+        let capacity = |bytes: u32| vec![0_u8; bytes.min(MAX_LOG_BYTES) as usize].into_boxed_slice();
+        let mut information = capacity(options.information_bytes);
+        let mut errors = capacity(options.error_bytes.max(MIN_ERROR_BYTES));
         let texts = options.symbols.iter().map(|(name, _)| CString::new(name.as_str()));
         let texts = texts.collect::<Result<Vec<_>, _>>().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
         let mut symbols = Symbols {

@@ -33,9 +33,9 @@ impl Pages {
     /// multiple of them.
     pub(crate) fn new(bytes: usize) -> CuResult<Self> {
         let is_huge = bytes.is_multiple_of(HUGE_PAGE);
-        let room = if is_huge { bytes + HUGE_PAGE } else { bytes };
+        let bytes_to_map = if is_huge { bytes + HUGE_PAGE } else { bytes };
         // SAFETY: a mapping at an address that the system chooses.
-        let mut address = unsafe { map(core::ptr::null_mut(), room, READ_WRITE, 0, None)? };
+        let mut address = unsafe { map(core::ptr::null_mut(), bytes_to_map, READ_WRITE, 0, None)? };
         if is_huge {
             // SAFETY: the mapping was made just now and has room for this.
             address = unsafe { aligned(address, bytes) };

@@ -65,7 +65,7 @@ impl<'a> IdlePoller<'a> {
 
     /// To be called before the thread turns to something else that takes a while: whoever else can polls
     /// meanwhile for the end of what has been asked for so far.
-    pub fn turn_away(&self) {
+    pub fn leave(&self) {
         if let Some(polled) = self.polled {
             polled.hand_on();
         }
@@ -128,7 +128,7 @@ mod tests {
         assert!(is_ours(&work) && !is_ours(&other) && poller.is_waited_for());
         poller.poll();
         assert_eq!(work.0.get(), 0);
-        poller.turn_away();
+        poller.leave();
         assert_eq!((work.0.get(), is_ours(&work)), (1, true));
         let seen = poller.asleep(|| (work.0.get(), is_ours(&work)));
         assert_eq!((seen, work.0.get(), is_ours(&work)), ((2, false), 2, true));

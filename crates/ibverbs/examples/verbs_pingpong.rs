@@ -47,7 +47,8 @@ fn main() -> Result<()> {
             return Err("usage: verbs_pingpong serve|join|serve-cm|join-cm HOST:PORT [rounds [bytes]]".into());
         }
     };
-    let number = |place: usize, default: usize| arguments.get(place).map_or(Ok(default), |text| text.parse());
+    let number =
+        |position: usize, default: usize| arguments.get(position).map_or(Ok(default), |text| text.parse());
     let (rounds, bytes) = (number(2, 1000)?, number(3, 64)?.clamp(1, HALF));
     let libraries = Libraries::load()?;
     match role {
@@ -270,7 +271,7 @@ fn play(end: &End, rounds: usize, bytes: usize) -> Result<()> {
     end.post(send, 0, 0)?;
     end.wait(Outcome::Received)?;
     let length = BUFFER - 2 * HALF;
-    let pattern: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();
+    let pattern: Vec<u8> = (0..length).map(|position| (position % 251) as u8).collect();
     end.fill(2 * HALF, &pattern);
     let there = RemoteMemory { address: end.peer.address + 2 * HALF as u64, key: end.peer.key };
     receive(&end.queue_pair, &end.buffer)?;

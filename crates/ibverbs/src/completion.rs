@@ -231,9 +231,9 @@ impl CompletionQueue {
     /// Takes completions out, as many as there are and `into` has room for, and returns how many. One look,
     /// without waiting.
     pub fn poll(&self, into: &mut [Completion]) -> io::Result<usize> {
-        let room = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
+        let limit = c_int::try_from(into.len()).unwrap_or(c_int::MAX);
         // SAFETY: a completion is an `ibv_wc`, and there is room for as many as are asked for.
-        let taken = unsafe { (self.0.poll)(self.raw(), room, into.as_mut_ptr().cast::<ibv_wc>()) };
+        let taken = unsafe { (self.0.poll)(self.raw(), limit, into.as_mut_ptr().cast::<ibv_wc>()) };
         usize::try_from(taken).map_err(|_| io::Error::other("the completion queue has failed"))
     }
 

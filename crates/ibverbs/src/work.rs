@@ -235,7 +235,7 @@ impl SendBatch {
     }
 
     /// The place of a request in the batch.
-    pub(crate) fn place(&self, request: *const ibv_send_wr) -> usize {
+    pub(crate) fn position(&self, request: *const ibv_send_wr) -> usize {
         self.requests.iter().position(|one| ptr::eq(one, request)).unwrap_or(0)
     }
 }

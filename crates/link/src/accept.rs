@@ -10,9 +10,9 @@ use causeway_wire::codec::Encode as _;
 use causeway_wire::codec::{DecodeError, Decoder};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, ClientHello, FOR_A_CLIENT, FOR_A_NAMED_CLIENT, JoinHello, KeyId, LaneHello, LaneToken,
-    MAX_REFUSAL, NotCauseway, Opening, OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface,
-    PrefaceAnswer, Protection, Secret, TicketId, VerbsHello, VersionMismatch,
+    ClientHello, FOR_A_CLIENT, FOR_A_NAMED_CLIENT, JoinHello, KeyId, LaneHello, LaneToken, MAX_REFUSAL,
+    NotCauseway, Opening, OwnVersion, PREFACE_SIZE, PROOF_SIZE, PeerHello, Preface, PrefaceResponse,
+    Protection, Response, Secret, TicketId, VerbsHello, VersionMismatch,
 };
 use thiserror::Error;
 
@@ -197,7 +197,7 @@ pub fn authenticate(
     let preface = Preface::parse(&bytes)?;
     let (connection, client) = match (preface.protection, door.key) {
         (Protection::Unprotected, None) => {
-            write(&clear, &PrefaceAnswer::GoOn.to_bytes())?;
+            write(&clear, &PrefaceResponse::Continue.to_bytes())?;
             (clear, None)
         }
         (Protection::Unprotected, Some(_)) => {
@@ -225,7 +225,7 @@ pub fn authenticate(
         }
         (_, Some(key)) => prove_key(clear, &preface, &bytes, key, secrets, proof_deadline)?,
     };
-    let caller = Caller { client, ..ask(connection, door.version, deadline)? };
+    let caller = Caller { client, ..receive_opening(connection, door.version, deadline)? };
     // The token of a request for verbs must be that of a session, which no ticket tells, or a ticket.
     let is_for_tickets = matches!(caller.request, Request::Peer(_) | Request::Verbs(_));
     if preface.secret == Secret::Ticket && !is_for_tickets {
@@ -267,18 +267,18 @@ pub fn authenticate_local(
             refuse(&connection, "the key that it is to prove it does not have, or it cannot be read");
             return Err(AcceptError::Io(io::Error::other("the key for a proof is not there")));
         };
-        write(&connection, &[PrefaceAnswer::GoOn.to_bytes().as_slice(), &proof].concat())?;
+        write(&connection, &[PrefaceResponse::Continue.to_bytes().as_slice(), &proof].concat())?;
         receive(&mut connection, &mut preface, deadline)?;
     }
     if Preface::parse(&preface)?.protection != Protection::Unprotected {
         return Err(AcceptError::NeedlessKey);
     }
-    write(&connection, &PrefaceAnswer::GoOn.to_bytes())?;
-    let mut caller = ask(connection, version, deadline)?;
+    write(&connection, &PrefaceResponse::Continue.to_bytes())?;
+    let mut caller = receive_opening(connection, version, deadline)?;
     if !trusted && !caller.request.has_proof() {
         let text = "it serves its own user here and those whom `causeway serve --allow-user` and --allow-group name, and \
                     this program's is none of them";
-        let refusal = Answer::Refused { text: text.into() };
+        let refusal = Response::Refused { text: text.into() };
         // The caller may be gone already; the reason is reported either way.
         let _ = caller.connection.send_handshake(|out| refusal.encode(out));
         causeway_connection::channel::end_after_goodbye(caller.connection.socket());
@@ -288,7 +288,11 @@ pub fn authenticate_local(
 }
 
 /// Reads what a caller wants.
-fn ask(mut connection: Connection, own: &OwnVersion, deadline: Instant) -> Result<Caller, AcceptError> {
+fn receive_opening(
+    mut connection: Connection,
+    own: &OwnVersion,
+    deadline: Instant,
+) -> Result<Caller, AcceptError> {
     let body = connection.receive_handshake(MAX_OPENING, deadline)?;
     let mut input = Decoder::new(&body);
     let opening = input.value::<Opening<'_>>().inspect_err(|error| {
@@ -296,7 +300,7 @@ fn ask(mut connection: Connection, own: &OwnVersion, deadline: Instant) -> Resul
             // A later release may ask for what this one does not know. It may be gone already.
             let text =
                 format!("it is Causeway {}, which does not know what is asked of it", own.offer.release);
-            let refusal = Answer::Refused { text: text.into() };
+            let refusal = Response::Refused { text: text.into() };
             let _ = connection.send_handshake(|out| refusal.encode(out));
         }
     });
@@ -332,7 +336,7 @@ fn ask(mut connection: Connection, own: &OwnVersion, deadline: Instant) -> Resul
 /// What both ends agree on, or a refusal that the caller has been told.
 fn agree(connection: &mut Connection, agreed: Result<u16, VersionMismatch>) -> Result<u16, AcceptError> {
     agreed.map_err(|mismatch| {
-        let refusal = Answer::Refused { text: mismatch.to_string().into() };
+        let refusal = Response::Refused { text: mismatch.to_string().into() };
         // The caller may be gone already; the reason is reported either way.
         let _ = connection.send_handshake(|out| refusal.encode(out));
         mismatch.into()
@@ -378,9 +382,9 @@ fn prove_key(
             );
         }
     })?;
-    let mut answer = PrefaceAnswer::GoOn.to_bytes().to_vec();
-    answer.extend(handshake.write());
-    write(&clear, &answer)?;
+    let mut response = PrefaceResponse::Continue.to_bytes().to_vec();
+    response.extend(handshake.write());
+    write(&clear, &response)?;
     let keys = handshake.finish(preface.protection == Protection::Authenticated);
     let connection = Connection::new(clear.socket().try_clone()?, Some(keys));
     Ok((connection, client.map(|client| (client, KeyId(id)))))
@@ -397,7 +401,7 @@ fn write(connection: &Connection, bytes: &[u8]) -> io::Result<()> {
 /// Tells a caller in the clear why it is turned away.
 fn refuse(connection: &Connection, text: &str) {
     debug_assert!(text.len() <= MAX_REFUSAL);
-    let mut bytes = PrefaceAnswer::Refused { length: text.len() as u16 }.to_bytes().to_vec();
+    let mut bytes = PrefaceResponse::Refused { length: text.len() as u16 }.to_bytes().to_vec();
     bytes.extend_from_slice(text.as_bytes());
     // The caller may be gone already; it is turned away either way.
     let _ = write(connection, &bytes);

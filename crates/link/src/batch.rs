@@ -46,7 +46,7 @@ pub(crate) struct Sending {
     batch: Mutex<Vec<u8>>,
     writer: Mutex<Writer>,
     /// Sleeps until what was sent before is with the peer, where that is kept.
-    wait_for_room: Option<Box<dyn Fn() + Send + Sync>>,
+    wait_for_capacity: Option<Box<dyn Fn() + Send + Sync>>,
     /// Whether the batch holds a message; changed under the batch's lock.
     waiting: AtomicBool,
     /// Where the flusher parks while nothing is posted.
@@ -69,7 +69,7 @@ impl Writer {
         let Self { outgoing, spare, packed } = self;
         let messages = &spare[HEADER_SIZE..];
         packed.resize(HEADER_SIZE, 0);
-        if messages.len() >= WORTH_COMPRESSING && outgoing.is_far() && compress(messages, packed) {
+        if messages.len() >= WORTH_COMPRESSING && outgoing.is_remote() && compress(messages, packed) {
             let length = (packed.len() - HEADER_SIZE) as u32;
             let header = FrameHeader { kind: FrameKind::CompressedMessages, length, ..header };
             packed[..HEADER_SIZE].copy_from_slice(&header.to_bytes());
@@ -102,14 +102,14 @@ impl Sending {
         shared: Arc<Shared>,
         numbers: Arc<Mutex<Sequencer>>,
         outgoing: Box<dyn SendMessages>,
-        wait_for_room: Option<Box<dyn Fn() + Send + Sync>>,
+        wait_for_capacity: Option<Box<dyn Fn() + Send + Sync>>,
     ) -> Self {
         Self {
             shared,
             numbers,
             batch: Mutex::new(empty_frame()),
             writer: Mutex::new(Writer { outgoing, spare: empty_frame(), packed: Vec::new() }),
-            wait_for_room,
+            wait_for_capacity,
             waiting: AtomicBool::new(false),
             flusher: Parker::new(),
             sent_before: AtomicU64::new(0),
@@ -156,8 +156,8 @@ impl Sending {
     }
 
     pub(crate) fn flush(&self) -> Result<(), LinkError> {
-        if let Some(wait_for_room) = &self.wait_for_room {
-            wait_for_room();
+        if let Some(wait_for_capacity) = &self.wait_for_capacity {
+            wait_for_capacity();
         }
         let mut writer = self.writer.lock();
         {
@@ -210,7 +210,7 @@ impl Sending {
 
     /// Sends a frame without messages, unless the peer would have to be waited for. Whether it was sent.
     fn send_empty(&self, mut writer: MutexGuard<'_, Writer>, kind: FrameKind) -> bool {
-        if self.shared.is_over() || !writer.outgoing.has_room() {
+        if self.shared.is_over() || !writer.outgoing.has_capacity() {
             return false;
         }
         let header = FrameHeader { kind, ..self.numbers.lock().number(0) };
@@ -263,7 +263,7 @@ mod tests {
     /// Keeps what is sent.
     struct Kept {
         bytes: Arc<Mutex<Vec<u8>>>,
-        is_far: bool,
+        is_remote: bool,
     }
 
     impl SendMessages for Kept {
@@ -272,15 +272,15 @@ mod tests {
             Ok(())
         }
 
-        fn is_far(&mut self) -> bool {
-            self.is_far
+        fn is_remote(&mut self) -> bool {
+            self.is_remote
         }
     }
 
     /// Sends bodies of this length; the kinds of the frames and their bodies as they travel.
-    fn sent(is_far: bool, lengths: &[usize]) -> Vec<(FrameKind, Vec<u8>)> {
+    fn sent(is_remote: bool, lengths: &[usize]) -> Vec<(FrameKind, Vec<u8>)> {
         let bytes = Arc::new(Mutex::new(Vec::new()));
-        let outgoing = Box::new(Kept { bytes: Arc::clone(&bytes), is_far });
+        let outgoing = Box::new(Kept { bytes: Arc::clone(&bytes), is_remote });
         let mut writer = Writer { outgoing, spare: empty_frame(), packed: Vec::new() };
         let mut numbers = Sequencer::new();
         for length in lengths {

@@ -22,7 +22,7 @@ pub struct SharedReceiver {
     /// Whether one of them has left something, or has found that the link has ended.
     has_rest: AtomicBool,
     /// Whether one of them has received anything since the receiving thread yielded its role last.
-    was_useful: AtomicBool,
+    has_received: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct End<'a>(&'a SharedReceiver);
 /// sleeps by now, and it is not to spin for that one.
 struct StandbyHook<'a, M> {
     hook: &'a mut M,
-    was_in_vain: bool,
+    was_idle: bool,
 }
 
 impl SharedReceiver {
@@ -54,7 +54,7 @@ impl SharedReceiver {
             inbox: Mutex::new(Inbox { receiver: Some(receiver), rest: 0 }),
             inline_receivers: AtomicUsize::new(0),
             has_rest: AtomicBool::new(false),
-            was_useful: AtomicBool::new(false),
+            has_received: AtomicBool::new(false),
         }
     }
 
@@ -64,12 +64,12 @@ impl SharedReceiver {
     pub fn receive(&self, hook: &mut impl IdleHook, mut deal_with: impl FnMut(&[u8]) -> bool) {
         let _end = End(self);
         loop {
-            let was_in_vain = self.yield_role();
+            let was_idle = self.yield_role();
             let mut inbox = self.inbox.lock();
             let Inbox { receiver: Some(receiver), rest } = &mut *inbox else { return };
             let body = match core::mem::take(rest) {
                 0 => receiver
-                    .recv_or_yield(&mut StandbyHook { hook, was_in_vain }, || self.has_inline_receivers()),
+                    .recv_or_yield(&mut StandbyHook { hook, was_idle }, || self.has_inline_receivers()),
                 rest => {
                     self.has_rest.store(false, Ordering::Relaxed);
                     let body = receiver.at_hand();
@@ -93,7 +93,7 @@ impl SharedReceiver {
         while self.has_inline_receivers() && !self.has_rest.load(Ordering::Relaxed) {
             polling.pause();
         }
-        !self.was_useful.swap(false, Ordering::Relaxed)
+        !self.has_received.swap(false, Ordering::Relaxed)
     }
 
     /// The calling thread begins to poll, in place of the receiving one.
@@ -111,7 +111,7 @@ impl InlineReceiver<'_> {
     /// Polls once, unless somebody else receives at the moment. `deal_with` gets the body of a frame, and
     /// says how many of its first bytes it has dealt with. It must be short, and may not block.
     pub fn poll(&self, deal_with: impl FnOnce(&[u8]) -> usize) {
-        let SharedReceiver { inbox, has_rest, was_useful, .. } = self.0;
+        let SharedReceiver { inbox, has_rest, has_received, .. } = self.0;
         // Not to be in the way of the receiving thread, which wants the lock then.
         if has_rest.load(Ordering::Relaxed) {
             return;
@@ -121,7 +121,7 @@ impl InlineReceiver<'_> {
         match receiver.poll() {
             Ok(None) => {}
             Ok(Some(body)) => {
-                was_useful.store(true, Ordering::Relaxed);
+                has_received.store(true, Ordering::Relaxed);
                 *rest = body.len().saturating_sub(deal_with(body));
                 has_rest.store(*rest > 0, Ordering::Relaxed);
             }
@@ -147,15 +147,15 @@ impl Drop for End<'_> {
 
 impl<M: IdleHook> IdleHook for StandbyHook<'_, M> {
     fn is_waited_for(&self) -> bool {
-        !self.was_in_vain && self.hook.is_waited_for()
+        !self.was_idle && self.hook.is_waited_for()
     }
 
     fn poll(&mut self) {
         self.hook.poll();
     }
 
-    fn turn_away(&mut self) {
-        self.hook.turn_away();
+    fn leave(&mut self) {
+        self.hook.leave();
     }
 
     fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {

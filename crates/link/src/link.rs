@@ -68,7 +68,7 @@ impl Carrier for Carried {
 
 impl Link {
     /// What its transport can do where network cards reach memory by themselves.
-    pub(crate) fn cards(&self) -> Option<&dyn OneSided> {
+    pub(crate) fn rdma(&self) -> Option<&dyn OneSided> {
         self.carried.memory.one_sided()
     }
 
@@ -79,12 +79,12 @@ impl Link {
 
     /// A link over the parts of a transport, and its receiving end.
     pub fn new(parts: Parts) -> io::Result<(Self, Receiver)> {
-        let Parts { sender, receiver, memory, descriptors, wait_for_room } = parts;
+        let Parts { sender, receiver, memory, descriptors, wait_for_capacity } = parts;
         let numbers = Arc::new(Mutex::new(Sequencer::new()));
         let carried = Arc::new_cyclic(|own: &Weak<Carried>| {
             let shared = Arc::new(Shared::new(Weak::<Carried>::clone(own), &descriptors));
             let sending =
-                batch::Sending::new(Arc::clone(&shared), Arc::clone(&numbers), sender, wait_for_room);
+                batch::Sending::new(Arc::clone(&shared), Arc::clone(&numbers), sender, wait_for_capacity);
             Carried { sending: Arc::new(sending), memory, shared }
         });
         let shared = Arc::clone(&carried.shared);

@@ -18,7 +18,7 @@ impl Link {
 
     /// Whether network cards read and write memory by themselves, so that it makes sense to register some.
     pub fn is_one_sided(&self) -> bool {
-        self.cards().is_some()
+        self.rdma().is_some()
     }
 
     /// Makes memory of the program known to the card: transfers from it are not copied, and it can be
@@ -28,16 +28,16 @@ impl Link {
     /// The memory must stay mapped until it has been [forgotten](Self::forget) or the link has been dropped,
     /// and nobody may rely on its bytes while it is exposed for writing.
     pub unsafe fn register(&self, start: *mut u8, length: usize) -> Result<(), NotRegistered> {
-        let cards = self.cards().ok_or(NotRegistered::NoCard(self.kind()))?;
+        let rdma = self.rdma().ok_or(NotRegistered::NotRdma(self.kind()))?;
         // SAFETY: as this function demands.
-        unsafe { cards.register(start, length) }
+        unsafe { rdma.register(start, length) }
     }
 
     /// The card does not reach the memory any more that was registered from here on. Nothing may be exposed
     /// of it, or on its way.
     pub fn forget(&self, start: *mut u8) {
-        if let Some(cards) = self.cards() {
-            cards.forget(start);
+        if let Some(rdma) = self.rdma() {
+            rdma.forget(start);
         }
     }
 
@@ -53,25 +53,25 @@ impl Link {
         length: usize,
         usage: DeviceUse,
     ) -> Result<DeviceMemory, NotRegistered> {
-        let cards = self.cards().ok_or(NotRegistered::NoCard(self.kind()))?;
+        let rdma = self.rdma().ok_or(NotRegistered::NotRdma(self.kind()))?;
         // SAFETY: as this function demands.
-        unsafe { cards.register_device(buffer, address, length, usage) }
+        unsafe { rdma.register_device(buffer, address, length, usage) }
     }
 
     /// Why there is less registered memory for transfers than there should be, as a sentence without its full
     /// stop.
     pub fn shortage(&self) -> Option<&str> {
-        self.cards()?.shortage()
+        self.rdma()?.shortage()
     }
 
     /// Whether all of this memory is registered.
     pub fn knows(&self, start: *const u8, length: usize) -> bool {
-        self.cards().is_some_and(|cards| cards.knows(start, length))
+        self.rdma().is_some_and(|rdma| rdma.knows(start, length))
     }
 
     /// Exposes memory for a transfer that the peer will put there; nothing where it is not registered.
     pub fn expose_for_write(&self, start: *const u8, length: usize) -> Option<RemoteRegion> {
-        self.cards()?.expose_for_write(start, length)
+        self.rdma()?.expose_for_write(start, length)
     }
 
     /// Exposes memory to the peer, which reads it; nothing where it is not registered. `guard` keeps the
@@ -82,7 +82,7 @@ impl Link {
         length: usize,
         guard: impl Send + 'static,
     ) -> Option<RemoteRegion> {
-        self.cards()?.expose_for_read(start, length, Box::new(guard))
+        self.rdma()?.expose_for_read(start, length, Box::new(guard))
     }
 
     /// Exposes device memory to the peer, which reads it; nothing where the bytes do not lie in that memory.
@@ -95,21 +95,21 @@ impl Link {
         guard: impl Send + 'static,
     ) -> Option<RemoteRegion> {
         memory.slice(address, length)?;
-        Some(self.cards()?.expose_device(memory, address, length, Box::new(guard)))
+        Some(self.rdma()?.expose_device(memory, address, length, Box::new(guard)))
     }
 
     /// Takes memory back that was exposed for reading, because the peer will never hear of it.
     pub fn recall(&self, memory: RemoteRegion) {
-        if let Some(cards) = self.cards() {
-            cards.recall(memory);
+        if let Some(rdma) = self.rdma() {
+            rdma.recall(memory);
         }
     }
 
     /// Exposes a filled piece to the peer, which reads it where it lies; it is given back where the transport
     /// has no cards.
     pub fn expose_piece(&self, piece: Piece) -> Result<RemoteRegion, Piece> {
-        match self.cards() {
-            Some(cards) => Ok(cards.expose_piece(piece)),
+        match self.rdma() {
+            Some(rdma) => Ok(rdma.expose_piece(piece)),
             None => Err(piece),
         }
     }
@@ -124,8 +124,8 @@ impl Link {
         length: usize,
         then: OnComplete,
     ) {
-        match (self.cards(), into.slice(address, length)) {
-            (Some(cards), Some(slice)) => cards.read_to_device(self.shared(), from, slice, into.held(then)),
+        match (self.rdma(), into.slice(address, length)) {
+            (Some(rdma), Some(slice)) => rdma.read_to_device(self.shared(), from, slice, into.held(then)),
             _ => then(Err(self.cannot())),
         }
     }
@@ -141,15 +141,15 @@ impl Link {
         into: *mut u8,
         length: usize,
     ) -> Result<(), LinkError> {
-        let cards = self.cards().ok_or_else(|| self.cannot())?;
+        let rdma = self.rdma().ok_or_else(|| self.cannot())?;
         // SAFETY: as this function demands.
-        unsafe { cards.read_to_host(self.shared(), from, into, length) }
+        unsafe { rdma.read_to_host(self.shared(), from, into, length) }
     }
 
     /// Gives memory back that the peer has exposed for reading.
     pub fn decline(&self, memory: RemoteRegion) {
-        if let Some(cards) = self.cards() {
-            cards.decline(memory);
+        if let Some(rdma) = self.rdma() {
+            rdma.decline(memory);
         }
     }
 
@@ -164,9 +164,9 @@ impl Link {
         to: RemoteRegion,
         then: OnComplete,
     ) {
-        match (self.cards(), from.slice(address, length)) {
-            (Some(cards), Some(slice)) => {
-                cards.put_from_device(self.shared(), transfer, slice, to, from.held(then));
+        match (self.rdma(), from.slice(address, length)) {
+            (Some(rdma), Some(slice)) => {
+                rdma.put_from_device(self.shared(), transfer, slice, to, from.held(then));
             }
             _ => then(Err(self.cannot())),
         }
@@ -183,9 +183,9 @@ impl Link {
         piece: Piece,
         then: OnComplete,
     ) {
-        match (self.cards(), from.slice(address, piece.len())) {
-            (Some(cards), Some(slice)) => {
-                cards.send_from_device(self.shared(), transfer, slice, piece, from.held(then));
+        match (self.rdma(), from.slice(address, piece.len())) {
+            (Some(rdma), Some(slice)) => {
+                rdma.send_from_device(self.shared(), transfer, slice, piece, from.held(then));
             }
             _ => then(Err(self.cannot())),
         }
@@ -194,8 +194,8 @@ impl Link {
     /// Writes a filled piece of this link to memory that the peer has exposed for its transfer.
     pub fn put_piece(&self, transfer: u64, piece: Piece, to: RemoteRegion) -> Result<(), LinkError> {
         self.shared().check()?;
-        let cards = self.cards().ok_or_else(|| self.cannot())?;
-        cards.put_piece(self.shared(), transfer, piece, to);
+        let rdma = self.rdma().ok_or_else(|| self.cannot())?;
+        rdma.put_piece(self.shared(), transfer, piece, to);
         Ok(())
     }
 }

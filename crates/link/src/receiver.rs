@@ -26,7 +26,7 @@ pub trait IdleHook {
     /// Polls once for what else this thread has to see to.
     fn poll(&mut self) {}
     /// The thread turns to what has come, and comes back afterwards.
-    fn turn_away(&mut self) {}
+    fn leave(&mut self) {}
     /// Runs `sleep`, in which the thread sleeps. What it does in there, it does in between two sleeps: it
     /// takes in transfers, and what that sets off.
     fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {
@@ -117,7 +117,7 @@ impl Receiver {
                 Err(error) => Err(error),
             }
         }
-        hook.turn_away();
+        hook.leave();
         Ok(self.or_lose(next)?.then(|| self.at_hand()))
     }
 
@@ -170,7 +170,7 @@ impl Receiver {
             numbers.accept(&frame.header)?;
             self.incoming.acknowledged(frame.header.acknowledgement);
             if frame.header.kind == FrameKind::Goodbye {
-                return Err(LinkError::PeerGone);
+                return Err(LinkError::PeerDisconnected);
             }
             if frame.header.length > 0 {
                 break frame;

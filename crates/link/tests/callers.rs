@@ -15,7 +15,8 @@ use causeway_connection::noise::{Handshake, MESSAGE_SIZE};
 use causeway_link::accept::{AcceptError, HandshakeTimeouts, Request, authenticate, authenticate_local};
 use causeway_link::{ConnectError, ConnectOptions, connect, describe_process};
 use causeway_wire::handshake::{
-    FOR_A_CLIENT, JoinHello, LaneToken, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SessionId,
+    FOR_A_CLIENT, JoinHello, LaneToken, Opening, PREFACE_SIZE, Preface, PrefaceResponse, Protection,
+    SessionId,
 };
 use common::{COMMANDS, door, local_socket, target, version};
 
@@ -79,10 +80,10 @@ fn words_of_client(key: &Key, stream: &mut TcpStream) -> Vec<u8> {
     let mut handshake = Handshake::client(key, &preface);
     let first = [preface.as_slice(), &handshake.write()].concat();
     stream.write_all(&first).unwrap();
-    let mut answer = [0; PREFACE_SIZE + MESSAGE_SIZE];
-    stream.read_exact(&mut answer).unwrap();
-    assert_eq!(PrefaceAnswer::parse(answer.first_chunk().unwrap()), Ok(PrefaceAnswer::GoOn));
-    handshake.read(answer.last_chunk().unwrap()).unwrap();
+    let mut response = [0; PREFACE_SIZE + MESSAGE_SIZE];
+    stream.read_exact(&mut response).unwrap();
+    assert_eq!(PrefaceResponse::parse(response.first_chunk().unwrap()), Ok(PrefaceResponse::Continue));
+    handshake.read(response.last_chunk().unwrap()).unwrap();
     let keys = handshake.finish(true);
     let mut connection = Connection::new(stream.try_clone().unwrap(), Some(keys));
     let hello = describe_process(COMMANDS, Vec::new());
@@ -130,10 +131,10 @@ fn ask_at_socket(
     let mut stream = causeway_connection::dial_here(&server.endpoint, TIMEOUT).unwrap();
     if let Some(nonce) = first {
         stream.write_all(&[FOR_A_CLIENT.as_slice(), &nonce].concat()).unwrap();
-        let (mut answer, mut proof) = ([0; PREFACE_SIZE], [0; 32]);
-        stream.read_exact(&mut answer).unwrap();
+        let (mut response, mut proof) = ([0; PREFACE_SIZE], [0; 32]);
+        stream.read_exact(&mut response).unwrap();
         stream.read_exact(&mut proof).unwrap();
-        assert_eq!(PrefaceAnswer::parse(&answer), Ok(PrefaceAnswer::GoOn));
+        assert_eq!(PrefaceResponse::parse(&response), Ok(PrefaceResponse::Continue));
         assert!(is_socket_proof(Some(key), &nonce, &proof) && !is_socket_proof(None, &nonce, &proof));
     }
     let preface = Preface::by_key(Protection::Unprotected).to_bytes();

@@ -198,7 +198,7 @@ fn what_cannot_be_sent_again_is_lost_cleanly() {
         match ended.recv_timeout(Duration::from_secs(60)).unwrap() {
             (number, Ok(bytes)) => assert!(bytes == pattern(M, number)),
             (_, Err(TransferError::Link(error))) => {
-                assert!(matches!(error, LinkError::PeerGone | LinkError::Transport(_)), "{error}");
+                assert!(matches!(error, LinkError::PeerDisconnected | LinkError::Transport(_)), "{error}");
                 assert!(client_reports.lost.recv_timeout(Duration::from_secs(60)).is_ok());
                 return;
             }

@@ -22,11 +22,11 @@ fn questions_of_every_length_are_answered_with_and_without_a_key() {
         let mut exchange = connect_monitor(&server, &hello, &ConnectOptions::default()).unwrap();
         for length in [0, 1, 1000, 3_000_000] {
             let question = pattern(length, 5);
-            let mut answer = exchange.ask(TIMEOUT, |out| out.extend(&question)).unwrap().unwrap();
-            answer.reverse();
-            assert!(answer == question, "{length} bytes came back changed");
+            let mut response = exchange.request(TIMEOUT, |out| out.extend(&question)).unwrap().unwrap();
+            response.reverse();
+            assert!(response == question, "{length} bytes came back changed");
         }
-        let too_long = exchange.ask(TIMEOUT, |out| out.resize(9 << 20, 0));
+        let too_long = exchange.request(TIMEOUT, |out| out.resize(9 << 20, 0));
         assert!(matches!(too_long, Err(ExchangeError::TooLong(_))));
     }
 }

@@ -199,7 +199,7 @@ fn a_link_that_is_closed_is_not_waited_for() {
     receive_numbers(session.worker_receiver, |_| ());
     session.client.close();
     let lost = session.worker_reports.lost.recv_timeout(LIMIT).unwrap();
-    assert!(matches!(lost, LinkError::PeerGone), "{lost}");
+    assert!(matches!(lost, LinkError::PeerDisconnected), "{lost}");
 }
 
 #[test]
@@ -210,6 +210,6 @@ fn whoever_did_not_ask_for_it_is_not_resumed() {
     session.relay.cut();
     for reports in [session.client_reports, session.worker_reports] {
         let lost = reports.lost.recv_timeout(LIMIT).unwrap();
-        assert!(matches!(lost, LinkError::PeerGone), "{lost}");
+        assert!(matches!(lost, LinkError::PeerDisconnected), "{lost}");
     }
 }

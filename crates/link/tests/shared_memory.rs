@@ -18,7 +18,7 @@ use causeway_transport::slots::{SLOT, STAGING_LIMITS};
 use causeway_transport_shm::layout::{Layout, RING};
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Abilities, Answer, LaneToken, Locality, Protection, SessionId, SharedMemory, Welcome,
+    Abilities, LaneToken, Locality, Protection, Response, SessionId, SharedMemory, Welcome,
 };
 use causeway_wire::message::ClientMessage;
 use common::{
@@ -192,8 +192,8 @@ fn a_peer_that_goes_in_the_middle_of_a_copy_frees_whoever_waits_for_it() {
             worker.close();
         }
         drop(worker_receiver);
-        assert!(matches!(sending.join().unwrap(), Err(LinkError::PeerGone)));
-        assert!(matches!(reports.lost.recv().unwrap(), LinkError::PeerGone));
+        assert!(matches!(sending.join().unwrap(), Err(LinkError::PeerDisconnected)));
+        assert!(matches!(reports.lost.recv().unwrap(), LinkError::PeerDisconnected));
     }
 }
 
@@ -235,7 +235,7 @@ fn half_hearted(
         .unwrap();
         let Request::Session { version, hello } = caller.request else { panic!("it wants a session") };
         let (local, name) = local_socket();
-        let welcome = Answer::Welcome(Welcome {
+        let welcome = Response::Welcome(Welcome {
             version,
             session: SessionId([1; 16]),
             token: LaneToken([9; 32]),
@@ -264,14 +264,14 @@ fn where_memory_cannot_be_shared_the_session_goes_on_over_tcp_and_says_why() {
     type Join = Box<dyn FnOnce(causeway_connection::channel::Connection) + Send>;
     let refuses = |text: &'static str| -> Join {
         Box::new(move |mut beside| {
-            beside.send_handshake(|out| Answer::Refused { text: text.into() }.encode(out)).unwrap();
+            beside.send_handshake(|out| Response::Refused { text: text.into() }.encode(out)).unwrap();
         })
     };
     let grants = |bytes: &'static [u8]| -> Join {
         Box::new(move |mut beside| {
             let slots = Layout::halves(SCARCE).upload_slots;
             let memory = SharedMemory { upload_slots: slots, download_slots: slots };
-            beside.send_handshake(|out| Answer::SharedMemory(memory).encode(out)).unwrap();
+            beside.send_handshake(|out| Response::SharedMemory(memory).encode(out)).unwrap();
             (&**beside.socket()).write_all(bytes).unwrap();
         })
     };

@@ -91,14 +91,17 @@ fn both_ends_give_a_link_up_on_which_nothing_comes_whatever_they_are_doing() {
         // The end that hears of nothing says so; the other one may hear of its end.
         let names_silence = |cause: &LinkError| matches!(cause, LinkError::KeepaliveTimeout { seconds: 3.. });
         assert!(
-            names_silence(&lost) == directions.contains(&1) || matches!(lost, LinkError::PeerGone),
+            names_silence(&lost) == directions.contains(&1) || matches!(lost, LinkError::PeerDisconnected),
             "{directions:?}: {lost}"
         );
         assert!(matches!(ended.recv_timeout(LIMIT).unwrap(), Err(TransferError::Link(_))));
         flood.join().unwrap();
         upload.join().unwrap();
         let lost = worker_reports.lost.recv_timeout(LIMIT).unwrap();
-        assert!(names_silence(&lost) || matches!(lost, LinkError::PeerGone), "{directions:?}: {lost}");
+        assert!(
+            names_silence(&lost) || matches!(lost, LinkError::PeerDisconnected),
+            "{directions:?}: {lost}"
+        );
     }
 }
 
@@ -162,7 +165,10 @@ fn a_link_whose_commands_alone_fall_silent_is_given_up() {
     // Whoever gives up first closes the lanes, and the other may hear of that before its own time is up.
     let is_told = |cause: &LinkError| cause.to_string().contains("connection for commands");
     assert!(lost.iter().any(is_told), "{lost:?}");
-    assert!(lost.iter().all(|cause| is_told(cause) || matches!(cause, LinkError::PeerGone)), "{lost:?}");
+    assert!(
+        lost.iter().all(|cause| is_told(cause) || matches!(cause, LinkError::PeerDisconnected)),
+        "{lost:?}"
+    );
 }
 
 #[test]

@@ -15,7 +15,7 @@ use causeway_link::{
 };
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Answer, KeyId, LaneToken, Locality, Opening, PREFACE_SIZE, PeerHello, Preface, Protection, Secret,
+    KeyId, LaneToken, Locality, Opening, PREFACE_SIZE, PeerHello, Preface, Protection, Response, Secret,
     SessionId, TicketId,
 };
 use std::io::{Read as _, Write as _};
@@ -53,7 +53,7 @@ fn authenticate_one(key: Option<Key>) -> (Target, JoinHandle<Result<Request, Acc
         let caller = authenticate(stream, &door, &Known { clients: Vec::new() })?;
         let Caller { request, mut connection, .. } = caller;
         if matches!(request, Request::Peer(_)) {
-            connection.send_handshake(|out| Answer::LaneReady.encode(out)).unwrap();
+            connection.send_handshake(|out| Response::LaneReady.encode(out)).unwrap();
         }
         Ok(request)
     });
@@ -106,9 +106,9 @@ fn whoever_comes_with_a_ticket_gets_no_session() {
     let preface = Preface { protection: Protection::Encrypted, secret: Secret::Ticket }.to_bytes();
     let mut handshake = Handshake::client(&Key::of_ticket(&TICKET), &preface);
     stream.write_all(&[preface.as_slice(), &ticket_id(&TICKET).0, &handshake.write()].concat()).unwrap();
-    let mut answer = [0; PREFACE_SIZE + MESSAGE_SIZE];
-    stream.read_exact(&mut answer).unwrap();
-    handshake.read(answer.last_chunk().unwrap()).unwrap();
+    let mut response = [0; PREFACE_SIZE + MESSAGE_SIZE];
+    stream.read_exact(&mut response).unwrap();
+    handshake.read(response.last_chunk().unwrap()).unwrap();
     let mut connection = Connection::new(stream, Some(handshake.finish(false)));
     let hello = causeway_link::describe_process(common::COMMANDS, Vec::new());
     connection.send_handshake(|out| Opening::encode_session(&hello, out)).unwrap();

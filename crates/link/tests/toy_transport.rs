@@ -21,7 +21,7 @@ use causeway_transport::{
 };
 use causeway_wire::chunk::ChunkHeader;
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Abilities, Answer, LaneToken, Locality, Protection, SessionId, Welcome};
+use causeway_wire::handshake::{Abilities, LaneToken, Locality, Protection, Response, SessionId, Welcome};
 use common::{COMMANDS, Reports, door, events, pattern, target, version};
 use crossbeam_channel::{Receiver as Queue, Sender, bounded, unbounded};
 
@@ -52,7 +52,7 @@ impl SendMessages for End {
     fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError> {
         self.wire.directions[self.side].change(|direction| {
             if direction.has_ended {
-                return Err(LinkError::PeerGone);
+                return Err(LinkError::PeerDisconnected);
             }
             direction.bytes.extend(bytes);
             Ok(())
@@ -64,7 +64,7 @@ impl ReceiveMessages for End {
     fn receive(&mut self, _link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         self.wire.directions[1 - self.side].wait(|direction| {
             if direction.bytes.is_empty() {
-                let nothing = if direction.has_ended { Err(LinkError::PeerGone) } else { Ok(0) };
+                let nothing = if direction.has_ended { Err(LinkError::PeerDisconnected) } else { Ok(0) };
                 return (direction.has_ended || !wait).then_some(nothing);
             }
             let count = direction.bytes.len().min(into.len());
@@ -117,7 +117,7 @@ fn parts(end: End, connection: Connection) -> Parts {
         sender: Box::new(end.clone()),
         receiver: Box::new(end.clone()),
         memory: Box::new(Both(end, connection)),
-        wait_for_room: None,
+        wait_for_capacity: None,
         descriptors: Vec::new(),
     }
 }
@@ -161,7 +161,7 @@ fn serve(session: SessionId) -> (SocketAddr, Queue<(Link, Receiver)>) {
         let door = door(None, &own, Duration::from_secs(60));
         let mut caller = authenticate(listener.accept().unwrap().0, &door, &common::NoSecrets).unwrap();
         let Request::Session { version, .. } = caller.request else { panic!("a session is asked for") };
-        let welcome = Answer::Welcome(Welcome {
+        let welcome = Response::Welcome(Welcome {
             version,
             session,
             token: LaneToken([7; 32]),
@@ -236,8 +236,8 @@ fn the_end_of_one_side_is_the_loss_of_the_other() {
     let (client, _ours, worker, mut receiver, theirs) = pair(3);
     let waiting = std::thread::spawn(move || receiver.recv().map(<[u8]>::len));
     client.link.close();
-    assert!(matches!(waiting.join().unwrap(), Err(LinkError::PeerGone)));
-    assert!(matches!(theirs.lost.recv().unwrap(), LinkError::PeerGone));
+    assert!(matches!(waiting.join().unwrap(), Err(LinkError::PeerDisconnected)));
+    assert!(matches!(theirs.lost.recv().unwrap(), LinkError::PeerDisconnected));
     assert!(worker.send(|out| out.push(1)).is_err());
 }
 

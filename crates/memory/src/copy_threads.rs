@@ -98,9 +98,9 @@ impl Pool {
         Self { jobs, waiting, threads: Mutex::new(0) }
     }
 
-    /// Calls up to `most` threads to a job.
-    fn call(&self, job: &Arc<Job>, most: usize) {
-        for _ in 0..most {
+    /// Calls up to `max` threads to a job.
+    fn call(&self, job: &Arc<Job>, max: usize) {
+        for _ in 0..max {
             if !job.take_call() {
                 return;
             }
@@ -110,9 +110,9 @@ impl Pool {
     }
 
     /// Makes sure that there are so many threads, as far as the system has them to give.
-    fn grow(&'static self, wanted: usize, node: Option<usize>) -> usize {
+    fn grow(&'static self, required: usize, node: Option<usize>) -> usize {
         let mut threads = self.threads.lock();
-        while *threads < wanted.min(MAX_THREADS) {
+        while *threads < required.min(MAX_THREADS) {
             let started = threads::spawn("copy", move || {
                 if let Some(node) = node {
                     numa::bind_to(node);
@@ -127,7 +127,7 @@ impl Pool {
             }
             *threads += 1;
         }
-        wanted.min(*threads)
+        required.min(*threads)
     }
 }
 
@@ -135,14 +135,14 @@ static POOLS: [std::sync::OnceLock<Pool>; numa::MAX_NODES + 1] =
     [const { std::sync::OnceLock::new() }; numa::MAX_NODES + 1];
 
 /// Does `work` for each number below `parts`, on up to `threads` threads, of which the calling one is the
-/// first; the others are near the memory at `near`. The work must not panic.
-pub fn share(parts: usize, threads: usize, near: *const u8, work: impl Fn(usize) + Sync) {
+/// first; the others are near the memory at `near_address`. The work must not panic.
+pub fn share(parts: usize, threads: usize, near_address: *const u8, work: impl Fn(usize) + Sync) {
     let helpers = threads.min(parts).min(cores()).saturating_sub(1);
     if helpers == 0 {
         (0..parts).for_each(work);
         return;
     }
-    let node = numa::node_of(near);
+    let node = numa::node_of(near_address);
     let pool = POOLS[node.unwrap_or(numa::MAX_NODES)].get_or_init(Pool::new);
     let helpers = pool.grow(helpers, node);
     let work: *const (dyn Fn(usize) + Sync + '_) = &raw const work;

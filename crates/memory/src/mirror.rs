@@ -27,10 +27,10 @@ impl Changes {
         if let Some((length_at, end)) = self.last
             && end == address
         {
-            let place = length_at..length_at + 4;
-            let length = u32::from_le_bytes(self.bytes[place.clone()].try_into().expect("four bytes"));
+            let range = length_at..length_at + 4;
+            let length = u32::from_le_bytes(self.bytes[range.clone()].try_into().expect("four bytes"));
             if let Some(longer) = u32::try_from(bytes.len()).ok().and_then(|more| length.checked_add(more)) {
-                self.bytes[place].copy_from_slice(&longer.to_le_bytes());
+                self.bytes[range].copy_from_slice(&longer.to_le_bytes());
                 self.bytes.extend_from_slice(bytes);
                 self.last = Some((length_at, end + bytes.len() as u64));
                 return;
@@ -110,7 +110,7 @@ pub unsafe fn find_changes(
         }
         // SAFETY: as above, and the copy has room for a block.
         unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(memory.add(at), length) };
-        let mut goes_on = true;
+        let mut is_equal = true;
         let mut line = 0;
         while line < length {
             let differs = |line: usize, base: &[u8]| {
@@ -125,12 +125,12 @@ pub unsafe fn find_changes(
             while line < length && differs(line, base) {
                 line += LINE;
             }
-            let stretch = first..line.min(length);
-            base[stretch.clone()].copy_from_slice(&copy[stretch.clone()]);
-            goes_on &= found(at + first, &copy[stretch]);
+            let line_range = first..line.min(length);
+            base[line_range.clone()].copy_from_slice(&copy[line_range.clone()]);
+            is_equal &= found(at + first, &copy[line_range]);
         }
         at += length;
-        if !goes_on {
+        if !is_equal {
             break;
         }
     }

@@ -61,16 +61,16 @@ pub fn bind_to(node: usize) {
     // CPU_SETSIZE.
     unsafe {
         let mut allowed: libc::cpu_set_t = core::mem::zeroed();
-        let mut wanted: libc::cpu_set_t = core::mem::zeroed();
+        let mut mask: libc::cpu_set_t = core::mem::zeroed();
         if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut allowed) != 0 {
             return;
         }
         for processor in processors.iter().filter(|processor| libc::CPU_ISSET(**processor, &allowed)) {
-            libc::CPU_SET(*processor, &mut wanted);
+            libc::CPU_SET(*processor, &mut mask);
         }
         // With nothing left the thread stays where it may be now; a refusal costs speed and nothing else.
-        if libc::CPU_COUNT(&wanted) > 0 {
-            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &wanted);
+        if libc::CPU_COUNT(&mask) > 0 {
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &mask);
         }
     }
 }

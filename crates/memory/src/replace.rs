@@ -168,7 +168,7 @@ impl WriteBarrier {
             // replace is what this function is for.
             unsafe {
                 new.copy_from_nonoverlapping(aside, length);
-                put_in_place(new, old, length)
+                replace_mapping(new, old, length)
             }
             .inspect_err(|_| {
                 let _ = self.move_pages(aside, old, length);
@@ -231,7 +231,7 @@ impl WriteBarrier {
                 // function is for.
                 unsafe {
                     new.copy_from_nonoverlapping(old, length);
-                    put_in_place(new, old, length)
+                    replace_mapping(new, old, length)
                 }
             });
         if replaced.is_err() {
@@ -268,7 +268,7 @@ impl WriteBarrier {
 ///
 /// # Safety
 /// What is replaced must be the caller's to replace, and the new pages the caller's own. Both have `length` bytes.
-pub unsafe fn put_in_place(new: *mut u8, old: *mut u8, length: usize) -> Result<(), i32> {
+pub unsafe fn replace_mapping(new: *mut u8, old: *mut u8, length: usize) -> Result<(), i32> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     // SAFETY: as this function demands.
     let moved = unsafe { libc::syscall(libc::SYS_mremap, new, length, length, flags, old) };
@@ -355,13 +355,13 @@ mod tests {
         std::thread::scope(|scope| {
             let counted: Vec<_> = places
                 .into_iter()
-                .map(|place| {
+                .map(|range| {
                     let (is_over, word) = (&is_over, &word);
                     scope.spawn(move || {
                         let mut count = 0;
                         while !is_over.load(Ordering::Relaxed) {
                             count += 1;
-                            assert_eq!(word(place).fetch_add(1, Ordering::Relaxed) + 1, count);
+                            assert_eq!(word(range).fetch_add(1, Ordering::Relaxed) + 1, count);
                         }
                         count
                     })
@@ -392,9 +392,9 @@ mod tests {
                 unsafe { barrier.replace(memory, map(bytes, kind), bytes, replaced) }.unwrap();
             }
             is_over.store(true, Ordering::Relaxed);
-            for (place, counted) in places.into_iter().zip(counted) {
+            for (range, counted) in places.into_iter().zip(counted) {
                 let counted = counted.join().unwrap();
-                assert_eq!(word(place).load(Ordering::Relaxed), counted);
+                assert_eq!(word(range).load(Ordering::Relaxed), counted);
             }
             reading.join().unwrap();
         });

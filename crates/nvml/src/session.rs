@@ -172,7 +172,7 @@ impl Server {
                 status::GPU_IS_LOST
             })?,
         };
-        let why = match exchange.ask(REPLY_TIMEOUT, |out| call.encode(out)) {
+        let why = match exchange.request(REPLY_TIMEOUT, |out| call.encode(out)) {
             Ok(Some(answer)) => {
                 let mut input = Decoder::new(&answer);
                 match input.value().and_then(|outcome| input.finish().map(|()| outcome)) {

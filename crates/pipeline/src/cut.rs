@@ -47,11 +47,11 @@ impl Piece {
     }
 }
 
-/// Cuts a copy into pieces of at most `most` bytes, of about the same size where the copy is one row. Rows
+/// Cuts a copy into pieces of at most `max` bytes, of about the same size where the copy is one row. Rows
 /// are cut only where one is longer than that, and then at multiples of `grain` bytes; so a piece may be
 /// longer where `grain` is.
-pub fn cut(shape: Shape, most: usize, grain: usize) -> impl Iterator<Item = Piece> {
-    let steps = steps(shape, most.max(1), grain.max(1));
+pub fn cut(shape: Shape, max: usize, grain: usize) -> impl Iterator<Item = Piece> {
+    let steps = steps(shape, max.max(1), grain.max(1));
     let total = shape.bytes().unwrap_or(0);
     let mut offset = 0;
     core::iter::from_fn(move || {
@@ -76,20 +76,20 @@ pub fn cut(shape: Shape, most: usize, grain: usize) -> impl Iterator<Item = Piec
 /// 2026-11-22).
 const MIN_TAPERED_BYTES: usize = 1 << 20;
 
-/// Cuts a copy without gaps into pieces of at most `most` bytes. The device's stage of the last piece to a
+/// Cuts a copy without gaps into pieces of at most `max` bytes. The device's stage of the last piece to a
 /// device, and of the first one from it, has nothing on the wire beside it; so pieces become ever shorter
 /// towards that end. (Short first pieces to a device, for it to begin sooner, cost more than they gain: 2 to
 /// 7 % of 8 to 16 MiB on that machine, 2026-11-24.)
-pub fn cut_tapered(length: usize, most: usize, direction: Direction) -> impl Iterator<Item = Piece> {
-    let most = most.max(1);
-    let whole = (length / most).saturating_sub(1);
-    let tapered = shrinking(length - whole * most, most);
+pub fn cut_tapered(length: usize, max: usize, direction: Direction) -> impl Iterator<Item = Piece> {
+    let max = max.max(1);
+    let whole = (length / max).saturating_sub(1);
+    let tapered = shrinking(length - whole * max, max);
     let (before, after) = match direction {
         Direction::ToDevice => (Vec::new(), tapered),
         Direction::FromDevice => (tapered.into_iter().rev().collect(), Vec::new()),
     };
     let mut offset = 0;
-    before.into_iter().chain(core::iter::repeat_n(most, whole)).chain(after).map(move |bytes| {
+    before.into_iter().chain(core::iter::repeat_n(max, whole)).chain(after).map(move |bytes| {
         let piece = Piece { at: [offset, 0, 0], shape: Shape::linear(bytes), offset };
         offset += bytes;
         piece
@@ -97,10 +97,10 @@ pub fn cut_tapered(length: usize, most: usize, direction: Direction) -> impl Ite
 }
 
 /// The last pieces of a copy, of which so much is left: each about half as long as the one before.
-fn shrinking(mut left: usize, most: usize) -> Vec<usize> {
+fn shrinking(mut left: usize, max: usize) -> Vec<usize> {
     let mut sizes = Vec::new();
-    while left > most || left > 2 * MIN_TAPERED_BYTES {
-        let half = left.div_ceil(2).next_multiple_of(4096).min(most);
+    while left > max || left > 2 * MIN_TAPERED_BYTES {
+        let half = left.div_ceil(2).next_multiple_of(4096).min(max);
         sizes.push(half);
         left -= half;
     }
@@ -109,14 +109,14 @@ fn shrinking(mut left: usize, most: usize) -> Vec<usize> {
 }
 
 /// The size of a piece that meets no end of the copy.
-fn steps(shape: Shape, most: usize, grain: usize) -> Shape {
+fn steps(shape: Shape, max: usize, grain: usize) -> Shape {
     let Shape { width, height, depth } = shape;
-    if width > most {
-        let even = width.div_ceil(width.div_ceil(most)).next_multiple_of(4096).min(most);
+    if width > max {
+        let even = width.div_ceil(width.div_ceil(max)).next_multiple_of(4096).min(max);
         let whole = (even / grain * grain).max(grain);
         return Shape { width: whole, height: 1, depth: 1 };
     }
-    let rows = most / width.max(1);
+    let rows = max / width.max(1);
     if rows < height {
         return Shape { width, height: rows, depth: 1 };
     }
@@ -129,8 +129,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn pieces(width: usize, height: usize, depth: usize, most: usize) -> Vec<([usize; 3], usize)> {
-        let cut = cut(Shape { width, height, depth }, most, 1);
+    fn pieces(width: usize, height: usize, depth: usize, max: usize) -> Vec<([usize; 3], usize)> {
+        let cut = cut(Shape { width, height, depth }, max, 1);
         cut.map(|piece| (piece.at, piece.bytes())).collect()
     }
 
@@ -153,8 +153,8 @@ mod tests {
 
     #[test]
     fn copies_without_gaps_become_small_where_the_device_works_alone() {
-        let sizes = |megabytes: usize, most: usize, direction| -> Vec<_> {
-            cut_tapered(megabytes << 20, most << 20, direction).map(|piece| piece.bytes() >> 20).collect()
+        let sizes = |megabytes: usize, max: usize, direction| -> Vec<_> {
+            cut_tapered(megabytes << 20, max << 20, direction).map(|piece| piece.bytes() >> 20).collect()
         };
         assert_eq!(sizes(33, 8, Direction::ToDevice), [8, 8, 8, 4, 2, 1, 1]);
         assert_eq!(sizes(32, 8, Direction::FromDevice), [2, 2, 4, 8, 8, 8]);
@@ -173,13 +173,13 @@ mod tests {
     proptest! {
         #[test]
         fn tapered_pieces_follow_one_another(
-            length in 0_usize..64 << 20, most in 1_usize << 16..9 << 20, to_device: bool,
+            length in 0_usize..64 << 20, max in 1_usize << 16..9 << 20, to_device: bool,
         ) {
             let direction = if to_device { Direction::ToDevice } else { Direction::FromDevice };
             let mut next = 0;
-            for piece in cut_tapered(length, most, direction) {
+            for piece in cut_tapered(length, max, direction) {
                 prop_assert_eq!((piece.at, piece.offset), ([next, 0, 0], next));
-                prop_assert!((1..=most).contains(&piece.bytes()));
+                prop_assert!((1..=max).contains(&piece.bytes()));
                 next += piece.bytes();
             }
             prop_assert_eq!(next, length);
@@ -188,16 +188,16 @@ mod tests {
         #[test]
         fn pieces_cover_the_copy_exactly_once(
             width in 1_usize..70, height in 1_usize..9, depth in 1_usize..7,
-            most in 1_usize..600, grain in 1_usize..5,
+            max in 1_usize..600, grain in 1_usize..5,
         ) {
             let width = width * grain;
             let shape = Shape { width, height, depth };
             let mut seen = vec![0_u8; shape.bytes().unwrap()];
             let mut next = 0;
-            for piece in cut(shape, most, grain) {
+            for piece in cut(shape, max, grain) {
                 prop_assert_eq!(piece.offset, next);
                 next += piece.bytes();
-                prop_assert!(piece.bytes() <= most.max(grain), "{:?}", piece);
+                prop_assert!(piece.bytes() <= max.max(grain), "{:?}", piece);
                 prop_assert!(piece.at[0].is_multiple_of(grain) && piece.shape.width.is_multiple_of(grain));
                 let mut inside = 0;
                 for z in piece.at[2]..piece.at[2] + piece.shape.depth {

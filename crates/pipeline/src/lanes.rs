@@ -11,7 +11,7 @@ pub const DEFAULT_LANES: u32 = 4;
 const LANES_OF_MANY_CORES: u32 = 8;
 
 /// How many lanes a client with so many cores opens at least.
-fn least_lanes(cores: usize) -> u32 {
+fn min_lanes(cores: usize) -> u32 {
     if cores >= LANES_OF_MANY_CORES as usize { LANES_OF_MANY_CORES } else { DEFAULT_LANES }
 }
 
@@ -28,8 +28,8 @@ const A_LANE_EACH: Duration = Duration::from_micros(1250);
 
 /// How many lanes keep a network full whose round trip is this long: what is under way must grow with it.
 pub fn lanes_by_distance(round_trip: Duration) -> u32 {
-    let wanted = round_trip.as_micros().div_ceil(A_LANE_EACH.as_micros());
-    wanted.min(MAX_LANES_FOR_DISTANCE.into()) as u32
+    let required = round_trip.as_micros().div_ceil(A_LANE_EACH.as_micros());
+    required.min(MAX_LANES_FOR_DISTANCE.into()) as u32
 }
 
 /// Whether the length of a network asks for more lanes than every session has.
@@ -39,7 +39,7 @@ pub fn is_long(round_trip: Duration) -> bool {
 
 /// How many lanes a session opens over a network whose round trip is this long.
 pub fn lanes_for(round_trip: Duration, cores: usize) -> u32 {
-    lanes_by_distance(round_trip).max(least_lanes(cores))
+    lanes_by_distance(round_trip).max(min_lanes(cores))
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub enum PipelineError {
     #[error(transparent)]
     NoSizes(RuleError),
     /// A number is beyond what can be.
-    #[error("`{part}` asks for {found} {what}; it must be from {least} to {most}")]
+    #[error("`{part}` asks for {found} {what}; it must be from {min} to {max}")]
     Limit {
         /// The part.
         part: String,
@@ -69,9 +69,9 @@ pub enum PipelineError {
         /// The number.
         found: String,
         /// The least.
-        least: String,
+        min: String,
         /// The most.
-        most: String,
+        max: String,
     },
     /// A rule says the same thing twice.
     #[error("the rule `{rule}` states its {what} twice; leave one out")]
@@ -147,18 +147,18 @@ fn parse_part(part: &str, rule: &str, change: &mut Change) -> Result<(), Pipelin
     let digits = part.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = part.split_at(digits);
     let number: u64 = number.parse().map_err(|_| not_understood())?;
-    let limited = |what, found: u64, least: usize, most: usize, show: fn(u64) -> String| {
-        let fits = usize::try_from(found).ok().filter(|found| (least..=most).contains(found));
+    let limited = |what, found: u64, min: usize, max: usize, show: fn(u64) -> String| {
+        let fits = usize::try_from(found).ok().filter(|found| (min..=max).contains(found));
         fits.ok_or_else(|| PipelineError::Limit {
             part: part.to_owned(),
             what,
             found: show(found),
-            least: show(least as u64),
-            most: show(most as u64),
+            min: show(min as u64),
+            max: show(max as u64),
         })
     };
     let plain = |number: u64| number.to_string();
-    let (what, was_set) = match unit.trim_start() {
+    let (what, is_set) = match unit.trim_start() {
         "lane" | "lanes" => {
             let lanes = limited("lanes", number, 1, Plan::MAX_LANES, plain)?;
             ("lanes", change.lanes.replace(lanes).is_some())
@@ -177,7 +177,7 @@ fn parse_part(part: &str, rule: &str, change: &mut Change) -> Result<(), Pipelin
             ("buffers", change.buffers.replace((buffers, bytes)).is_some())
         }
     };
-    if was_set {
+    if is_set {
         return Err(PipelineError::Twice { what, rule: rule.to_owned() });
     }
     Ok(())
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn errors_name_what_was_written_and_what_to_write() {
-        for (text, wanted) in [
+        for (text, required) in [
             ("4x4M; ; 2 lanes", "a rule is empty"),
             ("4x", "`4x` in the rule `4x` is not understood"),
             ("fast", "written like `8x4M`"),
@@ -255,7 +255,7 @@ mod tests {
             ("99999999999999999999 lanes", "not understood"),
         ] {
             let error = Table::parse(text).unwrap_err().to_string();
-            assert!(error.contains(wanted), "{text}: {error}");
+            assert!(error.contains(required), "{text}: {error}");
         }
     }
 

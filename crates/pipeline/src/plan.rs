@@ -83,8 +83,8 @@ pub fn chunk_bytes(length: usize, lanes: usize, spread: bool) -> usize {
         let part = length.div_ceil(lanes.max(1)).clamp(MIN_PIECE_BYTES / 2, 2 * MIN_PIECE_BYTES);
         return part.next_multiple_of(4 << 10);
     }
-    let least = (length / 4).clamp(MIN_PIECE_BYTES, 2 * MIN_PIECE_BYTES);
-    length.div_ceil(2 * lanes.max(1)).clamp(least, MAX_PIECE_BYTES).next_multiple_of(MIN_PIECE_BYTES)
+    let min = (length / 4).clamp(MIN_PIECE_BYTES, 2 * MIN_PIECE_BYTES);
+    length.div_ceil(2 * lanes.max(1)).clamp(min, MAX_PIECE_BYTES).next_multiple_of(MIN_PIECE_BYTES)
 }
 
 impl fmt::Display for Plan {

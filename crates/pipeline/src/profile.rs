@@ -99,7 +99,7 @@ pub enum ProfileError {
 /// The folder where profiles are kept: `causeway/profiles` in `$XDG_CONFIG_HOME`, or in `~/.config`.
 pub fn folder() -> Result<PathBuf, ProfileError> {
     let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")));
+    let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home_dir| home_dir.join(".config")));
     Ok(config.ok_or(ProfileError::NoFolder)?.join("causeway/profiles"))
 }
 
@@ -127,8 +127,8 @@ impl Pair {
     pub fn file_name(&self) -> String {
         let Self { server, device, module, client } = self;
         let plain = |text: &str| -> String {
-            let kept = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
-            text.chars().take(48).map(|letter| if kept(letter) { letter } else { '_' }).collect()
+            let is_allowed = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-');
+            text.chars().take(48).map(|letter| if is_allowed(letter) { letter } else { '_' }).collect()
         };
         format!("{}_{}_{}_{}.json", plain(server), plain(device), plain(module), plain(client))
     }

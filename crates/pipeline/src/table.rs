@@ -210,7 +210,7 @@ impl Table {
     }
 
     /// The most lanes that its rules for transports with lanes ask for, 0 when they leave it open.
-    pub fn most_lanes(&self) -> u32 {
+    pub fn max_lanes(&self) -> u32 {
         let own = self.rules.iter().filter(|rule| rule.module.is_none_or(TransportKind::has_lanes));
         own.filter_map(|rule| rule.change.lanes).max().unwrap_or(0) as u32
     }
@@ -281,8 +281,8 @@ mod tests {
         assert_eq!(given(TransportKind::Tcp, usize::MAX), 3, "no end includes the largest number");
         let untouched = Plan { lanes: 7, ..built_in(TransportKind::Tcp, Direction::FromDevice, 15) };
         assert_eq!(table.plan(TransportKind::Tcp, Direction::FromDevice, 15), untouched.within_limits());
-        assert_eq!((table.most_lanes(), Table::default().most_lanes()), (7, 0));
+        assert_eq!((table.max_lanes(), Table::default().max_lanes()), (7, 0));
         let only_shm = Table { rules: vec![lanes(Some(TransportKind::Shm), 0..100, 5)] };
-        assert_eq!(only_shm.most_lanes(), 0, "shared memory has no lanes");
+        assert_eq!(only_shm.max_lanes(), 0, "shared memory has no lanes");
     }
 }

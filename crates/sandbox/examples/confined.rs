@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         files: true,
         writable: Vec::new(),
         calls: true,
-        cards: false,
+        uses_rdma: false,
         hidden: true,
     };
     match arguments.as_slice() {

@@ -115,7 +115,7 @@ const WAITING: &[c_long] = &[
 ];
 
 /// Sockets that the process has been given. None of these makes a socket or gives one another peer.
-const GIVEN_SOCKETS: &[c_long] = &[
+const SOCKET_CALLS: &[c_long] = &[
     libc::SYS_getpeername,
     libc::SYS_getsockname,
     libc::SYS_getsockopt,
@@ -172,7 +172,7 @@ const THREADS: &[c_long] = &[
 ];
 
 /// What a process asks about itself and the machine.
-const QUESTIONS: &[c_long] = &[
+const QUERIES: &[c_long] = &[
     libc::SYS_capget,
     libc::SYS_getegid,
     libc::SYS_geteuid,
@@ -224,10 +224,10 @@ pub enum CallsError {
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Keeps this process, with all its threads, from every system call but those listed here. With `cards` it
+/// Keeps this process, with all its threads, from every system call but those listed here. With `uses_rdma` it
 /// may ask the kernel of RDMA devices, by a netlink socket of that kind.
-pub fn restrict(cards: bool) -> Result<(), CallsError> {
-    let programs = [without_clone3()?, allowed(std::process::id(), cards)?];
+pub fn restrict(uses_rdma: bool) -> Result<(), CallsError> {
+    let programs = [without_clone3()?, allowed(std::process::id(), uses_rdma)?];
     for program in &programs {
         apply_filter_all_threads(program)?;
     }
@@ -242,32 +242,32 @@ fn without_clone3() -> Result<BpfProgram, CallsError> {
 }
 
 /// What is allowed to the process of this number.
-fn allowed(process: u32, cards: bool) -> Result<BpfProgram, CallsError> {
-    let lists = [MEMORY, FILES, WAITING, GIVEN_SOCKETS, THREADS, QUESTIONS];
+fn allowed(process: u32, uses_rdma: bool) -> Result<BpfProgram, CallsError> {
+    let lists = [MEMORY, FILES, WAITING, SOCKET_CALLS, THREADS, QUERIES];
     let mut rules: Rules =
         lists.iter().flat_map(|list| list.iter().map(|call| (*call, Vec::new()))).collect();
     // Answered by the program before.
     rules.insert(libc::SYS_clone3, Vec::new());
     let new_thread = SeccompCmpOp::MaskedEq(libc::CLONE_THREAD as u64);
-    rules.insert(libc::SYS_clone, vec![when(&[(0, new_thread, libc::CLONE_THREAD as u64)])?]);
-    let itself = || when(&[(0, SeccompCmpOp::Eq, u64::from(process))]);
+    rules.insert(libc::SYS_clone, vec![arguments_match(&[(0, new_thread, libc::CLONE_THREAD as u64)])?]);
+    let itself = || arguments_match(&[(0, SeccompCmpOp::Eq, u64::from(process))]);
     for signals in [libc::SYS_tgkill, libc::SYS_kill, libc::SYS_rt_tgsigqueueinfo] {
         rules.insert(signals, vec![itself()?]);
     }
     // Its own limits, by 0.
-    rules.insert(libc::SYS_prlimit64, vec![when(&[(0, SeccompCmpOp::Eq, 0)])?]);
+    rules.insert(libc::SYS_prlimit64, vec![arguments_match(&[(0, SeccompCmpOp::Eq, 0)])?]);
     let prctl: Result<_, _> =
-        PRCTL.iter().map(|option| when(&[(0, SeccompCmpOp::Eq, *option as u64)])).collect();
+        PRCTL.iter().map(|option| arguments_match(&[(0, SeccompCmpOp::Eq, *option as u64)])).collect();
     rules.insert(libc::SYS_prctl, prctl?);
     let no_input: Vec<_> = TERMINAL_INPUT.iter().map(|request| (1, SeccompCmpOp::Ne, *request)).collect();
-    rules.insert(libc::SYS_ioctl, vec![when(&no_input)?]);
-    if cards {
+    rules.insert(libc::SYS_ioctl, vec![arguments_match(&no_input)?]);
+    if uses_rdma {
         // The libraries of RDMA devices ask the kernel which there are; rdma_cm does without nothing else.
         let of_rdma = [
             (0, SeccompCmpOp::Eq, libc::AF_NETLINK as u64),
             (2, SeccompCmpOp::Eq, libc::NETLINK_RDMA as u64),
         ];
-        rules.insert(libc::SYS_socket, vec![when(&of_rdma)?]);
+        rules.insert(libc::SYS_socket, vec![arguments_match(&of_rdma)?]);
         rules.insert(libc::SYS_bind, Vec::new());
     }
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow)
@@ -275,7 +275,7 @@ fn allowed(process: u32, cards: bool) -> Result<BpfProgram, CallsError> {
 
 /// A rule for calls whose arguments, by their places, compare so. They are compared as 32 bits, which all of
 /// them are.
-fn when(arguments: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
+fn arguments_match(arguments: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, BackendError> {
     let condition = |(place, comparison, value): &(u8, SeccompCmpOp, u64)| {
         SeccompCondition::new(*place, SeccompCmpArgLen::Dword, comparison.clone(), *value)
     };

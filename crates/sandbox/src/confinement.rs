@@ -26,7 +26,7 @@ pub struct Confinement {
     /// Whether system calls are kept from it, once its driver has started.
     pub calls: bool,
     /// Whether there are RDMA devices, whose libraries ask the kernel of them.
-    pub cards: bool,
+    pub uses_rdma: bool,
     /// Whether the process's memory is hidden from other processes of its user.
     pub hidden: bool,
 }
@@ -61,7 +61,7 @@ impl Confinement {
         if threads != 1 {
             return Err(ConfinementError::Threads(threads));
         }
-        limits::go_first_without_memory().map_err(ConfinementError::NotOffered)?;
+        limits::prefer_for_oom_kill().map_err(ConfinementError::NotOffered)?;
         credentials::gain_nothing()?;
         // Files are named while the process still reaches them all.
         if self.files {
@@ -80,7 +80,7 @@ impl Confinement {
     /// or traced from here on.
     pub fn close(&self) -> Result<(), ConfinementError> {
         if self.calls {
-            calls::restrict(self.cards)?;
+            calls::restrict(self.uses_rdma)?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub enum CredentialsError {
     },
     /// The broker ended while its worker started.
     #[error("the server ended while this worker started")]
-    BrokerGone,
+    BrokerExited,
 }
 
 fn refused(what: &'static str) -> impl Fn(rustix::io::Errno) -> CredentialsError {
@@ -52,7 +52,7 @@ pub fn gain_nothing() -> Result<(), CredentialsError> {
 pub fn give_up(user: Option<u32>, groups: &[u32]) -> Result<(), CredentialsError> {
     let before = capabilities(None).map_err(refused("ask for its capabilities"))?;
     if before.effective.contains(CapabilitySet::SETPCAP) {
-        give_up_bounding_set()?;
+        clear_bounding_set()?;
     }
     if let Some(number) = user {
         let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
@@ -67,7 +67,7 @@ pub fn give_up(user: Option<u32>, groups: &[u32]) -> Result<(), CredentialsError
     clear_ambient_capability_set().map_err(refused("give up its ambient capabilities"))
 }
 
-fn give_up_bounding_set() -> Result<(), CredentialsError> {
+fn clear_bounding_set() -> Result<(), CredentialsError> {
     for number in 0..u64::BITS {
         match remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
             Ok(()) => {}
@@ -84,5 +84,5 @@ pub fn die_with(broker: u32) -> Result<(), CredentialsError> {
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(refused("ask to end with the server"))?;
     let parent = getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
     // It may have ended before the line above.
-    if i64::from(parent) == i64::from(broker) { Ok(()) } else { Err(CredentialsError::BrokerGone) }
+    if i64::from(parent) == i64::from(broker) { Ok(()) } else { Err(CredentialsError::BrokerExited) }
 }

@@ -49,8 +49,8 @@ impl DriverCaches {
 }
 
 fn make(folder: &Path, user: Option<u32>) -> io::Result<()> {
-    if let Some(above) = folder.parent() {
-        DirBuilder::new().recursive(true).mode(0o755).create(above)?;
+    if let Some(parent) = folder.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
     }
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),

@@ -84,10 +84,11 @@ fn named_by(variable: impl Fn(&Variable) -> Option<String>, settings: &[String])
         folders.flat_map(|list| list.split(':').map(str::to_owned).collect::<Vec<_>>()).collect();
     let libraries = LIBRARIES.iter().filter_map(|name| variable(name)).map(PathBuf::from);
     // What a library needs lies beside it, as a rule.
-    let beside = libraries.filter_map(|library| library.parent().map(Path::to_owned));
+    let library_folders = libraries.filter_map(|library| library.parent().map(Path::to_owned));
     let configured = settings.iter().flat_map(|text| text.lines().map(str::trim));
     let configured = configured.filter(|line| line.starts_with('/'));
-    let named = folders.iter().map(String::as_str).chain(configured).map(PathBuf::from).chain(beside);
+    let named =
+        folders.iter().map(String::as_str).chain(configured).map(PathBuf::from).chain(library_folders);
     // A folder that is named as `/` or not at all would be everything.
     named.filter(|path| path.is_absolute() && path.parent().is_some()).collect()
 }

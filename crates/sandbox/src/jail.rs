@@ -94,7 +94,7 @@ impl Jail {
             files: plan.files,
             writable: self.driver_cache.iter().chain(&plan.mps).chain(&plan.shared_memory).cloned().collect(),
             calls: plan.calls && self.purpose == Purpose::Clients,
-            cards: plan.cards,
+            uses_rdma: plan.uses_rdma,
             // What a process may learn of itself depends on whether others may, too.
             hidden: self.purpose == Purpose::Clients,
         })

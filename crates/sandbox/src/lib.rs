@@ -53,6 +53,6 @@ pub use jail::{BeforeExec, Jail, JailError, Purpose};
 pub use mode::{Mode, UnknownMode};
 pub use nodes::{NodesError, make_device_nodes};
 pub use plan::{
-    Missing, Part, Plan, PlanError, Shared, Wanted, default_session_memory, default_total_memory,
+    Missing, Part, Plan, PlanError, SandboxRequest, Shared, default_session_memory, default_total_memory,
 };
 pub use users::{BadUsers, User, UserRange};

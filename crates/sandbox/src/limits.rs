@@ -1,7 +1,7 @@
 //! What does the kernel count for a process besides memory?
 //!
 //! How much memory a worker may have is bounded by its control group ([`Bounds`](crate::cgroup::Bounds)); how
-//! much that is says [`Wanted::session_memory`](crate::Wanted::session_memory).
+//! much that is says [`SandboxRequest::session_memory`](crate::Wanted::session_memory).
 //!
 //! Addresses are not limited: the driver and the windows of memory reserve terabytes of them and use little.
 
@@ -33,7 +33,7 @@ pub fn set() -> io::Result<()> {
 
 /// Offers this process to the kernel for when memory runs out. It must be dumpable: the file is root's
 /// otherwise.
-pub fn go_first_without_memory() -> io::Result<()> {
+pub fn prefer_for_oom_kill() -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", OUT_OF_MEMORY_SCORE)
 }
 
@@ -41,14 +41,14 @@ pub fn go_first_without_memory() -> io::Result<()> {
 fn lift(resource: Resource) {
     let unlimited = Rlimit { current: None, maximum: None };
     if setrlimit(resource, unlimited).is_err() {
-        let most = getrlimit(resource).maximum;
+        let max = getrlimit(resource).maximum;
         // Without the right to raise it, as much as there may be; that is always granted.
-        let _ = setrlimit(resource, Rlimit { current: most, maximum: most });
+        let _ = setrlimit(resource, Rlimit { current: max, maximum: max });
     }
 }
 
 /// Bounds the threads of this process, where its user is its own: the kernel counts those of a user together.
 pub fn limit_threads() -> io::Result<()> {
-    let most = Rlimit { current: Some(MAX_THREADS), maximum: Some(MAX_THREADS) };
-    Ok(setrlimit(Resource::Nproc, most)?)
+    let max = Rlimit { current: Some(MAX_THREADS), maximum: Some(MAX_THREADS) };
+    Ok(setrlimit(Resource::Nproc, max)?)
 }

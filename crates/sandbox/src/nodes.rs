@@ -36,10 +36,10 @@ pub enum NodesError {
 
 /// Makes what is missing of the device nodes of NVIDIA's driver, where that is there.
 pub fn make_device_nodes() -> Result<(), NodesError> {
-    let wanted = |root: &Path| wanted(&minors(&root.join("proc/driver/nvidia/gpus")));
+    let requested = |root: &Path| requested(&minors(&root.join("proc/driver/nvidia/gpus")));
     let missing = || {
         let driver_is_there = Path::new("/proc/driver/nvidia/version").exists();
-        let nodes = if driver_is_there { wanted(Path::new("/")) } else { Vec::new() };
+        let nodes = if driver_is_there { requested(Path::new("/")) } else { Vec::new() };
         nodes.into_iter().filter(|node| !node.exists()).collect::<Vec<_>>()
     };
     let before = missing();
@@ -75,7 +75,7 @@ fn needs_group(mode: u32) -> bool {
 }
 
 /// The nodes that there must be for GPUs of these minor numbers.
-fn wanted(minors: &[u32]) -> Vec<PathBuf> {
+fn requested(minors: &[u32]) -> Vec<PathBuf> {
     let gpus = minors.iter().map(|minor| format!("/dev/nvidia{minor}"));
     ["/dev/nvidiactl", "/dev/nvidia-uvm"]
         .map(str::to_owned)
@@ -123,7 +123,7 @@ mod tests {
         std::fs::create_dir(&gpu).unwrap();
         std::fs::write(gpu.join("information"), "Model: \t H100\nDevice Minor: \t 3\nBlacklisted:\t No\n")
             .unwrap();
-        let nodes = wanted(&minors(folder.path()));
+        let nodes = requested(&minors(folder.path()));
         assert_eq!(names(&nodes), "/dev/nvidiactl, /dev/nvidia-uvm, /dev/nvidia3");
         assert_eq!(arguments(&nodes), ["-u", "-c=3"]);
     }

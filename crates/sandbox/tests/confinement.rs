@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use causeway_sandbox::{Mode, Part, Plan, Wanted};
+use causeway_sandbox::{Mode, Part, Plan, SandboxRequest};
 
 fn confined(arguments: &[&str]) -> Output {
     // Cargo puts examples beside the folder of the test programs.
@@ -18,7 +18,7 @@ fn confined(arguments: &[&str]) -> Output {
 
 /// Whether the kernel has what confines files and system calls; if not, the test's output says so.
 fn has_both() -> bool {
-    let plan = Plan::make(&Wanted::default()).unwrap();
+    let plan = Plan::make(&SandboxRequest::default()).unwrap();
     let lacking = plan.missing().iter().find(|one| matches!(one.part, Part::Files | Part::Calls));
     if let Some(missing) = lacking {
         eprintln!("not tested: {missing}");
@@ -70,7 +70,9 @@ fn a_process_whose_broker_has_gone_does_not_begin() {
 
 #[test]
 fn without_a_sandbox_there_is_no_confinement() {
-    let plan = std::sync::Arc::new(Plan::make(&Wanted { mode: Mode::Off, ..Wanted::default() }).unwrap());
+    let plan = std::sync::Arc::new(
+        Plan::make(&SandboxRequest { mode: Mode::Off, ..SandboxRequest::default() }).unwrap(),
+    );
     let jail = plan.jail(causeway_sandbox::Purpose::Clients).unwrap();
     assert_eq!(jail.confinement(), None);
     assert!(plan.missing().is_empty());

@@ -31,11 +31,12 @@ fn main() -> ExitCode {
     let program = start.hello.program.clone();
     let mut words = program.split(' ');
     let (what, argument) = (words.next().unwrap_or_default(), words.next().unwrap_or_default().to_owned());
-    let told = match what {
+    let result = match what {
         "memory" => "the welcome comes first\n".to_owned(),
         _ => attempts(what, &argument),
     };
-    let (link, mut receiver, _) = start.welcome(told.into_bytes()).expect("the client waits for its welcome");
+    let (link, mut receiver, _) =
+        start.welcome(result.into_bytes()).expect("the client waits for its welcome");
     if what == "memory" {
         let bytes = argument.parse().expect("a number of bytes");
         let text = line("memory", use_memory(bytes));

@@ -9,15 +9,15 @@ use std::time::Duration;
 use causeway_connection::channel::Connection;
 use causeway_connection::exchange::Exchange;
 use causeway_wire::codec::{Decoder, Encode as _};
-use causeway_wire::diagnosis::{MAX_QUERIES, Question};
-use causeway_wire::handshake::Answer;
+use causeway_wire::diagnosis::{DiagnosisRequest, MAX_QUERIES};
+use causeway_wire::handshake::Response;
 
 /// How long the client may think between questions.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Answers the client until it goes, asks nothing for a while, or has asked too much.
 pub fn run(mut connection: Connection) -> ExitCode {
-    if connection.send_handshake(|out| Answer::DiagnosisReady.encode(out)).is_err() {
+    if connection.send_handshake(|out| Response::DiagnosisReady.encode(out)).is_err() {
         return ExitCode::SUCCESS;
     }
     let mut exchange = Exchange::new(connection);
@@ -32,19 +32,19 @@ pub fn run(mut connection: Connection) -> ExitCode {
             }
         };
         let mut input = Decoder::new(&bytes);
-        let question = match input.value().and_then(|question| input.finish().map(|()| question)) {
-            Ok(question) => question,
+        let request = match input.value().and_then(|request| input.finish().map(|()| request)) {
+            Ok(request) => request,
             Err(error) => {
                 tracing::warn!("the question of a client is damaged: {error}");
                 return ExitCode::FAILURE;
             }
         };
-        let sent = match question {
-            Question::Facts => {
+        let sent = match request {
+            DiagnosisRequest::Facts => {
                 let facts = facts.get_or_insert_with(|| causeway_doctor::examine().to_json());
                 exchange.send(|out| out.extend_from_slice(facts))
             }
-            Question::Echo(bytes) => exchange.send(|out| out.extend_from_slice(bytes)),
+            DiagnosisRequest::Echo(bytes) => exchange.send(|out| out.extend_from_slice(bytes)),
         };
         if sent.is_err() {
             break;

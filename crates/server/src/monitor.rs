@@ -14,7 +14,7 @@ use causeway_connection::exchange::Exchange;
 use causeway_gpu::monitor::{Monitor, OwnProcess, answer};
 use causeway_sync::{self as sync, threads};
 use causeway_wire::codec::{Decoder, Encode as _};
-use causeway_wire::handshake::Answer;
+use causeway_wire::handshake::Response;
 use causeway_wire::text::Printable;
 use parking_lot::Mutex;
 
@@ -67,7 +67,7 @@ fn take_in(shared: &Arc<Shared>) -> bool {
                 add_client(shared, source, host, Connection::new(TcpStream::from(socket), keys));
             }
             Ok((ToMonitor::Client { .. }, None)) => tracing::warn!("a client came without its connection"),
-            Ok((ToMonitor::Began(worker, source), _)) => {
+            Ok((ToMonitor::SessionStarted(worker, source), _)) => {
                 workers.insert(worker.worker, (worker, source));
             }
             Ok((ToMonitor::Ended { worker }, _)) => {
@@ -90,7 +90,7 @@ fn add_client(shared: &Arc<Shared>, source: Source, host: Option<Printable>, con
         match taken {
             Ok(()) => {
                 serve(&own, source, host.as_deref(), connection);
-                own.clients.lock().give_back(source);
+                own.clients.lock().release(source);
             }
             Err(Full::InAll) => refuse(connection, "too many programs monitor it already"),
             Err(Full::OfSource) => refuse(connection, "too many programs of this peer monitor it already"),
@@ -110,17 +110,17 @@ fn serve(shared: &Shared, source: Source, host: Option<&str>, mut connection: Co
             return refuse(connection, &text);
         }
     };
-    if connection.send_handshake(|out| Answer::MonitorReady.encode(out)).is_err() {
+    if connection.send_handshake(|out| Response::MonitorReady.encode(out)).is_err() {
         return;
     }
     let mut exchange = Exchange::new(connection);
     loop {
-        let question = match exchange.receive(None) {
-            Ok(Some(question)) => question,
+        let request = match exchange.receive(None) {
+            Ok(Some(request)) => request,
             Ok(None) => return,
             Err(error) => return tracing::debug!("a client that monitors is gone: {error}"),
         };
-        let mut input = Decoder::new(&question);
+        let mut input = Decoder::new(&request);
         let call = match input.value().and_then(|call| input.finish().map(|()| call)) {
             Ok(call) => call,
             Err(error) => return tracing::warn!("the question of a client is damaged: {error}"),
@@ -133,7 +133,7 @@ fn serve(shared: &Shared, source: Source, host: Option<&str>, mut connection: Co
 }
 
 fn refuse(mut connection: Connection, text: &str) {
-    let refusal = Answer::Refused { text: text.into() };
+    let refusal = Response::Refused { text: text.into() };
     // The client may be gone already; it is turned away either way.
     let _ = connection.send_handshake(|out| refusal.encode(out));
     end_after_goodbye(connection.socket());
@@ -152,8 +152,8 @@ impl Shared {
     /// The processes that clients on this host, or on all, run on the server's GPUs, as far as the broker had
     /// told of them when this was asked. A client with a key of its own has those of its own sessions.
     fn own_processes(&self, source: Source, host: Option<&str>) -> Vec<OwnProcess> {
-        let has_told_all = |_: &mut _| (!self.control.has_message(false)).then_some(());
-        self.workers.wait_for(REPLY_TIMEOUT, has_told_all);
+        let has_forwarded_all = |_: &mut _| (!self.control.has_message(false)).then_some(());
+        self.workers.wait_for(REPLY_TIMEOUT, has_forwarded_all);
         let workers = self.workers.lock();
         let may_see = |of: Source| !matches!(source, Source::Client(_)) || of == source;
         let own = workers

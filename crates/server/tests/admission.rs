@@ -32,9 +32,9 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// A broker with as many places as usual, where a caller that says nothing has a long time.
 fn patient(key: Option<Key>) -> RunningBroker {
-    let places = BrokerConfig::new(CommandTable::new(&[0])).most_handshakes;
+    let places = BrokerConfig::new(CommandTable::new(&[0])).max_handshakes;
     let long = BrokerConfig { proof_timeout: LONG, handshake_timeout: LONG, ..config(key) };
-    Broker::start(BrokerConfig { most_handshakes: places, ..long }).unwrap()
+    Broker::start(BrokerConfig { max_handshakes: places, ..long }).unwrap()
 }
 
 fn dial(target: &Target) -> TcpStream {
@@ -66,9 +66,9 @@ fn descriptors() -> usize {
 /// A session that is opened soon.
 #[track_caller]
 fn open_soon(broker: &RunningBroker) -> Session {
-    let begun = Instant::now();
+    let sessions_started = Instant::now();
     let session = open(broker.target(), "echo").unwrap();
-    assert!(begun.elapsed() < SOON, "it took {:?}", begun.elapsed());
+    assert!(sessions_started.elapsed() < SOON, "it took {:?}", sessions_started.elapsed());
     session
 }
 
@@ -100,9 +100,9 @@ fn a_thousand_callers_that_say_nothing_keep_nobody_out() {
                 }
             }
         });
-        let begun = Instant::now();
+        let sessions_started = Instant::now();
         while turned_away.load(Ordering::Relaxed) < 3 {
-            assert!(begun.elapsed() < SOON, "callers with a wrong key are not told so");
+            assert!(sessions_started.elapsed() < SOON, "callers with a wrong key are not told so");
             std::thread::sleep(Duration::from_millis(1));
         }
         let mut sessions: Vec<Session> = (0..3).map(|_| open_soon(&broker)).collect();
@@ -144,10 +144,10 @@ fn one_peer_has_so_many_sessions_and_gets_their_places_back() {
     assert_echo(&mut one, b"undisturbed");
     drop(other);
     wait_for_sessions(&broker, 1);
-    let begun = Instant::now();
+    let sessions_started = Instant::now();
     // The seat is given back a moment after the session has gone from the table.
     while open(broker.target(), "echo").is_err() {
-        assert!(begun.elapsed() < SOON, "its place does not come back");
+        assert!(sessions_started.elapsed() < SOON, "its place does not come back");
     }
 }
 

@@ -14,7 +14,7 @@ use causeway_link::{
     ConnectError, ConnectOptions, Destination, LinkError, LinkEvents, TransportChoice, TransportKind, connect,
 };
 use causeway_server::broker::{Access, Broker, BrokerConfig, RunningBroker, StartError};
-use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, Preface, Protection, VersionRange};
+use causeway_wire::handshake::{LaneHello, LaneToken, Opening, Preface, Protection, Response, VersionRange};
 use support::{assert_echo, config, hello, open, refusal, wait_for_sessions};
 
 /// Where a broker listens over TCP.
@@ -172,15 +172,15 @@ fn lanes_need_the_token_of_their_session() {
         let deadline = std::time::Instant::now() + Duration::from_secs(5);
         let body = connection.receive_handshake(1 << 16, deadline).unwrap();
         // A lane that closes ends its session, so the connection is kept.
-        (causeway_wire::codec::Decoder::new(&body).value::<Answer>().unwrap(), connection)
+        (causeway_wire::codec::Decoder::new(&body).value::<Response>().unwrap(), connection)
     };
-    assert!(matches!(answer(LaneToken([0; 32]), 0).0, Answer::Refused { .. }));
+    assert!(matches!(answer(LaneToken([0; 32]), 0).0, Response::Refused { .. }));
     // The session asked for two lanes, and gets no third.
     let (first, _first_lane) = answer(session.welcome.token, 1);
     let (second, _second_lane) = answer(session.welcome.token, 0);
-    assert_eq!((first, second), (Answer::LaneReady, Answer::LaneReady));
+    assert_eq!((first, second), (Response::LaneReady, Response::LaneReady));
     for lane in [0, 1, 2, u32::MAX] {
-        assert!(matches!(answer(session.welcome.token, lane).0, Answer::Refused { .. }));
+        assert!(matches!(answer(session.welcome.token, lane).0, Response::Refused { .. }));
     }
 }
 
@@ -197,7 +197,7 @@ fn stopping_ends_the_workers_and_their_clients_hear_of_it() {
     let target = broker.target().clone();
     let mut session = open(&target, "echo").unwrap();
     broker.stop();
-    assert!(matches!(session.receiver.recv(), Err(LinkError::PeerGone)));
+    assert!(matches!(session.receiver.recv(), Err(LinkError::PeerDisconnected)));
     assert!(matches!(open(&target, "echo"), Err(ConnectError::Dial(_))));
 }
 
@@ -254,7 +254,7 @@ fn what_a_client_asks_for_in_the_clear_the_server_must_allow() {
     for clear in [false, true] {
         let broker = Broker::start(BrokerConfig { clear, ..config(Some(key.clone())) }).unwrap();
         let mut wanted = broker.target().clone();
-        wanted.ask_for_clear();
+        wanted.request_clear();
         let opened = open(&wanted, "echo");
         assert_eq!(opened.is_ok(), clear);
         match opened {

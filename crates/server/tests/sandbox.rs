@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use causeway_link::{ConnectError, ConnectOptions, Session, connect, describe_process};
-use causeway_sandbox::{Mode, Part, Plan, UserRange, Wanted};
+use causeway_sandbox::{Mode, Part, Plan, SandboxRequest, UserRange};
 use causeway_server::broker::{Broker, BrokerConfig, GpuChoice, RunningBroker, StartError};
 use causeway_wire::handshake::{ClientHello, CommandTable};
 
@@ -20,11 +20,11 @@ fn users() -> UserRange {
 }
 
 /// Everything that there is.
-fn wanted() -> Wanted {
-    Wanted { users: users(), ..Wanted::default() }
+fn wanted() -> SandboxRequest {
+    SandboxRequest { users: users(), ..SandboxRequest::default() }
 }
 
-fn config(sandbox: Wanted) -> BrokerConfig {
+fn config(sandbox: SandboxRequest) -> BrokerConfig {
     // Cargo puts examples beside the folder of the test programs.
     let tests = std::env::current_exe().unwrap().parent().unwrap().to_owned();
     let worker_program = tests.parent().unwrap().join("examples").join("hostile_worker");
@@ -178,7 +178,7 @@ fn a_worker_that_uses_up_its_memory_is_ended() {
     if !has(Part::Memory, "memory") {
         return;
     }
-    let small = Wanted { session_memory: 64 << 20, ..wanted() };
+    let small = SandboxRequest { session_memory: 64 << 20, ..wanted() };
     let broker = Broker::start(config(small)).unwrap();
     let told = |bytes: u64| {
         let mut session = open(&broker, &format!("memory {bytes}")).unwrap();
@@ -191,7 +191,7 @@ fn a_worker_that_uses_up_its_memory_is_ended() {
 
 #[test]
 fn a_server_that_requires_everything_says_what_is_missing() {
-    let required = Wanted { mode: Mode::Require, users: users(), ..wanted() };
+    let required = SandboxRequest { mode: Mode::Require, users: users(), ..wanted() };
     match (Broker::start(config(required)), missing().as_slice()) {
         (Ok(broker), []) => none_may_succeed(&attempts(&broker, "open")),
         (Err(error @ StartError::Sandbox(_)), [_, ..]) => {
@@ -204,7 +204,7 @@ fn a_server_that_requires_everything_says_what_is_missing() {
 #[test]
 fn without_a_sandbox_everything_can_be_done() {
     let (_folder, file) = open_file();
-    let broker = Broker::start(config(Wanted { mode: Mode::Off, ..wanted() })).unwrap();
+    let broker = Broker::start(config(SandboxRequest { mode: Mode::Off, ..wanted() })).unwrap();
     let attempts = attempts(&broker, &format!("key {}", file.display()));
     let done = |name: &str| attempts.iter().any(|(tried, outcome)| tried == name && outcome == "done");
     // So what the other tests see fail is what these attempts do.

@@ -35,7 +35,7 @@ mod debug {
     }
 
     pub fn inject() {
-        let Some((per_mille, longest)) = *DELAYS else { return };
+        let Some((per_mille, max_delay)) = *DELAYS else { return };
         // A thread that is ending has no state any more.
         let random = STATE.try_with(|state| {
             // Xorshift: Marsaglia, Journal of Statistical Software 8 (14), 2003.
@@ -48,7 +48,7 @@ mod debug {
         });
         let Ok(random) = random else { return };
         if random % 1000 < per_mille {
-            std::thread::sleep(Duration::from_micros((random >> 32) % longest.max(1)));
+            std::thread::sleep(Duration::from_micros((random >> 32) % max_delay.max(1)));
         }
     }
 

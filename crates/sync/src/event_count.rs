@@ -50,9 +50,9 @@ impl EventCount {
         });
     }
 
-    /// Sleeps until something has happened since `key`, at most for `longest`; whether something has.
-    pub fn wait_for(&self, key: Key, longest: Duration) -> bool {
-        self.wait_by(key, |held| wait_for(&self.changed, held, longest))
+    /// Sleeps until something has happened since `key`, at most for `timeout`; whether something has.
+    pub fn wait_for(&self, key: Key, timeout: Duration) -> bool {
+        self.wait_by(key, |held| wait_for(&self.changed, held, timeout))
     }
 
     fn wait_by(&self, key: Key, sleep: impl FnOnce(&mut MutexGuard<'_, ()>) -> bool) -> bool {

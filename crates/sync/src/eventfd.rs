@@ -53,11 +53,11 @@ impl EventfdWake {
         self.event.readable()
     }
 
-    /// Sleeps until `descriptor` has something to read or somebody wakes the thread, at most for `longest`. For one thread.
-    pub fn park(&self, descriptor: Readable<'_>, longest: Duration) -> WakeReason {
+    /// Sleeps until `descriptor` has something to read or somebody wakes the thread, at most for `timeout`. For one thread.
+    pub fn park(&self, descriptor: Readable<'_>, timeout: Duration) -> WakeReason {
         self.is_parked.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let outcome = poll_either([descriptor, self.event.readable()], longest);
+        let outcome = poll_either([descriptor, self.event.readable()], timeout);
         self.is_parked.store(false, Ordering::Relaxed);
         let Ok([by_descriptor, by_event]) = outcome else { return WakeReason::Descriptor };
         // It was readable, and nobody else reads it.

@@ -7,14 +7,14 @@ const MANY: usize = 3;
 
 /// Whether many more threads want to run than there are processors. False where the system does not say.
 pub fn is_high() -> bool {
-    let said = std::fs::read_to_string("/proc/loadavg");
+    let load = std::fs::read_to_string("/proc/loadavg");
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    said.ok().and_then(|said| runnable(&said)).is_some_and(|runnable| runnable >= MANY * processors)
+    load.ok().and_then(|load| runnable(&load)).is_some_and(|runnable| runnable >= MANY * processors)
 }
 
 /// How many threads run or could, of what `/proc/loadavg` says: three averages, `runnable/all`, the newest process.
-fn runnable(said: &str) -> Option<usize> {
-    said.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
+fn runnable(load: &str) -> Option<usize> {
+    load.split_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ fn what_was_offered_is_not_used_after_it_was_withdrawn() {
             if offers.take(1).is_some() {
                 assert_eq!(freed.load(Relaxed), 0);
             }
-            offers.settle(1);
+            offers.complete(1);
         });
         shared.0.withdraw(1);
         shared.1.store(1, Relaxed);

@@ -53,13 +53,13 @@ impl<T> Monitor<T> {
         }
     }
 
-    /// Sleeps until `find` finds what it looks for, at most for `longest`; nothing when it has not by then.
-    pub fn wait_for<R>(&self, longest: Duration, mut find: impl FnMut(&mut T) -> Option<R>) -> Option<R> {
+    /// Sleeps until `find` finds what it looks for, at most for `timeout`; nothing when it has not by then.
+    pub fn wait_for<R>(&self, timeout: Duration, mut find: impl FnMut(&mut T) -> Option<R>) -> Option<R> {
         let since = Stopwatch::new();
         let mut state = self.state.lock();
         loop {
             let found = find(&mut state);
-            let left = longest.saturating_sub(since.elapsed());
+            let left = timeout.saturating_sub(since.elapsed());
             if found.is_some() || left.is_zero() {
                 return found;
             }
@@ -89,9 +89,9 @@ impl WaitQueue {
         self.0.wait(state);
     }
 
-    /// As [`wait`](Self::wait), at most for `longest`; whether it was notified by then.
-    pub fn wait_for<T>(&self, state: &mut MutexGuard<'_, T>, longest: Duration) -> bool {
-        wait_for(&self.0, state, longest)
+    /// As [`wait`](Self::wait), at most for `timeout`; whether it was notified by then.
+    pub fn wait_for<T>(&self, state: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+        wait_for(&self.0, state, timeout)
     }
 
     /// Wakes up to so many of those that sleep.

@@ -24,27 +24,27 @@ impl<T> Offers<T> {
         self.0.lock().insert(number, Some(value));
     }
 
-    /// Takes what is offered; nothing where it is not, or not any more. The offer ends with [`settle`](Self::settle).
+    /// Takes what is offered; nothing where it is not, or not any more. The offer ends with [`complete`](Self::settle).
     pub fn take(&self, number: u64) -> Option<T> {
         self.0.lock().get_mut(&number).and_then(Option::take)
     }
 
     /// Ends an offer that was declined, or taken and used. Returns what was not taken.
-    pub fn settle(&self, number: u64) -> Option<T> {
+    pub fn complete(&self, number: u64) -> Option<T> {
         self.0.change(|offers| offers.remove(&number)).flatten()
     }
 
     /// Ends an offer unless it is taken, and waits until whoever has taken it has settled it.
     pub fn withdraw(&self, number: u64) {
         if !self.end_untaken(number) {
-            self.0.wait(|offers| is_settled(offers, number));
+            self.0.wait(|offers| is_complete(offers, number));
         }
     }
 
     /// Waits until an offer is settled. Looks now and then whether the other side `is_lost`: then nobody takes it any
     /// more, and it ends unless it is taken.
     pub fn wait(&self, number: u64, check_interval: Duration, is_lost: impl Fn() -> bool) {
-        while self.0.wait_for(check_interval, |offers| is_settled(offers, number)).is_none() {
+        while self.0.wait_for(check_interval, |offers| is_complete(offers, number)).is_none() {
             if is_lost() {
                 self.end_untaken(number);
             }
@@ -70,7 +70,7 @@ impl<T> Default for Offers<T> {
     }
 }
 
-fn is_settled<T>(offers: &mut HashMap<u64, Option<T>>, number: u64) -> Option<()> {
+fn is_complete<T>(offers: &mut HashMap<u64, Option<T>>, number: u64) -> Option<()> {
     (!offers.contains_key(&number)).then_some(())
 }
 
@@ -84,8 +84,8 @@ mod tests {
         offers.offer(1, "one");
         offers.offer(2, "two");
         assert_eq!((offers.take(1), offers.take(1), offers.take(3)), (Some("one"), None, None));
-        assert_eq!(offers.settle(1), None, "it was taken");
-        assert_eq!(offers.settle(2), Some("two"));
+        assert_eq!(offers.complete(1), None, "it was taken");
+        assert_eq!(offers.complete(2), Some("two"));
         offers.withdraw(2);
         assert_eq!(offers.take(2), None);
     }

@@ -56,8 +56,8 @@ pub fn cores_of_user() -> Result<Option<usize>, ValueError> {
 pub fn cores() -> usize {
     static COUNTED: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *COUNTED.get_or_init(|| {
-        let said = cores_of_user().ok().flatten();
-        said.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+        let configured = cores_of_user().ok().flatten();
+        configured.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
     })
 }
 
@@ -147,9 +147,9 @@ pub fn receivers() -> usize {
     cores() / 2
 }
 
-/// Polls until `is_there` says so, or for `patience`; whether it is there.
-pub fn until(patience: Duration, mut is_there: impl FnMut() -> bool) -> bool {
-    if patience.is_zero() {
+/// Polls until `is_there` says so, or for `timeout`; whether it is there.
+pub fn until(timeout: Duration, mut is_there: impl FnMut() -> bool) -> bool {
+    if timeout.is_zero() {
         return is_there();
     }
     let mut poll = BusyPoll::new();
@@ -157,7 +157,7 @@ pub fn until(patience: Duration, mut is_there: impl FnMut() -> bool) -> bool {
         if is_there() {
             return true;
         }
-        if poll.pause() >= patience {
+        if poll.pause() >= timeout {
             return false;
         }
     }

@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 
 use super::layout::{Direction, Word};
 use super::ring::{
-    ANNOUNCEMENT_WORDS, EntryConsumer, EntryProducer, RETURN_WORDS, announcer, collector, patience, returner,
-    taker,
+    ANNOUNCEMENT_WORDS, EntryConsumer, EntryProducer, RETURN_WORDS, announcement_consumer, announcer,
+    collector, returner, spin_time,
 };
 use super::segment::Segment;
 use super::violation::Violation;
@@ -49,8 +49,8 @@ struct Leased {
 
 impl SlotOwner for SlotAllocator {
     fn give_up(&self, first: u32) {
-        let given_up = self.leased.lock().slots.give_up(first);
-        debug_assert!(given_up.is_ok(), "a piece holds slots that are leased");
+        let cancelled = self.leased.lock().slots.give_up(first);
+        debug_assert!(cancelled.is_ok(), "a piece holds slots that are leased");
     }
 }
 
@@ -63,7 +63,7 @@ impl SlotAllocator {
     pub(super) fn new(segment: Arc<Segment>, direction: Direction) -> Arc<Self> {
         let count = segment.parts(direction).slots;
         let leased = Leased {
-            slots: if direction == Direction::Down { Slots::in_turn(count) } else { Slots::new(count) },
+            slots: if direction == Direction::Down { Slots::round_robin(count) } else { Slots::new(count) },
             announcements: announcer(Arc::clone(&segment), direction),
             returns: collector(Arc::clone(&segment), direction),
         };
@@ -72,13 +72,13 @@ impl SlotAllocator {
     }
 
     /// The longest piece that is leased: two fit into the smallest arena.
-    pub(super) fn longest(&self) -> usize {
+    pub(super) fn max_piece(&self) -> usize {
         MAX_PIECE_BYTES.min(self.segment.parts(self.direction).slots as usize / 2 * SLOT)
     }
 
     /// A piece of `length` bytes if there is one now and nobody waits for one.
     pub(super) fn try_take(self: &Arc<Self>, length: usize) -> Result<Option<Piece>, Violation> {
-        if length > self.longest() || self.waiting.load(Ordering::Relaxed) > 0 {
+        if length > self.max_piece() || self.waiting.load(Ordering::Relaxed) > 0 {
             return Ok(None);
         }
         self.lease(length)
@@ -88,7 +88,7 @@ impl SlotAllocator {
         let mut leased = self.leased.lock();
         let Leased { slots, returns, .. } = &mut *leased;
         while let Some([first]) = returns.pop()? {
-            slots.take_back(first)?;
+            slots.reclaim(first)?;
         }
         let Some(first) = slots.lease(slots_for(length)) else { return Ok(None) };
         let arena = self.segment.parts(self.direction).arena;
@@ -97,10 +97,10 @@ impl SlotAllocator {
         Ok(Some(Piece::new(allocator, first, address, length)))
     }
 
-    /// A piece of `length` bytes, at most [`longest`](Self::longest); waits until the peer has given back
+    /// A piece of `length` bytes, at most [`max_piece`](Self::longest); waits until the peer has given back
     /// enough. An error when `over` becomes true first.
     pub(super) fn take(self: &Arc<Self>, length: usize, over: &AtomicBool) -> Result<Piece, LinkError> {
-        debug_assert!(length <= self.longest());
+        debug_assert!(length <= self.max_piece());
         if let Some(piece) = self.try_take(length)? {
             return Ok(piece);
         }
@@ -114,18 +114,18 @@ impl SlotAllocator {
         let _turn = self.turn.lock();
         let returned = self.segment.index(self.direction, Word::Returned);
         let bell = self.segment.futex(self.direction, Word::SlotAllocator);
-        let patience = patience();
+        let spin_time = spin_time();
         loop {
             if over.load(Ordering::SeqCst) {
-                return Err(LinkError::PeerGone);
+                return Err(LinkError::PeerDisconnected);
             }
             if let Some(piece) = self.lease(length)? {
                 return Ok(piece);
             }
-            let collected = self.leased.lock().returns.read_so_far();
+            let collected = self.leased.lock().returns.read_position();
             let more = || returned.load(Ordering::Acquire) != collected;
-            let begun = Instant::now();
-            while !more() && begun.elapsed() < patience {
+            let started = Instant::now();
+            while !more() && started.elapsed() < spin_time {
                 core::hint::spin_loop();
             }
             wake_flag::park(bell, wake_flag::BUSY, || more() || over.load(Ordering::SeqCst));
@@ -171,7 +171,7 @@ pub(super) struct SlotConsumer {
 }
 
 impl Owns for SlotConsumer {
-    fn give_back(&self, first: u32) {
+    fn release(&self, first: u32) {
         // A ring of returns that is full or broken is the peer's own loss: it gets its slots back never.
         let _ = self.returns.lock().push([u64::from(first)]);
         self.leases.fetch_sub(1, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Owns for SlotConsumer {
 impl SlotConsumer {
     pub(super) fn new(segment: Arc<Segment>, direction: Direction) -> Arc<Self> {
         Arc::new(Self {
-            announcements: Mutex::new(taker(Arc::clone(&segment), direction)),
+            announcements: Mutex::new(announcement_consumer(Arc::clone(&segment), direction)),
             returns: Mutex::new(returner(Arc::clone(&segment), direction)),
             leases: AtomicU32::new(0),
             segment,
@@ -302,7 +302,7 @@ mod tests {
             let two = scope.spawn(|| allocator.take(2 * SLOT, &over).map(drop));
             over.store(true, Ordering::SeqCst);
             allocator.wake();
-            assert!(matches!(two.join().unwrap(), Err(LinkError::PeerGone)));
+            assert!(matches!(two.join().unwrap(), Err(LinkError::PeerDisconnected)));
         });
     }
 

@@ -135,7 +135,7 @@ impl World {
     fn new(segment: Arc<Segment>) -> Self {
         for direction in [Direction::Up, Direction::Down] {
             let parts = *segment.parts(direction);
-            let words = (0..=Word::SlotAllocator as usize).map(|word| parts.words + word * LINE);
+            let words = (0..=Word::SlotAllocator as usize).map(|word| parts.words_offset + word * LINE);
             let entries = parts.entries * (ANNOUNCEMENT_WORDS + RETURN_WORDS);
             let entries = (0..entries).map(|word| parts.announcements + word * 8);
             words.chain(entries).for_each(|offset| segment.word(offset).store(0, Ordering::Relaxed));
@@ -185,7 +185,7 @@ impl World {
             }
             Step::Read(count) => self.read(count.into()),
             Step::Write(count) => {
-                let before = self.producer.room();
+                let before = self.producer.free_bytes();
                 let count = usize::from(count);
                 if let Ok(written) = self.producer.write(&vec![0x5a; count]) {
                     assert_eq!(Ok(written), before.map(|room| room.min(count)));
@@ -220,7 +220,9 @@ impl World {
         let direction = if up { Direction::Up } else { Direction::Down };
         let parts = *self.segment.parts(direction);
         let offset = match place {
-            Place::Word(word) => parts.words + usize::from(word) % (Word::SlotAllocator as usize + 1) * LINE,
+            Place::Word(word) => {
+                parts.words_offset + usize::from(word) % (Word::SlotAllocator as usize + 1) * LINE
+            }
             Place::Announcement(word) => {
                 parts.announcements + usize::from(word) % (parts.entries * ANNOUNCEMENT_WORDS) * 8
             }

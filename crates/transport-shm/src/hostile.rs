@@ -18,9 +18,9 @@ use causeway_transport::slots::STAGING_LIMITS;
 use causeway_transport::staging::Lease;
 use causeway_transport::{Destination, LinkError, LinkEvents};
 
-struct TakesAll(Mutex<Vec<Lease>>);
+struct AcceptAll(Mutex<Vec<Lease>>);
 
-impl LinkEvents for TakesAll {
+impl LinkEvents for AcceptAll {
     fn open_transfer(&self, _transfer: u64, total: u64) -> Option<Destination> {
         (total < 1 << 20).then(|| Destination::buffer(vec![0; total as usize], |_| {}))
     }
@@ -56,7 +56,7 @@ fn a_peer_that_scribbles_over_the_memory_ends_its_own_link_at_most() {
         let command = Connection::new(command, None);
         let parts = parts(Role::Worker, Arc::new(segment), Peer::new(here.into()), &command).unwrap();
         let (link, mut receiver) = Link::new(parts).unwrap();
-        link.start(Arc::new(TakesAll(Mutex::default())));
+        link.start(Arc::new(AcceptAll(Mutex::default())));
         let receiving = std::thread::spawn(move || while receiver.recv().is_ok() {});
         let sending = std::thread::spawn({
             let link = link.clone();
@@ -76,7 +76,7 @@ fn a_peer_that_scribbles_over_the_memory_ends_its_own_link_at_most() {
                 if random(&mut state).is_multiple_of(2) { Direction::Up } else { Direction::Down };
             let parts = hostile.parts(direction);
             let offset = match random(&mut state) % 3 {
-                0 => parts.words + random(&mut state) as usize % 10 * LINE,
+                0 => parts.words_offset + random(&mut state) as usize % 10 * LINE,
                 1 => parts.announcements + random(&mut state) as usize % (parts.entries * 5) * 8,
                 _ => parts.returns + random(&mut state) as usize % parts.entries * 8,
             };

@@ -59,7 +59,7 @@ pub(crate) enum Direction {
 /// Where the parts of one direction begin, in bytes from the start of the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
-    pub(super) words: usize,
+    pub(super) words_offset: usize,
     pub(super) announcements: usize,
     pub(super) returns: usize,
     /// Entries in each of the two, a power of two and at least as many as there are slots.
@@ -78,8 +78,8 @@ impl Layout {
 
     /// The layout that a peer states, if it can be.
     pub fn checked(upload: u32, download: u32) -> Result<Self, BadLayout> {
-        let (least, most) = ((STAGING_LIMITS.0 / 2 / SLOT) as u32, (STAGING_LIMITS.1 / 2 / SLOT) as u32);
-        let fits = |slots| (least..=most).contains(&slots);
+        let (min, max) = ((STAGING_LIMITS.0 / 2 / SLOT) as u32, (STAGING_LIMITS.1 / 2 / SLOT) as u32);
+        let fits = |slots| (min..=max).contains(&slots);
         if fits(upload) && fits(download) {
             Ok(Self { upload_slots: upload, download_slots: download })
         } else {
@@ -101,7 +101,7 @@ impl Layout {
         let frames = PAGE + up + down;
         let arena = (frames + 2 * RING).next_multiple_of(ALIGNMENT);
         let upload_arena = (self.upload_slots as usize * SLOT).next_multiple_of(ALIGNMENT);
-        let (words, announcements, frames, arena, slots) = match direction {
+        let (words_offset, announcements, frames, arena, slots) = match direction {
             Direction::Up => (0, PAGE, frames, arena, self.upload_slots),
             Direction::Down => {
                 (PAGE / 2, PAGE + up, frames + RING, arena + upload_arena, self.download_slots)
@@ -109,7 +109,7 @@ impl Layout {
         };
         let entries = slots.next_power_of_two() as usize;
         Parts {
-            words,
+            words_offset,
             announcements,
             returns: announcements + entries * ANNOUNCEMENT,
             entries,
@@ -161,7 +161,7 @@ mod tests {
             let mut spans = Vec::new();
             for parts in [up, down] {
                 assert!(parts.entries.is_power_of_two() && parts.entries >= parts.slots as usize);
-                spans.push((parts.words, PAGE / 2));
+                spans.push((parts.words_offset, PAGE / 2));
                 spans.push((parts.announcements, parts.entries * ANNOUNCEMENT));
                 spans.push((parts.returns, parts.entries * RETURN));
                 spans.push((parts.frames, RING));

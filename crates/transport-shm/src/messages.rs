@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use causeway_sync::wake_flag::{self, BUSY, POLLING};
 
 use super::layout::{Direction, Word};
-use super::ring::{ByteConsumer, ByteProducer, patience};
+use super::ring::{ByteConsumer, ByteProducer, spin_time};
 use super::segment::Segment;
 use super::state::State;
 use causeway_transport::{LinkError, Shared};
@@ -18,26 +18,26 @@ pub(super) struct Sending {
     segment: Arc<Segment>,
     direction: Direction,
     ring: ByteProducer,
-    patience: Duration,
+    spin_time: Duration,
 }
 
 impl Sending {
     pub(super) fn new(state: Arc<State>, segment: Arc<Segment>, direction: Direction) -> Self {
         let ring = ByteProducer::new(Arc::clone(&segment), direction);
-        Self { state, segment, direction, ring, patience: patience() }
+        Self { state, segment, direction, ring, spin_time: spin_time() }
     }
 
     /// Waits until the peer has read something.
-    fn wait_for_room(&self) -> Result<(), LinkError> {
-        let begun = Instant::now();
-        while begun.elapsed() < self.patience {
-            if self.ring.room()? > 0 {
+    fn wait_for_capacity(&self) -> Result<(), LinkError> {
+        let started = Instant::now();
+        while started.elapsed() < self.spin_time {
+            if self.ring.free_bytes()? > 0 {
                 return Ok(());
             }
             core::hint::spin_loop();
         }
-        let has_room = || !matches!(self.ring.room(), Ok(0)) || self.state.is_over();
-        wake_flag::park(self.segment.futex(self.direction, Word::Sender), BUSY, has_room);
+        let has_capacity = || !matches!(self.ring.free_bytes(), Ok(0)) || self.state.is_over();
+        wake_flag::park(self.segment.futex(self.direction, Word::Sender), BUSY, has_capacity);
         Ok(())
     }
 }
@@ -46,11 +46,11 @@ impl SendMessages for Sending {
     fn send(&mut self, mut bytes: &[u8]) -> Result<(), LinkError> {
         while !bytes.is_empty() {
             if self.state.is_over() {
-                return Err(LinkError::PeerGone);
+                return Err(LinkError::PeerDisconnected);
             }
             let count = self.ring.write(bytes)?;
             if count == 0 {
-                self.wait_for_room()?;
+                self.wait_for_capacity()?;
                 continue;
             }
             bytes = &bytes[count..];
@@ -101,7 +101,7 @@ impl ReceiveMessages for Receiving {
             self.state.deliver_all(link)?;
             if over {
                 // The peer has written nothing after it went, and all that was there has been read.
-                return Err(LinkError::PeerGone);
+                return Err(LinkError::PeerDisconnected);
             }
             if !wait || self.state.take_call() {
                 return Ok(0);

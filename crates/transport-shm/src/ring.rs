@@ -14,7 +14,7 @@ use super::segment::Segment;
 use super::violation::Violation;
 
 /// How long a sender polls for room before it sleeps: on few cores, whoever is to make room needs this one.
-pub(super) fn patience() -> Duration {
+pub(super) fn spin_time() -> Duration {
     spin::between_commands().min(Duration::from_micros(20))
 }
 
@@ -39,7 +39,7 @@ fn filled(written: u64, read: u64, size: usize) -> Result<usize, Violation> {
 }
 
 /// Where position `at` of a ring lies, and how many bytes follow before the ring begins again.
-fn place(at: u64) -> (usize, usize) {
+fn split(at: u64) -> (usize, usize) {
     let offset = at as usize & (RING - 1);
     (offset, RING - offset)
 }
@@ -50,18 +50,18 @@ impl ByteProducer {
     }
 
     /// Bytes that can be written now.
-    pub(super) fn room(&self) -> Result<usize, Violation> {
+    pub(super) fn free_bytes(&self) -> Result<usize, Violation> {
         let read = self.segment.index(self.direction, Word::FramesRead).load(Ordering::Acquire);
         Ok(RING - filled(self.written, read, RING)?)
     }
 
     /// Writes as many of `bytes` as there is room for.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<usize, Violation> {
-        let count = bytes.len().min(self.room()?);
+        let count = bytes.len().min(self.free_bytes()?);
         if count == 0 {
             return Ok(0);
         }
-        let (offset, before_end) = place(self.written);
+        let (offset, before_end) = split(self.written);
         let (first, second) = bytes[..count].split_at(count.min(before_end));
         let start = self.segment.parts(self.direction).frames;
         // SAFETY: both parts lie in the ring, in bytes that the consumer has read; that it touches them all
@@ -93,7 +93,7 @@ impl ByteConsumer {
         if count == 0 {
             return Ok(0);
         }
-        let (offset, before_end) = place(self.read);
+        let (offset, before_end) = split(self.read);
         let (first, second) = into[..count].split_at_mut(count.min(before_end));
         let start = self.segment.parts(self.direction).frames;
         // SAFETY: both parts lie in the ring, in bytes that the producer has written and leaves alone; if it
@@ -153,7 +153,10 @@ pub(super) struct EntryConsumer<const WORDS: usize> {
 pub(super) fn announcer(segment: Arc<Segment>, direction: Direction) -> EntryProducer<ANNOUNCEMENT_WORDS> {
     EntryProducer { entries: announcements(segment, direction), written: 0 }
 }
-pub(super) fn taker(segment: Arc<Segment>, direction: Direction) -> EntryConsumer<ANNOUNCEMENT_WORDS> {
+pub(super) fn announcement_consumer(
+    segment: Arc<Segment>,
+    direction: Direction,
+) -> EntryConsumer<ANNOUNCEMENT_WORDS> {
     EntryConsumer { entries: announcements(segment, direction), read: 0 }
 }
 
@@ -205,7 +208,7 @@ impl<const WORDS: usize> EntryConsumer<WORDS> {
     }
 
     /// How many entries have been read; as the peer can see it.
-    pub(super) fn read_so_far(&self) -> u64 {
+    pub(super) fn read_position(&self) -> u64 {
         self.read
     }
 }
@@ -234,7 +237,7 @@ mod tests {
         assert!(received == bytes);
         assert_eq!(consumer.read(&mut buffer), Ok(0));
         while producer.write(&bytes).unwrap() > 0 {}
-        assert_eq!((producer.room(), consumer.available()), (Ok(0), Ok(RING)));
+        assert_eq!((producer.free_bytes(), consumer.available()), (Ok(0), Ok(RING)));
     }
 
     #[test]
@@ -250,16 +253,16 @@ mod tests {
             segment.index(Direction::Up, read).store(1, Ordering::Relaxed);
             assert_eq!(producer.write(&[0; 8]), Err(Violation::Indexes));
         }
-        let mut taker = taker(Arc::clone(&segment), Direction::Up);
+        let mut announcement_consumer = announcement_consumer(Arc::clone(&segment), Direction::Up);
         segment.index(Direction::Up, Word::Announced).store(1 << 40, Ordering::Relaxed);
-        assert_eq!(taker.pop(), Err(Violation::Indexes));
+        assert_eq!(announcement_consumer.pop(), Err(Violation::Indexes));
     }
 
     #[test]
     fn entries_keep_their_order_and_their_number_is_bounded() {
         let segment = segment();
         let mut push = announcer(Arc::clone(&segment), Direction::Down);
-        let mut pop = taker(Arc::clone(&segment), Direction::Down);
+        let mut pop = announcement_consumer(Arc::clone(&segment), Direction::Down);
         for round in 0..5_u64 {
             let mut count = 0;
             while push.push([round, count, 2, 3, 4]).unwrap() {

@@ -45,24 +45,25 @@ unsafe impl Sync for Segment {}
 /// H100, 2026-11-24).
 fn map_for_huge_pages(memory: &SealedMemory, bytes: usize) -> io::Result<*mut libc::c_void> {
     const HUGE_PAGE: usize = 2 << 20;
-    let room = bytes + HUGE_PAGE;
+    let reserved_bytes = bytes + HUGE_PAGE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: addresses that the system chooses, which are kept and cannot be used.
-    let kept = unsafe { libc::mmap(core::ptr::null_mut(), room, libc::PROT_NONE, flags, -1, 0) };
-    if kept == libc::MAP_FAILED {
+    let reserved =
+        unsafe { libc::mmap(core::ptr::null_mut(), reserved_bytes, libc::PROT_NONE, flags, -1, 0) };
+    if reserved == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    let before = kept.cast::<u8>().align_offset(HUGE_PAGE);
-    let wanted = kept.wrapping_byte_add(before);
+    let before = reserved.cast::<u8>().align_offset(HUGE_PAGE);
+    let required = reserved.wrapping_byte_add(before);
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: what is replaced are addresses that were kept just now; the descriptor has as many bytes, and
     // its size is sealed.
-    let start = unsafe { libc::mmap(wanted, bytes, access, flags, memory.descriptor().as_raw_fd(), 0) };
+    let start = unsafe { libc::mmap(required, bytes, access, flags, memory.descriptor().as_raw_fd(), 0) };
     if start == libc::MAP_FAILED {
         let cause = io::Error::last_os_error();
         // SAFETY: kept above, and not used.
-        unsafe { libc::munmap(kept, room) };
+        unsafe { libc::munmap(reserved, reserved_bytes) };
         return Err(cause);
     }
     // The segment ends with a page.
@@ -70,9 +71,9 @@ fn map_for_huge_pages(memory: &SealedMemory, bytes: usize) -> io::Result<*mut li
     // SAFETY: what is left of the addresses that were kept, on both sides of the mapping.
     unsafe {
         if before > 0 {
-            libc::munmap(kept, before);
+            libc::munmap(reserved, before);
         }
-        libc::munmap(end, kept.wrapping_byte_add(room) as usize - end as usize);
+        libc::munmap(end, reserved.wrapping_byte_add(reserved_bytes) as usize - end as usize);
     }
     Ok(start)
 }
@@ -127,12 +128,12 @@ impl Segment {
 
     /// An index of a direction.
     pub(super) fn index(&self, direction: Direction, word: Word) -> &AtomicU64 {
-        self.word(self.parts(direction).words + word as usize * LINE)
+        self.word(self.parts(direction).words_offset + word as usize * LINE)
     }
 
     /// A futex of a direction.
     pub(super) fn futex(&self, direction: Direction, word: Word) -> &AtomicU32 {
-        let offset = self.parts(direction).words + word as usize * LINE;
+        let offset = self.parts(direction).words_offset + word as usize * LINE;
         debug_assert!(offset + 4 <= self.bytes);
         // SAFETY: as in `word`.
         unsafe { AtomicU32::from_ptr(self.start.add(offset).cast()) }

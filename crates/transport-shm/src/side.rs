@@ -96,8 +96,8 @@ impl Peer {
     }
 
     /// For how long [`receive`](Self::receive) waits at most; for ever with `None`.
-    pub(crate) fn set_patience(&self, patience: Option<std::time::Duration>) -> io::Result<()> {
-        self.socket.set_read_timeout(patience)
+    pub(crate) fn set_timeout(&self, timeout: Option<std::time::Duration>) -> io::Result<()> {
+        self.socket.set_read_timeout(timeout)
     }
 
     /// Ends the connection for both sides.

@@ -25,22 +25,22 @@ pub fn cgroup_limit() -> Option<u64> {
 
 /// The arena that a worker makes, or why it makes none.
 pub fn layout() -> Result<Layout, String> {
-    let wanted = PROCESS.size(&SHM_STAGING).map_err(|error| error.to_string())?;
-    let wanted = wanted.unwrap_or(SHM_STAGING_DEFAULT) as usize;
-    bounded(wanted, cgroup_limit()).map(Layout::halves)
+    let requested = PROCESS.size(&SHM_STAGING).map_err(|error| error.to_string())?;
+    let requested = requested.unwrap_or(SHM_STAGING_DEFAULT) as usize;
+    bounded(requested, cgroup_limit()).map(Layout::halves)
 }
 
-/// The size of the staging arena for a worker that was asked for `wanted` bytes, or why there is none.
-fn bounded(wanted: usize, limit: Option<u64>) -> Result<usize, String> {
-    let least = STAGING_LIMITS.0;
-    let most = limit.map_or(u64::MAX, |limit| limit / PART);
-    if most < least as u64 {
+/// The size of the staging arena for a worker that was asked for `requested` bytes, or why there is none.
+fn bounded(requested: usize, limit: Option<u64>) -> Result<usize, String> {
+    let min = STAGING_LIMITS.0;
+    let max = limit.map_or(u64::MAX, |limit| limit / PART);
+    if max < min as u64 {
         return Err(format!(
             "the memory cgroup of the server leaves no room for a staging arena: its limit is {} bytes",
             limit.unwrap_or_default()
         ));
     }
-    Ok(wanted.min(usize::try_from(most).unwrap_or(usize::MAX)).max(least))
+    Ok(requested.min(usize::try_from(max).unwrap_or(usize::MAX)).max(min))
 }
 
 /// Whether a client may use `bytes` of shared memory.
@@ -57,7 +57,7 @@ pub fn client_may_use(bytes: usize, limit: Option<u64>) -> Result<(), String> {
 /// The least limit on the way from the root of the hierarchy to the groups that `groups` (`/proc/PID/cgroup`)
 /// names.
 fn limit_below(root: &Path, groups: &str) -> Option<u64> {
-    let mut least: Option<u64> = None;
+    let mut min: Option<u64> = None;
     for line in groups.lines() {
         let mut fields = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(group)) = (fields.next(), fields.next(), fields.next()) else {
@@ -75,14 +75,14 @@ fn limit_below(root: &Path, groups: &str) -> Option<u64> {
         loop {
             let limit = fs::read_to_string(folder.join(file)).ok().and_then(|text| text.trim().parse().ok());
             if let Some(limit) = limit.filter(|limit| *limit < UNLIMITED) {
-                least = Some(least.map_or(limit, |least| least.min(limit)));
+                min = Some(min.map_or(limit, |min| min.min(limit)));
             }
             if folder == top || !folder.pop() {
                 break;
             }
         }
     }
-    least
+    min
 }
 
 #[cfg(test)]

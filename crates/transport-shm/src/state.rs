@@ -74,7 +74,7 @@ enum Arrived {
 }
 
 impl Arrived {
-    fn tell(self, link: &Shared) {
+    fn dispatch(self, link: &Shared) {
         match (link.events(), self) {
             (Some(events), Self::Memory(number, memory)) => events.descriptor(number, memory),
             (Some(events), Self::Allocation(number, allocation)) => events.allocation(number, allocation),
@@ -86,7 +86,7 @@ impl Arrived {
 /// Where descriptors of the peer go.
 enum Descriptors {
     /// Nobody can be told yet.
-    Early(Vec<Arrived>),
+    Pending(Vec<Arrived>),
     ToOwner(Arc<Shared>),
     Nowhere,
 }
@@ -105,22 +105,22 @@ impl State {
             started: AtomicBool::new(false),
             called: AtomicBool::new(false),
             queue: TransferQueue::default(),
-            descriptors: Mutex::new(Descriptors::Early(Vec::new())),
+            descriptors: Mutex::new(Descriptors::Pending(Vec::new())),
         }
     }
 
     /// From here on descriptors go to the link's owner, who gets those that came before at once.
-    pub(super) fn tell_owner(&self, link: &Arc<Shared>) {
+    pub(super) fn notify_owner(&self, link: &Arc<Shared>) {
         let to_owner = Descriptors::ToOwner(Arc::clone(link));
-        let early = match core::mem::replace(&mut *self.descriptors.lock(), to_owner) {
-            Descriptors::Early(early) => early,
+        let pending = match core::mem::replace(&mut *self.descriptors.lock(), to_owner) {
+            Descriptors::Pending(pending) => pending,
             _ => Vec::new(),
         };
         if self.is_over() {
             // The watching thread may have looked before.
             *self.descriptors.lock() = Descriptors::Nowhere;
         }
-        early.into_iter().for_each(|descriptor| descriptor.tell(link));
+        pending.into_iter().for_each(|descriptor| descriptor.dispatch(link));
     }
 
     /// The link's owner can be asked from here on where pieces go.
@@ -159,11 +159,11 @@ impl State {
     pub(super) fn stand_in(&self, link: &Arc<Shared>) {
         let direction = self.role.receives();
         let receiver = self.segment.futex(direction, Word::Receiver);
-        let is_wanted = || self.has_pieces() && receiver.load(Ordering::Relaxed) == BUSY;
+        let is_needed = || self.has_pieces() && receiver.load(Ordering::Relaxed) == BUSY;
         while !self.is_over() {
             let bell = self.segment.futex(direction, Word::Aside);
-            wake_flag::park(bell, BUSY, || is_wanted() || self.is_over());
-            if is_wanted() {
+            wake_flag::park(bell, BUSY, || is_needed() || self.is_over());
+            if is_needed() {
                 std::thread::sleep(BUSY_FOR);
                 if let Err(error) = self.deliver_all(link) {
                     link.lose(error);
@@ -206,15 +206,15 @@ impl State {
 
     fn arrived(&self, descriptor: Arrived) -> Result<(), LinkError> {
         let link = match &mut *self.descriptors.lock() {
-            Descriptors::Early(early) if early.len() < MAX_UNEXPECTED => {
-                early.push(descriptor);
+            Descriptors::Pending(pending) if pending.len() < MAX_UNEXPECTED => {
+                pending.push(descriptor);
                 return Ok(());
             }
-            Descriptors::Early(_) => return Err(Violation::TooManyDescriptors.into()),
+            Descriptors::Pending(_) => return Err(Violation::TooManyDescriptors.into()),
             Descriptors::ToOwner(link) => Arc::clone(link),
             Descriptors::Nowhere => return Ok(()),
         };
-        descriptor.tell(&link);
+        descriptor.dispatch(&link);
         Ok(())
     }
 
@@ -264,8 +264,8 @@ impl Staged for State {
         &self.queue
     }
 
-    fn longest_piece(&self) -> usize {
-        self.allocator.longest()
+    fn max_piece(&self) -> usize {
+        self.allocator.max_piece()
     }
 
     fn wait_for_piece(&self, length: usize) -> Result<Piece, LinkError> {

@@ -55,7 +55,7 @@ pub(super) fn parts(
         receiver: Box::new(receiver),
         memory,
         descriptors,
-        wait_for_room: None,
+        wait_for_capacity: None,
     })
 }
 
@@ -69,7 +69,7 @@ impl Memory for Arena {
 
     fn start(&self, link: &Arc<Shared>) {
         let state = Arc::clone(&self.0);
-        state.tell_owner(link);
+        state.notify_owner(link);
         state.queue.start(link, Arc::clone(&state), "shm-send");
         state.begin_delivery();
         if state.is_over() {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use causeway_wire::codec::{Decoder, Encode as _};
 use causeway_wire::frame::MAX_OPENING;
 use causeway_wire::handshake::{
-    Answer, JoinHello, Locality, Opening, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, SharedMemory,
+    JoinHello, Locality, Opening, PREFACE_SIZE, Preface, PrefaceResponse, Protection, Response, SharedMemory,
 };
 
 use super::error::UpgradeError;
@@ -28,7 +28,7 @@ use causeway_access::local::{SOCKET_PREFIX, is_socket_name};
 use causeway_access::target::{Endpoint, Key};
 use causeway_connection::Dial;
 use causeway_connection::channel::{Connection, HandshakeReadError, handshake_frame};
-use causeway_connection::host_socket::{ask_for_proof, reach_named};
+use causeway_connection::host_socket::{connect_named, request_proof};
 use causeway_memory::SealedMemory;
 use causeway_transport::Parts;
 use causeway_transport::slots::SLOT;
@@ -65,25 +65,25 @@ pub fn offer(socket: OwnedFd, layout: Result<Layout, String>) -> Result<Joined, 
     let (segment, memory) = match layout.map_err(SegmentError::NotAllowed).and_then(Segment::create) {
         Ok(made) => made,
         Err(error) => {
-            let refusal = Answer::Refused { text: error.to_string().into() };
+            let refusal = Response::Refused { text: error.to_string().into() };
             connection.send_handshake(|out| refusal.encode(out))?;
             return Err(error.into());
         }
     };
     let Layout { upload_slots, download_slots } = segment.layout();
-    let answer = Answer::SharedMemory(SharedMemory { upload_slots, download_slots });
-    connection.send_handshake(|out| answer.encode(out))?;
+    let response = Response::SharedMemory(SharedMemory { upload_slots, download_slots });
+    connection.send_handshake(|out| response.encode(out))?;
     let peer = Peer::new(socket);
     let handed = Message { kind: MessageKind::Memory, number: 0, bytes: memory.bytes() };
     peer.send(&handed, Some(memory.descriptor()))?;
-    peer.set_patience(Some(UPGRADE_TIMEOUT))?;
+    peer.set_timeout(Some(UPGRADE_TIMEOUT))?;
     match peer.receive() {
         Ok(Some((Message { kind: MessageKind::Joined, .. }, _))) => {}
         Ok(None) => return Err(UpgradeError::Refused("the client could not map the memory".into())),
         Ok(Some(_)) => return Err(UpgradeError::Protocol("the client said something else".to_owned())),
         Err(error) => return Err(UpgradeError::Protocol(error.to_string())),
     }
-    peer.set_patience(None)?;
+    peer.set_timeout(None)?;
     Ok(Joined { segment: Arc::new(segment), peer, role: Role::Worker })
 }
 
@@ -106,18 +106,18 @@ pub fn upgrade(
     way: &Way<'_>,
     allowed: impl Fn(usize) -> Result<(), String>,
 ) -> Result<Joined, UpgradeError> {
-    let reach = |name: &str| match way.dialer {
+    let connect = |name: &str| match way.dialer {
         Some(dialer) => dialer.dial(&Endpoint::Unix(name.to_owned()), UPGRADE_TIMEOUT),
-        None => reach_named(name, UPGRADE_TIMEOUT).and_then(|socket| {
+        None => connect_named(name, UPGRADE_TIMEOUT).and_then(|socket| {
             if way.key.is_some() {
-                ask_for_proof(&socket, way.key, UPGRADE_TIMEOUT)?;
+                request_proof(&socket, way.key, UPGRADE_TIMEOUT)?;
             }
             Ok(OwnedFd::from(socket))
         }),
     };
     let mut failure = None;
     for name in candidates(&locality.sockets, way.socket_folder) {
-        match reach(&name) {
+        match connect(&name) {
             Ok(socket) => return introduce(socket, hello, &allowed),
             Err(cause) => {
                 failure.get_or_insert(UpgradeError::Unreachable { name: show(&name).into(), cause });
@@ -170,7 +170,7 @@ fn introduce(
     let mut connection = Connection::new(stream, None);
     let mut preface = [0; PREFACE_SIZE];
     connection.incoming.receive_exact(&mut preface, deadline)?;
-    if !matches!(PrefaceAnswer::parse(&preface), Ok(PrefaceAnswer::GoOn)) {
+    if !matches!(PrefaceResponse::parse(&preface), Ok(PrefaceResponse::Continue)) {
         return Err(UpgradeError::Protocol("it is no socket of a Causeway server".to_owned()));
     }
     let body = connection.receive_handshake(MAX_OPENING, deadline).map_err(|error| match error {
@@ -178,16 +178,16 @@ fn introduce(
         other => UpgradeError::Protocol(other.to_string()),
     })?;
     let mut input = Decoder::new(&body);
-    let answer = input.value::<Answer>().and_then(|answer| input.finish().map(|()| answer));
-    let SharedMemory { upload_slots, download_slots } = match answer {
-        Ok(Answer::SharedMemory(memory)) => memory,
-        Ok(Answer::Refused { text }) => return Err(UpgradeError::Refused(text)),
+    let response = input.value::<Response>().and_then(|response| input.finish().map(|()| response));
+    let SharedMemory { upload_slots, download_slots } = match response {
+        Ok(Response::SharedMemory(memory)) => memory,
+        Ok(Response::Refused { text }) => return Err(UpgradeError::Refused(text)),
         Ok(_) => return Err(UpgradeError::Protocol("it granted something else".to_owned())),
         Err(error) => return Err(UpgradeError::Protocol(error.to_string())),
     };
     let layout = Layout::checked(upload_slots, download_slots).map_err(SegmentError::Layout)?;
     let peer = Peer::new(socket);
-    peer.set_patience(Some(UPGRADE_TIMEOUT))?;
+    peer.set_timeout(Some(UPGRADE_TIMEOUT))?;
     let memory = match peer.receive() {
         Ok(Some((Message { kind: MessageKind::Memory, .. }, Some(descriptor)))) => {
             SealedMemory::check(descriptor, layout.bytes() as u64).map_err(SegmentError::Memory)?
@@ -201,7 +201,7 @@ fn introduce(
     allowed(layout.bytes()).map_err(SegmentError::NotAllowed)?;
     let segment = Arc::new(Segment::map(&memory, layout)?);
     peer.send(&Message { kind: MessageKind::Joined, number: 0, bytes: 0 }, None)?;
-    peer.set_patience(None)?;
+    peer.set_timeout(None)?;
     Ok(Joined { segment, peer, role: Role::Client })
 }
 
@@ -239,7 +239,7 @@ mod tests {
             let mut asked = [0; PREFACE_SIZE + PROOF_SIZE];
             caller.read_exact(&mut asked).unwrap();
             let proof = socket_proof(Some(&Key::generate()), asked.last_chunk().unwrap());
-            caller.write_all(&[PrefaceAnswer::GoOn.to_bytes().as_slice(), &proof].concat()).unwrap();
+            caller.write_all(&[PrefaceResponse::Continue.to_bytes().as_slice(), &proof].concat()).unwrap();
             let mut rest = Vec::new();
             caller.read_to_end(&mut rest).map(|_| rest)
         });

@@ -9,7 +9,7 @@ use crate::commands::CommandConnection;
 use crate::dial::DialLanes;
 use crate::lanes::Lanes;
 use causeway_connection::channel::{Connection, Incoming, Outgoing};
-use causeway_connection::socket::{LOOK_EVERY, PeerWatch, has_room, round_trip};
+use causeway_connection::socket::{LOOK_EVERY, PeerWatch, has_capacity, round_trip};
 use causeway_sync::spin;
 use causeway_sync::{EventfdWake, WakeReason};
 use causeway_transport::{LinkError, Shared};
@@ -51,17 +51,17 @@ pub fn parts(connection: Connection, options: TcpOptions) -> io::Result<Parts> {
         commands: Arc::clone(&commands),
         lanes: lanes.clone(),
     };
-    let wait_for_room: Option<Box<dyn Fn() + Send + Sync>> = commands.is_resumable().then(|| {
+    let wait_for_capacity: Option<Box<dyn Fn() + Send + Sync>> = commands.is_resumable().then(|| {
         let commands = Arc::clone(&commands);
-        Box::new(move || commands.wait_for_room()) as _
+        Box::new(move || commands.wait_for_capacity()) as _
     });
-    let sender = Sending { output, commands, is_far: false, asked: 0 };
+    let sender = Sending { output, commands, is_remote: false, since_query: 0 };
     Ok(Parts {
         sender: Box::new(sender),
         receiver: Box::new(receiver),
         memory: Box::new(lanes),
         descriptors,
-        wait_for_room,
+        wait_for_capacity,
     })
 }
 
@@ -75,16 +75,16 @@ fn of_commands(mut incoming: Incoming) -> io::Result<Incoming> {
 
 /// Peers with a longer round trip than this are far: saving packets saves more time there than compressing
 /// takes, some 50 us for a full batch. Within a machine room it is 10 to 100 us.
-const FAR: Duration = Duration::from_micros(150);
+const REMOTE_ROUND_TRIP: Duration = Duration::from_micros(150);
 
 /// The kernel is asked anew how far the peer is after so many questions.
-const ASK_EVERY: u32 = 64;
+const QUERY_INTERVAL: u32 = 64;
 
 struct Sending {
     output: Output,
     commands: Arc<CommandConnection>,
-    is_far: bool,
-    asked: u32,
+    is_remote: bool,
+    since_query: u32,
 }
 
 /// Where frames go.
@@ -103,16 +103,17 @@ impl SendMessages for Sending {
         }
     }
 
-    fn has_room(&mut self) -> bool {
-        has_room(&*self.commands.socket())
+    fn has_capacity(&mut self) -> bool {
+        has_capacity(&*self.commands.socket())
     }
 
-    fn is_far(&mut self) -> bool {
-        if self.asked.is_multiple_of(ASK_EVERY) {
-            self.is_far = round_trip(&*self.commands.socket()).is_some_and(|time| time > FAR);
+    fn is_remote(&mut self) -> bool {
+        if self.since_query.is_multiple_of(QUERY_INTERVAL) {
+            self.is_remote =
+                round_trip(&*self.commands.socket()).is_some_and(|time| time > REMOTE_ROUND_TRIP);
         }
-        self.asked = self.asked.wrapping_add(1);
-        self.is_far
+        self.since_query = self.since_query.wrapping_add(1);
+        self.is_remote
     }
 }
 
@@ -164,9 +165,9 @@ impl Receiving {
     fn receive_some(&mut self, into: &mut [u8], wait: bool) -> Result<usize, LinkError> {
         loop {
             match self.incoming.receive(into, wait && self.receiver_wake.is_none()) {
-                Ok(0) => return Err(LinkError::PeerGone),
+                Ok(0) => return Err(LinkError::PeerDisconnected),
                 Ok(count) => {
-                    self.watch.heard();
+                    self.watch.received();
                     self.received += count as u64;
                     return Ok(count);
                 }

@@ -36,18 +36,18 @@ impl State {
     /// so many stripes; `then` follows when all bytes have been moved.
     pub fn carry(
         &self,
-        stretch: RegionSlice,
+        range: RegionSlice,
         work: Work,
         notice: impl Fn(u32) -> Option<Notice>,
         then: Option<OnComplete>,
     ) {
-        let RegionSlice { address, key, length } = stretch;
+        let RegionSlice { address, key, length } = range;
         let order = if length <= MAX_EAGER_BYTES && then.is_none() {
             // They go with their announcement, as a message of the first path.
             vec![0]
         } else {
             let backlogs: Vec<usize> = self.paths.iter().map(|path| path.backlog()).collect();
-            order(&backlogs, self.turn.fetch_add(1, Ordering::Relaxed))
+            order(&backlogs, self.next_path.fetch_add(1, Ordering::Relaxed))
         };
         let stripes: Vec<_> = split(length, self.paths.len()).collect();
         let all: usize = stripes.iter().map(|(offset, stripe)| requests(*offset, *stripe).len()).sum();

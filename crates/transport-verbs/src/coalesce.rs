@@ -11,7 +11,7 @@ const FEW: u32 = 4;
 
 /// The same for full messages, and where completions are looked for now and then: each has a place in memory
 /// of its own.
-pub const PLACES: u32 = 8;
+pub const SLOTS: u32 = 8;
 
 /// One message in so many has a completion: at least one of the [`FEW`], and one more so that the wire is not
 /// idle until it is noticed.
@@ -21,14 +21,14 @@ const INTERVAL: u64 = 2;
 #[derive(Debug, Clone, Default)]
 pub struct Coalescer {
     sent: u64,
-    under_way: u32,
+    in_flight: u32,
 }
 
 /// A message that is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
-    /// Its place in memory, of [`PLACES`].
-    pub place: u32,
+    /// Its place in memory, of [`SLOTS`].
+    pub slot: u32,
     /// Whether the message asks for a completion even if it brings one transfer from where that lies, so that
     /// its place is not used.
     pub is_signalled: bool,
@@ -37,21 +37,21 @@ pub struct Sent {
 impl Coalescer {
     /// Whether a message may go now, and need not wait for more transfers. `attends`: somebody polls for
     /// completions.
-    pub fn may_go(&self, is_full: bool, attends: bool) -> bool {
-        self.under_way < if is_full || !attends { PLACES } else { FEW }
+    pub fn may_send(&self, is_full: bool, attends: bool) -> bool {
+        self.in_flight < if is_full || !attends { SLOTS } else { FEW }
     }
 
     /// A message is sent.
     pub fn send(&mut self) -> Sent {
-        let place = (self.sent % u64::from(PLACES)) as u32;
+        let slot = (self.sent % u64::from(SLOTS)) as u32;
         self.sent += 1;
-        self.under_way += 1;
-        Sent { place, is_signalled: self.sent.is_multiple_of(INTERVAL) }
+        self.in_flight += 1;
+        Sent { slot, is_signalled: self.sent.is_multiple_of(INTERVAL) }
     }
 
     /// The oldest message that is under way is with the peer.
     pub fn done(&mut self) {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
     }
 }
 
@@ -63,16 +63,16 @@ mod tests {
     fn few_messages_go_at_once_and_then_only_full_ones() {
         let mut bundles = Coalescer::default();
         for _ in 0..FEW {
-            assert!(bundles.may_go(false, true));
+            assert!(bundles.may_send(false, true));
             bundles.send();
         }
-        assert!(!bundles.may_go(false, true) && bundles.may_go(false, false));
-        while bundles.may_go(true, true) {
+        assert!(!bundles.may_send(false, true) && bundles.may_send(false, false));
+        while bundles.may_send(true, true) {
             bundles.send();
         }
-        assert_eq!(bundles.under_way, PLACES);
-        (FEW..PLACES + 1).for_each(|_| bundles.done());
-        assert!(bundles.may_go(false, true));
+        assert_eq!(bundles.in_flight, SLOTS);
+        (FEW..SLOTS + 1).for_each(|_| bundles.done());
+        assert!(bundles.may_send(false, true));
     }
 
     #[test]
@@ -83,17 +83,17 @@ mod tests {
                 bundles.send();
                 bundles.done();
             });
-            let mut under_way = Vec::new();
-            while bundles.may_go(false, true) {
-                under_way.push(bundles.send());
+            let mut in_flight = Vec::new();
+            while bundles.may_send(false, true) {
+                in_flight.push(bundles.send());
             }
-            assert!(under_way.iter().any(|sent| sent.is_signalled));
-            while bundles.may_go(true, true) {
-                under_way.push(bundles.send());
+            assert!(in_flight.iter().any(|sent| sent.is_signalled));
+            while bundles.may_send(true, true) {
+                in_flight.push(bundles.send());
             }
-            let mut places: Vec<_> = under_way.iter().map(|sent| sent.place).collect();
+            let mut places: Vec<_> = in_flight.iter().map(|sent| sent.slot).collect();
             places.sort_unstable();
-            assert!(places.into_iter().eq(0..PLACES));
+            assert!(places.into_iter().eq(0..SLOTS));
         }
     }
 }

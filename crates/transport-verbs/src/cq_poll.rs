@@ -18,7 +18,7 @@ use crate::credit::Class;
 use crate::endpoint::RECEIVE_MARK;
 use crate::failure::Failure;
 use crate::path::Path;
-use crate::poll_state::{AT_ONCE, PollState, RETURNS_WAIT, Was};
+use crate::poll_state::{AT_ONCE, PollState, RETURNS_WAIT, ReceiveKind};
 use crate::receive_completion::Found;
 use crate::state::State;
 
@@ -40,7 +40,7 @@ impl State {
     }
 
     /// Polls for completions, after whoever does. Whether there were any.
-    pub(super) fn poll_in_turn(&self) -> bool {
+    pub(super) fn poll_exclusively(&self) -> bool {
         self.poll_as(self.poll_state.lock())
     }
 
@@ -84,7 +84,7 @@ impl State {
         true
     }
 
-    fn post_again(&self, path: &Path, again: &mut Vec<(Receive, Was)>) -> Result<(), Failure> {
+    fn post_again(&self, path: &Path, again: &mut Vec<(Receive, ReceiveKind)>) -> Result<(), Failure> {
         if again.is_empty() {
             return Ok(());
         }
@@ -95,13 +95,13 @@ impl State {
         // SAFETY: what lay in these receives has been dealt with.
         let posted = unsafe { path.pair().post_receives(&receives[..again.len()]) };
         posted.map_err(|error| Failure::Device(error.to_string()))?;
-        for (_, was) in again.drain(..) {
-            match was {
-                Was::Control => {
+        for (_, kind) in again.drain(..) {
+            match kind {
+                ReceiveKind::Control => {
                     path.posted_again(Class::Control, 1);
                 }
-                Was::CreditUpdate => path.credit_update_came(),
-                Was::Hello => {}
+                ReceiveKind::CreditUpdate => path.credit_update_received(),
+                ReceiveKind::Hello => {}
             }
         }
         Ok(())
@@ -115,7 +115,7 @@ impl State {
             if !self.fallback_poller.is_attended() {
                 times = 0;
                 while self.poll() {}
-                self.give_back_the_rest();
+                self.release_pending();
             } else if times < MANY_TIMES {
                 times += 1;
             } else {

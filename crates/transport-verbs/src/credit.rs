@@ -112,7 +112,7 @@ impl Credits {
     }
 
     /// A message that only carried credits has come, and its receive has been posted again.
-    pub fn credit_update_came(&mut self) {
+    pub fn credit_update_received(&mut self) {
         self.updates_owed = self.updates_owed.saturating_add(1);
     }
 
@@ -147,9 +147,9 @@ impl Credits {
     /// Takes in what a message of the peer returns.
     pub fn accept(&mut self, returned: Returned) -> Result<(), Violation> {
         let peer_depth = self.peer_depth;
-        let add = |pool: &mut Pool, amount: u16, most: u32| {
+        let add = |pool: &mut Pool, amount: u16, max: u32| {
             pool.free += u32::from(amount);
-            if pool.free > most { Err(Violation::Credits) } else { Ok(()) }
+            if pool.free > max { Err(Violation::Credits) } else { Ok(()) }
         };
         add(&mut self.frames, returned.frames, frames_of(peer_depth))?;
         add(&mut self.control, returned.control, peer_depth)?;
@@ -220,7 +220,7 @@ mod tests {
                 }
                 Sent::Update(returned) => {
                     self.sides[side].accept(returned).unwrap();
-                    self.sides[side].credit_update_came();
+                    self.sides[side].credit_update_received();
                 }
             }
             self.return_if_due(side);

@@ -12,7 +12,7 @@ use crate::state::State;
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long queue pairs that have ended may take to give their requests back before they are destroyed all
 /// the same.
-const GIVING_BACK: Duration = Duration::from_millis(200);
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// How much later than the end of the connection beside them the end of queue pairs may be noticed, to be its
 /// cause.
@@ -63,10 +63,10 @@ impl Drop for State {
         }
         self.over.store(true, Ordering::SeqCst);
         let posted = self.paths.len() * ReceiveLayout::new(self.depth).count();
-        let deadline = Instant::now() + GIVING_BACK;
+        let deadline = Instant::now() + FLUSH_TIMEOUT;
         while Instant::now() < deadline {
-            let kept = self.incoming.lock().iter().filter(|filled| filled.is_in_receive()).count();
-            let back = self.flushed.load(Ordering::Relaxed) as usize + kept;
+            let held = self.incoming.lock().iter().filter(|filled| filled.is_in_receive()).count();
+            let back = self.flushed.load(Ordering::Relaxed) as usize + held;
             if back >= posted {
                 break;
             }

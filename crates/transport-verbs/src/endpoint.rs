@@ -38,12 +38,12 @@ pub fn local_port(
     if devices.is_empty() {
         return Err(UpgradeError::NoDevice);
     }
-    let wanted = settings.device.as_deref();
-    if let Some(name) = wanted.filter(|name| devices.iter().all(|device| device.name != *name)) {
+    let requested = settings.device.as_deref();
+    if let Some(name) = requested.filter(|name| devices.iter().all(|device| device.name != *name)) {
         // The error lists what there is.
         Device::open(libraries, name)?;
     }
-    let chosen = choose(&devices, wanted, local).ok_or_else(|| UpgradeError::NoPort(states(&devices)))?;
+    let chosen = choose(&devices, requested, local).ok_or_else(|| UpgradeError::NoPort(states(&devices)))?;
     let gid = match settings.gid {
         None => chosen.gid,
         Some(index) => {
@@ -58,8 +58,8 @@ pub fn local_port(
 
 /// The port of a device that rdma_cm has found, which must be the one that was asked for, if any was.
 pub fn port_of(device: Device, settings: &Settings) -> Result<LocalPort, UpgradeError> {
-    if let Some(wanted) = settings.device.clone().filter(|wanted| wanted != device.name()) {
-        return Err(UpgradeError::OtherDevice { found: device.name().to_owned(), wanted });
+    if let Some(requested) = settings.device.clone().filter(|requested| requested != device.name()) {
+        return Err(UpgradeError::OtherDevice { found: device.name().to_owned(), requested });
     }
     let description = device.describe()?;
     let port = description.ports.into_iter().find(|port| port.state == causeway_ibverbs::PortState::Active);
@@ -238,9 +238,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Arena and staging of at most `wanted` bytes each; less where the limit of locked memory leaves no
+    /// Arena and staging of at most `requested` bytes each; less where the limit of locked memory leaves no
     /// more.
-    fn new(domain: &ProtectionDomain, wanted: usize, counts: Counts) -> Result<Self, RegisterError> {
+    fn new(domain: &ProtectionDomain, requested: usize, counts: Counts) -> Result<Self, RegisterError> {
         let messages = send_layout(counts.queue_pairs as usize, counts.depth as usize);
         let make = |bytes| {
             Ok(Self {
@@ -250,14 +250,14 @@ impl Memory {
                 shortage: None,
             })
         };
-        let mut bytes = wanted.max(MIN_STAGING_BYTES);
+        let mut bytes = requested.max(MIN_STAGING_BYTES);
         let mut refused: Option<RegisterError> = None;
         loop {
             match make(bytes) {
                 Ok(made) => {
                     let shortage = refused.map(|why| {
-                        let (bytes, wanted) = (bytes >> 10, wanted >> 10);
-                        format!("there are {bytes} KiB of staging for each direction instead of {wanted}, because {why}")
+                        let (bytes, requested) = (bytes >> 10, requested >> 10);
+                        format!("there are {bytes} KiB of staging for each direction instead of {requested}, because {why}")
                     });
                     return Ok(Self { shortage, ..made });
                 }

@@ -28,14 +28,14 @@ pub enum UpgradeError {
     NoPort(String),
     /// rdma_cm goes by another device than the one that was asked for.
     #[error(
-        "rdma_cm goes by {found}, which has the address of the TCP connection, and CAUSEWAY_VERBS_DEVICE asks for {wanted}: \
-         unset it, or connect to an address of {wanted}"
+        "rdma_cm goes by {found}, which has the address of the TCP connection, and CAUSEWAY_VERBS_DEVICE asks for {requested}: \
+         unset it, or connect to an address of {requested}"
     )]
     OtherDevice {
         /// The device of the address.
         found: String,
         /// The one that was asked for.
-        wanted: String,
+        requested: String,
     },
     /// The GID that was asked for is not there.
     #[error("port {port} of {device} has no GID with index {index}")]

@@ -14,7 +14,7 @@ const FIRST_NUMBER: u32 = 1 << 20;
 /// is its first slot.
 #[derive(Default)]
 pub struct ExposedRegions {
-    kept: HashMap<u32, (u64, BufferGuard)>,
+    regions: HashMap<u32, (u64, BufferGuard)>,
     last: u32,
 }
 
@@ -27,7 +27,7 @@ impl ExposedRegions {
             } else {
                 FIRST_NUMBER
             };
-            if let Entry::Vacant(place) = self.kept.entry(self.last) {
+            if let Entry::Vacant(place) = self.regions.entry(self.last) {
                 place.insert((bytes, guard));
                 return self.last;
             }
@@ -36,17 +36,17 @@ impl ExposedRegions {
 
     /// Exposes memory under the number of a slot, as an offer of it is called.
     pub fn begin_offer(&mut self, first: u32, bytes: u64, guard: BufferGuard) {
-        self.kept.insert(first, (bytes, guard));
+        self.regions.insert(first, (bytes, guard));
     }
 
     /// Nothing is exposed any more; what kept the memory.
     pub fn end_all(&mut self) -> impl Iterator<Item = BufferGuard> + use<> {
-        core::mem::take(&mut self.kept).into_values().map(|(_, guard)| guard)
+        core::mem::take(&mut self.regions).into_values().map(|(_, guard)| guard)
     }
 
     /// The memory of this number is given back.
     pub fn end(&mut self, number: u32) -> Option<(u64, BufferGuard)> {
-        self.kept.remove(&number)
+        self.regions.remove(&number)
     }
 }
 

@@ -49,7 +49,7 @@ impl State {
             if outcome.is_err() {
                 return;
             }
-            state.say_released(Released::Region { number: first, is_direct: false });
+            state.send_released(Released::Region { number: first, is_direct: false });
             if let Err(error) = state.hand_over(chunk, lease) {
                 state.fail(error);
             }

@@ -241,20 +241,20 @@ impl Released {
 }
 
 /// Takes as much of what is given back as a message has room for; how many bytes that makes.
-pub fn take_returns(returns: &mut Vec<Released>, room: &mut [u8]) -> usize {
-    let (words, _) = room.as_chunks_mut::<4>();
-    let some = returns.len().min(words.len());
-    words.iter_mut().zip(returns.drain(..some)).for_each(|(word, back)| *word = back.to_bytes());
+pub fn take_returns(returns: &mut Vec<Released>, buffer: &mut [u8]) -> usize {
+    let (elements, _) = buffer.as_chunks_mut::<4>();
+    let some = returns.len().min(elements.len());
+    elements.iter_mut().zip(returns.drain(..some)).for_each(|(word, back)| *word = back.to_bytes());
     some * 4
 }
 
 /// What a message gives back.
 pub fn parse_returns(content: &[u8]) -> Result<impl Iterator<Item = Released> + '_, Violation> {
-    let (words, rest) = content.as_chunks::<4>();
-    if !rest.is_empty() || words.is_empty() {
+    let (elements, rest) = content.as_chunks::<4>();
+    if !rest.is_empty() || elements.is_empty() {
         return Err(Violation::Message);
     }
-    Ok(words.iter().map(|bytes| Released::from_bytes(*bytes)))
+    Ok(elements.iter().map(|bytes| Released::from_bytes(*bytes)))
 }
 
 #[cfg(test)]

@@ -99,16 +99,16 @@ impl ReceiveMessages for Receiving {
             // What came before the end still counts.
             state.check()?;
             if !wait {
-                state.give_back_the_rest();
+                state.release_pending();
                 return Ok(0);
             }
-            if !in_vain.may_go_on(state.patience()) {
-                state.give_back_the_rest();
+            if !in_vain.may_continue(state.spin_time()) {
+                state.release_pending();
                 if state.sleep()? {
                     return Ok(0);
                 }
             } else if in_vain.is_long() {
-                state.give_back_the_rest();
+                state.release_pending();
             }
         }
     }
@@ -128,7 +128,7 @@ impl State {
             return Ok(0);
         }
         let before = if self.writes_have_numbers() { CONTROL } else { 0 };
-        let length = frames.len().min(MAX_REQUEST_BYTES.min(self.longest_piece()) - before);
+        let length = frames.len().min(MAX_REQUEST_BYTES.min(self.max_piece()) - before);
         let Some(piece) = self.try_piece(before + length) else { return Ok(0) };
         // SAFETY: the piece has as many bytes, which are ours until they are sent.
         unsafe { core::ptr::copy_nonoverlapping(frames.as_ptr(), piece.as_ptr().add(before), length) };

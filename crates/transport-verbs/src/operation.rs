@@ -63,9 +63,9 @@ mod tests {
         operation.done();
         assert!(told.try_recv().is_err() && !operation.is_over());
         operation.done();
-        operation.fail(&LinkError::PeerGone);
+        operation.fail(&LinkError::PeerDisconnected);
         assert!(told.try_iter().eq([true]) && operation.is_over());
-        of(3).fail(&LinkError::PeerGone);
+        of(3).fail(&LinkError::PeerDisconnected);
         assert!(told.try_iter().eq([false]));
     }
 }

@@ -22,7 +22,7 @@ pub fn slots_for(bytes: usize) -> u32 {
 impl State {
     /// A piece of `length` bytes, if there is one now.
     pub fn try_piece(&self, length: usize) -> Option<Piece> {
-        if length > self.longest_piece() {
+        if length > self.max_piece() {
             return None;
         }
         let first = self.slots.lock().lease(slots_for(length))?;
@@ -31,7 +31,7 @@ impl State {
     }
 
     /// The longest piece there is: two fit into the peer's arena.
-    pub fn longest_piece(&self) -> usize {
+    pub fn max_piece(&self) -> usize {
         MAX_PIECE_BYTES.min(self.staging_slots as usize / 2 * SLOT).max(SLOT)
     }
 
@@ -53,8 +53,8 @@ impl State {
     /// Gives a piece to the link's owner, once there is one.
     pub(super) fn hand_over(&self, chunk: ChunkHeader, lease: Lease) -> Result<(), LinkError> {
         let link = match &mut *self.owner.lock() {
-            Owner::Early(early) => {
-                early.push((chunk, lease));
+            Owner::Pending(pending) => {
+                pending.push((chunk, lease));
                 return Ok(());
             }
             Owner::Known(link) => link.upgrade(),
@@ -66,7 +66,7 @@ impl State {
     /// The link, once its owner can be told of what comes.
     pub(super) fn link(&self) -> Option<Arc<Shared>> {
         match &*self.owner.lock() {
-            Owner::Early(_) => None,
+            Owner::Pending(_) => None,
             Owner::Known(link) => link.upgrade(),
         }
     }
@@ -74,8 +74,8 @@ impl State {
     /// The link's owner can be told of pieces from now on.
     pub fn start(&self, link: &Arc<Shared>) {
         let before = core::mem::replace(&mut *self.owner.lock(), Owner::Known(Arc::downgrade(link)));
-        if let Owner::Early(early) = before {
-            for (chunk, lease) in early {
+        if let Owner::Pending(pending) = before {
+            for (chunk, lease) in pending {
                 if let Err(error) = self.hand_over(chunk, lease) {
                     self.fail(error);
                 }
@@ -86,21 +86,21 @@ impl State {
 
 impl SlotOwner for State {
     fn give_up(&self, first: u32) {
-        let given_up = self.slots.lock().give_up(first);
-        debug_assert!(given_up.is_ok(), "a piece holds slots that are leased");
+        let cancelled = self.slots.lock().give_up(first);
+        debug_assert!(cancelled.is_ok(), "a piece holds slots that are leased");
     }
 }
 
 impl Owns for State {
-    fn give_back(&self, first: u32) {
+    fn release(&self, first: u32) {
         self.leases.fetch_sub(1, Ordering::Relaxed);
-        self.say_released(Released::Slots(first));
+        self.send_released(Released::Slots(first));
     }
 }
 
 impl State {
     /// Tells the peer that something of its own is not used any more.
-    pub(super) fn say_released(&self, back: Released) {
+    pub(super) fn send_released(&self, back: Released) {
         self.returns.lock().push(back);
         if self.is_over() || RETURNS_WAIT.get() {
             return;
@@ -111,7 +111,7 @@ impl State {
     }
 
     /// Sends what was given back while this thread looked, if nothing else has taken it along.
-    pub fn give_back_the_rest(&self) {
+    pub fn release_pending(&self) {
         if !self.returns.lock().is_empty() {
             self.pump();
         }

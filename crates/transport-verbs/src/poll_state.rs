@@ -16,7 +16,7 @@ thread_local! {
 
 /// What came in a receive.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Was {
+pub enum ReceiveKind {
     Control,
     CreditUpdate,
     Hello,
@@ -29,7 +29,7 @@ pub struct PollState {
     /// Those of transfers that come where they belong.
     pub placed: PartialPieces,
     /// For each path: receives to be posted again, and of what they were.
-    pub again: Vec<Vec<(Receive, Was)>>,
+    pub again: Vec<Vec<(Receive, ReceiveKind)>>,
 }
 
 impl PollState {

@@ -47,7 +47,7 @@ impl<T> SendQueue<T> {
     }
 
     /// Entries that are free.
-    pub fn room(&self) -> u32 {
+    pub fn free_slots(&self) -> u32 {
         let overtaken = self.reads.partition_point(|(id, _)| *id <= self.completed) as u64;
         (self.capacity - (self.posted - self.completed) - overtaken) as u32
     }
@@ -62,7 +62,7 @@ impl<T> SendQueue<T> {
     /// # Panics
     /// Without room.
     pub fn post(&mut self) -> Entry {
-        assert!(self.room() > 0, "a request is posted only where there is room");
+        assert!(self.free_slots() > 0, "a request is posted only where there is room");
         self.posted += 1;
         self.unsignalled += 1;
         let is_signalled = self.unsignalled >= self.interval;
@@ -82,7 +82,7 @@ impl<T> SendQueue<T> {
     /// # Panics
     /// Without room.
     pub fn post_read(&mut self, what: T) -> u64 {
-        assert!(self.room() > 0, "a read is posted only where there is room");
+        assert!(self.free_slots() > 0, "a read is posted only where there is room");
         self.posted += 1;
         // It ends the sends and writes before it.
         self.unsignalled = 0;
@@ -109,7 +109,7 @@ impl<T> SendQueue<T> {
     }
 
     /// What would follow from the ends of all that is under way.
-    pub fn under_way(&mut self) -> impl Iterator<Item = &mut T> {
+    pub fn in_flight(&mut self) -> impl Iterator<Item = &mut T> {
         self.others.iter_mut().chain(&mut self.reads).map(|(_, what)| what)
     }
 }
@@ -133,11 +133,11 @@ mod tests {
                 let mut queue = SendQueue::<()>::new(capacity, interval);
                 let mut signalled = Vec::new();
                 for round in 0..5 * capacity {
-                    while queue.room() > round % capacity {
+                    while queue.free_slots() > round % capacity {
                         let entry = queue.post();
                         signalled.extend(entry.is_signalled.then_some(entry.id));
                     }
-                    while queue.room() == 0 {
+                    while queue.free_slots() == 0 {
                         let first = signalled.remove(0);
                         ended(&mut queue, first);
                     }
@@ -150,9 +150,9 @@ mod tests {
     fn one_request_in_an_interval_is_signalled() {
         let mut queue = SendQueue::<()>::new(64, 8);
         let signalled = (0..64).filter(|_| queue.post().is_signalled).count();
-        assert_eq!((signalled, queue.room()), (8, 0));
+        assert_eq!((signalled, queue.free_slots()), (8, 0));
         ended(&mut queue, 8);
-        assert_eq!(queue.room(), 8);
+        assert_eq!(queue.free_slots(), 8);
         assert_eq!(queue.complete(65, |()| {}), Err(Violation::Completion));
     }
 
@@ -164,13 +164,17 @@ mod tests {
         let read = queue.post_read("a read");
         let sends: Vec<u64> = (0..6).map(|_| queue.post().id).collect();
         queue.follows("the last send");
-        assert_eq!(queue.room(), 0);
+        assert_eq!(queue.free_slots(), 0);
         assert_eq!(ended(&mut queue, sends[3]), ["a write"]);
-        assert_eq!((queue.room(), queue.completed()), (5, sends[3]), "the read and two sends have entries");
+        assert_eq!(
+            (queue.free_slots(), queue.completed()),
+            (5, sends[3]),
+            "the read and two sends have entries"
+        );
         assert_eq!(ended(&mut queue, sends[5]), ["the last send"]);
-        assert_eq!(queue.room(), 7);
+        assert_eq!(queue.free_slots(), 7);
         assert_eq!(ended(&mut queue, read), ["a read"]);
-        assert_eq!((queue.room(), queue.completed()), (8, sends[5]));
+        assert_eq!((queue.free_slots(), queue.completed()), (8, sends[5]));
         assert!(ended(&mut queue, read).is_empty(), "a read ends once");
     }
 
@@ -184,10 +188,10 @@ mod tests {
         queue.post();
         queue.follows("a later write");
         assert_eq!(ended(&mut queue, second), ["the second", "a write"]);
-        assert_eq!(queue.room(), 2);
-        assert!(queue.under_way().eq([&mut "a later write", &mut "the first"]));
+        assert_eq!(queue.free_slots(), 2);
+        assert!(queue.in_flight().eq([&mut "a later write", &mut "the first"]));
         assert_eq!(ended(&mut queue, first), ["the first"]);
-        assert_eq!(queue.room(), 3);
+        assert_eq!(queue.free_slots(), 3);
     }
 
     proptest! {
@@ -205,7 +209,7 @@ mod tests {
             let mut reads = VecDeque::new();
             let mut sends: VecDeque<(u64, bool)> = VecDeque::new();
             for step in steps {
-                let is_full = queue.room() == 0;
+                let is_full = queue.free_slots() == 0;
                 match step {
                     0 if !is_full => {
                         let id = queue.posted + 1;
@@ -230,9 +234,9 @@ mod tests {
                         prop_assert_eq!(ended(&mut queue, id), expected);
                     },
                 }
-                prop_assert_eq!(queue.room() as usize, capacity as usize - reads.len() - sends.len());
+                prop_assert_eq!(queue.free_slots() as usize, capacity as usize - reads.len() - sends.len());
                 let has_one_to_come = !reads.is_empty() || sends.iter().any(|(_, is_signalled)| *is_signalled);
-                prop_assert!(queue.room() > 0 || has_one_to_come);
+                prop_assert!(queue.free_slots() > 0 || has_one_to_come);
             }
         }
     }

@@ -13,7 +13,7 @@ use super::message::{
 };
 use super::operation::Operation;
 use super::pieces::slots_for;
-use super::poll_state::Was;
+use super::poll_state::ReceiveKind;
 use super::received::{Filled, FrameLocation};
 use super::state::State;
 use super::stripes::PartialPieces;
@@ -42,7 +42,7 @@ impl State {
         &self,
         completion: &Completion,
         [partial, placed]: [&mut PartialPieces; 2],
-        again: &mut [Vec<(Receive, Was)>],
+        again: &mut [Vec<(Receive, ReceiveKind)>],
         found: &mut Found,
     ) -> Result<(), LinkError> {
         if !completion.status().is_success() {
@@ -77,7 +77,7 @@ impl State {
         };
         let (header, content) = Header::parse(bytes).map_err(Failure::from)?;
         path.accept(&header)?;
-        let was = match header.kind {
+        let kind = match header.kind {
             kind if lies.is_some() && kind != Kind::FrameInSlots => {
                 return Err(Failure::Violation(Violation::Message).into());
             }
@@ -107,67 +107,67 @@ impl State {
                     Filled { lies: FrameLocation::InSlots(first), at, end: at + chunk.length as usize };
                 self.incoming.lock().push_back(filled);
                 if !returns.is_empty() {
-                    self.take_back(returns, found)?;
+                    self.reclaim(returns, found)?;
                 }
-                Was::Control
+                ReceiveKind::Control
             }
             Kind::Frame | Kind::FrameInSlots => return Err(Failure::Violation(Violation::Message).into()),
             Kind::Announcement => {
                 let announcement = Announcement::parse(content).map_err(Failure::from)?;
                 self.check_piece(&announcement)?;
-                let come = partial.came(announcement.first.into(), announcement).map_err(Failure::from)?;
-                if let Some(chunk) = come {
+                let complete = partial.add(announcement.first.into(), announcement).map_err(Failure::from)?;
+                if let Some(chunk) = complete {
                     found.pieces.push((chunk, self.lease(announcement.first, chunk.length)?));
                 }
-                Was::Control
+                ReceiveKind::Control
             }
             Kind::Eager => {
                 let mut content = content;
                 while !content.is_empty() {
                     content = self.take_eager(content, partial, found)?;
                 }
-                Was::Control
+                ReceiveKind::Control
             }
             Kind::Offer => {
                 let offer = Offer::parse(content).map_err(Failure::from)?;
                 let Announcement { first, chunk, .. } = offer.announcement;
                 self.check_piece(&offer.announcement)?;
                 found.offers.push((offer, self.lease(first, chunk.length)?));
-                Was::Control
+                ReceiveKind::Control
             }
             Kind::Placed => {
                 let announcement = Announcement::parse(content).map_err(Failure::from)?;
                 check_chunk(&announcement.chunk)?;
                 let transfer = announcement.chunk.transfer;
-                let come = placed.came(transfer, announcement).map_err(Failure::from)?;
-                found.placed.extend(come.map(|chunk| (chunk, announcement.is_direct)));
-                Was::Control
+                let complete = placed.add(transfer, announcement).map_err(Failure::from)?;
+                found.placed.extend(complete.map(|chunk| (chunk, announcement.is_direct)));
+                ReceiveKind::Control
             }
             Kind::Returns => {
-                self.take_back(content, found)?;
-                Was::Control
+                self.reclaim(content, found)?;
+                ReceiveKind::Control
             }
-            Kind::Credits => Was::CreditUpdate,
+            Kind::Credits => ReceiveKind::CreditUpdate,
             Kind::Hello => {
                 self.hellos.fetch_add(1, Ordering::Relaxed);
-                Was::Hello
+                ReceiveKind::Hello
             }
         };
-        again[index].push((self.receive(index, receive), was));
+        again[index].push((self.receive(index, receive), kind));
         Ok(())
     }
 
     /// Takes in what a message gives back.
-    fn take_back(&self, returns: &[u8], found: &mut Found) -> Result<(), LinkError> {
+    fn reclaim(&self, returns: &[u8], found: &mut Found) -> Result<(), LinkError> {
         for back in parse_returns(returns).map_err(Failure::from)? {
             match back {
                 Released::Slots(first) => {
-                    let taken = self.slots.lock().take_back(first.into());
+                    let taken = self.slots.lock().reclaim(first.into());
                     taken.map_err(|_| Failure::Violation(Violation::NotLeased(first)))?;
                 }
                 Released::Region { number, is_direct } => {
-                    let kept = self.exposed_regions.lock().end(number);
-                    let (bytes, guard) = kept.ok_or(Failure::Violation(Violation::NotLeased(number)))?;
+                    let held = self.exposed_regions.lock().end(number);
+                    let (bytes, guard) = held.ok_or(Failure::Violation(Violation::NotLeased(number)))?;
                     found.direct_bytes += if is_direct { bytes } else { 0 };
                     found.guards.push(guard);
                 }
@@ -192,7 +192,7 @@ impl State {
         if stripes != 1 {
             return Err(SENSELESS.into());
         }
-        if let Some(chunk) = partial.came(first.into(), announcement).map_err(Failure::from)? {
+        if let Some(chunk) = partial.add(first.into(), announcement).map_err(Failure::from)? {
             let lease = self.lease(first, chunk.length)?;
             // SAFETY: the slots lie in the arena, where the peer, which has leased them, could write as
             // well.

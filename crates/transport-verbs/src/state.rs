@@ -67,7 +67,7 @@ pub struct State {
     pub(super) owner: Mutex<Owner>,
     pub(super) queue: TransferQueue,
     /// Which of equally loaded queue pairs gets the next piece first.
-    pub(super) turn: AtomicUsize,
+    pub(super) next_path: AtomicUsize,
     pub(super) hellos: AtomicU32,
     /// Receives that queue pairs have given back because they have ended.
     pub(super) flushed: AtomicU32,
@@ -86,7 +86,7 @@ pub struct State {
 /// Who is told of pieces.
 pub enum Owner {
     /// Nobody yet.
-    Early(Vec<(ChunkHeader, Lease)>),
+    Pending(Vec<(ChunkHeader, Lease)>),
     Known(Weak<Shared>),
 }
 
@@ -138,9 +138,9 @@ impl State {
             incoming: Mutex::default(),
             returns: Mutex::default(),
             leases: AtomicU32::new(0),
-            owner: Mutex::new(Owner::Early(Vec::new())),
+            owner: Mutex::new(Owner::Pending(Vec::new())),
             queue: TransferQueue::default(),
-            turn: AtomicUsize::new(0),
+            next_path: AtomicUsize::new(0),
             hellos: AtomicU32::new(0),
             flushed: AtomicU32::new(0),
             over: AtomicBool::new(false),
@@ -176,7 +176,7 @@ impl State {
     }
 
     pub(super) fn cause(&self) -> LinkError {
-        self.failure.get().cloned().unwrap_or(LinkError::PeerGone)
+        self.failure.get().cloned().unwrap_or(LinkError::PeerDisconnected)
     }
 
     /// Ends the link because of `error`; the first one counts.

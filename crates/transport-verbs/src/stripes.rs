@@ -47,9 +47,9 @@ pub fn requests(offset: usize, length: usize) -> impl ExactSizeIterator<Item = (
 
 /// The queue pairs in the order in which they are to get the stripes of a piece: those with the fewest bytes
 /// ahead first, of equals the one whose turn it is.
-pub fn order(backlogs: &[usize], turn: usize) -> Vec<usize> {
+pub fn order(backlogs: &[usize], first: usize) -> Vec<usize> {
     let count = backlogs.len();
-    let mut order: Vec<usize> = (0..count).map(|place| (place + turn) % count).collect();
+    let mut order: Vec<usize> = (0..count).map(|place| (place + first) % count).collect();
     order.sort_by_key(|index| backlogs[*index]);
     order
 }
@@ -63,7 +63,7 @@ pub struct PartialPieces {
 
 impl PartialPieces {
     /// Takes in the announcement of a stripe of the piece called `name`; the piece, if all of it has come.
-    pub fn came(&mut self, name: u64, announcement: Announcement) -> Result<Option<ChunkHeader>, Violation> {
+    pub fn add(&mut self, name: u64, announcement: Announcement) -> Result<Option<ChunkHeader>, Violation> {
         let stripes = announcement.stripes;
         if stripes == 0 || stripes as usize > MAX_STRIPES {
             return Err(Violation::Stripes(stripes));
@@ -75,12 +75,12 @@ impl PartialPieces {
         if self.partial.len() >= MAX_PARTIAL_BYTES && !self.partial.contains_key(&name) {
             return Err(Violation::TooManyPieces);
         }
-        let (known, come) = self.partial.entry(name).or_insert((announcement, 0));
+        let (known, count) = self.partial.entry(name).or_insert((announcement, 0));
         if *known != announcement {
             return Err(Violation::Stripes(stripes));
         }
-        *come += 1;
-        if *come < stripes {
+        *count += 1;
+        if *count < stripes {
             return Ok(None);
         }
         self.partial.remove(&name);
@@ -135,15 +135,15 @@ mod tests {
         let chunk = ChunkHeader { transfer: 7, offset: 0, total: 300, length: 300 };
         let stripe = |first, stripes| Announcement { chunk, first, stripes, is_direct: false };
         let mut partial = PartialPieces::default();
-        assert_eq!(partial.came(3, stripe(3, 1)), Ok(Some(chunk)));
-        assert_eq!(partial.came(0, stripe(0, 2)), Ok(None));
-        assert_eq!(partial.came(9, stripe(9, 2)), Ok(None));
-        assert_eq!(partial.came(0, stripe(0, 2)), Ok(Some(chunk)));
+        assert_eq!(partial.add(3, stripe(3, 1)), Ok(Some(chunk)));
+        assert_eq!(partial.add(0, stripe(0, 2)), Ok(None));
+        assert_eq!(partial.add(9, stripe(9, 2)), Ok(None));
+        assert_eq!(partial.add(0, stripe(0, 2)), Ok(Some(chunk)));
         let other = Announcement { chunk: ChunkHeader { transfer: 8, ..chunk }, ..stripe(9, 2) };
-        assert!(partial.came(9, other).is_err());
-        assert!(PartialPieces::default().came(0, stripe(0, 0)).is_err());
-        assert!(PartialPieces::default().came(0, stripe(0, 1000)).is_err());
-        let begun = (0..).find_map(|name| partial.came(name + 100, stripe(0, 2)).err().map(|_| name));
+        assert!(partial.add(9, other).is_err());
+        assert!(PartialPieces::default().add(0, stripe(0, 0)).is_err());
+        assert!(PartialPieces::default().add(0, stripe(0, 1000)).is_err());
+        let begun = (0..).find_map(|name| partial.add(name + 100, stripe(0, 2)).err().map(|_| name));
         assert!(
             begun.is_some_and(|begun| begun < MAX_PARTIAL_BYTES as u64),
             "a peer that only begins is stopped"

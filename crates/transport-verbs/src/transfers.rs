@@ -36,7 +36,7 @@ pub fn parts(state: Arc<State>, setup: Connection, command: &Connection) -> io::
         sender: Box::new(Sending(Arc::clone(&state))),
         receiver: Box::new(Receiving::new(state)),
         memory: Box::new(memory),
-        wait_for_room: None,
+        wait_for_capacity: None,
         descriptors,
     })
 }
@@ -68,7 +68,7 @@ fn watch(state: &State, mut setup: Connection) {
             }
             Err(error) => return state.end_behind_completions(LinkError::from_io(error)),
             // Nothing more is said here but that it ends.
-            Ok(_) => return state.end_behind_completions(LinkError::PeerGone),
+            Ok(_) => return state.end_behind_completions(LinkError::PeerDisconnected),
         }
     }
 }
@@ -78,8 +78,8 @@ impl Staged for State {
         &self.queue
     }
 
-    fn longest_piece(&self) -> usize {
-        self.longest_piece()
+    fn max_piece(&self) -> usize {
+        self.max_piece()
     }
 
     fn wait_for_piece(&self, length: usize) -> Result<Piece, LinkError> {

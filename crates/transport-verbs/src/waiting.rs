@@ -39,8 +39,8 @@ impl PollBackoff {
     }
 
     /// Takes note of one more poll; whether it is too early to sleep.
-    pub fn may_go_on(&mut self, patience: Duration) -> bool {
-        if patience.is_zero() {
+    pub fn may_continue(&mut self, spin_time: Duration) -> bool {
+        if spin_time.is_zero() {
             return false;
         }
         self.polls = self.polls.wrapping_add(1);
@@ -50,7 +50,7 @@ impl PollBackoff {
         }
         // Who is to bring what is looked for may need this very processor.
         std::thread::yield_now();
-        self.since.get_or_insert_with(Instant::now).elapsed() < patience
+        self.since.get_or_insert_with(Instant::now).elapsed() < spin_time
     }
 }
 
@@ -63,31 +63,31 @@ impl State {
     ) -> Result<T, LinkError> {
         let mut in_vain = PollBackoff::default();
         let mut has_found = false;
-        let mut nap = MIN_BACKOFF;
+        let mut backoff = MIN_BACKOFF;
         loop {
             // Read before anything is asked for: what another thread finds from here on is not slept over.
             let key = self.polled.key();
             self.check()?;
             if let Some(found) = ready()? {
                 if has_found {
-                    self.give_back_the_rest();
+                    self.release_pending();
                 }
                 return Ok(found);
             }
             if self.poll() {
                 has_found = true;
                 in_vain = PollBackoff::default();
-                nap = MIN_BACKOFF;
-            } else if !in_vain.may_go_on(self.poll) {
-                self.give_back_the_rest();
-                let has_changed = self.polled.wait_for(key, nap);
-                nap = if has_changed { MIN_BACKOFF } else { MAX_BACKOFF.min(2 * nap) };
+                backoff = MIN_BACKOFF;
+            } else if !in_vain.may_continue(self.poll) {
+                self.release_pending();
+                let has_changed = self.polled.wait_for(key, backoff);
+                backoff = if has_changed { MIN_BACKOFF } else { MAX_BACKOFF.min(2 * backoff) };
             }
         }
     }
 
     /// How long the receiver polls before it sleeps.
-    pub fn patience(&self) -> Duration {
+    pub fn spin_time(&self) -> Duration {
         self.poll
     }
 
@@ -98,7 +98,7 @@ impl State {
         self.completions.request_event().map_err(failed)?;
         // A completion that came before the question causes no event, and another thread may hold some that
         // it has taken out.
-        if self.poll_in_turn() || self.has_frames() || self.is_over() {
+        if self.poll_exclusively() || self.has_frames() || self.is_over() {
             return Ok(false);
         }
         let descriptor = self.completions.descriptor();

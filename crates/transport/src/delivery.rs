@@ -46,7 +46,7 @@ impl Drop for Copy {
     fn drop(&mut self) {
         if self.lease.is_some() {
             // Nobody was left to carry it out; its transfer must end all the same.
-            self.link.transfers().landed(&self.chunk, Some(&LinkError::PeerGone));
+            self.link.transfers().landed(&self.chunk, Some(&LinkError::PeerDisconnected));
         }
     }
 }

@@ -18,7 +18,7 @@ use causeway_pipeline::TransportKind;
 pub enum LinkError {
     /// The peer's process ended or closed the connection.
     #[error("the other end of the connection is gone: its process has ended or was killed")]
-    PeerGone,
+    PeerDisconnected,
     /// The peer's machine does not answer any more.
     #[error(
         "the other end of the connection has not answered for several seconds: its machine is down or the \
@@ -102,7 +102,7 @@ impl LinkError {
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::BrokenPipe
-            | io::ErrorKind::NotConnected => Self::PeerGone,
+            | io::ErrorKind::NotConnected => Self::PeerDisconnected,
             io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
                 Self::PeerSilent
             }
@@ -176,7 +176,7 @@ pub enum TransferError {
     },
     /// The number is in use.
     #[error("transfer {0} is under way already")]
-    AlreadyUnderWay(u64),
+    AlreadyInFlight(u64),
     /// The link ended first.
     #[error(transparent)]
     Link(#[from] LinkError),

@@ -24,7 +24,7 @@ use crate::staging::Piece;
 pub enum NotRegistered {
     /// The transport of the link has no cards.
     #[error("memory is registered with network cards alone, and this session goes over {0}")]
-    NoCard(TransportKind),
+    NotRdma(TransportKind),
     /// The card, or the kernel on its behalf, refuses.
     #[error("{0}")]
     Refused(#[source] Box<dyn StdError + Send + Sync>),

@@ -26,7 +26,7 @@ pub trait Staged: Send + Sync + 'static {
     fn queue(&self) -> &TransferQueue;
 
     /// The longest piece that it has, in bytes.
-    fn longest_piece(&self) -> usize;
+    fn max_piece(&self) -> usize;
 
     /// A piece of `length` bytes, at most the longest; waits until there is one. An error when the link ends
     /// first.
@@ -110,8 +110,8 @@ fn carry_out(transport: &impl Staged, link: &Arc<Shared>, order: Order) -> Resul
         Err(order) => order,
     };
     let Order { transfer, start: Address(start), length, options, guard } = order;
-    let longest = transport.longest_piece();
-    let step = if length <= longest { length } else { LONG_STEP.min(longest) };
+    let max_piece = transport.max_piece();
+    let step = if length <= max_piece { length } else { LONG_STEP.min(max_piece) };
     let mut offset = 0;
     loop {
         link.check()?;

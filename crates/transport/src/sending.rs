@@ -69,7 +69,7 @@ pub trait Pending: Send {
     fn release(&self);
 
     /// The same where the peer has said that it has all bytes, so that there may be less to wait for.
-    fn came(&self) {
+    fn on_response(&self) {
         self.release();
     }
 }
@@ -104,9 +104,9 @@ impl Sending {
 
     /// Gives the memory back when the peer has said, in whatever way, that it has all bytes: a transport that
     /// would have to be told so by its other end need not wait for that.
-    pub fn came(mut self) {
+    pub fn on_response(mut self) {
         if let Some(pending) = self.0.take() {
-            pending.came();
+            pending.on_response();
         }
     }
 }

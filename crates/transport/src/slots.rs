@@ -24,7 +24,7 @@ const SLOTS_IN_SEGMENT: usize = SEGMENT / SLOT;
 
 /// What is leased [in turn](Slots::in_turn), in slots: as much as the caches hold that belong to single cores
 /// of a large machine.
-const TURN: u32 = (32 << 20) / SLOT as u32;
+const ROUND_ROBIN_SLOTS: u32 = (32 << 20) / SLOT as u32;
 
 /// A slot was given back that was not leased.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -40,9 +40,9 @@ pub struct Slots {
     /// For each slot: the leased range that begins here, of length 0 where none does.
     ranges: Vec<SlotRange>,
     free: u32,
-    /// Where the next range is looked for first: behind the last one that was leased, up to `turn`.
+    /// Where the next range is looked for first: behind the last one that was leased, up to `round_robin_end`.
     next: usize,
-    turn: usize,
+    round_robin_end: usize,
 }
 
 /// Slots that are leased together.
@@ -56,15 +56,15 @@ struct SlotRange {
 impl Slots {
     /// So many slots, all of them free.
     pub fn new(count: u32) -> Self {
-        Self { ranges: vec![SlotRange::default(); count as usize], free: count, next: 0, turn: 0 }
+        Self { ranges: vec![SlotRange::default(); count as usize], free: count, next: 0, round_robin_end: 0 }
     }
 
-    /// Slots that a device writes to: each range is leased behind the one before, as far as `TURN`, where it
+    /// Slots that a device writes to: each range is leased behind the one before, as far as `ROUND_ROBIN_SLOTS`, where it
     /// begins anew. A device that writes to what cores have just read has to get it out of their caches
     /// first: 16 MiB that twelve cores had read took it 514 us, and 310 in memory that they had not read
     /// lately (a virtual machine with an H200, 2026-11-23).
-    pub fn in_turn(count: u32) -> Self {
-        Self { turn: count.min(TURN) as usize, ..Self::new(count) }
+    pub fn round_robin(count: u32) -> Self {
+        Self { round_robin_end: count.min(ROUND_ROBIN_SLOTS) as usize, ..Self::new(count) }
     }
 
     /// Leases a range of `count` slots, at most a segment's; its first one.
@@ -73,7 +73,7 @@ impl Slots {
             return None;
         }
         let count = count as usize;
-        let behind = self.find(self.next..self.turn, count);
+        let behind = self.find(self.next..self.round_robin_end, count);
         let start = behind.or_else(|| self.find(0..self.ranges.len(), count))?;
         self.ranges[start] = SlotRange { length: count as u32, is_sent: false };
         self.free -= count as u32;
@@ -121,7 +121,7 @@ impl Slots {
 
     /// Takes a range back from the peer by its first slot. One that this side still fills is not the peer's
     /// to give back: it would be leased a second time.
-    pub fn take_back(&mut self, first: u64) -> Result<(), NotLeased> {
+    pub fn reclaim(&mut self, first: u64) -> Result<(), NotLeased> {
         self.free_range(first, true)
     }
 
@@ -165,16 +165,20 @@ mod tests {
 
     #[test]
     fn what_devices_write_to_is_leased_in_turn() {
-        let mut slots = Slots::in_turn(2 * TURN);
+        let mut slots = Slots::round_robin(2 * ROUND_ROBIN_SLOTS);
         let half = SLOTS_IN_SEGMENT as u32 / 2;
-        for first in (0..TURN).step_by(half as usize).chain([0, half]) {
+        for first in (0..ROUND_ROBIN_SLOTS).step_by(half as usize).chain([0, half]) {
             assert_eq!(slots.lease(half), Some(first));
             slots.give_up(first).unwrap();
         }
-        assert_eq!(slots.lease(TURN / 2), Some(TURN / 2), "the rest of a segment is passed over");
         assert_eq!(
-            [slots.lease(TURN / 2), slots.lease(1)],
-            [Some(0), Some(TURN)],
+            slots.lease(ROUND_ROBIN_SLOTS / 2),
+            Some(ROUND_ROBIN_SLOTS / 2),
+            "the rest of a segment is passed over"
+        );
+        assert_eq!(
+            [slots.lease(ROUND_ROBIN_SLOTS / 2), slots.lease(1)],
+            [Some(0), Some(ROUND_ROBIN_SLOTS)],
             "beyond it when all of it is leased"
         );
         slots.give_up(0).unwrap();
@@ -185,13 +189,13 @@ mod tests {
     fn the_peer_gives_back_only_what_it_was_sent() {
         let mut slots = Slots::new(8);
         assert_eq!((slots.lease(2), slots.lease(1)), (Some(0), Some(2)));
-        assert_eq!(slots.take_back(0), Err(NotLeased(0)), "it is being filled");
+        assert_eq!(slots.reclaim(0), Err(NotLeased(0)), "it is being filled");
         slots.send(0);
         assert_eq!(slots.give_up(0), Err(NotLeased(0)), "it is the peer's");
-        assert_eq!([slots.take_back(0), slots.take_back(0)], [Ok(()), Err(NotLeased(0))]);
+        assert_eq!([slots.reclaim(0), slots.reclaim(0)], [Ok(()), Err(NotLeased(0))]);
         slots.send(2);
         assert!(slots.unsend(2));
-        assert_eq!([slots.take_back(2), slots.give_up(2)], [Err(NotLeased(2)), Ok(())]);
+        assert_eq!([slots.reclaim(2), slots.give_up(2)], [Err(NotLeased(2)), Ok(())]);
         assert!(!slots.unsend(2));
     }
 
@@ -212,10 +216,10 @@ mod tests {
     proptest! {
         #[test]
         fn no_slot_is_ever_lent_twice(
-            turn in 0_usize..33, actions in prop::collection::vec((0..3, 0_u64..40), 1..300),
+            round_robin_end in 0_usize..33, actions in prop::collection::vec((0..3, 0_u64..40), 1..300),
         ) {
             const COUNT: u32 = 32;
-            let mut slots = Slots { turn, ..Slots::new(COUNT) };
+            let mut slots = Slots { round_robin_end, ..Slots::new(COUNT) };
             let mut leased: Vec<(u32, u32)> = Vec::new();
             let mut sent = Vec::new();
             for (action, number) in actions {
@@ -240,9 +244,9 @@ mod tests {
                     Some(at) if sent.contains(&number) => {
                         leased.swap_remove(at);
                         sent.retain(|first| *first != number);
-                        prop_assert_eq!(slots.take_back(number), Ok(()));
+                        prop_assert_eq!(slots.reclaim(number), Ok(()));
                     }
-                    _ => prop_assert_eq!(slots.take_back(number), Err(NotLeased(number))),
+                    _ => prop_assert_eq!(slots.reclaim(number), Err(NotLeased(number))),
                 }
                 let used: u32 = leased.iter().map(|(_, count)| count).sum();
                 prop_assert_eq!(slots.free, COUNT - used);

@@ -15,7 +15,7 @@ pub trait SlotOwner: Send + Sync {
 /// Whom leases are given back to.
 pub trait Owns: Send + Sync {
     /// The range of slots that begins with this one is not in use any more.
-    fn give_back(&self, first: u32);
+    fn release(&self, first: u32);
 }
 
 /// Bytes of staging memory.
@@ -181,6 +181,6 @@ impl Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.memory.owner.give_back(self.first);
+        self.memory.owner.release(self.first);
     }
 }

@@ -15,9 +15,9 @@ const MAX_TRANSFERS: usize = 1 << 16;
 /// What a transfer's chunks do.
 enum ChunkAction {
     /// The owner is being asked.
-    Asking,
+    AwaitingOwner,
     /// They are written.
-    Kept(Destination),
+    Written(Destination),
     /// They are read and dropped.
     Dropped,
 }
@@ -109,14 +109,14 @@ impl Entry {
         if expected != total {
             self.ended = Some(TransferError::WrongSize { expected, found: total });
         }
-        self.fate = ChunkAction::Kept(destination);
+        self.fate = ChunkAction::Written(destination);
     }
 
     /// Claims the place of a chunk, once it is known where the transfer goes.
     fn claim(&mut self, chunk: &ChunkHeader) -> Result<ChunkDestination, LinkError> {
         if self.total != chunk.total {
             let (expected, found) = (self.total, chunk.total);
-            if !matches!(self.fate, ChunkAction::Kept(_)) || !self.spans.is_empty() {
+            if !matches!(self.fate, ChunkAction::Written(_)) || !self.spans.is_empty() {
                 return Err(ChunkError::TotalChanged { expected, found }.into());
             }
             self.ended = Some(TransferError::WrongSize { expected, found });
@@ -126,7 +126,7 @@ impl Entry {
         self.in_flight += 1;
         Ok(match &self.fate {
             // The chunk lies inside the transfer, and the transfer is as long as the destination.
-            ChunkAction::Kept(Destination { start, threads, nontemporal, .. }) if self.ended.is_none() => {
+            ChunkAction::Written(Destination { start, threads, nontemporal, .. }) if self.ended.is_none() => {
                 let first = chunk.offset as usize;
                 let to = ChunkAddress::new(start.clone(), first..first + chunk.length as usize);
                 ChunkDestination::Memory { to, threads: *threads, nontemporal: *nontemporal }
@@ -141,11 +141,11 @@ impl Entry {
             return None;
         }
         match core::mem::replace(&mut self.fate, ChunkAction::Dropped) {
-            ChunkAction::Kept(destination) => {
+            ChunkAction::Written(destination) => {
                 let outcome = self.ended.clone().map_or(Ok(()), Err);
                 Some(Ending(destination.on_end, outcome))
             }
-            ChunkAction::Asking | ChunkAction::Dropped => None,
+            ChunkAction::AwaitingOwner | ChunkAction::Dropped => None,
         }
     }
 }
@@ -155,10 +155,10 @@ impl Transfers {
     pub fn expect(&self, transfer: u64, destination: Destination) -> Result<(), TransferError> {
         let mut entries = self.entries.lock();
         if entries.contains_key(&transfer) {
-            return Err(TransferError::AlreadyUnderWay(transfer));
+            return Err(TransferError::AlreadyInFlight(transfer));
         }
         let total = destination.length as u64;
-        entries.insert(transfer, Entry::new(ChunkAction::Kept(destination), total));
+        entries.insert(transfer, Entry::new(ChunkAction::Written(destination), total));
         Ok(())
     }
 
@@ -176,11 +176,11 @@ impl Transfers {
         let claimed = self.entries.wait(|entries| {
             let is_full = entries.len() >= MAX_TRANSFERS;
             match entries.get_mut(&chunk.transfer) {
-                Some(entry) if matches!(entry.fate, ChunkAction::Asking) => None,
+                Some(entry) if matches!(entry.fate, ChunkAction::AwaitingOwner) => None,
                 Some(entry) => Some(Some(entry.claim(chunk))),
                 None if is_full => Some(Some(Err(LinkError::TooManyTransfers(MAX_TRANSFERS)))),
                 None => {
-                    entries.insert(chunk.transfer, Entry::new(ChunkAction::Asking, chunk.total));
+                    entries.insert(chunk.transfer, Entry::new(ChunkAction::AwaitingOwner, chunk.total));
                     Some(None)
                 }
             }
@@ -221,15 +221,15 @@ impl Transfers {
     }
 
     fn unclaim(&self, chunk: &ChunkHeader, note: impl FnOnce(&mut Entry)) -> ReceivedChunk {
-        let more_is_to_come = ReceivedChunk { is_complete: false, is_alone: false, ending: None };
+        let incomplete = ReceivedChunk { is_complete: false, is_alone: false, ending: None };
         self.entries.change(|entries| {
             let Some(entry) = entries.get_mut(&chunk.transfer) else {
-                return more_is_to_come;
+                return incomplete;
             };
             entry.in_flight -= 1;
             note(entry);
             if entry.in_flight > 0 {
-                return more_is_to_come;
+                return incomplete;
             }
             let is_complete =
                 entry.spans.covers(entry.total) && !(entry.total == 0 && entry.spans.is_empty());
@@ -252,7 +252,7 @@ impl Transfers {
                 return Some(None);
             }
             entry.ended.get_or_insert(TransferError::Cancelled);
-            if entry.in_flight > 0 || matches!(entry.fate, ChunkAction::Asking) {
+            if entry.in_flight > 0 || matches!(entry.fate, ChunkAction::AwaitingOwner) {
                 return None;
             }
             let ending = entry.end(true);
@@ -273,7 +273,7 @@ impl Transfers {
         self.entries.change(|entries| {
             entries.retain(|_, entry| {
                 entry.ended.get_or_insert_with(|| cause.clone().into());
-                let busy = entry.in_flight > 0 || matches!(entry.fate, ChunkAction::Asking);
+                let busy = entry.in_flight > 0 || matches!(entry.fate, ChunkAction::AwaitingOwner);
                 if !busy {
                     endings.extend(entry.end(true));
                 }

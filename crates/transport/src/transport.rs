@@ -35,12 +35,12 @@ pub trait SendMessages: Send {
     fn send(&mut self, bytes: &[u8]) -> Result<(), LinkError>;
 
     /// Whether a short frame can be sent without waiting.
-    fn has_room(&mut self) -> bool {
+    fn has_capacity(&mut self) -> bool {
         true
     }
 
     /// Whether the peer is so far away that frames are worth compressing. Asked for long frames only.
-    fn is_far(&mut self) -> bool {
+    fn is_remote(&mut self) -> bool {
         false
     }
 }
@@ -50,7 +50,7 @@ pub trait ReceiveMessages: Send {
     /// Receives some bytes into `into` and returns how many. With `wait` it sleeps until there are any;
     /// otherwise it is one look that costs as little as the transport can make it. 0 says that nothing is
     /// there; with `wait`, that somebody has called ([`Memory::wake_receiver`]). The peer's end
-    /// is an error, [`LinkError::PeerGone`] as a rule. A transport whose transfers are announced in order
+    /// is an error, [`LinkError::PeerDisconnected`] as a rule. A transport whose transfers are announced in order
     /// with its frames deals with the announcements here.
     fn receive(&mut self, link: &Arc<Shared>, into: &mut [u8], wait: bool) -> Result<usize, LinkError>;
 
@@ -149,8 +149,8 @@ pub trait Memory: Send + Sync {
     }
 
     /// Sleeps until a link that is resumable has a connection again, at most for so long.
-    fn wait_for_connection(&self, longest: Duration) {
-        let _ = longest;
+    fn wait_for_connection(&self, timeout: Duration) {
+        let _ = timeout;
     }
 
     /// Whether the link goes on when its connections are lost, on others. The peer must be told then when it is to end,
@@ -174,7 +174,7 @@ pub struct Parts {
     pub memory: Box<dyn Memory>,
     /// Sleeps until the peer has dealt with enough of what was sent, where that is kept; to be called before a frame
     /// is sent, with no lock that the receiver may want.
-    pub wait_for_room: Option<Box<dyn Fn() + Send + Sync>>,
+    pub wait_for_capacity: Option<Box<dyn Fn() + Send + Sync>>,
     /// What it holds open by now, for a forked child that closes its copies. They stay open as long as the
     /// link.
     pub descriptors: Vec<RawFd>,

@@ -9,10 +9,10 @@ use thiserror::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// The message ended before the value did.
-    #[error("the message ends early: {wanted} more bytes were announced, {left} are left")]
+    #[error("the message ends early: {requested} more bytes were announced, {left} are left")]
     Truncated {
         /// Bytes that the value needs.
-        wanted: u64,
+        requested: u64,
         /// Bytes that are left in the message.
         left: usize,
     },
@@ -64,7 +64,7 @@ impl<'a> Decoder<'a> {
     /// Takes exactly `count` bytes.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], DecodeError> {
         let Some((head, tail)) = self.rest.split_at_checked(count) else {
-            return Err(DecodeError::Truncated { wanted: count as u64, left: self.rest.len() });
+            return Err(DecodeError::Truncated { requested: count as u64, left: self.rest.len() });
         };
         self.rest = tail;
         Ok(head)
@@ -74,9 +74,9 @@ impl<'a> Decoder<'a> {
     /// of the message cannot hold.
     pub fn count(&mut self, element: usize) -> Result<usize, DecodeError> {
         let count = u32::decode(self)? as usize;
-        let wanted = (count as u64).saturating_mul(element.max(1) as u64);
-        if wanted > self.rest.len() as u64 {
-            return Err(DecodeError::Truncated { wanted, left: self.rest.len() });
+        let requested = (count as u64).saturating_mul(element.max(1) as u64);
+        if requested > self.rest.len() as u64 {
+            return Err(DecodeError::Truncated { requested, left: self.rest.len() });
         }
         Ok(count)
     }
@@ -156,7 +156,8 @@ impl<'a> Decode<'a> for &'a [u8] {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         let length = u64::decode(input)?;
         let left = input.remaining();
-        let length = usize::try_from(length).map_err(|_| DecodeError::Truncated { wanted: length, left })?;
+        let length =
+            usize::try_from(length).map_err(|_| DecodeError::Truncated { requested: length, left })?;
         input.take(length)
     }
 }

@@ -1,8 +1,8 @@
 //! What a client asks in a diagnosis: a session in which a process of the server says what its machine is
 //! like.
 //!
-//! Questions and answers take turns. The answer to [`Question::Facts`] is JSON, of which nothing is known
-//! here; that to [`Question::Echo`] is what was sent.
+//! Questions and answers take turns. The answer to [`DiagnosisRequest::Facts`] is JSON, of which nothing is known
+//! here; that to [`DiagnosisRequest::Echo`] is what was sent.
 
 use crate::codec::{Decode, DecodeError, Decoder, Encode};
 
@@ -14,7 +14,7 @@ pub const MAX_QUERIES: usize = 10_000;
 
 /// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question<'a> {
+pub enum DiagnosisRequest<'a> {
     /// What is the machine like?
     Facts,
     /// How long do bytes take there and back? At most [`MAX_ECHO_BYTES`] of them.
@@ -24,7 +24,7 @@ pub enum Question<'a> {
 const FACTS: u8 = 1;
 const ECHO: u8 = 2;
 
-impl Encode for Question<'_> {
+impl Encode for DiagnosisRequest<'_> {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Facts => FACTS.encode(out),
@@ -36,7 +36,7 @@ impl Encode for Question<'_> {
     }
 }
 
-impl<'a> Decode<'a> for Question<'a> {
+impl<'a> Decode<'a> for DiagnosisRequest<'a> {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
             FACTS => Ok(Self::Facts),
@@ -59,14 +59,15 @@ mod tests {
 
     #[test]
     fn questions_come_back_and_long_ones_are_refused() {
-        for question in [Question::Facts, Question::Echo(b""), Question::Echo(b"abc")] {
+        for question in [DiagnosisRequest::Facts, DiagnosisRequest::Echo(b""), DiagnosisRequest::Echo(b"abc")]
+        {
             let mut bytes = Vec::new();
             question.encode(&mut bytes);
             assert_eq!(Decoder::new(&bytes).value(), Ok(question));
         }
         let mut bytes = Vec::new();
-        Question::Echo(&vec![0; MAX_ECHO_BYTES + 1]).encode(&mut bytes);
-        assert!(Decoder::new(&bytes).value::<Question<'_>>().is_err());
-        assert!(Decoder::new(&[9]).value::<Question<'_>>().is_err());
+        DiagnosisRequest::Echo(&vec![0; MAX_ECHO_BYTES + 1]).encode(&mut bytes);
+        assert!(Decoder::new(&bytes).value::<DiagnosisRequest<'_>>().is_err());
+        assert!(Decoder::new(&[9]).value::<DiagnosisRequest<'_>>().is_err());
     }
 }

@@ -126,7 +126,7 @@ pub enum WorkerMessage<'a> {
         status: u32,
     },
     /// The worker does not have the image that a command named: send its bytes as this transfer.
-    ImageWanted {
+    ImageRequested {
         /// The number of the transfer.
         transfer: u64,
     },
@@ -161,7 +161,7 @@ mod tag {
     pub const TRANSFER_FAILED: u8 = 5;
     pub const FATAL: u8 = 6;
     pub const REACHED: u8 = 7;
-    pub const IMAGE_WANTED: u8 = 8;
+    pub const IMAGE_REQUESTED: u8 = 8;
     pub const IMAGE_KNOWN: u8 = 9;
     pub const ERROR_OUTPUT: u8 = 10;
     pub const DIRECT: u8 = 11;
@@ -293,8 +293,8 @@ impl Encode for WorkerMessage<'_> {
                 transfer.encode(out);
                 status.encode(out);
             }
-            Self::ImageWanted { transfer } => {
-                tag::IMAGE_WANTED.encode(out);
+            Self::ImageRequested { transfer } => {
+                tag::IMAGE_REQUESTED.encode(out);
                 transfer.encode(out);
             }
             Self::ImageKnown { transfer } => {
@@ -328,7 +328,7 @@ impl<'a> Decode<'a> for WorkerMessage<'a> {
             tag::TRANSFER_FAILED => {
                 Ok(Self::TransferFailed { transfer: input.value()?, status: input.value()? })
             }
-            tag::IMAGE_WANTED => Ok(Self::ImageWanted { transfer: input.value()? }),
+            tag::IMAGE_REQUESTED => Ok(Self::ImageRequested { transfer: input.value()? }),
             tag::IMAGE_KNOWN => Ok(Self::ImageKnown { transfer: input.value()? }),
             tag::DIRECT => Ok(Self::Direct { is_on: input.value()?, text: input.value()? }),
             tag::FATAL => Ok(Self::Fatal { text: input.value()? }),

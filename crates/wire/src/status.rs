@@ -10,7 +10,7 @@ use crate::text::Printable;
 
 /// What a client asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
+pub enum StatusRequest {
     /// How is the server?
     Status,
     /// Take no new sessions, and end when those that are open have ended. Granted to the server's own user
@@ -54,7 +54,7 @@ pub struct ServerStatus {
     /// How many sessions it has at most.
     pub max_sessions: u32,
     /// Sessions that have begun, those that are open included.
-    pub begun: u64,
+    pub sessions_started: u64,
     /// Sessions that were refused.
     pub refused: u64,
     /// Unix sockets at which it is reached from its own host.
@@ -71,7 +71,7 @@ record!(ServerStatus {
     running,
     is_draining,
     max_sessions,
-    begun,
+    sessions_started,
     refused,
     sockets,
     sessions,
@@ -148,7 +148,7 @@ record!(DeviceStatus { index, name, uuid, memory_total, memory_used, utilisation
 const STATUS: u8 = 1;
 const DRAIN: u8 = 2;
 
-impl Encode for Question {
+impl Encode for StatusRequest {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Status => STATUS.encode(out),
@@ -160,7 +160,7 @@ impl Encode for Question {
     }
 }
 
-impl<'a> Decode<'a> for Question {
+impl<'a> Decode<'a> for StatusRequest {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
             STATUS => Ok(Self::Status),

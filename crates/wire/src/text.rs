@@ -20,21 +20,21 @@ pub const MAX_LINE_BYTES: usize = 16 << 10;
 const CUT: &str = " [cut]";
 
 /// The text with nothing in it that a terminal acts on, that ends a line or that cannot be seen, in at most
-/// `most` characters.
+/// `max` characters.
 ///
 /// Such a character is written as in JSON, `\n` or `\u001b`, which stays what it is when the text comes here
 /// again or stands in JSON already. Text that is too long ends with a mark that says so.
-pub fn printable(text: &str, most: usize) -> String {
-    let room = most.saturating_sub(CUT.len());
+pub fn printable(text: &str, max: usize) -> String {
+    let capacity = max.saturating_sub(CUT.len());
     // Where the text ends if it turns out to be too long.
     let (mut end, mut count) = (0, 0);
     let mut out = String::new();
     for character in text.chars() {
         let before = out.len();
         count += push(&mut out, character);
-        if count <= room {
+        if count <= capacity {
             end = out.len();
-        } else if count > most {
+        } else if count > max {
             out.truncate(end.min(before));
             out.push_str(CUT);
             break;

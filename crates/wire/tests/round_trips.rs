@@ -7,8 +7,8 @@ use causeway_wire::chunk::{ChunkHeader, MAX_CHUNK};
 use causeway_wire::codec::{Decoder, Encode};
 use causeway_wire::frame::{FrameHeader, FrameKind, MAX_BODY};
 use causeway_wire::handshake::{
-    Abilities, Answer, ClientHello, Features, JoinHello, KnownCommands, LaneHello, LaneToken, Locality,
-    Offer, Opening, SessionId, SharedMemory, VersionRange, Welcome,
+    Abilities, ClientHello, Features, JoinHello, KnownCommands, LaneHello, LaneToken, Locality, Offer,
+    Opening, Response, SessionId, SharedMemory, VersionRange, Welcome,
 };
 use causeway_wire::message::{ClientMessage, Command, Messages, WorkerMessage};
 use proptest::collection::vec;
@@ -176,8 +176,8 @@ proptest! {
     #[test]
     fn answers(version: u16, session: [u8; 16], token: [u8; 32], lanes: u32, release in text(), boot_id in text(), sockets in vec(text(), 0..4), abilities in abilities(), snapshot in vec(any::<u8>(), 0..300)) {
         let welcome = Welcome { version, session: SessionId(session), token: LaneToken(token), lanes, release: release.as_str().into(), locality: Locality { boot_id, sockets }, abilities, snapshot };
-        let memory = Answer::SharedMemory(SharedMemory { upload_slots: version.into(), download_slots: lanes });
-        for answer in [Answer::Welcome(welcome), memory, Answer::LaneReady, Answer::MonitorReady, Answer::DiagnosisReady, Answer::Refused { text: release.into() }] {
+        let memory = Response::SharedMemory(SharedMemory { upload_slots: version.into(), download_slots: lanes });
+        for answer in [Response::Welcome(welcome), memory, Response::LaneReady, Response::MonitorReady, Response::DiagnosisReady, Response::Refused { text: release.into() }] {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);
             prop_assert_eq!(Decoder::new(&bytes).value(), Ok(answer));

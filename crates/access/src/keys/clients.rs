@@ -95,7 +95,7 @@ impl Client {
 
 impl Clients {
     /// Where the clients are kept of the server whose key is in `key_file`.
-    pub fn path_beside(key_file: &Path) -> PathBuf {
+    pub fn path_in_folder_of(key_file: &Path) -> PathBuf {
         key_file.with_file_name(NAME)
     }
 
@@ -168,7 +168,7 @@ impl Clients {
     ///
     /// # Errors
     /// Why it may not.
-    pub fn may_go_on(&self, id: KeyId, now: Timestamp) -> Result<(), NotAccepted> {
+    pub fn is_accepted(&self, id: KeyId, now: Timestamp) -> Result<(), NotAccepted> {
         match self.holder(id) {
             None => Err(NotAccepted::Unknown),
             Some((client, ..)) if client.has_expired(now) => Err(NotAccepted::Expired),
@@ -188,9 +188,9 @@ impl Clients {
 }
 
 /// What is wrong, and where in the text.
-type Mistake = (usize, String);
+type LineError = (usize, String);
 
-fn parse(text: &str) -> Result<Clients, Mistake> {
+fn parse(text: &str) -> Result<Clients, LineError> {
     let document = DeTable::parse(text).map_err(|error| {
         let at = error.span().map_or(text.len(), |span| span.start);
         // What the parser shows of the line may be a secret.
@@ -209,7 +209,7 @@ fn parse(text: &str) -> Result<Clients, Mistake> {
     Ok(clients)
 }
 
-fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Client, Mistake> {
+fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Client, LineError> {
     let (mut key, mut previous_key, mut previous_until) = (None, None, None);
     let (mut expires, mut sessions) = (None, None);
     for (field, value) in table {
@@ -234,7 +234,7 @@ fn entry(name: ClientName, at: usize, table: &DeTable<'_>) -> Result<Client, Mis
     Ok(Client { key, previous, expires, sessions })
 }
 
-fn secret(name: ClientName, value: &Spanned<DeValue<'_>>) -> Result<Key, Mistake> {
+fn secret(name: ClientName, value: &Spanned<DeValue<'_>>) -> Result<Key, LineError> {
     let at = value.span().start;
     let text = string(value)?;
     // A name in it would stand before the client's own.
@@ -242,7 +242,7 @@ fn secret(name: ClientName, value: &Spanned<DeValue<'_>>) -> Result<Key, Mistake
     text.parse().map_err(|cause| (at, format!("{cause}")))
 }
 
-fn time(value: &Spanned<DeValue<'_>>) -> Result<Timestamp, Mistake> {
+fn time(value: &Spanned<DeValue<'_>>) -> Result<Timestamp, LineError> {
     let text = string(value)?;
     text.parse().map_err(|_| {
         (
@@ -252,12 +252,12 @@ fn time(value: &Spanned<DeValue<'_>>) -> Result<Timestamp, Mistake> {
     })
 }
 
-fn number(value: &Spanned<DeValue<'_>>) -> Result<usize, Mistake> {
+fn number(value: &Spanned<DeValue<'_>>) -> Result<usize, LineError> {
     let number = value.get_ref().as_integer().and_then(|number| number.as_str().parse().ok());
     number.ok_or_else(|| (value.span().start, "this must be a whole number".to_owned()))
 }
 
-fn string<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, Mistake> {
+fn string<'a>(value: &'a Spanned<DeValue<'_>>) -> Result<&'a str, LineError> {
     value
         .get_ref()
         .as_str()
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again_and_stays_private() {
         let folder = tempfile::tempdir().unwrap();
-        let path = Clients::path_beside(&folder.path().join("key"));
+        let path = Clients::path_in_folder_of(&folder.path().join("key"));
         assert_eq!(Clients::read(&path).unwrap(), Clients::default());
         let mut clients = Clients::default();
         let now = Timestamp::now();
@@ -325,12 +325,12 @@ mod tests {
         let mut clients = Clients([(ada, client)].into());
         assert_eq!(clients.key(new, now).map(Key::client), Ok(Some(ada)));
         assert!(clients.key(old, now).is_ok() && clients.key(old, later) == Err(NotAccepted::Replaced));
-        assert_eq!(clients.may_go_on(old, later), Ok(()), "a session goes on when its key is replaced");
+        assert_eq!(clients.is_accepted(old, later), Ok(()), "a session goes on when its key is replaced");
         clients.0.get_mut(&ada).unwrap().expires = Some(before);
         assert_eq!(clients.key(new, now), Err(NotAccepted::Expired));
-        assert_eq!(clients.may_go_on(new, now), Err(NotAccepted::Expired));
+        assert_eq!(clients.is_accepted(new, now), Err(NotAccepted::Expired));
         clients.0.clear();
         assert_eq!(clients.key(new, now), Err(NotAccepted::Unknown));
-        assert_eq!(clients.may_go_on(new, now), Err(NotAccepted::Unknown));
+        assert_eq!(clients.is_accepted(new, now), Err(NotAccepted::Unknown));
     }
 }

@@ -19,7 +19,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 pub enum KeyFileError {
     /// There is no home directory to look in.
     #[error("there is no HOME to keep the key in: name a file with --key-file")]
-    NoHome,
+    NoHomeVariable,
     /// The file cannot be read or made.
     #[error("the key file {path} cannot be {action}: {cause}")]
     Io {
@@ -63,7 +63,7 @@ pub enum KeyFileError {
 
 /// A folder of this user's configuration of Causeway: `causeway` in `$XDG_CONFIG_HOME` or `~/.config`.
 pub fn configuration() -> Result<PathBuf, KeyFileError> {
-    candidates::of_user().ok_or(KeyFileError::NoHome)
+    candidates::of_user().ok_or(KeyFileError::NoHomeVariable)
 }
 
 /// Where a server keeps its key unless another file is named: `key` in [`configuration`].

@@ -95,7 +95,7 @@ impl Target {
     }
 
     /// Asks for connections on which nothing is encrypted after the proofs, if they would be.
-    pub fn ask_for_clear(&mut self) {
+    pub fn request_clear(&mut self) {
         if self.protection == Protection::Encrypted {
             self.protection = Protection::Authenticated;
         }
@@ -127,14 +127,14 @@ impl Target {
         if let Endpoint::Unix(_) = self.endpoint {
             return Zeroizing::new(self.endpoint.to_string());
         }
-        let wish = match self.protection {
+        let configured = match self.protection {
             Protection::Encrypted => String::new(),
             Protection::Authenticated => format!("?{CLEAR}"),
             Protection::Unprotected => format!("?{INSECURE}"),
         };
         Zeroizing::new(match key {
-            Some(key) => format!("{SCHEME}{}@{}{wish}", *key.to_text(), self.endpoint),
-            None => format!("{SCHEME}{}{wish}", self.endpoint),
+            Some(key) => format!("{SCHEME}{}@{}{configured}", *key.to_text(), self.endpoint),
+            None => format!("{SCHEME}{}{configured}", self.endpoint),
         })
     }
 }

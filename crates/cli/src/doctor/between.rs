@@ -55,7 +55,7 @@ impl<'a> Session<'a> {
         let opened = connect(target, hello, &connect_options(via)).ok()?;
         OwnVersion::new(COMMANDS).common_with_server(&opened.welcome).ok()?;
         let (link, receiver, locality) = (opened.link, opened.receiver, opened.welcome.locality);
-        let address = opened.reached_at.map_or_else(|| target.address(), |at| target.at(at).address());
+        let address = opened.local_address.map_or_else(|| target.address(), |at| target.at(at).address());
         Some(Self { target, address, via, locality, link, receiver, calls: 0 })
     }
 

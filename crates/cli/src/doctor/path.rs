@@ -11,7 +11,7 @@ use causeway_doctor::checks::path::ServerPath;
 use causeway_link::{ConnectOptions, TransportChoice, connect, connect_diagnosis, describe_process};
 use causeway_measure::statistics::percentile;
 use causeway_wire::codec::{Decoder, Encode as _};
-use causeway_wire::diagnosis::Question;
+use causeway_wire::diagnosis::DiagnosisRequest;
 
 use crate::server::connect_options;
 
@@ -35,7 +35,7 @@ pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerP
         }
     };
     path.round_trip = round_trip(&mut exchange);
-    let facts = ask(&mut exchange, Question::Facts).and_then(|bytes| {
+    let facts = ask(&mut exchange, DiagnosisRequest::Facts).and_then(|bytes| {
         Facts::from_json(&bytes).ok_or_else(|| "what it says of its machine cannot be understood".to_owned())
     });
     path.path_mtu = exchange.path_mtu();
@@ -63,8 +63,8 @@ pub fn examine(target: &Target, via: TransportChoice) -> (Option<Facts>, ServerP
     }
 }
 
-fn ask(exchange: &mut Exchange, request: Question<'_>) -> Result<Vec<u8>, String> {
-    match exchange.ask(SERVER_TIMEOUT, |out| request.encode(out)) {
+fn ask(exchange: &mut Exchange, request: DiagnosisRequest<'_>) -> Result<Vec<u8>, String> {
+    match exchange.request(SERVER_TIMEOUT, |out| request.encode(out)) {
         Ok(Some(reply)) => Ok(reply),
         Ok(None) => Err("it ended the connection".to_owned()),
         Err(error) => Err(error.to_string()),
@@ -77,7 +77,7 @@ fn round_trip(exchange: &mut Exchange) -> Option<(f64, f64)> {
     let mut times = Vec::new();
     while times.len() < ROUNDS && started.elapsed() < TIME {
         let sent = Instant::now();
-        ask(exchange, Question::Echo(&[0; 32])).ok()?;
+        ask(exchange, DiagnosisRequest::Echo(&[0; 32])).ok()?;
         times.push(sent.elapsed().as_secs_f64() * 1e6);
     }
     Some((percentile(&times, 0.0)?, percentile(&times, 0.5)?))

@@ -84,7 +84,7 @@ pub fn serve(arguments: &Arguments) -> Result<ExitCode, ServeError> {
         try_driver().map_err(ServeError::NoDriver)?;
     }
     let config = BrokerConfig {
-        clients: key_file.as_deref().map(Clients::path_beside),
+        clients: key_file.as_deref().map(Clients::path_in_folder_of),
         audit_log: arguments.audit_log.clone(),
         listen,
         metrics,

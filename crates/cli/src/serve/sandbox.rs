@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use causeway_sandbox::{Mode, UserRange, Wanted, default_session_memory, default_total_memory};
+use causeway_sandbox::{Mode, SandboxRequest, UserRange, default_session_memory, default_total_memory};
 use clap::Args;
 
 use super::values::size;
@@ -36,15 +36,15 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// What is wanted of the sandbox of a server whose key is in this file.
-    pub fn wanted(&self, key_file: Option<PathBuf>) -> Wanted {
-        Wanted {
+    pub fn wanted(&self, key_file: Option<PathBuf>) -> SandboxRequest {
+        SandboxRequest {
             mode: self.sandbox,
             users: self.worker_users.unwrap_or(UserRange::DEFAULT),
             apart: self.worker_users.is_some(),
             session_memory: self.session_memory.unwrap_or_else(default_session_memory),
             total_memory: self.total_memory.unwrap_or_else(default_total_memory),
             key_file,
-            ..Wanted::default()
+            ..SandboxRequest::default()
         }
     }
 }

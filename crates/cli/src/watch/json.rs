@@ -16,7 +16,7 @@ pub fn server(name: &str, status: &ServerStatus, rates: &[Rates]) -> Value {
         "running_seconds": seconds(status.running),
         "draining": status.is_draining,
         "max_sessions": status.max_sessions,
-        "sessions_started": status.begun,
+        "sessions_started": status.sessions_started,
         "refused": status.refused,
         "sessions": sessions,
         "devices": status.devices.iter().map(device).collect::<Vec<_>>(),

@@ -9,7 +9,7 @@ use causeway_api::calls::COMMANDS;
 use causeway_connection::exchange::{Exchange, ExchangeError};
 use causeway_link::{ConnectError, ConnectOptions, connect_status, describe_process};
 use causeway_wire::codec::{DecodeError, Decoder, Encode as _};
-use causeway_wire::status::{Question, Reply, ServerStatus};
+use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
 use causeway_wire::text::Printable;
 use clap::Args;
 use thiserror::Error;
@@ -139,7 +139,7 @@ impl ServerConnection {
 
     /// How the server is.
     pub fn status(&mut self) -> Result<ServerStatus, WatchError> {
-        match self.ask(Question::Status)? {
+        match self.ask(StatusRequest::Status)? {
             Reply::Status(status) => Ok(*status),
             other => Err(self.unwanted(other)),
         }
@@ -147,7 +147,7 @@ impl ServerConnection {
 
     /// Has the server take no new sessions; returns how many it waits for, and whether it did already.
     pub fn drain(&mut self, seconds: u32) -> Result<(u32, bool), WatchError> {
-        match self.ask(Question::Drain { seconds })? {
+        match self.ask(StatusRequest::Drain { seconds })? {
             Reply::Draining { sessions, already } => Ok((sessions, already)),
             other => Err(self.unwanted(other)),
         }
@@ -161,9 +161,9 @@ impl ServerConnection {
         }
     }
 
-    fn ask(&mut self, request: Question) -> Result<Reply, WatchError> {
+    fn ask(&mut self, request: StatusRequest) -> Result<Reply, WatchError> {
         let server = || self.name.clone();
-        let reply = self.exchange.ask(RESPONSE_TIMEOUT, |out| request.encode(out));
+        let reply = self.exchange.request(RESPONSE_TIMEOUT, |out| request.encode(out));
         let reply = reply.map_err(|cause| WatchError::Lost { server: server(), cause })?;
         let reply = reply.ok_or_else(|| WatchError::Ended(server()))?;
         // What is left over is a later release's.

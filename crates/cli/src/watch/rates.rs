@@ -107,7 +107,7 @@ pub mod tests {
             release: "0.2.0".into(),
             running,
             max_sessions: 256,
-            begun: 9,
+            sessions_started: 9,
             sessions: sessions.iter().map(session).collect(),
             devices: vec![device],
             ..ServerStatus::default()

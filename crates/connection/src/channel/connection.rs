@@ -38,8 +38,8 @@ impl Connection {
         let Self { mut outgoing, mut incoming, handshake_only } = self;
         if handshake_only {
             // Neither end reads ahead in the handshake, so that no byte of the link was taken for a record.
-            outgoing.go_clear();
-            incoming.go_clear();
+            outgoing.disable_encryption();
+            incoming.disable_encryption();
         }
         (outgoing, incoming)
     }

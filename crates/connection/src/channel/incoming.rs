@@ -46,7 +46,7 @@ impl Incoming {
     }
 
     /// From here on bytes come in the clear.
-    pub(super) fn go_clear(&mut self) {
+    pub(super) fn disable_encryption(&mut self) {
         self.cipher = None;
     }
 
@@ -131,8 +131,9 @@ impl Incoming {
                 self.sealed.resize(READ_SIZE, 0);
             }
         }
-        let room = if self.read_ahead { self.sealed.len() - self.end } else { missing };
-        let count = receive_some(self.socket.as_fd(), &mut self.sealed[self.end..self.end + room], flags)?;
+        let capacity = if self.read_ahead { self.sealed.len() - self.end } else { missing };
+        let count =
+            receive_some(self.socket.as_fd(), &mut self.sealed[self.end..self.end + capacity], flags)?;
         self.end += count;
         Ok(count)
     }

@@ -30,7 +30,7 @@ impl Outgoing {
     }
 
     /// From here on bytes go in the clear.
-    pub(super) fn go_clear(&mut self) {
+    pub(super) fn disable_encryption(&mut self) {
         self.cipher = None;
     }
 

@@ -229,11 +229,11 @@ impl Driver {
             return work();
         }
         let mut raw = core::ptr::null_mut();
-        if self.asking_context.get().is_none() {
+        if self.query_context.get().is_none() {
             // SAFETY: the pointer is to a local.
             unsafe { self.functions.cuDevicePrimaryCtxRetain(&mut raw, 0)? };
         }
-        let context = *self.asking_context.get_or_init(|| Native::from_raw(raw));
+        let context = *self.query_context.get_or_init(|| Native::from_raw(raw));
         context::within(self.functions, context, work)
     }
 

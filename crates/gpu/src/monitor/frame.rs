@@ -130,10 +130,11 @@ impl Frame {
     /// Likewise, `offset` bytes behind.
     pub fn put_at(&mut self, name: &str, offset: usize, bytes: &[u8]) -> Status {
         let place = self.function.position(name);
-        let room = self.memory_mut(place).and_then(|memory| memory.get_mut(offset..)?.get_mut(..bytes.len()));
-        match room {
-            Some(room) => {
-                room.copy_from_slice(bytes);
+        let target =
+            self.memory_mut(place).and_then(|memory| memory.get_mut(offset..)?.get_mut(..bytes.len()));
+        match target {
+            Some(target) => {
+                target.copy_from_slice(bytes);
                 status::SUCCESS
             }
             None => status::INVALID_ARGUMENT,
@@ -157,13 +158,13 @@ impl Frame {
             return status::INVALID_ARGUMENT;
         };
         let counter = self.function.position(counter);
-        let (room, count) = (self.count(counter) as usize, entries.len() / element);
+        let (target, count) = (self.count(counter) as usize, entries.len() / element);
         let Some(written) = self.memory_mut(counter).and_then(|memory| memory.first_chunk_mut()) else {
             return status::INVALID_ARGUMENT;
         };
         *written = (count as u32).to_le_bytes();
         match self.memory_mut(list) {
-            _ if count > room => status::INSUFFICIENT_SIZE,
+            _ if count > target => status::INSUFFICIENT_SIZE,
             Some(memory) => {
                 memory[..entries.len()].copy_from_slice(entries);
                 status::SUCCESS

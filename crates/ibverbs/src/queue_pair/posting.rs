@@ -24,7 +24,7 @@ impl QueuePair {
         let code = unsafe { (self.post_send)(self.raw.as_ptr(), first, &mut refused) };
         let posted = match code {
             0 => Ok(()),
-            code => Err(PostError::new(batch.place(refused), code)),
+            code => Err(PostError::new(batch.position(refused), code)),
         };
         batch.clear();
         posted
@@ -43,19 +43,19 @@ impl QueuePair {
             let mut requests =
                 [ibv_recv_wr { wr_id: 0, next: ptr::null_mut(), sg_list: ptr::null_mut(), num_sge: 0 };
                     AT_ONCE];
-            for (place, receive) in some.iter().enumerate() {
+            for (position, receive) in some.iter().enumerate() {
                 let Segment { address, length, key } = receive.segment;
-                segments[place] = ibv_sge { addr: address, length, lkey: key };
-                requests[place].wr_id = receive.id;
-                requests[place].num_sge = i32::from(length > 0);
+                segments[position] = ibv_sge { addr: address, length, lkey: key };
+                requests[position].wr_id = receive.id;
+                requests[position].num_sge = i32::from(length > 0);
             }
             let (first, segment) = (requests.as_mut_ptr(), segments.as_mut_ptr());
-            for place in 0..some.len() {
+            for position in 0..some.len() {
                 // SAFETY: both arrays have at least as many elements as there are receives in a chunk.
                 unsafe {
-                    (*first.add(place)).sg_list = segment.add(place);
-                    if place + 1 < some.len() {
-                        (*first.add(place)).next = first.add(place + 1);
+                    (*first.add(position)).sg_list = segment.add(position);
+                    if position + 1 < some.len() {
+                        (*first.add(position)).next = first.add(position + 1);
                     }
                 }
             }
@@ -63,8 +63,8 @@ impl QueuePair {
             // SAFETY: the chain lies in the arrays above; its segments are the caller's duty.
             let code = unsafe { (self.post_receive)(self.raw.as_ptr(), first, &mut refused) };
             if code != 0 {
-                let place = requests.iter().position(|one| ptr::eq(one, refused)).unwrap_or(0);
-                return Err(PostError::new(index * AT_ONCE + place, code));
+                let position = requests.iter().position(|one| ptr::eq(one, refused)).unwrap_or(0);
+                return Err(PostError::new(index * AT_ONCE + position, code));
             }
         }
         Ok(())

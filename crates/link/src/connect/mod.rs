@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use causeway_wire::frame::{MAX_BODY, MAX_OPENING};
 use causeway_wire::handshake::{
-    Abilities, Answer, ClientHello, CommandTable, Features, Opening, OwnVersion, Welcome,
+    Abilities, ClientHello, CommandTable, Features, Opening, OwnVersion, Response, Welcome,
 };
 use causeway_wire::text::Printable;
 
 use crate::handshake::error::{ConnectError, misunderstood, not_via};
 use crate::handshake::hello::{Proof, authenticate, open};
 use crate::handshake::lanes::Purpose;
-use crate::handshake::options::{ConnectOptions, lanes_asked_for, resume_seconds};
+use crate::handshake::options::{ConnectOptions, configured_lanes, resume_seconds};
 use crate::link::Link;
 use crate::receiver::Receiver;
 use crate::transport_choice::Reason;
@@ -47,7 +47,7 @@ pub struct Session {
     /// The shortest round trip of the connection over TCP up to now; zero where the kernel does not know.
     pub distance: Duration,
     /// The address at which the server was reached; nothing at a Unix socket.
-    pub reached_at: Option<SocketAddr>,
+    pub local_address: Option<SocketAddr>,
 }
 
 /// What this process says of itself in a handshake. `commands` are those that it knows, `environment`
@@ -64,7 +64,7 @@ pub fn describe_process(commands: CommandTable, environment: Vec<(String, String
             .map(|name| Printable::from_bytes(name.as_encoded_bytes()))
             .unwrap_or_default(),
         environment,
-        lanes: lanes_asked_for().ok().flatten().unwrap_or(MAX_LANES_FOR_DISTANCE),
+        lanes: configured_lanes().ok().flatten().unwrap_or(MAX_LANES_FOR_DISTANCE),
         abilities: Abilities::ours(&commands).resuming(resume_seconds()),
         user: user(),
         job: job(),
@@ -108,12 +108,12 @@ pub fn connect_over(
     options: &ConnectOptions,
 ) -> Result<Session, ConnectError> {
     admit(table, target, options)?;
-    lanes_asked_for()?;
-    let (connection, answer) =
+    configured_lanes()?;
+    let (connection, response) =
         open(target, Proof::Key, options, MAX_BODY, |out| Opening::encode_session(&hello, out))?;
-    match answer {
-        Answer::Welcome(welcome) => {
-            let reached_at = connection.socket().peer_addr().ok();
+    match response {
+        Response::Welcome(welcome) => {
+            let local_address = connection.socket().peer_addr().ok();
             let distance = round_trip(connection.socket()).unwrap_or_default();
             let mut lanes = welcome.lanes.min(hello.lanes).clamp(1, MAX_LANES);
             if options.lanes_by_distance {
@@ -137,9 +137,9 @@ pub fn connect_over(
             // words.
             let keys = target.protection.needs_key().then_some("keys");
             let round_trips = ["connection"].into_iter().chain(keys).chain(["hello"]).collect();
-            Ok(Session { link, receiver, welcome, reasons, round_trips, distance, reached_at })
+            Ok(Session { link, receiver, welcome, reasons, round_trips, distance, local_address })
         }
-        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        Response::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a session", &other)),
     }
 }
@@ -163,11 +163,11 @@ pub fn connect_monitor(
     hello: &ClientHello,
     options: &ConnectOptions,
 ) -> Result<Exchange, ConnectError> {
-    let (connection, answer) =
+    let (connection, response) =
         open(target, Proof::Key, options, MAX_OPENING, |out| Opening::encode_monitor(hello, out))?;
-    match answer {
-        Answer::MonitorReady => Ok(Exchange::new(connection)),
-        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+    match response {
+        Response::MonitorReady => Ok(Exchange::new(connection)),
+        Response::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a monitoring session", &other)),
     }
 }
@@ -179,11 +179,11 @@ pub fn connect_diagnosis(
     hello: &ClientHello,
     options: &ConnectOptions,
 ) -> Result<Exchange, ConnectError> {
-    let (connection, answer) =
+    let (connection, response) =
         open(target, Proof::Key, options, MAX_OPENING, |out| Opening::encode_diagnosis(hello, out))?;
-    match answer {
-        Answer::DiagnosisReady => Ok(Exchange::new(connection)),
-        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+    match response {
+        Response::DiagnosisReady => Ok(Exchange::new(connection)),
+        Response::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a diagnosis", &other)),
     }
 }
@@ -195,11 +195,11 @@ pub fn connect_status(
     hello: &ClientHello,
     options: &ConnectOptions,
 ) -> Result<Exchange, ConnectError> {
-    let (connection, answer) =
+    let (connection, response) =
         open(target, Proof::Key, options, MAX_OPENING, |out| Opening::encode_status(hello, out))?;
-    match answer {
-        Answer::StatusReady => Ok(Exchange::new(connection)),
-        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+    match response {
+        Response::StatusReady => Ok(Exchange::new(connection)),
+        Response::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
         other => Err(misunderstood(target, "a status session", &other)),
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use causeway_config::ValueError;
-use causeway_wire::handshake::Answer;
+use causeway_wire::handshake::Response;
 use causeway_wire::text::Printable;
 use thiserror::Error;
 
@@ -59,7 +59,7 @@ pub enum ConnectError {
         "what listens at {target} accepted the connection and said nothing for {seconds:.0} s: it is no Causeway server (is \
          the port right?), or one that is stopped or overloaded"
     )]
-    NoFirstWord {
+    NoPrefaceResponse {
         /// The server.
         target: String,
         /// How long was waited.
@@ -111,18 +111,18 @@ pub(crate) fn not_via(target: &Target, via: TransportKind, text: String) -> Conn
 }
 
 /// The server granted something that it was not asked for.
-pub(crate) fn misunderstood(target: &Target, asked: &str, answer: &Answer) -> ConnectError {
-    let granted = match answer {
-        Answer::Welcome(_) => "a session",
-        Answer::LaneReady => "a bulk lane",
-        Answer::MonitorReady => "a monitoring session",
-        Answer::DiagnosisReady => "a diagnosis",
-        Answer::StatusReady => "a status session",
-        Answer::SharedMemory(_) => "shared memory",
-        Answer::Verbs(_) | Answer::VerbsReady => "verbs",
-        Answer::Refused { .. } => "nothing",
+pub(crate) fn misunderstood(target: &Target, request: &str, response: &Response) -> ConnectError {
+    let granted = match response {
+        Response::Welcome(_) => "a session",
+        Response::LaneReady => "a bulk lane",
+        Response::MonitorReady => "a monitoring session",
+        Response::DiagnosisReady => "a diagnosis",
+        Response::StatusReady => "a status session",
+        Response::SharedMemory(_) => "shared memory",
+        Response::Verbs(_) | Response::VerbsReady => "verbs",
+        Response::Refused { .. } => "nothing",
     };
-    let text = format!("it was asked for {asked} and granted {granted}");
+    let text = format!("it was asked for {request} and granted {granted}");
     ConnectError::Failed { target: target.to_string(), text }
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn explain(target: &Target, options: &ConnectOptions, error: Handshak
     match error {
         HandshakeReadError::Io(error) => match error.kind() {
             io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                ConnectError::Silent { target, seconds: options.answer_timeout.as_secs_f64() }
+                ConnectError::Silent { target, seconds: options.response_timeout.as_secs_f64() }
             }
             io::ErrorKind::UnexpectedEof
             | io::ErrorKind::ConnectionReset

@@ -4,7 +4,9 @@ use std::io::{self, Write as _};
 use std::time::Instant;
 
 use causeway_wire::codec::Decoder;
-use causeway_wire::handshake::{Answer, LaneToken, PREFACE_SIZE, Preface, PrefaceAnswer, Protection, Secret};
+use causeway_wire::handshake::{
+    LaneToken, PREFACE_SIZE, Preface, PrefaceResponse, Protection, Response, Secret,
+};
 use causeway_wire::text::Printable;
 
 use super::error::{ConnectError, explain};
@@ -34,35 +36,34 @@ pub(crate) fn open(
     options: &ConnectOptions,
     limit: usize,
     encode: impl FnOnce(&mut Vec<u8>),
-) -> Result<(Connection, Answer), ConnectError> {
-    let deadline = Instant::now() + options.answer_timeout;
+) -> Result<(Connection, Response), ConnectError> {
+    let deadline = Instant::now() + options.response_timeout;
     let failed = |error| explain(target, options, error);
     let message = handshake_frame(encode);
     // What is not encrypted can go with the first words, which saves a round trip.
-    let early = if target.protection.needs_key() { &[] } else { message.as_slice() };
-    let mut connection = authenticate(target, proof, options, early, deadline)?;
-    if early.is_empty() {
+    let with_preface = if target.protection.needs_key() { &[] } else { message.as_slice() };
+    let mut connection = authenticate(target, proof, options, with_preface, deadline)?;
+    if with_preface.is_empty() {
         connection.outgoing.send(&message).map_err(|error| failed(error.into()))?;
     }
     let body = connection.receive_handshake(limit, deadline).map_err(failed)?;
     let mut input = Decoder::new(&body);
-    let answer =
-        input.value::<Answer>().and_then(|answer| input.finish().map(|()| answer)).map_err(|error| {
-            ConnectError::Failed {
-                target: target.to_string(),
-                text: format!("the server's answer is damaged: {error}"),
-            }
-        })?;
-    Ok((connection, answer))
+    let response = input.value::<Response>().and_then(|response| input.finish().map(|()| response)).map_err(
+        |error| ConnectError::Failed {
+            target: target.to_string(),
+            text: format!("the server's answer is damaged: {error}"),
+        },
+    )?;
+    Ok((connection, response))
 }
 
 /// Makes a connection on which both ends have proved that they hold the secret, unless it is unprotected.
-/// `early` is sent right behind the first words, in the clear.
+/// `with_preface` is sent right behind the first words, in the clear.
 pub(crate) fn authenticate(
     target: &Target,
     proof: Proof,
     options: &ConnectOptions,
-    early: &[u8],
+    with_preface: &[u8],
     deadline: Instant,
 ) -> Result<Connection, ConnectError> {
     let secret = match (target.protection.needs_key(), proof) {
@@ -76,8 +77,8 @@ pub(crate) fn authenticate(
     let preface = Preface { protection: target.protection, secret };
     // First, since that nothing listens there says more than that its key is not known.
     let stream = dial(&target.endpoint, options)?;
-    let words = preface.to_bytes();
-    let mut first = words.to_vec();
+    let bytes = preface.to_bytes();
+    let mut first = bytes.to_vec();
     let mut handshake = None;
     if preface.protection.needs_key() {
         let key = match proof {
@@ -91,14 +92,14 @@ pub(crate) fn authenticate(
             (_, Proof::Ticket(ticket)) => first.extend(ticket_id(&ticket).0),
             (_, Proof::Key) => {}
         }
-        first.extend(handshake.insert(Handshake::client(&key, &words)).write());
+        first.extend(handshake.insert(Handshake::client(&key, &bytes)).write());
     } else {
-        first.extend(early);
+        first.extend(with_preface);
     }
     let failed = |error: io::Error| explain(target, options, error.into());
     (&stream).write_all(&first).map_err(failed)?;
     let mut clear = Connection::new(stream, None);
-    expect_go_on(target, options, &mut clear, deadline.min(Instant::now() + options.first_word_timeout))?;
+    expect_continue(target, options, &mut clear, deadline.min(Instant::now() + options.preface_timeout))?;
     let Some(mut handshake) = handshake else { return Ok(clear) };
     let mut message = [0; MESSAGE_SIZE];
     clear.incoming.receive_exact(&mut message, deadline).map_err(failed)?;
@@ -116,28 +117,28 @@ fn dial(endpoint: &Endpoint, options: &ConnectOptions) -> Result<TcpStream, Dial
 }
 
 /// Reads the server's answer to the first words.
-fn expect_go_on(
+fn expect_continue(
     target: &Target,
     options: &ConnectOptions,
     connection: &mut Connection,
     deadline: Instant,
 ) -> Result<(), ConnectError> {
-    let asked = Instant::now();
+    let sent_at = Instant::now();
     let mut read = |into: &mut [u8]| {
         let read = connection.incoming.receive_exact(into, deadline);
         read.map_err(|error| match error.kind() {
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ConnectError::NoFirstWord {
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => ConnectError::NoPrefaceResponse {
                 target: target.to_string(),
-                seconds: asked.elapsed().as_secs_f64(),
+                seconds: sent_at.elapsed().as_secs_f64(),
             },
             _ => explain(target, options, error.into()),
         })
     };
-    let mut answer = [0; PREFACE_SIZE];
-    read(&mut answer)?;
-    match PrefaceAnswer::parse(&answer) {
-        Ok(PrefaceAnswer::GoOn) => Ok(()),
-        Ok(PrefaceAnswer::Refused { length }) => {
+    let mut response = [0; PREFACE_SIZE];
+    read(&mut response)?;
+    match PrefaceResponse::parse(&response) {
+        Ok(PrefaceResponse::Continue) => Ok(()),
+        Ok(PrefaceResponse::Refused { length }) => {
             let mut text = vec![0; usize::from(length)];
             read(&mut text)?;
             Err(ConnectError::Refused { target: target.to_string(), text: Printable::from_bytes(&text) })

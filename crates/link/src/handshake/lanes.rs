@@ -4,7 +4,7 @@ use causeway_access::Target;
 use causeway_connection::channel::Connection;
 use causeway_transport_tcp::{DialLanes, NotOpened};
 use causeway_wire::frame::MAX_OPENING;
-use causeway_wire::handshake::{Answer, LaneHello, LaneToken, Opening, PeerHello, SessionId};
+use causeway_wire::handshake::{LaneHello, LaneToken, Opening, PeerHello, Response, SessionId};
 
 use super::error::{ConnectError, misunderstood};
 use super::hello::{Proof, open};
@@ -81,17 +81,17 @@ pub(crate) fn open_lane(
     target: &Target,
     proof: Proof,
     options: &ConnectOptions,
-    asked: &str,
+    request: &str,
     encode: impl FnOnce(&mut Vec<u8>),
 ) -> Result<Connection, ConnectError> {
     // Nothing has to be started for it: who does not answer is dead, as one is that falls silent later.
-    let answer_timeout =
-        options.answer_timeout.min(options.keepalive.connection.max(options.first_word_timeout));
-    let options = ConnectOptions { answer_timeout, ..options.clone() };
-    let (connection, answer) = open(target, proof, &options, MAX_OPENING, encode)?;
-    match answer {
-        Answer::LaneReady => Ok(connection),
-        Answer::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
-        other => Err(misunderstood(target, asked, &other)),
+    let response_timeout =
+        options.response_timeout.min(options.keepalive.connection.max(options.preface_timeout));
+    let options = ConnectOptions { response_timeout, ..options.clone() };
+    let (connection, response) = open(target, proof, &options, MAX_OPENING, encode)?;
+    match response {
+        Response::LaneReady => Ok(connection),
+        Response::Refused { text } => Err(ConnectError::Refused { target: target.to_string(), text }),
+        other => Err(misunderstood(target, request, &other)),
     }
 }

@@ -19,9 +19,9 @@ pub struct ConnectOptions {
     pub connect_timeout: Duration,
     /// For the server's first word, which it says at once, before it starts anything: what says nothing for
     /// so long is another kind of server, or does not run.
-    pub first_word_timeout: Duration,
+    pub preface_timeout: Duration,
     /// For the server's answer, which comes after its worker has started the GPU.
-    pub answer_timeout: Duration,
+    pub response_timeout: Duration,
     /// How long nothing may come over a link.
     pub keepalive: KeepaliveTimeouts,
     /// Open as many lanes as the length of the network asks for, not all that were granted.
@@ -41,10 +41,10 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             connect_timeout: Duration::from_secs(5),
-            first_word_timeout: Duration::from_secs(5),
-            answer_timeout: Duration::from_secs(60),
+            preface_timeout: Duration::from_secs(5),
+            response_timeout: Duration::from_secs(60),
             keepalive: keepalive(),
-            lanes_by_distance: lanes_asked_for().is_ok_and(|lanes| lanes.is_none()),
+            lanes_by_distance: configured_lanes().is_ok_and(|lanes| lanes.is_none()),
             via: TransportChoice::Auto,
             verbs_in_clear: false,
             socket_folder: None,
@@ -68,6 +68,6 @@ pub(crate) fn resume_seconds() -> u32 {
 }
 
 /// What `CAUSEWAY_LANES` says.
-pub(crate) fn lanes_asked_for() -> Result<Option<u32>, ValueError> {
+pub(crate) fn configured_lanes() -> Result<Option<u32>, ValueError> {
     Ok(PROCESS.number(&LANES)?.map(|lanes| lanes as u32))
 }

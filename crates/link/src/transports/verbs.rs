@@ -6,7 +6,7 @@ use causeway_pipeline::TransportKind;
 use causeway_transport::Parts;
 use causeway_transport_verbs::upgrade::{chance, offer};
 use causeway_wire::frame::MAX_OPENING;
-use causeway_wire::handshake::{Answer, Opening, Protection, VerbsHello};
+use causeway_wire::handshake::{Opening, Protection, Response, VerbsHello};
 
 use super::facts::{Facts, Rdma};
 use super::row::{Cost, Dialling, NotJoined, ONLY_WITHIN_A_HOST, Transport, Upgrade};
@@ -34,8 +34,8 @@ fn probe(facts: &Facts<'_>) -> Result<Cost, String> {
         return Err(ONLY_WITHIN_A_HOST.to_owned());
     }
     let rdma = facts.rdma().as_ref().map_err(String::clone)?;
-    let may_be_heard = facts.protection == Protection::Encrypted && rdma.is_ethernet;
-    if may_be_heard && facts.choice == TransportChoice::Auto && !facts.in_clear {
+    let is_exposed = facts.protection == Protection::Encrypted && rdma.is_ethernet;
+    if is_exposed && facts.choice == TransportChoice::Auto && !facts.in_clear {
         return Err("what goes over verbs is not encrypted, what goes over TCP would be, and on Ethernet others may listen; where \
                     nobody does, ask for verbs"
             .to_owned());
@@ -50,15 +50,16 @@ fn dial(dialling: &mut Dialling<'_>) -> Result<Parts, NotJoined> {
         Some(chance) => chance,
         None => chance(dialling.facts.local).map_err(|error| NotJoined::Unusable(error.to_string()))?,
     };
-    let (by_rdma_cm, queue_pairs, depth) = chance.wish();
+    let (by_rdma_cm, queue_pairs, depth) = chance.parameters();
     let (session, token) = (dialling.session(), dialling.token());
     let hello = VerbsHello { session, token, by_rdma_cm, queue_pairs, depth };
     let Dialling { target, options, purpose, .. } = dialling;
-    let asked = open(target, purpose.proof(), options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
-    let (setup, answer) = asked.map_err(|error| NotJoined::Unusable(error.to_string()))?;
-    let joined = match answer {
-        Answer::Verbs(worker) => chance.upgrade(setup, worker).map_err(|error| error.to_string()),
-        Answer::Refused { text } => Err(format!("the server refused it: {text}")),
+    let opened =
+        open(target, purpose.proof(), options, MAX_OPENING, |out| Opening::encode_verbs(&hello, out));
+    let (setup, response) = opened.map_err(|error| NotJoined::Unusable(error.to_string()))?;
+    let joined = match response {
+        Response::Verbs(worker) => chance.upgrade(setup, worker).map_err(|error| error.to_string()),
+        Response::Refused { text } => Err(format!("the server refused it: {text}")),
         other => Err(misunderstood(target, "verbs", &other).to_string()),
     };
     Ok(joined.map_err(NotJoined::Unusable)?.parts(dialling.connection())?)

@@ -29,7 +29,7 @@ use causeway_transport_shm::upgrade::offer as offer_memory;
 use causeway_transport_verbs::upgrade::offer as offer_verbs;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Abilities, Answer, CommandTable, LaneToken, Locality, OwnVersion, Protection, SessionId, Welcome,
+    Abilities, CommandTable, LaneToken, Locality, OwnVersion, Protection, Response, SessionId, Welcome,
 };
 use crossbeam_channel::{Receiver as Queue, Sender, bounded, unbounded};
 
@@ -158,7 +158,7 @@ fn accept_all(
                 // The client says how long.
                 let abilities = Abilities::ours(&COMMANDS).resuming(u32::MAX);
                 let resume = abilities.common_resume(&hello.abilities);
-                let welcome = Answer::Welcome(Welcome {
+                let welcome = Response::Welcome(Welcome {
                     version,
                     session: SessionId([1; 16]),
                     token: TOKEN,
@@ -198,7 +198,7 @@ fn accept_all(
             }
             Request::Lane(hello) => {
                 assert_eq!((hello.session, hello.token), (SessionId([1; 16]), TOKEN));
-                if connection.send_handshake(|out| Answer::LaneReady.encode(out)).is_err() {
+                if connection.send_handshake(|out| Response::LaneReady.encode(out)).is_err() {
                     continue;
                 }
                 session.as_ref().expect("a lane follows its session").attach_lane(connection);
@@ -215,7 +215,7 @@ fn accept_all(
             Request::Peer(_) => unreachable!("no test that listens gives tickets"),
             Request::Join(_) => unreachable!("nobody can ask for memory to share over a network"),
             Request::Monitor { .. } => {
-                connection.send_handshake(|out| Answer::MonitorReady.encode(out)).unwrap();
+                connection.send_handshake(|out| Response::MonitorReady.encode(out)).unwrap();
                 let mut exchange = Exchange::new(connection);
                 while let Ok(Some(question)) = exchange.receive(None) {
                     exchange.send(|out| out.extend(question.iter().rev())).unwrap();

@@ -22,11 +22,11 @@ fn a_lost_peer_fails_transfers_and_is_told_once() {
         client.link.expect_transfer(1, destination).unwrap();
         client.link.send_transfer(2, &[0; 100]).unwrap();
         drop(worker_receiver);
-        assert!(matches!(client.receiver.recv(), Err(LinkError::PeerGone)));
-        assert!(matches!(ended.recv().unwrap(), Err(TransferError::Link(LinkError::PeerGone))));
-        assert!(matches!(reports.lost.recv().unwrap(), LinkError::PeerGone));
+        assert!(matches!(client.receiver.recv(), Err(LinkError::PeerDisconnected)));
+        assert!(matches!(ended.recv().unwrap(), Err(TransferError::Link(LinkError::PeerDisconnected))));
+        assert!(matches!(reports.lost.recv().unwrap(), LinkError::PeerDisconnected));
         assert!(client.link.is_lost());
-        assert!(matches!(client.link.send(command(1, 0, &[])), Err(LinkError::PeerGone)));
+        assert!(matches!(client.link.send(command(1, 0, &[])), Err(LinkError::PeerDisconnected)));
         assert!(client.link.send_transfer(3, &[0; 100]).is_err());
         let late = Destination::buffer(Vec::new(), |_| panic!("it was refused"));
         assert!(client.link.expect_transfer(4, late).is_err());
@@ -43,7 +43,7 @@ fn a_loss_before_the_start_is_told_at_the_start() {
         assert!(client.receiver.recv().is_err());
         let (client_events, reports) = events(false);
         client.link.start(client_events);
-        assert!(matches!(reports.lost.recv().unwrap(), LinkError::PeerGone));
+        assert!(matches!(reports.lost.recv().unwrap(), LinkError::PeerDisconnected));
     }
 }
 
@@ -62,8 +62,8 @@ pub fn closing_sends_the_last_words(joint: Joint) {
     client.link.append(|out| ClientMessage::Goodbye.encode(out)).unwrap();
     client.link.close();
     assert_eq!(receive_commands(&mut worker_receiver), [(5, 1)]);
-    assert!(matches!(worker_receiver.recv(), Err(LinkError::PeerGone)));
-    assert!(matches!(worker_reports.lost.recv().unwrap(), LinkError::PeerGone));
+    assert!(matches!(worker_receiver.recv(), Err(LinkError::PeerDisconnected)));
+    assert!(matches!(worker_reports.lost.recv().unwrap(), LinkError::PeerDisconnected));
     assert!(matches!(client.receiver.recv(), Err(LinkError::Closed)));
     assert!(client_reports.lost.is_empty());
 }

@@ -162,7 +162,7 @@ pub fn a_cancelled_transfer_is_dropped(joint: Joint) {
         client.link.expect_transfer(number, destination).unwrap();
     }
     let again = Destination::buffer(Vec::new(), |_| {});
-    assert!(matches!(client.link.expect_transfer(2, again), Err(TransferError::AlreadyUnderWay(2))));
+    assert!(matches!(client.link.expect_transfer(2, again), Err(TransferError::AlreadyInFlight(2))));
     client.link.cancel_transfer(1);
     let (number, ending) = ended.recv().unwrap();
     assert!(number == 1 && matches!(ending, Err(TransferError::Cancelled)));

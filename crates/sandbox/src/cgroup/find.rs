@@ -67,9 +67,9 @@ fn folder(
     is_right: impl Fn(&Hierarchy<'_>) -> bool,
 ) -> Option<PathBuf> {
     hierarchies.iter().filter(|hierarchy| is_right(hierarchy)).find_map(|hierarchy| {
-        let below = Path::new(group).strip_prefix(hierarchy.root).ok()?;
-        let is_plain = below.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-        is_plain.then(|| Path::new(hierarchy.at).join(below))
+        let relative = Path::new(group).strip_prefix(hierarchy.root).ok()?;
+        let is_plain = relative.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        is_plain.then(|| Path::new(hierarchy.at).join(relative))
     })
 }
 

@@ -13,10 +13,10 @@ const UNLIMITED: u64 = 1 << 60;
 pub fn memory_limit(found: &Found) -> Option<u64> {
     let unified = found.unified.iter().map(|folder| (folder, "memory.max"));
     let apart = found.memory.iter().map(|folder| (folder, "memory.limit_in_bytes"));
-    unified.chain(apart).filter_map(|(folder, file)| least_above(folder, file)).min()
+    unified.chain(apart).filter_map(|(folder, file)| min_of_parents(folder, file)).min()
 }
 
-fn least_above(folder: &Path, file: &str) -> Option<u64> {
+fn min_of_parents(folder: &Path, file: &str) -> Option<u64> {
     // The group at the top of a hierarchy has no such file.
     let limit = |group: &Path| fs::read_to_string(group.join(file)).ok()?.trim().parse::<u64>().ok();
     folder.ancestors().filter_map(limit).filter(|limit| *limit < UNLIMITED).min()

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::thread::CapabilitySet;
 
 use super::facts::Facts;
-use super::wanted::{Missing, Part, Shared, Wanted};
+use super::request::{Missing, Part, SandboxRequest, Shared};
 use crate::files;
 use crate::users::UserRange;
 
@@ -27,10 +27,10 @@ pub struct Decision {
 }
 
 /// Decides. `readable` are the files that processes may read.
-pub fn decide(facts: &Facts, wanted: &Wanted, readable: &[PathBuf]) -> Decision {
+pub fn decide(facts: &Facts, requested: &SandboxRequest, readable: &[PathBuf]) -> Decision {
     let mut decision = Decision::default();
     let mut missing = |part, why: String| decision.missing.push(Missing { part, why });
-    match users(facts, wanted.users) {
+    match users(facts, requested.users) {
         Ok(range) => decision.users = Some(range),
         Err(why) => missing(Part::Users, why),
     }
@@ -44,8 +44,8 @@ pub fn decide(facts: &Facts, wanted: &Wanted, readable: &[PathBuf]) -> Decision 
         missing(Part::Calls, "the kernel does not filter system calls (CONFIG_SECCOMP_FILTER)".to_owned());
     }
     // Another user does not read the key, whatever Landlock lets through.
-    let beneath = wanted.key_file.as_ref().and_then(|key| files::holds(readable, key));
-    if let (Some(key), Some(folder), None) = (&wanted.key_file, beneath, decision.users) {
+    let beneath = requested.key_file.as_ref().and_then(|key| files::holds(readable, key));
+    if let (Some(key), Some(folder), None) = (&requested.key_file, beneath, decision.users) {
         let (key, folder) = (key.display(), folder.display());
         missing(
             Part::Key,
@@ -61,8 +61,8 @@ pub fn decide(facts: &Facts, wanted: &Wanted, readable: &[PathBuf]) -> Decision 
     }
     decision.files = facts.has_landlock;
     decision.calls = facts.has_seccomp;
-    if decision.users.is_some() && !wanted.apart {
-        decision.shared = shared(facts, wanted.uses_driver);
+    if decision.users.is_some() && !requested.apart {
+        decision.shared = shared(facts, requested.uses_driver);
     }
     decision
 }
@@ -77,7 +77,7 @@ fn shared(facts: &Facts, uses_driver: bool) -> Option<Shared> {
 }
 
 /// The users that processes get, or why they have none of their own.
-fn users(facts: &Facts, wanted: UserRange) -> Result<UserRange, String> {
+fn users(facts: &Facts, requested: UserRange) -> Result<UserRange, String> {
     if facts.user != 0 {
         return Err("the server is not root".to_owned());
     }
@@ -87,14 +87,14 @@ fn users(facts: &Facts, wanted: UserRange) -> Result<UserRange, String> {
     }
     let has = |map: &[(u32, u32)]| {
         let ends_within = |(first, count): &(u32, u32)| {
-            *first <= wanted.first() && u64::from(wanted.last()) < u64::from(*first) + u64::from(*count)
+            *first <= requested.first() && u64::from(requested.last()) < u64::from(*first) + u64::from(*count)
         };
         map.iter().any(ends_within)
     };
     if has(&facts.users) && has(&facts.groups) {
-        Ok(wanted)
+        Ok(requested)
     } else {
-        Err(format!("this container has no users {wanted}: give others with --worker-users"))
+        Err(format!("this container has no users {requested}: give others with --worker-users"))
     }
 }
 
@@ -118,8 +118,8 @@ mod tests {
         }
     }
 
-    fn wanted() -> Wanted {
-        Wanted { key_file: Some("/root/key".into()), ..Wanted::default() }
+    fn requested() -> SandboxRequest {
+        SandboxRequest { key_file: Some("/root/key".into()), ..SandboxRequest::default() }
     }
 
     fn parts(decision: &Decision) -> Vec<Part> {
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn root_on_a_new_kernel_has_everything() {
-        let decision = decide(&root(), &wanted(), &[]);
+        let decision = decide(&root(), &requested(), &[]);
         assert_eq!(decision.missing, []);
         assert_eq!(decision.users, Some(UserRange::DEFAULT));
         assert!(decision.files && decision.calls && decision.empty_network && decision.shared.is_none());
@@ -138,53 +138,57 @@ mod tests {
     fn each_part_that_cannot_be_had_is_named() {
         let none = CapabilitySet::empty();
         let user = Facts { user: 1000, capabilities: none, ..root() };
-        assert_eq!(parts(&decide(&user, &wanted(), &[])), [Part::Users, Part::Network]);
+        assert_eq!(parts(&decide(&user, &requested(), &[])), [Part::Users, Part::Network]);
         let old = Facts { has_landlock: false, has_seccomp: false, ..root() };
-        let decision = decide(&old, &wanted(), &[]);
+        let decision = decide(&old, &requested(), &[]);
         assert_eq!(parts(&decision), [Part::Files, Part::Calls]);
         assert!(!decision.files && !decision.calls);
         let bare = Facts { capabilities: none, ..root() };
-        assert_eq!(parts(&decide(&bare, &wanted(), &[])), [Part::Users, Part::Network]);
+        assert_eq!(parts(&decide(&bare, &requested(), &[])), [Part::Users, Part::Network]);
     }
 
     #[test]
     fn users_must_exist_in_the_container() {
         let container = Facts { users: vec![(0, 65536)], groups: vec![(0, 65536)], ..root() };
-        let decision = decide(&container, &wanted(), &[]);
+        let decision = decide(&container, &requested(), &[]);
         assert_eq!((parts(&decision), decision.users), (vec![Part::Users], None));
         assert!(decision.missing[0].to_string().contains("--worker-users"), "{}", decision.missing[0]);
         let users = UserRange::new(60_000, 65_535).unwrap();
-        assert_eq!(decide(&container, &Wanted { users, ..wanted() }, &[]).users, Some(users));
+        assert_eq!(decide(&container, &SandboxRequest { users, ..requested() }, &[]).users, Some(users));
         let users = UserRange::new(60_000, 65_536).unwrap();
-        assert_eq!(decide(&container, &Wanted { users, ..wanted() }, &[]).users, None);
+        assert_eq!(decide(&container, &SandboxRequest { users, ..requested() }, &[]).users, None);
     }
 
     #[test]
     fn cards_need_the_servers_network() {
-        let decision = decide(&Facts { has_rdma: true, ..root() }, &wanted(), &[]);
+        let decision = decide(&Facts { has_rdma: true, ..root() }, &requested(), &[]);
         assert!(!decision.empty_network && decision.missing.is_empty());
     }
 
     #[test]
     fn a_key_among_the_libraries_is_secret_from_other_users_only() {
-        let wanted = Wanted { key_file: Some("/usr/share/key".into()), ..wanted() };
+        let requested = SandboxRequest { key_file: Some("/usr/share/key".into()), ..requested() };
         let readable = [PathBuf::from("/usr")];
-        assert_eq!(parts(&decide(&root(), &wanted, &readable)), []);
+        assert_eq!(parts(&decide(&root(), &requested, &readable)), []);
         let user = Facts { user: 1000, ..root() };
-        assert_eq!(parts(&decide(&user, &wanted, &readable)), [Part::Users, Part::Key]);
+        assert_eq!(parts(&decide(&user, &requested, &readable)), [Part::Users, Part::Key]);
     }
 
     #[test]
     fn processes_share_a_user_where_nvidias_driver_serves_unless_they_are_to_be_apart() {
         let driver = Facts { has_nvidia: true, ..root() };
         let mps = Facts { mps: Some("/tmp/nvidia-mps".into()), ..driver.clone() };
-        let wanted = Wanted { uses_driver: true, ..wanted() };
-        let shared = |facts: &Facts, wanted: &Wanted| decide(facts, wanted, &[]).shared;
-        assert_eq!(shared(&driver, &wanted), Some(Shared::Events));
-        assert_eq!(shared(&mps, &wanted), Some(Shared::Mps));
-        assert_eq!(shared(&root(), &wanted), None, "no driver");
-        assert_eq!(shared(&mps, &Wanted { uses_driver: false, ..wanted.clone() }), None, "the software GPU");
-        assert_eq!(shared(&mps, &Wanted { apart: true, ..wanted.clone() }), None);
-        assert_eq!(shared(&Facts { user: 1000, ..mps }, &wanted), None, "there are no users to share");
+        let requested = SandboxRequest { uses_driver: true, ..requested() };
+        let shared = |facts: &Facts, requested: &SandboxRequest| decide(facts, requested, &[]).shared;
+        assert_eq!(shared(&driver, &requested), Some(Shared::Events));
+        assert_eq!(shared(&mps, &requested), Some(Shared::Mps));
+        assert_eq!(shared(&root(), &requested), None, "no driver");
+        assert_eq!(
+            shared(&mps, &SandboxRequest { uses_driver: false, ..requested.clone() }),
+            None,
+            "the software GPU"
+        );
+        assert_eq!(shared(&mps, &SandboxRequest { apart: true, ..requested.clone() }), None);
+        assert_eq!(shared(&Facts { user: 1000, ..mps }, &requested), None, "there are no users to share");
     }
 }

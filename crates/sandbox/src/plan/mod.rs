@@ -4,13 +4,13 @@
 //! |----------|------------------------------------------------------------------------|
 //! | `facts`  | What do the kernel and this process have?                               |
 //! | `decide` | What is tried on a machine with these facts, and why not the rest?      |
-//! | `wanted` | What does a server want, and which parts are there to want?             |
+//! | `requested` | What does a server want, and which parts are there to want?             |
 
 mod decide;
 mod facts;
-mod wanted;
+mod request;
 
-pub use wanted::{Missing, Part, Shared, Wanted, default_session_memory, default_total_memory};
+pub use request::{Missing, Part, SandboxRequest, Shared, default_session_memory, default_total_memory};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub struct Plan {
     pub(crate) groups: Vec<u32>,
     pub(crate) files: bool,
     pub(crate) calls: bool,
-    pub(crate) cards: bool,
+    pub(crate) uses_rdma: bool,
     pub(crate) network: Option<Arc<EmptyNetwork>>,
     pub(crate) parent: Option<Parent>,
     pub(crate) bounds: Bounds,
@@ -67,14 +67,14 @@ pub struct Plan {
 impl Plan {
     /// Decides what there will be, and makes what all processes share. Nothing is changed but the server's
     /// own control group, and its memory is hidden from other processes of its user.
-    pub fn make(wanted: &Wanted) -> Result<Self, PlanError> {
-        if wanted.mode == Mode::Off {
+    pub fn make(requested: &SandboxRequest) -> Result<Self, PlanError> {
+        if requested.mode == Mode::Off {
             return Ok(Self::off());
         }
         let facts = Facts::read();
-        let mut decision = decide::decide(&facts, wanted, &files::readable());
+        let mut decision = decide::decide(&facts, requested, &files::readable());
         let mut missing = |part, why: String| decision.missing.push(Missing { part, why });
-        let parent = Parent::make(&facts.control_groups, wanted.total_memory)
+        let parent = Parent::make(&facts.control_groups, requested.total_memory)
             .map_err(|error| missing(Part::Memory, error.to_string()))
             .ok();
         let network = match decision.empty_network.then(EmptyNetwork::make).transpose() {
@@ -87,7 +87,7 @@ impl Plan {
         if let Err(error) = crate::credentials::hide_this_process() {
             missing(Part::Broker, error.to_string());
         }
-        if wanted.mode == Mode::Require && !decision.missing.is_empty() {
+        if requested.mode == Mode::Require && !decision.missing.is_empty() {
             return Err(PlanError::Missing(decision.missing));
         }
         Ok(Self {
@@ -97,13 +97,16 @@ impl Plan {
             groups: nodes::groups(),
             files: decision.files,
             calls: decision.calls,
-            cards: facts.has_rdma,
+            uses_rdma: facts.has_rdma,
             network,
             parent,
-            bounds: Bounds { memory: wanted.session_memory, threads: MAX_THREADS },
+            bounds: Bounds { memory: requested.session_memory, threads: MAX_THREADS },
             mps: facts.mps,
-            shared_memory: wanted.uses_driver.then(|| SHARED_MEMORY.into()),
-            driver_caches: wanted.uses_driver.then(|| DriverCaches::of(decision.users.is_some())).flatten(),
+            shared_memory: requested.uses_driver.then(|| SHARED_MEMORY.into()),
+            driver_caches: requested
+                .uses_driver
+                .then(|| DriverCaches::of(decision.users.is_some()))
+                .flatten(),
             missing: decision.missing,
         })
     }
@@ -117,7 +120,7 @@ impl Plan {
             groups: Vec::new(),
             files: false,
             calls: false,
-            cards: false,
+            uses_rdma: false,
             network: None,
             parent: None,
             bounds: Bounds { memory: u64::MAX, threads: u64::MAX },

@@ -12,7 +12,7 @@ use super::histogram::{BOUNDS, Histogram, bucket_of};
 
 /// The counts' places in the page.
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum CounterIndex {
     Via,
     Posted,
     Called,
@@ -35,7 +35,7 @@ const FIRST_BUCKET: isize = 11;
 /// Buckets of a histogram.
 const BUCKETS: isize = BOUNDS.len() as isize + 1;
 
-const COUNTS: usize = Place::End as usize;
+const COUNTS: usize = CounterIndex::End as usize;
 const BYTES: usize = COUNTS * size_of::<u64>();
 
 /// What a session has done, as it was read.
@@ -86,8 +86,8 @@ impl Counts {
 
     /// Reads what a page has.
     fn of(words: &[u64; COUNTS]) -> Self {
-        let at = |place: Place| words[place as usize];
-        let histogram = |buckets: Place, sum: Place| {
+        let at = |place: CounterIndex| words[place as usize];
+        let histogram = |buckets: CounterIndex, sum: CounterIndex| {
             let mut histogram = Histogram { sum: at(sum), ..Histogram::default() };
             let first = buckets as usize;
             let count = histogram.buckets.len();
@@ -95,17 +95,17 @@ impl Counts {
             histogram
         };
         Self {
-            via: via_of(at(Place::Via)),
-            posted: at(Place::Posted),
-            called: at(Place::Called),
-            failed: at(Place::Failed),
-            launches: at(Place::Launches),
-            copies_to_device: at(Place::CopiesToDevice),
-            bytes_to_device: at(Place::BytesToDevice),
-            copies_from_device: at(Place::CopiesFromDevice),
-            bytes_from_device: at(Place::BytesFromDevice),
-            calls: histogram(Place::CallBuckets, Place::CallSum),
-            waits: histogram(Place::WaitBuckets, Place::WaitSum),
+            via: via_of(at(CounterIndex::Via)),
+            posted: at(CounterIndex::Posted),
+            called: at(CounterIndex::Called),
+            failed: at(CounterIndex::Failed),
+            launches: at(CounterIndex::Launches),
+            copies_to_device: at(CounterIndex::CopiesToDevice),
+            bytes_to_device: at(CounterIndex::BytesToDevice),
+            copies_from_device: at(CounterIndex::CopiesFromDevice),
+            bytes_from_device: at(CounterIndex::BytesFromDevice),
+            calls: histogram(CounterIndex::CallBuckets, CounterIndex::CallSum),
+            waits: histogram(CounterIndex::WaitBuckets, CounterIndex::WaitSum),
         }
     }
 }
@@ -170,46 +170,46 @@ impl Activity {
         }
     }
 
-    fn add(&self, place: Place, value: u64) {
+    fn add(&self, place: CounterIndex, value: u64) {
         self.words()[place as usize].fetch_add(value, Ordering::Relaxed);
     }
 
     /// A load and a store, for counts of which one thread alone keeps track.
-    fn add_alone(&self, place: Place, value: u64) {
+    fn add_alone(&self, place: CounterIndex, value: u64) {
         let word = &self.words()[place as usize];
         word.store(word.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
     }
 
     /// The session goes over this transport.
-    pub fn goes_via(&self, via: TransportKind) {
-        self.words()[Place::Via as usize].store(number_of(via), Ordering::Relaxed);
+    pub fn set_transport(&self, via: TransportKind) {
+        self.words()[CounterIndex::Via as usize].store(number_of(via), Ordering::Relaxed);
     }
 
     /// A command has come. To be called by one thread.
     pub fn command(&self, is_called: bool) {
-        self.add_alone(if is_called { Place::Called } else { Place::Posted }, 1);
+        self.add_alone(if is_called { CounterIndex::Called } else { CounterIndex::Posted }, 1);
     }
 
     /// A kernel or a graph is launched. To be called by one thread.
     pub fn launch(&self) {
-        self.add_alone(Place::Launches, 1);
+        self.add_alone(CounterIndex::Launches, 1);
     }
 
     /// A copy to a device has come. To be called by one thread.
     pub fn copy_to_device(&self, bytes: u64) {
-        self.add_alone(Place::CopiesToDevice, 1);
-        self.add_alone(Place::BytesToDevice, bytes);
+        self.add_alone(CounterIndex::CopiesToDevice, 1);
+        self.add_alone(CounterIndex::BytesToDevice, bytes);
     }
 
     /// A copy from a device has come. To be called by one thread.
     pub fn copy_from_device(&self, bytes: u64) {
-        self.add_alone(Place::CopiesFromDevice, 1);
-        self.add_alone(Place::BytesFromDevice, bytes);
+        self.add_alone(CounterIndex::CopiesFromDevice, 1);
+        self.add_alone(CounterIndex::BytesFromDevice, bytes);
     }
 
     /// A command has failed.
     pub fn failure(&self) {
-        self.add(Place::Failed, 1);
+        self.add(CounterIndex::Failed, 1);
     }
 
     /// A command that came at `since` is answered; `waits` if for the GPU.
@@ -219,8 +219,11 @@ impl Activity {
 
     fn reply_after(&self, time: Duration, waits: bool) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        let (buckets, sum) =
-            if waits { (Place::WaitBuckets, Place::WaitSum) } else { (Place::CallBuckets, Place::CallSum) };
+        let (buckets, sum) = if waits {
+            (CounterIndex::WaitBuckets, CounterIndex::WaitSum)
+        } else {
+            (CounterIndex::CallBuckets, CounterIndex::CallSum)
+        };
         self.words()[buckets as usize + bucket_of(nanoseconds)].fetch_add(1, Ordering::Relaxed);
         self.add(sum, nanoseconds);
     }
@@ -267,7 +270,7 @@ mod tests {
         let (activity, descriptor) = Activity::shared();
         let page = ActivityPage::new(descriptor.unwrap());
         assert_eq!(page.read(), Counts::default());
-        activity.goes_via(TransportKind::Shm);
+        activity.set_transport(TransportKind::Shm);
         (0..3).for_each(|_| activity.command(false));
         activity.command(true);
         activity.launch();

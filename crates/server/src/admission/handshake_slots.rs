@@ -20,13 +20,13 @@ enum Stage {
     /// It has, and what it wants is being done, which nobody may interrupt.
     Finished,
     /// Its connection is being ended, and its thread with it.
-    GivingWay,
+    Closing,
 }
 
 /// The slots of one kind of callers.
 #[derive(Debug)]
 pub struct HandshakeSlots {
-    most: usize,
+    capacity: usize,
     next: Number,
     holders: BTreeMap<Number, (Source, Stage)>,
 }
@@ -37,13 +37,13 @@ pub struct Entry {
     /// The newcomer's slot.
     pub number: Number,
     /// The slot whose holder has to go for it.
-    pub gives_way: Option<Number>,
+    pub evicted: Option<Number>,
 }
 
 impl HandshakeSlots {
     /// So many slots, all of them free.
-    pub fn new(most: usize) -> Self {
-        Self { most, next: 0, holders: BTreeMap::new() }
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity, next: 0, holders: BTreeMap::new() }
     }
 
     fn count(&self, is_counted: impl Fn(Stage) -> bool) -> usize {
@@ -52,10 +52,10 @@ impl HandshakeSlots {
 
     /// Whether one more can come in now. Those who give way are there until their threads have ended, and
     /// they are as many as there are slots at most.
-    pub fn has_room(&self) -> bool {
-        let giving_way = self.count(|stage| stage == Stage::GivingWay);
-        let is_free = self.holders.len() - giving_way < self.most;
-        is_free || (giving_way < self.most && self.count(|stage| stage == Stage::Unfinished) > 0)
+    pub fn has_capacity(&self) -> bool {
+        let closing = self.count(|stage| stage == Stage::Closing);
+        let is_free = self.holders.len() - closing < self.capacity;
+        is_free || (closing < self.capacity && self.count(|stage| stage == Stage::Unfinished) > 0)
     }
 
     /// Whether nobody has a slot.
@@ -64,33 +64,33 @@ impl HandshakeSlots {
     }
 
     /// All who have not said yet what they want have to go.
-    pub fn give_way_all(&mut self) {
+    pub fn evict_all(&mut self) {
         for (_, stage) in self.holders.values_mut().filter(|(_, stage)| *stage == Stage::Unfinished) {
-            *stage = Stage::GivingWay;
+            *stage = Stage::Closing;
         }
     }
 
     /// Lets somebody in, unless there is no room.
     pub fn enter(&mut self, source: Source) -> Option<Entry> {
-        if !self.has_room() {
+        if !self.has_capacity() {
             return None;
         }
-        let is_full = self.count(|stage| stage != Stage::GivingWay) >= self.most;
-        let gives_way = if is_full { Some(self.who_gives_way(source)?) } else { None };
-        if let Some((_, stage)) = gives_way.and_then(|number| self.holders.get_mut(&number)) {
-            *stage = Stage::GivingWay;
+        let is_full = self.count(|stage| stage != Stage::Closing) >= self.capacity;
+        let evicted = if is_full { Some(self.select_victim(source)?) } else { None };
+        if let Some((_, stage)) = evicted.and_then(|number| self.holders.get_mut(&number)) {
+            *stage = Stage::Closing;
         }
         let number = self.next;
         self.next += 1;
         self.holders.insert(number, (source, Stage::Unfinished));
-        Some(Entry { number, gives_way })
+        Some(Entry { number, evicted })
     }
 
     /// The oldest unfinished caller of the source that would hold most; of several such sources the oldest.
-    fn who_gives_way(&self, newcomer: Source) -> Option<Number> {
+    fn select_victim(&self, newcomer: Source) -> Option<Number> {
         let mut held = HashMap::from([(newcomer, 1)]);
         for (source, stage) in self.holders.values() {
-            if *stage != Stage::GivingWay {
+            if *stage != Stage::Closing {
                 *held.entry(*source).or_insert(0) += 1;
             }
         }
@@ -131,34 +131,34 @@ mod tests {
         let honest = slots.enter(source(1)).unwrap().number;
         for round in 0..100 {
             let entry = slots.enter(source(0)).unwrap();
-            assert_eq!(entry.gives_way.is_some(), round >= 3);
-            assert_ne!(entry.gives_way, Some(honest));
-            if let Some(number) = entry.gives_way {
+            assert_eq!(entry.evicted.is_some(), round >= 3);
+            assert_ne!(entry.evicted, Some(honest));
+            if let Some(number) = entry.evicted {
                 slots.leave(number);
             }
         }
         // One more honest caller displaces one of the crowd, and so does a third source's.
         let entry = slots.enter(source(1)).unwrap();
-        assert!(entry.gives_way.is_some_and(|number| number != honest));
-        assert!(slots.finish(honest) && !slots.finish(entry.gives_way.unwrap()));
+        assert!(entry.evicted.is_some_and(|number| number != honest));
+        assert!(slots.finish(honest) && !slots.finish(entry.evicted.unwrap()));
     }
 
     #[test]
     fn the_oldest_of_a_crowd_goes_first_and_the_newest_keeps_its_place() {
         let mut slots = HandshakeSlots::new(3);
         let numbers: Vec<_> = (0..3).map(|_| slots.enter(source(0)).unwrap().number).collect();
-        assert_eq!(slots.enter(source(0)).unwrap().gives_way, Some(numbers[0]));
+        assert_eq!(slots.enter(source(0)).unwrap().evicted, Some(numbers[0]));
         assert!(slots.finish(numbers[1]));
-        assert_eq!(slots.enter(source(0)).unwrap().gives_way, Some(numbers[2]), "the second is finished");
+        assert_eq!(slots.enter(source(0)).unwrap().evicted, Some(numbers[2]), "the second is finished");
     }
 
     #[test]
     fn nobody_comes_in_while_as_many_as_there_are_places_have_not_ended_yet() {
         let mut slots = HandshakeSlots::new(2);
         let entries: Vec<_> = (0..4).map(|_| slots.enter(source(0)).unwrap()).collect();
-        assert!(!slots.has_room() && slots.enter(source(1)).is_none());
-        slots.leave(entries[2].gives_way.unwrap());
-        assert!(slots.has_room() && slots.enter(source(1)).is_some());
+        assert!(!slots.has_capacity() && slots.enter(source(1)).is_none());
+        slots.leave(entries[2].evicted.unwrap());
+        assert!(slots.has_capacity() && slots.enter(source(1)).is_some());
     }
 
     #[derive(Debug, Clone)]
@@ -185,42 +185,45 @@ mod tests {
 
     impl Model {
         fn held_by(&self, of: u8, newcomer: u8) -> usize {
-            let held = |caller: &&(Number, u8, Stage)| caller.1 == of && caller.2 != Stage::GivingWay;
+            let held = |caller: &&(Number, u8, Stage)| caller.1 == of && caller.2 != Stage::Closing;
             self.callers.iter().filter(held).count() + usize::from(of == newcomer)
         }
 
         /// Who has to go, if somebody of `newcomer` comes in.
         fn victim(&self, newcomer: u8) -> Option<Number> {
             let unfinished = self.callers.iter().filter(|caller| caller.2 == Stage::Unfinished);
-            let most = unfinished.clone().map(|caller| self.held_by(caller.1, newcomer)).max()?;
-            unfinished.clone().find(|caller| self.held_by(caller.1, newcomer) == most).map(|caller| caller.0)
+            let capacity = unfinished.clone().map(|caller| self.held_by(caller.1, newcomer)).max()?;
+            unfinished
+                .clone()
+                .find(|caller| self.held_by(caller.1, newcomer) == capacity)
+                .map(|caller| caller.0)
         }
 
         fn count(&self, is_giving_way: bool) -> usize {
-            self.callers.iter().filter(|caller| (caller.2 == Stage::GivingWay) == is_giving_way).count()
+            self.callers.iter().filter(|caller| (caller.2 == Stage::Closing) == is_giving_way).count()
         }
     }
 
     proptest! {
         #[test]
-        fn places_do_what_the_model_does(most in 1_usize..8, steps in steps()) {
-            let (mut slots, mut model) = (HandshakeSlots::new(most), Model::default());
+        fn places_do_what_the_model_does(capacity in 1_usize..8, steps in steps()) {
+            let (mut slots, mut model) = (HandshakeSlots::new(capacity), Model::default());
             for step in steps {
                 match step {
                     Step::Enter(from) => {
-                        let had_room = slots.has_room();
+                        let had_room = slots.has_capacity();
                         let entry = slots.enter(source(from));
                         prop_assert_eq!(had_room, entry.is_some());
                         let (held, going) = (model.count(false), model.count(true));
                         let Some(entry) = entry else {
-                            prop_assert!(held == most && (going == most || model.victim(from).is_none()));
+                            prop_assert!(held == capacity && (going == capacity || model.victim(from).is_none()));
                             continue;
                         };
-                        let expected = if held < most { None } else { model.victim(from) };
-                        prop_assert_eq!(entry.gives_way, expected);
+                        let expected = if held < capacity { None } else { model.victim(from) };
+                        prop_assert_eq!(entry.evicted, expected);
                         for caller in &mut model.callers {
                             if Some(caller.0) == expected {
-                                caller.2 = Stage::GivingWay;
+                                caller.2 = Stage::Closing;
                             }
                         }
                         model.callers.push((entry.number, from, Stage::Unfinished));
@@ -228,7 +231,7 @@ mod tests {
                     Step::Finish(index) if !model.callers.is_empty() => {
                         let index = index.index(model.callers.len());
                         let caller = &mut model.callers[index];
-                        let goes_on = caller.2 != Stage::GivingWay;
+                        let goes_on = caller.2 != Stage::Closing;
                         if goes_on {
                             caller.2 = Stage::Finished;
                         }
@@ -240,7 +243,7 @@ mod tests {
                     }
                     Step::Finish(_) | Step::Leave(_) => {}
                 }
-                prop_assert!(model.count(false) <= most && model.count(true) <= most);
+                prop_assert!(model.count(false) <= capacity && model.count(true) <= capacity);
             }
         }
     }

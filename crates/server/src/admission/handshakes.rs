@@ -35,13 +35,16 @@ pub struct HandshakeSlot {
 
 impl Handshakes {
     /// Nobody yet, and so many at the same time.
-    pub fn new(most: usize) -> Self {
-        Self(Arc::new(Mutex::new(Table { slots: HandshakeSlots::new(most), connections: HashMap::new() })))
+    pub fn new(capacity: usize) -> Self {
+        Self(Arc::new(Mutex::new(Table {
+            slots: HandshakeSlots::new(capacity),
+            connections: HashMap::new(),
+        })))
     }
 
     /// Whether one more can come in now.
-    pub fn has_room(&self) -> bool {
-        self.0.lock().slots.has_room()
+    pub fn has_capacity(&self) -> bool {
+        self.0.lock().slots.has_capacity()
     }
 
     /// Whether nobody shakes hands.
@@ -52,7 +55,7 @@ impl Handshakes {
     /// Ends the connections of all who have not said yet what they want.
     pub fn hang_up_all(&self) {
         let mut table = self.0.lock();
-        table.slots.give_way_all();
+        table.slots.evict_all();
         for (_, connection) in table.connections.drain() {
             // It may have been ended by its peer.
             let _ = shutdown(&connection, Shutdown::Both);
@@ -65,11 +68,11 @@ impl Handshakes {
         let mut table = self.0.lock();
         let Some(entry) = table.slots.enter(source) else { return Ok(None) };
         table.connections.insert(entry.number, own);
-        if let Some(connection) = entry.gives_way.and_then(|number| table.connections.remove(&number)) {
+        if let Some(connection) = entry.evicted.and_then(|number| table.connections.remove(&number)) {
             // It may have been ended by its peer.
             let _ = shutdown(&connection, Shutdown::Both);
         }
-        let displaced = entry.gives_way.is_some();
+        let displaced = entry.evicted.is_some();
         Ok(Some(HandshakeSlot { handshakes: self.clone(), number: entry.number, displaced }))
     }
 }

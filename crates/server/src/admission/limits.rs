@@ -26,7 +26,7 @@ const HANDSHAKE: usize = 3;
 
 /// A caller that gives way keeps its slot until its thread has ended, so there are twice as many for a
 /// moment.
-const GIVING_WAY: usize = 2;
+const SLOTS_WHILE_CLOSING: usize = 2;
 
 /// Descriptors of a session: its control socket and its process; while it starts the connection twice and the
 /// worker's end of the control socket; and one that its worker has just sent.
@@ -86,15 +86,15 @@ pub enum LimitsError {
     },
     /// More sessions are asked for than there are descriptors.
     #[error(
-        "--max-sessions {asked} needs more descriptors than the {descriptors} that the system lets the server have, which \
-         are enough for {most}: give a smaller number, or raise the hard limit of open files (`ulimit -Hn`, LimitNOFILE= of \
+        "--max-sessions {requested} needs more descriptors than the {descriptors} that the system lets the server have, which \
+         are enough for {max}: give a smaller number, or raise the hard limit of open files (`ulimit -Hn`, LimitNOFILE= of \
          systemd)"
     )]
     TooManySessions {
         /// How many sessions are asked for.
-        asked: usize,
+        requested: usize,
         /// For how many there are descriptors.
-        most: usize,
+        max: usize,
         /// How many descriptors there are.
         descriptors: usize,
     },
@@ -104,23 +104,23 @@ impl Limits {
     /// Divides `descriptors` up: what the broker has anyway comes first; callers from the network get an
     /// eighth of the rest at most and local ones half of that; of what is left then sessions get half, or up
     /// to three quarters if so many are asked for, and exports all else.
-    pub fn divide(descriptors: usize, wishes: &RequestedLimits) -> Result<Self, LimitsError> {
+    pub fn divide(descriptors: usize, requested: &RequestedLimits) -> Result<Self, LimitsError> {
         if descriptors < MIN_DESCRIPTORS {
             return Err(LimitsError::TooFewDescriptors { found: descriptors });
         }
         let rest = descriptors - OWN - DIAGNOSES * DIAGNOSIS;
-        let slot = HANDSHAKE * GIVING_WAY;
-        let network_handshakes = wishes.handshakes.clamp(1, rest / 8 / slot);
-        let local_handshakes = wishes.handshakes.div_ceil(4).clamp(1, rest / 16 / slot);
+        let slot = HANDSHAKE * SLOTS_WHILE_CLOSING;
+        let network_handshakes = requested.handshakes.clamp(1, rest / 8 / slot);
+        let local_handshakes = requested.handshakes.div_ceil(4).clamp(1, rest / 16 / slot);
         let rest = rest - (network_handshakes + local_handshakes) * slot;
-        let sessions = match wishes.sessions {
+        let sessions = match requested.sessions {
             None => (rest / 2 / SESSION).min(DEFAULT_MAX_SESSIONS),
-            Some(asked) => {
-                let most = rest / 4 * 3 / SESSION;
-                if asked > most {
-                    return Err(LimitsError::TooManySessions { asked, most, descriptors });
+            Some(requested) => {
+                let max = rest / 4 * 3 / SESSION;
+                if requested > max {
+                    return Err(LimitsError::TooManySessions { requested, max, descriptors });
                 }
-                asked
+                requested
             }
         };
         let exports = (rest - sessions * SESSION).min(MAX_EXPORTS);
@@ -128,7 +128,7 @@ impl Limits {
             network_handshakes,
             local_handshakes,
             sessions,
-            sessions_per_peer: wishes.sessions_per_peer.min(sessions),
+            sessions_per_peer: requested.sessions_per_peer.min(sessions),
             exports,
             exports_per_session: exports.div_ceil(4).min(MAX_EXPORTS_PER_SESSION),
         })
@@ -137,7 +137,7 @@ impl Limits {
     /// The most descriptors that the broker has when everything is taken.
     #[cfg(test)]
     fn descriptors(&self) -> usize {
-        let handshakes = (self.network_handshakes + self.local_handshakes) * HANDSHAKE * GIVING_WAY;
+        let handshakes = (self.network_handshakes + self.local_handshakes) * HANDSHAKE * SLOTS_WHILE_CLOSING;
         OWN + DIAGNOSES * DIAGNOSIS + handshakes + self.sessions * SESSION + self.exports
     }
 }
@@ -169,14 +169,14 @@ mod tests {
 
     #[test]
     fn more_sessions_than_there_are_descriptors_for_are_an_error_that_says_how_many_there_can_be() {
-        let wishes = |sessions| RequestedLimits { sessions: Some(sessions), ..DEFAULT };
-        let error = Limits::divide(1024, &wishes(4000)).unwrap_err();
-        let LimitsError::TooManySessions { asked: 4000, most, descriptors: 1024 } = error else {
+        let requested = |sessions| RequestedLimits { sessions: Some(sessions), ..DEFAULT };
+        let error = Limits::divide(1024, &requested(4000)).unwrap_err();
+        let LimitsError::TooManySessions { requested: 4000, max, descriptors: 1024 } = error else {
             panic!("another error: {error}");
         };
-        assert!(error.to_string().contains(&format!("are enough for {most}:")), "{error}");
-        assert_eq!(Limits::divide(1024, &wishes(most)).unwrap().sessions, most);
-        assert!(Limits::divide(1024, &wishes(most + 1)).is_err());
+        assert!(error.to_string().contains(&format!("are enough for {max}:")), "{error}");
+        assert_eq!(Limits::divide(1024, &requested(max)).unwrap().sessions, max);
+        assert!(Limits::divide(1024, &requested(max + 1)).is_err());
     }
 
     proptest! {
@@ -187,8 +187,8 @@ mod tests {
             sessions in proptest::option::of(0_usize..100_000),
             sessions_per_peer in 0_usize..10_000,
         ) {
-            let wishes = RequestedLimits { handshakes, sessions, sessions_per_peer };
-            let Ok(limits) = Limits::divide(descriptors, &wishes) else {
+            let requested = RequestedLimits { handshakes, sessions, sessions_per_peer };
+            let Ok(limits) = Limits::divide(descriptors, &requested) else {
                 prop_assert!(sessions.is_some());
                 return Ok(());
             };
@@ -197,7 +197,7 @@ mod tests {
             prop_assert!(limits.sessions_per_peer <= limits.sessions);
             // No session can take all that there is for exports.
             prop_assert!(limits.exports_per_session < limits.exports);
-            prop_assert!(sessions.is_none_or(|asked| asked == limits.sessions));
+            prop_assert!(sessions.is_none_or(|requested| requested == limits.sessions));
         }
     }
 }

@@ -58,7 +58,7 @@ pub struct SessionSlot {
 
 impl Drop for SessionSlot {
     fn drop(&mut self) {
-        self.seats.lock().give_back(self.source);
+        self.seats.lock().release(self.source);
     }
 }
 
@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn refusals_say_which_limit_it_is_and_seats_come_back() {
-        let wishes = RequestedLimits { handshakes: 4, sessions: Some(3), sessions_per_peer: 2 };
-        let admission = Admission::new(Limits::divide(1024, &wishes).unwrap());
+        let requested = RequestedLimits { handshakes: 4, sessions: Some(3), sessions_per_peer: 2 };
+        let admission = Admission::new(Limits::divide(1024, &requested).unwrap());
         let (one, other) = (Source::User(1), Source::User(2));
         let first = admission.take_session(one).unwrap();
         let second = admission.take_session(one).unwrap();
@@ -198,8 +198,8 @@ mod tests {
 
     #[test]
     fn a_client_has_as_many_sessions_as_it_is_given() {
-        let wishes = RequestedLimits { handshakes: 4, sessions: Some(4), sessions_per_peer: 1 };
-        let admission = Admission::new(Limits::divide(1024, &wishes).unwrap());
+        let requested = RequestedLimits { handshakes: 4, sessions: Some(4), sessions_per_peer: 1 };
+        let admission = Admission::new(Limits::divide(1024, &requested).unwrap());
         let ada = Source::Client("ada".parse().unwrap());
         let first = admission.take_session_of(ada, 2).unwrap();
         let _second = admission.take_session_of(ada, 2).unwrap();

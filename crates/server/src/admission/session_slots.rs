@@ -20,16 +20,16 @@ pub enum Full {
 /// SessionSlots, and who has taken them.
 #[derive(Debug)]
 pub struct SessionSlots {
-    most: usize,
-    most_of_source: usize,
+    max_sessions: usize,
+    max_per_source: usize,
     taken: usize,
     by_source: HashMap<Source, usize>,
 }
 
 impl SessionSlots {
     /// So many seats, and so many for one source.
-    pub fn new(most: usize, most_of_source: usize) -> Self {
-        Self { most, most_of_source, taken: 0, by_source: HashMap::new() }
+    pub fn new(max_sessions: usize, max_per_source: usize) -> Self {
+        Self { max_sessions, max_per_source, taken: 0, by_source: HashMap::new() }
     }
 
     /// How many are taken.
@@ -39,16 +39,16 @@ impl SessionSlots {
 
     /// Takes a seat.
     pub fn take(&mut self, source: Source) -> Result<(), Full> {
-        self.take_of(source, self.most_of_source)
+        self.take_of(source, self.max_per_source)
     }
 
-    /// As [`Self::take`], for a source that may have `most` of its own.
-    pub fn take_of(&mut self, source: Source, most: usize) -> Result<(), Full> {
+    /// As [`Self::take`], for a source that may have `max_sessions` of its own.
+    pub fn take_of(&mut self, source: Source, max_sessions: usize) -> Result<(), Full> {
         let of_source = self.by_source.get(&source).copied().unwrap_or(0);
-        if of_source >= most {
+        if of_source >= max_sessions {
             return Err(Full::OfSource);
         }
-        if self.taken >= self.most {
+        if self.taken >= self.max_sessions {
             return Err(Full::InAll);
         }
         self.taken += 1;
@@ -57,7 +57,7 @@ impl SessionSlots {
     }
 
     /// Gives a seat back that was taken.
-    pub fn give_back(&mut self, source: Source) {
+    pub fn release(&mut self, source: Source) {
         if let Entry::Occupied(mut of_source) = self.by_source.entry(source) {
             self.taken -= 1;
             *of_source.get_mut() -= 1;
@@ -76,18 +76,18 @@ mod tests {
     proptest! {
         #[test]
         fn nobody_has_more_than_its_part_and_what_is_given_back_can_be_taken(
-            (most, most_of_source) in (0_usize..12, 0_usize..6),
+            (max_sessions, max_per_source) in (0_usize..12, 0_usize..6),
             steps in proptest::collection::vec((0_u32..4, any::<bool>()), 0..200),
         ) {
-            let mut seats = SessionSlots::new(most, most_of_source);
+            let mut seats = SessionSlots::new(max_sessions, max_per_source);
             // SessionSlots of each source.
             let mut model = [0_usize; 4];
             for (user, comes) in steps {
                 let (source, index) = (Source::User(user), user as usize);
                 if comes {
-                    let expected = if model[index] >= most_of_source {
+                    let expected = if model[index] >= max_per_source {
                         Err(Full::OfSource)
-                    } else if model.iter().sum::<usize>() >= most {
+                    } else if model.iter().sum::<usize>() >= max_sessions {
                         Err(Full::InAll)
                     } else {
                         model[index] += 1;
@@ -96,7 +96,7 @@ mod tests {
                     prop_assert_eq!(seats.take(source), expected);
                 } else {
                     // Also when there is nothing to give back.
-                    seats.give_back(source);
+                    seats.release(source);
                     model[index] = model[index].saturating_sub(1);
                 }
                 // Sources that have nothing are not remembered.

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::choice::GpuChoice;
 
-static IS_TOLD: AtomicBool = AtomicBool::new(false);
+static IS_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Another process of this server has said what the machine lacks.
-pub fn is_told() {
-    IS_TOLD.store(true, Ordering::Relaxed);
+pub fn is_reported() {
+    IS_REPORTED.store(true, Ordering::Relaxed);
 }
 
 /// Opens the software GPU in the driver's place, if that is allowed. `cause` is the sentence that says why
@@ -26,7 +26,7 @@ pub fn without_driver<T>(
 ) -> Result<T, String> {
     match choice {
         GpuChoice::Auto { allows_software: true } => {
-            if IS_TOLD.load(Ordering::Relaxed) {
+            if IS_REPORTED.load(Ordering::Relaxed) {
                 tracing::debug!("the software GPU serves, for the GPU cannot be used: {cause}");
             } else {
                 tracing::warn!(

@@ -27,7 +27,7 @@ pub use built_in::{BUILT_IN, BackEnd, NotBuiltIn};
 pub use choice::{GpuChoice, UnknownGpu};
 pub use devices::{DeviceList, DeviceListError};
 pub use error::BackEndError;
-pub use fallback::is_told;
+pub use fallback::is_reported;
 
 /// Whether a server can work like this at all. Nothing is started.
 ///

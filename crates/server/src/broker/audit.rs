@@ -101,7 +101,7 @@ impl AuditLog {
             "local_user": user,
             "address": address,
         });
-        let said = hello.map(|hello| {
+        let details = hello.map(|hello| {
             json!({
                 "program": &*hello.program,
                 "process": hello.pid,
@@ -110,7 +110,7 @@ impl AuditLog {
                 "job": &*hello.job,
             })
         });
-        for more in [Some(from), said, Some(fields)].into_iter().flatten() {
+        for more in [Some(from), details, Some(fields)].into_iter().flatten() {
             if let (Value::Object(line), Value::Object(more)) = (&mut line, more) {
                 line.extend(more);
             }

@@ -69,8 +69,8 @@ impl AcceptedClients {
     ///
     /// # Errors
     /// Why it may not.
-    pub fn may_go_on(&self, id: KeyId) -> Result<(), NotAccepted> {
-        self.current().map_or(Ok(()), |clients| clients.may_go_on(id, Timestamp::now()))
+    pub fn is_accepted(&self, id: KeyId) -> Result<(), NotAccepted> {
+        self.current().map_or(Ok(()), |clients| clients.is_accepted(id, Timestamp::now()))
     }
 
     /// How many sessions a client may have, if its own number is limited.
@@ -96,17 +96,17 @@ mod tests {
         assert_eq!(accepted.key(id), Err(NotAccepted::Unknown));
         Clients([(name, client)].into()).write(&path).unwrap();
         assert_eq!(accepted.key(id).unwrap().client(), Some(name));
-        assert_eq!((accepted.may_go_on(id), accepted.sessions(name)), (Ok(()), Some(2)));
+        assert_eq!((accepted.is_accepted(id), accepted.sessions(name)), (Ok(()), Some(2)));
         let good = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, "[ada]\n").unwrap();
         assert!(
-            accepted.key(id).is_err() && accepted.may_go_on(id).is_ok(),
+            accepted.key(id).is_err() && accepted.is_accepted(id).is_ok(),
             "nobody new while it has a mistake"
         );
         std::fs::write(&path, good).unwrap();
         assert!(accepted.key(id).is_ok());
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(accepted.may_go_on(id), Err(NotAccepted::Unknown));
+        assert_eq!(accepted.is_accepted(id), Err(NotAccepted::Unknown));
         assert!(AcceptedClients::new(None).unwrap().key(id).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use causeway_access::Key;
-use causeway_sandbox::Wanted;
+use causeway_sandbox::SandboxRequest;
 use causeway_wire::handshake::CommandTable;
 
 use super::access::{Access, AllowedUsers};
@@ -71,7 +71,7 @@ pub struct BrokerConfig {
     pub handshake_timeout: Duration,
     /// How many callers from the network may be doing that at once; for more the oldest give way. A quarter
     /// as many may at sockets of this host.
-    pub most_handshakes: usize,
+    pub max_handshakes: usize,
     /// The most sessions; as many as there are descriptors for, 4096 at most, if not given.
     pub max_sessions: Option<usize>,
     /// The most sessions of one peer.
@@ -81,13 +81,13 @@ pub struct BrokerConfig {
     /// How long a client, or another server's worker, may be silent.
     pub keepalive: KeepaliveSeconds,
     /// How long a worker may take to end after its client has gone.
-    pub client_gone_grace: Duration,
+    pub disconnect_grace: Duration,
     /// The most bulk lanes of a session.
-    pub most_lanes: u32,
+    pub max_lanes: u32,
     /// A folder for a socket that clients of this host reach; one that only this user can enter if not given.
     pub socket_folder: Option<PathBuf>,
     /// What workers may do.
-    pub sandbox: Wanted,
+    pub sandbox: SandboxRequest,
 }
 
 impl BrokerConfig {
@@ -114,15 +114,15 @@ impl BrokerConfig {
             peers: Vec::new(),
             proof_timeout: Duration::from_secs(5),
             handshake_timeout: Duration::from_secs(5),
-            most_handshakes: 256,
+            max_handshakes: 256,
             max_sessions: None,
             max_sessions_per_peer: DEFAULT_SESSIONS_PER_PEER,
             heartbeat: HeartbeatTimeouts { silent: Duration::from_secs(60), hung: HungWorker::default() },
             keepalive: KeepaliveSeconds::default(),
-            client_gone_grace: Duration::from_secs(10),
-            most_lanes: causeway_pipeline::MAX_LANES,
+            disconnect_grace: Duration::from_secs(10),
+            max_lanes: causeway_pipeline::MAX_LANES,
             socket_folder: None,
-            sandbox: Wanted::default(),
+            sandbox: SandboxRequest::default(),
         }
     }
 }

@@ -98,8 +98,8 @@ fn watch(mut child: Child) {
     }
 }
 
-fn ends_within(process: &OwnedFd, patience: Duration) -> bool {
-    let deadline = Instant::now() + patience;
+fn ends_within(process: &OwnedFd, grace: Duration) -> bool {
+    let deadline = Instant::now() + grace;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).ok();

@@ -16,7 +16,7 @@ use std::time::Duration;
 use causeway_access::local::is_socket_name;
 use causeway_access::target::is_address_proof;
 use causeway_access::{Endpoint, Key};
-use causeway_connection::host_socket::{ask_for_proof, peer_credentials, reach_named};
+use causeway_connection::host_socket::{connect_named, peer_credentials, request_proof};
 use causeway_connection::socket::dial_one_of;
 use thiserror::Error;
 
@@ -57,10 +57,10 @@ impl PeerRange {
             None => (rest, None),
         };
         let network: IpAddr = address.parse().ok()?;
-        let most = if network.is_ipv4() { 32 } else { 128 };
+        let max_bits = if network.is_ipv4() { 32 } else { 128 };
         let bits = match bits.strip_prefix('/') {
-            Some(bits) => bits.parse().ok().filter(|bits| *bits <= most)?,
-            None if bits.is_empty() => most,
+            Some(bits) => bits.parse().ok().filter(|bits| *bits <= max_bits)?,
+            None if bits.is_empty() => max_bits,
             None => return None,
         };
         Some(Self { network, bits, port })
@@ -90,7 +90,7 @@ pub fn may_dial(address: SocketAddr, key: Option<&Key>, proof: &[u8; 32], named:
 
 /// Whether the broker looks at a Unix socket for a worker: one whose name is that of a server, abstract or in
 /// the folder of this server's own. Whether there is one elsewhere, a client does not find out.
-fn may_reach(name: &str, folder: Option<&Path>) -> bool {
+fn may_connect(name: &str, folder: Option<&Path>) -> bool {
     match name.strip_prefix('@') {
         Some(name) => is_socket_name(name),
         None => {
@@ -102,13 +102,13 @@ fn may_reach(name: &str, folder: Option<&Path>) -> bool {
 }
 
 /// Connects to a server of this host, which has shown that it is one with the same key and of this user.
-fn reach_server(name: &str, timeout: Duration, key: Option<&Key>) -> io::Result<OwnedFd> {
-    let stream = reach_named(name, timeout)?;
+fn connect_to_server(name: &str, timeout: Duration, key: Option<&Key>) -> io::Result<OwnedFd> {
+    let stream = connect_named(name, timeout)?;
     let own = rustix::process::geteuid().as_raw();
     if peer_credentials(&stream).is_none_or(|listener| listener.uid != own) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user listens there"));
     }
-    ask_for_proof(&stream, key, timeout)?;
+    request_proof(&stream, key, timeout)?;
     Ok(stream.into())
 }
 
@@ -143,10 +143,10 @@ pub fn dial(
                      that hold the same key, abstract ones and those in its own folder ({endpoint})"
                 )
             };
-            if !may_reach(name, known.folder) {
+            if !may_connect(name, known.folder) {
                 return Err(refused());
             }
-            reach_server(name, timeout, known.key.as_ref()).map_err(|error| {
+            connect_to_server(name, timeout, known.key.as_ref()).map_err(|error| {
                 tracing::debug!("no connection to {name} for a worker: {error}");
                 refused()
             })
@@ -229,7 +229,7 @@ mod tests {
     fn only_names_of_servers_in_the_own_folder_are_looked_at() {
         let own = Some(Path::new("/run/causeway"));
         for name in ["@causeway-1", "/run/causeway/causeway-1.sock"] {
-            assert!(may_reach(name, own), "{name}");
+            assert!(may_connect(name, own), "{name}");
         }
         for name in [
             "@dbus",
@@ -240,12 +240,13 @@ mod tests {
             "/",
             "",
         ] {
-            assert!(!may_reach(name, own), "{name}");
+            assert!(!may_connect(name, own), "{name}");
         }
         assert!(
-            !may_reach("/tmp/causeway-1.sock", own) && !may_reach("/run/causeway/../causeway-1.sock", own)
+            !may_connect("/tmp/causeway-1.sock", own)
+                && !may_connect("/run/causeway/../causeway-1.sock", own)
         );
-        assert!(!may_reach("/run/causeway/causeway-1.sock", None));
+        assert!(!may_connect("/run/causeway/causeway-1.sock", None));
     }
 
     #[test]

@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 /// Whether the server is being drained.
 #[derive(Debug)]
 pub struct Drain {
-    begun: AtomicBool,
+    started: AtomicBool,
     deadline: Mutex<Option<Instant>>,
     drained: (Sender<()>, Receiver<()>),
 }
 
 impl Default for Drain {
     fn default() -> Self {
-        Self { begun: AtomicBool::new(false), deadline: Mutex::new(None), drained: bounded(1) }
+        Self { started: AtomicBool::new(false), deadline: Mutex::new(None), drained: bounded(1) }
     }
 }
 
@@ -28,12 +28,12 @@ impl Drain {
     /// begun before.
     pub fn begin(&self, limit: Option<Duration>) -> bool {
         *self.deadline.lock() = limit.map(|limit| Instant::now() + limit);
-        self.begun.swap(true, Ordering::SeqCst)
+        self.started.swap(true, Ordering::SeqCst)
     }
 
     /// Whether draining has begun. Whoever has taken a seat before this says no is waited for.
-    pub fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::SeqCst)
+    pub fn is_started(&self) -> bool {
+        self.started.load(Ordering::SeqCst)
     }
 
     /// Whether the time of the sessions is over.
@@ -42,7 +42,7 @@ impl Drain {
     }
 
     /// It is done.
-    pub fn tell(&self) {
+    pub fn notify(&self) {
         // Nobody need be told twice.
         let _ = self.drained.0.try_send(());
     }
@@ -68,11 +68,11 @@ mod tests {
     #[test]
     fn the_last_limit_counts_and_the_first_wish_begins() {
         let drain = Drain::default();
-        assert!(!drain.has_begun() && !drain.begin(None) && drain.has_begun() && !drain.is_late());
+        assert!(!drain.is_started() && !drain.begin(None) && drain.is_started() && !drain.is_late());
         assert!(drain.begin(Some(Duration::ZERO)) && drain.is_late());
         assert!(drain.begin(Some(Duration::from_secs(600))) && !drain.is_late());
-        drain.tell();
-        drain.tell();
+        drain.notify();
+        drain.notify();
         assert!(drain.drained().try_recv().is_ok() && drain.drained().try_recv().is_err());
     }
 }

@@ -20,7 +20,7 @@ pub fn drain(shared: &Arc<Shared>, limit: Option<Duration>) -> bool {
     let watched = Arc::downgrade(shared);
     if let Err(error) = threads::spawn("drain", move || wait(&watched)) {
         tracing::error!("the end of the sessions cannot be waited for, so the server ends now: {error}");
-        shared.drain.tell();
+        shared.drain.notify();
     }
     false
 }
@@ -30,7 +30,7 @@ fn wait(shared: &Weak<Shared>) {
     // The broker may have been stopped meanwhile.
     while let Some(shared) = shared.upgrade() {
         if shared.drain.is_late() || shared.admission.sessions() == 0 {
-            return shared.drain.tell();
+            return shared.drain.notify();
         }
         shared.sessions.wait_for_end(LOOK);
     }

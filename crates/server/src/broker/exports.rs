@@ -28,8 +28,8 @@ pub struct Exported {
 
 /// Everything that sessions have exported.
 pub struct ExportRegistry {
-    most: usize,
-    most_of_a_session: usize,
+    capacity: usize,
+    max_per_session: usize,
     contents: Mutex<Contents>,
 }
 
@@ -56,8 +56,8 @@ impl Contents {
 impl ExportRegistry {
     /// One for so many exports, and so many of one session, so that none can take all descriptors of the
     /// broker.
-    pub fn new(most: usize, most_of_a_session: usize) -> Self {
-        Self { most, most_of_a_session, contents: Mutex::default() }
+    pub fn new(capacity: usize, max_per_session: usize) -> Self {
+        Self { capacity, max_per_session, contents: Mutex::default() }
     }
 
     /// Takes something in; false when it is too much or its token is taken.
@@ -65,8 +65,8 @@ impl ExportRegistry {
         let mut contents = self.contents.lock();
         let of_owner = contents.of_session.get(&owner).copied().unwrap_or(0);
         if exported.bytes.len() > MAX_NAME_BYTES
-            || of_owner >= self.most_of_a_session
-            || contents.exports.len() >= self.most
+            || of_owner >= self.max_per_session
+            || contents.exports.len() >= self.capacity
             || contents.exports.contains_key(&token)
         {
             return false;

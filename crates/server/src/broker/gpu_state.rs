@@ -35,7 +35,7 @@ impl GpuState {
     }
 
     /// A worker has started the GPU, or could not, for which it gives a reason.
-    pub fn tell(&self, outcome: Result<(), String>) {
+    pub fn report(&self, outcome: Result<(), String>) {
         *self.last.lock() = match outcome {
             Ok(()) => Last::Works,
             Err(why) => Last::Fails(why, Instant::now()),
@@ -43,7 +43,7 @@ impl GpuState {
     }
 
     /// Why a client would get none; nothing where it would.
-    pub fn trouble(&self, now: Instant) -> Option<String> {
+    pub fn failure(&self, now: Instant) -> Option<String> {
         match &*self.last.lock() {
             Last::Unknown if self.is_tried => Some("the GPU is being started".to_owned()),
             Last::Unknown | Last::Works => None,
@@ -60,20 +60,20 @@ mod tests {
     #[test]
     fn what_workers_say_counts_until_another_one_says_otherwise() {
         let (state, now) = (GpuState::new(true), Instant::now());
-        assert!(state.trouble(now).unwrap().contains("being started"));
-        state.tell(Err("no driver".to_owned()));
+        assert!(state.failure(now).unwrap().contains("being started"));
+        state.report(Err("no driver".to_owned()));
         let later = now + FORGOTTEN_AFTER * 100;
-        assert!(state.trouble(now).unwrap().ends_with("no driver") && state.trouble(later).is_some());
-        state.tell(Ok(()));
-        assert_eq!(state.trouble(now), None);
+        assert!(state.failure(now).unwrap().ends_with("no driver") && state.failure(later).is_some());
+        state.report(Ok(()));
+        assert_eq!(state.failure(now), None);
     }
 
     #[test]
     fn where_only_clients_find_out_the_next_one_may_come_after_a_while() {
         let (state, now) = (GpuState::new(false), Instant::now());
-        assert_eq!(state.trouble(now), None);
-        state.tell(Err("no driver".to_owned()));
-        assert!(state.trouble(Instant::now()).is_some());
-        assert_eq!(state.trouble(Instant::now() + FORGOTTEN_AFTER), None);
+        assert_eq!(state.failure(now), None);
+        state.report(Err("no driver".to_owned()));
+        assert!(state.failure(Instant::now()).is_some());
+        assert_eq!(state.failure(Instant::now() + FORGOTTEN_AFTER), None);
     }
 }

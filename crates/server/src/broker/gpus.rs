@@ -53,7 +53,7 @@ impl Gpus {
             return state.devices.clone();
         }
         let asked = state.exchange.take().map_or_else(|| monitor.connect(), Ok).and_then(|mut exchange| {
-            let devices = ask_all(&mut exchange)?;
+            let devices = query_all(&mut exchange)?;
             Ok((exchange, devices))
         });
         let pause = match asked {
@@ -73,12 +73,12 @@ impl Gpus {
     }
 }
 
-fn ask_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
-    let count = ask(exchange, "nvmlDeviceGetCount_v2", vec![ArgumentValue::Buffer(4)])?;
+fn query_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
+    let count = query(exchange, "nvmlDeviceGetCount_v2", vec![ArgumentValue::Buffer(4)])?;
     let count = count.as_ref().and_then(|outcome| number(outcome, 0, 0)).unwrap_or(0) as u32;
     let mut devices = Vec::new();
     for index in 0..count.min(MAX_DEVICES) {
-        let handle = ask(
+        let handle = query(
             exchange,
             "nvmlDeviceGetHandleByIndex_v2",
             vec![ArgumentValue::Number(index.into()), ArgumentValue::Buffer(8)],
@@ -92,17 +92,17 @@ fn ask_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
         let mut text = |function: &str| -> io::Result<Printable> {
             let arguments =
                 vec![device.clone(), ArgumentValue::Buffer(TEXT), ArgumentValue::Number(TEXT.into())];
-            let outcome = ask(exchange, function, arguments)?;
+            let outcome = query(exchange, function, arguments)?;
             let bytes = outcome.as_ref().and_then(|outcome| written(outcome, 1)).unwrap_or_default();
             Ok(Printable::from_bytes(bytes.split(|byte| *byte == 0).next().unwrap_or_default()))
         };
         let (name, uuid) = (text("nvmlDeviceGetName")?, text("nvmlDeviceGetUUID")?);
         // Total, free and used bytes.
         let memory =
-            ask(exchange, "nvmlDeviceGetMemoryInfo", vec![device.clone(), ArgumentValue::Buffer(24)])?;
+            query(exchange, "nvmlDeviceGetMemoryInfo", vec![device.clone(), ArgumentValue::Buffer(24)])?;
         let bytes = |place: usize| memory.as_ref().and_then(|outcome| wide(outcome, 1, place)).unwrap_or(0);
         // Percent of the time in which kernels ran, and in which memory was used.
-        let rates = ask(exchange, "nvmlDeviceGetUtilizationRates", vec![device, ArgumentValue::Buffer(8)])?;
+        let rates = query(exchange, "nvmlDeviceGetUtilizationRates", vec![device, ArgumentValue::Buffer(8)])?;
         let utilisation = rates.and_then(|outcome| number(&outcome, 1, 0)).map(|percent| percent as u32);
         devices.push(DeviceStatus {
             index,
@@ -117,15 +117,16 @@ fn ask_all(exchange: &mut Exchange) -> io::Result<Vec<DeviceStatus>> {
 }
 
 /// Asks one question; nothing where the library does not answer it.
-fn ask(
+fn query(
     exchange: &mut Exchange,
     function: &str,
     arguments: Vec<ArgumentValue>,
 ) -> io::Result<Option<Outcome>> {
     let call = Call { function: function.to_owned(), arguments };
-    let answer = exchange.ask(DEVICE_QUERY_TIMEOUT, |out| call.encode(out)).map_err(io::Error::other)?;
-    let answer = answer.ok_or_else(|| io::Error::other("it has ended"))?;
-    let outcome: Outcome = Decoder::new(&answer).value().map_err(io::Error::other)?;
+    let response =
+        exchange.request(DEVICE_QUERY_TIMEOUT, |out| call.encode(out)).map_err(io::Error::other)?;
+    let response = response.ok_or_else(|| io::Error::other("it has ended"))?;
+    let outcome: Outcome = Decoder::new(&response).value().map_err(io::Error::other)?;
     Ok((outcome.status == status::SUCCESS).then_some(outcome))
 }
 

@@ -28,12 +28,12 @@ const MAX_HOLE_BYTES: u64 = 16 << 20;
 pub struct SessionImages {
     start: Option<CacheStart>,
     control: Arc<Control>,
-    finding: OnceLock<Option<Sender<Wanted>>>,
-    keeping: OnceLock<Option<Sender<Left>>>,
+    finding: OnceLock<Option<Sender<ImageRequest>>>,
+    writer: OnceLock<Option<Sender<Left>>>,
 }
 
 /// An image that a worker asks for.
-struct Wanted {
+struct ImageRequest {
     number: u32,
     hash: [u8; 32],
     length: u64,
@@ -50,30 +50,30 @@ struct Left {
 impl SessionImages {
     /// Those in the cache that `start` names, for the worker at the other end of `control`.
     pub fn new(start: Option<CacheStart>, control: Arc<Control>) -> Self {
-        Self { start, control, finding: OnceLock::new(), keeping: OnceLock::new() }
+        Self { start, control, finding: OnceLock::new(), writer: OnceLock::new() }
     }
 
     /// Whether images are kept.
-    pub fn are_kept(&self) -> bool {
+    pub fn is_cached(&self) -> bool {
         self.start.is_some()
     }
 
     /// Answers with the file of an image, or with nothing.
     pub fn find(&self, number: u32, hash: [u8; 32], length: u64) {
         let queue = self.finding.get_or_init(|| {
-            self.thread("find-image", |cache, control, Wanted { number, hash, length }| {
+            self.thread("find-image", |cache, control, ImageRequest { number, hash, length }| {
                 let file = cache.find(hash.into(), length);
                 answer(control, number, file.map(OwnedFd::from).as_ref());
             })
         });
-        if queue.as_ref().is_none_or(|queue| queue.try_send(Wanted { number, hash, length }).is_err()) {
+        if queue.as_ref().is_none_or(|queue| queue.try_send(ImageRequest { number, hash, length }).is_err()) {
             answer(&self.control, number, None);
         }
     }
 
     /// Keeps an image, and answers when that is done.
     pub fn keep(&self, number: u32, hash: [u8; 32], memory: OwnedFd) {
-        let queue = self.keeping.get_or_init(|| {
+        let queue = self.writer.get_or_init(|| {
             self.thread("keep-image", |cache, control, Left { number, hash, memory }| {
                 if let Err(error) = keep(cache, hash, memory) {
                     tracing::warn!("an image that a worker left is not kept: {error}");
@@ -110,7 +110,7 @@ impl SessionImages {
 /// Answers a worker; one that has ended is noticed by its process.
 fn answer(control: &Control, number: u32, file: Option<&OwnedFd>) {
     let bytes = file.map(|_| Vec::new());
-    let _ = messages::send(control, &ToWorker::Answer { number, bytes }, file);
+    let _ = messages::send(control, &ToWorker::Response { number, bytes }, file);
 }
 
 /// Keeps what is in a worker's memory, unless an image of that name is there.
@@ -155,7 +155,7 @@ mod tests {
 
     fn answered(worker: &Control, expected: u32) -> Option<OwnedFd> {
         match receive(worker).unwrap() {
-            (ToWorker::Answer { number, bytes }, file) if number == expected => {
+            (ToWorker::Response { number, bytes }, file) if number == expected => {
                 assert_eq!(bytes.is_some(), file.is_some());
                 file
             }
@@ -202,6 +202,6 @@ mod tests {
         let (broker, worker) = Control::pair().unwrap();
         let images = SessionImages::new(None, Arc::new(broker));
         images.find(1, [0; 32], 5);
-        assert!(answered(&worker, 1).is_none() && !images.are_kept());
+        assert!(answered(&worker, 1).is_none() && !images.is_cached());
     }
 }

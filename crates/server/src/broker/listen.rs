@@ -17,7 +17,7 @@ use causeway_link::accept::{
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Answer, ClientHello, JoinHello, KeyId, LaneHello, OwnVersion, PeerHello, VerbsHello,
+    ClientHello, JoinHello, KeyId, LaneHello, OwnVersion, PeerHello, Response, VerbsHello,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::listen;
@@ -36,7 +36,7 @@ use crate::protocol::messages::{self, SessionRequest, ToWorker};
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// How long those wait in the kernel's queue for whom there is no slot, before slots are looked for again.
-const NO_PLACE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+const SLOT_POLL_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// How many may wait there, where the system's own limit is not lower. The standard library has the kernel
 /// keep 128, and who comes when these are there waits until one has gone, from the network a second or more
@@ -55,20 +55,20 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
     if let Err(error) = lengthened {
         tracing::warn!("many callers at a time may have to wait: {}", io::Error::from(error));
     }
-    let mut in_trouble = false;
-    let mut crowd: Option<Instant> = None;
+    let mut is_paused = false;
+    let mut last_overload_log: Option<Instant> = None;
     loop {
         // Whoever finds no slot stays in the kernel's queue.
-        let wanted = |handshakes: &Handshakes| {
-            if in_trouble || !handshakes.has_room() { PollFlags::empty() } else { PollFlags::IN }
+        let events = |handshakes: &Handshakes| {
+            if is_paused || !handshakes.has_capacity() { PollFlags::empty() } else { PollFlags::IN }
         };
-        let (from_network, from_host) = (wanted(&admission.network), wanted(&admission.local));
+        let (from_network, from_host) = (events(&admission.network), events(&admission.local));
         let mut waiting_for = vec![PollFd::new(stopped, PollFlags::IN)];
         waiting_for.extend(local.iter().map(|local| PollFd::new(&local.socket, from_host)));
         waiting_for.extend(listener.map(|listener| PollFd::new(listener, from_network)));
-        let timeout = match (in_trouble, from_network.is_empty() || from_host.is_empty()) {
+        let timeout = match (is_paused, from_network.is_empty() || from_host.is_empty()) {
             (true, _) => Some(&PAUSE),
-            (false, true) => Some(&NO_PLACE),
+            (false, true) => Some(&SLOT_POLL_INTERVAL),
             (false, false) => None,
         };
         // An interrupted wait is only a reason to look again.
@@ -78,9 +78,9 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
         }
         for (i, waiting) in waiting_for.iter().enumerate().skip(1) {
             // After a pause every listener is looked at.
-            let is_silent = waiting.revents().is_empty() && !in_trouble;
+            let is_silent = waiting.revents().is_empty() && !is_paused;
             let handshakes = if i <= local.len() { &admission.local } else { &admission.network };
-            if is_silent || !handshakes.has_room() {
+            if is_silent || !handshakes.has_capacity() {
                 continue;
             }
             let accepted = match (local.get(i - 1), listener) {
@@ -92,9 +92,12 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
             };
             match accepted.and_then(|incoming| Ok((incoming.enter(shared)?, incoming))) {
                 Ok((Some(slot), incoming)) => {
-                    in_trouble = false;
-                    if slot.displaced && crowd.is_none_or(|told| told.elapsed() >= OVERLOAD_LOG_INTERVAL) {
-                        crowd = Some(Instant::now());
+                    is_paused = false;
+                    if slot.displaced
+                        && last_overload_log
+                            .is_none_or(|reported_at| reported_at.elapsed() >= OVERLOAD_LOG_INTERVAL)
+                    {
+                        last_overload_log = Some(Instant::now());
                         tracing::warn!(
                             "more callers than there are slots shake hands at the same time; the oldest of those of whom there \
                              are most are hung up on, the last one for {incoming}"
@@ -108,7 +111,7 @@ pub fn accept_until(listener: Option<&TcpListener>, stopped: &UnixStream, shared
                 Ok((None, incoming)) => {
                     tracing::warn!("{incoming} was turned away: there is no slot for it")
                 }
-                Err(error) => in_trouble = is_trouble(&error, in_trouble),
+                Err(error) => is_paused = must_pause(&error, is_paused),
             }
         }
     }
@@ -122,7 +125,7 @@ enum Incoming {
 }
 
 /// Whether accepting must pause after `error`, which is logged once while the trouble lasts.
-fn is_trouble(error: &io::Error, already: bool) -> bool {
+fn must_pause(error: &io::Error, already: bool) -> bool {
     match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
             if !already {
@@ -251,14 +254,14 @@ fn begin_session(
     mut connection: Connection,
     slot: HandshakeSlot,
 ) {
-    let most = peer.client().and_then(|client| shared.clients.sessions(client));
-    let seat = match most {
-        Some(most) => shared.admission.take_session_of(Source::of(peer), most),
+    let limit = peer.client().and_then(|client| shared.clients.sessions(client));
+    let seat = match limit {
+        Some(limit) => shared.admission.take_session_of(Source::of(peer), limit),
         None => shared.admission.take_session(Source::of(peer)),
     };
     let seat = seat.map_err(|refused| (Refusal::from(&refused), refused.to_string())).and_then(|seat| {
         // Only now: whoever drains waits for those that have seats.
-        if shared.drain.has_begun() {
+        if shared.drain.is_started() {
             let sessions = shared.admission.sessions() - 1;
             drop(seat);
             return Err((Refusal::Draining, Drain::refusal(sessions)));
@@ -366,7 +369,7 @@ fn add_lane(
             "no such session, a wrong token, or no such lane",
         );
     };
-    connection.send_handshake(|out| Answer::LaneReady.encode(out))?;
+    connection.send_handshake(|out| Response::LaneReady.encode(out))?;
     let (socket, keys) = messages::take_apart(connection)?;
     messages::send(&control, &ToWorker::Lane { keys }, Some(&socket))
 }
@@ -409,7 +412,7 @@ fn add_peer(
             "no such session, or a wrong ticket",
         );
     };
-    connection.send_handshake(|out| Answer::LaneReady.encode(out))?;
+    connection.send_handshake(|out| Response::LaneReady.encode(out))?;
     let (socket, keys) = messages::take_apart(connection)?;
     let (ticket, connection) = (hello.ticket, hello.connection);
     messages::send(&control, &ToWorker::Peer { ticket, connection, keys }, Some(&socket))

@@ -20,7 +20,7 @@ use crate::protocol::messages::ListenerAddress;
 /// Sockets for callers from the network, bound and not accepted at yet.
 #[derive(Default)]
 pub struct NetworkSockets {
-    callers: Option<NetworkSocket>,
+    clients: Option<NetworkSocket>,
     metrics: Option<NetworkSocket>,
 }
 
@@ -34,7 +34,7 @@ struct NetworkSocket {
 impl NetworkSockets {
     /// Binds those that are not inherited.
     pub fn open(config: &BrokerConfig, inherited: &mut InheritedSockets) -> Result<Self, StartError> {
-        let callers = config.listen.map(|address| {
+        let clients = config.listen.map(|address| {
             let socket = inherited.take(&ListenerAddress::Network(address.to_string()));
             let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
             NetworkSocket::new(address, socket).map_err(|cause| StartError::Listen { address, cause })
@@ -44,12 +44,12 @@ impl NetworkSockets {
             let socket = socket.map_or_else(|| TcpListener::bind(address), Ok);
             NetworkSocket::new(address, socket).map_err(|cause| StartError::Metrics { address, cause })
         });
-        Ok(Self { callers: callers.transpose()?, metrics: metrics.transpose()? })
+        Ok(Self { clients: clients.transpose()?, metrics: metrics.transpose()? })
     }
 
     /// The socket for callers, if there is one.
-    pub fn callers(&self) -> Option<&TcpListener> {
-        self.callers.as_ref().map(|callers| &*callers.socket)
+    pub fn clients(&self) -> Option<&TcpListener> {
+        self.clients.as_ref().map(|clients| &*clients.socket)
     }
 }
 
@@ -66,7 +66,7 @@ pub struct Listeners {
     shared: Arc<Shared>,
     network: Mutex<NetworkSockets>,
     accepting: Mutex<Option<Acceptor>>,
-    telling: Mutex<Option<Acceptor>>,
+    serving_metrics: Mutex<Option<Acceptor>>,
 }
 
 /// A thread that accepts while this lives.
@@ -101,25 +101,30 @@ impl Drop for Acceptor {
 impl Listeners {
     /// Those of a broker, where nobody is accepted yet.
     pub fn new(shared: Arc<Shared>, network: NetworkSockets) -> Self {
-        Self { shared, network: Mutex::new(network), accepting: Mutex::default(), telling: Mutex::default() }
+        Self {
+            shared,
+            network: Mutex::new(network),
+            accepting: Mutex::default(),
+            serving_metrics: Mutex::default(),
+        }
     }
 
     /// Accepts callers from now on.
     pub fn open(&self) -> io::Result<()> {
-        let (callers, metrics) = {
+        let (clients, metrics) = {
             let network = self.network.lock();
             let socket = |socket: &Option<NetworkSocket>| socket.as_ref().map(|one| Arc::clone(&one.socket));
-            (socket(&network.callers), socket(&network.metrics))
+            (socket(&network.clients), socket(&network.metrics))
         };
         if let Some(socket) = metrics {
             let shared = Arc::clone(&self.shared);
-            let telling =
+            let serving_metrics =
                 Acceptor::start("metrics", move |stopped| metrics::serve(&socket, stopped, &shared))?;
-            *self.telling.lock() = Some(telling);
+            *self.serving_metrics.lock() = Some(serving_metrics);
         }
         let shared = Arc::clone(&self.shared);
         let accepting = Acceptor::start("accept", move |stopped| {
-            listen::accept_until(callers.as_deref(), stopped, &shared);
+            listen::accept_until(clients.as_deref(), stopped, &shared);
         })?;
         *self.accepting.lock() = Some(accepting);
         Ok(())
@@ -128,7 +133,7 @@ impl Listeners {
     /// Accepts nobody any more; who calls waits in the kernel's queue.
     pub fn close(&self) {
         // Taken out first: the thread is waited for without the lock.
-        let ended = (self.accepting.lock().take(), self.telling.lock().take());
+        let ended = (self.accepting.lock().take(), self.serving_metrics.lock().take());
         drop(ended);
     }
 
@@ -147,7 +152,7 @@ impl Listeners {
         let mut copies = Vec::new();
         {
             let network = self.network.lock();
-            if let Some(NetworkSocket { address, socket }) = &network.callers {
+            if let Some(NetworkSocket { address, socket }) = &network.clients {
                 copies.push((ListenerAddress::Network(address.to_string()), socket.try_clone()?.into()));
             }
             if let Some(NetworkSocket { address, socket }) = &network.metrics {

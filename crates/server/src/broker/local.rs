@@ -56,7 +56,9 @@ impl LocalSockets {
             let address = SocketAddr::from_abstract_name(&name)?;
             Ok((format!("@{name}"), UnixListener::bind_addr(&address)?))
         };
-        match inherited.take_told(|name| name.starts_with('@')).map_or_else(bind_abstract, Ok::<_, io::Error>)
+        match inherited
+            .take_announced(|name| name.starts_with('@'))
+            .map_or_else(bind_abstract, Ok::<_, io::Error>)
         {
             Ok((name, listener)) => sockets.add(listener, name),
             Err(error) => tracing::warn!("no abstract socket for clients of this host: {error}"),
@@ -70,7 +72,7 @@ impl LocalSockets {
             // Whoever is told of the socket follows no links.
             let folder = folder.canonicalize()?;
             if let Some((path, listener)) =
-                inherited.take_told(|name| Path::new(name).parent() == Some(folder.as_path()))
+                inherited.take_announced(|name| Path::new(name).parent() == Some(folder.as_path()))
             {
                 return Ok((listener, PathBuf::from(path), folder, true));
             }
@@ -135,7 +137,7 @@ impl LocalSockets {
     fn add(&mut self, socket: UnixListener, name: String) {
         match socket.set_nonblocking(true) {
             Ok(()) => {
-                let address = ListenerAddress::Told(name.clone());
+                let address = ListenerAddress::Announced(name.clone());
                 self.listeners.get_mut().push(Arc::new(LocalListener { socket, address }));
                 self.names.push(name);
             }

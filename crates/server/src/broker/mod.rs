@@ -22,7 +22,7 @@
 //! | `sessions`   | Which sessions are there, and to which does a lane belong?                    |
 //! | `spawn`      | How is a worker process started, and what may its client set up in it?         |
 //! | `session`    | How does a session run, from its request to the end of its worker?             |
-//! | `questions`  | What does a worker ask its broker for, and what does it get?                  |
+//! | `worker_requests`  | What does a worker ask its broker for, and what does it get?                  |
 //! | `prestarted`      | Which worker is ready before its client comes?                                |
 //! | `monitor`    | Who answers monitoring sessions?                                              |
 //! | `diagnosis`  | Who says what this machine is like, and for how long?                         |
@@ -57,7 +57,6 @@ mod local;
 mod metrics;
 mod monitor;
 mod prestarted;
-mod questions;
 mod refusal;
 mod session;
 mod sessions;
@@ -67,6 +66,7 @@ mod started;
 mod status;
 mod totals;
 mod worker_log;
+mod worker_requests;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -77,7 +77,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use causeway_access::{Endpoint, Key, Target};
-use causeway_sandbox::{Mode, Plan, Wanted, make_device_nodes};
+use causeway_sandbox::{Mode, Plan, SandboxRequest, make_device_nodes};
 use causeway_wire::handshake::Protection;
 
 pub use crate::back_end::{DeviceList, DeviceListError, GpuChoice, devices_for};
@@ -137,12 +137,12 @@ impl Broker {
         let key = ServerKey::new(config.access.clone())?;
         let clients = AcceptedClients::new(config.clients.clone())?;
         let audit = AuditLog::new(config.audit_log.clone()).map_err(StartError::AuditLog)?;
-        let wishes = RequestedLimits {
-            handshakes: config.most_handshakes,
+        let requested = RequestedLimits {
+            handshakes: config.max_handshakes,
             sessions: config.max_sessions,
             sessions_per_peer: config.max_sessions_per_peer,
         };
-        let limits = Limits::divide(raise_limit()?, &wishes)?;
+        let limits = Limits::divide(raise_limit()?, &requested)?;
         tracing::debug!(?limits, "what callers may take");
         let admission = Admission::new(limits);
         let exports = ExportRegistry::new(limits.exports, limits.exports_per_session);
@@ -162,7 +162,7 @@ impl Broker {
                 (sockets, inheritance.into_relatives(&admission, &spawner, &monitor))
             }
         };
-        let targets = targets(&config, network.callers(), key.current()?)?;
+        let targets = targets(&config, network.clients(), key.current()?)?;
         let spares = PrestartedWorkers::new(Arc::clone(&spawner), config.gpu, config.spare_worker);
         let gpu = GpuState::new(config.spare_worker);
         let shared = Arc::new(Shared {
@@ -246,7 +246,7 @@ fn targets(
 /// What workers may do here. The log says what of the sandbox cannot be had.
 fn plan_sandbox(config: &BrokerConfig) -> Result<Arc<Plan>, StartError> {
     let uses_driver = config.gpu != GpuChoice::Cpu;
-    let plan = Plan::make(&Wanted { uses_driver, ..config.sandbox.clone() })?;
+    let plan = Plan::make(&SandboxRequest { uses_driver, ..config.sandbox.clone() })?;
     if config.sandbox.mode == Mode::Off {
         tracing::warn!(
             "workers are not confined (--sandbox off): a client that makes one run foreign code has this server"

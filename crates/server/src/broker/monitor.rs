@@ -20,7 +20,7 @@ use causeway_sandbox::Purpose;
 use causeway_sync::threads;
 use causeway_wire::codec::Decoder;
 use causeway_wire::frame::MAX_OPENING;
-use causeway_wire::handshake::{Answer, ClientHello};
+use causeway_wire::handshake::{ClientHello, Response};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
@@ -48,7 +48,7 @@ enum Event {
     /// The broker itself asks, over the other end of this.
     Own(UnixStream),
     /// The sender is dropped when the process has been told.
-    Began(WorkerOf, Source, Sender<Infallible>),
+    SessionStarted(WorkerOf, Source, Sender<Infallible>),
     Ended {
         worker: u32,
     },
@@ -81,36 +81,36 @@ impl Monitor {
 
     /// Gives the process one more client.
     pub fn add_client(&self, peer: Origin, hello: ClientHello, connection: Connection, slot: HandshakeSlot) {
-        self.tell(Event::Client(Box::new(NewClient { peer, hello, connection, slot })));
+        self.send(Event::Client(Box::new(NewClient { peer, hello, connection, slot })));
     }
 
     /// Asks for the broker itself. The process is started where there is none.
     pub fn connect(&self) -> io::Result<Exchange> {
         let (own, its) = UnixStream::pair()?;
-        self.tell(Event::Own(its));
+        self.send(Event::Own(its));
         // The standard library's type for TCP serves for any stream socket.
         let mut connection = Connection::new(TcpStream::from(OwnedFd::from(own)), None);
-        let answer = connection.receive_handshake(MAX_OPENING, Instant::now() + START_TIMEOUT);
-        let answer = answer.map_err(io::Error::other)?;
-        match Decoder::new(&answer).value::<Answer>().map_err(io::Error::other)? {
-            Answer::MonitorReady => Ok(Exchange::new(connection)),
-            Answer::Refused { text } => Err(io::Error::other(text.to_string())),
+        let response = connection.receive_handshake(MAX_OPENING, Instant::now() + START_TIMEOUT);
+        let response = response.map_err(io::Error::other)?;
+        match Decoder::new(&response).value::<Response>().map_err(io::Error::other)? {
+            Response::MonitorReady => Ok(Exchange::new(connection)),
+            Response::Refused { text } => Err(io::Error::other(text.to_string())),
             _ => Err(io::Error::other("the monitor answers something else")),
         }
     }
 
     /// A session with a worker begins: its process is one of its client's. Returns when the monitor has been
     /// told, so that a client that is served and then asks finds itself.
-    pub fn session_began(&self, worker: WorkerOf, source: Source) {
-        let (telling, told) = bounded(1);
-        self.tell(Event::Began(worker, source, telling));
+    pub fn session_started(&self, worker: WorkerOf, source: Source) {
+        let (sender, receiver) = bounded(1);
+        self.send(Event::SessionStarted(worker, source, sender));
         // Ends with an error either way: nothing is sent.
-        let _ = told.recv_timeout(REPLY_TIMEOUT);
+        let _ = receiver.recv_timeout(REPLY_TIMEOUT);
     }
 
     /// The session of a worker has ended.
     pub fn session_ended(&self, worker: u32) {
-        self.tell(Event::Ended { worker });
+        self.send(Event::Ended { worker });
     }
 
     /// Ends the thread, and with it the process.
@@ -118,7 +118,7 @@ impl Monitor {
         *self.events.lock() = None;
     }
 
-    fn tell(&self, event: Event) {
+    fn send(&self, event: Event) {
         if let Some(events) = &*self.events.lock() {
             // The thread ends only when it is told to, and then the broker does, too.
             let _ = events.send(event);
@@ -144,12 +144,12 @@ impl MonitorSupervisor {
                     let source = Source::User(rustix::process::geteuid().as_raw());
                     let message = ToMonitor::Client { source, host: None, keys: None };
                     // Without a monitor the socket closes, which the asker reports.
-                    let _ = self.give_or_restart(&message, &OwnedFd::from(socket));
+                    let _ = self.send_or_restart(&message, &OwnedFd::from(socket));
                 }
-                Event::Began(worker, source, telling) => {
-                    self.inform(&ToMonitor::Began(worker.clone(), source));
+                Event::SessionStarted(worker, source, sender) => {
+                    self.inform(&ToMonitor::SessionStarted(worker.clone(), source));
                     self.workers.insert(worker.worker, (worker, source));
-                    drop(telling);
+                    drop(sender);
                 }
                 Event::Ended { worker } => {
                     self.inform(&ToMonitor::Ended { worker });
@@ -182,7 +182,7 @@ impl MonitorSupervisor {
             host: Some(hello.host.clone()),
             keys: keys.clone(),
         };
-        match self.give_or_restart(&message, &socket) {
+        match self.send_or_restart(&message, &socket) {
             Ok(()) => tracing::debug!(%peer, "{client} asks how the GPUs are"),
             Err(error) => {
                 tracing::error!(%peer, "no monitor for {client}: {error}");
@@ -193,14 +193,14 @@ impl MonitorSupervisor {
     }
 
     /// Gives the process a client. It may have ended since it was last heard of; a new one is tried once.
-    fn give_or_restart(&mut self, message: &ToMonitor, socket: &OwnedFd) -> Result<(), ControlError> {
-        self.give(message, socket).or_else(|error| match self.running.take() {
-            Some(_) => self.give(message, socket),
+    fn send_or_restart(&mut self, message: &ToMonitor, socket: &OwnedFd) -> Result<(), ControlError> {
+        self.send(message, socket).or_else(|error| match self.running.take() {
+            Some(_) => self.send(message, socket),
             None => Err(error),
         })
     }
 
-    fn give(&mut self, message: &ToMonitor, socket: &OwnedFd) -> Result<(), ControlError> {
+    fn send(&mut self, message: &ToMonitor, socket: &OwnedFd) -> Result<(), ControlError> {
         let control = match &self.running {
             Some(control) => control,
             None => {
@@ -221,7 +221,7 @@ impl MonitorSupervisor {
         })?;
         messages::send(&control, &ToWorker::Monitor { gpu: self.gpu }, None)?;
         for (worker, source) in self.workers.values() {
-            messages::send(&control, &ToMonitor::Began(worker.clone(), *source), None)?;
+            messages::send(&control, &ToMonitor::SessionStarted(worker.clone(), *source), None)?;
         }
         Ok(control)
     }
@@ -231,8 +231,8 @@ impl MonitorSupervisor {
 fn await_end(mut child: Child) {
     let status = child.wait();
     // Ctrl-C at a terminal reaches this process as well as the server, which ends by it.
-    let is_wanted = |status: &ExitStatus| status.success() || status.signal() == Some(libc::SIGINT);
-    if !status.as_ref().is_ok_and(is_wanted) {
+    let is_expected = |status: &ExitStatus| status.success() || status.signal() == Some(libc::SIGINT);
+    if !status.as_ref().is_ok_and(is_expected) {
         tracing::warn!("the monitor {}; the next client that asks gets a new one", describe(&status));
     }
 }

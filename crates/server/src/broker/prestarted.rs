@@ -23,7 +23,7 @@ pub struct PrestartedWorkers {
     spawner: Arc<Spawner>,
     gpu: GpuChoice,
     /// Whether one has been asked to start the GPU.
-    has_asked: AtomicBool,
+    is_requested: AtomicBool,
     ready: Mutex<Ready>,
     /// Whether the one that is ready could not start the GPU.
     failed: AtomicBool,
@@ -44,13 +44,13 @@ enum Ready {
 }
 
 impl PrestartedWorkers {
-    /// Keeps one worker ready from now on, if `wanted`.
-    pub fn new(spawner: Arc<Spawner>, gpu: GpuChoice, wanted: bool) -> Arc<Self> {
-        let ready = Mutex::new(if wanted { Ready::NotYet } else { Ready::Never });
+    /// Keeps one worker ready from now on, if `is_enabled`.
+    pub fn new(spawner: Arc<Spawner>, gpu: GpuChoice, is_enabled: bool) -> Arc<Self> {
+        let ready = Mutex::new(if is_enabled { Ready::NotYet } else { Ready::Never });
         let spares = Arc::new(Self {
             spawner,
             gpu,
-            has_asked: AtomicBool::new(false),
+            is_requested: AtomicBool::new(false),
             ready,
             failed: AtomicBool::new(false),
             tried: Mutex::new(Instant::now()),
@@ -85,14 +85,14 @@ impl PrestartedWorkers {
             let mut failed = self.failed.load(Ordering::Relaxed);
             if spare.control.has_message(false) {
                 failed = match messages::receive::<ToBroker>(&spare.control) {
-                    Ok((ToBroker::Prepared { trouble }, _)) => {
-                        let failed = trouble.is_some();
-                        gpu.tell(trouble.map_or(Ok(()), Err));
+                    Ok((ToBroker::Prepared { failure }, _)) => {
+                        let failed = failure.is_some();
+                        gpu.report(failure.map_or(Ok(()), Err));
                         failed
                     }
                     // It has ended, or says what nobody has asked.
                     _ => {
-                        gpu.tell(Err(
+                        gpu.report(Err(
                             "the worker that started it has ended; the server's log says more".to_owned()
                         ));
                         true
@@ -138,7 +138,7 @@ impl PrestartedWorkers {
 
     fn start(&self) -> Result<Started, ControlError> {
         let spare = self.spawner.spawn(Purpose::Clients, Vec::new())?;
-        let is_first = !self.has_asked.swap(true, Ordering::Relaxed);
+        let is_first = !self.is_requested.swap(true, Ordering::Relaxed);
         match messages::send(&spare.control, &ToWorker::Prepare { gpu: self.gpu, is_first }, None) {
             Ok(()) => Ok(spare),
             Err(error) => {
@@ -168,7 +168,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     /// Keeps `cat` ready, which waits for its standard input to end.
-    fn spares(wanted: bool) -> Arc<PrestartedWorkers> {
+    fn spares(is_enabled: bool) -> Arc<PrestartedWorkers> {
         let config = BrokerConfig {
             worker_program: "/bin/cat".into(),
             worker_arguments: Vec::new(),
@@ -177,7 +177,7 @@ mod tests {
         let (spawner, _) =
             Spawner::start(&config, Arc::new(causeway_sandbox::Plan::off()), Arc::new(Totals::new()))
                 .unwrap();
-        PrestartedWorkers::new(Arc::new(spawner), GpuChoice::Cpu, wanted)
+        PrestartedWorkers::new(Arc::new(spawner), GpuChoice::Cpu, is_enabled)
     }
 
     fn take_in_time(spares: &Arc<PrestartedWorkers>) -> Option<Started> {

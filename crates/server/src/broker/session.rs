@@ -20,14 +20,14 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::audit::SessionEnd;
 use super::images::SessionImages;
-use super::questions::Questions;
 use super::refusal::refuse;
-use super::sessions::{About, Asked, Session};
+use super::sessions::{About, Session, UsedRequests};
 use super::shared::Shared;
 use super::spawn::{admitted, describe};
 use super::started::Started;
 use super::totals::{Outcome, Refusal};
 use super::worker_log::WorkerLog;
+use super::worker_requests::WorkerRequests;
 use crate::activity::ActivityPage;
 use crate::admission::{Origin, Source};
 use crate::cache::{CacheStart, identity_of};
@@ -45,7 +45,7 @@ pub fn run_session(
 ) -> Option<u32> {
     let session = SessionId(random_bytes());
     let client = format!("{} (process {} on {})", hello.program, hello.pid, hello.host);
-    let begun = Instant::now();
+    let started_at = Instant::now();
     let (socket, keys) = match messages::take_apart(connection) {
         Ok(parts) => parts,
         Err(error) => {
@@ -70,7 +70,7 @@ pub fn run_session(
     shared.totals.session_begins();
     shared.audit.session_begins(session, peer, &hello);
     let number = worker.child.id();
-    let ending = worker.watch(shared, session, peer, begun);
+    let ending = worker.watch(shared, session, peer, started_at);
     let status = worker.child.wait();
     if let Some(log) = worker.log.take() {
         log.finish();
@@ -83,11 +83,11 @@ pub fn run_session(
         Ending::Killed(reason) => Some(*reason),
         Ending::OfItself => None,
     };
-    let end = SessionEnd { open: begun.elapsed(), outcome, reason };
+    let end = SessionEnd { open: started_at.elapsed(), outcome, reason };
     shared.audit.session_ends(session, peer, &hello, end, &done);
     shared.exports.session_ends(session);
-    worker.tell_if_unanswered(&status);
-    let seconds = begun.elapsed().as_secs_f64();
+    worker.refuse_if_unanswered(&status);
+    let seconds = started_at.elapsed().as_secs_f64();
     match (ending, &status) {
         (Ending::OfItself, Ok(status)) if status.success() => {
             tracing::info!(%session, seconds, "session of {client} ends");
@@ -152,34 +152,34 @@ const MAX_RECEIVED_MESSAGES: u32 = 1024;
 /// What a worker has said that is said once, or once for each question. A question of its own gets an answer,
 /// which it waits for; with all else it could keep the broker busy for ever.
 #[derive(Debug, Default)]
-struct Said {
+struct ReceivedOnce {
     answering: bool,
-    client_gone: bool,
+    client_disconnected: bool,
     counts: bool,
     prepared: bool,
     no_gpu: bool,
     /// Questions that it has not answered.
-    questions: u32,
+    requests: u32,
 }
 
-impl Said {
+impl ReceivedOnce {
     /// The worker has been asked something.
-    fn asked(&mut self) {
-        self.questions = self.questions.saturating_add(1);
+    fn request_sent(&mut self) {
+        self.requests = self.requests.saturating_add(1);
     }
 
     /// Whether it may say this, which counts as said.
-    fn may_say(&mut self, message: &ToBroker) -> bool {
-        let once = |said: &mut bool| !core::mem::replace(said, true);
+    fn accept(&mut self, message: &ToBroker) -> bool {
+        let once = |seen: &mut bool| !core::mem::replace(seen, true);
         match message {
             ToBroker::Answering => once(&mut self.answering),
-            ToBroker::ClientGone => once(&mut self.client_gone),
+            ToBroker::ClientDisconnected => once(&mut self.client_disconnected),
             ToBroker::Counts => once(&mut self.counts),
             ToBroker::Prepared { .. } => once(&mut self.prepared),
             ToBroker::NoGpu { .. } => once(&mut self.no_gpu),
-            ToBroker::Pong { .. } => match self.questions.checked_sub(1) {
+            ToBroker::Pong { .. } => match self.requests.checked_sub(1) {
                 Some(left) => {
-                    self.questions = left;
+                    self.requests = left;
                     true
                 }
                 None => false,
@@ -208,7 +208,7 @@ struct Worker {
     child: Child,
     process: Arc<OwnedFd>,
     control: Arc<Control>,
-    questions: Questions,
+    requests: WorkerRequests,
     jail: Jail,
     /// Its log lines, until it has ended.
     log: Option<WorkerLog>,
@@ -228,7 +228,7 @@ impl Worker {
         keys: Option<ConnectionKeys>,
     ) -> Result<Self, ControlError> {
         let token = LaneToken(random_bytes());
-        let lanes = hello.lanes.clamp(1, shared.config.most_lanes.clamp(1, MAX_LANES));
+        let lanes = hello.lanes.clamp(1, shared.config.max_lanes.clamp(1, MAX_LANES));
         let gpu = shared.config.gpu;
         let environment = admitted(&hello.environment);
         // One that is ready has started its driver, which reads the variables only then.
@@ -248,7 +248,7 @@ impl Worker {
         };
         let number = child.id();
         let (client, host) = (hello.pid, hello.host.clone());
-        shared.monitor.session_began(WorkerOf { worker: number, client, host }, Source::of(peer));
+        shared.monitor.session_started(WorkerOf { worker: number, client, host }, Source::of(peer));
         let control = Arc::new(control);
         shared.sessions.add(
             session,
@@ -259,7 +259,7 @@ impl Worker {
                 lanes,
                 opened: 0,
                 is_resumable: hello.abilities.resume_seconds.min(shared.config.keepalive.resume) > 0,
-                asked: Asked::default(),
+                pending: UsedRequests::default(),
                 tickets: Vec::new(),
                 about: About {
                     program: hello.program.clone(),
@@ -267,13 +267,13 @@ impl Worker {
                     process: hello.pid,
                     peer,
                     worker: number,
-                    begun: Instant::now(),
+                    started_at: Instant::now(),
                 },
                 page: None,
             },
         );
         let images = SessionImages::new(cache_start(shared, peer), Arc::clone(&control));
-        let (keeps_images, locality) = (images.are_kept(), shared.local.locality());
+        let (keeps_images, locality) = (images.is_cached(), shared.local.locality());
         let keepalive = shared.config.keepalive;
         let start = SessionStart {
             hello,
@@ -296,14 +296,14 @@ impl Worker {
             child.wait()?;
             return Err(error);
         }
-        let reached_at = TcpStream::from(socket.try_clone()?).local_addr().ok();
-        let questions = Questions::new(Arc::clone(&control), images, reached_at, peer.client());
-        Ok(Self { child, process, control, questions, jail, log: Some(log), unanswered: None })
+        let local_address = TcpStream::from(socket.try_clone()?).local_addr().ok();
+        let requests = WorkerRequests::new(Arc::clone(&control), images, local_address, peer.client());
+        Ok(Self { child, process, control, requests, jail, log: Some(log), unanswered: None })
     }
 
     /// Waits for the end of the worker, and kills it when it outlives its client or its control socket.
-    fn watch(&mut self, shared: &Shared, session: SessionId, peer: Origin, begun: Instant) -> Ending {
-        let grace = shared.config.client_gone_grace;
+    fn watch(&mut self, shared: &Shared, session: SessionId, peer: Origin, started_at: Instant) -> Ending {
+        let grace = shared.config.disconnect_grace;
         let mut next_check = Instant::now() + CLIENT_CHECK_INTERVAL;
         let mut deadline: Option<(Instant, &'static str)> = None;
         let mut watchdog = Watchdog::new(&shared.config.heartbeat);
@@ -311,7 +311,7 @@ impl Worker {
         let mut control_open = true;
         // Messages that were taken since something else was due.
         let mut taken = 0_u32;
-        let mut said = Said::default();
+        let mut seen = ReceivedOnce::default();
         let mut has_gpu = true;
         loop {
             let mut waiting_for = [
@@ -336,7 +336,7 @@ impl Worker {
                 && now >= next_check
             {
                 next_check = now + CLIENT_CHECK_INTERVAL;
-                match shared.clients.may_go_on(key) {
+                match shared.clients.is_accepted(key) {
                     Ok(()) => {}
                     Err(NotAccepted::Expired) => return self.kill("its client has expired"),
                     Err(_) => return self.kill("its client has been revoked"),
@@ -355,8 +355,8 @@ impl Worker {
                 taken = 0;
                 match watchdog.look() {
                     Step::Wait => {}
-                    Step::Ask(number) => {
-                        said.asked();
+                    Step::Query(number) => {
+                        seen.request_sent();
                         // What it could not be told, it will not answer.
                         let _ = messages::send(&self.control, &ToWorker::Ping { number }, None);
                     }
@@ -367,38 +367,38 @@ impl Worker {
             if control_open && !waiting_for[1].revents().is_empty() {
                 taken += u32::from(now >= end);
                 let message = messages::receive::<ToBroker>(&self.control);
-                if message.as_ref().is_ok_and(|(message, _)| !said.may_say(message)) {
+                if message.as_ref().is_ok_and(|(message, _)| !seen.accept(message)) {
                     return self.kill("it said again and again what nobody had asked");
                 }
                 match message {
-                    Ok((ToBroker::Prepared { trouble }, _)) => {
-                        shared.gpu.tell(trouble.map_or(Ok(()), Err));
+                    Ok((ToBroker::Prepared { failure }, _)) => {
+                        shared.gpu.report(failure.map_or(Ok(()), Err));
                     }
                     Ok((ToBroker::NoGpu { text }, _)) => {
                         shared.totals.refused(Refusal::NoGpu);
-                        shared.gpu.tell(Err(text));
+                        shared.gpu.report(Err(text));
                         has_gpu = false;
                     }
                     Ok((ToBroker::Answering, _)) => {
                         watchdog.started();
                         if has_gpu {
-                            shared.gpu.tell(Ok(()));
+                            shared.gpu.report(Ok(()));
                         }
                         if self.unanswered.take().is_some() {
-                            shared.totals.worker_answers(begun.elapsed());
+                            shared.totals.worker_responded(started_at.elapsed());
                         }
                     }
                     Ok((ToBroker::Pong { number, progress }, _)) => {
                         watchdog.answered(number, Progress(progress))
                     }
-                    Ok((ToBroker::ClientGone, _)) => {
+                    Ok((ToBroker::ClientDisconnected, _)) => {
                         deadline = Some((Instant::now() + grace, "it outlived its client"));
                     }
                     Ok((ToBroker::Counts, Some(page))) => {
                         shared.sessions.set_page(session, ActivityPage::new(page));
                     }
-                    Ok((question, descriptor)) => {
-                        self.questions.answer(shared, session, question, descriptor);
+                    Ok((request, descriptor)) => {
+                        self.requests.answer(shared, session, request, descriptor);
                     }
                     Err(_) => {
                         control_open = false;
@@ -416,7 +416,7 @@ impl Worker {
     }
 
     /// Tells the client that its worker ended before it could answer.
-    fn tell_if_unanswered(&mut self, status: &io::Result<ExitStatus>) {
+    fn refuse_if_unanswered(&mut self, status: &io::Result<ExitStatus>) {
         // What the worker may have said last is still in the control socket.
         while let Some(connection) = &mut self.unanswered {
             match messages::receive::<ToBroker>(&self.control) {
@@ -441,15 +441,16 @@ mod tests {
 
     #[test]
     fn what_nobody_has_asked_is_said_once_at_most() {
-        let mut said = Said::default();
+        let mut seen = ReceivedOnce::default();
         let pong = ToBroker::Pong { number: 1, progress: 0 };
-        assert!(!said.may_say(&pong), "nobody has asked");
-        said.asked();
-        assert!(said.may_say(&pong) && !said.may_say(&pong));
-        let prepared = ToBroker::Prepared { trouble: None };
+        assert!(!seen.accept(&pong), "nobody has asked");
+        seen.request_sent();
+        assert!(seen.accept(&pong) && !seen.accept(&pong));
+        let prepared = ToBroker::Prepared { failure: None };
         let no_gpu = ToBroker::NoGpu { text: String::new() };
-        for message in [ToBroker::Answering, ToBroker::ClientGone, ToBroker::Counts, prepared, no_gpu] {
-            assert!(said.may_say(&message) && !said.may_say(&message), "{message:?}");
+        for message in [ToBroker::Answering, ToBroker::ClientDisconnected, ToBroker::Counts, prepared, no_gpu]
+        {
+            assert!(seen.accept(&message) && !seen.accept(&message), "{message:?}");
         }
     }
 }

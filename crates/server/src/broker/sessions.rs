@@ -33,7 +33,7 @@ pub struct Session {
     /// Whether it goes on when its connections are lost, on others.
     pub is_resumable: bool,
     /// What its client has asked for.
-    pub asked: Asked,
+    pub pending: UsedRequests,
     /// With which tickets workers of other servers may come.
     pub tickets: Vec<Ticket>,
     /// What is told of it.
@@ -56,7 +56,7 @@ pub struct About {
     /// The worker's process.
     pub worker: u32,
     /// When it began.
-    pub begun: Instant,
+    pub started_at: Instant,
 }
 
 /// What leads the worker of another server to a session, and which of its connections have come with it, one
@@ -65,12 +65,12 @@ pub struct Ticket {
     token: LaneToken,
     id: TicketId,
     opened: u64,
-    asked: Asked,
+    pending: UsedRequests,
 }
 
 /// What somebody has asked for who may ask once.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct UsedRequests {
     /// To share memory.
     memory: bool,
     /// To go on over verbs.
@@ -105,7 +105,7 @@ fn status_of(session: SessionId, Session { about, .. }: &Session) -> SessionStat
         peer: about.peer.to_string().into(),
         worker: about.worker,
         via: Printable::default(),
-        open: u64::try_from(about.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        open: u64::try_from(about.started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
         activity: Activity::default(),
     }
 }
@@ -155,9 +155,9 @@ impl Sessions {
             .0
             .lock()
             .iter()
-            .map(|(id, session)| (session.about.begun, status_of(*id, session), session.page.clone()))
+            .map(|(id, session)| (session.about.started_at, status_of(*id, session), session.page.clone()))
             .collect();
-        list.sort_by_key(|(begun, ..)| *begun);
+        list.sort_by_key(|(started_at, ..)| *started_at);
         let counted = list.into_iter().map(|(_, status, page)| {
             let counts = page.map(|page| page.read()).unwrap_or_default();
             let via = counts.via.map(|via| via.to_string()).unwrap_or_default();
@@ -176,9 +176,9 @@ impl Sessions {
     }
 
     /// Waits until a session ends, or the time is over.
-    pub fn wait_for_end(&self, patience: Duration) {
+    pub fn wait_for_end(&self, timeout: Duration) {
         let before = self.count();
-        self.0.wait_for(patience, |table| (table.len() < before).then_some(()));
+        self.0.wait_for(timeout, |table| (table.len() < before).then_some(()));
     }
 
     /// How many there are.
@@ -208,7 +208,12 @@ impl Sessions {
         let Some(session) = table.get_mut(&id).filter(|session| session.tickets.len() < MAX_TICKETS) else {
             return false;
         };
-        session.tickets.push(Ticket { token, id: ticket_id(&token), opened: 0, asked: Asked::default() });
+        session.tickets.push(Ticket {
+            token,
+            id: ticket_id(&token),
+            opened: 0,
+            pending: UsedRequests::default(),
+        });
         true
     }
 
@@ -235,31 +240,31 @@ impl Sessions {
     /// The worker that somebody on this host wants to share memory with, if the token is right, and who that
     /// is: the client, or another worker that has come with a ticket. Each may ask once.
     pub fn admit_join(&self, hello: &JoinHello) -> Option<(Arc<Control>, Upgrader)> {
-        self.admit_once(hello.session, hello.token, |asked| &mut asked.memory)
+        self.admit_once(hello.session, hello.token, |pending| &mut pending.memory)
     }
 
     /// The worker that somebody wants to go on over verbs with, if the token is right, and who that is. Each
     /// may ask once.
     pub fn admit_verbs(&self, hello: &VerbsHello) -> Option<(Arc<Control>, Upgrader)> {
-        self.admit_once(hello.session, hello.token, |asked| &mut asked.verbs)
+        self.admit_once(hello.session, hello.token, |pending| &mut pending.verbs)
     }
 
     fn admit_once(
         &self,
         session: SessionId,
         token: LaneToken,
-        what: impl FnOnce(&mut Asked) -> &mut bool,
+        what: impl FnOnce(&mut UsedRequests) -> &mut bool,
     ) -> Option<(Arc<Control>, Upgrader)> {
         let mut table = self.0.lock();
         let session = table.get_mut(&session)?;
         let control = Arc::clone(&session.control);
-        let (asked, upgrader) = if session.token == token {
-            (&mut session.asked, Upgrader::Client)
+        let (pending, upgrader) = if session.token == token {
+            (&mut session.pending, Upgrader::Client)
         } else {
             let ticket = session.tickets.iter_mut().find(|ticket| ticket.token == token)?;
-            (&mut ticket.asked, Upgrader::Peer(token))
+            (&mut ticket.pending, Upgrader::Peer(token))
         };
-        (!core::mem::replace(what(asked), true)).then_some((control, upgrader))
+        (!core::mem::replace(what(pending), true)).then_some((control, upgrader))
     }
 
     /// Asks all workers to end, kills those that are still there after `grace`, and waits until all have

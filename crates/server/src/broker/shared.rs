@@ -30,18 +30,18 @@ use parking_lot::Mutex;
 impl Shared {
     /// Why a client would get no session now; nothing where it would.
     pub fn not_ready(&self) -> Option<String> {
-        let (sessions, most) = (self.admission.sessions(), self.admission.max_sessions());
-        if self.drain.has_begun() {
+        let (sessions, max_sessions) = (self.admission.sessions(), self.admission.max_sessions());
+        if self.drain.is_started() {
             return Some(format!("the server is being drained; {sessions} sessions are left"));
         }
-        if sessions >= most {
-            return Some(format!("the server has {most} sessions, which are all that it may have"));
+        if sessions >= max_sessions {
+            return Some(format!("the server has {max_sessions} sessions, which are all that it may have"));
         }
         if let Err(error) = self.key.current() {
             return Some(format!("the server's key cannot be read, so that nobody is let in: {error}"));
         }
         self.spares.look(&self.gpu);
-        self.gpu.trouble(Instant::now())
+        self.gpu.failure(Instant::now())
     }
 
     /// What a session of this server has exported, whichever of its brokers has that session.

@@ -77,10 +77,10 @@ impl Spawner {
         environment: Vec<(String, String)>,
     ) -> Result<Started, ControlError> {
         let stopping = || ControlError::NotStarted(io::Error::other("the server is stopping"));
-        let (started, answer) = bounded(1);
+        let (started, response) = bounded(1);
         let requests = self.requests.lock().clone().ok_or_else(stopping)?;
         requests.send(Request { purpose, environment, started }).map_err(|_| stopping())?;
-        let started = answer.recv().map_err(|_| stopping())?;
+        let started = response.recv().map_err(|_| stopping())?;
         self.totals.worker_starts(started.is_ok());
         started
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use causeway_connection::channel::Connection;
 use causeway_connection::exchange::Exchange;
 use causeway_wire::codec::{Decoder, Encode as _};
-use causeway_wire::handshake::{Answer, ClientHello};
-use causeway_wire::status::{Question, Reply, ServerStatus};
+use causeway_wire::handshake::{ClientHello, Response};
+use causeway_wire::status::{Reply, ServerStatus, StatusRequest};
 
 use super::ending::drain;
 use super::refusal::refuse;
@@ -47,7 +47,7 @@ pub fn answer(
             tracing::debug!(%peer, "{client} asks no more: {error}");
         }
     }
-    shared.askers.lock().give_back(source);
+    shared.askers.lock().release(source);
 }
 
 fn converse(
@@ -55,12 +55,12 @@ fn converse(
     peer: Origin,
     mut connection: Connection,
 ) -> Result<(), Box<dyn core::error::Error>> {
-    connection.send_handshake(|out| Answer::StatusReady.encode(out))?;
+    connection.send_handshake(|out| Response::StatusReady.encode(out))?;
     let mut exchange = Exchange::new(connection);
-    while let Some(question) = exchange.receive(Some(STATUS_TIMEOUT))? {
-        let reply = match Decoder::new(&question).value() {
-            Ok(Question::Status) => Reply::Status(Box::new(status_for(shared, peer))),
-            Ok(Question::Drain { seconds }) => begin_to_drain(shared, peer, seconds),
+    while let Some(request) = exchange.receive(Some(STATUS_TIMEOUT))? {
+        let reply = match Decoder::new(&request).value() {
+            Ok(StatusRequest::Status) => Reply::Status(Box::new(status_for(shared, peer))),
+            Ok(StatusRequest::Drain { seconds }) => begin_to_drain(shared, peer, seconds),
             Err(error) => Reply::Refused {
                 text: format!("this server, Causeway {}, does not know the question: {error}", release())
                     .into(),
@@ -110,9 +110,9 @@ pub fn status(shared: &Shared) -> ServerStatus {
         release: release().into(),
         process: std::process::id(),
         running: milliseconds(shared.totals.running()),
-        is_draining: shared.drain.has_begun(),
+        is_draining: shared.drain.is_started(),
         max_sessions: shared.admission.max_sessions() as u32,
-        begun: shared.totals.begun(),
+        sessions_started: shared.totals.sessions_started(),
         refused: Refusal::ALL.iter().map(|why| shared.totals.refusals(*why)).sum(),
         sockets: shared.local.locality().sockets,
         sessions: shared.relatives.sessions().into_iter().chain(shared.sessions.list()).collect(),

@@ -117,9 +117,9 @@ impl Outcome {
 /// The counts of one broker.
 #[derive(Debug)]
 pub struct Totals {
-    started: Instant,
+    started_at: Instant,
     refused: [AtomicU64; Refusal::ALL.len()],
-    begun: AtomicU64,
+    sessions_started: AtomicU64,
     ended: [AtomicU64; Outcome::ALL.len()],
     worker_starts: AtomicU64,
     worker_failures: AtomicU64,
@@ -149,9 +149,9 @@ impl Totals {
     /// Nothing has happened yet.
     pub fn new() -> Self {
         Self {
-            started: Instant::now(),
+            started_at: Instant::now(),
             refused: Default::default(),
-            begun: AtomicU64::new(0),
+            sessions_started: AtomicU64::new(0),
             ended: Default::default(),
             worker_starts: AtomicU64::new(0),
             worker_failures: AtomicU64::new(0),
@@ -161,7 +161,7 @@ impl Totals {
 
     /// For how long the server has been running.
     pub fn running(&self) -> Duration {
-        self.started.elapsed()
+        self.started_at.elapsed()
     }
 
     /// Somebody was turned away.
@@ -176,12 +176,12 @@ impl Totals {
 
     /// A session begins.
     pub fn session_begins(&self) {
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.sessions_started.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Sessions that have begun.
-    pub fn begun(&self) -> u64 {
-        self.begun.load(Ordering::Relaxed)
+    pub fn sessions_started(&self) -> u64 {
+        self.sessions_started.load(Ordering::Relaxed)
     }
 
     /// A session has ended, with what it has done.
@@ -207,7 +207,7 @@ impl Totals {
     }
 
     /// A worker answers its client, so long after that asked.
-    pub fn worker_answers(&self, after: Duration) {
+    pub fn worker_responded(&self, after: Duration) {
         self.inner.lock().starts.add(after);
     }
 

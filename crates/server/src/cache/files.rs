@@ -18,9 +18,9 @@ struct Image {
     used: SystemTime,
 }
 
-/// Removes images of all identities, those used least lately first, until they take no more than `most`
+/// Removes images of all identities, those used least lately first, until they take no more than `capacity`
 /// bytes.
-pub fn trim(root: &Path, most: u64) {
+pub fn trim(root: &Path, capacity: u64) {
     // One worker at a time: two would remove twice as much. Who finds another at it leaves it to that one.
     let Ok(lock) = File::create(root.join(".lock")) else { return };
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -28,12 +28,12 @@ pub fn trim(root: &Path, most: u64) {
     }
     let mut images = images(root);
     let mut bytes: u64 = images.iter().map(|image| image.bytes).sum();
-    if bytes <= most {
+    if bytes <= capacity {
         return;
     }
     images.sort_by_key(|image| image.used);
     for image in images {
-        if bytes <= most {
+        if bytes <= capacity {
             return;
         }
         remove(&image.path);

@@ -18,7 +18,7 @@ pub enum Arrival<C, S> {
 
 /// What comes from another server's worker.
 #[derive(Debug)]
-pub struct PeerCaller {
+pub struct IncomingPeer {
     /// The ticket with which it came.
     pub ticket: LaneToken,
     /// What it is.

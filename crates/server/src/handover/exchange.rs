@@ -14,7 +14,7 @@ use causeway_wire::handshake::{LaneToken, SessionId};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
-use super::callers::PeerCaller;
+use super::callers::IncomingPeer;
 use crate::activity::Activity;
 use crate::heartbeat::ProgressCounter;
 use crate::protocol::control::Control;
@@ -31,14 +31,14 @@ const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the broker answers: the bytes of what was exported and its descriptor, nothing when it has or takes
 /// none.
-type Answer = Option<(Vec<u8>, Option<OwnedFd>)>;
+type Response = Option<(Vec<u8>, Option<OwnedFd>)>;
 
 /// A worker's access to what sessions export to each other. Its calls wait for the broker.
 pub struct Exchange {
     control: Arc<Control>,
     session: SessionId,
-    questions: Mutex<Questions>,
-    callers: (Sender<PeerCaller>, Receiver<PeerCaller>),
+    requests: Mutex<PendingRequests>,
+    incoming_peers: (Sender<IncomingPeer>, Receiver<IncomingPeer>),
     progress: ProgressCounter,
     activity: Activity,
     /// How long workers of other servers may be silent.
@@ -46,9 +46,9 @@ pub struct Exchange {
 }
 
 #[derive(Default)]
-struct Questions {
+struct PendingRequests {
     newest: u32,
-    open: HashMap<u32, Sender<Answer>>,
+    open: HashMap<u32, Sender<Response>>,
 }
 
 impl Exchange {
@@ -61,8 +61,8 @@ impl Exchange {
         Arc::new(Self {
             control,
             session,
-            questions: Mutex::default(),
-            callers: unbounded(),
+            requests: Mutex::default(),
+            incoming_peers: unbounded(),
             progress: ProgressCounter::default(),
             activity,
             peer_keepalive,
@@ -86,7 +86,8 @@ impl Exchange {
     /// server's broker that this server is where the client found it; nothing when there are too many.
     pub fn ticket(&self) -> Option<(SessionId, LaneToken, [u8; 32])> {
         let ticket = LaneToken(random_bytes());
-        let (proof, _) = self.ask(|number| ToBroker::Ticket { number, ticket }, None, EXCHANGE_TIMEOUT)?;
+        let (proof, _) =
+            self.request(|number| ToBroker::Ticket { number, ticket }, None, EXCHANGE_TIMEOUT)?;
         Some((self.session, ticket, proof.try_into().unwrap_or_default()))
     }
 
@@ -97,8 +98,8 @@ impl Exchange {
     pub fn dial(&self, endpoint: &Endpoint, timeout: Duration, proof: [u8; 32]) -> io::Result<OwnedFd> {
         let address = endpoint.to_string();
         let milliseconds = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
-        let question = |number| ToBroker::Dial { number, address, milliseconds, proof };
-        match self.ask(question, None, timeout + EXCHANGE_TIMEOUT) {
+        let request = |number| ToBroker::Dial { number, address, milliseconds, proof };
+        match self.request(request, None, timeout + EXCHANGE_TIMEOUT) {
             Some((_, Some(connection))) => Ok(connection),
             Some((why, None)) => Err(io::Error::other(String::from_utf8_lossy(&why).into_owned())),
             None => Err(io::Error::other("the server's broker does not answer")),
@@ -116,25 +117,29 @@ impl Exchange {
     }
 
     /// The connections of other servers' workers, as they come.
-    pub fn callers(&self) -> Receiver<PeerCaller> {
-        self.callers.1.clone()
+    pub fn incoming_peers(&self) -> Receiver<IncomingPeer> {
+        self.incoming_peers.1.clone()
     }
 
     /// Takes in a connection of another server's worker.
-    pub(super) fn peer_came(&self, caller: PeerCaller) {
+    pub(super) fn peer_connected(&self, caller: IncomingPeer) {
         // The receiving end is here, too, so that the channel is open.
-        let _ = self.callers.0.send(caller);
+        let _ = self.incoming_peers.0.send(caller);
     }
 
     /// Exports something under a token; false when the broker does not take it.
     pub fn export(&self, token: Token, bytes: Vec<u8>, descriptor: Option<OwnedFd>) -> bool {
-        self.ask(|number| ToBroker::Export { number, token, bytes }, descriptor.as_ref(), EXCHANGE_TIMEOUT)
-            .is_some()
+        self.request(
+            |number| ToBroker::Export { number, token, bytes },
+            descriptor.as_ref(),
+            EXCHANGE_TIMEOUT,
+        )
+        .is_some()
     }
 
     /// What another session, or this one, has exported under a token.
-    pub fn find(&self, token: Token) -> Answer {
-        self.ask(|number| ToBroker::Find { number, token }, None, EXCHANGE_TIMEOUT)
+    pub fn find(&self, token: Token) -> Response {
+        self.request(|number| ToBroker::Find { number, token }, None, EXCHANGE_TIMEOUT)
     }
 
     /// Takes back what this session has exported.
@@ -145,38 +150,38 @@ impl Exchange {
 
     /// The file of an image that an earlier session has left.
     pub fn find_image(&self, hash: [u8; 32], length: u64) -> Option<OwnedFd> {
-        self.ask(|number| ToBroker::FindImage { number, hash, length }, None, EXCHANGE_TIMEOUT)?.1
+        self.request(|number| ToBroker::FindImage { number, hash, length }, None, EXCHANGE_TIMEOUT)?.1
     }
 
     /// Leaves an image, in sealed memory, for later sessions. Returns when it is kept, or will not be.
     pub fn keep_image(&self, hash: [u8; 32], memory: &OwnedFd) {
-        let question = |number| ToBroker::KeepImage { number, hash };
-        self.ask(question, Some(memory), DISK_TIMEOUT);
+        let request = |number| ToBroker::KeepImage { number, hash };
+        self.request(request, Some(memory), DISK_TIMEOUT);
     }
 
-    fn ask(
+    fn request(
         &self,
-        question: impl FnOnce(u32) -> ToBroker,
+        request: impl FnOnce(u32) -> ToBroker,
         descriptor: Option<&OwnedFd>,
-        patience: Duration,
-    ) -> Answer {
+        timeout: Duration,
+    ) -> Response {
         let (sender, receiver) = bounded(1);
         let number = {
-            let mut questions = self.questions.lock();
-            questions.newest = questions.newest.wrapping_add(1);
-            let number = questions.newest;
-            questions.open.insert(number, sender);
+            let mut requests = self.requests.lock();
+            requests.newest = requests.newest.wrapping_add(1);
+            let number = requests.newest;
+            requests.open.insert(number, sender);
             number
         };
-        let sent = messages::send(&self.control, &question(number), descriptor);
-        let answer = sent.ok().and_then(|()| receiver.recv_timeout(patience).ok()).flatten();
-        self.questions.lock().open.remove(&number);
-        answer
+        let sent = messages::send(&self.control, &request(number), descriptor);
+        let response = sent.ok().and_then(|()| receiver.recv_timeout(timeout).ok()).flatten();
+        self.requests.lock().open.remove(&number);
+        response
     }
 
     /// Takes in an answer of the broker.
     pub(super) fn answered(&self, number: u32, bytes: Option<Vec<u8>>, descriptor: Option<OwnedFd>) {
-        if let Some(asker) = self.questions.lock().open.remove(&number) {
+        if let Some(asker) = self.requests.lock().open.remove(&number) {
             // Whoever asked may have lost patience.
             let _ = asker.send(bytes.map(|bytes| (bytes, descriptor)));
         }

@@ -6,20 +6,20 @@
 //! | `task`     | What is such a process for?                                                                |
 //! | `confined` | How does it confine itself?                                                                |
 //! | `start`    | A client that waits for an answer: how is it let in, or turned away?                       |
-//! | `attend`   | What does the broker say to a worker while that works?                                     |
+//! | `serve`   | What does the broker say to a worker while that works?                                     |
 //! | `exchange` | How does a worker export something by way of the broker, and take it?                            |
 //! | `callers`  | What comes from the worker of another server?                                              |
 //! | `error`    | Why can a worker not begin its work?                                                       |
 
-mod attend;
 mod callers;
 mod confined;
 mod error;
 mod exchange;
+mod serve;
 mod start;
 mod task;
 
-pub use callers::{Arrival, PeerCaller};
+pub use callers::{Arrival, IncomingPeer};
 pub use error::WorkerError;
 pub use exchange::Exchange;
 pub use start::WorkerStart;

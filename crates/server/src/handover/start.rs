@@ -13,14 +13,14 @@ use causeway_link::{Link, LinkError, Receiver, Upgrade};
 use causeway_sync::threads;
 use causeway_wire::codec::Encode as _;
 use causeway_wire::handshake::{
-    Abilities, Answer, ClientHello, Features, LaneToken, Locality, SessionId, Welcome,
+    Abilities, ClientHello, Features, LaneToken, Locality, Response, SessionId, Welcome,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::attend::attend;
 use super::confined::Confined;
 use super::error::WorkerError;
 use super::exchange::Exchange;
+use super::serve::serve;
 use crate::activity::Activity;
 use crate::back_end::GpuChoice;
 use crate::protocol::control::Control;
@@ -103,7 +103,7 @@ impl WorkerStart {
         messages::send(&self.control, &ToBroker::Answering, None)?;
         let abilities = Abilities::ours(&COMMANDS).resuming(self.keepalive.resume);
         let resume = abilities.common_resume(&self.hello.abilities);
-        let answer = Answer::Welcome(Welcome {
+        let response = Response::Welcome(Welcome {
             version: self.version,
             session: self.session,
             token: self.token,
@@ -115,30 +115,30 @@ impl WorkerStart {
         });
         let (socket, timeouts) = (Arc::clone(self.connection.socket()), self.keepalive.of_client());
         socket.set_write_timeout(Some(timeouts.link))?;
-        self.connection.send_handshake(|out| answer.encode(out))?;
+        self.connection.send_handshake(|out| response.encode(out))?;
         socket.set_write_timeout(None)?;
         let peer_does = self.hello.abilities.features.contain(Features::KEEPALIVE);
         // Other clients may say nothing for as long as they like.
-        let patience = if peer_does { timeouts.link } else { Duration::MAX };
-        let (link, receiver) = establish(&self.control, self.connection, patience, resume)?;
+        let idle_timeout = if peer_does { timeouts.link } else { Duration::MAX };
+        let (link, receiver) = establish(&self.control, self.connection, idle_timeout, resume)?;
         link.keep_alive(timeouts, peer_does);
         tracing::info!(session = %self.session, via = %link.kind(), "the client is served");
         let (control, lanes) = (Arc::new(self.control), link.clone());
-        activity.goes_via(link.kind());
+        activity.set_transport(link.kind());
         let exchange = Exchange::new(Arc::clone(&control), self.session, activity, self.keepalive.of_peer());
         let asker = Arc::clone(&exchange);
-        threads::spawn("control", move || attend(&control, &socket, &lanes, &asker))?;
+        threads::spawn("control", move || serve(&control, &socket, &lanes, &asker))?;
         Ok((link, receiver, exchange))
     }
 
     /// Turns the client away, for the GPU cannot be started; `text` is a sentence for its user. Returns what the worker's process ends with.
     pub fn refuse(mut self, text: &str) -> ExitCode {
         tracing::error!(session = %self.session, "the client is turned away: {text}");
-        let answer = Answer::Refused { text: text.into() };
+        let response = Response::Refused { text: text.into() };
         // Broker and client may be gone already; the worker ends either way.
         let _ = messages::send(&self.control, &ToBroker::NoGpu { text: text.to_owned() }, None);
         let _ = messages::send(&self.control, &ToBroker::Answering, None);
-        let _ = self.connection.send_handshake(|out| answer.encode(out));
+        let _ = self.connection.send_handshake(|out| response.encode(out));
         end_after_goodbye(self.connection.socket());
         ExitCode::FAILURE
     }
@@ -153,9 +153,9 @@ fn establish(
     timeout: Duration,
     resume: Duration,
 ) -> Result<(Link, Receiver), WorkerError> {
-    let (mut lanes, begun) = (Vec::new(), Instant::now());
+    let (mut lanes, started_at) = (Vec::new(), Instant::now());
     while lanes.is_empty() {
-        let Some(left) = timeout.checked_sub(begun.elapsed()) else {
+        let Some(left) = timeout.checked_sub(started_at.elapsed()) else {
             return Err(LinkError::KeepaliveTimeout { seconds: timeout.as_secs() }.into());
         };
         // What does not fit is for ever.

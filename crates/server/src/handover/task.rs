@@ -42,7 +42,7 @@ impl Task {
             match messages::receive(&control)? {
                 (ToWorker::Prepare { gpu, is_first }, _) => {
                     if !is_first {
-                        back_end::is_told();
+                        back_end::is_reported();
                     }
                     let ready = prepare(gpu);
                     // Each client is told; the log has it once.
@@ -51,10 +51,10 @@ impl Task {
                         Err(why) => tracing::debug!("whoever comes now is turned away: {why}"),
                         Ok(_) => {}
                     }
-                    let trouble = ready.as_ref().err().cloned();
+                    let failure = ready.as_ref().err().cloned();
                     prepared = Some(ready);
                     confined.close()?;
-                    messages::send(&control, &ToBroker::Prepared { trouble }, None)?;
+                    messages::send(&control, &ToBroker::Prepared { failure }, None)?;
                 }
                 other => break other,
             }
@@ -62,7 +62,7 @@ impl Task {
         let start = match message {
             ToWorker::Start(start) => {
                 // Those that are kept ready say what the machine lacks, before anybody comes.
-                back_end::is_told();
+                back_end::is_reported();
                 *start
             }
             ToWorker::Monitor { gpu } => {
@@ -83,7 +83,7 @@ impl Task {
             | ToWorker::PeerJoin { .. }
             | ToWorker::PeerVerbs { .. }
             | ToWorker::Ping { .. }
-            | ToWorker::Answer { .. } => {
+            | ToWorker::Response { .. } => {
                 return Err(WorkerError::NoStart);
             }
         };

@@ -118,7 +118,7 @@ pub enum Step {
     /// Nothing.
     Wait,
     /// The worker is to be asked this question.
-    Ask(u32),
+    Query(u32),
     /// The log is to say what is wrong.
     Report(Finding),
     /// The worker is to be killed.
@@ -130,9 +130,9 @@ pub enum Step {
 pub struct Watchdog {
     interval: Duration,
     /// So many looks without an answer are too many.
-    most_silent: u32,
+    max_silent: u32,
     /// So many within one command are worth a word, or the worker's life.
-    most_hung: u32,
+    max_hung: u32,
     action: HungAction,
     stage: Stage,
     /// Looks since the last sign of what is waited for.
@@ -149,7 +149,7 @@ enum Stage {
     /// It has answered the newest question: this number, and that count.
     Answered(u32, Progress),
     /// It has been asked this, and the last time it answered that.
-    Asked(u32, Progress),
+    Queried(u32, Progress),
 }
 
 impl Watchdog {
@@ -162,8 +162,8 @@ impl Watchdog {
         };
         Self {
             interval,
-            most_silent: looks(timeouts.silent),
-            most_hung: looks(timeouts.hung.after),
+            max_silent: looks(timeouts.silent),
+            max_hung: looks(timeouts.hung.after),
             action: timeouts.hung.action,
             stage: Stage::Starting,
             silent: 0,
@@ -181,24 +181,24 @@ impl Watchdog {
     pub fn started(&mut self) {
         if self.stage == Stage::Starting {
             self.stage = Stage::Answered(0, Progress(0));
-            self.goes_on();
+            self.is_progressing();
         }
     }
 
     /// An answer has come. Only that to the newest question counts.
     pub fn answered(&mut self, number: u32, progress: Progress) {
-        if let Stage::Asked(asked, before) = self.stage
+        if let Stage::Queried(asked, before) = self.stage
             && asked == number
         {
             self.stage = Stage::Answered(number, progress);
             self.silent = 0;
             if !progress.stands_still_since(before) {
-                self.goes_on();
+                self.is_progressing();
             }
         }
     }
 
-    fn goes_on(&mut self) {
+    fn is_progressing(&mut self) {
         self.hung = 0;
         self.is_reported = false;
     }
@@ -208,12 +208,12 @@ impl Watchdog {
         self.hung = self.hung.saturating_add(1);
         let finding = if self.stage == Stage::Starting { Finding::DoesNotStart } else { Finding::Hangs };
         match self.stage {
-            Stage::Asked(..) => {
+            Stage::Queried(..) => {
                 self.silent += 1;
-                if self.silent >= self.most_silent { Step::Kill(Finding::Silent) } else { Step::Wait }
+                if self.silent >= self.max_silent { Step::Kill(Finding::Silent) } else { Step::Wait }
             }
             // With each answer they are counted anew, unless that says that nothing has gone on.
-            _ if self.hung > self.most_hung && !self.is_reported => {
+            _ if self.hung > self.max_hung && !self.is_reported => {
                 self.is_reported = true;
                 match self.action {
                     HungAction::Warn => Step::Report(finding),
@@ -223,8 +223,8 @@ impl Watchdog {
             Stage::Starting => Step::Wait,
             Stage::Answered(number, progress) => {
                 let next = number.wrapping_add(1);
-                self.stage = Stage::Asked(next, progress);
-                Step::Ask(next)
+                self.stage = Stage::Queried(next, progress);
+                Step::Query(next)
             }
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         for count in 1..=most {
             match watchdog.look() {
                 Step::Wait => {}
-                Step::Ask(number) => {
+                Step::Query(number) => {
                     if let Some(progress) = progress() {
                         watchdog.answered(number, Progress(progress));
                     }
@@ -311,12 +311,12 @@ mod tests {
     fn an_answer_to_another_question_is_none() {
         let mut watchdog = Watchdog::new(&timeouts(HungAction::Warn));
         watchdog.started();
-        let Step::Ask(number) = watchdog.look() else { panic!("it is not asked") };
+        let Step::Query(number) = watchdog.look() else { panic!("it is not asked") };
         watchdog.answered(number.wrapping_sub(1), Progress(2));
         watchdog.answered(number.wrapping_add(1), Progress(2));
         assert_eq!(watchdog.look(), Step::Wait);
         watchdog.answered(number, Progress(2));
-        assert!(matches!(watchdog.look(), Step::Ask(next) if next != number));
+        assert!(matches!(watchdog.look(), Step::Query(next) if next != number));
     }
 
     #[test]
@@ -340,11 +340,11 @@ mod tests {
         ) {
             let hung = HungWorker { action: HungAction::Kill, after: Duration::from_millis(after) };
             let mut watchdog = Watchdog::new(&HeartbeatTimeouts { silent: Duration::from_millis(silent), hung });
-            let most_late = watchdog.most_silent.min(watchdog.most_hung).saturating_sub(2);
+            let most_late = watchdog.max_silent.min(watchdog.max_hung).saturating_sub(2);
             watchdog.started();
             let mut progress = 0;
             for (late, is_at_work) in answers {
-                let Step::Ask(number) = watchdog.look() else {
+                let Step::Query(number) = watchdog.look() else {
                     return Err(TestCaseError::fail("it is not asked"));
                 };
                 for _ in 0..late.min(most_late) {

@@ -31,7 +31,7 @@ pub struct Arena {
     /// Bytes of them that the GPU may still read.
     held: AtomicUsize,
     /// Bytes of copies to the client that streams have still to pass.
-    landing: AtomicUsize,
+    receive_buffer: AtomicUsize,
     refused: AtomicBool,
 }
 
@@ -110,7 +110,7 @@ impl Arena {
             downloads: Half::new(downloads),
             waiting: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
-            landing: AtomicUsize::new(0),
+            receive_buffer: AtomicUsize::new(0),
             refused: AtomicBool::new(false),
         })
     }
@@ -124,7 +124,7 @@ impl Arena {
     }
 
     /// Lets the GPU have a transfer where it lies, unless it has too many.
-    pub fn lend_to_gpu(self: &Arc<Self>, leased: Leased) -> Result<Leased, Leased> {
+    pub fn lease_for_gpu(self: &Arc<Self>, leased: Leased) -> Result<Leased, Leased> {
         match self.credit(&self.uploads, leased.len(), MAX_HELD_BLOCKS, |arena| &arena.held) {
             Some(credit) => Ok(Leased { lease: leased.lease, _credit: credit }),
             None => Err(leased),
@@ -133,8 +133,8 @@ impl Arena {
 
     /// Lets a copy to the client have so many bytes until its stream has passed it, unless others have too
     /// many.
-    pub fn lend_to_download(self: &Arc<Self>, bytes: usize) -> Option<Credit> {
-        self.credit(&self.downloads, bytes, MAX_RECEIVE_BLOCKS, |arena| &arena.landing)
+    pub fn lease_for_download(self: &Arc<Self>, bytes: usize) -> Option<Credit> {
+        self.credit(&self.downloads, bytes, MAX_RECEIVE_BLOCKS, |arena| &arena.receive_buffer)
     }
 
     fn credit(
@@ -144,10 +144,10 @@ impl Arena {
         part: usize,
         counter: fn(&Self) -> &AtomicUsize,
     ) -> Option<Credit> {
-        let most = half.region.len() / part;
+        let max = half.region.len() / part;
         let counted = counter(self).fetch_add(bytes, Ordering::Relaxed);
         let credit = Credit { arena: Arc::clone(self), bytes, counter };
-        (counted + bytes <= most).then_some(credit)
+        (counted + bytes <= max).then_some(credit)
     }
 
     /// Whether the GPU holds so much that it is time to ask for some of it back.

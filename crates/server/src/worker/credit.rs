@@ -20,7 +20,7 @@ const SHARE_OF_A_STREAM: usize = 16 << 20;
 
 /// Bytes under way.
 #[derive(Default)]
-struct UnderWay {
+struct InFlight {
     all: usize,
     /// By stream, for those that have any.
     of_streams: FxHashMap<u64, usize>,
@@ -28,14 +28,14 @@ struct UnderWay {
 
 /// Bytes of copies to the client that are under way. Clones share it.
 #[derive(Clone, Default)]
-pub struct Account(Arc<Mutex<UnderWay>>);
+pub struct Account(Arc<Mutex<InFlight>>);
 
 impl Account {
     /// Whether another copy of a stream may start.
     pub fn has_credit(&self, stream: u64) -> bool {
-        let under_way = self.0.lock();
-        under_way.all < MAX_CREDIT_BYTES
-            || under_way.of_streams.get(&stream).is_none_or(|bytes| *bytes < SHARE_OF_A_STREAM)
+        let in_flight = self.0.lock();
+        in_flight.all < MAX_CREDIT_BYTES
+            || in_flight.of_streams.get(&stream).is_none_or(|bytes| *bytes < SHARE_OF_A_STREAM)
     }
 
     /// So many bytes of a stream are under way until the result is dropped, which wakes the session.
@@ -45,18 +45,18 @@ impl Account {
     }
 
     fn add(&self, stream: u64, bytes: usize) {
-        let mut under_way = self.0.lock();
-        under_way.all += bytes;
-        *under_way.of_streams.entry(stream).or_default() += bytes;
+        let mut in_flight = self.0.lock();
+        in_flight.all += bytes;
+        *in_flight.of_streams.entry(stream).or_default() += bytes;
     }
 
-    fn give_back(&self, stream: u64, bytes: usize) {
-        let mut under_way = self.0.lock();
-        under_way.all -= bytes;
-        if let Some(of_stream) = under_way.of_streams.get_mut(&stream) {
+    fn release(&self, stream: u64, bytes: usize) {
+        let mut in_flight = self.0.lock();
+        in_flight.all -= bytes;
+        if let Some(of_stream) = in_flight.of_streams.get_mut(&stream) {
             *of_stream -= bytes;
             if *of_stream == 0 {
-                under_way.of_streams.remove(&stream);
+                in_flight.of_streams.remove(&stream);
             }
         }
     }
@@ -72,7 +72,7 @@ pub struct Credit {
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        self.account.give_back(self.stream, self.bytes);
+        self.account.release(self.stream, self.bytes);
         // A copy may have been deferred for want of it.
         self.session.wake();
     }
@@ -91,9 +91,9 @@ mod tests {
         assert!(!account.has_credit(1) && account.has_credit(2));
         account.add(2, SHARE_OF_A_STREAM);
         assert!(!account.has_credit(2) && account.has_credit(3));
-        account.give_back(2, SHARE_OF_A_STREAM);
+        account.release(2, SHARE_OF_A_STREAM);
         assert!(account.has_credit(2) && !account.has_credit(1));
-        account.give_back(1, MAX_CREDIT_BYTES);
+        account.release(1, MAX_CREDIT_BYTES);
         assert!(account.has_credit(1) && account.0.lock().of_streams.is_empty());
     }
 }

@@ -2,10 +2,10 @@
 
 use super::arena::Arena;
 use super::credit::{Account, Credit};
-use super::landing::Landing;
 use super::memory::mirrors::{MAX_READ_BYTES, Mirrors};
 use super::order;
 use super::rdma::RdmaCopies;
+use super::receive_buffer::ReceiveBuffer;
 use super::session::{Head, Session};
 use super::uploads_in_flight::UploadsInFlight;
 use causeway_api::calls::{copy_from_device, copy_from_device_now, mirror_read};
@@ -58,15 +58,15 @@ impl Downloads {
     }
 
     /// Host memory for a copy to the client: where the client reads it, if there is room, or else staging.
-    fn landing(&self, session: &Session, bytes: usize) -> CuResult<Landing> {
+    fn receive_buffer(&self, session: &Session, bytes: usize) -> CuResult<ReceiveBuffer> {
         if let Some(arena) = &self.arena
-            && let Some(share) = arena.lend_to_download(bytes)
+            && let Some(share) = arena.lease_for_download(bytes)
             && let Some(piece) = session.link().piece(bytes)
         {
             arena.prepare(session.gpu(), piece.as_ptr(), piece.len());
-            return Ok(Landing::Shared(piece, Some(share)));
+            return Ok(ReceiveBuffer::Shared(piece, Some(share)));
         }
-        session.gpu().staging(bytes).map(Landing::Staged)
+        session.gpu().staging(bytes).map(ReceiveBuffer::Staged)
     }
 
     /// Starts a copy of device memory to the client, as a transfer.
@@ -93,9 +93,9 @@ impl Downloads {
             session,
             in_flight,
             &source,
-            |bytes| self.landing(session, bytes),
+            |bytes| self.receive_buffer(session, bytes),
             move |outcome, credit| match outcome {
-                Ok(landing) => send(&sender, credit, transfer, landing, into, options),
+                Ok(receive_buffer) => send(&sender, credit, transfer, receive_buffer, into, options),
                 Err(error) => sender.transfer_failed(transfer, error),
             },
         );
@@ -111,14 +111,14 @@ impl Downloads {
         request: &mirror_read,
     ) -> CuResult<()> {
         let transfer = request.transfer;
-        let landing = self
+        let receive_buffer = self
             .mirror_landed(session, mirrors, request.address, request.size)
             .inspect_err(|error| session.transfer_failed(transfer, *error))?;
         // It is under way at once, and waits for no stream.
-        let credit = self.account.take(session, NO_STREAM, landing.bytes());
+        let credit = self.account.take(session, NO_STREAM, receive_buffer.bytes());
         let (flow, lanes) = (request.flow, request.lanes as usize);
         let options = TransferOptions { flow, lanes, ..TransferOptions::default() };
-        send(session, credit, transfer, landing, None, options);
+        send(session, credit, transfer, receive_buffer, None, options);
         Ok(())
     }
 
@@ -128,19 +128,19 @@ impl Downloads {
         mirrors: &Mirrors,
         address: u64,
         bytes: usize,
-    ) -> CuResult<Landing> {
+    ) -> CuResult<ReceiveBuffer> {
         if bytes == 0 || bytes > MAX_READ_BYTES {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let landing = self.landing(session, bytes)?;
+        let receive_buffer = self.receive_buffer(session, bytes)?;
         // SAFETY: the landing owns as many bytes, all of which were written before. A client that writes to
         // memory which it shares before it has been sent spoils only what it gets.
-        let into = unsafe { core::slice::from_raw_parts_mut(landing.address_mut(), bytes) };
+        let into = unsafe { core::slice::from_raw_parts_mut(receive_buffer.address_mut(), bytes) };
         match mirrors.read(address, into) {
-            Ok(()) => Ok(landing),
+            Ok(()) => Ok(receive_buffer),
             Err(error) => {
                 // The device may still write to it.
-                session.gpu().set_aside().add(landing, bytes);
+                session.gpu().set_aside().add(receive_buffer, bytes);
                 Err(error)
             }
         }
@@ -166,24 +166,24 @@ impl Downloads {
             |bytes| session.gpu().staging(bytes),
             move |outcome, _credit| match outcome {
                 Ok(staging) => {
-                    answerer.answer_with(head, |out| {
+                    answerer.reply_with(head, |out| {
                         // A `Vec<u8>` as the codec has it, without a step for each byte.
                         (staging.len() as u32).encode(out);
                         out.extend_from_slice(staging.as_slice());
                     });
                 }
-                Err(error) => answerer.answer(head, Err(error), &[]),
+                Err(error) => answerer.reply(head, Err(error), &[]),
             },
         )
     }
 
-    /// Starts a copy to memory that `landing` makes. Its bytes are under way until `done` drops the credit.
+    /// Starts a copy to memory that `receive_buffer` makes. Its bytes are under way until `done` drops the credit.
     fn start<L: HostMemoryMut>(
         &self,
         session: &Arc<Session>,
         in_flight: &mut UploadsInFlight,
         source: &Source,
-        landing: impl FnOnce(usize) -> CuResult<L>,
+        receive_buffer: impl FnOnce(usize) -> CuResult<L>,
         done: impl FnOnce(CuResult<L>, Credit) + Send + 'static,
     ) -> CuResult<()> {
         let gpu = session.gpu();
@@ -191,7 +191,7 @@ impl Downloads {
         let place = source.place.natives(session.objects())?;
         let bytes = source.place.bytes().and_then(|bytes| usize::try_from(bytes).ok());
         let bytes = bytes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let copy = InFlight::copy_from_device(gpu, &place, landing(bytes)?, native)?;
+        let copy = InFlight::copy_from_device(gpu, &place, receive_buffer(bytes)?, native)?;
         // No completion comes after a refusal, and then the credit goes with what asked for one.
         let credit = self.account.take(session, order::key(source.stream, source.context), bytes);
         let then = move |outcome: CuResult<L>| {
@@ -212,20 +212,20 @@ fn send(
     session: &Session,
     credit: Credit,
     transfer: u64,
-    landing: Landing,
+    receive_buffer: ReceiveBuffer,
     into: Option<RemoteRegion>,
     options: TransferOptions,
 ) {
     let link = session.link().clone();
-    match landing {
-        Landing::Shared(piece, _share) => {
+    match receive_buffer {
+        ReceiveBuffer::Shared(piece, _share) => {
             // A lost link is noticed by the receiving thread.
             let _ = match into {
                 Some(into) => link.put_piece(transfer, piece, into),
                 None => link.send_piece(transfer, piece),
             };
         }
-        Landing::Staged(staging) => {
+        ReceiveBuffer::Staged(staging) => {
             let (start, length) = (staging.as_slice().as_ptr(), staging.len());
             let guard = Outgoing { _staging: staging, _credit: credit };
             // SAFETY: the memory belongs to the staging, which the guard owns and nobody writes to. A lost

@@ -46,13 +46,13 @@ fn export(
         Ok((bytes, descriptor)) => {
             let token = ExportToken(random_bytes());
             if exporter.exchange().export(token.0, bytes, descriptor) {
-                exporter.answer_with(head, |out| token.encode(out));
+                exporter.reply_with(head, |out| token.encode(out));
             } else {
                 tracing::warn!("the broker takes no more exports of this session");
-                exporter.answer(head, Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM), &[]);
+                exporter.reply(head, Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM), &[]);
             }
         }
-        Err(error) => exporter.answer(head, Err(error), &[]),
+        Err(error) => exporter.reply(head, Err(error), &[]),
     });
     Ok(())
 }
@@ -69,8 +69,8 @@ pub fn import_allocation(session: &Arc<Session>, head: Head, request: &allocatio
             Ok((size, properties))
         });
         match imported {
-            Ok(known) => importer.answer_with(head, |out| known.encode(out)),
-            Err(error) => importer.answer(head, Err(error), &[]),
+            Ok(known) => importer.reply_with(head, |out| known.encode(out)),
+            Err(error) => importer.reply(head, Err(error), &[]),
         }
     });
 }
@@ -84,7 +84,7 @@ pub fn import_event(session: &Arc<Session>, head: Head, request: &event_import) 
             importer.gpu().make_current(context)?;
             importer.objects().insert(handle, importer.gpu().import_event(&bytes)?)
         });
-        importer.answer(head, imported, &[]);
+        importer.reply(head, imported, &[]);
     });
     Ok(())
 }

@@ -23,15 +23,15 @@ pub struct HostFunctions(Arc<Mutex<Stops>>);
 struct Stops {
     closed: FxHashMap<u64, Arc<Stop>>,
     /// The function has returned, or will never be called, before the stop could be entered here.
-    early: FxHashSet<u64>,
+    completed: FxHashSet<u64>,
 }
 
 impl Stops {
     /// Nobody waits for a function any more; gives what its stream stops at.
     fn end(&mut self, token: u64) -> Option<Arc<Stop>> {
         let stop = self.closed.remove(&token);
-        if stop.is_none() && self.early.len() < MAX_UNEXPECTED {
-            self.early.insert(token);
+        if stop.is_none() && self.completed.len() < MAX_UNEXPECTED {
+            self.completed.insert(token);
         }
         stop
     }
@@ -72,10 +72,10 @@ impl HostFunctions {
             },
         );
         let stop = stop.inspect_err(|_| {
-            self.0.lock().early.remove(&token);
+            self.0.lock().completed.remove(&token);
         })?;
         let mut stops = self.0.lock();
-        if stops.early.remove(&token) {
+        if stops.completed.remove(&token) {
             drop(stops);
             stop.open();
         } else {

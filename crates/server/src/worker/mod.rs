@@ -17,7 +17,7 @@
 //! | `credit`         | How much of copies to the client is under way, and may one more start?              |
 //! | `incoming`       | Where are bulk data until their command comes?                                     |
 //! | `uploads_in_flight` | When does memory of copies to the device come back?                                |
-//! | `landing`        | Where does the GPU put what is read?                                               |
+//! | `receive_buffer`        | Where does the GPU put what is read?                                               |
 //! | `arena`          | What is memory shared with a client of the same host to the GPU?                   |
 //! | `turn`           | How does work of others, a card's or the client's, get its turn in a stream?       |
 //! | `session`        | What do all of them work with, and how do they answer?                             |
@@ -32,12 +32,12 @@ mod exports;
 pub(crate) mod fuzzing;
 mod host_functions;
 mod incoming;
-mod landing;
 mod memory;
 mod order;
 mod peers;
 mod pool;
 mod rdma;
+mod receive_buffer;
 mod serve;
 mod session;
 mod turn;

@@ -15,7 +15,7 @@ type Job = Box<dyn FnOnce() + Send>;
 /// Threads that start when there is work for them and live as long as the session.
 pub struct Pool {
     name: &'static str,
-    most: usize,
+    max_threads: usize,
     started: AtomicUsize,
     /// Jobs that are queued or running.
     load: Arc<Monitor<usize>>,
@@ -24,10 +24,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of at most `most` threads.
-    pub fn new(name: &'static str, most: usize) -> Self {
+    /// A pool of at most `max_threads` threads.
+    pub fn new(name: &'static str, max_threads: usize) -> Self {
         let (jobs, queue) = unbounded();
-        Self { name, most, started: AtomicUsize::new(0), load: Default::default(), jobs, queue }
+        Self { name, max_threads, started: AtomicUsize::new(0), load: Default::default(), jobs, queue }
     }
 
     /// Runs `job` on one of the threads. Jobs start in order when there is one thread.
@@ -40,16 +40,16 @@ impl Pool {
         };
         let started = self.started.load(Ordering::Relaxed);
         // Two callers may both see room for a thread: one more than needed does no harm.
-        if load > started && started < self.most {
+        if load > started && started < self.max_threads {
             self.start_thread();
         }
         // The pool itself holds the receiving end, so the channel is open as long as `self` is.
         let _ = self.jobs.send(Box::new(job));
     }
 
-    /// Waits until no job is queued or running, but no longer than `patience`.
-    pub fn finish(&self, patience: Duration) {
-        self.load.wait_for(patience, |load| (*load == 0).then_some(()));
+    /// Waits until no job is queued or running, but no longer than `timeout`.
+    pub fn finish(&self, timeout: Duration) {
+        self.load.wait_for(timeout, |load| (*load == 0).then_some(()));
     }
 
     fn start_thread(&self) {

@@ -68,7 +68,7 @@ fn serve(
     if let Some(shortage) = link.shortage() {
         tracing::warn!("copies are slower than they could be: {shortage}");
     }
-    engine.tell_of_direct();
+    engine.announce_direct();
     let code = loop {
         let body = match receiver.recv_with_hook(&mut idle) {
             Ok(body) => body,
@@ -105,7 +105,7 @@ pub(super) fn handle(engine: &Arc<Engine>, body: &[u8]) -> Result<bool, Protocol
             }
             ClientMessage::HostDone { token } => engine.host_functions().returned(token),
             ClientMessage::Image { transfer, bytes } => {
-                engine.uploads().image_came(engine.session(), transfer, bytes)
+                engine.uploads().image_received(engine.session(), transfer, bytes)
             }
             ClientMessage::Goodbye => return Ok(false),
         }

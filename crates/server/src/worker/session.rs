@@ -30,11 +30,11 @@ pub struct Head {
     /// The command.
     pub opcode: Opcode,
     /// When a command came that is answered.
-    pub came: Option<Instant>,
+    pub received_at: Option<Instant>,
 }
 
 /// When a command that was carried out is answered.
-pub enum Answer {
+pub enum ReplyTime {
     /// The command is done; its results are in the engine's reply buffer.
     Now,
     /// A completion answers.
@@ -140,7 +140,7 @@ impl Session {
     }
 
     /// Answers a call, or reports the failure of a posted one.
-    pub fn answer(&self, head: Head, outcome: CuResult<()>, payload: &[u8]) {
+    pub fn reply(&self, head: Head, outcome: CuResult<()>, payload: &[u8]) {
         let status = status(&outcome);
         let activity = self.exchange.activity();
         if outcome.is_err() {
@@ -164,13 +164,13 @@ impl Session {
     }
 
     fn count_reply(&self, head: Head) {
-        if let Some(came) = head.came {
-            self.exchange.activity().reply(came, head.opcode.waits_for_gpu());
+        if let Some(received_at) = head.received_at {
+            self.exchange.activity().reply(received_at, head.opcode.waits_for_gpu());
         }
     }
 
     /// Answers a call with success and what `encode` appends.
-    pub fn answer_with(&self, head: Head, encode: impl FnOnce(&mut Vec<u8>)) {
+    pub fn reply_with(&self, head: Head, encode: impl FnOnce(&mut Vec<u8>)) {
         self.count_reply(head);
         let _ = self.link.send(|out| {
             let open = begin_reply(out, head.call, 0);

@@ -40,12 +40,12 @@ impl Stop {
 
 /// What is done when the stream gets there, and what instead if it never will, because work before it has
 /// failed.
-struct Turn<S, R> {
+struct StreamTask<S, R> {
     parts: Mutex<Option<(S, R)>>,
     stop: Arc<Stop>,
 }
 
-impl<S: FnOnce(Arc<Stop>), R: FnOnce(CUresult)> Turn<S, R> {
+impl<S: FnOnce(Arc<Stop>), R: FnOnce(CUresult)> StreamTask<S, R> {
     fn start(&self) {
         let parts = self.parts.lock().take();
         if let Some((start, _)) = parts {
@@ -70,9 +70,9 @@ pub fn take(
     refuse: impl FnOnce(CUresult) + Send + 'static,
 ) -> CuResult<Arc<Stop>> {
     let stop = Arc::new(Stop(Mutex::new(State::Ahead)));
-    let turn = Arc::new(Turn { parts: Mutex::new(Some((start, refuse))), stop: Arc::clone(&stop) });
-    let reached = Arc::clone(&turn);
-    match gpu.gate(stream, Box::new(move || reached.start())) {
+    let turn = Arc::new(StreamTask { parts: Mutex::new(Some((start, refuse))), stop: Arc::clone(&stop) });
+    let ready = Arc::clone(&turn);
+    match gpu.gate(stream, Box::new(move || ready.start())) {
         Ok(gate) => stop.close(gate),
         Err(error) => {
             turn.refuse(error);
@@ -81,7 +81,7 @@ pub fn take(
     }
     // A stream that has failed does not get here, and tells nobody else.
     let passed = Arc::clone(&turn);
-    let asked = gpu.after_a_while(
+    let registered = gpu.after_a_while(
         stream,
         Box::new(move |outcome| {
             if let Err(error) = outcome {
@@ -89,7 +89,7 @@ pub fn take(
             }
         }),
     );
-    asked.inspect_err(|error| turn.refuse(*error))?;
+    registered.inspect_err(|error| turn.refuse(*error))?;
     Ok(stop)
 }
 
@@ -135,7 +135,10 @@ mod tests {
             let refuse = move |_| {
                 refused.fetch_add(1, Ordering::Relaxed);
             };
-            Turn { parts: Mutex::new(Some((start, refuse))), stop: Arc::new(Stop(Mutex::new(State::Ahead))) }
+            StreamTask {
+                parts: Mutex::new(Some((start, refuse))),
+                stop: Arc::new(Stop(Mutex::new(State::Ahead))),
+            }
         };
         let (taken, given_up) = (turn(), turn());
         taken.start();

@@ -1,7 +1,7 @@
 //! Commands that wait for the GPU: the session hands them to the back end's completions and goes on.
 
 use super::memory::HostMemory;
-use super::session::{Answer, Head, Session, status};
+use super::session::{Head, ReplyTime, Session, status};
 use causeway_api::calls::{
     Request, client_memory_unmap, context_destroy, cuArrayDestroy, cuMipmappedArrayDestroy, event_query,
     event_synchronize, event_watch, green_context_destroy, memory_free, mirror_free, primary_context_reset,
@@ -16,33 +16,41 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// A completion that answers the call with the outcome and nothing else.
-fn answer_when_done(session: &Arc<Session>, head: Head) -> Completion {
+fn reply_when_done(session: &Arc<Session>, head: Head) -> Completion {
     let session = Arc::clone(session);
-    Box::new(move |outcome| session.answer(head, outcome, &[]))
+    Box::new(move |outcome| session.reply(head, outcome, &[]))
 }
 
 /// Answers when a stream's work is done.
-pub fn synchronize_stream(session: &Arc<Session>, head: Head, wait: &stream_synchronize) -> CuResult<Answer> {
+pub fn synchronize_stream(
+    session: &Arc<Session>,
+    head: Head,
+    wait: &stream_synchronize,
+) -> CuResult<ReplyTime> {
     let stream = session.objects().native(wait.stream)?;
-    session.gpu().after(stream, answer_when_done(session, head))?;
-    Ok(Answer::Later)
+    session.gpu().after(stream, reply_when_done(session, head))?;
+    Ok(ReplyTime::Later)
 }
 
 /// Answers when an event's last record is done.
-pub fn synchronize_event(session: &Arc<Session>, head: Head, wait: &event_synchronize) -> CuResult<Answer> {
+pub fn synchronize_event(
+    session: &Arc<Session>,
+    head: Head,
+    wait: &event_synchronize,
+) -> CuResult<ReplyTime> {
     let event = session.objects().native(wait.event)?;
-    session.gpu().after_event(event, answer_when_done(session, head))?;
-    Ok(Answer::Later)
+    session.gpu().after_event(event, reply_when_done(session, head))?;
+    Ok(ReplyTime::Later)
 }
 
 /// Answers when the work of the command's context is done.
-pub fn synchronize_context(session: &Arc<Session>, head: Head) -> CuResult<Answer> {
-    session.gpu().after_context(answer_when_done(session, head))?;
-    Ok(Answer::Later)
+pub fn synchronize_context(session: &Arc<Session>, head: Head) -> CuResult<ReplyTime> {
+    session.gpu().after_context(reply_when_done(session, head))?;
+    Ok(ReplyTime::Later)
 }
 
 /// Frees device memory behind the work of the command's context.
-pub fn free_memory(session: &Arc<Session>, head: Head, free: &memory_free) -> CuResult<Answer> {
+pub fn free_memory(session: &Arc<Session>, head: Head, free: &memory_free) -> CuResult<ReplyTime> {
     let address = free.address;
     let context = session.objects().native(head.context)?;
     when_idle(session, head, move |session| {
@@ -57,12 +65,12 @@ pub fn free_mirror(
     memory: &Arc<HostMemory>,
     head: Head,
     free: &mirror_free,
-) -> CuResult<Answer> {
+) -> CuResult<ReplyTime> {
     let (mirror, bytes) = memory.mirrors.remove(free.mirror)?;
     if head.context.is_null() {
         // A variable, which its library frees, or an allocation, which has its own end.
-        session.answer(head, Ok(()), &[]);
-        return Ok(Answer::Later);
+        session.reply(head, Ok(()), &[]);
+        return Ok(ReplyTime::Later);
     }
     drop_when_idle(session, head, mirror, bytes)
 }
@@ -73,7 +81,7 @@ pub fn unmap_client_memory(
     memory: &Arc<HostMemory>,
     head: Head,
     unmap: &client_memory_unmap,
-) -> CuResult<Answer> {
+) -> CuResult<ReplyTime> {
     let unmapped = memory.shared.remove(unmap.address)?;
     let bytes = unmapped.len();
     drop_when_idle(session, head, unmapped, bytes)
@@ -84,7 +92,7 @@ pub fn destroy_green_context(
     session: &Arc<Session>,
     head: Head,
     destroy: &green_context_destroy,
-) -> CuResult<Answer> {
+) -> CuResult<ReplyTime> {
     let green = session.objects().remove(destroy.green)?;
     let context = session.objects().remove(destroy.context)?;
     session.gpu().make_current(context)?;
@@ -92,7 +100,7 @@ pub fn destroy_green_context(
 }
 
 /// Destroys an array behind the work of the command's context, for which the driver would wait.
-pub fn destroy_array(session: &Arc<Session>, head: Head, destroy: &cuArrayDestroy) -> CuResult<Answer> {
+pub fn destroy_array(session: &Arc<Session>, head: Head, destroy: &cuArrayDestroy) -> CuResult<ReplyTime> {
     let (context, array) =
         (session.objects().native(head.context)?, session.objects().remove(destroy.hArray)?);
     when_idle(session, head, move |session| {
@@ -106,7 +114,7 @@ pub fn destroy_mipmapped_array(
     session: &Arc<Session>,
     head: Head,
     destroy: &cuMipmappedArrayDestroy,
-) -> CuResult<Answer> {
+) -> CuResult<ReplyTime> {
     let context = session.objects().native(head.context)?;
     let array = session.objects().remove(destroy.hMipmappedArray)?;
     when_idle(session, head, move |session| {
@@ -121,7 +129,7 @@ pub fn reset_primary_context(
     memory: &Arc<HostMemory>,
     head: Head,
     reset: &primary_context_reset,
-) -> CuResult<Answer> {
+) -> CuResult<ReplyTime> {
     session.gpu().make_current(session.objects().remove(reset.context)?)?;
     let (device, ended, memory) = (reset.device, reset.context, Arc::clone(memory));
     when_idle(session, head, move |session| {
@@ -136,7 +144,7 @@ pub fn destroy_context(
     memory: &Arc<HostMemory>,
     head: Head,
     destroy: &context_destroy,
-) -> CuResult<Answer> {
+) -> CuResult<ReplyTime> {
     let context = session.objects().remove(destroy.context)?;
     session.gpu().make_current(context)?;
     let (ended, memory) = (destroy.context, Arc::clone(memory));
@@ -176,11 +184,11 @@ pub fn query_event(
 pub fn watch_event(session: &Arc<Session>, watch: &event_watch) -> CuResult<()> {
     let (reporter, token) = (Arc::clone(session), watch.token);
     let event = session.objects().native(watch.event);
-    let asked = event.and_then(|event| {
+    let registered = event.and_then(|event| {
         session.gpu().after_event(event, Box::new(move |outcome| report(&reporter, token, outcome)))
     });
     // Whoever waits for the event must hear of it either way.
-    asked.inspect_err(|status| report(session, token, Err(*status)))
+    registered.inspect_err(|status| report(session, token, Err(*status)))
 }
 
 fn query(
@@ -195,12 +203,12 @@ fn query(
     // One that was deferred has been answered: what it found is reported whatever it is.
     if pending || head.call == 0 {
         let reporter = Arc::clone(session);
-        let asked = later(Box::new(move |outcome| report(&reporter, token, outcome)));
+        let registered = later(Box::new(move |outcome| report(&reporter, token, outcome)));
         if head.call == 0 {
-            asked.unwrap_or_else(|error| report(session, token, Err(error)));
+            registered.unwrap_or_else(|error| report(session, token, Err(error)));
             return Ok(());
         }
-        asked?;
+        registered?;
     } else {
         now?;
     }
@@ -217,12 +225,12 @@ fn report(session: &Session, token: u64, outcome: CuResult<()>) {
 
 /// Answers a query that must stay behind deferred commands: those are not done, so neither is what it asks
 /// for. The deferred query then only reports. Other commands are left as they are.
-pub fn answer_held_up_query(session: &Session, head: Head, request: &Request<'_>) -> Head {
+pub fn reply_to_held_query(session: &Session, head: Head, request: &Request<'_>) -> Head {
     if !matches!(request, Request::stream_query(_) | Request::event_query(_)) {
         return head;
     }
-    session.answer_with(head, |out| true.encode(out));
-    Head { call: 0, came: None, ..head }
+    session.reply_with(head, |out| true.encode(out));
+    Head { call: 0, received_at: None, ..head }
 }
 
 /// Runs `job` in the background once the current context is idle, and answers with its result. Memory is
@@ -233,7 +241,7 @@ fn when_idle(
     session: &Arc<Session>,
     head: Head,
     job: impl FnOnce(&Session) -> CuResult<()> + Send + 'static,
-) -> CuResult<Answer> {
+) -> CuResult<ReplyTime> {
     let job = Arc::new(Mutex::new(Some(job)));
     let idle = Arc::clone(session);
     let run = move |outcome: CuResult<()>| {
@@ -241,14 +249,14 @@ fn when_idle(
         let worker = Arc::clone(&idle);
         idle.in_background(move || {
             let result = job(&worker);
-            worker.answer(head, outcome.and(result), &[]);
+            worker.reply(head, outcome.and(result), &[]);
         });
     };
-    let asked = session.gpu().after_context(Box::new(run.clone()));
-    if let Err(error) = asked {
+    let registered = session.gpu().after_context(Box::new(run.clone()));
+    if let Err(error) = registered {
         run(Err(error));
     }
-    Ok(Answer::Later)
+    Ok(ReplyTime::Later)
 }
 
 /// Drops memory that kernels reach, in the background, once the current context is idle, and answers. Where
@@ -258,11 +266,11 @@ fn drop_when_idle(
     head: Head,
     memory: impl Send + 'static,
     bytes: usize,
-) -> CuResult<Answer> {
+) -> CuResult<ReplyTime> {
     let idle = Arc::clone(session);
     InFlight::in_context(session.gpu(), memory, bytes).after(session.gpu(), move |outcome| {
         let worker = Arc::clone(&idle);
-        idle.in_background(move || worker.answer(head, outcome.map(drop), &[]));
+        idle.in_background(move || worker.reply(head, outcome.map(drop), &[]));
     })?;
-    Ok(Answer::Later)
+    Ok(ReplyTime::Later)
 }

@@ -23,8 +23,8 @@ pub fn config(key: Option<Key>) -> BrokerConfig {
         worker_arguments: Vec::new(),
         gpu: GpuChoice::Cpu,
         handshake_timeout: Duration::from_millis(400),
-        most_handshakes: 4,
-        client_gone_grace: Duration::from_millis(200),
+        max_handshakes: 4,
+        disconnect_grace: Duration::from_millis(200),
         ..BrokerConfig::new(COMMANDS)
     }
 }
@@ -61,9 +61,13 @@ pub fn assert_echo(session: &mut Session, text: &[u8]) {
 /// When it does not get there within half a minute.
 #[track_caller]
 pub fn wait_for_sessions(broker: &RunningBroker, count: usize) {
-    let begun = Instant::now();
+    let sessions_started = Instant::now();
     while broker.sessions() != count {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it has {} sessions", broker.sessions());
+        assert!(
+            sessions_started.elapsed() < Duration::from_secs(30),
+            "it has {} sessions",
+            broker.sessions()
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -38,11 +38,11 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<Joi
     std::thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// Sleeps while `word` is `expected`, at most for `longest` if that is given; may return for no reason.
-pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, longest: Option<Duration>) {
-    let longest = longest.map(timespec);
+/// Sleeps while `word` is `expected`, at most for `timeout` if that is given; may return for no reason.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Option<Duration>) {
+    let timeout = timeout.map(timespec);
     // Interruptions, a word that has changed and the time that is over are all reasons for the caller to look again.
-    let _ = futex::wait(word, futex::Flags::empty(), expected, longest.as_ref());
+    let _ = futex::wait(word, futex::Flags::empty(), expected, timeout.as_ref());
 }
 
 /// Wakes one sleeper of `word`.
@@ -51,9 +51,9 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 
-/// Sleeps on `changed` at most for `longest`; whether it was woken before.
-pub(crate) fn wait_for<T>(changed: &Condvar, guard: &mut MutexGuard<'_, T>, longest: Duration) -> bool {
-    !changed.wait_for(guard, longest).timed_out()
+/// Sleeps on `changed` at most for `timeout`; whether it was woken before.
+pub(crate) fn wait_for<T>(changed: &Condvar, guard: &mut MutexGuard<'_, T>, timeout: Duration) -> bool {
+    !changed.wait_for(guard, timeout).timed_out()
 }
 
 /// What a thread can sleep on in `poll`.
@@ -61,10 +61,10 @@ pub type Readable<'a> = BorrowedFd<'a>;
 
 pub(crate) use crate::descriptors::EventFd as Event;
 
-/// Sleeps until one of two is readable, or has ended, at most for `longest`; which are. An error when a signal came.
-pub(crate) fn poll_either(waited: [Readable<'_>; 2], longest: Duration) -> io::Result<[bool; 2]> {
+/// Sleeps until one of two is readable, or has ended, at most for `timeout`; which are. An error when a signal came.
+pub(crate) fn poll_either(waited: [Readable<'_>; 2], timeout: Duration) -> io::Result<[bool; 2]> {
     let mut waited = waited.map(|readable| PollFd::from_borrowed_fd(readable, PollFlags::IN));
-    poll(&mut waited, Some(&timespec(longest)))?;
+    poll(&mut waited, Some(&timespec(timeout)))?;
     Ok(waited.map(|waited| !waited.revents().is_empty()))
 }
 

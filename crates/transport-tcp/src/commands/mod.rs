@@ -33,7 +33,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Whoever has waited so long for the peer to deal with frames sends all the same: it may be the one that has to
 /// receive the acknowledgement.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+const CAPACITY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The connection for commands.
 pub(crate) struct CommandConnection {
@@ -49,7 +49,7 @@ struct Resume {
     /// Dials, at the end that has connected.
     dialer: Option<Arc<dyn DialLanes>>,
     output: Mutex<Output>,
-    replay: Monitor<Kept>,
+    replay: Monitor<ReplayState>,
     /// The connection that the peer has dialled.
     offered: Monitor<Option<Offered>>,
     is_suspended: AtomicBool,
@@ -68,7 +68,7 @@ struct Output {
 }
 
 #[derive(Default)]
-struct Kept {
+struct ReplayState {
     replay: Replay,
     is_over: bool,
 }
@@ -135,26 +135,28 @@ impl CommandConnection {
     pub fn end(&self) {
         self.break_off();
         if let Some(resume) = &self.resume {
-            resume.replay.change(|kept| kept.is_over = true);
+            resume.replay.change(|state| state.is_over = true);
             let offered = resume.offered.change(Option::take);
             offered.iter().for_each(|offered| shut_down(offered.outgoing.socket()));
         }
     }
 
     /// Sleeps until the peer has dealt with enough of the frames that are kept for it.
-    pub fn wait_for_room(&self) {
+    pub fn wait_for_capacity(&self) {
         if let Some(resume) = &self.resume {
-            let has_room = |kept: &mut Kept| (kept.is_over || kept.replay.has_room()).then_some(());
-            resume.replay.wait_for(ROOM_TIMEOUT, has_room);
-            while self.is_suspended() && resume.replay.wait_for(CHECK_INTERVAL, has_room).is_none() {}
+            let has_capacity =
+                |state: &mut ReplayState| (state.is_over || state.replay.has_capacity()).then_some(());
+            resume.replay.wait_for(CAPACITY_TIMEOUT, has_capacity);
+            while self.is_suspended() && resume.replay.wait_for(CHECK_INTERVAL, has_capacity).is_none() {}
         }
     }
 
     /// Sleeps until the link has a connection again, at most for so long.
-    pub fn wait_for_connection(&self, longest: Duration) {
+    pub fn wait_for_connection(&self, timeout: Duration) {
         if let Some(resume) = &self.resume {
-            let is_connected = |kept: &mut Kept| (kept.is_over || !self.is_suspended()).then_some(());
-            resume.replay.wait_for(longest, is_connected);
+            let is_connected =
+                |state: &mut ReplayState| (state.is_over || !self.is_suspended()).then_some(());
+            resume.replay.wait_for(timeout, is_connected);
         }
     }
 
@@ -174,12 +176,12 @@ impl CommandConnection {
         let Some(resume) = &self.resume else { return Err(LinkError::Closed) };
         let mut output = resume.output.lock();
         let start = {
-            let mut kept = resume.replay.lock();
-            if kept.is_over {
+            let mut state = resume.replay.lock();
+            if state.is_over {
                 return Err(LinkError::Closed);
             }
-            kept.replay.push(frame).map_err(TransportError::violation)?;
-            kept.replay.end() - frame.len() as u64
+            state.replay.push(frame).map_err(TransportError::violation)?;
+            state.replay.end() - frame.len() as u64
         };
         // Otherwise the thread that sends again what the peer lacks comes to this frame, too.
         if output.works && output.sent == start {
@@ -281,10 +283,10 @@ impl Resume {
     /// The connection that the peer has dialled. It is answered here, where it is known what has been received.
     fn accept(&self, received: u64, left: Duration) -> Result<Offered, NotConnected> {
         let offered = self.offered.wait_for(left.min(CHECK_INTERVAL), Option::take);
-        let nobody = || NotConnected::Retry("the program has not connected again".to_owned());
-        let mut offered = offered.ok_or_else(nobody)?;
-        let answer = LaneRecord::Commands { received }.to_bytes();
-        offered.outgoing.send(&answer).map_err(|error| NotConnected::Retry(error.to_string()))?;
+        let not_connected = || NotConnected::Retry("the program has not connected again".to_owned());
+        let mut offered = offered.ok_or_else(not_connected)?;
+        let response = LaneRecord::Commands { received }.to_bytes();
+        offered.outgoing.send(&response).map_err(|error| NotConnected::Retry(error.to_string()))?;
         Ok(offered)
     }
 
@@ -325,12 +327,12 @@ fn dial(dialer: &dyn DialLanes, received: u64, left: Duration) -> Result<Offered
         NotOpened::Failed(text) => retry(text),
     })?;
     let (mut outgoing, mut incoming) = connection.into_directions();
-    let mut answer = [0; CHUNK_HEADER_SIZE];
+    let mut response = [0; CHUNK_HEADER_SIZE];
     let exchanged = outgoing
         .send(&LaneRecord::Commands { received }.to_bytes())
-        .and_then(|()| incoming.receive_exact(&mut answer, Instant::now() + left));
+        .and_then(|()| incoming.receive_exact(&mut response, Instant::now() + left));
     exchanged.map_err(|error| retry(error.to_string()))?;
-    match LaneRecord::parse(&answer) {
+    match LaneRecord::parse(&response) {
         Ok(LaneRecord::Commands { received }) => {
             let descriptors = vec![outgoing.socket().as_raw_fd()];
             Ok(Offered { outgoing, incoming, received, descriptors })

@@ -43,27 +43,27 @@ pub struct Replay {
     acknowledged: u64,
     /// Where the first of these begins.
     start: u64,
-    kept: usize,
+    bytes_held: usize,
 }
 
 impl Replay {
     /// Whether another frame may be sent without waiting.
-    pub fn has_room(&self) -> bool {
-        self.kept < MAX_KEPT_BYTES
+    pub fn has_capacity(&self) -> bool {
+        self.bytes_held < MAX_KEPT_BYTES
     }
 
     /// Where the next frame begins.
     pub fn end(&self) -> u64 {
-        self.start + self.kept as u64
+        self.start + self.bytes_held as u64
     }
 
     /// Keeps a frame, which is about to be sent.
     pub fn push(&mut self, frame: &[u8]) -> Result<(), ReplayError> {
-        if self.kept > MAX_UNACKNOWLEDGED {
-            return Err(ReplayError::Unacknowledged(self.kept));
+        if self.bytes_held > MAX_UNACKNOWLEDGED {
+            return Err(ReplayError::Unacknowledged(self.bytes_held));
         }
         self.frames.push_back((self.end(), frame.into()));
-        self.kept += frame.len();
+        self.bytes_held += frame.len();
         Ok(())
     }
 
@@ -75,7 +75,7 @@ impl Replay {
         {
             self.acknowledged += 1;
             self.start += first.len() as u64;
-            self.kept -= first.len();
+            self.bytes_held -= first.len();
         }
         self.acknowledged > before
     }
@@ -120,8 +120,8 @@ mod tests {
     fn a_peer_that_acknowledges_nothing_does_not_use_up_memory() {
         let mut replay = Replay::default();
         let frame = vec![0; MAX_UNACKNOWLEDGED / 8];
-        let kept = (0..100).take_while(|_| replay.push(&frame).is_ok()).count();
-        assert_eq!((kept, replay.has_room()), (9, false));
+        let bytes_held = (0..100).take_while(|_| replay.push(&frame).is_ok()).count();
+        assert_eq!((bytes_held, replay.has_capacity()), (9, false));
     }
 
     proptest! {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use causeway_connection::channel::{Socket, shut_down};
-use causeway_connection::keepalive::{INTERVAL, KeepaliveTimeouts, Traffic, Verdict, Watch};
-use causeway_connection::socket::{has_room, traffic};
+use causeway_connection::keepalive::{INTERVAL, KeepaliveTimeouts, Liveness, Traffic, Watch};
+use causeway_connection::socket::{has_capacity, traffic};
 use causeway_transport::{LinkError, Memory as _, Shared};
 
 use super::{Lane, Lanes, WAKE_FIRST};
@@ -38,7 +38,7 @@ impl Lanes {
                 // What is silent is known to be lost.
                 watch = Watch::new(timeouts);
             } else if link.peer_keeps_alive() {
-                self.give_up_silent(link, &mut watch);
+                self.drop_silent(link, &mut watch);
             }
         }
     }
@@ -50,7 +50,7 @@ impl Lanes {
             let task = self.0.state.lock().schedule.take_keepalive(*number);
             let Some(task) = task else { continue };
             // Nobody else sends on the lane until the schedule hears that it is free again.
-            let state = if has_room(&*lane.socket) {
+            let state = if has_capacity(&*lane.socket) {
                 self.perform(link, &task)
             } else {
                 let mut state = self.0.state.lock();
@@ -66,7 +66,7 @@ impl Lanes {
     }
 
     /// Gives up connections on which nothing has come for too long, or the link.
-    fn give_up_silent(&self, link: &Arc<Shared>, watch: &mut Watch<Name>) {
+    fn drop_silent(&self, link: &Arc<Shared>, watch: &mut Watch<Name>) {
         let lanes = self.0.open.read().clone();
         let known = |name, socket: &Socket| Some((name, traffic(&**socket)?));
         let connections: Vec<(Name, Traffic)> = known(Name::Command, &self.0.commands.socket())
@@ -74,14 +74,14 @@ impl Lanes {
             .chain(lanes.iter().filter_map(|(number, lane)| known(Name::Lane(*number), &lane.socket)))
             .collect();
         match watch.look(Instant::now(), connections) {
-            Verdict::Link(_) if self.is_resumable() => {
+            Liveness::Link(_) if self.is_resumable() => {
                 self.0.commands.break_off();
                 lanes.values().for_each(|lane| shut_down(&lane.socket));
             }
-            Verdict::Link(silent) => {
+            Liveness::Link(silent) => {
                 link.lose(LinkError::KeepaliveTimeout { seconds: silent.as_secs() });
             }
-            Verdict::Connections(dead) => {
+            Liveness::Connections(dead) => {
                 for (name, silent) in dead {
                     self.give_up(link, &lanes, name, silent);
                 }

@@ -133,13 +133,13 @@ struct Lane {
     /// What it holds open.
     descriptors: Vec<RawFd>,
     /// Why it was given up, though it has not ended.
-    given_up: OnceLock<LinkError>,
+    failure: OnceLock<LinkError>,
 }
 
 impl Lane {
     fn give_up(&self, cause: LinkError) {
         // The first cause is kept.
-        let _ = self.given_up.set(cause);
+        let _ = self.failure.set(cause);
         // Whoever receives on it next notices.
         shut_down(&self.socket);
     }
@@ -210,8 +210,8 @@ impl Memory for Lanes {
         self.add(link, connection, None);
     }
 
-    fn wait_for_connection(&self, longest: Duration) {
-        self.0.commands.wait_for_connection(longest);
+    fn wait_for_connection(&self, timeout: Duration) {
+        self.0.commands.wait_for_connection(timeout);
     }
 
     fn is_resumable(&self) -> bool {
@@ -253,7 +253,7 @@ impl Pending for Posted {
         });
     }
 
-    fn came(&self) {
+    fn on_response(&self) {
         let mut state = self.lanes.0.state.lock();
         // A thread may be about to take note that the last bytes have left.
         if state.schedule.is_consumed(self.order) {
@@ -313,7 +313,7 @@ impl Lanes {
             descriptors.iter().for_each(|descriptor| link.note_descriptor(*descriptor));
             let lane = state.schedule.add_lane(number, refers);
             let (outgoing, socket) = (Mutex::new(Some(outgoing)), Arc::clone(&socket));
-            open.insert(lane, Arc::new(Lane { outgoing, socket, descriptors, given_up: OnceLock::new() }));
+            open.insert(lane, Arc::new(Lane { outgoing, socket, descriptors, failure: OnceLock::new() }));
             lane
         };
         if link.check().is_err() {
@@ -362,13 +362,13 @@ impl Lanes {
         }
     }
 
-    /// Wakes up to `most` threads if there is something to send, or starts one if all of them have work.
-    fn call(&self, link: &Arc<Shared>, mut state: MutexGuard<'_, LaneState>, most: usize) {
+    /// Wakes up to `max` threads if there is something to send, or starts one if all of them have work.
+    fn call(&self, link: &Arc<Shared>, mut state: MutexGuard<'_, LaneState>, max: usize) {
         if state.over || !state.schedule.has_task() {
             return;
         }
-        let (wanted, limit) = (state.schedule.senders(), state.schedule.live());
-        let call = state.pool.call(most, wanted, limit);
+        let (required, limit) = (state.schedule.senders(), state.schedule.live());
+        let call = state.pool.call(max, required, limit);
         self.0.calls.fetch_add(1, Ordering::Relaxed);
         drop(state);
         self.0.work.notify(call.wake);
@@ -385,7 +385,7 @@ impl Lanes {
 
     /// What a thread that sends does.
     fn send_for_ever(&self, link: &Arc<Shared>) {
-        let patience = spin::between_copies(self.0.is_within_a_host);
+        let spin_time = spin::between_copies(self.0.is_within_a_host);
         let mut has_carried = false;
         let mut state = self.0.state.lock();
         while !state.over {
@@ -401,7 +401,7 @@ impl Lanes {
                     if has_carried && state.pool.polling() <= spin::senders() {
                         let before = self.0.calls.load(Ordering::Relaxed);
                         let called = || self.0.calls.load(Ordering::Relaxed) != before;
-                        MutexGuard::unlocked(&mut state, || spin::until(patience, called));
+                        MutexGuard::unlocked(&mut state, || spin::until(spin_time, called));
                     }
                     if state.over || state.schedule.has_task() {
                         state.pool.found();
@@ -469,11 +469,11 @@ impl Lanes {
         }
         let mut state = self.0.state.lock();
         state.schedule.sent(task, sent.is_some());
-        self.settle(state)
+        self.complete(state)
     }
 
     /// Tells those who wait, and gives back what is not needed any more.
-    fn settle<'a>(&'a self, mut state: MutexGuard<'a, LaneState>) -> MutexGuard<'a, LaneState> {
+    fn complete<'a>(&'a self, mut state: MutexGuard<'a, LaneState>) -> MutexGuard<'a, LaneState> {
         if state.over {
             state.schedule.end();
         }

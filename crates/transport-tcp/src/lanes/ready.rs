@@ -64,11 +64,11 @@ impl Ready {
     /// Takes in a new lane.
     pub fn add(&self, lane: usize, incoming: Incoming) -> io::Result<()> {
         epoll::add(&self.epoll, incoming.socket(), EventData::new_u64(lane as u64), EventFlags::empty())?;
-        self.give_back(Held { lane, incoming })
+        self.release(Held { lane, incoming })
     }
 
     /// Lets others have a lane.
-    pub fn give_back(&self, held: Held) -> io::Result<()> {
+    pub fn release(&self, held: Held) -> io::Result<()> {
         let Held { lane, incoming } = held;
         let mut lanes = self.lanes.lock();
         if lanes.len() <= lane {
@@ -87,11 +87,11 @@ impl Ready {
     }
 
     /// The lane to receive on next, where one has bytes. The one that the calling thread had `last`, if it
-    /// was not given back, comes after all others. A thread that has `patience` looks for so long, and keeps
+    /// was not given back, comes after all others. A thread that has `timeout` looks for so long, and keeps
     /// that lane meanwhile: so short copies, which take the same few lanes each time, wake nobody.
-    pub fn look(&self, mut last: Option<Held>, patience: Duration) -> io::Result<Option<Held>> {
+    pub fn look(&self, mut last: Option<Held>, timeout: Duration) -> io::Result<Option<Held>> {
         let mut found = Ok(None);
-        spin::until(patience, || {
+        spin::until(timeout, || {
             found = self.wait(NOW);
             if let Ok(None) = found {
                 found = Ok(last.take_if(|last| last.has_bytes()));
@@ -99,15 +99,15 @@ impl Ready {
             !matches!(found, Ok(None))
         });
         if let Some(last) = last {
-            self.give_back(last)?;
+            self.release(last)?;
         }
         found
     }
 
-    /// Sleeps until a lane has bytes, or for `patience`.
-    pub fn wait(&self, patience: Duration) -> io::Result<Option<Held>> {
+    /// Sleeps until a lane has bytes, or for `timeout`.
+    pub fn wait(&self, timeout: Duration) -> io::Result<Option<Held>> {
         let timeout =
-            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
         let mut events = [MaybeUninit::<Event>::uninit()];
         let named = match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
             Ok((named, _)) => named.first().map(|event| event.data.u64()),
@@ -167,7 +167,7 @@ mod tests {
         held.incoming.receive(&mut [0], true).unwrap();
         let held = ready.look(Some(held), NOW).unwrap().unwrap();
         assert_eq!(held.lane, 7, "no other has any");
-        ready.give_back(held).unwrap();
+        ready.release(held).unwrap();
         assert_eq!(next(&ready).unwrap().lane, 7);
     }
 

@@ -58,7 +58,7 @@ impl Lanes {
         let mut aside = vec![0; ASIDE];
         let (mut watch, mut looked) = (PeerWatch::default(), Instant::now());
         let (mut held, mut has_carried) = (None, false);
-        let patience =
+        let spin_time =
             if watched < spin::receivers() { spin::between_copies(self.0.is_within_a_host) } else { NOW };
         self.0.receiving.fetch_add(1, Ordering::AcqRel);
         while link.check().is_ok() {
@@ -67,7 +67,7 @@ impl Lanes {
                 break;
             }
             // Whoever has heard of acknowledgements alone leaves its core to those who copy.
-            held = match ready.look(held.take(), if has_carried { patience } else { NOW })? {
+            held = match ready.look(held.take(), if has_carried { spin_time } else { NOW })? {
                 None => {
                     has_carried = false;
                     self.sleep(link)?
@@ -85,7 +85,7 @@ impl Lanes {
                     // Whoever hears of a transfer's end may take its time, in which others can go on with the
                     // lane.
                     if landed.has_ended() && current.has_bytes() {
-                        ready.give_back(current)?;
+                        ready.release(current)?;
                     } else {
                         held = Some(current);
                     }
@@ -94,7 +94,7 @@ impl Lanes {
                 Ok(Received::Word) => {
                     held = Some(current);
                     // Memory may have become free, and chunks may have to be sent again.
-                    let state = self.settle(self.0.state.lock());
+                    let state = self.complete(self.0.state.lock());
                     self.call(link, state, 1);
                 }
                 Err(Ending::Lane(cause)) => self.lane_ended(link, &current, cause),
@@ -142,7 +142,7 @@ impl Lanes {
         shut_down(held.incoming.socket());
         self.0.ready.forget(held);
         let Some(lane) = self.forget(link, held.lane) else { return };
-        let cause = lane.given_up.get().cloned().unwrap_or(cause);
+        let cause = lane.failure.get().cloned().unwrap_or(cause);
         let mut state = self.0.state.lock();
         state.schedule.ended(held.lane);
         let live = state.schedule.live();
@@ -179,7 +179,7 @@ impl Lanes {
         let Held { lane, incoming } = held;
         let mut header = [0; CHUNK_HEADER_SIZE];
         if !incoming.receive_header(&mut header).map_err(Ending::io)? {
-            return Err(Ending::Lane(LinkError::PeerGone));
+            return Err(Ending::Lane(LinkError::PeerDisconnected));
         }
         match LaneRecord::parse(&header)? {
             LaneRecord::Chunk(chunk) => {
@@ -194,7 +194,7 @@ impl Lanes {
             }
             LaneRecord::Number(number) => {
                 if !self.0.state.lock().schedule.number(*lane, number, self.numbers())? {
-                    return Err(Ending::Lane(LinkError::PeerGone));
+                    return Err(Ending::Lane(LinkError::PeerDisconnected));
                 }
             }
             LaneRecord::Received { lane, received } => {
@@ -207,7 +207,7 @@ impl Lanes {
             }
             LaneRecord::Commands { received } => {
                 if self.0.state.lock().schedule.is_numbered(*lane) || !self.is_resumable() {
-                    return Err(Ending::Lane(LinkError::PeerGone));
+                    return Err(Ending::Lane(LinkError::PeerDisconnected));
                 }
                 return Err(Ending::Commands { received });
             }

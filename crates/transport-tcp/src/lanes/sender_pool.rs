@@ -43,12 +43,12 @@ impl SenderPool {
         self.asleep += 1;
     }
 
-    /// Calls up to `most` threads, so that no more than `wanted` work, of the `limit` that there may be.
-    pub fn call(&mut self, most: usize, wanted: usize, limit: usize) -> Call {
+    /// Calls up to `max` threads, so that no more than `required` work, of the `limit` that there may be.
+    pub fn call(&mut self, max: usize, required: usize, limit: usize) -> Call {
         let working = self.threads - self.polling - self.asleep;
-        let wanted = most.min(wanted.saturating_sub(working)).saturating_sub(self.polling);
-        let wake = wanted.min(self.asleep);
-        let start = wanted > 0 && self.asleep == 0 && self.threads < limit;
+        let required = max.min(required.saturating_sub(working)).saturating_sub(self.polling);
+        let wake = required.min(self.asleep);
+        let start = required > 0 && self.asleep == 0 && self.threads < limit;
         self.asleep -= wake;
         self.threads += usize::from(start);
         Call { wake, start }
@@ -95,7 +95,7 @@ mod tests {
             steps in prop::collection::vec((0_u8..4, 1_usize..5, 1_usize..9), 1..200),
         ) {
             let mut pool = SenderPool::default();
-            for (step, most, wanted) in steps {
+            for (step, max, required) in steps {
                 let working = pool.threads - pool.polling - pool.asleep;
                 match step {
                     0 if working > 0 => pool.poll(),
@@ -103,9 +103,9 @@ mod tests {
                     2 if pool.polling > 0 => pool.found(),
                     _ => {
                         let awake = working + pool.polling;
-                        let call = pool.call(most, wanted, 8);
+                        let call = pool.call(max, required, 8);
                         prop_assert!(awake > 0 || call.wake > 0 || call.start);
-                        prop_assert!(call.wake <= most && (call.wake == 0 || !call.start));
+                        prop_assert!(call.wake <= max && (call.wake == 0 || !call.start));
                     }
                 }
                 prop_assert!(pool.polling + pool.asleep <= pool.threads && pool.threads <= 8);

@@ -29,7 +29,7 @@ struct Lane {
     /// Whether nothing is received on it any more.
     ended: bool,
     /// Whether the peer's report has come.
-    settled: bool,
+    reported: bool,
     /// Chunks that the peer is known to have.
     confirmed: u64,
     /// Chunks behind those, in the order in which they were sent.
@@ -109,8 +109,8 @@ impl InFlightChunks {
         self.lanes.len() - 1
     }
 
-    pub fn number(&mut self, lane: usize, number: u32, most: u32) -> Result<bool, LaneError> {
-        if number >= most || self.at(number).is_some() || self.lanes[lane].number.is_some() {
+    pub fn number(&mut self, lane: usize, number: u32, max_in_flight: u32) -> Result<bool, LaneError> {
+        if number >= max_in_flight || self.at(number).is_some() || self.lanes[lane].number.is_some() {
             return Err(LaneError::Number(number));
         }
         self.lanes[lane].number = Some(number);
@@ -145,13 +145,13 @@ impl InFlightChunks {
         self.lanes.iter().any(Lane::is_free)
     }
 
-    /// The lane for the next chunk of a transfer that may have `most` lanes: the first free one, so that
+    /// The lane for the next chunk of a transfer that may have `max_in_flight` lanes: the first free one, so that
     /// short transfers find lanes whose threads are still awake.
     ///
     /// Memory that goes to the kernel by reference leaves a lane at once, so that the first one would get
-    /// nearly everything. There it is the free one with the fewest chunks under way among the first `most`,
+    /// nearly everything. There it is the free one with the fewest chunks under way among the first `max_in_flight`,
     /// or among the others.
-    pub fn free(&self, most: usize) -> Option<usize> {
+    pub fn free(&self, max_in_flight: usize) -> Option<usize> {
         if !self.only_refers() {
             return self.lanes.iter().position(Lane::is_free);
         }
@@ -159,7 +159,7 @@ impl InFlightChunks {
             let free = lanes.iter().enumerate().filter(|(_, lane)| lane.is_free());
             free.min_by_key(|(_, lane)| lane.unconfirmed.len()).map(|(at, _)| at)
         };
-        let (first, others) = self.lanes.split_at(most.min(self.lanes.len()));
+        let (first, others) = self.lanes.split_at(max_in_flight.min(self.lanes.len()));
         least_loaded(first).or_else(|| Some(first.len() + least_loaded(others)?))
     }
 
@@ -226,11 +226,11 @@ impl InFlightChunks {
         if let Some(number) = lane.number {
             self.ended.push((number, lane.received));
         }
-        self.tell_again();
+        self.reopen();
     }
 
     /// A lane has died, and what it was to tell the peer may have been on it.
-    fn tell_again(&mut self) {
+    fn reopen(&mut self) {
         self.reported = 0;
         self.lanes.iter_mut().for_each(|lane| lane.acknowledgement_due = lane.received > 0);
     }
@@ -242,8 +242,13 @@ impl InFlightChunks {
         self.lanes[at].confirm(received)
     }
 
-    pub fn peer_report(&mut self, number: u32, received: u64, most: u32) -> Result<Report, LaneError> {
-        if number >= most {
+    pub fn peer_report(
+        &mut self,
+        number: u32,
+        received: u64,
+        max_in_flight: u32,
+    ) -> Result<Report, LaneError> {
+        if number >= max_in_flight {
             return Err(LaneError::Number(number));
         }
         let Some(at) = self.at(number) else {
@@ -253,20 +258,20 @@ impl InFlightChunks {
             }
             return Ok(Report::default());
         };
-        if self.lanes[at].settled {
+        if self.lanes[at].reported {
             return Ok(Report::default());
         }
         let arrived = self.lanes[at].confirm(received)?;
-        self.tell_again();
+        self.reopen();
         let lane = &mut self.lanes[at];
-        (lane.settled, lane.dead) = (true, true);
+        (lane.reported, lane.dead) = (true, true);
         Ok(Report { lane: Some(at), arrived, lost: lane.unconfirmed.drain(..).collect() })
     }
 
     /// Whether parts of an order went over a lane that has died, without the peer having said what came.
     pub fn is_at_risk(&self, order: OrderId) -> bool {
         let holds = |lane: &Lane| lane.unconfirmed.iter().any(|(of, _)| *of == order);
-        self.lanes.iter().any(|lane| lane.dead && !lane.settled && holds(lane))
+        self.lanes.iter().any(|lane| lane.dead && !lane.reported && holds(lane))
     }
 
     pub fn end(&mut self) {

@@ -76,8 +76,8 @@ impl Schedule {
 
     /// The peer has numbered a lane. Whether it can be used: not when it ended for the peer before its number
     /// came, and the peer has been answered that nothing came over it.
-    pub fn number(&mut self, lane: usize, number: u32, most: u32) -> Result<bool, LaneError> {
-        self.in_flight.number(lane, number, most)
+    pub fn number(&mut self, lane: usize, number: u32, max_in_flight: u32) -> Result<bool, LaneError> {
+        self.in_flight.number(lane, number, max_in_flight)
     }
 
     /// Lanes that things can be sent on.
@@ -179,8 +179,13 @@ impl Schedule {
 
     /// A lane has ended for the peer, which got this many chunks on it: the others are sent again. Gives the
     /// lane if it has to be shut down.
-    pub fn peer_report(&mut self, number: u32, received: u64, most: u32) -> Result<Option<usize>, LaneError> {
-        let report = self.in_flight.peer_report(number, received, most)?;
+    pub fn peer_report(
+        &mut self,
+        number: u32,
+        received: u64,
+        max_in_flight: u32,
+    ) -> Result<Option<usize>, LaneError> {
+        let report = self.in_flight.peer_report(number, received, max_in_flight)?;
         self.arrived(report.arrived);
         report.lost.into_iter().try_for_each(|(order, range)| self.orders.lost(order, range))?;
         // What was on the lane is not at risk any more.

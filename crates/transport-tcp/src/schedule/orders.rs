@@ -31,7 +31,7 @@ struct Progress {
     /// Where the first chunk begins that nobody has taken.
     next: usize,
     /// Whether any chunk was taken: an empty transfer is one empty chunk.
-    begun: bool,
+    started: bool,
     /// Chunks that have to be sent again.
     again: Vec<Range<usize>>,
     /// Chunks that are being sent; the memory is in use while there are any.
@@ -44,7 +44,7 @@ struct Progress {
 
 impl Progress {
     fn has_work(&self) -> bool {
-        !self.begun || self.next < self.order.length || !self.again.is_empty()
+        !self.started || self.next < self.order.length || !self.again.is_empty()
     }
 
     fn is_consumed(&self) -> bool {
@@ -58,7 +58,7 @@ impl Progress {
             self.next = end;
             range
         });
-        self.begun = true;
+        self.started = true;
         self.in_flight += 1;
         self.unconfirmed += 1;
         range
@@ -111,7 +111,7 @@ impl Orders {
             chunk: chunk_bytes(order.length, lanes, order.options.spread),
             order,
             next: 0,
-            begun: false,
+            started: false,
             again: Vec::new(),
             in_flight: 0,
             unconfirmed: 0,
@@ -143,7 +143,7 @@ impl Orders {
             length: range.len() as u32,
         };
         let start = Address(start.0.wrapping_add(range.start));
-        self.turn(flow, id);
+        self.requeue(flow, id);
         Some((Chunk { order: id, header, start, steady: options.steady }, range))
     }
 
@@ -161,7 +161,7 @@ impl Orders {
 
     /// Sends a flow to the end of the queue after a chunk of `order` was taken, without transfers that have
     /// no more.
-    fn turn(&mut self, flow: usize, order: OrderId) {
+    fn requeue(&mut self, flow: usize, order: OrderId) {
         let Some(mut flow) = self.flows.remove(flow) else { return };
         if !self.known[&order].has_work() {
             flow.orders.retain(|other| *other != order);
@@ -176,7 +176,7 @@ impl Orders {
         if let Some(known) = self.known.get_mut(&order) {
             known.in_flight -= 1;
             self.has_progress |= known.is_consumed();
-            self.settle(order);
+            self.complete(order);
         }
     }
 
@@ -185,7 +185,7 @@ impl Orders {
         if let Some(known) = self.known.get_mut(&order) {
             known.unconfirmed -= 1;
             self.has_progress |= known.unconfirmed == 0;
-            self.settle(order);
+            self.complete(order);
         }
     }
 
@@ -211,8 +211,8 @@ impl Orders {
     /// Whether the memory of a transfer may still be read: of a steady one by the kernel, of a repeatable one to send it
     /// again, until the peer has everything.
     pub fn is_read(&self, order: OrderId) -> bool {
-        let is_kept = |known: &Progress| self.is_repeatable || known.order.options.steady;
-        self.known.get(&order).is_some_and(|known| is_kept(known) && known.unconfirmed > 0)
+        let is_retained = |known: &Progress| self.is_repeatable || known.order.options.steady;
+        self.known.get(&order).is_some_and(|known| is_retained(known) && known.unconfirmed > 0)
     }
 
     pub fn is_in_flight(&self, order: OrderId) -> bool {
@@ -228,7 +228,7 @@ impl Orders {
     }
 
     /// Forgets a transfer that is over.
-    fn settle(&mut self, id: OrderId) {
+    fn complete(&mut self, id: OrderId) {
         let over = |known: &mut Progress| known.is_consumed() && known.unconfirmed == 0;
         if self.known.get_mut(&id).is_some_and(over)
             && let Some(known) = self.known.remove(&id)

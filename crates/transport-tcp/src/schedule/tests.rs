@@ -270,8 +270,8 @@ fn a_lane_that_died_before_its_number_came_has_carried_nothing() {
     let mut schedule = with_lanes(1);
     let late = schedule.add_lane(None, false);
     assert_eq!(schedule.peer_report(5, 0, 8), Ok(None));
-    let answer = schedule.take(None).unwrap();
-    assert_eq!(answer.records, [LaneRecord::Ended { lane: 5, received: 0 }]);
+    let response = schedule.take(None).unwrap();
+    assert_eq!(response.records, [LaneRecord::Ended { lane: 5, received: 0 }]);
     assert_eq!(schedule.number(late, 5, 8), Ok(false));
     let other = schedule.add_lane(None, false);
     for wrong in [0, 5, 8] {

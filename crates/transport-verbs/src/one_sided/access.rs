@@ -60,7 +60,7 @@ impl State {
                 if is_direct {
                     count(&link.counters().direct_bytes_received, into.length);
                 }
-                state.say_released(Released::Region { number, is_direct });
+                state.send_released(Released::Region { number, is_direct });
             }
             then(outcome);
         });
@@ -78,7 +78,7 @@ impl State {
         into: *mut u8,
         length: usize,
     ) -> Result<(), LinkError> {
-        let step = LONG_STEP.min(self.longest_piece());
+        let step = LONG_STEP.min(self.max_piece());
         for offset in (0..length).step_by(step) {
             let part = step.min(length - offset);
             let piece = self.wait_for(|| Ok(self.try_piece(part)))?;
@@ -97,6 +97,6 @@ impl State {
 
     /// Gives memory back that the peer has exposed for reading.
     pub fn decline(&self, memory: RemoteRegion) {
-        self.say_released(Released::Region { number: memory.number, is_direct: false });
+        self.send_released(Released::Region { number: memory.number, is_direct: false });
     }
 }

@@ -33,8 +33,8 @@ impl State {
 
     /// Takes memory back that was exposed for reading.
     pub fn recall(&self, memory: RemoteRegion) {
-        let kept = self.exposed_regions.lock().end(memory.number);
-        drop(kept);
+        let held = self.exposed_regions.lock().end(memory.number);
+        drop(held);
     }
 
     /// Exposes memory by the key of its registration; `guard` keeps it until the peer gives it back.

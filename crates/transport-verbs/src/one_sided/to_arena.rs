@@ -76,23 +76,23 @@ impl State {
             }
         };
         let guard = Arc::new(Mutex::new(guard));
-        let longest = self.longest_piece();
-        let step = if length <= longest { length } else { LONG_STEP.min(longest) };
+        let max_piece = self.max_piece();
+        let step = if length <= max_piece { length } else { LONG_STEP.min(max_piece) };
         for offset in (0..length).step_by(step) {
             link.check()?;
             let part = step.min(length - offset);
             let piece = self.wait_for(|| Ok(self.try_piece(part))).map_err(|error| link.lose(error))?;
             let address = start as u64 + offset as u64;
-            let kept = Arc::clone(&guard);
+            let held = Arc::clone(&guard);
             let (offset, total) = (offset as u64, length as u64);
             if reads {
                 let from = RemoteMemory { address, key: region.remote_key() };
                 let chunk = ChunkHeader { transfer, offset, total, length: part as u32 };
-                self.offer(piece, from, chunk, Box::new(kept));
+                self.offer(piece, from, chunk, Box::new(held));
                 count(&link.counters().transfer_bytes_sent, part);
             } else {
                 let source = slice_of(region, address, part);
-                let then: OnComplete = Box::new(move |_| drop(kept));
+                let then: OnComplete = Box::new(move |_| drop(held));
                 self.write_piece(link, piece, source, (transfer, offset, total), false, Some(then));
             }
         }

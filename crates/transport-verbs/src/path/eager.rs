@@ -35,8 +35,8 @@ impl Path {
     /// Appends a message with the first stripe that waits, which is [carried](Self::carries), and as many of
     /// those behind it as it holds. Whether it may go. One alone is gathered from where it lies.
     pub(super) fn push_eager(&self, sending: &mut SendState, buffer: &Buffer, attends: bool) -> bool {
-        let (count, is_full) = self.together(&sending.waiting);
-        if count > 0 && !sending.bundles.may_go(is_full, attends) {
+        let (count, is_full) = self.coalesce(&sending.waiting);
+        if count > 0 && !sending.bundles.may_send(is_full, attends) {
             self.is_holding.store(true, Ordering::Relaxed);
             return false;
         }
@@ -44,20 +44,20 @@ impl Path {
         let sent = sending.bundles.send();
         let bytes = if count <= 1 {
             let Some(stripe) = sending.waiting.pop_front() else { return false };
-            let place = self.place(Class::Control, number);
+            let slot = self.slot(Class::Control, number);
             let tail = Message { is_signalled: sent.is_signalled, tail: stripe.segment };
-            self.push_with(sending, buffer, place, Kind::Eager, &record(&stripe), tail);
+            self.push_with(sending, buffer, slot, Kind::Eager, &record(&stripe), tail);
             stripe.length()
         } else {
-            let place = self.bundle_place(sent.place);
+            let slot = self.bundle_slot(sent.slot);
             let (mut at, mut bytes) = (HEADER, 0);
             for stripe in sending.waiting.drain(..count) {
                 let length = stripe.length();
-                // SAFETY: the place is this path's and in nobody's use, and `together` has seen to it that
+                // SAFETY: the place is this path's and in nobody's use, and `coalesce` has seen to it that
                 // the stripes fit; their bytes are staging memory of this side, which stays as it is until
                 // the peer has them.
                 unsafe {
-                    let to = buffer.as_ptr().add(place + at);
+                    let to = buffer.as_ptr().add(slot + at);
                     core::ptr::copy_nonoverlapping(record(&stripe).as_ptr(), to, RECORD);
                     core::ptr::copy_nonoverlapping(
                         stripe.segment.address as *const u8,
@@ -72,7 +72,7 @@ impl Path {
             // own does Soft-iWARP make a copy for TCP: the rest TCP may still fetch from memory when a later
             // request has completed.
             let message = Message { is_signalled: true, tail: Segment::EMPTY };
-            self.push_filled(sending, buffer, place, Kind::Eager, at, message);
+            self.push_filled(sending, buffer, slot, Kind::Eager, at, message);
             bytes
         };
         sending.queue.follows(Moving { bytes, operation: None, is_eager: true });
@@ -82,16 +82,16 @@ impl Path {
     /// How many of the stripes that wait can be put together in one message, none if the first one is too
     /// long to wait for others or lies where only the card reaches it; and whether the message is full with
     /// them.
-    fn together(&self, waiting: &VecDeque<Stripe>) -> (usize, bool) {
-        let (mut count, mut room) = (0, FRAME_MESSAGE - HEADER);
+    fn coalesce(&self, waiting: &VecDeque<Stripe>) -> (usize, bool) {
+        let (mut count, mut remaining) = (0, FRAME_MESSAGE - HEADER);
         for stripe in waiting {
             let is_host =
                 !matches!(stripe.notice, Some(Notice::Announcement(Announcement { is_direct: true, .. })));
             if !(is_host && self.carries(stripe) && stripe.length() <= MAX_QUEUED) {
                 return (count, count > 0);
             }
-            match room.checked_sub(RECORD + stripe.length()) {
-                Some(less) => room = less,
+            match remaining.checked_sub(RECORD + stripe.length()) {
+                Some(less) => remaining = less,
                 None => return (count, true),
             }
             count += 1;

@@ -30,11 +30,11 @@ impl Path {
         let mut sending = self.sending.lock();
         let mut posted = 0;
         for part in frames.chunks(FRAME_MESSAGE - HEADER) {
-            if sending.queue.room() == 0 {
+            if sending.queue.free_slots() == 0 {
                 break;
             }
             let Some(number) = sending.credits.spend(Class::Frame) else { break };
-            self.push_message(&mut sending, buffer, self.place(Class::Frame, number), Kind::Frame, part);
+            self.push_message(&mut sending, buffer, self.slot(Class::Frame, number), Kind::Frame, part);
             posted += part.len();
         }
         self.ring(&mut sending)?;
@@ -44,7 +44,7 @@ impl Path {
     /// Whether frames can be [written to slots](Self::post_frames_in_slots) now.
     pub fn may_write_frames(&self) -> bool {
         let sending = self.sending.lock();
-        sending.queue.room() >= 2 && sending.credits.has(Class::Control)
+        sending.queue.free_slots() >= 2 && sending.credits.has(Class::Control)
     }
 
     /// Posts the write of frames to slots of the peer, and the message that says so behind it, with one
@@ -58,15 +58,15 @@ impl Path {
     ) -> Result<bool, Failure> {
         let SlotFrames { announcement, segment, to, .. } = *frames;
         let mut sending = self.sending.lock();
-        if sending.queue.room() < 2 {
+        if sending.queue.free_slots() < 2 {
             return Ok(false);
         }
         let Some(number) = sending.credits.spend(Class::Control) else { return Ok(false) };
         self.push_write(&mut sending, segment, to, None);
-        let place = self.place(Class::Control, number);
+        let slot = self.slot(Class::Control, number);
         let mut content = [0; CONTROL - HEADER];
         let length = content_of(announcement, returns, &mut content);
-        self.push_message(&mut sending, buffer, place, Kind::FrameInSlots, &content[..length]);
+        self.push_message(&mut sending, buffer, slot, Kind::FrameInSlots, &content[..length]);
         self.ring(&mut sending)?;
         Ok(true)
     }
@@ -80,7 +80,7 @@ impl Path {
     ) -> Result<bool, Failure> {
         let SlotFrames { announcement, start, segment, to } = *frames;
         let mut sending = self.sending.lock();
-        if sending.queue.room() == 0 || sending.credits.spend(Class::Control).is_none() {
+        if sending.queue.free_slots() == 0 || sending.credits.spend(Class::Control).is_none() {
             return Ok(false);
         }
         let mut message = [0; CONTROL];
@@ -118,7 +118,7 @@ impl Path {
 /// What a message says of frames in slots, with as much of `returns` as it has room for; how many bytes that
 /// is.
 fn content_of(announcement: Announcement, returns: &Mutex<Vec<Released>>, content: &mut [u8]) -> usize {
-    let (said, rest) = content.split_at_mut(ANNOUNCEMENT - HEADER);
-    said.copy_from_slice(&announcement.to_bytes());
-    said.len() + take_returns(&mut returns.lock(), rest)
+    let (announced, rest) = content.split_at_mut(ANNOUNCEMENT - HEADER);
+    announced.copy_from_slice(&announcement.to_bytes());
+    announced.len() + take_returns(&mut returns.lock(), rest)
 }

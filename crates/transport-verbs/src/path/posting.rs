@@ -10,7 +10,7 @@ use causeway_ibverbs::{
 use parking_lot::Mutex;
 
 use super::stripe::{Stripe, Work};
-use crate::coalesce::{Coalescer, PLACES};
+use crate::coalesce::{Coalescer, SLOTS};
 use crate::credit::{CREDIT_UPDATE_RECEIVES, Class, Credits, frames_of};
 use crate::failure::Failure;
 use crate::message::{CONTROL, FRAME_MESSAGE, HEADER, Header, Kind};
@@ -72,7 +72,7 @@ pub fn send_layout(path: usize, peer_depth: usize) -> usize {
     let control = (peer_depth + CREDIT_UPDATE_RECEIVES as usize) * CONTROL;
     match path {
         0 => 0,
-        _ => (frames_of(peer_depth as u32) + PLACES) as usize * FRAME_MESSAGE + path * control,
+        _ => (frames_of(peer_depth as u32) + SLOTS) as usize * FRAME_MESSAGE + path * control,
     }
 }
 
@@ -116,11 +116,11 @@ impl Path {
     }
 
     /// Where a message of a class, by its number, lies in the buffer.
-    pub(super) fn place(&self, class: Class, number: u64) -> usize {
-        let place = |of: usize| (number % of as u64) as usize;
+    pub(super) fn slot(&self, class: Class, number: u64) -> usize {
+        let slot = |of: usize| (number % of as u64) as usize;
         match class {
-            Class::Frame => self.start + place(self.frames()) * FRAME_MESSAGE,
-            Class::Control => self.control_start() + place(self.peer_depth) * CONTROL,
+            Class::Frame => self.start + slot(self.frames()) * FRAME_MESSAGE,
+            Class::Control => self.control_start() + slot(self.peer_depth) * CONTROL,
         }
     }
 
@@ -130,15 +130,15 @@ impl Path {
     }
 
     fn control_start(&self) -> usize {
-        self.start + if self.carries_frames { self.bundle_place(PLACES) - self.start } else { 0 }
+        self.start + if self.carries_frames { self.bundle_slot(SLOTS) - self.start } else { 0 }
     }
 
     /// Where stripes are put together that go in one message: places behind those of frames.
-    pub(super) fn bundle_place(&self, number: u32) -> usize {
+    pub(super) fn bundle_slot(&self, number: u32) -> usize {
         self.start + (self.frames() + number as usize) * FRAME_MESSAGE
     }
 
-    pub(super) fn credit_update_place(&self, number: u64) -> usize {
+    pub(super) fn credit_update_slot(&self, number: u64) -> usize {
         self.control_start()
             + (self.peer_depth + (number % u64::from(CREDIT_UPDATE_RECEIVES)) as usize) * CONTROL
     }
@@ -148,11 +148,11 @@ impl Path {
         &self,
         sending: &mut SendState,
         buffer: &Buffer,
-        place: usize,
+        slot: usize,
         kind: Kind,
         content: &[u8],
     ) {
-        self.push_with(sending, buffer, place, kind, content, Message::default());
+        self.push_with(sending, buffer, slot, kind, content, Message::default());
     }
 
     /// The same with bytes behind the content that lie elsewhere.
@@ -160,7 +160,7 @@ impl Path {
         &self,
         sending: &mut SendState,
         buffer: &Buffer,
-        place: usize,
+        slot: usize,
         kind: Kind,
         content: &[u8],
         message: Message,
@@ -168,10 +168,10 @@ impl Path {
         // SAFETY: the place is this path's for as many bytes, and the peer has received the message that lay
         // there before: its credit has come back.
         unsafe {
-            let to = buffer.as_ptr().add(place + HEADER);
+            let to = buffer.as_ptr().add(slot + HEADER);
             core::ptr::copy_nonoverlapping(content.as_ptr(), to, content.len());
         }
-        self.push_filled(sending, buffer, place, kind, HEADER + content.len(), message);
+        self.push_filled(sending, buffer, slot, kind, HEADER + content.len(), message);
     }
 
     /// The same for `length` bytes that lie in their place, but for the header.
@@ -179,7 +179,7 @@ impl Path {
         &self,
         sending: &mut SendState,
         buffer: &Buffer,
-        place: usize,
+        slot: usize,
         kind: Kind,
         length: usize,
         message: Message,
@@ -187,10 +187,10 @@ impl Path {
         let header = Header { kind, returned: sending.credits.take_returned() };
         // SAFETY: as for the bytes behind it.
         unsafe {
-            core::ptr::copy_nonoverlapping(header.to_bytes().as_ptr(), buffer.as_ptr().add(place), HEADER)
+            core::ptr::copy_nonoverlapping(header.to_bytes().as_ptr(), buffer.as_ptr().add(slot), HEADER)
         };
         let entry = sending.queue.post();
-        let segment = buffer.region().segment(place, length);
+        let segment = buffer.region().segment(slot, length);
         sending.batch.push(&SendRequest {
             is_signalled: entry.is_signalled || message.is_signalled,
             is_inline: length <= self.inline && message.tail.length == 0,
@@ -202,8 +202,8 @@ impl Path {
     /// Posts the first message of the path.
     pub fn post_hello(&self, buffer: &Buffer) -> Result<(), Failure> {
         let mut sending = self.sending.lock();
-        let place = self.credit_update_place(0);
-        self.push_message(&mut sending, buffer, place, Kind::Hello, &[]);
+        let slot = self.credit_update_slot(0);
+        self.push_message(&mut sending, buffer, slot, Kind::Hello, &[]);
         self.ring(&mut sending)
     }
 
@@ -273,7 +273,7 @@ impl Path {
         let mut sending = self.sending.lock();
         let waiting = core::mem::take(&mut sending.waiting).into_iter().filter_map(|stripe| stripe.operation);
         let mut operations: Vec<_> = waiting.collect();
-        operations.extend(sending.queue.under_way().filter_map(|moving| moving.operation.take()));
+        operations.extend(sending.queue.in_flight().filter_map(|moving| moving.operation.take()));
         operations
     }
 
@@ -291,15 +291,15 @@ impl Path {
     }
 
     /// A message that only carried credits came, and its receive has been posted again.
-    pub fn credit_update_came(&self) {
-        self.sending.lock().credits.credit_update_came();
+    pub fn credit_update_received(&self) {
+        self.sending.lock().credits.credit_update_received();
     }
 
     /// Asks for a completion behind every message and write that has been posted; what it is called, or
     /// nothing where there is no room.
     pub fn post_marker(&self, to: RemoteMemory) -> Result<Option<u64>, Failure> {
         let mut sending = self.sending.lock();
-        if sending.queue.room() == 0 {
+        if sending.queue.free_slots() == 0 {
             return Ok(None);
         }
         let entry = sending.queue.post();

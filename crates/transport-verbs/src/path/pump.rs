@@ -24,17 +24,17 @@ impl Path {
         let mut sending = self.sending.lock();
         if let Some(returns) = returns {
             let mut returns = returns.lock();
-            while !returns.is_empty() && sending.queue.room() > 0 {
+            while !returns.is_empty() && sending.queue.free_slots() > 0 {
                 let Some(number) = sending.credits.spend(Class::Control) else { break };
                 let mut content = [0; CONTROL - HEADER];
                 let length = take_returns(&mut returns, &mut content);
-                let place = self.place(Class::Control, number);
-                self.push_message(&mut sending, buffer, place, Kind::Returns, &content[..length]);
+                let slot = self.slot(Class::Control, number);
+                self.push_message(&mut sending, buffer, slot, Kind::Returns, &content[..length]);
             }
         }
         self.is_holding.store(false, Ordering::Relaxed);
         while let Some(stripe) = sending.waiting.front()
-            && sending.queue.room() >= 2 + self.kept_for_frames()
+            && sending.queue.free_slots() >= 2 + self.reserved_for_frames()
         {
             if self.carries(stripe) {
                 if self.push_eager(&mut sending, buffer, attends) {
@@ -42,40 +42,40 @@ impl Path {
                 }
                 break;
             }
-            let place = match stripe.notice {
+            let slot = match stripe.notice {
                 None => None,
                 Some(_) => match sending.credits.spend(Class::Control) {
-                    Some(number) => Some(self.place(Class::Control, number)),
+                    Some(number) => Some(self.slot(Class::Control, number)),
                     None => break,
                 },
             };
             let Some(stripe) = sending.waiting.pop_front() else { break };
             self.push_work(&mut sending, &stripe, None);
-            match stripe.notice.zip(place) {
+            match stripe.notice.zip(slot) {
                 None => {}
-                Some((Notice::Announcement(announcement), place)) => {
+                Some((Notice::Announcement(announcement), slot)) => {
                     let content = announcement.to_bytes();
-                    self.push_message(&mut sending, buffer, place, Kind::Announcement, &content);
+                    self.push_message(&mut sending, buffer, slot, Kind::Announcement, &content);
                 }
-                Some((Notice::Placed(announcement), place)) => {
-                    self.push_message(&mut sending, buffer, place, Kind::Placed, &announcement.to_bytes());
+                Some((Notice::Placed(announcement), slot)) => {
+                    self.push_message(&mut sending, buffer, slot, Kind::Placed, &announcement.to_bytes());
                 }
-                Some((Notice::Offer(offer), place)) => {
-                    self.push_message(&mut sending, buffer, place, Kind::Offer, &offer.to_bytes());
+                Some((Notice::Offer(offer), slot)) => {
+                    self.push_message(&mut sending, buffer, slot, Kind::Offer, &offer.to_bytes());
                 }
             }
         }
-        if sending.credits.is_credit_update_due() && sending.queue.room() > 0 {
+        if sending.credits.is_credit_update_due() && sending.queue.free_slots() > 0 {
             sending.credits.send_credit_update();
-            let place = self.credit_update_place(sending.credit_updates);
+            let slot = self.credit_update_slot(sending.credit_updates);
             sending.credit_updates += 1;
-            self.push_message(&mut sending, buffer, place, Kind::Credits, &[]);
+            self.push_message(&mut sending, buffer, slot, Kind::Credits, &[]);
         }
         self.ring(&mut sending)
     }
 
     /// Entries that transfers leave to frames, so that a command does not wait for a long copy.
-    fn kept_for_frames(&self) -> u32 {
+    fn reserved_for_frames(&self) -> u32 {
         if self.carries_frames { self.pair.capacity().sends / 4 } else { 0 }
     }
 }

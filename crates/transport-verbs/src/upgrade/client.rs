@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use causeway_ibverbs::{Libraries, Transport};
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, VerbsEnd};
+use causeway_wire::handshake::{Response, VerbsEnd};
 
 use super::description::{bring_up, check, describe, first_packet};
 use super::joined::{Joined, assemble};
+use super::messages::{UPGRADE_TIMEOUT, ended, expect_ready, path_failed};
 use super::rdma_cm::connect_by_rdma_cm;
-use super::words::{UPGRADE_TIMEOUT, ended, expect_ready, path_failed};
 use crate::endpoint::{Counts, Prepared, local_port};
 use crate::error::UpgradeError;
 use crate::settings::{Method, Settings};
@@ -50,7 +50,7 @@ pub fn chance_with(settings: Settings, local: Option<IpAddr>) -> Result<VerbsCap
 
 impl VerbsCapability {
     /// What the server is asked for.
-    pub fn wish(&self) -> (bool, u32, u32) {
+    pub fn parameters(&self) -> (bool, u32, u32) {
         (self.by_rdma_cm, self.settings.queue_pairs, self.settings.depth)
     }
 
@@ -81,7 +81,7 @@ impl VerbsCapability {
         expect_ready(&mut setup, deadline)?;
         let path_deadline = deadline.min(Instant::now() + PATH_PROBE_TIMEOUT);
         state.send_hellos().and_then(|()| state.wait_for_hellos(path_deadline)).map_err(path_failed)?;
-        setup.send_handshake(|out| Answer::VerbsReady.encode(out)).map_err(ended)?;
+        setup.send_handshake(|out| Response::VerbsReady.encode(out)).map_err(ended)?;
         Ok(Joined { state, setup })
     }
 }

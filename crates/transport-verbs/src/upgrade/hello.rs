@@ -17,7 +17,7 @@ impl State {
     pub fn wait_for_hellos(&self, deadline: Instant) -> Result<(), LinkError> {
         let all = self.paths.len() as u32;
         self.wait_for(|| match self.hellos.load(Ordering::Relaxed) {
-            come if come >= all => Ok(Some(())),
+            received if received >= all => Ok(Some(())),
             _ if Instant::now() < deadline => Ok(None),
             _ => Err(LinkError::PeerSilent),
         })

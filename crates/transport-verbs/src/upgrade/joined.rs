@@ -8,7 +8,7 @@ use causeway_ibverbs::{Access, Buffer, RemoteMemory};
 use causeway_transport::Parts;
 use causeway_wire::handshake::VerbsEnd;
 
-use super::words::ended;
+use super::messages::ended;
 use crate::endpoint::{Memory, Prepared};
 use crate::error::UpgradeError;
 use crate::path::{Path, send_layout};

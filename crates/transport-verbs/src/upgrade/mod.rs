@@ -11,7 +11,7 @@
 //! | `client`      | Could a client use verbs, and what does it do to be joined?                           |
 //! | `worker`      | What does the worker do to be joined, and what does the client hear where that fails? |
 //! | `description` | What does an end tell the other one, and what follows for the paths between them?     |
-//! | `words`       | What do the ends hear of each other on the connection beside the queue pairs?          |
+//! | `messages`       | What do the ends hear of each other on the connection beside the queue pairs?          |
 //! | `hello`       | Do the queue pairs carry messages?                                                    |
 //! | `joined`      | What is a link made of when its queue pairs are joined?                                |
 //! | `rdma_cm`     | How does rdma_cm join the queue pairs of both ends?                                   |
@@ -20,8 +20,8 @@ mod client;
 mod description;
 mod hello;
 mod joined;
+mod messages;
 mod rdma_cm;
-mod words;
 mod worker;
 
 pub use client::{VerbsCapability, chance, chance_with};

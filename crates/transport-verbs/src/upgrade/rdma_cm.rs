@@ -7,7 +7,7 @@ use causeway_ibverbs::{Libraries, Listener, Route};
 use causeway_wire::handshake::VerbsEnd;
 
 use super::description::path_settings;
-use super::words::ended;
+use super::messages::ended;
 use crate::endpoint::{Counts, Prepared, port_of};
 use crate::error::UpgradeError;
 use crate::settings::Settings;

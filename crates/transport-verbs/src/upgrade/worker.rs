@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use causeway_ibverbs::{Libraries, Listener, Transport};
 use causeway_wire::codec::Encode as _;
-use causeway_wire::handshake::{Answer, VerbsEnd, VerbsHello};
+use causeway_wire::handshake::{Response, VerbsEnd, VerbsHello};
 
 use super::description::{bring_up, check, describe, first_packet};
 use super::joined::{Joined, assemble};
+use super::messages::{UPGRADE_TIMEOUT, ended, expect_ready, path_failed, receive};
 use super::rdma_cm::{accept_by_rdma_cm, with_other_ports};
-use super::words::{UPGRADE_TIMEOUT, ended, expect_ready, path_failed, receive};
 use crate::endpoint::{Counts, Prepared, local_port, port_of};
 use crate::error::UpgradeError;
 use crate::settings::Settings;
@@ -34,7 +34,7 @@ pub fn offer_with(
     match offered {
         Ok(state) => Ok(Joined { state, setup }),
         Err(error) => {
-            let refusal = Answer::Refused { text: error.to_string().into() };
+            let refusal = Response::Refused { text: error.to_string().into() };
             // The client may have given up already.
             let _ = setup.send_handshake(|out| refusal.encode(out));
             causeway_connection::channel::end_after_goodbye(setup.socket());
@@ -76,8 +76,8 @@ fn offer_on(
         // Nobody but the client knows this number.
         own.gid = random_bytes();
     }
-    let answer = Answer::Verbs(own.clone());
-    setup.send_handshake(|out| answer.encode(out)).map_err(ended)?;
+    let response = Response::Verbs(own.clone());
+    setup.send_handshake(|out| response.encode(out)).map_err(ended)?;
     // The peer's end comes only behind its connections, so what it says of reads is not known here yet.
     if let Some(listener) = &mut listener {
         accept_by_rdma_cm(listener, &mut prepared, &own, deadline)?;
@@ -91,7 +91,7 @@ fn offer_on(
         bring_up(&prepared, packet, &client)?;
     }
     let state = assemble(prepared, &client)?;
-    setup.send_handshake(|out| Answer::VerbsReady.encode(out)).map_err(ended)?;
+    setup.send_handshake(|out| Response::VerbsReady.encode(out)).map_err(ended)?;
     state.wait_for_hellos(deadline).and_then(|()| state.send_hellos()).map_err(path_failed)?;
     expect_ready(setup, deadline)?;
     Ok(state)

@@ -80,9 +80,9 @@ impl Features {
         Self(self.0 & peer.0)
     }
 
-    /// Whether all of `wanted` are among them.
-    pub fn contain(self, wanted: Self) -> bool {
-        self.0 & wanted.0 == wanted.0
+    /// Whether all of `requested` are among them.
+    pub fn contain(self, requested: Self) -> bool {
+        self.0 & requested.0 == requested.0
     }
 }
 

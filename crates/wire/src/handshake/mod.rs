@@ -1,10 +1,10 @@
 //! The handshake: how a client and a server agree to talk.
 //!
-//! A connection begins with a [`Preface`] of the client and a [`PrefaceAnswer`] of the server, both in the
+//! A connection begins with a [`Preface`] of the client and a [`PrefaceResponse`] of the server, both in the
 //! clear: they say how the connection is protected, so that a missing or needless key gets a sentence
 //! instead of a hang. On a protected connection the Noise messages follow. Then each end sends one message
 //! of this module, in a frame of kind [`FrameKind::Handshake`](crate::frame::FrameKind::Handshake): an
-//! [`Opening`] and an [`Answer`].
+//! [`Opening`] and an [`Response`].
 //!
 //! The fields of [`Offer`] stay where they are in every version of the protocol, so that two ends that have
 //! nothing else in common can still name each other's version.
@@ -21,7 +21,7 @@ pub use further::{JoinHello, KeyId, LaneHello, PeerHello, SharedMemory, TicketId
 pub use offer::{Offer, VERSIONS, VersionRange};
 pub use preface::{
     FOR_A_CLIENT, FOR_A_NAMED_CLIENT, MAX_REFUSAL, NotCauseway, PREFACE_MAGIC, PREFACE_SIZE, PROOF_SIZE,
-    Preface, PrefaceAnswer, Protection, Secret,
+    Preface, PrefaceResponse, Protection, Secret,
 };
 pub use session::{ClientHello, LaneToken, Locality, SessionId, Welcome};
 pub use version::{OwnVersion, VersionMismatch};
@@ -150,7 +150,7 @@ impl<'a> Decode<'a> for Opening<'a> {
 
 /// The server's answer to an [`Opening`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum Response {
     /// The session is granted.
     Welcome(Welcome),
     /// The lane has joined its session.
@@ -184,7 +184,7 @@ const VERBS_READY: u8 = 7;
 const DIAGNOSIS_READY: u8 = 8;
 const STATUS_READY: u8 = 9;
 
-impl Encode for Answer {
+impl Encode for Response {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
             Self::Welcome(welcome) => {
@@ -212,7 +212,7 @@ impl Encode for Answer {
     }
 }
 
-impl<'a> Decode<'a> for Answer {
+impl<'a> Decode<'a> for Response {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
             WELCOME => Ok(Self::Welcome(input.value()?)),

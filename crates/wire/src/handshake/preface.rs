@@ -5,11 +5,11 @@ use thiserror::Error;
 /// The first four bytes that either end sends.
 pub const PREFACE_MAGIC: [u8; 4] = *b"CSWY";
 
-/// Size of an encoded [`Preface`] and of the fixed part of a [`PrefaceAnswer`], in bytes.
+/// Size of an encoded [`Preface`] and of the fixed part of a [`PrefaceResponse`], in bytes.
 pub const PREFACE_SIZE: usize = 8;
 
 /// The first words, at a Unix socket, of a server that connects for a client of its own. A nonce of
-/// [`PROOF_SIZE`] bytes follows. A server that listens there answers [`PrefaceAnswer::GoOn`] and a proof, of
+/// [`PROOF_SIZE`] bytes follows. A server that listens there answers [`PrefaceResponse::Continue`] and a proof, of
 /// as many bytes, that it holds the same key. Then the connection begins, with a [`Preface`], as one of a
 /// stranger: whose user has connected counts no more.
 pub const FOR_A_CLIENT: [u8; PREFACE_SIZE] = {
@@ -27,7 +27,7 @@ pub const FOR_A_NAMED_CLIENT: [u8; PREFACE_SIZE] = {
 /// Size of the nonce behind [`FOR_A_CLIENT`], and of the proof that answers it, in bytes.
 pub const PROOF_SIZE: usize = 32;
 
-/// The longest refusal in a [`PrefaceAnswer`], in bytes.
+/// The longest refusal in a [`PrefaceResponse`], in bytes.
 pub const MAX_REFUSAL: usize = 1024;
 
 /// How a connection is protected.
@@ -126,9 +126,9 @@ impl Preface {
 
 /// A server's answer to a [`Preface`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PrefaceAnswer {
+pub enum PrefaceResponse {
     /// The client goes on.
-    GoOn,
+    Continue,
     /// The server ends the connection; a text of this many bytes, at most [`MAX_REFUSAL`], follows.
     Refused {
         /// Bytes in the text.
@@ -136,12 +136,12 @@ pub enum PrefaceAnswer {
     },
 }
 
-impl PrefaceAnswer {
+impl PrefaceResponse {
     /// The fixed part of the answer as it travels.
     pub fn to_bytes(&self) -> [u8; PREFACE_SIZE] {
         let [a, b, c, d] = PREFACE_MAGIC;
         match self {
-            Self::GoOn => [a, b, c, d, 0, 0, 0, 0],
+            Self::Continue => [a, b, c, d, 0, 0, 0, 0],
             Self::Refused { length } => {
                 let [low, high] = length.to_le_bytes();
                 [a, b, c, d, 1, 0, low, high]
@@ -154,7 +154,7 @@ impl PrefaceAnswer {
         let foreign = NotCauseway { found: *bytes };
         match bytes {
             [a, b, c, d, ..] if [*a, *b, *c, *d] != PREFACE_MAGIC => Err(foreign),
-            [.., 0, 0, 0, 0] => Ok(Self::GoOn),
+            [.., 0, 0, 0, 0] => Ok(Self::Continue),
             [.., 1, 0, low, high] => {
                 let length = u16::from_le_bytes([*low, *high]);
                 if usize::from(length) <= MAX_REFUSAL { Ok(Self::Refused { length }) } else { Err(foreign) }
@@ -177,14 +177,14 @@ mod tests {
                 assert_eq!(Preface::parse(&preface.to_bytes()).ok(), means_something.then_some(preface));
             }
         }
-        for answer in [PrefaceAnswer::GoOn, PrefaceAnswer::Refused { length: 300 }] {
-            assert_eq!(PrefaceAnswer::parse(&answer.to_bytes()), Ok(answer));
+        for answer in [PrefaceResponse::Continue, PrefaceResponse::Refused { length: 300 }] {
+            assert_eq!(PrefaceResponse::parse(&answer.to_bytes()), Ok(answer));
         }
-        assert!(PrefaceAnswer::parse(&PrefaceAnswer::Refused { length: 2000 }.to_bytes()).is_err());
+        assert!(PrefaceResponse::parse(&PrefaceResponse::Refused { length: 2000 }.to_bytes()).is_err());
         for at_sockets_alone in [FOR_A_CLIENT, FOR_A_NAMED_CLIENT] {
             assert!(Preface::parse(&at_sockets_alone).is_err());
         }
         assert!(Preface::parse(b"GET / HT").is_err());
-        assert!(PrefaceAnswer::parse(b"SSH-2.0-").is_err());
+        assert!(PrefaceResponse::parse(b"SSH-2.0-").is_err());
     }
 }

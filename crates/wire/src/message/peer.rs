@@ -19,7 +19,7 @@ pub enum PeerMessage {
         transfer: u64,
         /// Whether they may be [exposed](Self::Region) instead, since the reader's network card can put them
         /// into its device's memory.
-        by_card: bool,
+        by_rdma: bool,
     },
     /// The bytes of a transfer lie here, for the reader's network card to fetch. They are given back after
     /// that.
@@ -53,10 +53,10 @@ mod tag {
 impl Encode for PeerMessage {
     fn encode(&self, out: &mut Vec<u8>) {
         match *self {
-            Self::Read { offer, at, size, transfer, by_card } => {
+            Self::Read { offer, at, size, transfer, by_rdma } => {
                 tag::READ.encode(out);
                 (offer, at, size, transfer).encode(out);
-                by_card.encode(out);
+                by_rdma.encode(out);
             }
             Self::Region { transfer, memory } => {
                 tag::REGION.encode(out);
@@ -83,7 +83,7 @@ impl<'a> Decode<'a> for PeerMessage {
                 at: input.value()?,
                 size: input.value()?,
                 transfer: input.value()?,
-                by_card: input.value()?,
+                by_rdma: input.value()?,
             }),
             tag::REGION => Ok(Self::Region { transfer: input.value()?, memory: input.value()? }),
             tag::DONE => Ok(Self::Done { offer: input.value()? }),

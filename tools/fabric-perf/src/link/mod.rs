@@ -19,7 +19,7 @@ use causeway_transport_verbs::upgrade::{VerbsCapability, chance_with};
 use causeway_transport_verbs::{Settings, UpgradeError};
 use causeway_wire::codec::{Decode as _, Decoder};
 use causeway_wire::frame::MAX_OPENING;
-use causeway_wire::handshake::Answer;
+use causeway_wire::handshake::Response;
 use causeway_wire::message::{ClientMessage, Command, CommandHead, Messages, begin_command};
 use thiserror::Error;
 
@@ -130,9 +130,9 @@ impl Intention {
         let mut setup = Connection::new(TcpStream::connect_timeout(&at, JOINING)?, None);
         let body = setup.receive_handshake(MAX_OPENING, Instant::now() + JOINING);
         let body = body.map_err(|error| UpgradeError::Connection(error.to_string()))?;
-        let worker = match Answer::decode(&mut Decoder::new(&body)) {
-            Ok(Answer::Verbs(worker)) => worker,
-            Ok(Answer::Refused { text }) => return Err(UpgradeError::Refused(text).into()),
+        let worker = match Response::decode(&mut Decoder::new(&body)) {
+            Ok(Response::Verbs(worker)) => worker,
+            Ok(Response::Refused { text }) => return Err(UpgradeError::Refused(text).into()),
             _ => return Err(LinkFailure::Senseless),
         };
         let (link, receiver) = Link::new(self.chance.upgrade(setup, worker)?.parts(&command)?)?;

@@ -112,7 +112,7 @@ fn insert_named(
 
 /// The server has the image.
 pub fn known(number: u64) {
-    if let Some(Bytes::Data(_, length)) = PENDING.offers.settle(number) {
+    if let Some(Bytes::Data(_, length)) = PENDING.offers.complete(number) {
         statistics::count_not_sent(length);
     }
 }

@@ -192,7 +192,7 @@ fn request_session(target: &Target) -> Result<Granted, String> {
         ..ConnectOptions::default()
     };
     let plans = Table::of_user(settings).map_err(|cause| cause.to_string())?;
-    let planned = plans.most_lanes();
+    let planned = plans.max_lanes();
     if options.lanes_by_distance && planned > 0 {
         // As many as the user's plans ask for, so that they can be had.
         (hello.lanes, options.lanes_by_distance) = (planned.max(DEFAULT_LANES), false);
@@ -275,7 +275,9 @@ fn open_one(
         server,
         target: target.clone(),
         via,
-        address: opened.reached_at.map_or_else(|| target.address(), |address| target.at(address).address()),
+        address: opened
+            .local_address
+            .map_or_else(|| target.address(), |address| target.at(address).address()),
         locality: opened.welcome.locality,
         link: opened.link,
         callbacks,

@@ -76,7 +76,7 @@ fn deal_with(session: &Session, message: WorkerMessage<'_>) {
             session.faults.record(CUresult(status));
             transfers::failed(transfer, CUresult(status));
         }
-        WorkerMessage::ImageWanted { transfer } => {
+        WorkerMessage::ImageRequested { transfer } => {
             session.callbacks.on_image_requested(session.server, transfer)
         }
         WorkerMessage::ImageKnown { transfer } => session.callbacks.on_image_known(transfer),

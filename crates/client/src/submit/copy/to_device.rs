@@ -205,7 +205,7 @@ unsafe fn send_now(
         if !publication.is_some_and(|publication| publication.end(commands)) {
             stream.synchronize()?;
         }
-        held.into_iter().for_each(Sending::came);
+        held.into_iter().for_each(Sending::on_response);
     }
     Ok(())
 }

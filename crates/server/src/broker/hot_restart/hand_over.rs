@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// Sessions in one reply, which are far fewer bytes than a message may have.
 const SESSIONS_IN_REPLY: usize = 32;
 /// Callers of the child's that are led to sessions at the same time; more are hung up on.
-const MAX_CALLERS: usize = 64;
+const MAX_SUCCESSORS: usize = 64;
 
 /// Why a server goes on instead of a new one.
 #[derive(Debug, Error)]
@@ -64,18 +64,18 @@ pub fn hand_over(
     control: OwnedFd,
 ) -> io::Result<Receiver<Result<(), HandOverError>>> {
     let link = Arc::new(BrokerLink::new(control)?);
-    let (telling, told) = bounded(1);
+    let (sender, receiver) = bounded(1);
     threads::spawn("child", move || {
         let outcome = try_hand_over(&listeners, &shared, &link);
         let is_done = outcome.is_ok();
         // Whoever asked may have ended.
-        let _ = telling.send(outcome);
+        let _ = sender.send(outcome);
         if is_done {
             drop(listeners);
             serve_child(&shared, &link);
         }
     })?;
-    Ok(told)
+    Ok(receiver)
 }
 
 fn try_hand_over(
@@ -95,7 +95,7 @@ fn try_hand_over(
     }
     listeners.close();
     finish_handshakes(shared);
-    if let Err(error) = give_all(listeners, shared, link) {
+    if let Err(error) = hand_over_all(listeners, shared, link) {
         shared.relatives.set_child(None, || ());
         listeners.open()?;
         return Err(error);
@@ -109,7 +109,11 @@ fn try_hand_over(
 }
 
 /// Gives the child everything, and waits until it accepts callers.
-fn give_all(listeners: &Listeners, shared: &Shared, link: &Arc<BrokerLink>) -> Result<(), HandOverError> {
+fn hand_over_all(
+    listeners: &Listeners,
+    shared: &Shared,
+    link: &Arc<BrokerLink>,
+) -> Result<(), HandOverError> {
     let send = |message: &RestartMessage, socket: Option<&OwnedFd>| {
         link.send(message, socket).map_err(HandOverError::Ended)
     };
@@ -154,12 +158,12 @@ fn wait_until(is_so: &dyn Fn() -> bool) {
 
 /// Does what the child asks for, until it or this broker ends.
 fn serve_child(shared: &Arc<Shared>, link: &Arc<BrokerLink>) {
-    let callers = Arc::new(AtomicUsize::new(0));
+    let successors = Arc::new(AtomicUsize::new(0));
     loop {
         match link.receive() {
             Ok((RestartMessage::Caller { request, keys }, Some(socket))) => {
                 let connection = Connection::new(TcpStream::from(socket), keys);
-                lead(shared, &callers, request, connection);
+                lead(shared, &successors, request, connection);
             }
             Ok((RestartMessage::Query { number, query }, _)) => reply_to(shared, link, number, query),
             Ok((RestartMessage::Reply { number, reply }, descriptor)) => {
@@ -185,18 +189,23 @@ fn serve_child(shared: &Arc<Shared>, link: &Arc<BrokerLink>) {
 }
 
 /// Leads a caller of the child's to its session, on a thread of its own: it may have to be told why it is turned away.
-fn lead(shared: &Arc<Shared>, callers: &Arc<AtomicUsize>, request: SessionRequest, connection: Connection) {
-    if callers.fetch_add(1, Ordering::Relaxed) >= MAX_CALLERS {
-        callers.fetch_sub(1, Ordering::Relaxed);
+fn lead(
+    shared: &Arc<Shared>,
+    successors: &Arc<AtomicUsize>,
+    request: SessionRequest,
+    connection: Connection,
+) {
+    if successors.fetch_add(1, Ordering::Relaxed) >= MAX_SUCCESSORS {
+        successors.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    let (own, counted) = (Arc::clone(shared), Arc::clone(callers));
+    let (own, counted) = (Arc::clone(shared), Arc::clone(successors));
     let started = threads::spawn("caller", move || {
         lead_to_session(&own, request, connection, &"the new server");
         counted.fetch_sub(1, Ordering::Relaxed);
     });
     if let Err(error) = started {
-        callers.fetch_sub(1, Ordering::Relaxed);
+        successors.fetch_sub(1, Ordering::Relaxed);
         tracing::error!("a caller is turned away, for no thread can be started: {error}");
     }
 }

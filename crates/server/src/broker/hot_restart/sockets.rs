@@ -21,11 +21,14 @@ impl InheritedSockets {
     }
 
     /// Takes the one of which clients are told whose name is wanted, and the name.
-    pub fn take_told<S: From<OwnedFd>>(&mut self, is_wanted: impl Fn(&str) -> bool) -> Option<(String, S)> {
+    pub fn take_announced<S: From<OwnedFd>>(
+        &mut self,
+        is_requested: impl Fn(&str) -> bool,
+    ) -> Option<(String, S)> {
         let name = self.0.iter().find_map(|(address, _)| match address {
-            ListenerAddress::Told(name) if is_wanted(name) => Some(name.clone()),
+            ListenerAddress::Announced(name) if is_requested(name) => Some(name.clone()),
             _ => None,
         })?;
-        self.take(&ListenerAddress::Told(name.clone())).map(|socket| (name, socket))
+        self.take(&ListenerAddress::Announced(name.clone())).map(|socket| (name, socket))
     }
 }

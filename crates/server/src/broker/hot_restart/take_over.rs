@@ -74,7 +74,7 @@ impl Inheritance {
             "taking the place of the running server, which keeps its sessions"
         );
         let held = self.sessions.into_iter().map(|session| {
-            monitor.session_began(session.worker.clone(), session.source);
+            monitor.session_started(session.worker.clone(), session.source);
             // There may be more than this broker's configuration lets there be.
             let slot = admission.take_session(session.source).ok();
             (session, slot)
@@ -90,12 +90,12 @@ pub fn follow_parent(shared: &Arc<Shared>) -> io::Result<()> {
     let watched = Arc::downgrade(shared);
     threads::spawn("parent", {
         let link = Arc::clone(&link);
-        move || hear(&link, &watched)
+        move || receive_requests(&link, &watched)
     })?;
     link.send(&RestartMessage::Listening, None).map_err(io::Error::other)
 }
 
-fn hear(link: &BrokerLink, shared: &Weak<Shared>) {
+fn receive_requests(link: &BrokerLink, shared: &Weak<Shared>) {
     loop {
         let message = link.receive();
         // The broker may have been stopped meanwhile.

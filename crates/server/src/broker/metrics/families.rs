@@ -33,7 +33,7 @@ fn server(page: &mut Page, shared: &Shared) {
     page.gauge("causeway_uptime_seconds", "For how long the server has been running.")
         .sample(&[], shared.totals.running().as_secs_f64());
     page.gauge("causeway_draining", "1 while no new sessions are taken because the server ends.")
-        .sample(&[], u8::from(shared.drain.has_begun()));
+        .sample(&[], u8::from(shared.drain.is_started()));
     let (started, failed) = shared.totals.workers();
     page.counter("causeway_worker_starts_total", "Processes started for clients.").sample(&[], started);
     page.counter("causeway_worker_start_failures_total", "Processes for clients that could not be started.")
@@ -58,7 +58,7 @@ fn sessions(page: &mut Page, shared: &Shared, open: &[Counts]) {
     page.gauge("causeway_sessions_limit", "Sessions that there may be.")
         .sample(&[], shared.admission.max_sessions());
     for name in renamed("causeway_sessions_started_total", "causeway_sessions_begun_total") {
-        page.counter(name, "Sessions that have started.").sample(&[], shared.totals.begun());
+        page.counter(name, "Sessions that have started.").sample(&[], shared.totals.sessions_started());
     }
     let mut ended = page.counter("causeway_sessions_ended_total", "Sessions that have ended.");
     for outcome in Outcome::ALL {

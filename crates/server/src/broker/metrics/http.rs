@@ -34,7 +34,7 @@ const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
 /// Answers callers until the other end of `stopped` is closed.
 pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>) {
-    let callers = Arc::new(AtomicUsize::new(0));
+    let requests = Arc::new(AtomicUsize::new(0));
     loop {
         let mut waiting_for = [PollFd::new(stopped, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
         // An interrupted wait is only a reason to look again.
@@ -43,7 +43,7 @@ pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>)
             return;
         }
         match listener.accept() {
-            Ok((stream, _)) => answer_aside(stream, &callers, shared),
+            Ok((stream, _)) => respond_in_thread(stream, &requests, shared),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => {
                 let _ = poll(&mut waiting_for[..1], Some(&PAUSE));
@@ -52,31 +52,31 @@ pub fn serve(listener: &TcpListener, stopped: &UnixStream, shared: &Arc<Shared>)
     }
 }
 
-fn answer_aside(stream: TcpStream, callers: &Arc<AtomicUsize>, shared: &Arc<Shared>) {
-    if callers.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
-        callers.fetch_sub(1, Ordering::Relaxed);
+fn respond_in_thread(stream: TcpStream, requests: &Arc<AtomicUsize>, shared: &Arc<Shared>) {
+    if requests.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
+        requests.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    let (own, count) = (Arc::clone(shared), Arc::clone(callers));
+    let (own, count) = (Arc::clone(shared), Arc::clone(requests));
     let started = threads::spawn("metrics", move || {
         // A caller that has gone, or takes too long, gets no answer.
         let _ = answer(stream, &own);
         count.fetch_sub(1, Ordering::Relaxed);
     });
     if let Err(error) = started {
-        callers.fetch_sub(1, Ordering::Relaxed);
+        requests.fetch_sub(1, Ordering::Relaxed);
         tracing::warn!("metrics are not told, for no thread can be started: {error}");
     }
 }
 
 fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
     stream.set_nonblocking(false)?;
-    let asked = read(&mut stream)?;
-    let answer = match &asked {
-        Asked::Nothing => return Ok(()),
-        Asked::Bad(why) => Response::plain(400, why),
-        Asked::TooLong => Response::plain(431, "the request is longer than 8 KiB"),
-        Asked::Path { is_head, path } => Response { has_body: !is_head, ..respond(path, shared) },
+    let parsed = read(&mut stream)?;
+    let answer = match &parsed {
+        HttpRequest::Nothing => return Ok(()),
+        HttpRequest::Bad(why) => Response::plain(400, why),
+        HttpRequest::TooLong => Response::plain(431, "the request is longer than 8 KiB"),
+        HttpRequest::Path { is_head, path } => Response { has_body: !is_head, ..respond(path, shared) },
     };
     stream.set_write_timeout(Some(REQUEST_TIMEOUT))?;
     let deadline = Instant::now() + REQUEST_TIMEOUT;
@@ -92,7 +92,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
 
 /// What a caller has sent.
 #[derive(Debug, PartialEq, Eq)]
-enum Asked {
+enum HttpRequest {
     /// It has gone before it asked.
     Nothing,
     /// A whole request for a path.
@@ -103,12 +103,12 @@ enum Asked {
     TooLong,
 }
 
-fn read(stream: &mut TcpStream) -> io::Result<Asked> {
+fn read(stream: &mut TcpStream) -> io::Result<HttpRequest> {
     let deadline = Instant::now() + REQUEST_TIMEOUT;
     let mut bytes = Vec::new();
     loop {
-        if let Some(asked) = parse(&bytes) {
-            return Ok(asked);
+        if let Some(parsed) = parse(&bytes) {
+            return Ok(parsed);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -117,28 +117,28 @@ fn read(stream: &mut TcpStream) -> io::Result<Asked> {
         stream.set_read_timeout(Some(left))?;
         let mut piece = [0; 1024];
         match stream.read(&mut piece)? {
-            0 => return Ok(Asked::Nothing),
+            0 => return Ok(HttpRequest::Nothing),
             count => bytes.extend_from_slice(&piece[..count]),
         }
     }
 }
 
 /// What the bytes ask for, once that is known.
-fn parse(bytes: &[u8]) -> Option<Asked> {
+fn parse(bytes: &[u8]) -> Option<HttpRequest> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
-        Ok(httparse::Status::Partial) if bytes.len() >= MAX_REQUEST_BYTES => Some(Asked::TooLong),
+        Ok(httparse::Status::Partial) if bytes.len() >= MAX_REQUEST_BYTES => Some(HttpRequest::TooLong),
         Ok(httparse::Status::Partial) => None,
-        Ok(httparse::Status::Complete(length)) if length > MAX_REQUEST_BYTES => Some(Asked::TooLong),
+        Ok(httparse::Status::Complete(length)) if length > MAX_REQUEST_BYTES => Some(HttpRequest::TooLong),
         Ok(httparse::Status::Complete(_)) => Some(match (request.method, request.path) {
             (Some(method @ ("GET" | "HEAD")), Some(path)) => {
                 let path = path.split('?').next().unwrap_or_default().to_owned();
-                Asked::Path { is_head: method == "HEAD", path }
+                HttpRequest::Path { is_head: method == "HEAD", path }
             }
-            _ => Asked::Bad("only GET and HEAD are answered here"),
+            _ => HttpRequest::Bad("only GET and HEAD are answered here"),
         }),
-        Err(_) => Some(Asked::Bad("this is no HTTP request")),
+        Err(_) => Some(HttpRequest::Bad("this is no HTTP request")),
     }
 }
 
@@ -195,8 +195,8 @@ impl Response {
 mod tests {
     use super::*;
 
-    fn path(text: &str, is_head: bool) -> Option<Asked> {
-        Some(Asked::Path { is_head, path: text.to_owned() })
+    fn path(text: &str, is_head: bool) -> Option<HttpRequest> {
+        Some(HttpRequest::Path { is_head, path: text.to_owned() })
     }
 
     #[test]
@@ -211,14 +211,14 @@ mod tests {
 
     #[test]
     fn what_is_no_request_is_known_as_such() {
-        assert!(matches!(parse(b"POST / HTTP/1.1\r\n\r\n"), Some(Asked::Bad(_))));
-        assert!(matches!(parse(b"CSWY\0\0\0\0"), Some(Asked::Bad(_))));
+        assert!(matches!(parse(b"POST / HTTP/1.1\r\n\r\n"), Some(HttpRequest::Bad(_))));
+        assert!(matches!(parse(b"CSWY\0\0\0\0"), Some(HttpRequest::Bad(_))));
         let mut long = b"GET / HTTP/1.1\r\nA: ".to_vec();
         long.resize(MAX_REQUEST_BYTES, b'a');
-        assert_eq!(parse(&long), Some(Asked::TooLong));
+        assert_eq!(parse(&long), Some(HttpRequest::TooLong));
         let mut many = b"GET / HTTP/1.1\r\n".to_vec();
         (0..=MAX_HEADERS).for_each(|_| many.extend(b"a: b\r\n"));
         many.extend(b"\r\n");
-        assert!(matches!(parse(&many), Some(Asked::Bad(_))));
+        assert!(matches!(parse(&many), Some(HttpRequest::Bad(_))));
     }
 }

@@ -11,14 +11,14 @@ use causeway_wire::codec::{DecodeError, Decoder, Encode as _};
 pub fn encode(confinement: Option<&Confinement>, out: &mut Vec<u8>) {
     confinement.is_some().encode(out);
     let Some(confinement) = confinement else { return };
-    let Confinement { broker, user, groups, files, writable, calls, cards, hidden } = confinement;
+    let Confinement { broker, user, groups, files, writable, calls, uses_rdma, hidden } = confinement;
     broker.encode(out);
     user.encode(out);
     groups.encode(out);
     files.encode(out);
     writable.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect::<Vec<_>>().encode(out);
     calls.encode(out);
-    cards.encode(out);
+    uses_rdma.encode(out);
     hidden.encode(out);
 }
 
@@ -37,7 +37,7 @@ pub fn decode(input: &mut Decoder<'_>) -> Result<Option<Confinement>, DecodeErro
             paths.into_iter().map(|path| PathBuf::from(OsString::from_vec(path))).collect()
         },
         calls: input.value()?,
-        cards: input.value()?,
+        uses_rdma: input.value()?,
         hidden: input.value()?,
     }))
 }
@@ -55,7 +55,7 @@ mod tests {
             files: true,
             writable: vec!["/a".into(), "/b".into()],
             calls: false,
-            cards: true,
+            uses_rdma: true,
             hidden: false,
         };
         for confinement in [None, Some(confinement)] {

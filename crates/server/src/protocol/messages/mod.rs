@@ -119,8 +119,8 @@ mod tests {
         assert_eq!((start.keeps_images, start.locality), (true, locality));
         assert_eq!(start.keepalive, KeepaliveSeconds { connection: 4, client: 5, resume: 6 });
         assert!(start.token == LaneToken([2; 32]) && descriptor.is_some());
-        send(&worker, &ToBroker::ClientGone, None).unwrap();
-        assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientGone);
+        send(&worker, &ToBroker::ClientDisconnected, None).unwrap();
+        assert_eq!(receive::<ToBroker>(&broker).unwrap().0, ToBroker::ClientDisconnected);
         drop(worker);
         assert!(matches!(receive::<ToBroker>(&broker), Err(ControlError::Closed)));
     }

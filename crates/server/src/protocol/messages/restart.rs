@@ -55,7 +55,7 @@ pub enum ListenerAddress {
     /// A Unix socket with a name from the configuration.
     Named(String),
     /// A Unix socket of which clients are told.
-    Told(String),
+    Announced(String),
 }
 
 /// A session that stays with the broker that started its worker.
@@ -149,7 +149,7 @@ tagged!(ListenerAddress, "listening socket" {
     1_u8: Network(address);
     2_u8: Metrics(address);
     3_u8: Named(name);
-    4_u8: Told(name);
+    4_u8: Announced(name);
 });
 
 tagged!(SessionRequest, "request that leads to a session" {

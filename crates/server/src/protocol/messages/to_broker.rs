@@ -12,7 +12,7 @@ pub enum ToBroker {
     /// The GPU has been started before there is a client, or why it cannot be.
     Prepared {
         /// What clients are told; nothing where the GPU works.
-        trouble: Option<String>,
+        failure: Option<String>,
     },
     /// The client is to be turned away, for the GPU cannot be started.
     NoGpu {
@@ -24,7 +24,7 @@ pub enum ToBroker {
     /// What the session does is counted in the memory that comes with this.
     Counts,
     /// The client has gone.
-    ClientGone,
+    ClientDisconnected,
     /// The answer to a [ping](super::ToWorker::Ping).
     Pong {
         /// The number of the question.
@@ -91,7 +91,7 @@ pub enum ToBroker {
 }
 
 const ANSWERING: u8 = 1;
-const CLIENT_GONE: u8 = 2;
+const CLIENT_DISCONNECTED: u8 = 2;
 const EXPORT: u8 = 3;
 const FIND: u8 = 4;
 const WITHDRAW: u8 = 5;
@@ -107,16 +107,16 @@ const NO_GPU: u8 = 13;
 impl Encode for ToBroker {
     fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Prepared { trouble } => {
+            Self::Prepared { failure } => {
                 PREPARED.encode(out);
-                trouble.encode(out);
+                failure.encode(out);
             }
             Self::NoGpu { text } => {
                 NO_GPU.encode(out);
                 text.encode(out);
             }
             Self::Answering => ANSWERING.encode(out),
-            Self::ClientGone => CLIENT_GONE.encode(out),
+            Self::ClientDisconnected => CLIENT_DISCONNECTED.encode(out),
             Self::Counts => COUNTS.encode(out),
             Self::Pong { number, progress } => {
                 PONG.encode(out);
@@ -168,10 +168,10 @@ impl Encode for ToBroker {
 impl<'a> Decode<'a> for ToBroker {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
-            PREPARED => Ok(Self::Prepared { trouble: input.value()? }),
+            PREPARED => Ok(Self::Prepared { failure: input.value()? }),
             NO_GPU => Ok(Self::NoGpu { text: input.value()? }),
             ANSWERING => Ok(Self::Answering),
-            CLIENT_GONE => Ok(Self::ClientGone),
+            CLIENT_DISCONNECTED => Ok(Self::ClientDisconnected),
             COUNTS => Ok(Self::Counts),
             EXPORT => {
                 Ok(Self::Export { number: input.value()?, token: input.value()?, bytes: input.value()? })

@@ -20,7 +20,7 @@ pub enum ToMonitor {
         keys: Option<ConnectionKeys>,
     },
     /// A session with a worker has begun, of this source.
-    Began(WorkerOf, Source),
+    SessionStarted(WorkerOf, Source),
     /// The session of this worker has ended.
     Ended {
         /// The worker's process.
@@ -42,7 +42,7 @@ pub struct WorkerOf {
 record!(WorkerOf { worker, client, host });
 
 const CLIENT: u8 = 1;
-const BEGAN: u8 = 2;
+const SESSION_STARTED: u8 = 2;
 const ENDED: u8 = 3;
 
 impl Encode for ToMonitor {
@@ -54,8 +54,8 @@ impl Encode for ToMonitor {
                 host.encode(out);
                 keys.encode(out);
             }
-            Self::Began(worker, source) => {
-                BEGAN.encode(out);
+            Self::SessionStarted(worker, source) => {
+                SESSION_STARTED.encode(out);
                 worker.encode(out);
                 source.encode(out);
             }
@@ -71,7 +71,7 @@ impl<'a> Decode<'a> for ToMonitor {
     fn decode(input: &mut Decoder<'a>) -> Result<Self, DecodeError> {
         match input.value()? {
             CLIENT => Ok(Self::Client { source: input.value()?, host: input.value()?, keys: input.value()? }),
-            BEGAN => Ok(Self::Began(input.value()?, input.value()?)),
+            SESSION_STARTED => Ok(Self::SessionStarted(input.value()?, input.value()?)),
             ENDED => Ok(Self::Ended { worker: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message to a monitor", value: u64::from(other) }),
         }

@@ -199,7 +199,7 @@ pub enum ToWorker {
         number: u32,
     },
     /// The answer to a question of the worker.
-    Answer {
+    Response {
         /// The number of the question.
         number: u32,
         /// What was found; nothing when there is nothing, or when what was to be left is not taken.
@@ -210,7 +210,7 @@ pub enum ToWorker {
 const START: u8 = 1;
 const LANE: u8 = 2;
 const MONITOR: u8 = 3;
-const ANSWER: u8 = 4;
+const RESPONSE: u8 = 4;
 const PREPARE: u8 = 5;
 const JOIN: u8 = 6;
 const VERBS: u8 = 7;
@@ -274,8 +274,8 @@ impl Encode for ToWorker {
                 PING.encode(out);
                 number.encode(out);
             }
-            Self::Answer { number, bytes } => {
-                ANSWER.encode(out);
+            Self::Response { number, bytes } => {
+                RESPONSE.encode(out);
                 number.encode(out);
                 bytes.encode(out);
             }
@@ -300,7 +300,7 @@ impl<'a> Decode<'a> for ToWorker {
             MONITOR => Ok(Self::Monitor { gpu: input.value()? }),
             PREPARE => Ok(Self::Prepare { gpu: input.value()?, is_first: input.value()? }),
             PING => Ok(Self::Ping { number: input.value()? }),
-            ANSWER => Ok(Self::Answer { number: input.value()?, bytes: input.value()? }),
+            RESPONSE => Ok(Self::Response { number: input.value()?, bytes: input.value()? }),
             other => Err(DecodeError::UnknownTag { what: "message of a broker", value: u64::from(other) }),
         }
     }

@@ -34,10 +34,10 @@ impl Engine {
         let mut reply = Vec::new();
         // It was decoded before, so this cannot fail; an answer is owed all the same.
         let Ok(request) = Request::decode(head.opcode, arguments) else {
-            return self.session.answer(head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
+            return self.session.reply(head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
         };
         let bytes = match (&payload, request.payload()) {
-            (Some(buffer), _) => buffer.settled(),
+            (Some(buffer), _) => buffer.contents(),
             (None, Some(Payload::Inline(bytes))) => bytes.into(),
             (None, _) => Default::default(),
         };
@@ -50,7 +50,7 @@ impl Engine {
                 tracing::debug!(command = head.opcode.name(), status = error.0, "failed; its use will tell");
                 request.makes(|handle| session.objects().fail(handle, error));
             }
-            outcome => session.answer(head, outcome, &reply),
+            outcome => session.reply(head, outcome, &reply),
         }
         if head.call == 0 {
             request.makes(|handle| self.made.lock().push(handle));

@@ -21,8 +21,9 @@ impl Engine {
             Opcode::from_number(command.opcode).ok_or(ProtocolError::UnknownCommand(command.opcode))?;
         let request = Request::decode(opcode, command.payload)?;
         let is_called = command.call != 0;
-        let came = is_called.then(Instant::now);
-        let head = Head { call: command.call, context: Handle::from_value(command.context), opcode, came };
+        let received_at = is_called.then(Instant::now);
+        let head =
+            Head { call: command.call, context: Handle::from_value(command.context), opcode, received_at };
         count(self.session.exchange().activity(), is_called, &request);
         let order = order::command_order(request.order(), head.context);
         if let Some(Payload::Image { number, length, hash }) = request.payload() {
@@ -30,7 +31,7 @@ impl Engine {
             self.uploads.seek_image(&self.session, number, length, hash, is_copy);
         }
         if let Request::copy_to_device(copy) = &request {
-            self.rdma.see_to_lent(&self.session, self.uploads.incoming(), copy);
+            self.rdma.complete_exposed_copy(&self.session, self.uploads.incoming(), copy);
         }
         let mut state = self.state.lock();
         if let Some((stream, flags)) = request.new_stream() {
@@ -39,7 +40,7 @@ impl Engine {
         if self.is_ready(&state, order, &request) {
             self.issue(&mut state, head, order, &request, command.payload);
         } else {
-            let answered = waits::answer_held_up_query(&self.session, head, &request);
+            let answered = waits::reply_to_held_query(&self.session, head, &request);
             let admitted = state.queue.admit(answered, order, command.payload.len(), &request);
             admitted.map_err(|TooMuch(bytes)| ProtocolError::TooMuchParked(bytes))?;
             state.queue.push(Deferred { head: answered, order, payload: command.payload.into() });
@@ -74,7 +75,7 @@ impl Engine {
                 Err(error) => {
                     // It was decoded before it was deferred, so this cannot be; a reply is owed all the same.
                     tracing::error!("a deferred command cannot be decoded: {error}");
-                    self.session.answer(deferred.head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
+                    self.session.reply(deferred.head, Err(CUresult::CUDA_ERROR_UNKNOWN), &[]);
                     continue;
                 }
             };
@@ -90,7 +91,7 @@ impl Engine {
 
     /// Whether nothing holds a command up, and it can be issued without blocking.
     fn is_ready(&self, state: &State, order: CommandOrder, request: &Request<'_>) -> bool {
-        if state.queue.holds_up(order, request) || !self.uploads.are_settled(request) {
+        if state.queue.holds_up(order, request) || !self.uploads.are_complete(request) {
             return false;
         }
         let memory = &self.memory.shared;
@@ -109,7 +110,7 @@ impl Engine {
         {
             return false;
         }
-        state.queue.has_room(&self.session, order)
+        state.queue.has_capacity(&self.session, order)
     }
 }
 
@@ -138,6 +139,6 @@ impl Wake for Engine {
     }
 
     fn unmap_retired(self: Arc<Self>) {
-        self.ask_for_idle();
+        self.wait_for_idle();
     }
 }

@@ -3,7 +3,7 @@
 use super::parts::{Engine, State};
 use crate::worker::incoming::Buffer;
 use crate::worker::memory::mirrors::Found;
-use crate::worker::session::{Answer, Head};
+use crate::worker::session::{Head, ReplyTime};
 use crate::worker::{exports, waits};
 use causeway_api::calls::{EngineRequest, Executor, Request};
 use causeway_gpu::{CuResult, dispatch};
@@ -19,7 +19,7 @@ impl Engine {
         request: &Request<'_>,
         payload: Option<Buffer>,
         arguments: &[u8],
-    ) -> CuResult<Answer> {
+    ) -> CuResult<ReplyTime> {
         state.reply.clear();
         if let Some(context) = request.ended_context() {
             state.fences.context_ends(self.session.gpu(), context);
@@ -30,11 +30,11 @@ impl Engine {
             Executor::Engine(own) => self.execute_own(state, head, request, own, payload),
             Executor::BackEnd => {
                 self.dispatch(state, request)?;
-                Ok(Answer::Now)
+                Ok(ReplyTime::Now)
             }
             Executor::Background { is_serial } => {
                 self.execute_in_background(state, head, request, is_serial, payload, arguments);
-                Ok(Answer::Later)
+                Ok(ReplyTime::Later)
             }
         }
     }
@@ -48,7 +48,7 @@ impl Engine {
         request: &Request<'_>,
         own: EngineRequest<'_, '_>,
         payload: Option<Buffer>,
-    ) -> CuResult<Answer> {
+    ) -> CuResult<ReplyTime> {
         let (session, gpu) = (&self.session, self.session.gpu());
         match own {
             EngineRequest::stream_synchronize(wait) => return waits::synchronize_stream(session, head, wait),
@@ -79,7 +79,7 @@ impl Engine {
             EngineRequest::event_watch(watch) => waits::watch_event(session, watch)?,
             EngineRequest::copy_from_device_now(copy) => {
                 self.downloads.copy_now(session, &mut state.in_flight, head, copy)?;
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::copy_from_device(copy) => {
                 self.downloads.copy(session, &mut state.in_flight, &self.rdma, head, copy)?
@@ -116,56 +116,56 @@ impl Engine {
                 self.memory.mirrors.create_of_allocation(gpu, allocation, mirror.address, mirror.size)?;
             }
             EngineRequest::mirror_write(write) => self.memory.mirrors.write(write.changes)?,
-            EngineRequest::mirror_changes(ask) => {
-                let start = ask.start;
+            EngineRequest::mirror_changes(query) => {
+                let start = query.start;
                 if self.memory.mirrors.are_few() {
-                    self.tell_changes(head, start);
+                    self.report_changes(head, start);
                 } else {
                     // Other commands go on meanwhile; the client sends no changes for what is looked through.
                     let engine = Arc::clone(self);
-                    self.searcher.run(move || engine.tell_changes(head, start));
+                    self.searcher.run(move || engine.report_changes(head, start));
                 }
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::mirror_read(read) => {
                 self.downloads.read_mirror(session, &self.memory.mirrors, read)?
             }
             EngineRequest::allocation_export(export) => {
                 exports::export_allocation(session, head, export)?;
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::allocation_import(import) => {
                 exports::import_allocation(session, head, import);
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::event_export(export) => {
                 exports::export_event(session, head, export)?;
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::event_import(import) => {
                 exports::import_event(session, head, import)?;
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::peer_ticket(_) => {
-                self.peers.give_ticket(session, head);
-                return Ok(Answer::Later);
+                self.peers.issue_ticket(session, head);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::peer_connect(connect) => {
                 self.peers.connect(session, head, connect);
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::peer_offer(offer) => self.peers.offer(session, head, offer)?,
             EngineRequest::peer_copy(copy) => self.peers.copy(session, head, copy)?,
             EngineRequest::peer_export(export) => {
                 self.peers.export(session, head, export)?;
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::peer_import(import) => {
                 self.peers.import(session, head, import)?;
-                return Ok(Answer::Later);
+                return Ok(ReplyTime::Later);
             }
             EngineRequest::peer_copy_imported(copy) => self.peers.copy_imported(session, head, copy)?,
-            EngineRequest::peer_release(ended) => self.peers.give_back(session, ended.import),
+            EngineRequest::peer_release(ended) => self.peers.release(session, ended.import),
             EngineRequest::export_withdraw(export) => session.exchange().withdraw(export.token.0),
             EngineRequest::host_function(call) => {
                 self.host_functions.enqueue(session, session.objects().native(call.stream)?, call.token)?;
@@ -202,24 +202,24 @@ impl Engine {
                 self.dispatch(state, request)?;
             }
         }
-        Ok(Answer::Now)
+        Ok(ReplyTime::Now)
     }
 
     /// Answers with what kernels have changed in mirrors from an address on.
-    fn tell_changes(&self, head: Head, start: u64) {
+    fn report_changes(&self, head: Head, start: u64) {
         let session = &self.session;
         let found = session
             .enter_context(head.context)
             .and_then(|()| self.memory.mirrors.changes(session.gpu(), start));
         match found {
-            Ok(Found { next, changes, stretches }) => session.answer_with(head, |out| {
+            Ok(Found { next, changes, ranges }) => session.reply_with(head, |out| {
                 next.encode(out);
                 // A `Vec<u8>` as the codec has it, without a step for each byte.
                 (changes.len() as u32).encode(out);
                 out.extend_from_slice(changes.as_bytes());
-                stretches.encode(out);
+                ranges.encode(out);
             }),
-            Err(error) => session.answer(head, Err(error), &[]),
+            Err(error) => session.reply(head, Err(error), &[]),
         }
     }
 

@@ -42,9 +42,9 @@ impl IdleHook for IdleWork<'_> {
         });
     }
 
-    fn turn_away(&mut self) {
+    fn leave(&mut self) {
         self.end();
-        self.gpu.turn_away();
+        self.gpu.leave();
     }
 
     fn asleep<R>(&mut self, sleep: impl FnOnce() -> R) -> R {

@@ -3,7 +3,7 @@
 use super::parts::{Engine, State};
 use crate::worker::order::{self, CommandOrder};
 use crate::worker::rdma;
-use crate::worker::session::{Answer, Head, status};
+use crate::worker::session::{Head, ReplyTime, status};
 use causeway_api::calls::Request;
 use causeway_api::handle::{Context, Handle};
 use causeway_gpu::CuResult;
@@ -28,7 +28,7 @@ impl Engine {
             .and_then(|()| self.pass_fences(state, head.context, order))
             .inspect_err(|_| {
                 if let Ok(None) = payload {
-                    rdma::let_go_of_lent(&self.session, request);
+                    rdma::release_exposed(&self.session, request);
                 }
             });
         let outcome = outcome.and_then(|()| self.execute(state, head, request, payload?, arguments));
@@ -41,17 +41,17 @@ impl Engine {
             state.queue.count(&self.session, stream);
         }
         match outcome {
-            Ok(Answer::Now) => {
+            Ok(ReplyTime::Now) => {
                 let reply = core::mem::take(&mut state.reply);
-                self.session.answer(head, Ok(()), &reply);
+                self.session.reply(head, Ok(()), &reply);
                 state.reply = reply;
             }
-            Ok(Answer::Later) => {}
+            Ok(ReplyTime::Later) => {}
             Err(error) => {
                 if head.call == 0 {
                     request.makes(|handle| self.session.objects().fail(handle, error));
                 }
-                self.session.answer(head, Err(error), &[]);
+                self.session.reply(head, Err(error), &[]);
             }
         }
     }

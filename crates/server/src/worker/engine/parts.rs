@@ -68,7 +68,7 @@ pub struct Engine {
     /// Objects whose making in the background has ended since the lock was last taken.
     pub(super) made: Arc<Mutex<Vec<u64>>>,
     /// The end of all work is asked for.
-    pub(super) is_asking: AtomicBool,
+    pub(super) is_waiting_for_idle: AtomicBool,
     /// What is left to who holds it: to issue deferred commands that have become ready.
     pub(super) state: Delegated<State>,
 }
@@ -95,7 +95,7 @@ impl Engine {
             linker: Pool::new("causeway-link", 1),
             searcher: Pool::new("causeway-mirror", 1),
             made: Arc::default(),
-            is_asking: AtomicBool::new(false),
+            is_waiting_for_idle: AtomicBool::new(false),
             state: Delegated::default(),
             session,
         });
@@ -120,8 +120,8 @@ impl Engine {
     }
 
     /// Tells the client whether network cards reach the devices' memory.
-    pub fn tell_of_direct(&self) {
-        self.rdma.tell(&self.session);
+    pub fn announce_direct(&self) {
+        self.rdma.announce(&self.session);
     }
 
     /// Lets go of every stream that waits for the client, and finishes what is for later sessions.

@@ -116,7 +116,7 @@ impl CommandQueue {
     }
 
     /// Whether the stream of a command can take one more without blocking.
-    pub fn has_room(&self, session: &Session, order: CommandOrder) -> bool {
+    pub fn has_capacity(&self, session: &Session, order: CommandOrder) -> bool {
         match (session.gpu().queue_limit(), order) {
             (Some(limit), CommandOrder::InStream { stream, .. }) => {
                 self.progress.get(&stream).is_none_or(|progress| {
@@ -141,14 +141,14 @@ impl CommandQueue {
         let (mark, completed) = (progress.issued, Arc::clone(&progress.completed));
         let Ok(native) = session.objects().native(order::handle(stream)) else { return };
         let waker = Arc::clone(session);
-        let asked = session.gpu().after_a_while(
+        let registered = session.gpu().after_a_while(
             native,
             Box::new(move |_| {
                 completed.store(mark, Ordering::Release);
                 waker.wake();
             }),
         );
-        if asked.is_err() {
+        if registered.is_err() {
             // The stream has failed; so will every command in it, and none of them will block.
             progress.completed.store(mark, Ordering::Release);
         }

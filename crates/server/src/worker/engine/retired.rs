@@ -20,47 +20,47 @@ use super::parts::Engine;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Waits, by being held, for the work of all contexts.
-struct UnderWay {
+struct IdleWait {
     engine: Arc<Engine>,
     /// The commands that had been issued before.
     issued: u64,
     is_unknown: AtomicBool,
 }
 
-impl Drop for UnderWay {
+impl Drop for IdleWait {
     fn drop(&mut self) {
         let (engine, issued) = (Arc::clone(&self.engine), self.issued);
         let is_known = !self.is_unknown.load(Ordering::Relaxed);
-        self.engine.session().in_background(move || engine.end_asking(is_known.then_some(issued)));
+        self.engine.session().in_background(move || engine.idle_reached(is_known.then_some(issued)));
     }
 }
 
 impl Engine {
     /// Asks for the end of all work, unless that is asked for already, or nothing is to be unmapped.
-    pub(super) fn ask_for_idle(self: &Arc<Self>) {
-        if self.session.retired().is_empty() || self.is_asking.swap(true, Ordering::AcqRel) {
+    pub(super) fn wait_for_idle(self: &Arc<Self>) {
+        if self.session.retired().is_empty() || self.is_waiting_for_idle.swap(true, Ordering::AcqRel) {
             return;
         }
         let state = self.state.lock();
         let issued = state.issued;
         self.state.release(state, |state| self.resume(state));
-        let under_way =
-            Arc::new(UnderWay { engine: Arc::clone(self), issued, is_unknown: AtomicBool::new(false) });
+        let in_flight =
+            Arc::new(IdleWait { engine: Arc::clone(self), issued, is_unknown: AtomicBool::new(false) });
         for context in self.session.objects().handles::<Context>() {
             // With a context its work has ended.
             if self.session.enter_context(context).is_err() {
                 continue;
             }
-            let held = Arc::clone(&under_way);
+            let held = Arc::clone(&in_flight);
             if self.session.gpu().after_context(Box::new(move |_| drop(held))).is_err() {
-                under_way.is_unknown.store(true, Ordering::Relaxed);
+                in_flight.is_unknown.store(true, Ordering::Relaxed);
             }
         }
     }
 
     /// The work of all contexts has ended since so many commands had been issued; none where that is unknown.
-    fn end_asking(self: &Arc<Self>, issued: Option<u64>) {
-        self.is_asking.store(false, Ordering::Release);
+    fn idle_reached(self: &Arc<Self>, issued: Option<u64>) {
+        self.is_waiting_for_idle.store(false, Ordering::Release);
         let state = self.state.lock();
         let is_idle = issued == Some(state.issued);
         if is_idle {
@@ -73,7 +73,7 @@ impl Engine {
         self.state.release(state, |state| self.resume(state));
         if !is_idle && issued.is_some() {
             std::thread::sleep(PAUSE);
-            self.ask_for_idle();
+            self.wait_for_idle();
         }
     }
 }

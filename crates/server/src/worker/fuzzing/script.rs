@@ -209,8 +209,8 @@ fn repaired(opcode: Opcode, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
     for _ in 0..64 {
         match Request::decode(opcode, &bytes) {
             Ok(_) => return Some(bytes),
-            Err(DecodeError::Truncated { wanted, left }) => {
-                let missing = usize::try_from(wanted).ok()?.checked_sub(left)?;
+            Err(DecodeError::Truncated { requested, left }) => {
+                let missing = usize::try_from(requested).ok()?.checked_sub(left)?;
                 if missing == 0 || missing > MAX_BYTES.saturating_sub(bytes.len()) {
                     return None;
                 }

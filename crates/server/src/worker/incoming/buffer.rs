@@ -45,13 +45,13 @@ impl Buffer {
     }
 
     /// The bytes, for whoever interprets them: nobody else can change them.
-    pub fn settled(&self) -> Cow<'_, [u8]> {
+    pub fn contents(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Staged(staging) => Cow::Borrowed(staging.as_slice()),
             Self::Leased(leased) => Cow::Owned(leased.to_vec()),
             Self::Plain(bytes) => Cow::Borrowed(bytes),
             Self::Mapped(bytes) => Cow::Borrowed(bytes),
-            Self::Shared(buffer) => buffer.settled(),
+            Self::Shared(buffer) => buffer.contents(),
         }
     }
 }

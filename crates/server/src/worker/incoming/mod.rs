@@ -43,11 +43,11 @@ struct Arrival {
 impl Arrival {
     /// All bytes have come, or never will.
     fn end(self, result: Result<Buffer, TransferError>) {
-        let settled = match result {
+        let slot = match result {
             Ok(buffer) => Slot::Arrived(buffer, Some(self.credit)),
             Err(_) => Slot::Failed(CUresult::CUDA_ERROR_UNKNOWN),
         };
-        self.incoming.table.lock().settle(self.number, settled);
+        self.incoming.table.lock().complete(self.number, slot);
     }
 }
 
@@ -86,7 +86,7 @@ impl Incoming {
         let mut table = self.table.lock();
         let is_image = match table.slots.get(&number) {
             None => false,
-            Some(Slot::Wanted { is_copy }) => !is_copy,
+            Some(Slot::Expected { is_copy }) => !is_copy,
             Some(Slot::Refused) => {
                 table.forget_refused(number);
                 return None;
@@ -115,7 +115,7 @@ impl Incoming {
     }
 
     /// Whether a command that names the transfer can be issued: all bytes are there, or never will be.
-    pub fn is_settled(&self, number: u64) -> bool {
+    pub fn is_complete(&self, number: u64) -> bool {
         matches!(self.table.lock().slots.get(&number), Some(Slot::Arrived(..) | Slot::Failed(_)))
     }
 
@@ -134,9 +134,9 @@ impl Incoming {
     pub fn sought(&self, number: u64, found: Option<Mmap>, is_copy: bool) {
         let mut table = self.table.lock();
         match found {
-            Some(map) => table.settle(number, Slot::Arrived(Buffer::Mapped(map), None)),
+            Some(map) => table.complete(number, Slot::Arrived(Buffer::Mapped(map), None)),
             None if matches!(table.slots.get(&number), Some(Slot::Sought)) => {
-                table.slots.insert(number, Slot::Wanted { is_copy });
+                table.slots.insert(number, Slot::Expected { is_copy });
             }
             None => {}
         }
@@ -145,15 +145,15 @@ impl Incoming {
     /// Lent bytes that were [sought](Self::seek) are there, or never will be.
     pub fn brought(&self, number: u64, outcome: Result<Buffer, CUresult>) {
         let mut table = self.table.lock();
-        let settled = outcome.and_then(|buffer| {
+        let slot = outcome.and_then(|buffer| {
             let credit = table.credit(buffer.len() as u64).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
             Ok(Slot::Arrived(buffer, Some(credit)))
         });
-        table.settle(number, settled.unwrap_or_else(Slot::Failed));
+        table.complete(number, slot.unwrap_or_else(Slot::Failed));
     }
 
     /// Whether so many more bytes may wait for their command.
-    pub fn has_room(&self, bytes: u64) -> bool {
+    pub fn has_capacity(&self, bytes: u64) -> bool {
         self.table.lock().credit(bytes).is_some()
     }
 
@@ -170,15 +170,15 @@ impl Incoming {
             table.forget_refused(number);
             return true;
         }
-        let is_wanted = matches!(table.slots.get(&number), Some(Slot::Wanted { is_copy: false }));
-        if is_wanted {
-            let settled = match table.credit(bytes.len() as u64) {
+        let is_expected = matches!(table.slots.get(&number), Some(Slot::Expected { is_copy: false }));
+        if is_expected {
+            let slot = match table.credit(bytes.len() as u64) {
                 Some(credit) => Slot::Arrived(Buffer::Plain(bytes.to_vec()), Some(credit)),
                 None => Slot::Failed(CUresult::CUDA_ERROR_OUT_OF_MEMORY),
             };
-            table.slots.insert(number, settled);
+            table.slots.insert(number, slot);
         }
-        is_wanted
+        is_expected
     }
 
     /// Takes the bytes of a transfer for its command; `length` is what the command says they should be. Bytes

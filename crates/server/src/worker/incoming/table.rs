@@ -30,7 +30,7 @@ pub enum Slot {
     /// An image that a command names, or bytes of a copy, which are looked for.
     Sought,
     /// What the client has been asked for: bytes of a copy, or an image.
-    Wanted { is_copy: bool },
+    Expected { is_copy: bool },
     /// Some of it has come.
     Arriving,
     /// All of it has. What lies in the cache's files counts for nothing: the system can have that memory
@@ -66,11 +66,11 @@ impl Table {
     }
 
     /// Settles a transfer, unless nobody wants it any more.
-    pub fn settle(&mut self, number: u64, settled: Slot) {
+    pub fn complete(&mut self, number: u64, slot: Slot) {
         match self.slots.get(&number) {
             Some(Slot::Refused) => self.forget_refused(number),
-            Some(Slot::Sought | Slot::Wanted { .. } | Slot::Arriving) => {
-                self.slots.insert(number, settled);
+            Some(Slot::Sought | Slot::Expected { .. } | Slot::Arriving) => {
+                self.slots.insert(number, slot);
             }
             Some(Slot::Arrived(..) | Slot::Failed(_)) | None => {}
         }

@@ -23,9 +23,9 @@ impl Incoming {
 
     fn comes(&self, number: u64, bytes: usize) {
         let (_, arrival) = self.begin(number, bytes as u64).unwrap();
-        assert!(!self.is_settled(number));
+        assert!(!self.is_complete(number));
         arrival.end(Ok(plain(bytes)));
-        assert!(self.is_settled(number));
+        assert!(self.is_complete(number));
     }
 
     fn is_empty(&self) -> bool {
@@ -104,7 +104,7 @@ fn what_lies_in_the_cache_counts_for_nothing() {
 fn no_more_than_so_many_bytes_wait() {
     let incoming = Incoming::default();
     let (_, all) = incoming.begin(1, MAX_QUEUED).unwrap();
-    assert!(!incoming.has_room(1) && incoming.begin(2, 1).is_none());
+    assert!(!incoming.has_capacity(1) && incoming.begin(2, 1).is_none());
     assert_eq!(incoming.take(2, 1).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
     assert!(incoming.seek(3) && incoming.seek(4));
     incoming.brought(3, Ok(plain(1)));
@@ -114,7 +114,7 @@ fn no_more_than_so_many_bytes_wait() {
         assert_eq!(incoming.take(number, 1).err(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
     }
     drop(all);
-    assert!(incoming.has_room(MAX_QUEUED));
+    assert!(incoming.has_capacity(MAX_QUEUED));
 }
 
 /// What happens to a transfer.

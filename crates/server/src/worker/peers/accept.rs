@@ -4,7 +4,7 @@ use super::gpudirect::gpudirect;
 use super::links::Links;
 use super::pending_links::{PendingLinks, Step};
 use super::source::{self, Offers};
-use crate::handover::PeerCaller;
+use crate::handover::IncomingPeer;
 use crate::worker::rdma::DeviceBlocks;
 use crate::worker::session::Session;
 use causeway_connection::channel::Connection;
@@ -29,12 +29,12 @@ pub struct Acceptor {
 impl Acceptor {
     /// Starts the thread that takes them in as they come.
     pub fn start(self) {
-        let callers = self.session.exchange().callers();
+        let incoming_peers = self.session.exchange().incoming_peers();
         let started = threads::spawn("peers", move || {
             let mut arrivals = PendingLinks::default();
-            for PeerCaller { ticket, arrival } in callers {
+            for IncomingPeer { ticket, arrival } in incoming_peers {
                 let step = arrivals.take(ticket, arrival);
-                self.go_on(&mut arrivals, ticket, step);
+                self.resume(&mut arrivals, ticket, step);
             }
         });
         if let Err(cause) = started {
@@ -43,7 +43,7 @@ impl Acceptor {
     }
 
     /// Does what has to be done with what came.
-    fn go_on(
+    fn resume(
         &self,
         arrivals: &mut PendingLinks<Connection, Upgrade>,
         ticket: LaneToken,
@@ -61,7 +61,7 @@ impl Acceptor {
                 Err(NotJoined::Unusable(why)) => {
                     tracing::info!("another server's worker: {why}");
                     let step = arrivals.not_joined(ticket, connection);
-                    return self.go_on(arrivals, ticket, step);
+                    return self.resume(arrivals, ticket, step);
                 }
             },
             Step::Serve(connection, lanes) => Link::accepted(connection)

@@ -55,7 +55,7 @@ pub fn connect(
         Ok(target) => Target { key: None, ..target },
         Err(cause) => {
             let way = PeerTransport { via: Printable::default(), reason: cause.to_string().into() };
-            return session.answer_with(head, |out| way.encode(out));
+            return session.reply_with(head, |out| way.encode(out));
         }
     };
     let locality = Locality {
@@ -93,6 +93,6 @@ pub fn connect(
                 PeerTransport { via: Printable::default(), reason: cause.to_string().into() }
             }
         };
-        connecting.answer_with(head, |out| way.encode(out));
+        connecting.reply_with(head, |out| way.encode(out));
     });
 }

@@ -69,7 +69,7 @@ impl PeerCopies {
     }
 
     /// Gives the client a ticket for the worker of another server.
-    pub fn give_ticket(&self, session: &Arc<Session>, head: Head) {
+    pub fn issue_ticket(&self, session: &Arc<Session>, head: Head) {
         let (asker, is_expecting) = (Arc::clone(session), Arc::clone(&self.is_expecting));
         let acceptor = Acceptor {
             session: Arc::clone(session),
@@ -85,9 +85,9 @@ impl PeerCopies {
             match asker.exchange().ticket() {
                 Some((session, ticket, proof)) => {
                     let ticket = PeerTicket { session: session.0, secret: ticket.0, proof };
-                    asker.answer_with(head, |out| ticket.encode(out));
+                    asker.reply_with(head, |out| ticket.encode(out));
                 }
-                None => asker.answer(head, Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM), &[]),
+                None => asker.reply(head, Err(CUresult::CUDA_ERROR_OPERATING_SYSTEM), &[]),
             }
         });
     }
@@ -136,8 +136,8 @@ impl PeerCopies {
     }
 
     /// Ends an import; its memory stays mapped until the copies that were put into streams are done.
-    pub fn give_back(&self, session: &Session, import: u64) {
-        self.imports.give_back(session, import);
+    pub fn release(&self, session: &Session, import: u64) {
+        self.imports.release(session, import);
     }
 
     /// The worker of another server that the client knows by this number.

@@ -17,11 +17,11 @@ impl Descriptors {
     /// Takes in what came for an import; false when too many wait.
     pub fn arrive(&self, import: u64, descriptor: Result<OwnedFd, DescriptorError>) -> bool {
         self.0.change(|waiting| {
-            let has_room = waiting.len() < MAX_QUEUED;
-            if has_room {
+            let has_capacity = waiting.len() < MAX_QUEUED;
+            if has_capacity {
                 waiting.insert(import, descriptor.ok());
             }
-            has_room
+            has_capacity
         })
     }
 

@@ -59,8 +59,8 @@ pub fn export(session: &Arc<Session>, links: &Arc<Links>, head: Head, request: &
     let (exporter, links) = (Arc::clone(session), Arc::clone(links));
     let (ticket, import) = (LaneToken(request.ticket.secret), request.import);
     session.in_background(move || {
-        let trouble = hand_out(&exporter, &links, ticket, import, allocation).err().unwrap_or_default();
-        exporter.answer_with(head, |out| trouble.encode(out));
+        let failure = hand_out(&exporter, &links, ticket, import, allocation).err().unwrap_or_default();
+        exporter.reply_with(head, |out| failure.encode(out));
     });
     Ok(())
 }
@@ -91,7 +91,7 @@ impl IpcImports {
             let imported = descriptor.and_then(|descriptor| {
                 importer.gpu().import_memory(descriptor, size, device).map_err(|cause| cause.to_string())
             });
-            let trouble = match imported {
+            let failure = match imported {
                 Ok(imported) => {
                     tracing::debug!(import, size, "memory of another server's device is mapped");
                     let memory =
@@ -99,12 +99,12 @@ impl IpcImports {
                     imports.0.lock().insert(import, IpcImport { memory, streams: FxHashSet::default() });
                     String::new()
                 }
-                Err(trouble) => {
-                    tracing::info!("memory of another server's device is not mapped: {trouble}");
-                    trouble
+                Err(failure) => {
+                    tracing::info!("memory of another server's device is not mapped: {failure}");
+                    failure
                 }
             };
-            importer.answer_with(head, |out| trouble.encode(out));
+            importer.reply_with(head, |out| failure.encode(out));
         });
     }
 
@@ -121,7 +121,7 @@ impl IpcImports {
     }
 
     /// Ends an import; its memory stays mapped until the copies that were put into streams are done.
-    pub fn give_back(&self, session: &Session, import: u64) {
+    pub fn release(&self, session: &Session, import: u64) {
         let Some(IpcImport { memory, streams }) = self.0.lock().remove(&import) else { return };
         for (stream, context) in streams {
             // With a context its work has ended.

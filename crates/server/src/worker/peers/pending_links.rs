@@ -29,7 +29,7 @@ pub enum Step<C, S> {
 /// Links that are not whole yet, and which ones are.
 pub struct PendingLinks<C, S> {
     links: Vec<(LaneToken, Parts<C, S>)>,
-    early: usize,
+    unexpected: usize,
 }
 
 enum Parts<C, S> {
@@ -39,7 +39,7 @@ enum Parts<C, S> {
 
 impl<C, S> Default for PendingLinks<C, S> {
     fn default() -> Self {
-        Self { links: Vec::new(), early: 0 }
+        Self { links: Vec::new(), unexpected: 0 }
     }
 }
 
@@ -57,20 +57,20 @@ impl<C, S> PendingLinks<C, S> {
             (Parts::Missing { first, .. }, Arrival::First(connection)) => *first = Some(connection),
             (Parts::Missing { socket, .. }, Arrival::Joins(joining)) => *socket = Some(joining),
             (Parts::Missing { lanes, .. }, Arrival::Lane(lane)) => {
-                if self.early >= MAX_UNEXPECTED {
+                if self.unexpected >= MAX_UNEXPECTED {
                     return Step::Refuse;
                 }
-                self.early += 1;
+                self.unexpected += 1;
                 lanes.push(lane);
             }
         }
         match core::mem::replace(parts, Parts::Served) {
             Parts::Missing { first: Some(connection), socket: Some(socket), lanes } => {
-                self.early -= lanes.len();
+                self.unexpected -= lanes.len();
                 Step::Join(connection, socket)
             }
             Parts::Missing { first: Some(connection), socket: None, lanes } if !lanes.is_empty() => {
-                self.early -= lanes.len();
+                self.unexpected -= lanes.len();
                 Step::Serve(connection, lanes)
             }
             incomplete => {
@@ -100,10 +100,10 @@ mod tests {
         assert_eq!(arrivals.take(TICKET, First(0)), Step::Wait);
         assert_eq!(arrivals.take(TICKET, Lane(1)), Step::Serve(0, vec![1]));
         assert_eq!(arrivals.take(TICKET, Lane(2)), Step::Attach(2));
-        let (early, joining) = (LaneToken([2; 32]), LaneToken([3; 32]));
-        assert_eq!(arrivals.take(early, Lane(1)), Step::Wait);
-        assert_eq!(arrivals.take(early, Lane(2)), Step::Wait);
-        assert_eq!(arrivals.take(early, First(0)), Step::Serve(0, vec![1, 2]));
+        let (unexpected, joining) = (LaneToken([2; 32]), LaneToken([3; 32]));
+        assert_eq!(arrivals.take(unexpected, Lane(1)), Step::Wait);
+        assert_eq!(arrivals.take(unexpected, Lane(2)), Step::Wait);
+        assert_eq!(arrivals.take(unexpected, First(0)), Step::Serve(0, vec![1, 2]));
         assert_eq!(arrivals.take(joining, Joins('s')), Step::Wait);
         assert_eq!(arrivals.take(joining, First(0)), Step::Join(0, 's'));
     }

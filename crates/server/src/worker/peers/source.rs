@@ -1,9 +1,9 @@
 //! What may another worker read, and how does it get it?
 
 use crate::worker::arena::Arena;
-use crate::worker::landing::Landing;
 use crate::worker::pool::Pool;
 use crate::worker::rdma::GpuDirect;
+use crate::worker::receive_buffer::ReceiveBuffer;
 use crate::worker::session::Session;
 use causeway_api::handle::{Context, Handle, Native, Stream};
 use causeway_api::sys::CUresult;
@@ -53,7 +53,7 @@ impl Offers {
         let offered = offer.map_or_else(Offered::Refused, Offered::Here);
         let before = self.0.lock().insert(number, offered);
         if let Some(Offered::Awaited(readings)) = before {
-            event_loop.run(move || readings.into_iter().for_each(Reading::go_on));
+            event_loop.run(move || readings.into_iter().for_each(Reading::resume));
         }
     }
 
@@ -83,7 +83,7 @@ struct Source {
     arena: Option<Arc<Arena>>,
     /// Device memory that the link's card reaches, where it has one.
     direct: Option<GpuDirect>,
-    asked_for: AtomicUsize,
+    requested: AtomicUsize,
 }
 
 /// A part of an offer that a peer wants.
@@ -94,21 +94,21 @@ struct Reading {
     size: [u64; 3],
     transfer: u64,
     /// Whether the peer's card may fetch the bytes.
-    by_card: bool,
+    by_rdma: bool,
     /// What it counts for.
     bytes: usize,
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        self.source.asked_for.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.source.requested.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
 /// A filled piece on its way to the peer.
 struct Outgoing {
     reading: Reading,
-    landing: Landing,
+    receive_buffer: ReceiveBuffer,
 }
 
 /// What is sent of staging, kept until it has left.
@@ -140,7 +140,7 @@ pub fn serve(
         link: link.clone(),
         arena: link.regions().map(Arena::new),
         direct,
-        asked_for: AtomicUsize::new(0),
+        requested: AtomicUsize::new(0),
     });
     let started = threads::spawn("peer", move || {
         // An error says that the peer is gone.
@@ -164,17 +164,17 @@ impl Source {
     /// Does what the peer says; fails when the peer does not keep to what is agreed.
     fn take(self: &Arc<Self>, message: PeerMessage) -> Result<(), String> {
         match message {
-            PeerMessage::Read { offer, at, size, transfer, by_card } => {
+            PeerMessage::Read { offer, at, size, transfer, by_rdma } => {
                 let bytes = size.into_iter().try_fold(1, u64::checked_mul);
                 let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
-                let before = self.asked_for.load(Ordering::Relaxed);
+                let before = self.requested.load(Ordering::Relaxed);
                 if bytes > MAX_REQUESTED_BYTES || before > MAX_REQUESTED_BYTES {
                     return Err("it asks for more than it takes".to_owned());
                 }
                 // However little it asks for, a reading costs memory.
                 let bytes = bytes.max(MIN_COUNTED_BYTES);
-                self.asked_for.fetch_add(bytes, Ordering::Relaxed);
-                Reading { source: Arc::clone(self), offer, at, size, transfer, by_card, bytes }.go_on();
+                self.requested.fetch_add(bytes, Ordering::Relaxed);
+                Reading { source: Arc::clone(self), offer, at, size, transfer, by_rdma, bytes }.resume();
                 Ok(())
             }
             PeerMessage::Done { offer } => {
@@ -195,7 +195,7 @@ impl Source {
 
 impl Reading {
     /// Reads, or waits for the client's offer to come.
-    fn go_on(self) {
+    fn resume(self) {
         let source = Arc::clone(&self.source);
         let offer = {
             let mut offers = source.offers.0.lock();
@@ -219,25 +219,25 @@ impl Reading {
         let bytes = bytes.filter(|bytes| *bytes > 0).ok_or(invalid)?;
         let session = Arc::clone(&self.source.session);
         session.enter_context(offer.context)?;
-        let reached = self.source.direct.as_ref().and_then(|direct| direct.reach(session.gpu(), &part));
-        let reading = match reached {
-            Some((memory, address, length)) => match self.send_by_card(&memory, address, length) {
+        let window = self.source.direct.as_ref().and_then(|direct| direct.map_window(session.gpu(), &part));
+        let reading = match window {
+            Some((memory, address, length)) => match self.send_by_rdma(&memory, address, length) {
                 None => return Ok(()),
                 Some(reading) => reading,
             },
             None => self,
         };
-        let landing = match (&reading.source.arena, reading.source.link.piece(bytes)) {
+        let receive_buffer = match (&reading.source.arena, reading.source.link.piece(bytes)) {
             (Some(arena), Some(piece)) => {
                 arena.prepare(session.gpu(), piece.as_ptr(), piece.len());
                 // The stream in which it is filled waits for nothing.
-                Landing::Shared(piece, None)
+                ReceiveBuffer::Shared(piece, None)
             }
-            _ => Landing::Staged(session.gpu().staging(bytes)?),
+            _ => ReceiveBuffer::Staged(session.gpu().staging(bytes)?),
         };
-        let copy = InFlight::copy_from_device(session.gpu(), &part, landing, offer.stream)?;
+        let copy = InFlight::copy_from_device(session.gpu(), &part, receive_buffer, offer.stream)?;
         copy.after(session.gpu(), move |outcome| match outcome {
-            Ok(landing) => Outgoing { reading, landing }.send(),
+            Ok(receive_buffer) => Outgoing { reading, receive_buffer }.send(),
             Err(status) => reading.source.fail(reading.transfer, status),
         })
     }
@@ -246,23 +246,23 @@ impl Reading {
 impl Reading {
     /// Has cards move the bytes out of the device's memory: the peer's, which puts them into its device's, or
     /// else this side's, to the peer's arena. The reading comes back where that has no room.
-    fn send_by_card(self, memory: &DeviceMemory, address: u64, length: usize) -> Option<Self> {
+    fn send_by_rdma(self, memory: &DeviceMemory, address: u64, length: usize) -> Option<Self> {
         let (link, transfer) = (self.source.link.clone(), self.transfer);
-        if !self.by_card {
+        if !self.by_rdma {
             let Some(piece) = link.piece(length) else { return Some(self) };
             // A lost link is noticed by the receiving thread.
             link.send_from_device(transfer, memory, address, piece, Box::new(move |_| drop(self)));
             return None;
         }
         if let Some(region) = link.expose_device(memory, address, length, self) {
-            say_exposed(&link, transfer, region);
+            announce_exposed(&link, transfer, region);
         }
         None
     }
 }
 
 /// Tells the peer where the bytes of a transfer lie.
-fn say_exposed(link: &Link, transfer: u64, memory: RemoteRegion) {
+fn announce_exposed(link: &Link, transfer: u64, memory: RemoteRegion) {
     // A lost link is noticed by the receiving thread; what was exposed ends with it.
     let _ = link.send(|out| PeerMessage::Region { transfer, memory }.encode(out));
 }
@@ -270,17 +270,17 @@ fn say_exposed(link: &Link, transfer: u64, memory: RemoteRegion) {
 impl Outgoing {
     fn send(self) {
         let (link, transfer) = (self.reading.source.link.clone(), self.reading.transfer);
-        match self.landing {
-            Landing::Shared(piece, _) if self.reading.by_card => {
+        match self.receive_buffer {
+            ReceiveBuffer::Shared(piece, _) if self.reading.by_rdma => {
                 if let Ok(memory) = link.expose_piece(piece) {
-                    say_exposed(&link, transfer, memory);
+                    announce_exposed(&link, transfer, memory);
                 }
             }
-            Landing::Shared(piece, _) => {
+            ReceiveBuffer::Shared(piece, _) => {
                 // As below.
                 let _ = link.send_piece(transfer, piece);
             }
-            Landing::Staged(staging) => {
+            ReceiveBuffer::Staged(staging) => {
                 let leaving = Leaving { staging, _reading: self.reading };
                 let (start, length) = (leaving.staging.as_slice().as_ptr(), leaving.staging.len());
                 // SAFETY: the memory belongs to the staging, which is kept and not written to. A lost link is

@@ -24,7 +24,7 @@ const MAX_REGISTERED_REGIONS: usize = 256;
 const MIN_GPUDIRECT_BYTES: u64 = 256 << 10;
 
 /// A registration of a block with the card of one link, or its refusal.
-struct Reached<M> {
+struct MappedWindow<M> {
     link: u32,
     memory: Option<M>,
     /// When it was last used, in uses.
@@ -34,7 +34,7 @@ struct Reached<M> {
 struct Block<M> {
     size: u64,
     device: i32,
-    reached: Vec<Reached<M>>,
+    windows: Vec<MappedWindow<M>>,
 }
 
 /// The blocks of a session, by address, and the links whose cards reach them.
@@ -52,7 +52,7 @@ impl<M> Default for Blocks<M> {
 
 impl<M: Clone> Blocks<M> {
     fn add(&mut self, address: u64, size: u64, device: i32) {
-        self.by_address.insert(address, Block { size, device, reached: Vec::new() });
+        self.by_address.insert(address, Block { size, device, windows: Vec::new() });
     }
 
     /// The block that has all of these bytes, and where it begins.
@@ -64,7 +64,7 @@ impl<M: Clone> Blocks<M> {
 
     /// The registration with a link's card of a block that has these bytes; `register` makes it, from the
     /// block's address, size and device.
-    fn reach(
+    fn map_window(
         &mut self,
         link: u32,
         address: u64,
@@ -74,30 +74,30 @@ impl<M: Clone> Blocks<M> {
         self.uses += 1;
         let used = self.uses;
         let (base, block) = self.holding(address, length)?;
-        if let Some(known) = block.reached.iter_mut().find(|reached| reached.link == link) {
+        if let Some(known) = block.windows.iter_mut().find(|windows| windows.link == link) {
             known.used = used;
             return known.memory.clone();
         }
         let memory = register(base, block.size, block.device);
-        block.reached.push(Reached { link, memory: memory.clone(), used });
-        self.keep_to(MAX_REGISTERED_REGIONS);
+        block.windows.push(MappedWindow { link, memory: memory.clone(), used });
+        self.evict_to(MAX_REGISTERED_REGIONS);
         memory
     }
 
     /// Lets go of the registrations that were not used for longest, beyond so many.
-    fn keep_to(&mut self, most: usize) {
-        let all = self.by_address.values().flat_map(|block| &block.reached);
+    fn evict_to(&mut self, capacity: usize) {
+        let all = self.by_address.values().flat_map(|block| &block.windows);
         let mut uses: Vec<_> =
-            all.filter(|reached| reached.memory.is_some()).map(|reached| reached.used).collect();
-        if let Some(beyond) = uses.len().checked_sub(most + 1) {
+            all.filter(|windows| windows.memory.is_some()).map(|windows| windows.used).collect();
+        if let Some(beyond) = uses.len().checked_sub(capacity + 1) {
             uses.sort_unstable();
-            let oldest_kept = uses[beyond] + 1;
-            self.retain(|reached| reached.memory.is_none() || reached.used >= oldest_kept);
+            let oldest_cached = uses[beyond] + 1;
+            self.retain(|windows| windows.memory.is_none() || windows.used >= oldest_cached);
         }
     }
 
-    fn retain(&mut self, keep: impl Fn(&Reached<M>) -> bool) {
-        self.by_address.values_mut().for_each(|block| block.reached.retain(&keep));
+    fn retain(&mut self, keep: impl Fn(&MappedWindow<M>) -> bool) {
+        self.by_address.values_mut().for_each(|block| block.windows.retain(&keep));
     }
 }
 
@@ -129,7 +129,7 @@ pub struct GpuDirect {
 
 impl Drop for GpuDirect {
     fn drop(&mut self) {
-        self.blocks.0.lock().retain(|reached| reached.link != self.number);
+        self.blocks.0.lock().retain(|windows| windows.link != self.number);
     }
 }
 
@@ -169,11 +169,15 @@ impl GpuDirect {
     }
 
     /// The memory of a place, as the card knows it: its address and its bytes, too.
-    pub fn reach<A>(&self, gpu: &dyn Gpu, place: &DeviceLocation<A>) -> Option<(DeviceMemory, u64, usize)> {
+    pub fn map_window<A>(
+        &self,
+        gpu: &dyn Gpu,
+        place: &DeviceLocation<A>,
+    ) -> Option<(DeviceMemory, u64, usize)> {
         let DeviceLocation::Memory(region) = place else { return None };
         let length = region.bytes().filter(|length| region.is_contiguous() && *length > 0)?;
         let register = |address, size, device| self.register(gpu, address, size, device);
-        let memory = self.blocks.0.lock().reach(self.number, region.address, length, register)?;
+        let memory = self.blocks.0.lock().map_window(self.number, region.address, length, register)?;
         Some((memory, region.address, usize::try_from(length).ok()?))
     }
 
@@ -232,7 +236,7 @@ mod tests {
         let mut blocks = blocks();
         let mut made = 0;
         for (link, count) in [(1, 1), (1, 1), (2, 2), (1, 2)] {
-            let found = blocks.reach(link, 1010, 90, |address, size, device| {
+            let found = blocks.map_window(link, 1010, 90, |address, size, device| {
                 made += 1;
                 assert_eq!((address, size, device), (1000, 100, 0));
                 Some(u64::from(link))
@@ -240,32 +244,32 @@ mod tests {
             assert_eq!((found, made), (Some(link.into()), count));
         }
         for (address, length) in [(999, 1), (1050, 51), (1200, 1), (1199, u64::MAX)] {
-            assert_eq!(blocks.reach(1, address, length, |_, _, _| Some(0)), None, "{address} {length}");
+            assert_eq!(blocks.map_window(1, address, length, |_, _, _| Some(0)), None, "{address} {length}");
         }
-        assert_eq!(blocks.reach(1, 1100, 1, |_, _, _| None), None);
+        assert_eq!(blocks.map_window(1, 1100, 1, |_, _, _| None), None);
         assert_eq!(
-            blocks.reach(1, 1100, 1, |_, _, _| Some(8)),
+            blocks.map_window(1, 1100, 1, |_, _, _| Some(8)),
             None,
             "what was refused is not asked for again"
         );
-        blocks.retain(|reached| reached.link != 2);
-        assert_eq!(blocks.reach(1, 1010, 1, |_, _, _| Some(0)), Some(1));
-        assert_eq!(blocks.reach(2, 1010, 1, |_, _, _| Some(0)), Some(0), "the link was forgotten");
+        blocks.retain(|windows| windows.link != 2);
+        assert_eq!(blocks.map_window(1, 1010, 1, |_, _, _| Some(0)), Some(1));
+        assert_eq!(blocks.map_window(2, 1010, 1, |_, _, _| Some(0)), Some(0), "the link was forgotten");
         blocks.by_address.remove(&1000);
-        assert_eq!(blocks.reach(1, 1010, 1, |_, _, _| Some(0)), None);
+        assert_eq!(blocks.map_window(1, 1010, 1, |_, _, _| Some(0)), None);
     }
 
     #[test]
     fn the_registration_that_was_not_used_for_longest_goes_first() {
         let mut blocks = blocks();
-        blocks.reach(1, 1000, 1, |_, _, _| Some(1));
-        blocks.reach(2, 1100, 1, |_, _, _| Some(2));
-        blocks.reach(1, 1000, 1, |_, _, _| None);
-        blocks.keep_to(2);
-        assert_eq!(blocks.reach(2, 1100, 1, |_, _, _| Some(9)), Some(2));
-        blocks.reach(1, 1000, 1, |_, _, _| None);
-        blocks.keep_to(1);
-        assert_eq!(blocks.reach(1, 1000, 1, |_, _, _| Some(9)), Some(1));
-        assert_eq!(blocks.reach(2, 1100, 1, |_, _, _| Some(9)), Some(9), "it was registered again");
+        blocks.map_window(1, 1000, 1, |_, _, _| Some(1));
+        blocks.map_window(2, 1100, 1, |_, _, _| Some(2));
+        blocks.map_window(1, 1000, 1, |_, _, _| None);
+        blocks.evict_to(2);
+        assert_eq!(blocks.map_window(2, 1100, 1, |_, _, _| Some(9)), Some(2));
+        blocks.map_window(1, 1000, 1, |_, _, _| None);
+        blocks.evict_to(1);
+        assert_eq!(blocks.map_window(1, 1000, 1, |_, _, _| Some(9)), Some(1));
+        assert_eq!(blocks.map_window(2, 1100, 1, |_, _, _| Some(9)), Some(9), "it was registered again");
     }
 }

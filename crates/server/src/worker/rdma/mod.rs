@@ -59,7 +59,7 @@ impl RdmaCopies {
     }
 
     /// Tells the client whether network cards reach the devices' memory.
-    pub fn tell(&self, session: &Session) {
+    pub fn announce(&self, session: &Session) {
         let (is_on, text) = match &self.direct {
             Ok(direct) => {
                 let text = direct.explain();
@@ -75,10 +75,15 @@ impl RdmaCopies {
 
     /// Looks whether the card can bring exposed bytes to where a command wants them. If it cannot, they are
     /// brought to staging, in the background, and the command waits for them as for a transfer.
-    pub fn see_to_lent(&self, session: &Arc<Session>, incoming: &Incoming, copy: &copy_to_device<'_>) {
+    pub fn complete_exposed_copy(
+        &self,
+        session: &Arc<Session>,
+        incoming: &Incoming,
+        copy: &copy_to_device<'_>,
+    ) {
         let Payload::Region { number, length, memory } = copy.data else { return };
         let direct = self.direct.as_ref().ok();
-        if direct.is_some_and(|direct| direct.reach(session.gpu(), &copy.destination).is_some())
+        if direct.is_some_and(|direct| direct.map_window(session.gpu(), &copy.destination).is_some())
             || !incoming.seek(number)
         {
             return;
@@ -101,8 +106,8 @@ impl RdmaCopies {
             let objects = session.objects();
             let (stream, context) = (objects.native(request.stream)?, objects.native(head.context)?);
             let direct = self.direct.as_ref().map_err(|_| CUresult::CUDA_ERROR_INVALID_VALUE)?;
-            let reached = direct.reach(session.gpu(), &request.destination);
-            let (device, address, bytes) = reached.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            let window = direct.map_window(session.gpu(), &request.destination);
+            let (device, address, bytes) = window.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
             if bytes as u64 == length {
                 Ok((stream, context, device, address, bytes))
             } else {
@@ -145,7 +150,7 @@ impl RdmaCopies {
     ) -> CuResult<bool> {
         let direct = self.direct.as_ref().ok().filter(|_| GpuDirect::is_worth_while(&request.source));
         let Some(direct) = direct else { return Ok(false) };
-        let Some((device, address, bytes)) = direct.reach(session.gpu(), &request.source) else {
+        let Some((device, address, bytes)) = direct.map_window(session.gpu(), &request.source) else {
             return Ok(false);
         };
         let stream = session.objects().native(request.stream)?;
@@ -153,7 +158,7 @@ impl RdmaCopies {
         let to = match request.into {
             Some(memory) => Target::Memory(memory),
             None => {
-                let share = arena.map(|arena| arena.lend_to_download(bytes));
+                let share = arena.map(|arena| arena.lease_for_download(bytes));
                 match share.as_ref().is_none_or(Option::is_some).then(|| link.piece(bytes)).flatten() {
                     Some(piece) => Target::Arena(piece, share.flatten()),
                     None => return Ok(false),
@@ -181,7 +186,7 @@ impl RdmaCopies {
 
 /// A command that names exposed memory will not be carried out. Where the bytes were brought to staging,
 /// whoever did that has given the memory back.
-pub fn let_go_of_lent(session: &Session, request: &Request<'_>) {
+pub fn release_exposed(session: &Session, request: &Request<'_>) {
     if let Some(Payload::Region { memory, .. }) = request.payload() {
         session.link().decline(memory);
     }
@@ -193,7 +198,7 @@ fn bring_to_staging(
     memory: RemoteRegion,
     length: u64,
 ) -> CuResult<Buffer> {
-    if length > MAX_EXPOSED_BYTES || !incoming.has_room(length) {
+    if length > MAX_EXPOSED_BYTES || !incoming.has_capacity(length) {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     let staging = session.gpu().staging(length as usize)?;

@@ -39,7 +39,7 @@ pub struct Uploads {
     /// The thread that hands images over.
     cache_writer: Pool,
     /// Bytes of copies that it has still to write.
-    keeping: Arc<AtomicUsize>,
+    retained_bytes: Arc<AtomicUsize>,
 }
 
 impl Uploads {
@@ -50,7 +50,7 @@ impl Uploads {
             arena,
             images: images.map(Arc::new),
             cache_writer: Pool::new("causeway-keep", 1),
-            keeping: Arc::default(),
+            retained_bytes: Arc::default(),
         }
     }
 
@@ -59,9 +59,9 @@ impl Uploads {
         &self.incoming
     }
 
-    /// Waits until images are with the broker, but no longer than `patience`.
-    pub fn finish(&self, patience: Duration) {
-        self.cache_writer.finish(patience);
+    /// Waits until images are with the broker, but no longer than `timeout`.
+    pub fn finish(&self, timeout: Duration) {
+        self.cache_writer.finish(timeout);
     }
 
     /// Where a transfer goes whose first chunk has come.
@@ -101,7 +101,7 @@ impl Uploads {
             let found = images.and_then(|images| images.find(hash.into(), length));
             let message = match &found {
                 Some(_) => WorkerMessage::ImageKnown { transfer: number },
-                None => WorkerMessage::ImageWanted { transfer: number },
+                None => WorkerMessage::ImageRequested { transfer: number },
             };
             incoming.sought(number, found, is_copy);
             // A lost link is noticed by the receiving thread.
@@ -111,7 +111,7 @@ impl Uploads {
     }
 
     /// The client has sent an image that it was asked for among its messages.
-    pub fn image_came(&self, session: &Session, number: u64, bytes: &[u8]) {
+    pub fn image_received(&self, session: &Session, number: u64, bytes: &[u8]) {
         if self.incoming.put(number, bytes) {
             session.wake();
         } else {
@@ -120,13 +120,13 @@ impl Uploads {
     }
 
     /// Whether the bytes that a command names are there, or never will be.
-    pub fn are_settled(&self, request: &Request<'_>) -> bool {
+    pub fn are_complete(&self, request: &Request<'_>) -> bool {
         match request.payload() {
             Some(Payload::Transfer { number, .. } | Payload::Image { number, .. }) => {
-                self.incoming.is_settled(number)
+                self.incoming.is_complete(number)
             }
             Some(Payload::Region { number, .. }) => {
-                !self.incoming.knows(number) || self.incoming.is_settled(number)
+                !self.incoming.knows(number) || self.incoming.is_complete(number)
             }
             _ => true,
         }
@@ -150,7 +150,7 @@ impl Uploads {
         let (Buffer::Plain(_), Some(images)) = (&buffer, &self.images) else { return };
         let images = Arc::clone(images);
         self.cache_writer.run(move || {
-            if images.keep(&buffer.settled()) != named {
+            if images.keep(&buffer.contents()) != named {
                 tracing::warn!("the client sent another image than it had named; it is kept by its own hash");
             }
         });
@@ -193,22 +193,22 @@ impl Uploads {
             return buffer;
         };
         let bytes = buffer.len();
-        if self.keeping.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_CACHING_BYTES {
-            self.keeping.fetch_sub(bytes, Ordering::Relaxed);
+        if self.retained_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes > MAX_CACHING_BYTES {
+            self.retained_bytes.fetch_sub(bytes, Ordering::Relaxed);
             return buffer;
         }
-        let (images, keeping) = (Arc::clone(images), Arc::clone(&self.keeping));
+        let (images, retained_bytes) = (Arc::clone(images), Arc::clone(&self.retained_bytes));
         let shared = Arc::new(buffer);
-        let kept = Arc::clone(&shared);
+        let retained = Arc::clone(&shared);
         self.cache_writer.run(move || {
             // Stored under the hash that is computed here: nobody gets what another name promised.
-            if images.keep(&kept.settled()) != named {
+            if images.keep(&retained.contents()) != named {
                 tracing::warn!(
                     "the client sent other bytes than it had named; they are kept by their own hash"
                 );
             }
-            drop(kept);
-            keeping.fetch_sub(bytes, Ordering::Relaxed);
+            drop(retained);
+            retained_bytes.fetch_sub(bytes, Ordering::Relaxed);
         });
         Buffer::Shared(shared)
     }
@@ -220,7 +220,7 @@ impl Uploads {
             Buffer::Leased(leased) => leased,
             other => return Ok(other),
         };
-        match arena.lend_to_gpu(leased) {
+        match arena.lease_for_gpu(leased) {
             Ok(leased) => {
                 arena.prepare(session.gpu(), leased.as_ptr(), leased.len());
                 Ok(Buffer::Leased(leased))

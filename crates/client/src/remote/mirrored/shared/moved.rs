@@ -14,7 +14,7 @@ use crate::log::info;
 use causeway_memory::SealedMemory;
 use causeway_memory::mappings::{self, Mapping};
 use causeway_memory::pages::{self, Access};
-use causeway_memory::replace::{Kind, WriteBarrier, put_in_place};
+use causeway_memory::replace::{Kind, WriteBarrier, replace_mapping};
 use core::cell::Cell;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -281,7 +281,7 @@ extern "C" fn after_fork_in_child() {
         for (start, copy) in cell.take() {
             // SAFETY: the child's own copy takes the place of what it would share with its parent; the child has
             // no other thread.
-            let moved = unsafe { put_in_place(copy.address.cast(), start as *mut u8, copy.bytes) };
+            let moved = unsafe { replace_mapping(copy.address.cast(), start as *mut u8, copy.bytes) };
             if moved.is_ok() {
                 core::mem::forget(copy);
             }

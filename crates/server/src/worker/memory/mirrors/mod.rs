@@ -57,7 +57,7 @@ pub struct Found {
     /// Changed bytes.
     pub changes: Changes,
     /// Changed memory whose bytes the client has to read.
-    pub stretches: Vec<MemoryRange>,
+    pub ranges: Vec<MemoryRange>,
 }
 
 /// The mirrors of a session, by their addresses on the device.
@@ -155,7 +155,7 @@ impl Mirrors {
     pub fn changes(&self, gpu: &dyn Gpu, start: u64) -> CuResult<Found> {
         let (mut found, mut at) = (Found::default(), start);
         while let Some(next) = self.search(gpu, at, &mut found)? {
-            if !found.has_room() {
+            if !found.has_capacity() {
                 found.next = next;
                 break;
             }
@@ -169,8 +169,8 @@ impl Mirrors {
     fn search(&self, gpu: &dyn Gpu, at: u64, found: &mut Found) -> CuResult<Option<u64>> {
         let mut table = self.table.lock();
         let contains = |(start, mirror): &(&u64, &Mirror)| at - **start < mirror.len() as u64;
-        let inside = table.range(..=at).next_back().filter(contains).map(|(start, _)| *start);
-        let Some(start) = inside.or_else(|| table.range(at..).next().map(|(start, _)| *start)) else {
+        let containing = table.range(..=at).next_back().filter(contains).map(|(start, _)| *start);
+        let Some(start) = containing.or_else(|| table.range(at..).next().map(|(start, _)| *start)) else {
             return Ok(None);
         };
         let Some(mirror) = table.get_mut(&start) else { return Ok(None) };
@@ -210,16 +210,16 @@ impl Found {
             return self.changes.add(address, bytes);
         }
         let length = bytes.len() as u64;
-        match self.stretches.last_mut() {
+        match self.ranges.last_mut() {
             Some(last) if last.address + last.bytes == address => last.bytes += length,
-            _ => self.stretches.push(MemoryRange { address, bytes: length }),
+            _ => self.ranges.push(MemoryRange { address, bytes: length }),
         }
     }
 
     /// Whether the reply may become longer.
-    fn has_room(&self) -> bool {
-        let in_stretches: u64 = self.stretches.iter().map(|stretch| stretch.bytes).sum();
-        self.changes.len() < MAX_CHANGES && in_stretches < MAX_DIRTY_RANGE_BYTES
+    fn has_capacity(&self) -> bool {
+        let in_ranges: u64 = self.ranges.iter().map(|range| range.bytes).sum();
+        self.changes.len() < MAX_CHANGES && in_ranges < MAX_DIRTY_RANGE_BYTES
     }
 }
 
@@ -256,14 +256,14 @@ impl Mirror {
                 let stopped = unsafe {
                     find_changes(memory.as_ptr(), base, part.start, part.end, |at, bytes| {
                         all.changes.add(address + at as u64, bytes);
-                        all.has_room()
+                        all.has_capacity()
                     })
                 };
                 Ok(stopped)
             }
             Memory::OnDevice(memory) => memory.find(gpu, part, |at, bytes| {
                 all.add_block(address + at as u64, bytes);
-                all.has_room()
+                all.has_capacity()
             }),
         }
     }
@@ -301,7 +301,7 @@ mod tests {
         let (gpu, bytes, mirrors) = mirrors(size);
         bytes.lock()[size - 3] = 9;
         let found = mirrors.changes(&gpu, 0).unwrap();
-        assert_eq!((found.next, found.stretches.len()), (0, 0));
+        assert_eq!((found.next, found.ranges.len()), (0, 0));
         let mut told = Vec::new();
         read_changes(found.changes.as_bytes(), |address, bytes| told.push((address, bytes.to_vec())))
             .unwrap();
@@ -333,7 +333,7 @@ mod tests {
                 told.push((address, bytes.len() as u64));
             })
             .unwrap();
-            told.extend(found.stretches.iter().map(|stretch| (stretch.address, stretch.bytes)));
+            told.extend(found.ranges.iter().map(|range| (range.address, range.bytes)));
             rounds += 1;
             if found.next == 0 {
                 break;

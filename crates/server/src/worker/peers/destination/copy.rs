@@ -1,7 +1,7 @@
 //! Which pieces of a copy are under way, and when does its stream go on?
 
 use super::outstanding_read::{Arrived, Asker};
-use super::reader::{Asked, Reader};
+use super::reader::{ReadRequest, Reader};
 use crate::worker::pool::Pool;
 use crate::worker::session::{Head, Session};
 use crate::worker::turn::{self, Stop};
@@ -36,7 +36,7 @@ struct Copy {
 
 struct State {
     pieces: Box<dyn Iterator<Item = Piece> + Send>,
-    under_way: usize,
+    in_flight: usize,
     failure: Option<CUresult>,
     /// Where the stream stops, from its turn on until the copy is over.
     stop: Option<Arc<Stop>>,
@@ -64,22 +64,22 @@ pub fn copy(
         destination,
         writing,
         buffers: plan.buffers,
-        state: Mutex::new(State { pieces: Box::new(pieces), under_way: 0, failure: None, stop: None }),
+        state: Mutex::new(State { pieces: Box::new(pieces), in_flight: 0, failure: None, stop: None }),
         reader,
     });
-    let reached = Arc::clone(&copy);
+    let ready = Arc::clone(&copy);
     turn::take(
         session.gpu(),
         stream,
         move |stop| {
-            reached.state.lock().stop = Some(stop);
-            let event_loop = Arc::clone(&reached.event_loop);
+            ready.state.lock().stop = Some(stop);
+            let event_loop = Arc::clone(&ready.event_loop);
             event_loop.run(move || {
-                let reader = Arc::clone(&reached.reader);
-                reader.take_turn(Box::new(move || reached.go_on()));
+                let reader = Arc::clone(&ready.reader);
+                reader.enqueue(Box::new(move || ready.resume()));
             });
         },
-        move |status| copy.say_over(Some(status)),
+        move |status| copy.send_end(Some(status)),
     )?;
     Ok(())
 }
@@ -95,11 +95,11 @@ fn pieces(
     // The other worker's copy from its device is the first stage.
     let plan = Table::default().plan(via, Direction::FromDevice, bytes);
     let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
-    let most = match destination {
+    let max = match destination {
         NativePlace::Memory(_) => plan.buffer_bytes,
         NativePlace::Array(_) => plan.buffer_bytes.max(shape.width),
     };
-    Some((plan, cut(shape, most, 1)))
+    Some((plan, cut(shape, max, 1)))
 }
 
 /// The width in bytes, the height and the depth of a piece.
@@ -109,15 +109,15 @@ fn size(piece: Piece) -> [u64; 3] {
 
 impl Copy {
     /// Reads as many pieces as may be under way, and ends the copy when there is nothing left to do.
-    fn go_on(self: &Arc<Self>) {
+    fn resume(self: &Arc<Self>) {
         loop {
             let piece = {
                 let mut state = self.state.lock();
-                if state.failure.is_some() || state.under_way >= self.buffers {
+                if state.failure.is_some() || state.in_flight >= self.buffers {
                     None
                 } else {
                     let piece = state.pieces.next();
-                    state.under_way += usize::from(piece.is_some());
+                    state.in_flight += usize::from(piece.is_some());
                     piece
                 }
             };
@@ -127,23 +127,24 @@ impl Copy {
                 return;
             }
         }
-        if self.state.lock().under_way == 0 {
+        if self.state.lock().in_flight == 0 {
             self.finish();
         }
     }
 
     /// Asks for a piece.
     fn read(self: &Arc<Self>, piece: Piece) -> CuResult<()> {
-        let asked = Asked { asker: Arc::<Self>::clone(self), piece, by_card: self.reach(piece)? };
-        self.reader.ask(self.offer, piece.at.map(|at| at as u64), size(piece), asked)
+        let pending =
+            ReadRequest { asker: Arc::<Self>::clone(self), piece, by_rdma: self.map_window(piece)? };
+        self.reader.ask(self.offer, piece.at.map(|at| at as u64), size(piece), pending)
     }
 
     /// The memory of a piece's place, as the link's card knows it.
-    fn reach(&self, piece: Piece) -> CuResult<Option<(DeviceMemory, u64, usize)>> {
+    fn map_window(&self, piece: Piece) -> CuResult<Option<(DeviceMemory, u64, usize)>> {
         let Some(direct) = &self.reader.direct else { return Ok(None) };
         self.session.enter_context(self.head.context)?;
         let part = self.destination.part(piece.at.map(|at| at as u64), size(piece));
-        Ok(part.and_then(|part| direct.reach(self.session.gpu(), &part)))
+        Ok(part.and_then(|part| direct.map_window(self.session.gpu(), &part)))
     }
 
     fn write(self: &Arc<Self>, piece: Piece, bytes: Arrived) -> CuResult<()> {
@@ -168,12 +169,12 @@ impl Copy {
     fn landed(self: &Arc<Self>, outcome: CuResult<()>) {
         {
             let mut state = self.state.lock();
-            state.under_way -= 1;
+            state.in_flight -= 1;
             if let Err(status) = outcome {
                 state.failure.get_or_insert(status);
             }
         }
-        self.go_on();
+        self.resume();
     }
 
     /// Lets the stream go on, and tells the client what failed.
@@ -183,17 +184,17 @@ impl Copy {
             (state.stop.take(), state.failure)
         };
         let Some(stop) = stop else { return };
-        self.say_over(failure);
+        self.send_end(failure);
         stop.open();
-        self.reader.end_turn();
+        self.reader.finish_copy();
     }
 
     /// Tells the other worker, whose stream waits for it, that the copy is over, and the client what failed.
-    fn say_over(&self, failure: Option<CUresult>) {
+    fn send_end(&self, failure: Option<CUresult>) {
         // A lost link needs to be told nothing.
         let _ = self.reader.link.append(|out| PeerMessage::Done { offer: self.offer }.encode(out));
         if let Some(status) = failure {
-            self.session.answer(self.head, Err(status), &[]);
+            self.session.reply(self.head, Err(status), &[]);
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) struct OutstandingRead {
     pub(super) asker: Arc<dyn Asker>,
     pub(super) piece: Piece,
     /// Where the card may put it: the memory, the first byte's address, and bytes.
-    pub(super) by_card: Option<(DeviceMemory, u64, usize)>,
+    pub(super) by_rdma: Option<(DeviceMemory, u64, usize)>,
     /// The thread on which its asker hears of it.
     pub(super) event_loop: Arc<Pool>,
 }
@@ -73,8 +73,8 @@ impl OutstandingRead {
     /// Has the card fetch its bytes from where they lie in the other worker's memory; nothing where it was
     /// not asked for so.
     pub(super) fn fetch(self, link: &Link, memory: RemoteRegion) -> Option<()> {
-        let Self { asker, by_card, event_loop, .. } = self;
-        let (device, address, length) = by_card?;
+        let Self { asker, by_rdma, event_loop, .. } = self;
+        let (device, address, length) = by_rdma?;
         let then = Box::new(move |outcome: Result<(), LinkError>| {
             event_loop.run(move || asker.fetched(outcome));
         });

@@ -42,13 +42,13 @@ pub struct Reader {
 }
 
 /// What a copy asks for.
-pub(super) struct Asked {
+pub(super) struct ReadRequest {
     /// The copy.
     pub(super) asker: Arc<dyn Asker>,
     /// The piece.
     pub(super) piece: Piece,
     /// Where the card may put it: the memory, the first byte's address, and bytes.
-    pub(super) by_card: Option<(DeviceMemory, u64, usize)>,
+    pub(super) by_rdma: Option<(DeviceMemory, u64, usize)>,
 }
 
 /// What the link tells the reader.
@@ -159,11 +159,11 @@ impl Reader {
     ///
     /// # Errors
     /// When the link is lost and nobody hears of the piece.
-    pub(super) fn ask(&self, offer: u64, at: [u64; 3], size: [u64; 3], asked: Asked) -> CuResult<()> {
-        let Asked { asker, piece, by_card } = asked;
+    pub(super) fn ask(&self, offer: u64, at: [u64; 3], size: [u64; 3], pending: ReadRequest) -> CuResult<()> {
+        let ReadRequest { asker, piece, by_rdma } = pending;
         let transfer = self.next_transfer.fetch_add(1, Ordering::Relaxed);
-        let message = PeerMessage::Read { offer, at, size, transfer, by_card: by_card.is_some() };
-        let read = OutstandingRead { asker, piece, by_card, event_loop: Arc::clone(&self.event_loop) };
+        let message = PeerMessage::Read { offer, at, size, transfer, by_rdma: by_rdma.is_some() };
+        let read = OutstandingRead { asker, piece, by_rdma, event_loop: Arc::clone(&self.event_loop) };
         self.outstanding.lock().insert(transfer, read);
         let sent = self.link.send(|out| message.encode(out));
         // Whoever notices the loss of the link ends what is outstanding by then.
@@ -174,7 +174,7 @@ impl Reader {
     }
 
     /// Lets a copy begin to read, now or when another one has ended.
-    pub(super) fn take_turn(&self, copy: Begin) {
+    pub(super) fn enqueue(&self, copy: Begin) {
         let begins = self.queue.lock().take(copy);
         if let Some(begin) = begins {
             begin();
@@ -182,7 +182,7 @@ impl Reader {
     }
 
     /// A copy has ended: the next one's turn has come.
-    pub(super) fn end_turn(&self) {
+    pub(super) fn finish_copy(&self) {
         let next = self.queue.lock().end();
         if let Some(next) = next {
             self.event_loop.run(next);

@@ -25,26 +25,26 @@ use crate::protocol::messages::{self, ToBroker, ToWorker, Token};
 const MAX_DIALS: u32 = MAX_LANES + 1;
 
 /// What one worker may ask for.
-pub struct Questions {
+pub struct WorkerRequests {
     control: Arc<Control>,
     images: SessionImages,
     /// The address by which the client came, if it came over a network.
-    reached_at: Option<SocketAddr>,
+    local_address: Option<SocketAddr>,
     /// Connections that are being made for the worker.
     dials: Arc<AtomicU32>,
     /// Whose session it is, if that has a key of its own.
     client: Option<ClientName>,
 }
 
-impl Questions {
+impl WorkerRequests {
     /// Those of the worker at the other end of `control`.
     pub fn new(
         control: Arc<Control>,
         images: SessionImages,
-        reached_at: Option<SocketAddr>,
+        local_address: Option<SocketAddr>,
         client: Option<ClientName>,
     ) -> Self {
-        Self { control, images, reached_at, dials: Arc::default(), client }
+        Self { control, images, local_address, dials: Arc::default(), client }
     }
 
     /// Under which token an export is kept: the sessions of a client find those of that client alone.
@@ -60,12 +60,12 @@ impl Questions {
         &self,
         shared: &Shared,
         session: SessionId,
-        question: ToBroker,
+        request: ToBroker,
         descriptor: Option<OwnedFd>,
     ) {
         let exports = &shared.exports;
         let nothing = Exported { bytes: Vec::new(), descriptor: None };
-        let (number, found) = match question {
+        let (number, found) = match request {
             ToBroker::Ticket { number, ticket } => {
                 let proof = || Exported { bytes: self.address_proof(shared).to_vec(), descriptor: None };
                 (number, shared.sessions.add_ticket(session, ticket).then(proof))
@@ -94,11 +94,11 @@ impl Questions {
             | ToBroker::NoGpu { .. }
             | ToBroker::Answering
             | ToBroker::Counts
-            | ToBroker::ClientGone
+            | ToBroker::ClientDisconnected
             | ToBroker::Pong { .. } => return,
         };
         let descriptor = found.as_ref().and_then(|exported| exported.descriptor.clone());
-        let answer = ToWorker::Answer { number, bytes: found.map(|exported| exported.bytes) };
+        let answer = ToWorker::Response { number, bytes: found.map(|exported| exported.bytes) };
         // A worker that has ended is noticed by its process.
         let _ = messages::send(&self.control, &answer, descriptor.as_deref());
     }
@@ -107,7 +107,7 @@ impl Questions {
     /// zeros where it came to no address, or there is no key.
     fn address_proof(&self, shared: &Shared) -> [u8; 32] {
         let key = shared.key.current().ok().flatten();
-        key.zip(self.reached_at).map(|(key, address)| address_proof(&key, address)).unwrap_or_default()
+        key.zip(self.local_address).map(|(key, address)| address_proof(&key, address)).unwrap_or_default()
     }
 
     /// Connects to another server for the worker, on a thread of its own.
@@ -121,7 +121,7 @@ impl Questions {
             // A worker that has ended is noticed by its process.
             let _ = messages::send(
                 &control,
-                &ToWorker::Answer { number, bytes: Some(bytes) },
+                &ToWorker::Response { number, bytes: Some(bytes) },
                 connection.as_ref(),
             );
         };

@@ -11,7 +11,7 @@ use crate::users::UserRange;
 
 /// What a server wants of the sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct SandboxRequest {
     /// How much of it there must be.
     pub mode: Mode,
     /// The users of workers, where the server is root.
@@ -28,7 +28,7 @@ pub struct Wanted {
     pub uses_driver: bool,
 }
 
-impl Default for Wanted {
+impl Default for SandboxRequest {
     fn default() -> Self {
         Self {
             mode: Mode::default(),

@@ -7,7 +7,7 @@ use causeway_link::{Link, Upgrade};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd as _;
 
-use super::callers::{Arrival, PeerCaller};
+use super::callers::{Arrival, IncomingPeer};
 use super::exchange::Exchange;
 use crate::heartbeat::Progress;
 use crate::protocol::control::Control;
@@ -19,10 +19,10 @@ const RESUMABLE_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 /// Takes in lanes from the broker, answers it, and tells the broker when the client has gone, so that it sees
 /// to it that this process ends even when it hangs. The client of a link that is resumable has gone when the link has
 /// ended.
-pub fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) {
+pub fn serve(control: &Control, client: &Socket, link: &Link, exchange: &Exchange) {
     let mut client_there = true;
     let is_resumable = link.is_resumable();
-    let longest = is_resumable.then_some(RESUMABLE_CHECK);
+    let interval = is_resumable.then_some(RESUMABLE_CHECK);
     loop {
         let mut waiting_for = [
             PollFd::from_borrowed_fd(control.as_fd(), PollFlags::IN),
@@ -33,12 +33,13 @@ pub fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchan
         ];
         let watched = if client_there && !is_resumable { 2 } else { 1 };
         // An interrupted wait is only a reason to look again.
-        let _ = poll(&mut waiting_for[..watched], longest.as_ref().filter(|_| client_there));
-        let has_gone = if is_resumable { link.is_lost() } else { !waiting_for[1].revents().is_empty() };
-        if client_there && has_gone {
+        let _ = poll(&mut waiting_for[..watched], interval.as_ref().filter(|_| client_there));
+        let is_disconnected =
+            if is_resumable { link.is_lost() } else { !waiting_for[1].revents().is_empty() };
+        if client_there && is_disconnected {
             client_there = false;
             // Without a broker there is nobody to tell.
-            let _ = messages::send(control, &ToBroker::ClientGone, None);
+            let _ = messages::send(control, &ToBroker::ClientDisconnected, None);
         }
         if waiting_for[0].revents().is_empty() {
             continue;
@@ -50,22 +51,25 @@ pub fn attend(control: &Control, client: &Socket, link: &Link, exchange: &Exchan
             Ok((ToWorker::Peer { ticket, connection, keys }, Some(socket))) => {
                 let socket = Connection::new(TcpStream::from(socket), keys);
                 let arrival = if connection == 0 { Arrival::First(socket) } else { Arrival::Lane(socket) };
-                exchange.peer_came(PeerCaller { ticket, arrival });
+                exchange.peer_connected(IncomingPeer { ticket, arrival });
             }
             Ok((ToWorker::PeerJoin { ticket }, Some(socket))) => {
-                exchange.peer_came(PeerCaller { ticket, arrival: Arrival::Joins(Upgrade::Memory(socket)) });
+                exchange.peer_connected(IncomingPeer {
+                    ticket,
+                    arrival: Arrival::Joins(Upgrade::Memory(socket)),
+                });
             }
             Ok((ToWorker::PeerVerbs { hello, keys }, Some(socket))) => {
                 let setup = Box::new(Connection::new(TcpStream::from(socket), keys));
                 let arrival = Arrival::Joins(Upgrade::QueuePairs(hello, setup));
-                exchange.peer_came(PeerCaller { ticket: hello.token, arrival });
+                exchange.peer_connected(IncomingPeer { ticket: hello.token, arrival });
             }
             Ok((ToWorker::Ping { number }, _)) => {
                 let Progress(progress) = exchange.progress().now();
                 // Without a broker there is nobody to tell.
                 let _ = messages::send(control, &ToBroker::Pong { number, progress }, None);
             }
-            Ok((ToWorker::Answer { number, bytes }, descriptor)) => {
+            Ok((ToWorker::Response { number, bytes }, descriptor)) => {
                 exchange.answered(number, bytes, descriptor);
             }
             Ok(_) => tracing::warn!("the broker sent something that a working worker cannot use"),

@@ -7,7 +7,7 @@ use causeway_connection::channel::Connection;
 use causeway_transport::LinkError;
 use causeway_wire::codec::{Decode, Decoder};
 use causeway_wire::frame::MAX_OPENING;
-use causeway_wire::handshake::Answer;
+use causeway_wire::handshake::Response;
 
 use crate::error::UpgradeError;
 
@@ -28,9 +28,9 @@ pub(super) fn receive<T: for<'a> Decode<'a>>(
 }
 
 pub(super) fn expect_ready(setup: &mut Connection, deadline: Instant) -> Result<(), UpgradeError> {
-    match receive::<Answer>(setup, deadline)? {
-        Answer::VerbsReady => Ok(()),
-        Answer::Refused { text } => Err(UpgradeError::Refused(text)),
+    match receive::<Response>(setup, deadline)? {
+        Response::VerbsReady => Ok(()),
+        Response::Refused { text } => Err(UpgradeError::Refused(text)),
         _ => Err(UpgradeError::Protocol("it says something else than that it is ready")),
     }
 }

@@ -6,7 +6,7 @@ use causeway_gpu::in_flight::{HostMemory, HostMemoryMut};
 use causeway_link::Piece;
 
 /// Where the GPU puts what a client or another worker reads.
-pub enum Landing {
+pub enum ReceiveBuffer {
     /// In memory of this process.
     Staged(Staging),
     /// In memory shared with the reader, and what it counts for there if it may stay for long.
@@ -14,7 +14,7 @@ pub enum Landing {
 }
 
 // SAFETY: staging owns its memory and a piece its slots, until they are dropped.
-unsafe impl HostMemory for Landing {
+unsafe impl HostMemory for ReceiveBuffer {
     fn address(&self) -> *const u8 {
         self.address_mut()
     }
@@ -28,7 +28,7 @@ unsafe impl HostMemory for Landing {
 }
 
 // SAFETY: as above; nobody reads a piece before it is sent.
-unsafe impl HostMemoryMut for Landing {
+unsafe impl HostMemoryMut for ReceiveBuffer {
     fn address_mut(&self) -> *mut u8 {
         match self {
             Self::Staged(staging) => staging.as_ptr(),
