@@ -5,7 +5,7 @@ use crate::arguments::{list, write_out};
 use crate::log::{refuse_probe, refuse_use};
 use crate::model::device;
 use crate::model::handles::RawHandle as _;
-use crate::submit::pool::locations;
+use crate::submit::pool;
 use crate::submit::send;
 use crate::submit::virtual_memory as memory;
 use causeway_api::calls;
@@ -105,7 +105,7 @@ fn backing(requested: &CUmemAllocationProp) -> Result<Backing, CUresult> {
         Type::CU_MEM_LOCATION_TYPE_DEVICE => Ok(Backing::Device(requested.location.id)),
         Type::CU_MEM_LOCATION_TYPE_HOST if has_handles => Err(INVALID),
         Type::CU_MEM_LOCATION_TYPE_HOST => Ok(Backing::Host),
-        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if !locations::is_node(requested.location.id) => Err(INVALID),
+        Type::CU_MEM_LOCATION_TYPE_HOST_NUMA if !pool::is_node(requested.location.id) => Err(INVALID),
         Type::CU_MEM_LOCATION_TYPE_HOST_NUMA => Ok(Backing::Host),
         _ => Err(INVALID),
     }

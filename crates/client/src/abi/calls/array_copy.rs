@@ -1,7 +1,7 @@
 //! Copies of rows between arrays, device memory and host memory.
 
-use super::copy::copy_mode::{asynchronous, synchronous};
-use super::copy::linear::{host, linear, on_device};
+use super::copy::{asynchronous, synchronous};
+use super::copy::{host, linear, on_device};
 use crate::abi::outcome::Outcome;
 use crate::model::array;
 use crate::model::region::Endpoint;

@@ -1,8 +1,8 @@
 //! Batches of copies. They go into the stream one after the other, which is one of the orders that CUDA
 //! allows.
 
-use super::copy::copy_mode::{CopyMode, run};
-use super::copy::linear::{anywhere, linear};
+use super::copy::{CopyMode, run};
+use super::copy::{anywhere, linear};
 use crate::abi::outcome::Outcome;
 use crate::arguments::{list, write_optional};
 use crate::model::array;

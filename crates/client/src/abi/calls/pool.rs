@@ -11,8 +11,7 @@ use crate::model::handles::RawHandle as _;
 use crate::model::memory::{self, Origin};
 use crate::model::{context, device, graph};
 use crate::submit::graph::memory::Servers;
-use crate::submit::pool::defaults;
-use crate::submit::pool::locations::{self, PoolLocation};
+use crate::submit::pool::PoolLocation;
 use crate::submit::pool::ranges::Ranges;
 use crate::submit::pool::{self, PoolState};
 use crate::submit::send;
@@ -42,17 +41,17 @@ fn resolve(pool: CUmemoryPool) -> Result<Arc<PoolState>, CUresult> {
 
 pub unsafe fn cuDeviceGetDefaultMemPool(pool_out: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { write_out(pool_out, defaults::default_of_device(dev)?.handle.as_raw()) }
+    unsafe { write_out(pool_out, pool::default_of_device(dev)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuDeviceGetMemPool(out: *mut CUmemoryPool, dev: CUdevice) -> Outcome {
     // SAFETY: room for the result, or null.
-    unsafe { write_out(out, defaults::current_of_device(dev)?.handle.as_raw()) }
+    unsafe { write_out(out, pool::current_of_device(dev)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuDeviceSetMemPool(dev: CUdevice, pool: CUmemoryPool) -> Outcome {
     device::device(dev)?;
-    defaults::set_current_of_device(dev, &resolve(pool)?)
+    pool::set_current_of_device(dev, &resolve(pool)?)
 }
 
 /// The place that a location and a kind of memory mean.
@@ -65,7 +64,7 @@ unsafe fn location_of(
 ) -> Result<PoolLocation, CUresult> {
     // SAFETY: as this function demands.
     let location = unsafe { location.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    locations::fixed_location(location, kind)
+    pool::fixed_location(location, kind)
 }
 
 pub unsafe fn cuMemGetDefaultMemPool(
@@ -74,7 +73,7 @@ pub unsafe fn cuMemGetDefaultMemPool(
     kind: CUmemAllocationType,
 ) -> Outcome {
     // SAFETY: a location, or null; room for the result, or null.
-    unsafe { write_out(pool_out, defaults::default_of(location_of(location, kind)?)?.handle.as_raw()) }
+    unsafe { write_out(pool_out, pool::default_of(location_of(location, kind)?)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemGetMemPool(
@@ -83,7 +82,7 @@ pub unsafe fn cuMemGetMemPool(
     kind: CUmemAllocationType,
 ) -> Outcome {
     // SAFETY: a location, or null; room for the result, or null.
-    unsafe { write_out(out, defaults::current_of(location_of(location, kind)?)?.handle.as_raw()) }
+    unsafe { write_out(out, pool::current_of(location_of(location, kind)?)?.handle.as_raw()) }
 }
 
 pub unsafe fn cuMemSetMemPool(
@@ -92,7 +91,7 @@ pub unsafe fn cuMemSetMemPool(
     pool: CUmemoryPool,
 ) -> Outcome {
     // SAFETY: a location, or null.
-    defaults::set_current(unsafe { location_of(location, kind) }?, &resolve(pool)?)
+    pool::set_current(unsafe { location_of(location, kind) }?, &resolve(pool)?)
 }
 
 pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoolProps) -> Outcome {
@@ -101,7 +100,7 @@ pub unsafe fn cuMemPoolCreate(out: *mut CUmemoryPool, poolProps: *const CUmemPoo
     if properties.reserved.iter().any(|byte| *byte != 0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let location = locations::pool_location(&properties.location, properties.allocType)?;
+    let location = pool::pool_location(&properties.location, properties.allocType)?;
     let is_private = properties.handleTypes == CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_NONE;
     if !is_private {
         match location {
@@ -358,7 +357,7 @@ unsafe fn allocate(
     }
     let address = match pool {
         Some(pool) => pool::allocate(pool, size, &stream)?,
-        None => pool::allocate(&*defaults::current_of_device(device)?, size, &stream)?,
+        None => pool::allocate(&*pool::current_of_device(device)?, size, &stream)?,
     };
     // SAFETY: not null, so there is room for the result.
     unsafe { write_out(out, address) }

@@ -5,7 +5,7 @@
 //! demands anyway, and it is not freed before the server has given it back. There are no pieces for staging
 //! then, so that a command exposes much.
 
-use super::mode::Mode;
+use super::endpoint::Mode;
 use super::pieces::pieces;
 use crate::model::memory;
 use crate::model::numbers;

@@ -11,45 +11,32 @@
 //! *From the device*: into pinned memory the bytes come when they come, and whoever says that the stream is
 //! done waits for them; into pageable memory, and for synchronous copies, the call waits.
 //!
-//! | Module        | Contents                                                              |
-//! |---------------|----------------------------------------------------------------------------------|
-//! | `region`      | Where does the program's memory begin and end, and how is it packed?               |
-//! | `sides`       | Where does the box lie that a program describes?                                    |
-//! | `pieces`      | Which pieces has a copy, by the plan for its size?                                 |
-//! | `to_device`   | When is the source read, and how does it get to the server?                        |
-//! | `early_return` | Which synchronous copies need not be waited for until the device has the bytes?   |
-//! | `gpudirect`   | What does the server's network card read by itself?                                |
-//! | `from_device` | Where do the bytes go, and who waits for them?                                    |
-//! | `mode`        | When does a copying call return?                                                 |
-//! | `owning_context`        | To which context does a place belong?                                            |
-//! | `one_server`  | How is a copy carried out that concerns one server?                              |
-//! | `cross_server`      | Which server carries a copy out, where devices of several are concerned?          |
-//! | `client_relay`      | What happens where their servers do not reach each other?                         |
-//! | `within`      | Which command carries a copy between places of one server, and in which order?    |
+//! | Module | Contents |
+//! |---|---|
+//! | `endpoint` | Endpoints of a copy, and its synchronisation mode |
+//! | `pieces` | Pieces of a copy, by the plan for its size |
+//! | `upload` | Host-to-device copies, and synchronous ones that return before the device has the bytes |
+//! | `gpudirect` | Host-to-device copies that the server's RDMA device reads by itself |
+//! | `download` | Device-to-host copies |
+//! | `device_copy` | Copies on one server: dispatch, and copies within and between its devices |
+//! | `peer_copy` | Copies between servers: directly, or through the client |
 
-mod client_relay;
-mod cross_server;
-mod early_return;
-mod from_device;
+mod device_copy;
+mod download;
+mod endpoint;
 mod gpudirect;
-mod mode;
-mod one_server;
-mod owning_context;
+mod peer_copy;
 mod pieces;
-mod sides;
-mod to_device;
-mod within;
+mod upload;
 
 use crate::model::stream::StreamState;
 use crate::remote::session;
 use causeway_api::sys::CUresult;
 
 pub use crate::model::region::{Endpoint, HostRegion};
-pub use cross_server::by_proxy_stream;
-pub use mode::Mode;
-pub use owning_context::owner_of;
-pub use sides::{CopyBox, endpoints};
-pub use within::{Contexts, between_contexts};
+pub use device_copy::{Contexts, between_contexts};
+pub use endpoint::{CopyBox, Mode, endpoints, owner_of};
+pub use peer_copy::by_proxy_stream;
 
 /// Copies in the order of `stream`.
 ///
@@ -64,10 +51,10 @@ pub unsafe fn copy(
     if session::are_several() {
         session::of(stream.context)?.faults().check()?;
         // SAFETY: as this function demands.
-        if let Some(outcome) = unsafe { cross_server::route(destination, source, stream, mode) } {
+        if let Some(outcome) = unsafe { peer_copy::route(destination, source, stream, mode) } {
             return outcome;
         }
     }
     // SAFETY: as this function demands.
-    unsafe { one_server::copy(destination, source, stream, mode) }
+    unsafe { device_copy::copy(destination, source, stream, mode) }
 }

@@ -1,7 +1,6 @@
 //! Update of an executable graph: node by node, or as a whole after another graph of the same shape.
 
-use super::changes::{difference, is_same};
-use super::state::{Executable, Node, State};
+use super::state::{Executable, Node, State, difference, is_same};
 use crate::model::graph::graphs;
 use crate::model::graph::order::Order;
 use crate::model::graph::work::Work;

@@ -1,20 +1,23 @@
-//! Copy on one server, which is its stream's.
+//! Copies on one server: dispatch by endpoints, and copies within and between its devices, in order with the work of
+//! both.
 
-use super::from_device::from_device;
-use super::mode::Mode;
-use super::to_device::to_device;
-use super::within::within_device;
-use crate::model::context;
+use super::download::from_device;
+use super::endpoint::{Mode, owning_context};
+use super::upload::to_device;
+use crate::model::context::ContextState;
 use crate::model::region::{Endpoint, HostRegion};
 use crate::model::stream::StreamState;
-use crate::remote::mirrored;
-use crate::remote::session;
+use crate::model::{context, device};
+use crate::remote::{mirrored, session};
 use crate::statistics::copies::{self, By};
 use crate::submit::callbacks::{self, Task};
-use crate::submit::capture;
+use crate::submit::{capture, event, send};
+use causeway_api::calls;
+use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_api::types::DeviceLocation;
 use causeway_pipeline::Direction;
+use std::sync::Arc;
 
 /// The longest copy, in bytes, whose source is better read here than by the device where both can: about 1 us
 /// of copying.
@@ -132,4 +135,90 @@ fn is_idle(stream: &StreamState) -> bool {
     !session::are_several()
         && !stream.pending_writes().is_unsettled()
         && context::state(stream.context).is_ok_and(|context| context.is_idle())
+}
+
+/// The contexts of both places of a copy.
+#[derive(Clone, Copy)]
+pub struct Contexts {
+    /// Where the bytes go.
+    pub destination: Handle<Context>,
+    /// Where they come from.
+    pub source: Handle<Context>,
+}
+
+/// Puts a copy between places that say themselves on which device they are into a stream.
+pub(super) fn within_device(
+    destination: DeviceLocation,
+    source: DeviceLocation,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    put(destination, source, None, stream, mode)
+}
+
+/// Puts a copy between two contexts into a stream; with arrays the driver wants to be told both.
+pub fn between_contexts(
+    destination: DeviceLocation,
+    source: DeviceLocation,
+    contexts: Contexts,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    put(destination, source, Some(contexts), stream, mode)
+}
+
+/// Every copy between places of one server goes this way, so that none misses its order.
+fn put(
+    destination: DeviceLocation,
+    source: DeviceLocation,
+    contexts: Option<Contexts>,
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    let post = || match contexts {
+        None => {
+            let request = calls::copy_within_device { destination, source, stream: stream.handle };
+            send::post_in(stream.context, &request)
+        }
+        Some(contexts) => {
+            let request = calls::copy_between_contexts {
+                destination,
+                destination_context: contexts.destination,
+                source,
+                source_context: contexts.source,
+                stream: stream.handle,
+            };
+            send::post_in(stream.context, &request)
+        }
+    };
+    let is_of_one_device = contexts.is_none() && device::all().len() == 1;
+    if mode == Mode::Synchronous && !is_of_one_device {
+        // What either device gets afterwards finds the bytes.
+        in_order_with_both([destination, source], stream, post)
+    } else {
+        post()
+    }
+}
+
+/// Puts work into a stream, in order with what the default streams of both places' contexts hold and get.
+fn in_order_with_both(
+    locations: [DeviceLocation; 2],
+    stream: &StreamState,
+    post: impl FnOnce() -> Result<(), CUresult>,
+) -> Result<(), CUresult> {
+    let mut others = Vec::new();
+    for owning_context in
+        locations.into_iter().filter_map(|location| owning_context(&Endpoint::Device(location)))
+    {
+        let state = context::state(owning_context)?;
+        if owning_context != stream.context
+            && state.is_active()
+            && others.iter().all(|other: &Arc<ContextState>| other.handle != owning_context)
+        {
+            others.push(state);
+        }
+    }
+    others.iter().try_for_each(|other| event::join(stream, &other.legacy_stream))?;
+    post()?;
+    others.iter().try_for_each(|other| event::join(&other.legacy_stream, stream))
 }

@@ -6,26 +6,32 @@
 //! servers do not reach each other. Where the copy's stream is another server's, a stream of ours carries the
 //! copy, and the two wait for each other. Synchronous copies wait here instead, as they are in order with the
 //! work of both devices.
+//!
+//! Where the servers have no path to each other, the copy goes through the client.
+//! It goes piece by piece. An asynchronous copy stops its stream and is carried out when the
+//! stream gets there, so that it is in the order of streams and events like any other; by the thread for
+//! copies, which no function of the program holds up.
 
-use super::mode::Mode;
-use super::owning_context::owning_context;
-use super::{client_relay, one_server};
-use crate::log::refuse_use;
-use crate::model::context;
+use super::device_copy;
+use super::endpoint::{Mode, owning_context};
+use crate::log::{error, refuse_use};
+use crate::model::context::{self, ContextState};
 use crate::model::memory::{self, Origin};
-use crate::model::region::Endpoint;
+use crate::model::region::{Endpoint, HostRegion};
 use crate::model::stream::StreamState;
 use crate::remote::peers::{self, PeerPath};
 use crate::remote::session;
 use crate::statistics::copies::{self, InterServerPath};
+use crate::submit::callbacks::{self, Task};
 use crate::submit::ipc_imports::{self, Source, Whole};
-use crate::submit::send;
-use crate::submit::{capture, event, virtual_memory};
+use crate::submit::{capture, event, send, virtual_memory};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_api::types::{DeviceLocation, PeerTicket, Region};
 use causeway_link::inter_server::BetweenServers;
+use causeway_pipeline::{Shape, cut};
+use std::sync::Arc;
 
 /// Carries a copy out that its stream's server alone cannot; nothing when it can.
 ///
@@ -95,12 +101,12 @@ unsafe fn elsewhere(
         stream.synchronize()?;
         // SAFETY: as this function demands.
         return unsafe {
-            one_server::copy(destination, source, &context::state(owning_context)?.legacy_stream, mode)
+            device_copy::copy(destination, source, &context::state(owning_context)?.legacy_stream, mode)
         };
     }
     // SAFETY: as this function demands.
     by_proxy_stream(owning_context, stream, |proxy| unsafe {
-        one_server::copy(destination, source, proxy, mode)
+        device_copy::copy(destination, source, proxy, mode)
     })
 }
 
@@ -118,7 +124,7 @@ fn between_servers(
         PeerPath::Link(link) => link,
         PeerPath::Client => {
             copies::count_inter_server(InterServerPath::Client, bytes);
-            return client_relay::via_client((destination, &to), (source, &from), stream, mode);
+            return via_client((destination, &to), (source, &from), stream, mode);
         }
     };
     let is_here = mode != Mode::Synchronous && stream.context.server() == to.handle.server();
@@ -188,4 +194,83 @@ fn whole(region: &Region) -> Option<Whole> {
         (None, _) => return None,
     };
     Some(Whole { handle, base, size, device: piece.device })
+}
+
+/// Bytes that are here at a time, except where a row of an array is longer.
+const PIECE: usize = 16 << 20;
+
+/// Carries a copy out in the order of `stream`, each place with its context.
+pub(super) fn via_client(
+    (destination, to): (DeviceLocation, &ContextState),
+    (source, from): (DeviceLocation, &ContextState),
+    stream: &StreamState,
+    mode: Mode,
+) -> Result<(), CUresult> {
+    // Streams of ours that wait for nothing.
+    let (writing, reading) = (to.reader()?, from.reader()?);
+    if mode == Mode::Synchronous {
+        stream.synchronize()?;
+        from.legacy_stream.synchronize()?;
+        to.legacy_stream.synchronize()?;
+        return carry(destination, &writing, source, &reading);
+    }
+    let run = Box::new(move |outcome: Result<(), CUresult>| {
+        // A stream that has failed before copies nothing.
+        if outcome.is_ok()
+            && let Err(status) = carry(destination, &writing, source, &reading)
+        {
+            error!(
+                "a copy between devices of two servers failed on its way through this machine ({})",
+                status.0
+            );
+            if let Ok(session) = session::of(writing.context) {
+                session.faults().record(status);
+            }
+        }
+    });
+    callbacks::post(stream, Task::Access { run, after: stream.pending_writes() })
+}
+
+fn carry(
+    destination: DeviceLocation,
+    writing: &Arc<StreamState>,
+    source: DeviceLocation,
+    reading: &Arc<StreamState>,
+) -> Result<(), CUresult> {
+    let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+    if destination.size() != source.size() {
+        return Err(invalid);
+    }
+    let (width, height, depth) = source.size();
+    let shape = Shape { width: width as usize, height: height as usize, depth: depth as usize };
+    // Rows of arrays stay whole: what their elements are only the device knows.
+    let is_array = |location: &DeviceLocation| matches!(location, DeviceLocation::Array(_));
+    let max_bytes = if is_array(&destination) || is_array(&source) { PIECE.max(shape.width) } else { PIECE };
+    let mut bytes = Vec::new();
+    for piece in cut(shape, max_bytes, 1) {
+        let Shape { width, height, depth } = piece.shape;
+        let (at, size) = (piece.at.map(|at| at as u64), [width, height, depth].map(|size| size as u64));
+        let (destination, source) = destination.part(at, size).zip(source.part(at, size)).ok_or(invalid)?;
+        bytes.resize(piece.bytes(), 0_u8);
+        let here = HostRegion {
+            address: bytes.as_mut_ptr(),
+            row_pitch: width,
+            slice_pitch: width * height,
+            width,
+            height,
+            depth,
+        };
+        // SAFETY: the vector has the piece's bytes, and is not touched before both calls have returned,
+        // which, being synchronous, are done with it then.
+        unsafe {
+            device_copy::copy(Endpoint::Host(here), Endpoint::Device(source), reading, Mode::Synchronous)?;
+            device_copy::copy(
+                Endpoint::Device(destination),
+                Endpoint::Host(here),
+                writing,
+                Mode::Synchronous,
+            )?;
+        }
+    }
+    writing.synchronize()
 }

@@ -1,10 +1,25 @@
-//! Endpoints of a copy of up to three dimensions: the box that a program describes.
+//! Endpoints of a copy: the box that a program describes, its owning context, and the synchronisation mode.
 
 use crate::model::region::{Endpoint, HostRegion};
-use crate::model::{array, memory};
+use crate::model::{array, context, memory};
+use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, CUresult};
 use causeway_api::types::{DeviceLocation, Region};
 use core::ffi::c_void;
+
+/// When a copying call returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// When CUDA's synchronous copies do.
+    Synchronous,
+    /// When the copy has been put into its stream.
+    Asynchronous,
+    /// As [`Asynchronous`](Self::Asynchronous), but the source need not wait for its turn in the stream.
+    SourceAtOnce,
+    /// As an asynchronous one; memory that is not pinned stays valid and as it is until the stream has passed
+    /// the copy, too, since a launch of a graph copies and not the call that made the copy's node.
+    InGraph,
+}
 
 /// One side of a copy of up to three dimensions, as the program describes it.
 #[derive(Clone, Copy)]
@@ -107,6 +122,23 @@ fn copy_boxes(copy: &CUDA_MEMCPY3D) -> Result<(CopyBox, CopyBox), CUresult> {
         height: copy.dstHeight,
     };
     Ok((destination, source))
+}
+
+/// The context that a place on a device belongs to; nothing for the program's memory, and for addresses that
+/// only the stream's server can judge.
+pub(super) fn owning_context(endpoint: &Endpoint) -> Option<Handle<Context>> {
+    match endpoint {
+        Endpoint::Host(_) => None,
+        Endpoint::Device(DeviceLocation::Array(part)) => array::context_of(part.array),
+        Endpoint::Device(DeviceLocation::Memory(region)) => owner_of(region.address),
+    }
+}
+
+/// The context of the memory at an address; nothing for addresses that only a server can judge.
+pub fn owner_of(address: CUdeviceptr) -> Option<Handle<Context>> {
+    let piece = memory::find(address)?;
+    let known = Some(piece.context).filter(|context| !context.is_null());
+    known.or_else(|| context::primary(piece.device).ok().map(|primary| primary.handle))
 }
 
 #[cfg(test)]

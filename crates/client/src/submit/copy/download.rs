@@ -1,7 +1,6 @@
 //! Device-to-host copy.
 
-use super::mode::Mode;
-use super::pieces::pieces;
+use super::endpoint::Mode;
 use crate::model::completion;
 use crate::model::context::PendingWrites;
 use crate::model::context::before::CopyOrder;
@@ -12,9 +11,9 @@ use crate::remote::registered;
 use crate::remote::session::{self, INLINE_BYTES};
 use crate::remote::transfers::expect;
 use crate::remote::transfers::receive_buffer::ReceiveBuffer;
-use crate::statistics::Carried;
 use crate::statistics::copies::By;
-use crate::statistics::{self, copies};
+use crate::statistics::{self, Carried, copies};
+use crate::submit::copy::pieces::pieces;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::CUresult;
