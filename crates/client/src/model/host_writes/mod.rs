@@ -18,7 +18,7 @@
 //!   everything before it has finished, few bytes by whoever finds that, more by a thread of its own. A
 //!   transfer has finished when its bytes are in place, so every wait stays right.
 //! - *Read after write*: a copy to a device whose source may still be written reads it when its stream gets
-//!   there (`copy/to_device.rs`), and a host function runs when the bytes before it are in place
+//!   there (`copy/upload.rs`), and a host function runs when the bytes before it are in place
 //!   (`submit/callbacks.rs`).
 //! - *Write after read*: the server issues a copy from a device behind the copies to a device that its stream
 //!   holds, for which their bytes must have come (`worker/order.rs` of the server).
