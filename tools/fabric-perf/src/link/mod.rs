@@ -121,7 +121,7 @@ impl Intention {
 
     /// Whether rdma_cm is to join the queue pairs.
     pub fn by_rdma_cm(&self) -> bool {
-        self.chance.wish().0
+        self.chance.parameters().0
     }
 
     /// Joins an end that [`respond`]s at this address.
