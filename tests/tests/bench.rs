@@ -119,7 +119,7 @@ fn targets_that_are_not_there_do_not_hide_the_others() {
     must_fail(&outcome, &["native: ", "/no/such/libcuda.so", "127.0.0.1:1: "]);
     let results = json(folder.path(), "latency");
     assert_eq!((samples(&results, 0, 0), samples(&results, 0, 1), samples(&results, 0, 2)), (0, 0, 3));
-    assert!(results["targets"][0]["trouble"].is_string() && results["targets"][2]["trouble"].is_null());
+    assert!(results["targets"][0]["error"].is_string() && results["targets"][2]["trouble"].is_null());
 
     // With nothing else there are no results, and Causeway's library is not taken for NVIDIA's.
     let mut command = bench(&["latency", "--native"]);
@@ -152,7 +152,7 @@ fn a_target_that_ends_in_the_middle_is_told_and_the_others_go_on() {
     let outcome = running.finish(LIMIT);
     must_fail(&outcome, &[&dying.target().to_string()]);
     let results = json(folder.path(), "copy");
-    assert!(results["targets"][1]["trouble"].is_string(), "{outcome}");
+    assert!(results["targets"][1]["error"].is_string(), "{outcome}");
     for case in 0..2 {
         assert_eq!((samples(&results, case, 0), samples(&results, case, 1)), (2000, 0), "{outcome}");
     }
@@ -206,9 +206,9 @@ fn each_way_to_a_server_is_measured() {
     let results = json(folder.path(), "latency");
     for (target, module) in ["tcp", "shm"].into_iter().enumerate() {
         assert_eq!(results["targets"][target]["module"], module, "{outcome}");
-        assert!(results["targets"][target]["trouble"].is_null(), "{outcome}");
+        assert!(results["targets"][target]["error"].is_null(), "{outcome}");
         assert_eq!(samples(&results, 0, target), 3, "{outcome}");
     }
-    assert!(results["targets"][2]["trouble"].is_string(), "{outcome}");
+    assert!(results["targets"][2]["error"].is_string(), "{outcome}");
     server.must_have_workers(0);
 }

@@ -52,7 +52,7 @@ class Report:
         """Something was not tried, and why."""
         self.cases.append(Case(self.part, name, skipped=str(reason)))
 
-    def judge(self, name, problem, seconds=0.0):
+    def check(self, name, problem, seconds=0.0):
         """Whether something worked: `problem` says why not, and is None where it did."""
         if problem is None:
             self.passed(name, seconds)

@@ -29,15 +29,15 @@ class Session:
     limit_s: float = 560  # a part that repeats what it measures does so for as long as this
     interrupted: Callable[[], bool] = lambda: False  # whether it is to end at once, and to say what it has
 
-    def wants(self, title):
+    def is_selected(self, title):
         """Whether something with this title was asked for."""
         return not self.chosen or any(word in title for word in self.chosen)
 
-    def ways(self):
+    def paths(self):
         """Pairs of a name and the function that makes a command run that way."""
         return [*self.native_way(), ("remote", self.server.command)]
 
-    def ways_by_module(self):
+    def paths_by_module(self):
         """As `ways`, with one remote way for each module, named by it."""
         remote = ((via, functools.partial(self.server.command, via=via)) for via in self.modules)
         return [*self.native_way(), *remote]

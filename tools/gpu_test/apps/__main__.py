@@ -23,7 +23,7 @@ import sys
 sys.path[0] = str(pathlib.Path(__file__).resolve().parents[2])
 
 from gpu_test.apps.applications import APPLICATIONS, FULL, QUICK, SMALL  # noqa: E402
-from gpu_test.apps.campaign import Way, remote_ways, run_campaign  # noqa: E402
+from gpu_test.apps.campaign import Way, remote_paths, run_campaign  # noqa: E402
 from gpu_test.apps.overhead import markdown, summary  # noqa: E402
 from gpu_test.bundle import BUNDLE, TREE, machine, now  # noqa: E402
 from gpu_test.server import Server  # noqa: E402
@@ -107,7 +107,7 @@ def write_report(arguments, gpu, native, chosen, results):
         "",
         f"Command: `{command}`",
         "",
-        *markdown(results, chosen, judge=native and arguments.scale is not SMALL),
+        *markdown(results, chosen, check=native and arguments.scale is not SMALL),
         "",
     ]
     data = {
@@ -115,7 +115,7 @@ def write_report(arguments, gpu, native, chosen, results):
         "machine": machine(),
         "command": command,
         "scale": arguments.scale.name,
-        "ways": results.ways,
+        "ways": results.paths,
         "mean_overhead_percent": summary(results, chosen),
         "runs": results.runs,
         "failures": results.failures,
@@ -160,9 +160,9 @@ def main():
             log = pathlib.Path(arguments.report).with_suffix(".log")
             log.parent.mkdir(parents=True, exist_ok=True)
             address = stack.enter_context(Server(causeway, gpu, log)).address
-        ways = [Way("native")] if native else []
-        ways += remote_ways(causeway, address, transports)
-        results = run_campaign(chosen, arguments.scale, ways, programs)
+        paths = [Way("native")] if native else []
+        paths += remote_paths(causeway, address, transports)
+        results = run_campaign(chosen, arguments.scale, paths, programs)
     write_report(arguments, gpu, native, chosen, results)
     return 1 if results.failures else 0
 

@@ -31,13 +31,13 @@ class Results:
     """What was measured: one entry for each size that a program measured, and a sentence for each thing that
     went wrong."""
 
-    ways: list[str]
+    paths: list[str]
     rounds: int = 0
     runs: list[dict] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
 
-def remote_ways(causeway, address, transports):
+def remote_paths(causeway, address, transports):
     """The ways through Causeway: one for each transport, or one over that which Causeway chooses if none is
     named."""
     prefix = (str(causeway), "run", "--on", address)
@@ -74,13 +74,13 @@ def run_program(command, variables):
     return lines, None
 
 
-def run_campaign(applications, scale, ways, programs, tell=print):
+def run_campaign(applications, scale, paths, programs, tell=print):
     """Runs all applications each way, round by round, until there are enough rounds or time is up; `tell`
     hears how far it is.
 
     In a round the ways of one application follow each other at once, since the speed of shared machines
     varies from minute to minute, and each round begins with another way. What has failed is not run again."""
-    results = Results([way.name for way in ways])
+    results = Results([way.name for way in paths])
     variables = environment()
     start = time.monotonic()
     broken = set()
@@ -91,8 +91,8 @@ def run_campaign(applications, scale, ways, programs, tell=print):
             tell(f"{number} of {scale.rounds} rounds: the time is up")
             break
         for application in applications:
-            for turn in range(len(ways)):
-                way = ways[(number + turn) % len(ways)]
+            for turn in range(len(paths)):
+                way = paths[(number + turn) % len(paths)]
                 if (application.name, way.name) in broken:
                     continue
                 arguments = application.arguments[scale.name].split()

@@ -30,7 +30,7 @@ def mean_overhead(runs, app, way):
 
 def summary(results, applications):
     """What a program may want to know: the mean overhead in percent by application and way."""
-    remote = [way for way in results.ways if way != "native"]
+    remote = [way for way in results.paths if way != "native"]
     return {a.name: {way: mean_overhead(results.runs, a.name, way) for way in remote} for a in applications}
 
 
@@ -66,33 +66,33 @@ def table(*rows):
 def application_table(results, application):
     """Times and overheads of one application, size by size."""
     runs, app = results.runs, application.name
-    remote = [way for way in results.ways if way != "native"]
-    compared = remote if "native" in results.ways else []
+    remote = [way for way in results.paths if way != "native"]
+    compared = remote if "native" in results.paths else []
     head = [
         application.size,
-        *(f"{way}, ms" for way in results.ways),
+        *(f"{way}, ms" for way in results.paths),
         *(f"overhead, {way}" for way in compared),
     ]
-    head += [f"setup, {way}, ms" for way in results.ways]
+    head += [f"setup, {way}, ms" for way in results.paths]
     rows = [head]
     for size in sizes_of(runs, app):
-        row = [size, *(milliseconds(median_of(runs, app, size, way, "seconds")) for way in results.ways)]
+        row = [size, *(milliseconds(median_of(runs, app, size, way, "seconds")) for way in results.paths)]
         row += [percent(overheads(runs, app, size, way)) for way in compared]
-        row += [milliseconds(median_of(runs, app, size, way, "setup_seconds")) for way in results.ways]
+        row += [milliseconds(median_of(runs, app, size, way, "setup_seconds")) for way in results.paths]
         rows.append(row)
     if compared:
         means = [mean_overhead(runs, app, way) for way in compared]
         cells = ["-" if mean is None else f"{mean:+.1f} %" for mean in means]
-        rows.append(["mean", *("" for _ in results.ways), *cells, *("" for _ in results.ways)])
+        rows.append(["mean", *("" for _ in results.paths), *cells, *("" for _ in results.paths)])
     return table(*rows)
 
 
-def judgements(results):
+def checks(results):
     """(application, way, required and measured percent or None, met) for each requirement on a way that was
     run."""
     for app, by_way in REQUIRED.items():
         for way, required in by_way.items():
-            if way in results.ways and any(run["app"] == app for run in results.runs):
+            if way in results.paths and any(run["app"] == app for run in results.runs):
                 measured = mean_overhead(results.runs, app, way)
                 yield app, way, required, measured, None if measured is None else measured <= required
 
@@ -100,15 +100,15 @@ def judgements(results):
 def requirements_table(results):
     """What is required of the mean overheads, and whether it is met; empty when none of it was measured."""
     rows = [["mean overhead", "required", "measured", "verdict"]]
-    for app, way, required, measured, met in judgements(results):
+    for app, way, required, measured, met in checks(results):
         verdict = {None: "unknown", True: "met", False: "MISSED"}[met]
         shown = "-" if measured is None else f"{measured:+.1f} %"
         rows.append([f"{app}, {way}", f"<= {required} %", shown, verdict])
     return table(*rows) if len(rows) > 1 else []
 
 
-def markdown(results, applications, judge):
-    """All tables, as lines; with `judge` that of the requirements too, which say nothing about small
+def markdown(results, applications, check):
+    """All tables, as lines; with `check` that of the requirements too, which say nothing about small
     sizes."""
     rounds = "One round" if results.rounds == 1 else f"Medians of {results.rounds} rounds"
     lines = [
@@ -126,7 +126,7 @@ def markdown(results, applications, judge):
                 *application_table(results, application),
             ]
     required = requirements_table(results)
-    if judge and required:
+    if check and required:
         lines += ["", "What must hold:", "", *required]
     lines += ["", *(f"FAIL {failure}" for failure in results.failures)] if results.failures else []
     return lines

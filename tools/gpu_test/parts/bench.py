@@ -60,7 +60,7 @@ class Results:
         return value
 
 
-class Judge:
+class Checker:
     """Rows of the table of what must hold."""
 
     def __init__(self, report, results, plain_tcp):
@@ -79,7 +79,7 @@ class Judge:
         if verdict == "unknown":
             self.report.skipped(name, "what it depends on was not measured")
         else:
-            self.report.judge(name, None if verdict == "met" else f"{shown}; required are {bound}")
+            self.report.check(name, None if verdict == "met" else f"{shown}; required are {bound}")
         row = {"figure": figure, "module": module, "required": required, "limit": limit}
         self.rows.append({**row, "measured": measured, "verdict": verdict})
 
@@ -102,7 +102,7 @@ class Judge:
         self.row(figure, module, f"<= native + {more} us", limit, remote, "us", False)
 
 
-def judge_all(judge, modules):
+def check_all(check, modules):
     """The required figures that `causeway bench` can measure."""
     both = (("to the device", "to_device"), ("from the device", "from_device"))
     for module in modules:
@@ -111,37 +111,37 @@ def judge_all(judge, modules):
             for size in (size for size in SIZES if size >= 16 * MIB):
                 what = f"pinned copy {words}, {size // MIB} MiB"
                 required = (0.98, "native") if shm else (0.9, "plain TCP")
-                judge.rate(what, module, f"pinned_{direction}", size, *required)
+                check.rate(what, module, f"pinned_{direction}", size, *required)
             pageable = f"pageable_{direction}"
-            judge.rate(
+            check.rate(
                 f"pageable copy {words}, 256 MiB", module, pageable, 256 * MIB, 2.0 if shm else 1.3, "native"
             )
-            judge.rate(f"pageable copy {words}, 1 MiB", module, pageable, MIB, 1.3 if shm else 0.5, "native")
+            check.rate(f"pageable copy {words}, 1 MiB", module, pageable, MIB, 1.3 if shm else 0.5, "native")
             what = f"16 asynchronous pinned copies {words}, 16 MiB"
             asynchronous = f"async_{direction}"
-            judge.rate(
+            check.rate(
                 what, module, asynchronous, 16 * MIB, *((0.98, "native") if shm else (0.85, "plain TCP"))
             )
             if shm:
-                call = judge.results.get(module, "remote", asynchronous, 16 * MIB, "returned_us")
-                judge.row(f"{what}, a call", module, "<= 0.5 us", 0.5, call, "us", False)
-        call = judge.results.get(module, "remote", "copy_pageable_to_device", None, "returned_us")
-        judge.row("8 B pageable to the device, call returns", module, "<= 1 us", 1.0, call, "us", False)
+                call = check.results.get(module, "remote", asynchronous, 16 * MIB, "returned_us")
+                check.row(f"{what}, a call", module, "<= 0.5 us", 0.5, call, "us", False)
+        call = check.results.get(module, "remote", "copy_pageable_to_device", None, "returned_us")
+        check.row("8 B pageable to the device, call returns", module, "<= 1 us", 1.0, call, "us", False)
         more = 3 if shm else 20
-        judge.more("8 B pinned to the device", module, "copy_pinned_to_device", more)
-        judge.more("8 B from the device, pageable", module, "copy_pageable_from_device", more)
-        judge.more("8 B from the device, pinned", module, "copy_pinned_from_device", more)
-        judge.more("launch, synchronise", module, "launch_and_synchronize", more)
+        check.more("8 B pinned to the device", module, "copy_pinned_to_device", more)
+        check.more("8 B from the device, pageable", module, "copy_pageable_from_device", more)
+        check.more("8 B from the device, pinned", module, "copy_pinned_from_device", more)
+        check.more("launch, synchronise", module, "launch_and_synchronize", more)
 
 
-def judge_pipeline(judge, path):
+def check_pipeline(check, path):
     """Whether the adaptive choice of plans is as good as the best fixed one."""
     document = json.loads(path.read_text())
     for verdict in document.get("verdicts", []):
         module = document["targets"][verdict["adaptive"]]["via"]
         title = "adaptive against the best fixed plan"
-        judge.row(f"{title}, worst", module, ">= -5 %", -5.0, 100 * verdict["worst"], "%", True)
-        judge.row(f"{title}, on average", module, ">= 0 %", 0.0, 100 * verdict["mean"], "%", True)
+        check.row(f"{title}, worst", module, ">= -5 %", -5.0, 100 * verdict["worst"], "%", True)
+        check.row(f"{title}, on average", module, ">= 0 %", 0.0, 100 * verdict["mean"], "%", True)
 
 
 def measure_plain_tcp(session):
@@ -149,7 +149,7 @@ def measure_plain_tcp(session):
     fails."""
     total = (1 if session.quick else 4) << 30
     outcome = run([BUNDLE / "yardstick" / "tcp_lanes", TCP_LANES, TCP_CHUNK, total], 120)
-    if not session.report.judge("plain TCP", None if outcome.status == 0 else outcome.reason()):
+    if not session.report.check("plain TCP", None if outcome.status == 0 else outcome.reason()):
         session.report.line(f"FAIL plain TCP: {outcome.reason()}")
         return None
     session.report.line(f"Plain TCP: {'; '.join(outcome.output.splitlines())}")
@@ -164,7 +164,7 @@ def measure(report, words):
     for line in ("", "```", outcome.output.rstrip(), "```"):
         report.line(line)
     name = f"causeway bench {' '.join(map(str, words))}"
-    if not report.judge(name, None if outcome.status == 0 else outcome.ending(), outcome.seconds):
+    if not report.check(name, None if outcome.status == 0 else outcome.ending(), outcome.seconds):
         report.line(f"FAIL {name}: {outcome.ending()}")
 
 
@@ -186,7 +186,7 @@ def run_bench(session):
         "launch": ["launch", *common],
         "pipeline": ["pipeline", "--sizes", "64K,1M,4M,16M,64M", *fixed, *common],
     }
-    chosen = {kind: words for kind, words in measurements.items() if session.wants(kind)}
+    chosen = {kind: words for kind, words in measurements.items() if session.is_selected(kind)}
     results, plain_tcps = Results(), []
     for module in session.modules:
         for kind, words in chosen.items():
@@ -205,10 +205,10 @@ def run_bench(session):
     report.line()
     report.line("What must hold, by medians.")
     report.table(figure=52, module=6, required=36, measured=14, verdict=8)
-    judge = Judge(report, results, plain_tcp)
-    judge_all(judge, session.modules)
+    check = Checker(report, results, plain_tcp)
+    check_all(check, session.modules)
     for path in (folder / module / "pipeline.json" for module in session.modules):
         if path.exists() and "pipeline" in chosen:
-            judge_pipeline(judge, path)
-    requirements = {"plain_tcp_gb_per_s": plain_tcp, "cores": os.cpu_count(), "requirements": judge.rows}
+            check_pipeline(check, path)
+    requirements = {"plain_tcp_gb_per_s": plain_tcp, "cores": os.cpu_count(), "requirements": check.rows}
     report.data["bench"] = requirements

@@ -64,20 +64,20 @@ def run_jacobi(session, mpi, extra=None):
         environment["CAUSEWAY_JACOBI_NCCL"] = str(nccl / "lib" / "libnccl.so.2")
     runs = "2" if session.quick or not session.native else "10"
     program = ["jacobi", runs, *([] if session.native else ["quick"])]
-    for way, wrap in session.ways():
+    for way, wrap in session.paths():
         # NCCL's kernels and proxies share memory that only a driver on this machine gives.
         own = environment if way == "native" else {**environment, "CAUSEWAY_JACOBI_NCCL": "none"}
         outcome = run(wrap(mpi.command(program, False)), JACOBI_S, own)
         problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
-        report.judge(f"Jacobi's method, {way}", problem, outcome.seconds)
+        report.check(f"Jacobi's method, {way}", problem, outcome.seconds)
         figures, skipped = medians(outcome.output)
         for what in skipped:
             report.skipped(f"Jacobi's method, {way}", what)
         report.data.setdefault("jacobi", {})[way] = [[*case, value] for case, value in figures.items()]
-        tell_jacobi(report, way, figures)
+        report_jacobi(report, way, figures)
 
 
-def tell_jacobi(report, way, figures):
+def report_jacobi(report, way, figures):
     """Microseconds of a step, with what sending adds to the steps alone."""
     report.line()
     report.line(
@@ -126,7 +126,7 @@ def run_nvshmem(session, ours):
             report.skipped("NVSHMEM", problem)
             report.line(f"NVSHMEM is not measured: {problem}")
             return
-        if report.judge("NVSHMEM's program is compiled", problem):
+        if report.check("NVSHMEM's program is compiled", problem):
             environment = {
                 "LD_LIBRARY_PATH": f"{libraries}:{os.environ.get('LD_LIBRARY_PATH', '')}",
                 # Multicast can put the GPUs of a host out of service where it is off; there is no network.
@@ -135,11 +135,11 @@ def run_nvshmem(session, ours):
             }
             outcome = run([program, "3" if session.quick else "10"], NVSHMEM_S, environment)
             problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
-            report.judge("NVSHMEM is measured", problem, outcome.seconds)
-            tell_nvshmem(report, medians(outcome.output)[0], ours)
+            report.check("NVSHMEM is measured", problem, outcome.seconds)
+            report_nvshmem(report, medians(outcome.output)[0], ours)
 
 
-def tell_nvshmem(report, theirs, ours):
+def report_nvshmem(report, theirs, ours):
     """NVSHMEM's figures beside ours; nothing is required but that they are known."""
     report.data["nvshmem"] = [[*case, value] for case, value in theirs.items()]
     report.line()
@@ -187,7 +187,7 @@ def run_sanitizer(session, programs, environment):
             is_clean = outcome.status == 0 and any("0 errors" in line or "0 hazards" in line for line in said)
             last = said[-1].strip("= ") if said else outcome.reason()
             shown = f"{outcome.ending()}; {last}\n\n```\n{text[-4000:]}\n```"
-            report.judge(f"{tool}, {name}", None if is_clean else shown, outcome.seconds)
+            report.check(f"{tool}, {name}", None if is_clean else shown, outcome.seconds)
             report.row(
                 f"{tool}, {name}", f"{'clean' if is_clean else 'FAIL'} {outcome.seconds:.0f} s; {last}"
             )

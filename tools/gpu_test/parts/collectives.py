@@ -56,7 +56,7 @@ def try_calls(session, mpi, extra, ranks):
             is_well = outcome.status == 0 and any(line.startswith(word) for line in lines)
             name = f"{program[0]}, {ranks} ranks, {way}"
             problem = None if is_well else f"{' '.join(program)}: {outcome.reason()}; {first(outcome.errors)}"
-            report.judge(name, problem, outcome.seconds)
+            report.check(name, problem, outcome.seconds)
             report.row(name, f"ok {outcome.seconds:.1f} s" if is_well else f"FAIL {problem}")
 
 
@@ -80,25 +80,25 @@ def measure(session, mpi, extra, ranks, all_sizes=None):
         program = ["causeway_mpi_bench", call, "gpu", sizes, "1000", "1", "0.3"]
         outcome = run(command(mpi, ranks, program), MEASURE_S, {**mpi.environment, **extra})
         problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
-        session.report.judge(f"{call} of {ranks} ranks is measured", problem, outcome.seconds)
+        session.report.check(f"{call} of {ranks} ranks is measured", problem, outcome.seconds)
         figures.update(figures_of(outcome.output))
     return figures
 
 
-def judge(report, ranks, figures):
+def check(report, ranks, figures):
     """What must hold: never slower above 4 KiB, and Allreduce of 64 MiB five times as fast."""
     for (call, size), own in sorted(figures.items()):
         by_host = figures.get((f"{call}_by_host", size))
         if by_host is None:
             continue
-        wanted = LARGE_FACTOR if (call, size) == ("allreduce", SIZES[-1]) else 1
-        name = f"{call} of {ranks} ranks, {size} B: at least {wanted} x"
-        is_met = size <= 4 * KIB or by_host >= wanted * own
-        report.judge(name, None if is_met else f"{own:.4g} us, and {by_host:.4g} by way of the host")
+        required = LARGE_FACTOR if (call, size) == ("allreduce", SIZES[-1]) else 1
+        name = f"{call} of {ranks} ranks, {size} B: at least {required} x"
+        is_satisfied = size <= 4 * KIB or by_host >= required * own
+        report.check(name, None if is_satisfied else f"{own:.4g} us, and {by_host:.4g} by way of the host")
         report.row(f"{call}, {ranks} ranks, {size} B", f"{own:.4g}", f"{by_host:.4g}", f"{by_host / own:.2f}")
 
 
-def compare_places(session, mpi, extra, ranks):
+def compare_placements(session, mpi, extra, ranks):
     """What calls of so many ranks take in one place, and where each rank is in namespaces of its own."""
     report = session.report
     shared = report.folder / "mpi-shared"
@@ -114,7 +114,7 @@ def compare_places(session, mpi, extra, ranks):
             outcome = run(command(mpi, ranks, program, isolated), MEASURE_S, environment)
             name = f"calls of {ranks} ranks, {'isolated' if isolated else 'in one place'}, turn {turn}"
             problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
-            report.judge(name, problem, outcome.seconds)
+            report.check(name, problem, outcome.seconds)
             for key, value in figures_of(outcome.output).items():
                 figures.setdefault(key, []).append(value)
     for call, size in sorted(found[False]):
@@ -123,7 +123,7 @@ def compare_places(session, mpi, extra, ranks):
         near, apart = (statistics.median(found[isolated][call, size]) for isolated in (False, True))
         is_close = apart - near <= max(near * SHARE_APART, MICROSECONDS_APART)
         name = f"{call} of {ranks} ranks, {size} B: isolated within 5 % or 0.5 us"
-        report.judge(name, None if is_close else f"{apart:.4g} us, and {near:.4g} in one place")
+        report.check(name, None if is_close else f"{apart:.4g} us, and {near:.4g} in one place")
         report.row(f"{call}, {ranks} ranks, {size} B", f"{near:.4g}", f"{apart:.4g}", f"{apart / near:.2f}")
     report.data.setdefault("collectives places", {})[str(ranks)] = {
         name: [[*key, values] for key, values in found[isolated].items()]
@@ -138,19 +138,19 @@ def run_collectives(session):
     with started() if session.native else contextlib.nullcontext(({}, None)) as (mps, why_not):
         if why_not:
             report.skipped("MPS", why_not)
-        if session.wants("right"):
+        if session.is_selected("right"):
             report.table(calls=52, outcome=60)
             for ranks in RANKS:
                 try_calls(session, mpi, mps, ranks)
-        if session.wants("cost"):
+        if session.is_selected("cost"):
             report.line()
             report.line("Microseconds of a call: ours, and by way of pinned memory of the host.")
             report.table(call=40, ours=12, by_host=12, times=8)
             for ranks in RANKS:
-                judge(report, ranks, measure(session, mpi, mps, ranks))
-        if session.wants("places"):
+                check(report, ranks, measure(session, mpi, mps, ranks))
+        if session.is_selected("places"):
             report.line()
             report.line("Microseconds of a call: in one place, and each rank in namespaces of its own.")
             report.table(call=40, one_place=12, isolated=12, times=8)
             for ranks in RANKS_APART:
-                compare_places(session, mpi, mps, ranks)
+                compare_placements(session, mpi, mps, ranks)

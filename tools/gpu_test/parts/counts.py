@@ -79,7 +79,7 @@ def run_counts(session):
     report.line("Waits for the server, without those that carry code.")
     report.table(what=28, waits=6, allowed=8, verdict=8, calls_that_waited=80)
     for title, allowed, count in measured:
-        if not session.wants(title):
+        if not session.is_selected(title):
             continue
         try:
             waits, calls = count()
@@ -87,7 +87,7 @@ def run_counts(session):
             report.row(title, "-", allowed, "FAIL", reason)
             report.failed(title, reason)
             continue
-        met = report.judge(
+        met = report.check(
             title, None if waits <= allowed else f"{waits} waits of {allowed} allowed: {calls}"
         )
         report.row(title, waits, allowed, "met" if met else "MISSED", calls)

@@ -52,9 +52,9 @@ def run_device(session):
     try_verbs(session, folder, environment)
     try_tests(session, folder, environment)
     try_languages(session, folder, environment)
-    if session.wants("sanitizer"):
+    if session.is_selected("sanitizer"):
         beside.run_sanitizer(session, folder, environment)
-    chosen = [kind for kind in KINDS if session.wants(f"cost {kind}")]
+    chosen = [kind for kind in KINDS if session.is_selected(f"cost {kind}")]
     for kind in chosen:
         measure(session, kind, measuring())
     session.report.list_failures("- ")
@@ -78,12 +78,12 @@ def measuring():
 
 def try_examples(session, programs, environment):
     """The programs of examples/ whose kernels communicate."""
-    for way, wrap in session.ways():
+    for way, wrap in session.paths():
         for example in ("put_signal", "moe_dispatch"):
-            if session.wants(f"examples {example}"):
+            if session.is_selected(f"examples {example}"):
                 outcome = run(wrap([str(programs / example)]), EXAMPLE_S, environment)
                 problem = None if outcome.status == 0 else outcome.reason()
-                session.report.judge(f"{example} {way}", problem, outcome.seconds)
+                session.report.check(f"{example} {way}", problem, outcome.seconds)
 
 
 def try_verbs(session, programs, environment):
@@ -96,26 +96,26 @@ def try_verbs(session, programs, environment):
     for way, wrap in session.native_way():
         for words, said in runs:
             title = " ".join(["gpu_verbs", *words, way])
-            if not session.wants(f"verbs {title}"):
+            if not session.is_selected(f"verbs {title}"):
                 continue
             outcome = run(wrap([str(programs / "gpu_verbs"), *words]), EXAMPLE_S, said)
             is_right = "rate" in words or "write after a reset: success" in outcome.output
             is_well = outcome.status == 0 and is_right
-            session.report.judge(title, None if is_well else outcome.reason(), outcome.seconds)
+            session.report.check(title, None if is_well else outcome.reason(), outcome.seconds)
             for line in outcome.output.splitlines():
                 session.report.line(f"- {title}: {line.strip()}")
 
 
 def try_processes(session, programs, environment):
     """A team whose ranks are processes, with the GPUs in turn, which map each other's windows."""
-    for way, wrap in session.ways():
+    for way, wrap in session.paths():
         nonce = secrets.token_hex(16)
         program = [str(programs / "device_processes"), nonce]
         ranks = [Running(wrap([*program, str(rank), "2"]), environment) for rank in range(2)]
         outcomes = [rank.wait(EXAMPLE_S) for rank in ranks]
         wrong = [outcome.reason() for outcome in outcomes if outcome.status != 0]
         name = f"two processes, {way}"
-        session.report.judge(name, "; ".join(wrong) or None, sum(outcome.seconds for outcome in outcomes))
+        session.report.check(name, "; ".join(wrong) or None, sum(outcome.seconds for outcome in outcomes))
         session.report.line(f"- {name}: {' / '.join(outcomes[0].output.split(chr(10))).strip(' /')}")
 
 
@@ -123,12 +123,12 @@ def try_languages(session, programs, environment):
     """Kernels of Numba and of Triton that call the operations: both need their code in the bundle."""
     library = {**environment, "PYTHONPATH": str(BUNDLE / "team")}
     for language, code in (("numba", "causeway_device.ltoir"), ("triton", "causeway_device.bc")):
-        if not session.wants(f"languages {language}"):
+        if not session.is_selected(f"languages {language}"):
             continue
         if not (programs / code).exists():
             session.report.skipped(language, f"the bundle has no {code}")
             continue
-        for way, wrap in session.ways():
+        for way, wrap in session.paths():
             program = [sys.executable, "-B", BUNDLE / "team" / f"{language}_team.py", programs / code]
             outcome = run(wrap([str(word) for word in program]), LANGUAGE_S, library)
             if outcome.status == NOT_HERE:
@@ -136,7 +136,7 @@ def try_languages(session, programs, environment):
                 continue
             is_well = outcome.status == 0 and outcome.output.strip().endswith("ok")
             said = f"{outcome.reason()}\n\n```\n{outcome.errors[-3000:]}\n```"
-            session.report.judge(f"{language} {way}", None if is_well else said, outcome.seconds)
+            session.report.check(f"{language} {way}", None if is_well else said, outcome.seconds)
 
 
 def try_tests(session, programs, environment, gpus="1"):
@@ -148,15 +148,15 @@ def try_tests(session, programs, environment, gpus="1"):
     # Tests of several GPUs are a piece, which has been chosen as a whole.
     pieces = (("tests", ["--skip", "litmus"]), ("litmus", ["litmus", "--nocapture"]))
     for name, words in pieces:
-        for way, wrap in session.ways():
-            if gpus == "1" and not session.wants(name):
+        for way, wrap in session.paths():
+            if gpus == "1" and not session.is_selected(name):
                 continue
             skipped = NOT_ON_SERVERS if way == "remote" else []
             outcome = run(wrap([*alone, *words, *skipped]), TESTS_S, environment)
             is_well = outcome.status == 0 and "test result: ok" in outcome.output
             said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n{outcome.errors[-3000:]}\n```"
             title = f"{name} {way}" if gpus == "1" else f"{name} {way}, {gpus} GPUs"
-            session.report.judge(title, None if is_well else said, outcome.seconds)
+            session.report.check(title, None if is_well else said, outcome.seconds)
             for line in outcome.output.splitlines():
                 if name == "litmus" and " in order, " in line:
                     session.report.line(f"- {title}: {line.strip()}")
@@ -164,10 +164,10 @@ def try_tests(session, programs, environment, gpus="1"):
 
 def measure(session, kind, program):
     """One kind of figures, natively and through Causeway, as tables; what must hold on a GPU as verdicts."""
-    ways = [("remote", ["--on", session.server.address], REMOTE_RUNS)]
+    paths = [("remote", ["--on", session.server.address], REMOTE_RUNS)]
     if session.native:
-        ways.insert(0, ("native", ["--native"], 3 if session.quick else 10))
-    for way, where, runs in ways:
+        paths.insert(0, ("native", ["--native"], 3 if session.quick else 10))
+    for way, where, runs in paths:
         folder = session.report.folder / "device" / f"{kind}-{way}"
         command = [CAUSEWAY, "bench", "device", "--kind", kind, *where, *program, "--out", folder]
         command += ["--runs", runs, "--time", KINDS[kind], "--timeout", RUN_S]
@@ -178,11 +178,11 @@ def measure(session, kind, program):
         written = folder / "device.json"
         results = json.loads(written.read_text()) if written.exists() else {"records": [], "verdicts": []}
         problem = None if outcome.status == 0 else f"{outcome.reason()}\n\n```\n{outcome.errors[-3000:]}\n```"
-        session.report.judge(f"cost {kind} {way}", problem, outcome.seconds)
+        session.report.check(f"cost {kind} {way}", problem, outcome.seconds)
         session.report.data.setdefault("device", {})[f"{kind} {way}"] = results["records"]
         tell(session.report, f"{kind}, {way}", results)
         if way == "native":
-            judge(session.report, results)
+            check(session.report, results)
 
 
 def tell(report, title, results):
@@ -199,13 +199,13 @@ def tell(report, title, results):
         report.row(*case, *figures, summary["count"])
 
 
-def judge(report, results):
+def check(report, results):
     """What must hold, as `causeway bench device` has judged it."""
     if not results["verdicts"]:
         return
-    report.table(must_hold=52, wanted=48, found=20, verdict=7)
+    report.table(must_hold=52, required=48, found=20, verdict=7)
     for verdict in results["verdicts"]:
-        is_met = verdict["is_met"]
-        what, wanted, found = (verdict[name] for name in ("what", "wanted", "found"))
-        report.row(what, wanted, found, "met" if is_met else "MISSED")
-        report.judge(f"{what}, {wanted}", None if is_met else f"found: {found}")
+        is_satisfied = verdict["is_satisfied"]
+        what, required, found = (verdict[name] for name in ("what", "required", "found"))
+        report.row(what, required, found, "met" if is_satisfied else "MISSED")
+        report.check(f"{what}, {required}", None if is_satisfied else f"found: {found}")

@@ -183,7 +183,7 @@ def look(server, url):
 
 
 # Asks the driver itself, and says what has been counted: nothing where the driver is not Causeway's.
-ASK_DRIVER = """
+QUERY_DRIVER = """
 import causeway_gpu, ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
 count = ctypes.c_int()
@@ -208,9 +208,9 @@ def wheel(session):
         python = install_wheel(pathlib.Path(folder))
         plain = {"CAUSEWAY_CONFIG": "", "CAUSEWAY_ON": "", "PYTHONDONTWRITEBYTECODE": "1"}
         remote = plain | {"CAUSEWAY_ON": session.server.address}
-        told = must(run([python, "-c", ASK_DRIVER], LIMIT_S, remote), "counted True").strip()
+        told = must(run([python, "-c", QUERY_DRIVER], LIMIT_S, remote), "counted True").strip()
         if session.native:
-            must(run([python, "-c", ASK_DRIVER], LIMIT_S, plain), "counted False")
+            must(run([python, "-c", QUERY_DRIVER], LIMIT_S, plain), "counted False")
         if run([python, "-c", "import torch"], LIMIT_S, plain).status != 0 or not session.native:
             return f"{told}; torch is not here, or there is no GPU for it"
         used = run([python, "-c", USE_TORCH], LIMIT_S, remote)
@@ -257,7 +257,7 @@ def run_everyday(session):
     report = session.report
     report.table(what=8, seconds=8, found=100)
     for title, attempt in TITLES.items():
-        if not session.wants(title):
+        if not session.is_selected(title):
             continue
         start = time.monotonic()
         try:
@@ -266,7 +266,7 @@ def run_everyday(session):
             kind = "" if isinstance(error, Wrong) else f"{type(error).__name__}: "
             told = problem = f"{kind}{error}"
         seconds = time.monotonic() - start
-        good = report.judge(title, problem, seconds)
+        good = report.check(title, problem, seconds)
         report.row(title, f"{seconds:.1f}", told if good else f"FAIL {told}")
     session.report_deaths()
     report.list_failures()

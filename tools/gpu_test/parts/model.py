@@ -24,12 +24,12 @@ def run_model(session):
     command = [BUNDLE / "programs" / "causeway-model", "--seeds", seeds, "--seconds", seconds, "--jobs", jobs]
     data = report.data["model"] = {}
     report.table(programs_run=12, programs=10, wrong=8, hung=8, failed=8)
-    for way, wrap in session.ways_by_module():
+    for way, wrap in session.paths_by_module():
         outcome = run(wrap([*map(str, command), "--without", WITHOUT]), seconds + 300)
         found = SUMMARY.search(outcome.output)
         counts = data[way] = [int(count) for count in found.groups()] if found else []
         report.row("natively" if way == "native" else way, *(counts or ["-"] * 4))
         good = outcome.status == 0 and counts and counts[0] > 0
         said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n```"
-        report.judge(way, None if good else said, outcome.seconds)
+        report.check(way, None if good else said, outcome.seconds)
     report.list_failures("- ")

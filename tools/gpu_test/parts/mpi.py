@@ -95,7 +95,7 @@ class Figures:
         """The ways to a GPU of which there is something."""
         return sorted({key[0] for key in self.medians})
 
-    def judged(self):
+    def checked(self):
         """Those that must be good: natively under MPS, if that was measured."""
         gpus = self.gpus()
         return [gpu for gpu in gpus if gpu != NATIVE or UNDER_MPS not in gpus]
@@ -121,7 +121,7 @@ def at_most(factor):
     return lambda value, beside: value <= factor * beside
 
 
-def judge_choice(figures, gpu, place, memory, quantity):
+def check_choice(figures, gpu, place, memory, quantity):
     """How many sizes were compared, and where the scheduler's choice is more than 5 %, and 0.3 us, behind the
     best channel alone. Short messages go with the MPI by choice, and by the channel where it is forced."""
     misses, compared = [], 0
@@ -143,7 +143,7 @@ def judge_choice(figures, gpu, place, memory, quantity):
     return compared, misses
 
 
-def judge_ratio(figures, name, one, other, sizes, good):
+def check_ratio(figures, name, one, other, sizes, good):
     """Where a figure is not as good as it must be beside another one. Both are the first words of
     `Figures.get`; `good` says by both values whether it is."""
     misses, compared = [], 0
@@ -159,16 +159,16 @@ def judge_ratio(figures, name, one, other, sizes, good):
 
 def requirements(figures):
     """What must hold: sentences, how many sizes were compared, and where it does not hold."""
-    for gpu in figures.judged():
+    for gpu in figures.checked():
         for memory in ("gpu", "exportable"):
             for quantity in ("latency", "bandwidth"):
                 for place in ("same", "isolated"):
                     text = f"{gpu}, {place}, {memory}, {quantity}: chosen within 5 % or 0.3 us of the best"
-                    yield text, *judge_choice(figures, gpu, place, memory, quantity)
+                    yield text, *check_choice(figures, gpu, place, memory, quantity)
                 apart, near = ((gpu, place, "auto", quantity, memory) for place in ("isolated", "same"))
                 if memory == "exportable":
                     text = f"{gpu}, {memory}, {quantity}: isolated within 5 % of one place"
-                    yield text, *judge_ratio(figures, "in one place", apart, near, SIZES, close(quantity))
+                    yield text, *check_ratio(figures, "in one place", apart, near, SIZES, close(quantity))
         large = [size for size in SIZES if size >= LARGE]
         for place, memory, share in (
             ("same", "exportable", 0.95),
@@ -178,34 +178,34 @@ def requirements(figures):
             copies = (gpu, "same", "auto", "copy_bandwidth", memory)
             messages = (gpu, place, "auto", "bandwidth", memory)
             text = f"{gpu}, {place}, {memory}, from {LARGE // MIB} MiB: at least {share} of bare copies"
-            yield text, *judge_ratio(figures, "bare copies", messages, copies, large, at_least(share))
+            yield text, *check_ratio(figures, "bare copies", messages, copies, large, at_least(share))
         for memory in ("gpu", "exportable"):
             ours = (gpu, "same", "auto", "latency", memory)
             copies = (gpu, "same", "auto", "copy_latency", memory)
             text = f"{gpu}, {memory}: 8 B take at most 1.3 x a bare copy"
-            yield text, *judge_ratio(figures, "a bare copy", ours, copies, [8], at_most(1.3))
+            yield text, *check_ratio(figures, "a bare copy", ours, copies, [8], at_most(1.3))
             for place in ("same", "isolated"):
                 ours = (gpu, place, "auto", "latency", memory)
                 theirs = (gpu, place, "none", "latency", memory)
                 text = f"{gpu}, {place}, {memory}: latency below UCX's"
-                yield text, *judge_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
+                yield text, *check_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
 
 
-def judge_all(report, requirements):
+def check_all(report, requirements):
     """A row and a verdict for each requirement."""
     report.table(requirement=84, verdict=10, where_it_does_not=60)
     for text, compared, misses in requirements:
         if not compared:
             report.skipped(text, "what it depends on was not measured")
             continue
-        report.judge(text, "; ".join(misses) or None)
+        report.check(text, "; ".join(misses) or None)
         report.row(text, "MISSED" if misses else "met", "; ".join(misses))
 
 
-def native_ways(session, mps):
+def native_paths(session, mps):
     """The ways to run natively: a name and what is added to the environment."""
-    ways = [(UNDER_MPS, mps)] if mps else []
-    return [*ways, (NATIVE, {})] if session.native else []
+    paths = [(UNDER_MPS, mps)] if mps else []
+    return [*paths, (NATIVE, {})] if session.native else []
 
 
 def try_messages(session, mpi, mps):
@@ -215,9 +215,9 @@ def try_messages(session, mpi, mps):
     shared = report.folder / "mpi-shared"
     shared.mkdir(exist_ok=True)
     report.table(messages=52, outcome=60)
-    ways = [(name, list, extra) for name, extra in native_ways(session, mps)]
-    ways += [(name, prefix, {}) for name, prefix in session.ways_by_module() if name != NATIVE]
-    for way, prefix, extra in ways:
+    paths = [(name, list, extra) for name, extra in native_paths(session, mps)]
+    paths += [(name, prefix, {}) for name, prefix in session.paths_by_module() if name != NATIVE]
+    for way, prefix, extra in paths:
         for isolated in (False, True):
             for program, word in (
                 (["random_messages", f"0x{secrets.token_hex(7)}", "6", "3000000"], "0 of 6 rounds"),
@@ -229,7 +229,7 @@ def try_messages(session, mpi, mps):
                 name = f"{program[0]}, {way}, {'isolated' if isolated else 'one place'}"
                 words = " ".join(program)
                 problem = None if is_well else f"{words}: {outcome.reason()}; {first(outcome.errors)}"
-                report.judge(name, problem, outcome.seconds)
+                report.check(name, problem, outcome.seconds)
                 report.row(name, f"ok {outcome.seconds:.1f} s" if is_well else f"FAIL {problem}")
 
 
@@ -261,13 +261,13 @@ def measure(session, mpi, name, words, extra, seconds, kinds="latency,bandwidth,
     for line in outcome.errors.splitlines():
         report.line(line)
     is_well = outcome.status == 0 or path.exists()
-    report.judge(f"causeway bench mpi, {name}", None if is_well else outcome.reason(), outcome.seconds)
+    report.check(f"causeway bench mpi, {name}", None if is_well else outcome.reason(), outcome.seconds)
     return json.loads(path.read_text()) if path.exists() else None
 
 
-def measure_if_wanted(session, mpi, name, words, extra, seconds):
+def measure_if_selected(session, mpi, name, words, extra, seconds):
     """As `measure`, where these runs were asked for."""
-    return measure(session, mpi, name, words, extra, seconds) if session.wants(name) else None
+    return measure(session, mpi, name, words, extra, seconds) if session.is_selected(name) else None
 
 
 def keep(session, figures, name, document):
@@ -286,19 +286,19 @@ def run_mpi(session):
         if why_not:
             report.skipped("MPS", why_not)
             report.line(f"Native runs are without MPS: {why_not}. Their latencies are those of time slices.")
-        if session.wants("messages"):
+        if session.is_selected("messages"):
             try_messages(session, mpi, mps)
-        for name, extra in native_ways(session, mps):
+        for name, extra in native_paths(session, mps):
             # Without MPS, what it changes.
             channels = "auto,none" if mps and name == NATIVE else "auto,ipc,vmm,staged,none"
             words = ["--native", "--channel", channels]
             seconds = BESIDE_S if mps and name == NATIVE else NATIVE_S
-            keep(session, figures, name, measure_if_wanted(session, mpi, name, words, extra, seconds))
+            keep(session, figures, name, measure_if_selected(session, mpi, name, words, extra, seconds))
     session.server.revive()
     words = ["--on", session.server.address, "--via", ",".join(session.modules)]
     words += ["--channel", "auto,vmm,staged"]
-    keep(session, figures, "server", measure_if_wanted(session, mpi, "server", words, {}, SERVER_S))
+    keep(session, figures, "server", measure_if_selected(session, mpi, "server", words, {}, SERVER_S))
     report.line()
     report.line("What must hold, by medians.")
-    judge_all(report, requirements(figures))
+    check_all(report, requirements(figures))
     session.report_deaths()

@@ -25,7 +25,7 @@ def run_nvml(session):
         return
     report.table(nvidia_smi=16, native=16, remote=16, compared=10)
     for title, command in COMMANDS:
-        outcomes = {way: run(wrap(command), LIMIT_S) for way, wrap in session.ways()}
+        outcomes = {way: run(wrap(command), LIMIT_S) for way, wrap in session.paths()}
         cells = {
             way: f"{'ok' if outcome.status == 0 else 'FAIL'} {outcome.seconds:.1f} s"
             for way, outcome in outcomes.items()
@@ -38,6 +38,6 @@ def run_nvml(session):
         if not wrong and compared == "DIFFERS":
             native, remote = (outcomes[way].output.strip() for way in ("native", "remote"))
             wrong = [f"natively `{native}`, remotely `{remote}`"]
-        report.judge(title, "; ".join(wrong) or None, sum(outcome.seconds for outcome in outcomes.values()))
+        report.check(title, "; ".join(wrong) or None, sum(outcome.seconds for outcome in outcomes.values()))
     report.list_failures("- ")
     report.data["nvml"] = {"complaints": [f"{case.name}: {case.failure}" for case in report.failures()]}

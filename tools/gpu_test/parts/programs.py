@@ -23,7 +23,7 @@ class Program:
         file = name if variant in ("static", "driver") else f"{name}.{variant}"
         self.command = [BUNDLE / "programs" / file, *arguments]
         self.title = " ".join([file, *arguments])
-        self.native_answers = None
+        self.native_results = None
 
     def complaint(self, outcome):
         """Why the outcome is not what programs.txt expects; None when it is."""
@@ -40,8 +40,8 @@ class Program:
         if kind == "output" and outcome.output != (BUNDLE / "expected" / f"{self.name}.txt").read_text():
             return f"its output is not that of expected/{self.name}.txt:\n{outcome.output}"
         # Without a native run there is nothing to compare with.
-        if kind == "answers" and self.native_answers is not None:
-            return differing(self.native_answers, outcome.output, allowed_to_differ(self.name))
+        if kind == "answers" and self.native_results is not None:
+            return differing(self.native_results, outcome.output, allowed_to_differ(self.name))
         return None
 
 
@@ -101,15 +101,15 @@ def run_programs(session):
     environment = {"LD_LIBRARY_PATH": library_path()}
     deadline = time.monotonic() + PART_LIMIT_S
 
-    def judge(program, way, outcomes):
+    def check(program, way, outcomes):
         wrong = next(filter(None, map(program.complaint, outcomes)), None)
         seconds = max(outcome.seconds for outcome in outcomes)
-        good = report.judge(f"{program.title}, {way}", wrong, seconds)
+        good = report.check(f"{program.title}, {way}", wrong, seconds)
         return f"{'ok' if good else 'FAIL'} {seconds:.2f} s"
 
     report.table(program=36, native=12, remote=12)
     for program in parse_programs((BUNDLE / "programs.txt").read_text()):
-        if not session.wants(program.title):
+        if not session.is_selected(program.title):
             continue
         if time.monotonic() > deadline:
             report.failed(program.title, "not run, the part's time was up")
@@ -119,19 +119,19 @@ def run_programs(session):
             report.skipped(program.title, f"there is no {program.needs} here")
             continue
         columns = {"native": "-"}
-        for way, wrap in session.ways():
+        for way, wrap in session.paths():
             if way == "native" and program.needs == "causeway":
                 continue
             limit = min(PROGRAM_LIMIT_S, max(1, deadline - time.monotonic()))
             outcome = run(wrap(program.command), limit, environment)
             if way == "native":
-                program.native_answers = outcome.output
-            columns[way] = judge(program, way, [outcome])
+                program.native_results = outcome.output
+            columns[way] = check(program, way, [outcome])
         report.row(program.title, columns["native"], columns["remote"])
         if program.needs == "twice":
             at_once = [Running(server.command(program.command), environment) for _ in range(2)]
             outcomes = [running.wait(PROGRAM_LIMIT_S) for running in at_once]
-            report.row(f"{program.title}, two at once", "-", judge(program, "remote, two at once", outcomes))
+            report.row(f"{program.title}, two at once", "-", check(program, "remote, two at once", outcomes))
     session.report_deaths()
     report.list_failures()
     passed, _ = report.counts("programs")

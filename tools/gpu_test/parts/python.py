@@ -38,9 +38,10 @@ PACKAGES = "torch torchvision triton jax cupy-cuda13x cupy-cuda12x numba numba-c
 VALUE = re.compile(r"value (\S+) (\S+) within (\S+)")
 
 
-def files(wants):
+def files(is_selected):
     """The programs to run, by name."""
-    names = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED and wants(path.stem))
+    programs = (path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
+    names = sorted(name for name in programs if is_selected(name))
     return sorted(names, key=lambda name: SLOWEST.index(name) if name in SLOWEST else len(SLOWEST))
 
 
@@ -160,7 +161,7 @@ class Pair:
     def tell(self, report):
         """Reports whether it has passed."""
         seconds = sum(outcome.seconds for outcome in self.outcomes.values())
-        report.judge(self.name, "\n".join(self.remarks()) or "failed" if self.failed else None, seconds)
+        report.check(self.name, "\n".join(self.remarks()) or "failed" if self.failed else None, seconds)
 
 
 def list_refused(report, pairs):
@@ -184,15 +185,15 @@ def run_python(session):
     folder = report.folder / "python"
     folder.mkdir(exist_ok=True)
     deadline = time.monotonic() + PART_LIMIT_S
-    names = files(session.wants)
+    names = files(session.is_selected)
     python = f"Python {sys.version.split()[0]}; {versions()}"
     report.line(f"Each file runs for {FILE_LIMIT_S} s at most, {AT_ONCE} at a time. {python}")
     report.table(file=28, native=16, remote=16, compared=10)
     pairs = []
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        ways = session.ways()
+        paths = session.paths()
         started = {
-            name: {way: pool.submit(run_file, name, way, wrap, folder, deadline) for way, wrap in ways}
+            name: {way: pool.submit(run_file, name, way, wrap, folder, deadline) for way, wrap in paths}
             for name in names
         }
         for name in names:

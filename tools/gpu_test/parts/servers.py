@@ -14,7 +14,7 @@ PROGRAMS = ["peer_copies", "peer_copies.shared"]
 RATE = ["peer_rate", "1024", "12"]
 
 # What carries copies between the servers, by CAUSEWAY_BETWEEN_SERVERS.
-WAYS = {"auto": "device by itself", "link": "shared memory"}
+PATHS = {"auto": "device by itself", "link": "shared memory"}
 
 # Of what cudaMemcpyPeer reaches natively.
 REQUIRED = 0.9
@@ -44,26 +44,26 @@ def run_servers(session):
         environment = RUNTIME | devices | {"CAUSEWAY_BETWEEN_SERVERS": between}
         outcome = run([CAUSEWAY, "run", "--on", on, "--", *command], LIMIT_S, environment)
         problem = None if outcome.status == 0 else outcome.reason()
-        report.judge(f"{command[0].name} over two servers, {WAYS[between]}", problem, outcome.seconds)
+        report.check(f"{command[0].name} over two servers, {PATHS[between]}", problem, outcome.seconds)
         return outcome
 
     with session.two_servers() as addresses:
         report.table(program=24, between_the_servers=20, outcome=40)
-        for name in filter(session.wants, PROGRAMS):
-            for between, words in WAYS.items():
+        for name in filter(session.is_selected, PROGRAMS):
+            for between, words in PATHS.items():
                 outcome = remote(addresses, [BUNDLE / "programs" / name], between)
                 report.row(name, words, f"{'ok' if outcome.status == 0 else 'FAIL'} {outcome.seconds:.2f} s")
-        if session.wants(RATE[0]) and (two_gpus or not session.native):
+        if session.is_selected(RATE[0]) and (two_gpus or not session.native):
             rate = [BUNDLE / "programs" / RATE[0], *RATE[1:]]
             native = rates(run(rate, LIMIT_S, RUNTIME).output) if session.native else None
             report.row(RATE[0], "natively", in_words(native))
-            for between, words in WAYS.items():
+            for between, words in PATHS.items():
                 found = rates(remote(addresses, rate, between).output)
                 report.row(RATE[0], words, in_words(found))
                 if found and native:
                     good = all(own >= REQUIRED * theirs for own, theirs in zip(found, native, strict=True))
                     problem = None if good else f"less than {REQUIRED} x cudaMemcpyPeer"
-                    report.judge(f"rate of copies over two servers, {words}", problem)
+                    report.check(f"rate of copies over two servers, {words}", problem)
     report.list_failures()
     passed, _ = report.counts("servers")
     failed = [f"{case.name}: {case.failure}" for case in report.failures()]

@@ -23,11 +23,11 @@ from gpu_test.parts.mpi import (
     Mpi,
     at_least,
     at_most,
+    check_all,
+    check_choice,
+    check_ratio,
     close,
     first,
-    judge_all,
-    judge_choice,
-    judge_ratio,
     keep,
     measure,
     try_messages,
@@ -57,27 +57,27 @@ def requirements(figures):
         for place in ("same", "isolated"):
             for quantity in ("latency", "bandwidth", "bidirectional"):
                 text = f"{place}, {memory}, {quantity}: chosen within 5 % or 0.3 us of the best"
-                yield text, *judge_choice(figures, NATIVE, place, memory, quantity)
+                yield text, *check_choice(figures, NATIVE, place, memory, quantity)
             rate = (NATIVE, place, "auto", "bandwidth", memory)
             large = [size for size in SIZES if size >= LARGE]
             text = f"{place}, {memory}, from 16 MiB: at least {SHARE_LARGE} of a copy from GPU to GPU"
-            yield text, *judge_ratio(figures, "a copy", rate, copies, large, at_least(SHARE_LARGE))
+            yield text, *check_ratio(figures, "a copy", rate, copies, large, at_least(SHARE_LARGE))
             ours, theirs = ((NATIVE, place, way, "latency", memory) for way in ("auto", "none"))
             text = f"{place}, {memory}: latency below UCX's"
-            yield text, *judge_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
+            yield text, *check_ratio(figures, "UCX", ours, theirs, SIZES, at_most(1))
     near, apart = ((NATIVE, place, "auto", "bandwidth", "exportable") for place in ("same", "isolated"))
     text = "exportable, bandwidth: isolated within 5 % of one place"
-    yield text, *judge_ratio(figures, "in one place", apart, near, SIZES, close("bandwidth"))
+    yield text, *check_ratio(figures, "in one place", apart, near, SIZES, close("bandwidth"))
     near, apart = ((NATIVE, place, "auto", "latency", "exportable") for place in ("same", "isolated"))
     text = "exportable, latency: isolated within 5 % of one place"
-    yield text, *judge_ratio(figures, "in one place", apart, near, SIZES, close("latency"))
+    yield text, *check_ratio(figures, "in one place", apart, near, SIZES, close("latency"))
     bounced = [size for size in SIZES if size >= 256 * KIB]
     rate, copies = (
         (NATIVE, place, "auto", quantity, "gpu")
         for place, quantity in (("isolated", "bandwidth"), ("same", "copy_bandwidth"))
     )
     text = f"isolated, gpu, from 256 KiB: at least {SHARE_BOUNCED} of a copy from GPU to GPU"
-    yield text, *judge_ratio(figures, "a copy", rate, copies, bounced, at_least(SHARE_BOUNCED))
+    yield text, *check_ratio(figures, "a copy", rate, copies, bounced, at_least(SHARE_BOUNCED))
 
 
 def run_messages(session, mpi):
@@ -96,7 +96,7 @@ def run_messages(session, mpi):
             else:
                 name = "two pairs"
                 keep(session, Figures(), name, measure(session, mpi, name, pairs, mps, SERVER_S, "bandwidth"))
-    judge_all(session.report, requirements(figures))
+    check_all(session.report, requirements(figures))
 
 
 def run_on(session, mpi, name, addresses):
@@ -115,7 +115,7 @@ def nccl_rates(session):
     program = [sys.executable, BUNDLE / "gpu_test" / "nccl_rates.py", ",".join(map(str, [8, *sizes]))]
     outcome = run(program, NCCL_S)
     problem = None if outcome.status == 0 else f"{outcome.reason()}; {first(outcome.errors)}"
-    report.judge("NCCL is measured", problem, outcome.seconds)
+    report.check("NCCL is measured", problem, outcome.seconds)
     rows = [line.split("\t") for line in outcome.output.splitlines() if line.startswith("row\t")]
     return {(name, int(size)): float(found) for _, name, size, found in rows}
 
@@ -144,9 +144,9 @@ def run_collectives(session, mpi):
         report.row(f"{call}, {size} B", f"{own:.4g}", nccl, f"{by_host:.4g}", ratio)
         if not beside or SHORT < size < LARGE:
             continue
-        wanted = 1 if size <= SHORT else SHARE_OF_NCCL
-        problem = None if beside >= wanted * own else f"{own:.4g} us, and NCCL {beside:.4g}"
-        report.judge(f"{call} of two GPUs, {size} B: at least {wanted} x NCCL", problem)
+        required = 1 if size <= SHORT else SHARE_OF_NCCL
+        problem = None if beside >= required * own else f"{own:.4g} us, and NCCL {beside:.4g}"
+        report.check(f"{call} of two GPUs, {size} B: at least {required} x NCCL", problem)
     return theirs
 
 
@@ -160,12 +160,12 @@ def run_graphs(session, nccl):
     outcome = run(program, COPIES_S * 2, libraries)
     is_well = outcome.status == 0 and outcome.output.endswith("ok\n")
     problem = None if is_well else f"python_graphs.py 2 {seed}: {outcome.reason()}; {outcome.errors[-2000:]}"
-    report.judge("random calls in graphs, two GPUs", problem, outcome.seconds)
+    report.check("random calls in graphs, two GPUs", problem, outcome.seconds)
     sizes = [8, *collectives.SIZES] if not session.quick else [8, 4096, MIB]
     program = [sys.executable, BUNDLE / "gpu_test" / "graph_rates.py", ",".join(map(str, sizes))]
     outcome = run(program, COPIES_S * 2, libraries)
     problem = None if outcome.status == 0 else f"{outcome.reason()}; {outcome.errors[-2000:]}"
-    report.judge("calls in graphs are measured", problem, outcome.seconds)
+    report.check("calls in graphs are measured", problem, outcome.seconds)
     report.line()
     report.line("Microseconds of a call, of twenty in a graph: ours, and NCCL's.")
     report.table(call=30, ours=12, nccl=12, nccl_over_ours=16)
@@ -197,7 +197,7 @@ def run_nccl_through(session, addresses, name, settings=None):
     command = [CAUSEWAY, "run", "--on", ",".join(addresses), "--", *program] if addresses else program
     outcome = run(command, COPIES_S * 2, {"NCCL_DEBUG": "INFO", **(settings or {})})
     problem = None if outcome.status == 0 else outcome.reason()
-    session.report.judge(f"NCCL, {name}", problem, outcome.seconds)
+    session.report.check(f"NCCL, {name}", problem, outcome.seconds)
     lines = (outcome.output + outcome.errors).splitlines()
     for line in ("", f"NCCL, {name}, {outcome.seconds:.0f} s", "", "```", *lines[-40:], "```"):
         session.report.line(line)
@@ -212,7 +212,7 @@ def run_copies(session, addresses):
             command = [CAUSEWAY, "run", "--on", session.server.address, "--", program]
             outcome = run(command, COPIES_S, RUNTIME)
             problem = None if outcome.status == 0 else outcome.reason()
-            report.judge(f"{name} on one server", problem, outcome.seconds)
+            report.check(f"{name} on one server", problem, outcome.seconds)
     run_model(session)
     model = [BUNDLE / "programs" / "causeway-model", "--seeds", "0..1000000", "--jobs", "4"]
     model += ["--seconds", "10" if session.quick else str(COPIES_S), "--without", "host-sources"]
@@ -221,7 +221,7 @@ def run_copies(session, addresses):
     lines = outcome.output.splitlines()
     report.line(f"two servers: {lines[-1] if lines else outcome.reason()}")
     said = f"{outcome.reason()}\n\n```\n{outcome.output[-6000:]}\n```"
-    report.judge("model on two servers", None if outcome.status == 0 else said, outcome.seconds)
+    report.check("model on two servers", None if outcome.status == 0 else said, outcome.seconds)
 
 
 def run_kernels(session):
@@ -241,36 +241,36 @@ def run_two_gpus(session):
     mpi = Mpi()
     # NCCL's multicast can put the GPUs of a host out of service where it is off, as it then is set.
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    if session.wants("messages"):
+    if session.is_selected("messages"):
         run_messages(session, mpi)
         report.save()
-    if session.wants("one-server"):
+    if session.is_selected("one-server"):
         session.server.revive()
         run_on(session, mpi, "one server", [session.server.address])
         report.save()
-    if session.wants("kernels"):
+    if session.is_selected("kernels"):
         run_kernels(session)
         report.save()
-    if session.wants("litmus"):
+    if session.is_selected("litmus"):
         device.try_processes(session, *device.programs())
         device.try_tests(session, *device.programs(), "2")
         report.save()
-    if session.wants("jacobi"):
+    if session.is_selected("jacobi"):
         beside.run_jacobi(session, mpi)
         report.save()
-    if session.wants("calls"):
+    if session.is_selected("calls"):
         theirs = run_collectives(session, mpi)
         report.save()
         run_graphs(session, theirs)
         report.save()
     with session.two_servers() as addresses:
-        if session.wants("two-servers"):
+        if session.is_selected("two-servers"):
             run_on(session, mpi, "two servers", addresses)
             report.save()
-        if session.wants("copies"):
+        if session.is_selected("copies"):
             run_copies(session, addresses)
             report.save()
-        if session.wants("nccl"):
+        if session.is_selected("nccl"):
             if session.native:
                 run_nccl_through(session, [], "natively")
             run_nccl_through(session, [session.server.address], "through one server")

@@ -45,24 +45,24 @@ class Piece:
     def __init__(self, name, program, command, quick, environment=None):
         self.title = f"{program} {name}"
         self.command, self.environment = command, environment
-        self.wanted = ROUNDS[name][1 if quick else 0]
+        self.required = ROUNDS[name][1 if quick else 0]
         self.rounds = 0
         self.failed = False  # whether any of its commands has
         self.seconds = 0.0  # how long the last round took
 
     def share(self):
         """How much of what is wanted has been run."""
-        return self.rounds / self.wanted
+        return self.rounds / self.required
 
     def run(self, session, figures, deadline):
         """Runs one round."""
         start = time.monotonic()
-        for way, wrap in session.ways_by_module():
+        for way, wrap in session.paths_by_module():
             limit = min(PIECE_LIMIT_S, max(1, deadline - time.monotonic()))
             outcome = run(wrap(self.command), limit, self.environment)
             problem = None if outcome.status == 0 else outcome.reason()
             name = f"{self.title}, {way}"
-            if not session.report.judge(name, problem, outcome.seconds):
+            if not session.report.check(name, problem, outcome.seconds):
                 self.failed = True
                 session.report.line(f"FAIL {name}: {problem}")
             of_this_run = {}
@@ -135,7 +135,7 @@ def write_requirements(report, figures, modules):
                 report.skipped(f"{name}, {module}", "there is nothing to compare with")
             else:
                 problem = f"{remote}, natively {native}; required is {requirement.text}"
-                report.judge(f"{name}, {module}", None if verdict == "met" else problem)
+                report.check(f"{name}, {module}", None if verdict == "met" else problem)
 
 
 def write_others(report, figures, modules):
@@ -170,17 +170,17 @@ def run_yardstick(session):
     """Every piece once, then again those that work, the ones furthest from their number of rounds first,
     while there is time. Commands that succeed and required figures that are met have passed."""
     report = session.report
-    wanted = [piece for piece in pieces(session) if session.wants(piece.title) and piece.wanted > 0]
+    required = [piece for piece in pieces(session) if session.is_selected(piece.title) and piece.required > 0]
     deadline = time.monotonic() + session.limit_s
     figures = Figures()
     while not session.interrupted():
         left = deadline - time.monotonic()
-        unfinished = [piece for piece in wanted if piece.rounds < piece.wanted and not piece.failed]
+        unfinished = [piece for piece in required if piece.rounds < piece.required and not piece.failed]
         ready = [piece for piece in unfinished if piece.seconds * 1.2 < left]
         if not ready or left < 0:
             break
         min(ready, key=Piece.share).run(session, figures, deadline)
-    never = [piece.title for piece in wanted if piece.rounds == 0]
+    never = [piece.title for piece in required if piece.rounds == 0]
     for title in never:
         report.failed(title, "not run, the part's time was up")
     if never:

@@ -42,7 +42,7 @@ class Figures(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as said:
             report = Report(pathlib.Path(folder))
             steps = {"by the kernel": 12.0, "compute alone": 10.0, "MPI": 40.0}
-            beside.tell_jacobi(
+            beside.report_jacobi(
                 report, "native", {("jacobi", way, 16, 4, "us"): time for way, time in steps.items()}
             )
             report.file.close()

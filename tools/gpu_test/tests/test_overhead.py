@@ -4,7 +4,7 @@ import unittest
 
 from gpu_test.apps.applications import APPLICATIONS
 from gpu_test.apps.campaign import Results, differing_checksums
-from gpu_test.apps.overhead import judgements, markdown, mean_overhead, overheads
+from gpu_test.apps.overhead import checks, markdown, mean_overhead, overheads
 
 
 def run(way, number, seconds, app="cublas", size=1024, checksum=1.0):
@@ -46,11 +46,11 @@ class Overheads(unittest.TestCase):
 
     def test_requirements_are_judged_by_way(self):
         runs = [run("native", 0, 1.0), run("tcp", 0, 1.09), run("shm", 0, 1.01)]
-        verdicts = {way: met for _, way, _, _, met in judgements(Results(["native", "tcp", "shm"], 1, runs))}
+        verdicts = {way: met for _, way, _, _, met in checks(Results(["native", "tcp", "shm"], 1, runs))}
         self.assertEqual(verdicts, {"tcp": True, "shm": False})
 
     def test_what_was_not_measured_is_unknown(self):
-        verdicts = [met for *_, met in judgements(Results(["tcp"], 1, [run("tcp", 0, 1.0)]))]
+        verdicts = [met for *_, met in checks(Results(["tcp"], 1, [run("tcp", 0, 1.0)]))]
         self.assertEqual(verdicts, [None])
 
 
@@ -70,7 +70,7 @@ class Reports(unittest.TestCase):
             [run("native", 0, 0.5), run("tcp", 0, 0.6)],
             ["cufft, tcp: ended with status 1"],
         )
-        lines = markdown(results, APPLICATIONS, judge=True)
+        lines = markdown(results, APPLICATIONS, check=True)
         self.assertTrue(any("500.00" in line and "+20.0 %" in line for line in lines), lines)
         self.assertTrue(any("MISSED" in line for line in lines))
         self.assertEqual(lines[-1], "FAIL cufft, tcp: ended with status 1")

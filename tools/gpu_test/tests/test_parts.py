@@ -10,7 +10,7 @@ from gpu_test import requirements
 from gpu_test.cli import read_parts
 from gpu_test.commands import Outcome
 from gpu_test.parts import everyday, mpi, two_gpus
-from gpu_test.parts.bench import MIB, Judge, Results, judge_all
+from gpu_test.parts.bench import MIB, Checker, Results, check_all
 from gpu_test.parts.counts import waiting_calls
 from gpu_test.parts.programs import differing, matches, parse_programs
 from gpu_test.parts.python import Pair, difference, verdict
@@ -143,11 +143,11 @@ class Bench(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
             report = Report(pathlib.Path(folder))
             report.table(figure=52, module=6, required=36, measured=14, verdict=8)
-            judge = Judge(report, results, None)
-            judge_all(judge, ["shm"])
+            check = Checker(report, results, None)
+            check_all(check, ["shm"])
             report.file.close()
         self.assertEqual(report.counts(), (1, 1))
-        verdicts = {row["figure"]: row["verdict"] for row in judge.rows}
+        verdicts = {row["figure"]: row["verdict"] for row in check.rows}
         self.assertEqual(verdicts["pinned copy to the device, 16 MiB"], "met")
         self.assertEqual(verdicts["pinned copy to the device, 64 MiB"], "MISSED")
         self.assertEqual(verdicts["launch, synchronise"], "unknown")
@@ -166,8 +166,8 @@ class Messages(unittest.TestCase):
         alone = {("same", channel, "latency", "gpu", 8): value for channel, value in (("vmm", 9), ("ipc", 5))}
         for chosen, missed in ((5.29, 0), (5.31, 1)):
             figures = self.figures(alone | {("same", "auto", "latency", "gpu", 8): chosen})
-            self.assertEqual(mpi.judge_choice(figures, "native", "same", "gpu", "latency")[0], 1)
-            self.assertEqual(len(mpi.judge_choice(figures, "native", "same", "gpu", "latency")[1]), missed)
+            self.assertEqual(mpi.check_choice(figures, "native", "same", "gpu", "latency")[0], 1)
+            self.assertEqual(len(mpi.check_choice(figures, "native", "same", "gpu", "latency")[1]), missed)
 
     def test_rates_and_times_are_judged_the_right_way_round(self):
         size = 16 * MIB

@@ -24,10 +24,10 @@ class Reports(unittest.TestCase):
         with contextlib.redirect_stdout(io.StringIO()):
             self.report.begin("programs", [])
             self.report.passed("one", 1.0)
-            self.assertFalse(self.report.judge("two", "it hung"))
+            self.assertFalse(self.report.check("two", "it hung"))
             self.report.skipped("three", "no NVRTC here")
             self.report.begin("nvml", [])
-            self.assertTrue(self.report.judge("list", None))
+            self.assertTrue(self.report.check("list", None))
         self.assertEqual(self.report.counts("programs"), (1, 1))
         self.assertEqual(self.report.counts(), (2, 1))
         self.assertEqual(self.report.failures(), [])
