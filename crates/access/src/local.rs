@@ -1,4 +1,4 @@
-//! Which sockets of this host are servers', and is a server on this host?
+//! Discovery of servers on this host by their Unix sockets.
 
 /// What the names of all sockets of servers begin with. A server cannot make a client speak to any other
 /// socket.

@@ -1,4 +1,4 @@
-//! Is there a service of this machine, as the packages set it up, and where are its socket and its key?
+//! The system service of this machine, as the packages install it: its socket and its key.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Where are sockets and files that no other user may reach?
+//! Private runtime folder for sockets and files that other users cannot access.
 
 use std::fs::Permissions;
 use std::io;

@@ -1,4 +1,4 @@
-//! Which servers does somebody mean who writes a list of them?
+//! Server lists: as users write them, and as configuration files have them.
 //!
 //! One grammar for `--on`, `CAUSEWAY_ON` and `on` in configuration files: names and addresses with commas between
 //! them. A name is one of a `[servers.NAME]` of the files, which counts before a host of that name. [`LOCAL`] stands

@@ -1,4 +1,4 @@
-//! How is a connection to a server made, and by whom?
+//! Connecting to a server, in this process or by another one.
 
 use core::fmt::Debug;
 use std::io;

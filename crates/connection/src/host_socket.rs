@@ -1,4 +1,4 @@
-//! How is a Unix socket reached whose name somebody else has told, and who listens there?
+//! Abstract Unix sockets of this host: connecting by name, and proof of the listener's identity.
 //!
 //! Whoever connects lends its own rights to whoever has told the name: a link could lead to any socket that
 //! this process may connect to, and the server that is meant may have another key.

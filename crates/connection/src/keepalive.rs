@@ -1,4 +1,5 @@
-//! When does a connection count as dead on which nothing comes, although TCP still answers?
+//! Keepalive timeouts: when a connection on which nothing is received counts as dead, although TCP still
+//! acknowledges.
 //!
 //! TCP's own signs of life come from the nearest machine that takes the bytes: a proxy that has stopped to
 //! forward them gives these for ever. So both ends of a link send something on each of its connections every

@@ -1,4 +1,4 @@
-//! How do bytes get to the kernel without being copied?
+//! Zero-copy sending with `vmsplice` and `splice`.
 //!
 //! A pipe takes references to the pages of memory, and the socket takes them from the pipe. So nothing is
 //! copied when bytes are sent: a network card reads them where they are, and where both ends are on one

@@ -1,4 +1,4 @@
-//! How is a Unix socket reached or made whose path is longer than a socket's address has room for?
+//! Unix sockets whose path is longer than `sockaddr_un` allows.
 //!
 //! Through its folder, which this process has open (`/proc/self/fd/N/NAME`). Home folders and job folders of clusters
 //! are longer than the 107 bytes of an address.

@@ -1,5 +1,5 @@
-//! How large may arrays and textures be? As large as on NVIDIA's recent GPUs, so that what fits here fits
-//! there.
+//! Size limits of arrays and textures: as large as on NVIDIA's recent GPUs, so that what fits here
+//! fits there.
 
 use causeway_api::sys::{CUDA_ARRAY3D_DESCRIPTOR, CUdevice_attribute as A};
 

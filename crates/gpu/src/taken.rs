@@ -1,4 +1,4 @@
-//! Which addresses does the client's program use itself, so that windows of addresses must lie elsewhere?
+//! Address ranges in use by the client's program, which address windows must avoid.
 //!
 //! A window is a range that client and worker both keep free. Programs reserve ranges before they use a GPU: a JVM with
 //! ZGC takes terabytes from 4, 8 and 16 TiB on. The client tells its worker what is taken before the GPU is started.

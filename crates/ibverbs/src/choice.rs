@@ -1,4 +1,4 @@
-//! Which port is used when the user names none?
+//! Default port: selection when the user names none.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! How does a program learn that work is done?
+//! Completion queue (CQ): polling and events.
 
 use core::ffi::{c_int, c_void};
 use core::fmt;

@@ -1,4 +1,4 @@
-//! Which ports and GIDs does a device have, and what does it allow?
+//! Device attributes: ports, GIDs and limits.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;

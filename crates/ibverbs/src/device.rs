@@ -1,4 +1,4 @@
-//! Which devices are there, and how is one opened?
+//! Device list, and opening a device.
 
 use core::ffi::c_int;
 use core::ptr;

@@ -1,4 +1,4 @@
-//! What does rdma_cm report, and how is it waited for?
+//! Event channel of rdma_cm.
 
 use core::ptr::{self, NonNull};
 use std::io;

@@ -1,4 +1,4 @@
-//! Which of a port's GIDs names this end of a path?
+//! GID selection: which of a port's GIDs names this end of a path.
 
 use core::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! How is memory made known to a device?
+//! Memory registration (memory regions, lkey and rkey).
 
 use core::ffi::{c_int, c_void};
 use core::ops::BitOr;

@@ -1,4 +1,4 @@
-//! Where do the queues of an mlx5 device lie? For kernels that write work requests and read completions
+//! Queue memory of mlx5 devices (DevX and DV layout). For kernels that write work requests and read completions
 //! themselves.
 //!
 //! The queues are made by libmlx5, in memory of this process. What is known here are addresses: nothing of

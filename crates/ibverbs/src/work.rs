@@ -1,4 +1,4 @@
-//! How are many work requests handed over with one doorbell?
+//! Batch of work requests that are posted with one doorbell.
 
 use core::ffi::c_uint;
 use core::ptr;

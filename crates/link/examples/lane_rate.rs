@@ -1,4 +1,4 @@
-//! How fast do transfers pass the lanes of a link over TCP, with nothing but memory at either end?
+//! Lane benchmark: throughput of transfers over the TCP lanes of a link, memory to memory.
 //!
 //! `cargo run --release -p causeway-link --example lane_rate -- [LANES [MIB...]]`: so many lanes, 8 if not
 //! given, and the pieces of a copy, 8, 4, 2 and 2 MiB if not given, as one of 16 MiB to a device has them.

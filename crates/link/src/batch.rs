@@ -1,4 +1,4 @@
-//! When does an appended message leave, and in which order?
+//! Message batching and flush policy.
 //!
 //! Messages are encoded straight into the current batch, under a short lock. Whoever lets a batch leave
 //! takes the writer's lock first, swaps the batch for the writer's empty buffer, and writes without holding

@@ -1,4 +1,4 @@
-//! Who receives: the thread whose task it is, or one that waits for what comes?
+//! Inline receive: a thread that waits for a reply receives it itself.
 //!
 //! A thread that waits and spins receives its answer itself, *inline*: what another thread receives comes by
 //! way of that one's caches, and is later by 0.3 to 0.5 us (a virtual machine with an H200, 2026-11-23). What

@@ -1,4 +1,4 @@
-//! What carries copies between devices of two servers, as the user wants it? Pure decisions.
+//! Transport of device copies between two servers, by the user's setting. Pure decisions.
 
 use core::fmt;
 use core::str::FromStr;

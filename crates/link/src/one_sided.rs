@@ -1,4 +1,4 @@
-//! What is moved without a copy, where network cards reach memory by themselves?
+//! One-sided operations (RDMA read and write) of a link.
 //!
 //! See [`causeway_transport::OneSided`]. On a link without such cards nothing is registered, so that nothing
 //! is exposed.

@@ -1,4 +1,4 @@
-//! How do the peer's frames come in, and when is the peer gone?
+//! Receiver of a link's frames, and detection of disconnects.
 
 use std::sync::Arc;
 

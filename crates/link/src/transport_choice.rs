@@ -1,4 +1,4 @@
-//! Which transport does a user want, and why is another not in use? Pure decisions, and the sentences that
+//! Transport selection by the user, and why another is not in use. Pure decisions, and the sentences that
 //! explain them.
 
 use core::fmt;

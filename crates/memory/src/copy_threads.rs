@@ -1,4 +1,4 @@
-//! How do several threads copy memory?
+//! Thread pool for parallel memory copies.
 //!
 //! One thread copies about 11 GB/s, and eight of them 45 GB/s (measured on a machine with an H200), so the
 //! first stage of the staging pipeline is divided. The threads are started when they are first needed and

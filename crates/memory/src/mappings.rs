@@ -1,4 +1,4 @@
-//! What is mapped in this process, and which file is it?
+//! Memory mappings of this process (`/proc/self/maps`), and the files behind them.
 
 use causeway_sync::descriptors::above_stdio;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! How are bytes copied that a device reads next?
+//! Copies with non-temporal stores, for memory that a device reads next.
 //!
 //! Past the processor's caches. A device that reads what a core has just written takes it from that core's
 //! cache: on a virtual machine with an H200 (2026-11-23) it read 16 MiB at 37 GB/s and 1 MiB at 18 that

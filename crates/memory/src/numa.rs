@@ -1,4 +1,4 @@
-//! On which NUMA node does memory lie, and which processors are near it?
+//! NUMA nodes: the node of an address, and its processors.
 //!
 //! hwloc would tell, but its bindings need the library when Causeway is built, and what is asked here is
 //! little: the kernel's own list of the processors of a node, and its answer for an address.

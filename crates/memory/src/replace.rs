@@ -1,4 +1,4 @@
-//! How are pages of this process replaced while other threads use them?
+//! Atomic replacement of mapped pages while other threads use them.
 //!
 //! The new pages get the bytes of the old ones and come in their place, and no write that anybody makes
 //! meanwhile is lost: the kernel holds back who writes, programs as well as system calls, from before the

@@ -1,4 +1,4 @@
-//! Which memory of another process can be mapped without danger?
+//! Sealed memfd: memory of another process that is safe to map.
 //!
 //! One whose size is sealed. Of any other the owner could take pages away, which would end whoever has mapped
 //! it.

@@ -1,4 +1,4 @@
-//! Which file in memory do two processes map, that others may write to and cut short?
+//! Shared memory file (memfd) that others may write and truncate.
 //!
 //! Only files of tmpfs and hugetlbfs (`memfd_create`, `/dev/shm`, System V shared memory) are taken: their
 //! pages are always there, while those of a file system of somebody else's making can keep whoever touches

@@ -1,4 +1,4 @@
-//! Which pieces has a copy, in one, two or three dimensions?
+//! Pieces of a copy in one, two or three dimensions.
 //!
 //! Pieces follow one another in the order of the copy's bytes as they would lie without gaps, and each is a
 //! box on both sides: part of a row, whole rows of a slice, or whole slices. So a piece is packed and sent by

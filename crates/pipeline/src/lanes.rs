@@ -1,4 +1,4 @@
-//! How many connections, the bulk lanes, carry the transfers of a session over TCP?
+//! Number of bulk lanes: TCP connections that carry the transfers of a session.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! How does a person write a table down? As [rules] by sizes.
+//! Text form of a plan table. As [rules] by sizes.
 //!
 //! ```text
 //! table  =  rule *( ";" rule )

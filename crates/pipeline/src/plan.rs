@@ -1,4 +1,4 @@
-//! What is there to choose about a copy, and within which limits?
+//! Copy plan: its parameters and their limits.
 
 use core::fmt;
 

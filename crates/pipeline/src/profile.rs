@@ -1,4 +1,4 @@
-//! How is what `causeway tune` has measured kept, and found again?
+//! Profiles: storage of what `causeway tune` has measured.
 //!
 //! A profile belongs to a pair of client and server and the module between them. It is a small JSON file in
 //! the user's configuration folder; the plans in it are written in the language of

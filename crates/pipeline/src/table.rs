@@ -1,4 +1,4 @@
-//! Which plan does a copy of this size get?
+//! Table of copy plans by size.
 
 use core::ops::Range;
 use std::time::Duration;

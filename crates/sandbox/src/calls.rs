@@ -1,4 +1,4 @@
-//! Which system calls may a process make?
+//! System call filter (seccomp).
 //!
 //! Those that are listed here; any other fails with `EPERM`, which drivers and libraries take as a kernel
 //! that does not have the call. The kernel remembers which calls are allowed whatever their arguments are, so

@@ -1,4 +1,4 @@
-//! How does a process confine itself?
+//! Confinement: the steps with which a process restricts itself.
 
 use std::io;
 use std::path::PathBuf;

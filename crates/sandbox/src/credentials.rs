@@ -1,4 +1,4 @@
-//! How does a process give up what its user may do?
+//! Credentials: dropping user, groups and capabilities.
 
 use std::io;
 

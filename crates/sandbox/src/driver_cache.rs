@@ -1,4 +1,4 @@
-//! Where does the driver keep what it compiles for a process?
+//! Compile cache of NVIDIA's driver, for a confined process.
 //!
 //! Processes with users of their own cannot write to one folder, nor should they: what one leaves there
 //! another would run. So each user has one, which a later session finds that gets the same user.

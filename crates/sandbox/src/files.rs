@@ -1,4 +1,4 @@
-//! Which files does a process reach?
+//! File system access (Landlock): the files that a process may open.
 //!
 //! The libraries of the system, for the driver; what the kernel tells in `/proc` and `/sys`; the nodes of
 //! devices; and the folder in which the driver keeps what it has compiled. Landlock keeps the rest from it,

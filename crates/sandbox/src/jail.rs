@@ -1,4 +1,4 @@
-//! What does one process get of the sandbox?
+//! Jail: the sandbox of one process.
 
 use std::fs::File;
 use std::io;

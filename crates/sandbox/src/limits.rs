@@ -1,7 +1,7 @@
-//! What does the kernel count for a process besides memory?
+//! Resource limits (rlimits) besides memory.
 //!
 //! How much memory a worker may have is bounded by its control group ([`Bounds`](crate::cgroup::Bounds)); how
-//! much that is says [`SandboxRequest::session_memory`](crate::Wanted::session_memory).
+//! much that is says [`SandboxRequest::session_memory`](crate::SandboxRequest::session_memory).
 //!
 //! Addresses are not limited: the driver and the windows of memory reserve terabytes of them and use little.
 

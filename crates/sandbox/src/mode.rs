@@ -1,4 +1,4 @@
-//! What does the server's owner want?
+//! Sandbox mode: off, best effort or required.
 
 use core::fmt;
 use core::str::FromStr;

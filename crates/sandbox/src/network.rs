@@ -1,4 +1,4 @@
-//! Which network does a process see?
+//! Network namespace of a process.
 //!
 //! One without any device, which all workers of a server share. Sockets that were handed to a worker keep
 //! their own network.

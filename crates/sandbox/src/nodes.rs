@@ -1,4 +1,4 @@
-//! Are the GPU's device nodes there, which nobody can make any more then?
+//! Device nodes of the GPU, which must exist before the sandbox forbids to make them.
 //!
 //! NVIDIA's driver library makes missing nodes by a helper with root's rights, `nvidia-modprobe`. A confined
 //! worker starts no program, so the broker has it run once before.

@@ -1,4 +1,4 @@
-//! What does a process do that the broker has started?
+//! Entry point of processes that the broker starts.
 
 use std::process::ExitCode;
 

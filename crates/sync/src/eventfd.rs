@@ -1,4 +1,4 @@
-//! How is a thread woken that sleeps until its peer says something, when somebody begins to wait for that?
+//! Eventfd parking: a thread that sleeps for its peer, and for local waiters.
 //!
 //! Waking it takes 50 to 100 us on a virtual machine whose processor has been given back meanwhile. Called when the
 //! wait begins, it is awake when the peer speaks; woken by what the peer says, it would be late by that.

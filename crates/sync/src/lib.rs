@@ -1,4 +1,4 @@
-//! How does one thread, or one process, wait for another?
+//! Synchronisation between threads and between processes.
 //!
 //! Every protocol of sleeping and waking in Causeway is one of these. Each is written against [`face`], which is the
 //! standard library's atomics, locks and threads in a program, and [loom]'s in `make check-concurrency`: there the tests

@@ -1,4 +1,4 @@
-//! Does this machine have more to do than it can?
+//! CPU load of this machine: whether its processors are overcommitted.
 //!
 //! A limit of time is about the other end of a connection, and not meant for a machine on which nobody gets to run.
 

@@ -24,7 +24,7 @@ impl<T> Offers<T> {
         self.0.lock().insert(number, Some(value));
     }
 
-    /// Takes what is offered; nothing where it is not, or not any more. The offer ends with [`complete`](Self::settle).
+    /// Takes what is offered; nothing where it is not, or not any more. The offer ends with [`complete`](Self::complete).
     pub fn take(&self, number: u64) -> Option<T> {
         self.0.lock().get_mut(&number).and_then(Option::take)
     }

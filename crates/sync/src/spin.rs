@@ -1,4 +1,4 @@
-//! How long does a thread stay awake for something that is about to come?
+//! Spin policy: how long a thread polls before it sleeps.
 //!
 //! Waking a thread that sleeps takes about 5 us on a machine of its own, and 50 to 100 us on a virtual one
 //! whose processor has been given back meanwhile. An answer passes three threads, so a wait that all of them

@@ -1,4 +1,4 @@
-//! How does one process sleep until the other has something for it?
+//! Wake flag: a futex in shared memory with which one process wakes the other.
 //!
 //! A word of the shared memory says whether somebody sleeps on it, and is the futex on which it does.
 

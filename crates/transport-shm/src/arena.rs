@@ -1,4 +1,4 @@
-//! How are pieces of the staging arena leased, announced, and given back? How large it is says `staging`.
+//! Slot allocator of the staging arena: leases, announcements and returns. How large it is says `staging`.
 //!
 //! The sender of transfers is the *allocator* of its half: it takes a range of slots, fills it, and announces
 //! it. The receiver holds it as a [`Lease`] and gives it back by an entry in the ring of returns when it has

@@ -1,4 +1,4 @@
-//! Why do two processes not share memory?
+//! Errors of setting up shared memory between two processes.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What can a peer do that writes into the shared memory whatever it likes?
+//! Tests with a hostile peer that writes anything into the shared memory.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! What lies where in the shared memory? Pure arithmetic.
+//! Layout of the shared segment. Pure arithmetic.
 //!
 //! ```text
 //! page 0      words of both directions: indexes and futexes, each on cache lines of its own

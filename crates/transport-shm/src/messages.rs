@@ -1,4 +1,4 @@
-//! How do the frames of a link travel over shared memory?
+//! Frames of a link over shared memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

@@ -1,4 +1,4 @@
-//! How do bytes and entries get across in order?
+//! Ring buffers in shared memory, for bytes and for entries.
 //!
 //! Single producer, single consumer. An index counts what went by since the beginning and is written by one
 //! side only, which keeps its own copy; what it reads of the other side's is checked against that copy.

@@ -1,4 +1,4 @@
-//! How is the shared memory made, handed over, checked and mapped?
+//! Shared segment: creation, hand-over, checks and mapping.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::io;

@@ -1,4 +1,4 @@
-//! How do descriptors get across, and who notices that the peer has gone?
+//! Side channel (Unix socket): descriptor passing, and detection of disconnects.
 //!
 //! The Unix socket over which the memory came stays open. What still goes over it are messages of a few
 //! bytes, each with a descriptor as a rule; and when it ends, the peer has gone, however it ended.

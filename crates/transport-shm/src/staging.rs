@@ -1,4 +1,4 @@
-//! How large is the staging arena of a session?
+//! Size of a session's staging arena.
 //!
 //! As large as `CAUSEWAY_SHM_STAGING` says, unless a memory cgroup leaves less. Pages of shared memory are
 //! charged to the cgroup of the process that touches them first, and a process over its limit is killed, not

@@ -1,4 +1,4 @@
-//! What do the threads of a link over shared memory have in common, and how does it end?
+//! State shared by the threads of a link over shared memory, and its shutdown.
 
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! How do the bytes of a transfer travel over shared memory?
+//! Transfers over shared memory.
 //!
 //! The sender fills a piece of its half of the arena and announces it. The receiver's own thread looks for
 //! announcements whenever it looks for frames, and after it has read frames, so a command that was sent after

@@ -1,4 +1,4 @@
-//! How do two processes come to share a segment?
+//! Upgrade of a connection to shared memory.
 //!
 //! The server's welcome names Unix sockets. A client that reaches one of them is on the same host, whatever
 //! names and namespaces say; it proves there that it owns the session, and the broker hands its connection to

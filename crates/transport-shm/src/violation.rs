@@ -1,4 +1,4 @@
-//! How can a peer break the rules of the shared memory?
+//! Protocol violations of a peer in shared memory.
 
 use causeway_transport::slots::NotLeased;
 use causeway_transport::{LinkError, TransportError};

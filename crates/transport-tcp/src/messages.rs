@@ -1,4 +1,4 @@
-//! How do the frames of a link travel over TCP?
+//! Frames of a link over TCP.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};

@@ -1,4 +1,4 @@
-//! How do bytes move over all queue pairs, and what follows when they have?
+//! Striping of transfers over all queue pairs, and their completion.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! When do short transfers wait for each other, to go in one message?
+//! Coalescing of short transfers into one message.
 //!
 //! A message costs both ends nearly the same whether it brings 64 bytes or thousands. As long as few messages
 //! with short transfers are under way, each transfer goes at once; when there are more, those that follow

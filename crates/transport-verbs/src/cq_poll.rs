@@ -1,4 +1,4 @@
-//! Who polls for completions, and when is what came told?
+//! Completion queue polling, and dispatch of what it finds.
 //!
 //! All queue pairs of a link have one completion queue. Whoever waits for something polls it: the thread
 //! that receives frames, a sender that has no credits, and, while the receiver is busy with a command, a

@@ -1,4 +1,4 @@
-//! How many messages may a side send, so that every one finds a receive posted?
+//! Credit flow control: receives that are posted at the peer.
 //!
 //! A message that finds none makes the peer's card ask for patience, again and again, and ends the connection
 //! at last. So each side counts: for each queue pair and each *class* of messages it has as many credits as

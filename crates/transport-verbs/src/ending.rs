@@ -1,4 +1,4 @@
-//! How does a link end in order: with what it has yet to say, and with its queue pairs idle?
+//! Shutdown of a link: goodbye, and flushing of its queue pairs.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

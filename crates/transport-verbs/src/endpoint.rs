@@ -1,4 +1,4 @@
-//! Which device, which memory, which queue pairs does an end have?
+//! Endpoint: device, memory and queue pairs of one end.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! Why are two processes not joined by queue pairs?
+//! Errors of connecting two processes by queue pairs.
 
 use causeway_config::ValueError;
 use causeway_ibverbs::{DeviceError, LoadError, ManagerError, QueuePairError, RegisterError};

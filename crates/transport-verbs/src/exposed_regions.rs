@@ -1,4 +1,4 @@
-//! Which memory is exposed to the peer for reading, and what keeps it until it is given back?
+//! Exposed regions: memory that the peer may read, held until it is released.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

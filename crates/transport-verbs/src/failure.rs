@@ -1,4 +1,4 @@
-//! How does a link over queue pairs fail?
+//! Failures of a link over queue pairs.
 
 use causeway_ibverbs::Status;
 use causeway_transport::{LinkError, TransportError};

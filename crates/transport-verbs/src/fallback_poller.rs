@@ -1,4 +1,4 @@
-//! Who polls for completions while the receiver of frames is busy with a command?
+//! Fallback poller of completions, while the receiver of frames executes a command.
 //!
 //! A thread that wakes every millisecond while the link is in use. Where the receiver has looked by itself
 //! for a while the thread parks, so that an idle session costs no processor time, and the receiver's next

@@ -1,4 +1,4 @@
-//! What follows from what a poll has found?
+//! Handling of polled completions.
 
 use std::sync::Arc;
 

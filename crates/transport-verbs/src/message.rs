@@ -1,4 +1,4 @@
-//! What do the messages say that go over queue pairs?
+//! Message formats over queue pairs.
 //!
 //! Each begins with a header of eight bytes: kind, acknowledged credit updates, returned credits for frames
 //! and for control messages. All numbers are little-endian.

@@ -1,4 +1,4 @@
-//! How do the frames of a link travel over queue pairs?
+//! Frames of a link over queue pairs.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! When is work done that consists of several requests, and what follows from it?
+//! Operation of several work requests, and its completion.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

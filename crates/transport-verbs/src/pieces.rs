@@ -1,4 +1,4 @@
-//! Which slots are leased to whom, and who is told of pieces that have come?
+//! Staging slots: leases, and delivery of received pieces.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! What does whoever polls for completions keep, from one poll to the next?
+//! State of the completion poller between polls.
 
 use std::cell::Cell;
 

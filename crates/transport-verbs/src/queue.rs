@@ -1,4 +1,4 @@
-//! How full is a send queue, which of its requests get a completion, and what does a completion end?
+//! Send queue accounting: free slots, signalled requests, and completions.
 //!
 //! Completions cost the card and the host time, so of sends and writes only one in an interval asks for one,
 //! and ends those before it as well. A read is ended by its own completion alone: the standards have requests

@@ -1,4 +1,4 @@
-//! What has come, and does it keep the rules?
+//! Receive completions: parsing, and protocol checks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Where do bytes of frames lie that have come?
+//! Received frames: where their bytes are.
 
 /// Where bytes of frames lie.
 pub enum FrameLocation {

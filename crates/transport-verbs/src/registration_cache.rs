@@ -1,4 +1,4 @@
-//! Which memory of the link's owner do cards reach? A table by address; pure.
+//! Registration cache: a table of registered memory by address; pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How is a session's use of verbs set, and what does the device allow of it?
+//! Settings of verbs for a session: queue pairs, depth and device limits.
 //!
 //! The variables are documented in `docs/src/reference/environment.md`. Each end reads its own; of queue
 //! pairs, depth and MTU the smaller of both ends' counts.

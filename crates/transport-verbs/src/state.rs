@@ -1,4 +1,4 @@
-//! What do the threads of a link over verbs have in common, and how does it end?
+//! State shared by the threads of a link over verbs, and its shutdown.
 //!
 //! Locks, in the order in which they may be taken: `poll_state`; a path's, `returns`; `incoming`, `slots`,
 //! `exposed_regions`, `registrations`. Owners of the link are told of transfers under none of them.

@@ -1,4 +1,4 @@
-//! How is a piece of a transfer split over the queue pairs, and when has all of it come?
+//! Stripes of a piece over the queue pairs, and reassembly.
 //!
 //! Each stripe is written by a queue pair of its own and announced behind it; what the announcements of the
 //! other queue pairs say is the same, so the one that comes last completes the piece, whichever it is. Pure.

@@ -1,4 +1,4 @@
-//! How do the bytes of a transfer travel over queue pairs?
+//! Transfers over queue pairs.
 //!
 //! The sender leases slots of the peer's arena and fills the same slots of its own staging memory; the
 //! device writes them across, in stripes over all queue pairs, and each queue pair announces its stripe

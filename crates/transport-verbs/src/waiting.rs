@@ -1,4 +1,4 @@
-//! How does a thread wait for something that a completion brings?
+//! Waiting for completions: polling, backoff and sleep.
 
 use std::io;
 use std::time::{Duration, Instant};

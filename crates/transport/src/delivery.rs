@@ -1,4 +1,4 @@
-//! How does a piece of a transfer get out of staging memory to where it belongs?
+//! Delivery of received pieces from staging memory to their destination.
 
 use std::sync::Arc;
 

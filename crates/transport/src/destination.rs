@@ -1,4 +1,4 @@
-//! Where do the bytes of a transfer go?
+//! Destination of a transfer's bytes.
 
 use core::ops::Range;
 use std::sync::Arc;

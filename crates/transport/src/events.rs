@@ -1,4 +1,4 @@
-//! What is the owner of a link told?
+//! Callbacks to the owner of a link.
 
 use std::os::fd::OwnedFd;
 

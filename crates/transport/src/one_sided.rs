@@ -1,4 +1,4 @@
-//! What can a transport do whose network cards reach memory by themselves?
+//! One-sided interface of transports with RDMA.
 //!
 //! Memory is *registered* with the cards once. Transfers whose bytes lie there are not copied, and it can be
 //! *exposed* for one copy: the peer's card writes it, or reads it, and says so. A transport without such

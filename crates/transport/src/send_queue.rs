@@ -1,4 +1,4 @@
-//! Who sends the transfers that nobody waits for, and who copies what has come?
+//! Send queue and worker threads: background sends, and copies of received pieces.
 //!
 //! Where transfers pass through staging memory, each link has two threads beside the one that receives
 //! frames: one sends the orders that were queued, in their order, and one copies pieces that are too

@@ -1,4 +1,4 @@
-//! What is sent as a transfer, how, and until when is its memory in use?
+//! Outgoing transfer: its source, options, and the lifetime of its memory.
 
 use causeway_pipeline::Plan;
 

@@ -1,4 +1,4 @@
-//! What do a link and its transport share, and how does a link end?
+//! State shared by a link and its transport, and the end of a link.
 //!
 //! A link ends lost or closed; of a loss its owner is told before anybody else.
 

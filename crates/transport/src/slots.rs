@@ -1,4 +1,4 @@
-//! Which slots of the arena are free? Kept by the side that leases them, out of the peer's reach.
+//! Slot allocator of the arena. Kept by the side that leases them, out of the peer's reach.
 
 use std::ops::Range;
 

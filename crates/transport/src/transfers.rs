@@ -1,4 +1,4 @@
-//! Which transfers of the peer are expected or under way, and who hears of their end?
+//! Incoming transfers: expected and in flight, and their completion callbacks.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What does a client learn of a server's sessions and devices, and what may it ask of the server?
+//! Status protocol: sessions, devices, drain.
 //!
 //! A client that was granted a status session asks one question at a time. What a later release adds to an
 //! answer goes behind what is there, and is passed over by an earlier client.

@@ -1,4 +1,4 @@
-//! Which characters of a text may be shown on a terminal or written to a log?
+//! Printable text: characters that are safe for terminals and logs.
 //!
 //! Whoever connects chooses the texts that it sends. A terminal acts on escape sequences, a newline begins
 //! another line of a log, and characters that turn the direction of writing make a text look like another

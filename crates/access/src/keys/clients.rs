@@ -1,4 +1,4 @@
-//! Which clients have a key of their own at a server, and what may each have there?
+//! Client keys: the list of clients that have a key of their own at a server, and their limits.
 //!
 //! Each client of the file shares a secret with the server that nobody else has. So one can be told from another,
 //! be limited and be shut out, and none can play the server towards another. The file is TOML, a table for each

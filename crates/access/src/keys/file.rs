@@ -1,4 +1,4 @@
-//! Where are keys kept, and are they really secret?
+//! Key files: default paths, and the check that no other user can read them.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};

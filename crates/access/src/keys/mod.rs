@@ -1,4 +1,4 @@
-//! Which key is a server's, and where is it kept?
+//! Keys of servers and clients, and where they are stored.
 //!
 //! A key that is not in the server's address is looked for in the file that `--key-file` or
 //! `CAUSEWAY_KEY_FILE` names, or else in the user's list of servers' keys and then in the file where a server

@@ -1,4 +1,4 @@
-//! Where is a server, and how is that written?
+//! Server address (target): host, port or socket, and protection.
 
 use core::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! How does a user write a target?
+//! Parser of server addresses that users write.
 
 use core::str::FromStr;
 

@@ -1,4 +1,4 @@
-//! What is a connection, and how does it go to another process?
+//! Connection: an encrypted or clear socket, and its transfer to another process.
 
 use std::net::TcpStream;
 use std::sync::Arc;

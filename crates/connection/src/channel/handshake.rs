@@ -1,4 +1,4 @@
-//! How do the first frames travel, before there is a link?
+//! Handshake frames: sending and receiving before there is a link.
 
 use std::io;
 use std::time::Instant;

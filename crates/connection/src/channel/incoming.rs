@@ -1,4 +1,4 @@
-//! How do bytes come from the peer?
+//! Receive direction of a connection.
 
 use std::io;
 use std::os::fd::AsFd as _;

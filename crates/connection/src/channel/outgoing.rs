@@ -1,4 +1,4 @@
-//! How do bytes get to the peer?
+//! Send direction of a connection.
 
 use std::io;
 use std::os::fd::{AsFd as _, RawFd};

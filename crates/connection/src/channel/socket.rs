@@ -1,4 +1,4 @@
-//! What do both directions of a connection share, and how does it end?
+//! Socket shared by both directions of a connection, and its shutdown.
 
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd as _;

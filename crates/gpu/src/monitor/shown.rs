@@ -1,4 +1,4 @@
-//! Which devices does a monitoring session have, where the server shows some of its machine's?
+//! Visible devices of a monitoring session, where the server exposes only some of its machine's.
 //!
 //! Those that CUDA shows, in the same order and with the same indices: programs count devices here and then
 //! open them there. NVIDIA's library itself knows nothing of `CUDA_VISIBLE_DEVICES`.

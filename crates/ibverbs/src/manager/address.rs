@@ -1,4 +1,4 @@
-//! In which form do the system's calls take an address?
+//! Socket addresses as the system's calls take them.
 
 use std::net::SocketAddr;
 

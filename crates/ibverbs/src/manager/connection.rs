@@ -1,4 +1,4 @@
-//! What is this end of a connection before and after it is made?
+//! Connection of rdma_cm: parameters, and its states before and after it is established.
 
 use std::sync::Arc;
 

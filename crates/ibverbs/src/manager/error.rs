@@ -1,4 +1,4 @@
-//! Why is a connection not made?
+//! Errors of rdma_cm connections.
 
 use std::io;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What does librdmacm keep for one end of a connection, and when does it end?
+//! Identifier of rdma_cm (`rdma_cm_id`), and its lifetime.
 
 use core::ptr::{self, NonNull};
 use std::sync::Arc;

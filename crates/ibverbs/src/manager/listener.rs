@@ -1,4 +1,4 @@
-//! How are the requests of peers received and accepted?
+//! Listener of rdma_cm: connection requests, and accepting them.
 
 use core::ops::Deref;
 use core::ptr::{self, NonNull};

@@ -1,4 +1,4 @@
-//! How does rdma_cm connect queue pairs?
+//! Connection manager (rdma_cm) for queue pairs.
 //!
 //! It finds the device that belongs to an IP address, exchanges what both queue pairs need, and brings them
 //! into their states. iWARP devices are connected in no other way. Both ends carry a few bytes of the

@@ -1,4 +1,4 @@
-//! How is a peer that listens found and connected to?
+//! Address and route resolution, and connecting to a listener.
 
 use core::ops::Deref;
 use core::ptr;

@@ -1,4 +1,4 @@
-//! How is a queue pair made, and when does it end?
+//! Creation and destruction of a queue pair.
 
 use core::ffi::c_int;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! How is a reliable connection made, and which settings does it have?
+//! Reliable connected queue pair (RC QP), and its settings.
 //!
 //! | Module     | Question it answers                                                       |
 //! |------------|---------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! How do requests get into the queues of a queue pair?
+//! Posting of send and receive work requests.
 
 use core::ptr;
 

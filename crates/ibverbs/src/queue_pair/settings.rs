@@ -1,4 +1,4 @@
-//! How does a queue pair behave towards the path and the peer?
+//! Queue pair settings: path, timeouts and retries.
 
 use core::ffi::c_int;
 use core::fmt;

@@ -1,4 +1,4 @@
-//! Through which states does a queue pair go, and where is it joined with the peer's?
+//! Queue pair states: INIT, RTR, RTS, and the exchange with the peer's queue pair.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! How does a granted session get its link?
+//! Link setup of a granted session.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! How does the worker of one server reach that of another?
+//! Connection from the worker of one server to that of another.
 //!
 //! The first connection goes over TCP and proves that the ticket is known. What the connecting worker does
 //! next shows the other one where the link goes on: it joins in shared memory or over verbs, or opens lanes.

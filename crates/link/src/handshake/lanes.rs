@@ -1,4 +1,4 @@
-//! How are the bulk lanes of a session over TCP opened?
+//! Opening of a session's bulk lanes over TCP.
 
 use causeway_access::Target;
 use causeway_connection::channel::Connection;

@@ -1,4 +1,4 @@
-//! How does a caller prove itself, and say what it wants?
+//! Client side of the handshake: proof of the key, and the request.
 //!
 //! | Module        | Question it answers                                                    |
 //! |---------------|------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! What is known of both ends before anything is tried?
+//! Facts about both ends, known before a transport is tried.
 
 use core::cell::OnceCell;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Which transports are there, what does each cost here, or why is it none?
+//! Transports: the table, their cost, and why one is unavailable.
 //!
 //! One table, [`TRANSPORTS`], with a row for each. A row's *probe* is pure: from facts about both ends it
 //! says what the transport can be expected to cost, or why it cannot be used. Its *dial* joins the two ends.

@@ -1,4 +1,4 @@
-//! Which transport is tried first, and which next?
+//! Order in which transports are tried.
 
 use std::io;
 

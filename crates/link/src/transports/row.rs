@@ -1,4 +1,4 @@
-//! What does the table say of a transport?
+//! Row of the transport table.
 
 use core::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! Which transports are there? The one place that names them all.
+//! Transport table: the one place that names them all.
 
 use causeway_connection::channel::Connection;
 

@@ -1,4 +1,4 @@
-//! How do functions call each other and the runtime?
+//! Calling convention: calls of functions, and of the runtime.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{

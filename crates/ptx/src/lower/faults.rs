@@ -1,4 +1,4 @@
-//! What becomes of a thread that does what it must not?
+//! Fault paths: what a thread does that made an invalid access or trapped.
 
 use cranelift_codegen::ir::{BlockArg, InstBuilder, Value, types};
 

@@ -1,4 +1,4 @@
-//! Where do a body's own variables lie, and when does their memory come and go?
+//! Stack frame of a body's own variables.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, StackSlotData, StackSlotKind, types};

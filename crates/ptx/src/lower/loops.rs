@@ -1,4 +1,4 @@
-//! Which instructions of a body may a thread come to more than once?
+//! Loops of a body: instructions that a thread may execute more than once.
 
 use crate::parse::syntax::{Body, Function, Operand, Statement};
 

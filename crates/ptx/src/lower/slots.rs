@@ -1,4 +1,4 @@
-//! Which of a body's `.param` variables must be cleared before the program can read them?
+//! Initialisation of `.param` variables: those that a program may read before it writes them.
 //!
 //! They lie on the native stack, where the runtime's own calls leave pointers of the worker. A program that
 //! reads what it did not write must find zeros. Compilers write every argument in full right before the call,

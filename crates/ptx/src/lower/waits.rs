@@ -1,4 +1,4 @@
-//! Does an instruction wait for other threads?
+//! Waiting instructions: those that depend on other threads.
 //!
 //! Threads of a block take turns on one processor. Where none waits, they run one after the other, each to
 //! its end; where one may, each is a coroutine, and one that waits lets the others run.

@@ -1,4 +1,4 @@
-//! How are addresses reserved and divided?
+//! Sizes of the reserved address space and of its parts.
 
 /// Where the first address space of a process is placed when the kernel grants it, and nothing is said against it.
 pub const PREFERRED_BASE: u64 = 0x1000_0000_0000;

@@ -1,4 +1,4 @@
-//! Which block does a thread of the pool work on?
+//! Block scheduler: which block a thread of the pool runs.
 //!
 //! A block that polls may wait for one that has not begun. Whoever meets such a block leaves it, begins the
 //! next one, and comes back: as many blocks are under way as a GPU would have on its multiprocessors, each

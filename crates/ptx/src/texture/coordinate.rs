@@ -1,4 +1,4 @@
-//! Which texels does a coordinate mean along an axis, and with which weights?
+//! Texture coordinates: address modes, texels and weights along an axis.
 
 use super::types::{AddressMode, Sampling};
 

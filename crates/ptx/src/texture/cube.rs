@@ -1,4 +1,4 @@
-//! Which face of a cube does a direction meet, and where?
+//! Cube maps: the face that a direction meets, and where.
 
 /// A place on a face: the face's number, and coordinates from 0 to 1 on it.
 pub(super) fn face([x, y, z]: [f32; 3]) -> (u32, [f32; 2]) {

@@ -1,4 +1,4 @@
-//! What does a fetch give?
+//! Texture fetch: filtering of texels.
 
 use super::coordinate::{PARTS, Pair, Position};
 use super::cube::face;

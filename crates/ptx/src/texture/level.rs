@@ -1,4 +1,4 @@
-//! Which levels of a mipmapped texture are read, and with which weights?
+//! Mipmap level selection: levels and weights.
 
 use super::coordinate::PARTS;
 use super::fetch::Detail;

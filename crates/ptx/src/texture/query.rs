@@ -1,4 +1,4 @@
-//! What do queries give?
+//! Texture and surface queries (`txq`, `suq`).
 
 use super::types::{AddressMode, Channel, Filter, Image, Slices, Surface, TexelFormat, Texture};
 

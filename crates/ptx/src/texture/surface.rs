@@ -1,4 +1,4 @@
-//! What do a surface's loads and stores touch?
+//! Surface loads and stores (`suld`, `sust`).
 
 use super::fetch::Geometry;
 use super::texel::{load, store};

@@ -1,4 +1,4 @@
-//! What is in a texel, and how is it read?
+//! Texel formats: decoding of channels.
 //!
 //! Memory is read by atomic loads, since other threads of the kernel may write to it; it may be gone, which
 //! raises a signal that ends the thread (`run/signals.rs`), so that nothing here owns anything.

@@ -1,4 +1,4 @@
-//! What is a texture, a surface?
+//! Types of textures and surfaces.
 
 /// The numbers in a texel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

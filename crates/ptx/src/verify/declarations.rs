@@ -1,4 +1,4 @@
-//! Do declarations, and the uses that refer to them, fit each other?
+//! Verification of declarations and of their uses.
 
 use super::VerifyError;
 use crate::parse::syntax::{Body, Function, Instruction, Name, Operand, Scalar, Space, Variable};

@@ -1,4 +1,4 @@
-//! Which groups is this process in, and where are they seen?
+//! Control groups of this process, and their mount points.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! How much memory may this process use?
+//! Memory limit of this process by its control groups.
 
 use std::fs;
 use std::path::Path;

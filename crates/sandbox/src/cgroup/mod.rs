@@ -1,4 +1,4 @@
-//! Which control group bounds a process's memory and threads?
+//! Control groups (cgroups) that limit a process's memory and threads.
 //!
 //! Every process gets one of its own, beneath one of the server's, which lies beneath the group that the
 //! server was started in. Of version 2 where that has the memory controller, else of version 1.

@@ -1,4 +1,4 @@
-//! Beneath which group do those of the processes lie?
+//! Parent control group of the workers.
 
 use std::fs;
 use std::io;

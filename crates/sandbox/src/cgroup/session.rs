@@ -1,4 +1,4 @@
-//! What is the group of one process?
+//! Control group of one process.
 
 use std::fs::{self, File};
 use std::io;

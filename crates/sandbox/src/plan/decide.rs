@@ -1,4 +1,4 @@
-//! What is tried on a machine with these facts, and why not the rest?
+//! Sandbox plan: which parts are used on a machine with these facts, and why not the others.
 
 use std::path::PathBuf;
 

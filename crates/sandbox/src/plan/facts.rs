@@ -1,4 +1,4 @@
-//! What do the kernel and this process have?
+//! Sandbox facts: what the kernel and this process offer.
 
 use causeway_config::read::PROCESS;
 use causeway_config::table::CUDA_MPS_PIPE_DIRECTORY;

@@ -1,4 +1,4 @@
-//! What can be had on this machine, and why not the rest?
+//! Sandbox plan: the parts that are available on this machine, and why others are not.
 //!
 //! | Module   | Question it answers                                                    |
 //! |----------|------------------------------------------------------------------------|

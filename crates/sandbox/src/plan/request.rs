@@ -1,4 +1,4 @@
-//! What does a server want of the sandbox, which parts does it have, and why is one missing?
+//! Sandbox request: what the server's configuration asks for, the parts, and why one is missing.
 
 use core::fmt;
 use std::path::PathBuf;

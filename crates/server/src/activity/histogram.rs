@@ -1,4 +1,4 @@
-//! How many took how long?
+//! Latency histogram of one session.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What has a session done, as its broker sees it while it runs?
+//! Activity counters of a session, which the broker reads while it runs.
 //!
 //! A worker counts into a page that it shares with its broker. That reads the page whenever somebody asks,
 //! also of a worker that hangs, and believes nothing of it but that it is numbers.

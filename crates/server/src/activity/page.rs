@@ -1,4 +1,4 @@
-//! Where are the counts of a session, and who may read them?
+//! Counter page: shared memory with the counters of one session.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! How many descriptors may this process have?
+//! File descriptor limit of this process.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Who of those that shake hands gives way to one more?
+//! Handshake slots: eviction of unfinished handshakes when all slots are in use.
 //!
 //! Anybody can connect and say nothing, so slots for that are few and are shared by source: when none is
 //! left, the oldest unfinished caller of the source that holds most gives way, the newcomer counted among its

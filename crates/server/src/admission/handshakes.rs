@@ -1,4 +1,4 @@
-//! How does somebody who shakes hands give way?
+//! Handshakes in progress, and closing of those that are evicted.
 //!
 //! Its connection is shut down, so that the thread that waits for it finds it ended, and ends.
 

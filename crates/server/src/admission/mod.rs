@@ -1,4 +1,4 @@
-//! Who may come in, and how many may stay?
+//! Admission control: limits of handshakes and sessions, in all and per peer.
 //!
 //! Whoever connects may be hostile until it has proved who it is, and whoever has may ask for more than its
 //! part afterwards. So callers that shake hands have *slots*, of which somebody is turned out when others

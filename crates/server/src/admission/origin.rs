@@ -1,4 +1,4 @@
-//! Where does a caller come from, as far as the kernel tells?
+//! Origin of a connection: network address, or credentials of a local process.
 
 use core::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! May one more of a source stay, for as long as it likes?
+//! Session slots: limits of sessions, in all and per peer.
 //!
 //! SessionSlots are for what has proved who it is: sessions, monitoring programs, diagnoses. Nobody is turned
 //! out of one; who finds none is refused.

@@ -1,4 +1,4 @@
-//! Which callers count as one?
+//! Grouping of peer addresses for per-peer limits.
 
 use core::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Which back ends does this build hold?
+//! Back ends of this build.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! Which back end does the server's owner want?
+//! Back end selection by configuration.
 
 use core::fmt;
 use core::str::FromStr;

@@ -1,4 +1,4 @@
-//! Which of the machine's devices does a server show?
+//! Visible devices: those of the machine that the server exposes.
 //!
 //! Its owner names them, and all that a client sees has them alone, in this order: what a worker's driver is
 //! told (`CUDA_VISIBLE_DEVICES`) and what answers monitoring sessions.

@@ -1,4 +1,4 @@
-//! Why can no back end serve as it is wanted?
+//! Errors of opening a back end.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! What serves where NVIDIA's driver cannot be used?
+//! Fallback to the software GPU where NVIDIA's driver is unusable.
 //!
 //! Nobody gets the software GPU who was not told: only the owner of the server can allow it, and then the log
 //! says that it is so. The first worker says it; others would say the same with every client.

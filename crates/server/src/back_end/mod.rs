@@ -1,4 +1,4 @@
-//! Which back end serves, and how is it opened?
+//! Back end: selection, and opening.
 //!
 //! | Module | Question it answers |
 //! |---|---|

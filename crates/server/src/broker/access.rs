@@ -1,4 +1,4 @@
-//! Who may use the server: over a network by which key, at a Unix socket of this host by which user?
+//! Access control: keys for network clients, users and groups for Unix sockets.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What can be set, and what is refused?
+//! Configuration of the broker, and its validation.
 
 use std::ffi::OsString;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Who says what this machine is like, and for how long?
+//! Diagnosis processes: they report the facts of this machine to `causeway doctor`.
 
 use std::io;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Where does the broker connect to for a worker, and how?
+//! Outgoing connections that the broker makes for workers.
 //!
 //! A worker may make no connections itself: its client would use it to find out what there is in the server's
 //! network. The broker connects to servers that hold the same key and have proved their address with it, to

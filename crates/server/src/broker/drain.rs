@@ -1,4 +1,4 @@
-//! Is the server being drained, and who is told when it is done?
+//! Drain state: no new sessions, and a deadline for those that exist.
 //!
 //! A server that is drained takes no new sessions, goes on with those that it has, lanes and all, and ends
 //! when the last has ended or the time for that is over.

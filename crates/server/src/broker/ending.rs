@@ -1,4 +1,4 @@
-//! How does a server wait for the end of its sessions?
+//! Shutdown: waiting for the end of all sessions.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How are the devices?
+//! Device status: memory, utilisation and errors, polled from the monitor.
 //!
 //! The broker loads no management library: it asks its monitor's process, as a client would, and keeps the
 //! answers for a moment, so that many who ask cost no more than one.

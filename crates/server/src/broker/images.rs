@@ -1,4 +1,4 @@
-//! Which images of earlier sessions does a worker get, and which does it leave?
+//! Image cache of a session: lookup and storage of module images on disk.
 //!
 //! Workers do not open the image cache: they ask here. One thread of a session looks for images and another
 //! one writes those that are to be kept, both from the first such question on, so that the disk holds up

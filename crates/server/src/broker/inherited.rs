@@ -1,4 +1,4 @@
-//! Which of the server's own variables does a worker get?
+//! Environment variables that a worker inherits from the server.
 //!
 //! A worker runs what clients send, and what is in the environment of a service is often its owner's alone:
 //! tokens, passwords, addresses. So it begins with none, and gets those that it or a library of its acts on.

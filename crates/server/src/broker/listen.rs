@@ -1,4 +1,4 @@
-//! Who has knocked, and what becomes of what it wants?
+//! Accept loop: handshake, and dispatch of new connections by purpose.
 //!
 //! How many may at once, `admission` decides.
 

@@ -1,4 +1,4 @@
-//! At which sockets is the broker reached from its own host?
+//! Unix sockets at which the broker listens on its host.
 //!
 //! One whose name is given, if that is wanted; an abstract one, for processes of the same network namespace;
 //! and one in a folder, for containers that share the folder and nothing else. The names of the last two

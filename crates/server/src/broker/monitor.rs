@@ -1,4 +1,4 @@
-//! Who answers monitoring sessions?
+//! Monitor process: supervisor, and hand-over of monitoring clients.
 //!
 //! One process for all of them, started with the first one and again when it has ended: NVIDIA's management
 //! library is not loaded into the broker, which must neither wait for it nor end with it. All that is said to

@@ -1,4 +1,4 @@
-//! How is a caller told that it is turned away?
+//! Refusal: the message to a client that is not admitted.
 
 use causeway_connection::channel::{Connection, end_after_goodbye};
 use causeway_wire::codec::Encode as _;

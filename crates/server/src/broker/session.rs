@@ -1,4 +1,4 @@
-//! How does a session run, from its request to the end of its worker?
+//! Session lifecycle: from its request to the end of its worker.
 
 use std::io;
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Which sessions are there, and to which does a lane belong?
+//! Session table: running sessions, their lanes, tickets and upgrades.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;

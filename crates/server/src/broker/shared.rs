@@ -1,4 +1,4 @@
-//! What do the broker's threads share?
+//! State shared by the broker's threads.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -1,4 +1,4 @@
-//! How is a worker process started, and what may its client set up in it?
+//! Worker process spawning, and the environment that a client may set.
 
 use causeway_config::Component;
 use causeway_config::read::from_files;

@@ -1,4 +1,4 @@
-//! What does the broker have of a process that it has started?
+//! Handles of a started worker process.
 
 use std::process::Child;
 

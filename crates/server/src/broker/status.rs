@@ -1,4 +1,4 @@
-//! Who asks how the server is, and what are they told?
+//! Status requests: sessions, devices and drain, for `causeway top` and `causeway drain`.
 
 use std::sync::Arc;
 use std::time::Duration;

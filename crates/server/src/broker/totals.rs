@@ -1,4 +1,4 @@
-//! What has happened since the server started?
+//! Counters of the server since its start.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

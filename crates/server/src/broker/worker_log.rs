@@ -1,4 +1,4 @@
-//! How do a worker's log lines get into the server's log?
+//! Log forwarding from workers to the server's log.
 //!
 //! By a pipe, line by line. A worker that had the server's standard error could shorten the file behind it, or
 //! write escape sequences to the terminal.

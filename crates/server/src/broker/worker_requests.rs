@@ -1,4 +1,4 @@
-//! What does a worker ask its broker for, and what does it get?
+//! Requests of workers to the broker: tickets, connections, exports and images.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Which images must go to make room?
+//! Eviction of cached images.
 
 use super::seal;
 use rustix::fs::{FlockOperation, flock};

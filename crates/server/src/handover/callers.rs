@@ -1,4 +1,4 @@
-//! What comes from the worker of another server?
+//! Incoming connections from the worker of another server.
 
 use causeway_connection::channel::Connection;
 use causeway_link::Upgrade;

@@ -1,4 +1,4 @@
-//! How does a process that the broker has started confine itself?
+//! Confinement of a process that the broker has started.
 
 use causeway_sandbox::{Confinement, ConfinementError};
 

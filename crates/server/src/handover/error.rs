@@ -1,4 +1,4 @@
-//! Why can a worker not begin its work?
+//! Errors of a worker's start.
 
 use std::io;
 

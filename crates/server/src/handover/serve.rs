@@ -1,4 +1,4 @@
-//! What does the broker say to a worker while that works?
+//! Control loop of a worker: messages of the broker while a session runs.
 
 use std::net::TcpStream;
 

@@ -1,4 +1,4 @@
-//! What is a process for that the broker has started?
+//! Task of a started process: session, monitor or diagnosis.
 
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Does a worker still work?
+//! Heartbeat of workers.
 //!
 //! A worker that hangs looks like one that computes: its process is there, and its kernel goes on
 //! acknowledging what its client sends. So the broker asks it now and then over the control socket. The

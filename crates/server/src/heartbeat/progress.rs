@@ -1,4 +1,4 @@
-//! How many steps has the thread that handles commands made?
+//! Progress counter of the thread that handles commands.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

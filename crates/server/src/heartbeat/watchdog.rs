@@ -1,4 +1,4 @@
-//! When is a worker asked, and what is to be done about its answers?
+//! Watchdog: ping interval of a worker, and what its pongs mean.
 //!
 //! The broker *looks* at a worker in regular intervals, and time is counted in looks: when machine or broker
 //! have stood still themselves, that is one look, however long it was, and costs no worker its life.

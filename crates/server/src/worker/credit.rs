@@ -1,4 +1,4 @@
-//! How many bytes of copies to the client are under way, and may one more start?
+//! Credit of device-to-host copies: bytes in flight, in all and per stream.
 //!
 //! A copy counts from when it is put into its stream, since it has its memory from then on, and a stream may
 //! stand still for as long as the program likes. So what others have under way never keeps a stream from

@@ -1,4 +1,4 @@
-//! How do bytes of device memory get to the client?
+//! Device-to-host copies.
 
 use super::arena::Arena;
 use super::credit::{Account, Credit};

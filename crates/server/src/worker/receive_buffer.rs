@@ -1,4 +1,4 @@
-//! Where does the GPU put what a client or another worker reads?
+//! Receive buffers of device-to-host copies.
 
 use super::arena::Credit;
 use causeway_gpu::Staging;

@@ -1,4 +1,4 @@
-//! How is one client served?
+//! Command loop of one client's session.
 
 use super::engine::{Engine, Events, IdleWork, ProtocolError};
 use super::session::describe;

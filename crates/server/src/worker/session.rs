@@ -1,4 +1,4 @@
-//! What does every part of a session work with, and how does it answer?
+//! Session context of a worker: GPU, objects, link, and replies.
 
 use super::pool::Pool;
 use crate::handover::Exchange;

@@ -1,4 +1,4 @@
-//! When does memory of copies to the device come back?
+//! Host-to-device copies in flight, and release of their memory.
 
 use super::incoming::Buffer;
 use super::session::{Head, Session};

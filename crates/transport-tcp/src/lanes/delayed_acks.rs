@@ -1,4 +1,4 @@
-//! When does the peer hear of transfers that have come whole?
+//! Delayed acknowledgements of received transfers.
 //!
 //! It may want their memory back, but each time it is told a thread wakes at either end, and takes a core
 //! from those that copy: 16 MiB in pieces of 2 came at 22 GB/s when the peer was told of each piece, and at

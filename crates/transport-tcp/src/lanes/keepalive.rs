@@ -1,4 +1,4 @@
-//! How does the peer learn that this end is there, and what happens when nothing comes from it?
+//! Keepalive of bulk lanes.
 //!
 //! Every [`INTERVAL`] something goes out on each connection on which nothing else has: a frame without messages, or
 //! what a lane says of the chunks that have come. Both are what every peer understands. A peer that does the same

@@ -1,4 +1,4 @@
-//! How is a large copy striped over several connections, the bulk lanes?
+//! Bulk lanes: TCP connections over which large copies are striped.
 //!
 //! A transfer is cut into chunks, and every lane that is free takes the next one: a slow lane takes fewer.
 //! Which one that is says the [`schedule`](super::schedule); here it is sent. As many threads send as there

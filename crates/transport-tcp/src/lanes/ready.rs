@@ -1,4 +1,4 @@
-//! Which lane has bytes that no thread receives yet?
+//! Ready list (epoll) of lanes with unread bytes.
 //!
 //! The threads that receive share the lanes: whoever is done with a chunk goes on with the lane whose bytes
 //! have waited longest. With a thread bound to each lane a thread that was late to wake held up the whole

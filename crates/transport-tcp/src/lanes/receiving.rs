@@ -1,4 +1,4 @@
-//! How do bytes come in over a lane, and what does its end mean?
+//! Receive loop of bulk lanes, and what the end of a lane means.
 
 use std::io;
 use std::os::fd::AsFd as _;

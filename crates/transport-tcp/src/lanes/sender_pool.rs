@@ -1,4 +1,4 @@
-//! How many of the threads that send work, look for work, or sleep?
+//! Sender thread pool: how many threads send, look for work, or sleep.
 //!
 //! Counted under the lock of the lanes, and exactly: a thread that nobody knows to be asleep is never woken.
 

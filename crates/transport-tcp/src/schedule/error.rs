@@ -1,4 +1,4 @@
-//! Why can a link not go on because of its lanes?
+//! Errors of lanes that end the link.
 
 use causeway_transport::{LinkError, TransportError};
 use thiserror::Error;

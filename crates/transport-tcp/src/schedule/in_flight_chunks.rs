@@ -1,4 +1,4 @@
-//! What was sent on each lane, how much of it has come, and what have the lanes to tell each other?
+//! Chunks in flight by lane, and acknowledgements.
 
 use std::collections::VecDeque;
 use std::ops::Range;

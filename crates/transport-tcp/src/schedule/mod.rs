@@ -1,4 +1,4 @@
-//! Which lane sends what next, and what is sent again when a lane has died?
+//! Lane scheduler: which lane sends what next, and retransmission when a lane has died.
 //!
 //! Transfers wait in *flows*, one for each stream or thread that they belong to. Whoever can send asks for a
 //! free lane and the next thing to put on it, so that lanes go from one transfer to the next without a pause.

@@ -1,4 +1,4 @@
-//! Which transfer's turn is it, and how far is each?
+//! Transfer queue of the lane scheduler: priorities, and the progress of each transfer.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! How is memory used that the peer has exposed?
+//! Access to memory that the peer has exposed (RDMA read and write).
 
 use std::sync::Arc;
 

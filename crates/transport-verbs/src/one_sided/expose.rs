@@ -1,4 +1,4 @@
-//! How is memory exposed to the peer?
+//! Exposing of memory to the peer (rkey).
 
 use causeway_wire::remote_region::RemoteRegion;
 

@@ -1,4 +1,4 @@
-//! How do bytes move where cards know the memory at both ends?
+//! One-sided operations: RDMA between registered memory at both ends.
 //!
 //! *To the peer's owner*, memory that is registered needs no copy into staging: it is written to the peer's
 //! arena from where it is, or offered to the peer, which reads it into its arena

@@ -1,4 +1,4 @@
-//! What is offered to a link whose cards reach memory by themselves?
+//! One-sided interface that a link over verbs offers.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

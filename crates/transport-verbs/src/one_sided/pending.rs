@@ -1,4 +1,4 @@
-//! How does somebody wait for the end of an operation?
+//! Pending operation: waiting for its completion.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How does memory come to be known to the card?
+//! Memory registration with the network cards.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

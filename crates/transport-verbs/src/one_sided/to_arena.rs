@@ -1,4 +1,4 @@
-//! How does a piece get into the arena of whoever receives it?
+//! RDMA writes to the receiver's staging arena.
 
 use std::sync::Arc;
 

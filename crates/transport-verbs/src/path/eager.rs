@@ -1,4 +1,4 @@
-//! How do short stripes go with their announcements, one or several in a message?
+//! Eager messages: short stripes with their announcements, one or several in a message.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! How do bytes of the link's frames get into a queue pair: in messages, or written to slots of the peer?
+//! Frames in a queue pair: in messages, or written to slots of the peer.
 
 use std::sync::atomic::Ordering;
 

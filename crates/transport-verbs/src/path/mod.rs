@@ -1,4 +1,4 @@
-//! How do messages, writes and reads get into one queue pair?
+//! Send path of one queue pair: messages, writes and reads.
 //!
 //! | Module    | Question it answers                                                             |
 //! |-----------|---------------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! How does a request get into one queue pair, and what ends it?
+//! Posting of requests to one queue pair, and their completion.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What of that which waits for room is posted now?
+//! Send pump: posts queued work as far as credits and queue space allow.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! What is a stripe of a piece, which one queue pair moves and announces?
+//! Stripe: the part of a piece that one queue pair moves.
 
 use std::sync::Arc;
 

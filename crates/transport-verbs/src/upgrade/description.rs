@@ -1,4 +1,4 @@
-//! What does an end tell the other one, and what follows for the paths between them?
+//! Exchanged endpoint description, and the paths that follow from it.
 
 use causeway_ibverbs::{Gid, PathMtu, RemoteEnd, Settings as PathSettings};
 use causeway_wire::handshake::VerbsEnd;

@@ -1,4 +1,4 @@
-//! Do the queue pairs carry messages?
+//! Hello messages: the test that queue pairs carry messages.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What is a link made of when its queue pairs are joined?
+//! Construction of a link from connected queue pairs.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What do the ends hear of each other on the connection beside the queue pairs?
+//! Upgrade messages on the TCP connection beside the queue pairs.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How do two processes come to be joined by queue pairs?
+//! Upgrade of a connection to queue pairs.
 //!
 //! The client opens one more connection to the server, proves there that it owns the session, and says what
 //! it would like; the broker hands the connection to the session's worker. Both then tell each other what

@@ -1,4 +1,4 @@
-//! How does rdma_cm join the queue pairs of both ends?
+//! Upgrade by rdma_cm.
 
 use std::net::SocketAddr;
 use std::time::Instant;

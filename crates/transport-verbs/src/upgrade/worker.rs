@@ -1,4 +1,4 @@
-//! What does the worker do to be joined, and what does the client hear where that fails?
+//! Worker side of the upgrade, and its error report to the client.
 
 use std::sync::Arc;
 use std::time::Instant;

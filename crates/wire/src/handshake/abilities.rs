@@ -1,4 +1,4 @@
-//! What have two ends in common that speak the same version of the protocol?
+//! Capabilities that two ends of the same protocol version negotiate.
 //!
 //! A command keeps its number and its arguments for as long as the protocol's version is spoken, and new ones
 //! are appended. So what an end knows of them is a count, and a fingerprint of that many shows that both ends

@@ -1,4 +1,4 @@
-//! What can one end talk? What is said of that never changes its place.
+//! Version offer: the part of the handshake whose format never changes.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! What is told?
+//! Prometheus metric definitions.
 //!
 //! The book's page "Watching it run" lists the families; a test compares.
 

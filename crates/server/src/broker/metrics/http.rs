@@ -1,4 +1,4 @@
-//! Who may ask for how long, and what is a request?
+//! HTTP server of the metrics endpoint: limits and request parsing.
 //!
 //! Nothing of a caller is kept: it gets one answer, and the connection ends. At most a few are answered at a
 //! time, and one that sends or takes nothing is hung up on, so that a hostile one costs a thread for seconds.

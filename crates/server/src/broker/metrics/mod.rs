@@ -1,4 +1,4 @@
-//! How do monitoring systems read what happens here?
+//! Metrics endpoint for Prometheus.
 //!
 //! Over HTTP at an address of its own, in Prometheus' text format. Whoever reaches the address may read:
 //! there is nothing of a client's in it, no names, no addresses, no content.

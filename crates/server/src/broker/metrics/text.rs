@@ -1,4 +1,4 @@
-//! How are numbers written so that Prometheus reads them?
+//! Prometheus text format encoder.
 //!
 //! In its text format, version 0.0.4: a line of help and one of the type for each family, then its samples.
 

@@ -1,4 +1,4 @@
-//! How does a confinement look in a message?
+//! Encoding of a confinement.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};

@@ -1,4 +1,4 @@
-//! What do broker and worker say to each other?
+//! Control messages between broker and worker.
 //!
 //! The broker reads exactly one request from a connection, and the client says no more before it is
 //! answered. So a connection is its descriptor and the state of its encryption, and both fit into one

@@ -1,4 +1,4 @@
-//! When is a command issued, and where is it until then?
+//! Command submission: issue now, or queue.
 
 use super::parts::{Engine, ProtocolError, State};
 use super::queue::{Deferred, TooMuch};

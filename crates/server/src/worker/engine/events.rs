@@ -1,4 +1,4 @@
-//! What does the engine do with what the link tells it?
+//! Link events that the engine handles.
 
 use super::parts::Engine;
 use causeway_link::{DescriptorError, Destination, Lease, LinkError, LinkEvents};

@@ -1,4 +1,5 @@
-//! What carries out each command? A part of the engine, or the back end.
+//! Command dispatch: which part of the engine, or of the back end, executes each. A part of the engine, or the
+//! back end.
 
 use super::parts::{Engine, State};
 use crate::worker::incoming::Buffer;

@@ -1,4 +1,4 @@
-//! What does the receiving thread poll for while its client says nothing?
+//! Idle hook: what the receiving thread polls while its client is silent.
 
 use super::parts::Engine;
 use causeway_gpu::IdlePoller;

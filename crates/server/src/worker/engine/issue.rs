@@ -1,4 +1,4 @@
-//! In which context, and behind what, is a command carried out?
+//! Issuing of one command: context, order and reply.
 
 use super::parts::{Engine, State};
 use crate::worker::order::{self, CommandOrder};

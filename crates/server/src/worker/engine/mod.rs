@@ -1,4 +1,4 @@
-//! Who may issue a client's commands, and what becomes of those that must wait?
+//! Command engine of a session: who issues commands, and deferred ones.
 //!
 //! It issues them in order, defers what cannot be issued yet, and answers. One lock holds the order. The
 //! receiving thread holds it while it issues a command; whoever makes a deferred command ready (a thread that

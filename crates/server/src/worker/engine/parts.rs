@@ -1,4 +1,4 @@
-//! What does the engine of a session have?
+//! State of a session's engine.
 
 use super::fences::Fences;
 use super::queue::CommandQueue;

@@ -1,4 +1,4 @@
-//! Which commands wait until they can be issued, and how far is each stream?
+//! Deferred commands by stream, and the progress of each stream.
 
 use crate::worker::order::{self, Blockers, CommandOrder, StreamKinds};
 use crate::worker::session::{Head, Session};

@@ -1,4 +1,4 @@
-//! When is memory of other servers unmapped that nothing copies from any more?
+//! Deferred unmapping of memory that was imported from other servers.
 //!
 //! Never while work is under way. The driver waits in cuMemUnmap for all work of the device, with a lock that
 //! most of its calls need: a stream that stands still until the client's next command (a value that it waits for,

@@ -1,4 +1,4 @@
-//! Where are received bytes?
+//! Buffer of received bytes: staged, leased, plain or mapped.
 
 use crate::worker::arena::Leased;
 use causeway_gpu::Staging;

@@ -1,4 +1,4 @@
-//! What is known of each transfer, and how many bytes wait?
+//! Table of incoming transfers, and their credit.
 
 use super::buffer::Buffer;
 use causeway_api::sys::CUresult;

@@ -1,4 +1,4 @@
-//! What happens when a file of the client is cut short that this process has mapped?
+//! SIGBUS handling: a mapped file of the client was truncated.
 //!
 //! Whoever uses the pages that are gone gets SIGBUS, which would end this process. They are replaced by zeros
 //! instead: whoever cut the file short has lost its bytes, and nobody else anything.

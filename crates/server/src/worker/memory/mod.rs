@@ -1,4 +1,4 @@
-//! Which memory do kernels reach that belongs to the client's program?
+//! Host memory of the client's program that kernels access.
 //!
 //! | Module          | Question it answers                                                         |
 //! |-----------------|-----------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! What has the client handed over beside its commands, and not named yet?
+//! Descriptors of the client that were received and are not used yet.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;

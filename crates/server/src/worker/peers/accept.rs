@@ -1,4 +1,4 @@
-//! How does a worker of another server get to this one?
+//! Accepting of links from workers of other servers.
 
 use super::gpudirect::gpudirect;
 use super::links::Links;

@@ -1,4 +1,4 @@
-//! How does this worker get to one of another server?
+//! Connecting to a worker of another server.
 
 use super::destination::Reader;
 use super::gpudirect::gpudirect;

@@ -1,4 +1,4 @@
-//! What does the engine ask for?
+//! Copies between servers: the requests of the engine.
 
 use super::accept::Acceptor;
 use super::connect::connect;

@@ -1,4 +1,4 @@
-//! Which descriptors of another worker's memory have come and wait for the client's word?
+//! Descriptors of another worker's memory that were received and are not used yet.
 
 use super::gpudirect::PEER_TIMEOUT;
 use causeway_link::DescriptorError;

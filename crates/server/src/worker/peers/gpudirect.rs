@@ -1,4 +1,4 @@
-//! What do network cards do for a link to another worker, and how long is it waited for?
+//! GPUDirect RDMA on links between workers: registration, and its timeout.
 
 use crate::worker::rdma::{DeviceBlocks, GpuDirect};
 use crate::worker::session::Session;

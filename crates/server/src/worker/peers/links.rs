@@ -1,4 +1,4 @@
-//! By which links do other workers read here?
+//! Links of other workers that read from this one.
 
 use super::gpudirect::PEER_TIMEOUT;
 use causeway_connection::channel::Connection;

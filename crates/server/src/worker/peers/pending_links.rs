@@ -1,4 +1,4 @@
-//! Where does the link of another worker go on, which comes in several connections and in any order?
+//! Pending links: connections of another worker that arrive in any order.
 //!
 //! The first connection shows that the worker has a ticket. What follows it decides: a socket of this host
 //! means shared memory, a connection for setting up queue pairs means verbs, a lane means TCP. The broker

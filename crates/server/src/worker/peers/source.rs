@@ -1,4 +1,4 @@
-//! What may another worker read, and how does it get it?
+//! Source side of copies between servers: offers and read requests.
 
 use crate::worker::arena::Arena;
 use crate::worker::pool::Pool;

@@ -1,4 +1,4 @@
-//! Which device memory do the network cards of the session's links reach by themselves (GPUDirect)?
+//! GPUDirect RDMA: device memory that is registered with the links' network cards.
 //!
 //! The blocks that the client's allocations lie in are registered with a link's card, each when a copy first
 //! wants it, by the best path that the GPU and the card have in common; the registration goes before the

@@ -1,4 +1,4 @@
-//! How do the client's bytes get into device memory?
+//! Host-to-device copies.
 //!
 //! They come as transfers, are brought by the network card, or are found among the images of earlier sessions
 //! (`image_cache`), and wait for the command that names them.

@@ -1,4 +1,4 @@
-//! Which pieces of a copy are under way, and when does its stream go on?
+//! Destination side of one copy between servers: its pieces in flight, and its stream.
 
 use super::outstanding_read::{Arrived, Asker};
 use super::reader::{ReadRequest, Reader};

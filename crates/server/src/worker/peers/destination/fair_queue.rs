@@ -1,4 +1,4 @@
-//! Which copies read of one worker, and which wait until others have ended?
+//! Fair queue of the copies that read from one worker.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What is read of another worker when, and when does the stream go on?
+//! Destination side of copies between servers.
 //!
 //! A copy takes one step after the other on one thread, so that whoever notices something, a lane's thread or
 //! a completion of the back end, has only to say so there.

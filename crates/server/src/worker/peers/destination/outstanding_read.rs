@@ -1,4 +1,4 @@
-//! Where do the bytes of a piece go, and what becomes of it when they have come?
+//! Outstanding read: destination and completion of one piece.
 
 use crate::worker::pool::Pool;
 use causeway_api::sys::CUresult;

@@ -1,4 +1,4 @@
-//! What is another worker asked for, and who hears of what it sends?
+//! Reader: read requests to another worker, and dispatch of its responses.
 
 use super::fair_queue::{Begin, FairQueue};
 use super::outstanding_read::{Arrived, Asker, OutstandingRead};
