@@ -50,9 +50,9 @@ __device__ static bool is_last(u32 *counter, u32 round) {
 __device__ static bool meet(const Team &team, u32 *counter, u32 round) {
     Status status = Status::ok;
     if (!is_last(counter, round) && threadIdx.x == 0) {
-        causeway::detail::Patience patience(team);
+        causeway::detail::Timeout timeout(team);
         while (status == Status::ok && order::load_relaxed(counter) < round * gridDim.x)
-            status = patience.poll();
+            status = timeout.poll();
         __threadfence();
     }
     return __syncthreads_or(status != Status::ok) == 0;

@@ -14,8 +14,8 @@ struct alignas(16) uint4 {
     unsigned int x, y, z, w;
 };
 
-__device__ inline unsigned int atomicCAS(unsigned int *at, unsigned int expected, unsigned int wanted) {
-    __atomic_compare_exchange_n(at, &expected, wanted, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+__device__ inline unsigned int atomicCAS(unsigned int *at, unsigned int expected, unsigned int desired) {
+    __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     return expected;
 }
 

@@ -40,9 +40,9 @@ __device__ inline bool meet(const Team &team, u64 *counter, u64 arrived) {
     __syncthreads();
     if (threadIdx.x == 0) {
         order::fetch_add(counter, 1);
-        detail::Patience patience(team);
+        detail::Timeout timeout(team);
         while (status == Status::ok && order::load_acquire(counter) < arrived)
-            status = patience.poll();
+            status = timeout.poll();
     }
     return __syncthreads_or(status != Status::ok) == 0;
 }
@@ -50,11 +50,11 @@ __device__ inline bool meet(const Team &team, u64 *counter, u64 arrived) {
 // Stores to and loads from a few lines until the last round has begun.
 __device__ inline void crowd(const Team &team, u64 *words, u64 last) {
     u64 *counter = words + COUNTER_AT;
-    detail::Patience patience(team);
+    detail::Timeout timeout(team);
     u32 warp = threadIdx.x / 32 + blockIdx.x * blockDim.x / 32;
     for (u32 turn = 0;; turn++) {
         u64 arrived = order::load_relaxed(counter);
-        if (arrived >= last || patience.poll() != Status::ok) return;
+        if (arrived >= last || timeout.poll() != Status::ok) return;
         // Four lines for all warps for some hundred turns, then four others; a warp takes two of them.
         u32 first = hash(static_cast<u32>(arrived >> 6)) + (warp & 1), second = first + 2;
         u64 *store = words + HOT_AT + LINE * (first % HOT_LINES),
@@ -102,7 +102,7 @@ extern "C" __global__ void litmus_in_a_crowd(causeway::Team team, causeway::Wind
         if (kind == MESSAGE_PASSING) {
             if (rank == 0) {
                 order::store_relaxed(first, round);
-                if (fenced) detail::tell(second, round, SignalKind::set, detail::is_near(team, false));
+                if (fenced) detail::write_signal(second, round, SignalKind::set, detail::is_local(team, false));
                 else order::store_relaxed(second, round);
             } else {
                 one = fenced ? order::load_acquire(second) : order::load_relaxed(second);

@@ -1,4 +1,4 @@
-//! What holds for any bytes from another rank, of its processes as of its GPUs? They have proved that they are of the
+//! Property tests of all decoders of bytes from other ranks. They have proved that they are of the
 //! job, and may be wrong all the same: what can be decoded is encoded as bytes that mean the same.
 
 use crate::board::{SLOT_BYTES, Slot};
@@ -70,9 +70,10 @@ fn descriptor(numbers: &[u8; NUMBERS]) {
     };
     let word = (numbers[41] != 0).then_some(u16::from(numbers[42]));
     let traffic = if flag(6) { Traffic::Bandwidth } else { Traffic::Latency };
-    let told = Descriptor { from: 1, to: 0, operation: long(24), bytes: long(32), memory, word, traffic };
-    let mut encoded = told.encode(&job);
-    assert_eq!(Descriptor::decode(&encoded, &job), Some(told));
+    let descriptor =
+        Descriptor { from: 1, to: 0, operation: long(24), bytes: long(32), memory, word, traffic };
+    let mut encoded = descriptor.encode(&job);
+    assert_eq!(Descriptor::decode(&encoded, &job), Some(descriptor));
     let (at, change) = (usize::from(numbers[43]) % DESCRIPTOR_BYTES, numbers[44]);
     encoded[at] ^= change;
     assert_eq!(Descriptor::decode(&encoded, &job).is_some(), change == 0);
@@ -131,12 +132,12 @@ proptest! {
     }
 
     #[test]
-    fn a_place_of_the_board_is_a_slot_or_an_error(bytes in bytes(vec![[0; SLOT_BYTES]])) {
+    fn board_slot_decodes_or_is_an_error(bytes in bytes(vec![[0; SLOT_BYTES]])) {
         slot(&bytes);
     }
 
     #[test]
-    fn a_descriptor_is_read_as_it_was_told_or_not_at_all(numbers in proptest::array::uniform::<_, NUMBERS>(any::<u8>())) {
+    fn descriptor_round_trips_or_is_refused(numbers in proptest::array::uniform::<_, NUMBERS>(any::<u8>())) {
         descriptor(&numbers);
     }
 }

@@ -1,4 +1,4 @@
-//! What has a child that a rank makes by `fork` of its parent's part in the job? Nothing.
+//! Descriptors that a forked child closes. Nothing.
 //!
 //! A child has all open files of its parent until it starts another program. The rank's lock on the board and
 //! its connections would outlive the rank with such a child: the peers would wait for one that has ended. So a

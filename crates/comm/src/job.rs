@@ -1,4 +1,4 @@
-//! Which ranks belong together, and how do they keep apart from all others?
+//! Job: nonce, ranks, proofs.
 //!
 //! A job has a *nonce*, 128 random bits that one of its ranks draws and that travel to the others by what
 //! started them (a broadcast of MPI). Names of boards and sockets, keys and proofs are derived from it, each

@@ -1,4 +1,4 @@
-//! What may the user set? Everything stands in the environment, and a value that makes no sense is an error
+//! Settings from the environment. Everything stands in the environment, and a value that makes no sense is an error
 //! that names its variable.
 
 use core::str::FromStr;

@@ -1,4 +1,4 @@
-//! Is the traffic with a peer bound by latency or by bandwidth?
+//! Traffic classification: latency-bound or bandwidth-bound.
 //!
 //! Who sends and receives with blocking calls waits for each message; who uses non-blocking ones, or makes a
 //! collective call, has several under way. Each rank counts both for each peer. When one of the two counts reaches the threshold, the period

@@ -138,7 +138,7 @@ fn a_rank_that_ends_is_noticed_by_those_that_wait_for_it() {
                 exchange_often(&mut mail, me as u64, 1, 10);
                 let heard = exchange(&mut mail, &[me as u8; 3], 1).unwrap();
                 assert_eq!(heard, [0, 1, 9]);
-                assert_eq!(exchange(&mut mail, &[0; 3], 1), Err(ControlError::Gone(2)));
+                assert_eq!(exchange(&mut mail, &[0; 3], 1), Err(ControlError::Disconnected(2)));
             });
         }
     });

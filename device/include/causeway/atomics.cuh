@@ -37,7 +37,7 @@ __device__ inline Status atomic(const Team &team, Verb verb, u32 peer, const Win
         u32 skipped = verb == Verb::atomic_cas ? 0 : 1;
         u64 number = 0;
         status = post(team, requests + skipped, 2 - skipped, &number);
-        if (status == Status::ok) status = answer(team, number, &found);
+        if (status == Status::ok) status = wait_for_response(team, number, &found);
         if (status != Status::ok) fail(team, status, verb, peer, window.id, offset, 8);
     }
     found = Scope::from_first(found);
@@ -53,11 +53,11 @@ __device__ inline Status atomic_add(const Team &team, u32 peer, const Window &wi
     return detail::atomic<Scope>(team, Verb::atomic_add, peer, window, offset, 0, value, before);
 }
 
-// Writes `wanted` where `expected` is.
+// Writes `desired` where `expected` is.
 template <class Scope = Thread>
 __device__ inline Status atomic_cas(const Team &team, u32 peer, const Window &window, u64 offset,
-                                    u64 expected, u64 wanted, u64 *before = nullptr) {
-    return detail::atomic<Scope>(team, Verb::atomic_cas, peer, window, offset, expected, wanted, before);
+                                    u64 expected, u64 desired, u64 *before = nullptr) {
+    return detail::atomic<Scope>(team, Verb::atomic_cas, peer, window, offset, expected, desired, before);
 }
 
 // Reads a word.

@@ -15,7 +15,7 @@ template <class Scope = Thread> __device__ inline Status barrier(const Team &tea
         return detail::fail(team, Status::out_of_bounds, Verb::barrier, team.rank, control.id, number, 0);
     // By all, and before they meet: behind that the first one writes it again.
     u64 epoch = order::load_relaxed(&state->epochs[number]) + 1;
-    detail::Reach own = detail::reach_of(control, team.rank);
+    detail::MappedWindow own = detail::mapped_window(control, team.rank);
     Initiator initiator = static_cast<Initiator>(state->control_by);
     Scope::sync();
     Status status = Status::ok;
@@ -33,19 +33,19 @@ template <class Scope = Thread> __device__ inline Status barrier(const Team &tea
     } else if (Scope::rank() == 0 && status == Status::ok) {
         // One fence for all: behind it this thread's stores are releases. Those of other threads would each
         // need one more.
-        if (detail::is_near(team, own.in_host)) order::fence_near();
+        if (detail::is_local(team, own.in_host)) order::fence_local();
         else order::fence();
         for (u32 peer = 0; peer < team.ranks; peer++)
             order::store_relaxed(reinterpret_cast<u64 *>(detail::mapped(control, peer) + cell), epoch);
     }
     for (u32 peer = Scope::rank(); peer < team.ranks && status == Status::ok; peer += Scope::size()) {
         const u64 *arrived = reinterpret_cast<const u64 *>(control.base + row + 8ull * peer);
-        detail::Patience patience(team);
+        detail::Timeout timeout(team);
         // An acquire gives up the multiprocessor's cache: one is enough, once the cell has been seen to
         // change.
         while (status == Status::ok &&
                !(order::load_relaxed(arrived) >= epoch && order::load_acquire(arrived) >= epoch))
-            status = patience.poll();
+            status = timeout.poll();
         if (status != Status::ok) detail::fail(team, status, Verb::barrier, peer, control.id, row, 8);
     }
     // All threads hear of the one that has given up.

@@ -20,15 +20,15 @@ constexpr u64 ALWAYS = 0x0101010101010101ull;
 // holds. Loaded before the choice is made, with what else the caller needs: a load after each acquire costs a
 // way to the L2, and together they cost one. A choice that took three of them was behind by 0.3 us of the 3
 // us that 8 bytes and a signal take (H100, 2026-11-26).
-template <class Scope> class Grounds {
+template <class Scope> class PathInputs {
   public:
     // Of a message of so many bytes. Short ones have their row in the handle, and wishes need none.
-    __device__ Grounds(const Team &team, u64 bytes, Initiator wish)
-        : row_(ALWAYS * static_cast<u64>(Initiator::direct)), wish_(wish) {
+    __device__ PathInputs(const Team &team, u64 bytes, Initiator hint)
+        : row_(ALWAYS * static_cast<u64>(Initiator::direct)), hint_(hint) {
         u32 size = class_of(bytes);
-        is_direct_ = wish == Initiator::direct ||
-                     (wish == Initiator::automatic && size < team.direct_below[Scope::INDEX]);
-        if (is_direct_ || wish != Initiator::automatic) return;
+        is_direct_ = hint == Initiator::direct ||
+                     (hint == Initiator::automatic && size < team.direct_below[Scope::INDEX]);
+        if (is_direct_ || hint != Initiator::automatic) return;
         Queue *queue = queue_of(team);
         if (Scope::rank() == 0) {
             head_ = order::load_relaxed(&queue->head);
@@ -43,7 +43,7 @@ template <class Scope> class Grounds {
     // The initiator, the same for all threads of the scope. `is_mapped` says whether this rank's threads reach
     // the memory at all.
     __device__ Initiator choose(bool is_mapped) const {
-        if (wish_ != Initiator::automatic) return wish_;
+        if (hint_ != Initiator::automatic) return hint_;
         if (!is_mapped) return Initiator::proxy;
         // Where all eight agree the queue does not count.
         if (row_ == (row_ & 0xff) * ALWAYS) return static_cast<Initiator>(row_ & 0xff);
@@ -58,7 +58,7 @@ template <class Scope> class Grounds {
     }
 
     u64 row_, head_ = 0, completed_ = 0;
-    Initiator wish_;
+    Initiator hint_;
     bool is_direct_;
 };
 

@@ -45,9 +45,9 @@ template <class Scope> __device__ inline void copy(u64 to, u64 from, u64 bytes) 
 // A message of one word, put by one thread: it loads the word beside the place where it goes, as each costs a
 // way to the L2. More threads may not: what they copy another of them may have written, which is there after
 // their barrier. Nor is that for words of which the proxy may take care.
-template <class Scope> class Early {
+template <class Scope> class WordCopy {
   public:
-    __device__ Early(u64 to_offset, u64 from, u64 bytes, bool is_direct)
+    __device__ WordCopy(u64 to_offset, u64 from, u64 bytes, bool is_direct)
         : is_word_(Scope::INDEX == Thread::INDEX && is_direct && bytes == 8 && (to_offset | from) % 8 == 0) {
         if (is_word_) word_ = *reinterpret_cast<const u64 *>(from);
     }

@@ -28,9 +28,9 @@ __device__ inline Status fail(const Team &team, Status status, Verb verb, u32 pe
 
 // Whether a wait is to go on. The clock is looked at every 64 polls, and the words of the host, which lie
 // across the bus, every 512, and at the first of these.
-class Patience {
+class Timeout {
   public:
-    __device__ explicit Patience(const Team &team) : team_(team) {}
+    __device__ explicit Timeout(const Team &team) : team_(team) {}
 
     // `ok` to poll again; `timed_out` or `aborted` to give up.
     __device__ Status poll() {
@@ -52,10 +52,10 @@ class Patience {
 
 // Why this rank's part in its team has ended, if it has: `ok`, its own first error, or `aborted`. The host's
 // word lies across the bus, so that who asks often looks there in one microsecond of 16 alone.
-__device__ inline Status end_of(const Team &team, bool is_asked_often) {
+__device__ inline Status end_of(const Team &team, bool is_polled_often) {
     u32 failure = order::load_relaxed(&team.state->failure);
     if (failure != 0) return static_cast<Status>(failure);
-    if (is_asked_often && order::now() / 1024 % 16 != 0) return Status::ok;
+    if (is_polled_often && order::now() / 1024 % 16 != 0) return Status::ok;
     return order::load_relaxed(&team.state->host->abort) != 0 ? Status::aborted : Status::ok;
 }
 
@@ -82,12 +82,12 @@ __device__ inline Status check_word(const Team &team, Verb verb, u32 peer, const
 __device__ inline u64 mapped(const Window &window, u32 peer) { return window.state->peers[peer]; }
 
 // The same, and whether it is memory of the host.
-struct Reach {
+struct MappedWindow {
     u64 base;
     bool in_host;
 };
 
-__device__ inline Reach reach_of(const Window &window, u32 peer) {
+__device__ inline MappedWindow mapped_window(const Window &window, u32 peer) {
     return {mapped(window, peer), window.state->in_host != 0};
 }
 

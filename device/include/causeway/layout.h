@@ -69,7 +69,7 @@ struct alignas(16) Request {
 
 // An answer of the proxy, in the slot of the request's number. `number` is the request's plus 1, and `taken`
 // is so when the kernel has read it: then the slot may be used again.
-struct alignas(32) Answer {
+struct alignas(32) Response {
     u64 value;
     u64 number;
     u64 taken;
@@ -108,7 +108,7 @@ struct ErrorRecord {
 };
 
 // What the host and kernels tell each other, in pinned host memory.
-struct HostWords {
+struct HostControl {
     u32 abort; // the host's: not 0 ends all waits
     alignas(128) ErrorRecord error;
 };
@@ -137,7 +137,7 @@ struct TeamState {
     u32 rank;
     u32 ranks;
     u32 queues;
-    HostWords *host;
+    HostControl *host;
     u64 limit;      // how long a wait takes at most, in nanoseconds
     Window control; // cells of barriers and messages
     u32 failure;    // the first error of this rank's kernels
@@ -179,11 +179,11 @@ constexpr u64 PIECE_HEAD = 16;
 constexpr u64 CONTROL_BYTES_OF_RANK = PIECES * PIECE_BYTES;
 
 static_assert(sizeof(Request) == 16);
-static_assert(sizeof(Answer) == 32);
+static_assert(sizeof(Response) == 32);
 static_assert(sizeof(QueueCounters) == 256);
 static_assert(sizeof(Queue) == 128);
 static_assert(sizeof(ErrorRecord) == 40);
-static_assert(sizeof(HostWords) == 256);
+static_assert(sizeof(HostControl) == 256);
 static_assert(sizeof(WindowState) == 536);
 static_assert(sizeof(Window) == 32);
 static_assert(sizeof(Team) == 24);
@@ -191,7 +191,7 @@ static_assert(sizeof(TeamState) == 3328);
 #ifndef __CUDACC_RTC__ // which has no offsetof
 static_assert(__builtin_offsetof(QueueCounters, completed) == 128);
 static_assert(__builtin_offsetof(Queue, head) == 64);
-static_assert(__builtin_offsetof(HostWords, error) == 128);
+static_assert(__builtin_offsetof(HostControl, error) == 128);
 static_assert(__builtin_offsetof(WindowState, peers) == 24);
 static_assert(__builtin_offsetof(TeamState, control) == 32);
 static_assert(__builtin_offsetof(TeamState, failure) == 64);

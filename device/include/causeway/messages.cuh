@@ -12,7 +12,7 @@ namespace causeway {
 
 template <class Scope = Thread>
 __device__ inline Status send(const Team &team, u32 peer, const Window &from, u64 offset, u64 bytes) {
-    constexpr u64 MOST = PIECE_BYTES - PIECE_HEAD;
+    constexpr u64 MAX_PAYLOAD = PIECE_BYTES - PIECE_HEAD;
     Status status = detail::check(team, Verb::send, peer, from, offset, 0);
     if (status == Status::ok) status = detail::check(team, Verb::send, team.rank, from, offset, bytes);
     if (status != Status::ok) return status;
@@ -22,27 +22,27 @@ __device__ inline Status send(const Team &team, u32 peer, const Window &from, u6
     Scope::sync();
     u64 piece = Scope::from_first(order::load_relaxed(&state->sent[peer])), at = 0;
     do {
-        u64 length = bytes - at < MOST ? bytes - at : MOST;
+        u64 length = bytes - at < MAX_PAYLOAD ? bytes - at : MAX_PAYLOAD;
         // Room: the peer has taken the piece that was here before.
         if (piece >= PIECES) {
             status = detail::wait_until<Scope>(team, control, TAKEN_AT + 8ull * peer, Compare::at_least,
                                                piece - PIECES + 1);
             if (status != Status::ok) return status;
         }
-        u64 place = INBOX_AT + team.rank * CONTROL_BYTES_OF_RANK + piece % PIECES * PIECE_BYTES;
+        u64 slot = INBOX_AT + team.rank * CONTROL_BYTES_OF_RANK + piece % PIECES * PIECE_BYTES;
         if (by == Initiator::direct) {
-            u64 there = detail::mapped(control, peer) + place;
+            u64 there = detail::mapped(control, peer) + slot;
             if (Scope::rank() == 0) {
                 order::store_relaxed(reinterpret_cast<u64 *>(there), bytes);
                 order::store_relaxed(reinterpret_cast<u64 *>(there + 8), at);
             }
             detail::copy<Scope>(there + PIECE_HEAD, from.base + offset + at, length);
         } else {
-            Request head[2] = {detail::word(Verb::store, peer, control.id, place, bytes),
-                               detail::word(Verb::store, peer, control.id, place + 8, at)};
-            status = detail::post_together<Scope>(team, Verb::send, peer, control, place, length, head, 2);
+            Request head[2] = {detail::word(Verb::store, peer, control.id, slot, bytes),
+                               detail::word(Verb::store, peer, control.id, slot + 8, at)};
+            status = detail::post_batch<Scope>(team, Verb::send, peer, control, slot, length, head, 2);
             if (status == Status::ok)
-                status = detail::post_transfer<Scope>(team, Verb::put, peer, control, place + PIECE_HEAD,
+                status = detail::post_transfer<Scope>(team, Verb::put, peer, control, slot + PIECE_HEAD,
                                                       from, offset + at, length);
         }
         // Before the source may change, and before the signal.
@@ -50,7 +50,7 @@ __device__ inline Status send(const Team &team, u32 peer, const Window &from, u6
         if (status != Status::ok) return status;
         at += length;
         piece += 1;
-        status = detail::send_signal<Scope>(team, peer, control, detail::reach_of(control, peer),
+        status = detail::send_signal<Scope>(team, peer, control, detail::mapped_window(control, peer),
                                             ARRIVED_AT + 8ull * team.rank, piece, SignalKind::set, by);
     } while (at < bytes && status == Status::ok);
     if (Scope::rank() == 0) {
@@ -64,13 +64,13 @@ __device__ inline Status send(const Team &team, u32 peer, const Window &from, u6
 }
 
 // Receives the peer's next message into this rank's part of a window, and gives its length. One that is
-// longer than `room` is an error.
+// longer than `capacity` is an error.
 template <class Scope = Thread>
-__device__ inline Status receive(const Team &team, u32 peer, const Window &to, u64 offset, u64 room,
+__device__ inline Status receive(const Team &team, u32 peer, const Window &to, u64 offset, u64 capacity,
                                  u64 *bytes = nullptr) {
-    constexpr u64 MOST = PIECE_BYTES - PIECE_HEAD;
+    constexpr u64 MAX_PAYLOAD = PIECE_BYTES - PIECE_HEAD;
     Status status = detail::check(team, Verb::receive, peer, to, offset, 0);
-    if (status == Status::ok) status = detail::check(team, Verb::receive, team.rank, to, offset, room);
+    if (status == Status::ok) status = detail::check(team, Verb::receive, team.rank, to, offset, capacity);
     if (status != Status::ok) return status;
     TeamState *state = team.state;
     Window control = state->control;
@@ -80,18 +80,18 @@ __device__ inline Status receive(const Team &team, u32 peer, const Window &to, u
         status =
             detail::wait_until<Scope>(team, control, ARRIVED_AT + 8ull * peer, Compare::at_least, piece + 1);
         if (status != Status::ok) return status;
-        u64 place = control.base + INBOX_AT + peer * CONTROL_BYTES_OF_RANK + piece % PIECES * PIECE_BYTES;
-        total = Scope::from_first(order::load_relaxed(reinterpret_cast<const u64 *>(place)));
-        if (total > room)
+        u64 slot = control.base + INBOX_AT + peer * CONTROL_BYTES_OF_RANK + piece % PIECES * PIECE_BYTES;
+        total = Scope::from_first(order::load_relaxed(reinterpret_cast<const u64 *>(slot)));
+        if (total > capacity)
             return detail::fail(team, Status::truncated, Verb::receive, peer, to.id, offset, total);
-        u64 length = total - at < MOST ? total - at : MOST;
-        detail::copy<Scope>(to.base + offset + at, place + PIECE_HEAD, length);
+        u64 length = total - at < MAX_PAYLOAD ? total - at : MAX_PAYLOAD;
+        detail::copy<Scope>(to.base + offset + at, slot + PIECE_HEAD, length);
         at += length;
         piece += 1;
         // Everybody has read, and the signal is a release: else the sender would write over what is still
         // being read.
         Scope::sync();
-        status = detail::send_signal<Scope>(team, peer, control, detail::reach_of(control, peer),
+        status = detail::send_signal<Scope>(team, peer, control, detail::mapped_window(control, peer),
                                             TAKEN_AT + 8ull * team.rank, piece, SignalKind::set, by);
     } while (at < total && status == Status::ok);
     if (Scope::rank() == 0) order::store_relaxed(&state->received[peer], piece);

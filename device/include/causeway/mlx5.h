@@ -177,9 +177,9 @@ CAUSEWAY_MLX5_FUNCTION struct causeway_mlx5_segment causeway_mlx5_atomic_segment
 // Whether an entry is a new completion: the card turns the owner bit with every round of the ring.
 CAUSEWAY_MLX5_FUNCTION int causeway_mlx5_is_new(unsigned int opcode_and_owner, unsigned long long index,
                                                 unsigned long long entries) {
-    unsigned int turn = (index & entries) != 0;
+    unsigned int owner = (index & entries) != 0;
     return opcode_and_owner >> 4 != CAUSEWAY_MLX5_CQE_INVALID &&
-           (opcode_and_owner & CAUSEWAY_MLX5_CQE_OWNER) == turn;
+           (opcode_and_owner & CAUSEWAY_MLX5_CQE_OWNER) == owner;
 }
 
 #undef CAUSEWAY_MLX5_FUNCTION

@@ -54,7 +54,7 @@ __device__ inline void store_release(u32 *to, u32 value) {
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
-__device__ inline void store_release_near(u64 *to, u64 value) {
+__device__ inline void store_release_local(u64 *to, u64 value) {
     asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
@@ -64,7 +64,7 @@ __device__ inline void add_release(u64 *to, u64 value) {
     asm volatile("red.release.sys.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
-__device__ inline void add_release_near(u64 *to, u64 value) {
+__device__ inline void add_release_local(u64 *to, u64 value) {
     asm volatile("red.release.gpu.global.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
 
@@ -79,11 +79,11 @@ __device__ inline u64 fetch_add(u64 *at, u64 value) {
     return before;
 }
 
-__device__ inline u64 compare_and_swap(u64 *at, u64 expected, u64 wanted) {
+__device__ inline u64 compare_and_swap(u64 *at, u64 expected, u64 desired) {
     u64 before;
     asm volatile("atom.acq_rel.sys.global.cas.b64 %0, [%1], %2, %3;"
                  : "=l"(before)
-                 : "l"(at), "l"(expected), "l"(wanted)
+                 : "l"(at), "l"(expected), "l"(desired)
                  : "memory");
     return before;
 }
@@ -100,7 +100,7 @@ __device__ inline void store_pair(u64 *to, u64 first, u64 second) {
 // still on their way there.
 __device__ inline void fence() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-__device__ inline void fence_near() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+__device__ inline void fence_local() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // Also orders a store with a load of another place that comes later (Dekker's pattern: I say that I want,
 // then look whether you do). No weaker fence does: with acquire and release both may find that the other has

@@ -36,7 +36,7 @@ __device__ inline Queue *queue_of(const Team &team) {
 // goes over the bus.
 __device__ inline Status wait_for(const Team &team, u64 *seen, const u64 *counter, u64 number) {
     if (order::load_relaxed(seen) >= number) return Status::ok;
-    Patience patience(team);
+    Timeout timeout(team);
     while (true) {
         // Acquired: after `quiet` the caller may read what a get has brought.
         u64 value = order::load_acquire(counter);
@@ -44,7 +44,7 @@ __device__ inline Status wait_for(const Team &team, u64 *seen, const u64 *counte
             atomicMax(seen, value);
             return Status::ok;
         }
-        Status status = patience.poll();
+        Status status = timeout.poll();
         if (status != Status::ok) return status;
     }
 }
@@ -67,10 +67,10 @@ __device__ inline Status post(const Team &team, const Request *requests, u32 cou
     // The proxy is to find what this thread has written before.
     order::fence();
     for (u32 at = 0; at < count; at++) {
-        u64 place = first + at;
+        u64 index = first + at;
         // 1 in even rounds. The capacity is a power of two, and division would take long.
-        u64 phase = (place & capacity) == 0 ? 1ull << 63 : 0;
-        Request *slot = &slots[place & (capacity - 1)];
+        u64 phase = (index & capacity) == 0 ? 1ull << 63 : 0;
+        Request *slot = &slots[index & (capacity - 1)];
         order::store_pair(slot->words, requests[at].words[0] | phase, requests[at].words[1] | phase);
     }
     *number = end - 1;
@@ -78,19 +78,19 @@ __device__ inline Status post(const Team &team, const Request *requests, u32 cou
 }
 
 // Waits for the answer to a request.
-__device__ inline Status answer(const Team &team, u64 number, u64 *value) {
+__device__ inline Status wait_for_response(const Team &team, u64 number, u64 *value) {
     Queue *queue = queue_of(team);
-    Answer *answers = reinterpret_cast<Answer *>(queue->counters + 1);
-    Answer *answer = &answers[number & (queue->capacity - 1)];
-    Patience patience(team);
+    Response *responses = reinterpret_cast<Response *>(queue->counters + 1);
+    Response *response = &responses[number & (queue->capacity - 1)];
+    Timeout timeout(team);
     // Acquired, for the value was written before.
-    while (order::load_acquire(&answer->number) != number + 1) {
-        Status status = patience.poll();
+    while (order::load_acquire(&response->number) != number + 1) {
+        Status status = timeout.poll();
         if (status != Status::ok) return status;
     }
-    *value = order::load_relaxed(&answer->value);
+    *value = order::load_relaxed(&response->value);
     // Released, or the next answer could be written before the value has been read.
-    order::store_release(&answer->taken, number + 1);
+    order::store_release(&response->taken, number + 1);
     return Status::ok;
 }
 

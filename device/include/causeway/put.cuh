@@ -15,7 +15,7 @@ namespace detail {
 
 // Posts from the first thread, and tells all of the scope.
 template <class Scope>
-__device__ inline Status post_together(const Team &team, Verb verb, u32 peer, const Window &window,
+__device__ inline Status post_batch(const Team &team, Verb verb, u32 peer, const Window &window,
                                        u64 offset, u64 bytes, const Request *requests, u32 count,
                                        u64 *number = nullptr) {
     u64 last = 0;
@@ -35,7 +35,7 @@ __device__ inline Status post_transfer(const Team &team, Verb verb, u32 peer, co
     for (u64 at = 0; at < bytes; at += MAX_REQUEST_BYTES) {
         u64 piece = bytes - at < MAX_REQUEST_BYTES ? bytes - at : MAX_REQUEST_BYTES;
         Request request = transfer(verb, peer, window.id, offset + at, local.id, local_offset + at, piece);
-        Status status = post_together<Scope>(team, verb, peer, window, offset, bytes, &request, 1);
+        Status status = post_batch<Scope>(team, verb, peer, window, offset, bytes, &request, 1);
         if (status != Status::ok) return status;
     }
     return Status::ok;
@@ -43,38 +43,38 @@ __device__ inline Status post_transfer(const Team &team, Verb verb, u32 peer, co
 
 // Whether a signal can be sent by an initiator: counting up in a GPU's memory is not for copy engines, and in
 // the host's not for GPUs, whose atomic operations the host's processors do not take part in.
-__device__ inline bool can_signal(const Reach &reach, SignalKind kind, Initiator initiator) {
-    if (initiator == Initiator::direct) return reach.base != 0 && (kind == SignalKind::set || !reach.in_host);
-    return kind == SignalKind::set || reach.in_host;
+__device__ inline bool can_signal(const MappedWindow &remote, SignalKind kind, Initiator initiator) {
+    if (initiator == Initiator::direct) return remote.base != 0 && (kind == SignalKind::set || !remote.in_host);
+    return kind == SignalKind::set || remote.in_host;
 }
 
 // Whether nobody outside of this GPU follows a word: not so where a thread of the host might.
-__device__ inline bool is_near(const Team &team, bool in_host) {
+__device__ inline bool is_local(const Team &team, bool in_host) {
     return (team.shape & ON_ONE_GPU) != 0 && !in_host;
 }
 
 // Writes a signal, or counts it up: what this thread has written before is there when it is.
-__device__ inline void tell(u64 *cell, u64 value, SignalKind kind, bool is_near) {
+__device__ inline void write_signal(u64 *cell, u64 value, SignalKind kind, bool is_local) {
     if (kind == SignalKind::set) {
-        if (is_near) order::store_release_near(cell, value);
+        if (is_local) order::store_release_local(cell, value);
         else order::store_release(cell, value);
     } else {
-        if (is_near) order::add_release_near(cell, value);
+        if (is_local) order::add_release_local(cell, value);
         else order::add_release(cell, value);
     }
 }
 
 // Sends a signal; what the scope has written comes before it.
 template <class Scope>
-__device__ inline Status send_signal(const Team &team, u32 peer, const Window &window, const Reach &reach,
+__device__ inline Status send_signal(const Team &team, u32 peer, const Window &window, const MappedWindow &remote,
                                      u64 offset, u64 value, SignalKind kind, Initiator initiator) {
     if (initiator != Initiator::direct) {
         Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
         Request request = word(verb, peer, window.id, offset, value);
-        return post_together<Scope>(team, verb, peer, window, offset, 8, &request, 1);
+        return post_batch<Scope>(team, verb, peer, window, offset, 8, &request, 1);
     }
     if (Scope::rank() == 0)
-        tell(reinterpret_cast<u64 *>(reach.base + offset), value, kind, is_near(team, reach.in_host));
+        write_signal(reinterpret_cast<u64 *>(remote.base + offset), value, kind, is_local(team, remote.in_host));
     return Status::ok;
 }
 
@@ -93,9 +93,9 @@ __device__ inline Status wait_until(const Team &team, const Window &window, u64 
     Status status = Status::ok;
     if (Scope::rank() == 0) {
         const u64 *cell = reinterpret_cast<const u64 *>(window.base + offset);
-        Patience patience(team);
+        Timeout timeout(team);
         while (!holds(compare, order::load_acquire(cell), value)) {
-            status = patience.poll();
+            status = timeout.poll();
             if (status == Status::ok) continue;
             fail(team, status, Verb::wait, team.rank, window.id, offset, 8);
             break;
@@ -105,33 +105,33 @@ __device__ inline Status wait_until(const Team &team, const Window &window, u64 
 }
 
 // Whether the initiator that the program insists on reaches the peer.
-__device__ inline Status check_wish(const Team &team, Verb verb, u32 peer, const Window &window, u64 offset,
-                                    u64 bytes, const Reach &reach, Initiator wish) {
-    bool is_there = wish == Initiator::automatic || wish == Initiator::proxy ||
-                    (wish == Initiator::direct && reach.base != 0);
+__device__ inline Status check_hint(const Team &team, Verb verb, u32 peer, const Window &window, u64 offset,
+                                    u64 bytes, const MappedWindow &remote, Initiator hint) {
+    bool is_there = hint == Initiator::automatic || hint == Initiator::proxy ||
+                    (hint == Initiator::direct && remote.base != 0);
     return is_there ? Status::ok : fail(team, Status::unsupported, verb, peer, window.id, offset, bytes);
 }
 
 template <class Scope>
 __device__ inline Status transfer_by(const Team &team, Verb verb, u32 peer, const Window &window, u64 offset,
-                                     const Window &local, u64 local_offset, u64 bytes, Initiator wish) {
+                                     const Window &local, u64 local_offset, u64 bytes, Initiator hint) {
     Status status = check(team, verb, peer, window, offset, bytes);
     if (status == Status::ok) status = check(team, verb, team.rank, local, local_offset, bytes);
     if (status != Status::ok) return status;
-    Reach reach = reach_of(window, peer);
-    Grounds<Scope> grounds(team, bytes, wish);
+    MappedWindow remote = mapped_window(window, peer);
+    PathInputs<Scope> inputs(team, bytes, hint);
     u64 here = local.base + local_offset;
-    Early<Scope> early(offset, here, bytes, verb == Verb::put && grounds.is_direct());
-    status = check_wish(team, verb, peer, window, offset, bytes, reach, wish);
+    WordCopy<Scope> word_copy(offset, here, bytes, verb == Verb::put && inputs.is_direct());
+    status = check_hint(team, verb, peer, window, offset, bytes, remote, hint);
     if (status != Status::ok || bytes == 0) return status;
     // Another thread of the scope may have written what this one copies.
     Scope::sync();
-    Initiator initiator = grounds.choose(reach.base != 0);
+    Initiator initiator = inputs.choose(remote.base != 0);
     if (initiator != Initiator::direct) {
         status = post_transfer<Scope>(team, verb, peer, window, offset, local, local_offset, bytes);
     } else {
-        u64 there = reach.base + offset;
-        if (verb == Verb::put) early.copy_to(there, here, bytes);
+        u64 there = remote.base + offset;
+        if (verb == Verb::put) word_copy.copy_to(there, here, bytes);
         else copy<Scope>(here, there, bytes);
     }
     if (Scope::rank() == 0 && status == Status::ok) count(team, initiator, bytes);
@@ -139,10 +139,10 @@ __device__ inline Status transfer_by(const Team &team, Verb verb, u32 peer, cons
 }
 
 // Who sends a signal: whoever was chosen, or who can. `automatic` where nobody can.
-__device__ inline Initiator signaller(const Reach &reach, SignalKind kind, Initiator chosen, Initiator wish) {
-    if (can_signal(reach, kind, chosen)) return chosen;
+__device__ inline Initiator signaller(const MappedWindow &remote, SignalKind kind, Initiator chosen, Initiator hint) {
+    if (can_signal(remote, kind, chosen)) return chosen;
     Initiator other = chosen == Initiator::direct ? Initiator::proxy : Initiator::direct;
-    bool may_change = wish == Initiator::automatic && can_signal(reach, kind, other);
+    bool may_change = hint == Initiator::automatic && can_signal(remote, kind, other);
     return may_change ? other : Initiator::automatic;
 }
 
@@ -152,33 +152,33 @@ __device__ inline Initiator signaller(const Reach &reach, SignalKind kind, Initi
 // `quiet` waits for it, and only `put_signal` tells the peer. The source must stay as it is until then.
 template <class Scope = Thread>
 __device__ inline Status put(const Team &team, u32 peer, const Window &to, u64 to_offset, const Window &from,
-                             u64 from_offset, u64 bytes, Initiator wish = Initiator::automatic) {
-    return detail::transfer_by<Scope>(team, Verb::put, peer, to, to_offset, from, from_offset, bytes, wish);
+                             u64 from_offset, u64 bytes, Initiator hint = Initiator::automatic) {
+    return detail::transfer_by<Scope>(team, Verb::put, peer, to, to_offset, from, from_offset, bytes, hint);
 }
 
 // Copies from the peer's part of `from` to this rank's part of `to`. The bytes are there after `quiet`.
 template <class Scope = Thread>
 __device__ inline Status get(const Team &team, u32 peer, const Window &to, u64 to_offset, const Window &from,
-                             u64 from_offset, u64 bytes, Initiator wish = Initiator::automatic) {
-    return detail::transfer_by<Scope>(team, Verb::get, peer, from, from_offset, to, to_offset, bytes, wish);
+                             u64 from_offset, u64 bytes, Initiator hint = Initiator::automatic) {
+    return detail::transfer_by<Scope>(team, Verb::get, peer, from, from_offset, to, to_offset, bytes, hint);
 }
 
 // Sets or counts up a word of the peer's window. What the scope has written to memory, and what it has put by
 // `direct`, is there before; of puts that the proxy has, those that were posted before to the same queue.
 template <class Scope = Thread>
 __device__ inline Status signal(const Team &team, u32 peer, const Window &window, u64 offset, u64 value,
-                                SignalKind kind = SignalKind::set, Initiator wish = Initiator::automatic) {
+                                SignalKind kind = SignalKind::set, Initiator hint = Initiator::automatic) {
     Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
     Status status = detail::check_word(team, verb, peer, window, offset);
     if (status != Status::ok) return status;
-    detail::Reach reach = detail::reach_of(window, peer);
-    detail::Grounds<Scope> grounds(team, 8, wish);
+    detail::MappedWindow remote = detail::mapped_window(window, peer);
+    detail::PathInputs<Scope> inputs(team, 8, hint);
     Scope::sync();
-    Initiator chosen = grounds.choose(reach.base != 0);
-    Initiator initiator = detail::signaller(reach, kind, chosen, wish);
+    Initiator chosen = inputs.choose(remote.base != 0);
+    Initiator initiator = detail::signaller(remote, kind, chosen, hint);
     if (initiator == Initiator::automatic)
         return detail::fail(team, Status::unsupported, verb, peer, window.id, offset, 8);
-    return detail::send_signal<Scope>(team, peer, window, reach, offset, value, kind, initiator);
+    return detail::send_signal<Scope>(team, peer, window, remote, offset, value, kind, initiator);
 }
 
 // A put, and behind it a signal: whoever sees the signal finds the bytes. Both go the same way, so that
@@ -187,35 +187,35 @@ template <class Scope = Thread>
 __device__ inline Status put_signal(const Team &team, u32 peer, const Window &to, u64 to_offset,
                                     const Window &from, u64 from_offset, u64 bytes, const Window &signals,
                                     u64 signal_offset, u64 value, SignalKind kind = SignalKind::set,
-                                    Initiator wish = Initiator::automatic) {
+                                    Initiator hint = Initiator::automatic) {
     Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
     Status status = detail::check(team, Verb::put, peer, to, to_offset, bytes);
     if (status == Status::ok) status = detail::check(team, Verb::put, team.rank, from, from_offset, bytes);
     if (status == Status::ok) status = detail::check_word(team, verb, peer, signals, signal_offset);
     if (status != Status::ok) return status;
     // All at once, before anything depends on one of them.
-    detail::Reach reach = detail::reach_of(to, peer), cell = detail::reach_of(signals, peer);
-    detail::Grounds<Scope> grounds(team, bytes, wish);
+    detail::MappedWindow remote = detail::mapped_window(to, peer), cell = detail::mapped_window(signals, peer);
+    detail::PathInputs<Scope> inputs(team, bytes, hint);
     u64 here = from.base + from_offset;
-    detail::Early<Scope> early(to_offset, here, bytes, grounds.is_direct());
-    status = detail::check_wish(team, Verb::put, peer, to, to_offset, bytes, reach, wish);
+    detail::WordCopy<Scope> word_copy(to_offset, here, bytes, inputs.is_direct());
+    status = detail::check_hint(team, Verb::put, peer, to, to_offset, bytes, remote, hint);
     if (status != Status::ok) return status;
     Scope::sync();
-    Initiator chosen = grounds.choose(reach.base != 0);
-    Initiator initiator = detail::signaller(cell, kind, chosen, wish);
+    Initiator chosen = inputs.choose(remote.base != 0);
+    Initiator initiator = detail::signaller(cell, kind, chosen, hint);
     // What the threads cannot put they cannot signal behind either.
-    bool is_possible = initiator == Initiator::proxy || (initiator == Initiator::direct && reach.base != 0);
+    bool is_possible = initiator == Initiator::proxy || (initiator == Initiator::direct && remote.base != 0);
     if (!is_possible)
         return detail::fail(team, Status::unsupported, verb, peer, signals.id, signal_offset, 8);
     if (initiator == Initiator::direct) {
-        early.copy_to(reach.base + to_offset, here, bytes);
+        word_copy.copy_to(remote.base + to_offset, here, bytes);
     } else if (bytes != 0 && bytes <= MAX_REQUEST_BYTES) {
         // Both with one fence and one number of the queue.
         Request both[2] = {
             detail::transfer(Verb::put, peer, to.id, to_offset, from.id, from_offset, bytes),
             detail::word(verb, peer, signals.id, signal_offset, value),
         };
-        status = detail::post_together<Scope>(team, Verb::put, peer, to, to_offset, bytes, both, 2);
+        status = detail::post_batch<Scope>(team, Verb::put, peer, to, to_offset, bytes, both, 2);
         if (Scope::rank() == 0) detail::count(team, initiator, bytes);
         return status;
     } else {

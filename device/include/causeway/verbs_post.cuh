@@ -70,8 +70,8 @@ __device__ inline Status try_reserve(Ring *ring, u32 slots, u64 *first) {
 // Writes a segment of a request. Requests go on at the ring's beginning where they reach its end.
 __device__ inline void write_segment(const Ring &ring, u64 first, u32 at, causeway_mlx5_segment segment) {
     u64 of_ring = static_cast<u64>(ring.count) * (ring.slot_bytes / CAUSEWAY_MLX5_SEGMENT_BYTES);
-    u64 place = (first * (ring.slot_bytes / CAUSEWAY_MLX5_SEGMENT_BYTES) + at) & (of_ring - 1);
-    u64 *to = reinterpret_cast<u64 *>(ring.buffer + place * CAUSEWAY_MLX5_SEGMENT_BYTES);
+    u64 index = (first * (ring.slot_bytes / CAUSEWAY_MLX5_SEGMENT_BYTES) + at) & (of_ring - 1);
+    u64 *to = reinterpret_cast<u64 *>(ring.buffer + index * CAUSEWAY_MLX5_SEGMENT_BYTES);
     order::store_pair(to, segment.words[0], segment.words[1]);
 }
 

@@ -1,4 +1,4 @@
-//! How is GDRCOPY's kernel module asked? By the numbers and structures of its header (`gdrdrv.h`, version 2).
+//! Client of GDRCOPY's kernel module. By the numbers and structures of its header (`gdrdrv.h`, version 2).
 
 use core::ffi::{c_int, c_ulong, c_void};
 use std::io;

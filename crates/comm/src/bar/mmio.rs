@@ -1,4 +1,4 @@
-//! How does a processor copy to and from memory of a device? By accesses that are neither left out nor put
+//! MMIO copies to and from device memory. By accesses that are neither left out nor put
 //! together by the compiler, of 8 bytes where they can be: each is a transaction of the bus, or a part of
 //! one.
 

@@ -1,4 +1,4 @@
-//! How does the processor reach memory of a GPU by itself? Through the GPU's BAR, which is mapped like
+//! Access of the processor to GPU memory. Through the GPU's BAR, which is mapped like
 //! memory.
 //!
 //! The kernel module of GDRCOPY maps it, or NVIDIA's driver itself, where it lets dma-bufs of a GPU's memory

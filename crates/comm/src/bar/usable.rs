@@ -1,4 +1,4 @@
-//! Does this process reach the BAR, and by what, or why not?
+//! Detection of BAR access: gdrdrv or dma-buf.
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -1,4 +1,4 @@
-//! How is a part of a GPU's memory mapped, and until when?
+//! One BAR mapping of a range of GPU memory.
 
 use core::ffi::{c_int, c_ulong, c_void};
 use std::io;

@@ -1,4 +1,4 @@
-//! Which parts of GPUs' memory stay mapped, and how do bytes get to and from them?
+//! Cache of BAR mappings, and copies through them.
 
 use super::error::BarError;
 use super::mmio;

@@ -1,4 +1,4 @@
-//! Where does what lie on a board?
+//! Layout of a board in shared memory.
 //!
 //! A head of 128 bytes, then a byte a rank that says whether the rank is here, then, from a multiple of 128
 //! on, a slot of 128 bytes a rank: 129 bytes a rank. Who looks for ranks reads the bytes alone, and slots

@@ -1,4 +1,4 @@
-//! Which ranks are on this host, and which of them live?
+//! Boards: which ranks are on this host, and which of them live.
 //!
 //! A board is a list of all ranks of a job in something that the processes of a host share: a folder,
 //! `/dev/shm`, System V memory. A rank writes its own place and nobody else's, without locks; who has written

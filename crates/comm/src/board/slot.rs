@@ -1,4 +1,4 @@
-//! What does a rank write about itself? 128 bytes, of which a reader believes nothing that it has not
+//! Slot of a rank on a board. 128 bytes, of which a reader believes nothing that it has not
 //! checked.
 //!
 //! | bytes | what |

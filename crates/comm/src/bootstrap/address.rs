@@ -1,4 +1,4 @@
-//! Where are a rank's sockets?
+//! Addresses of a rank's sockets.
 
 use core::fmt;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! Why do two ranks not meet?
+//! Errors of the bootstrap.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What do two ranks say to each other first?
+//! Handshake of two ranks.
 //!
 //! 64 bytes each way, little-endian: `CWmeet3` and a zero, who speaks and to whom, the epoch, the process id
 //! by which the speaker sees the other (0 when it does not, or does not know yet), the speaker's process

@@ -1,4 +1,4 @@
-//! How does one rank reach another of its host: sockets, descriptors, process ids?
+//! Bootstrap: connections between ranks of a host, or over a network.
 //!
 //! Every rank listens at a Unix socket in each folder that has its board, and at an abstract one, which those
 //! of its network namespace reach. A connected Unix socket proves that both ends are under one kernel,

@@ -1,4 +1,4 @@
-//! How do ranks meet that share nothing of a host? Over TCP, at hosts that the user names.
+//! Bootstrap over TCP. Over TCP, at hosts that the user names.
 //!
 //! A rank listens at one of a few ports that follow from the job's nonce and its number. Whoever looks for it
 //! tries these ports at each of the hosts, and knows it by its proof. Bytes travel as they are, like the

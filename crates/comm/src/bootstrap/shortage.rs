@@ -1,4 +1,4 @@
-//! What does a rank do for those who come when it has no descriptor left to let them in?
+//! Accept without free descriptors: connections are refused.
 //!
 //! A listener has someone waiting then whom it cannot accept, and a thread that polled it would find it ready again and
 //! again. So one descriptor is kept in reserve. It is given up for a moment to accept whoever has come and to send them

@@ -124,8 +124,8 @@ fn recording(captured: Captured, caller: [u64; 2], numbers: &[u64]) -> Recording
     let hash = blake3::hash(&words);
     let call = hash.as_bytes().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     let Captured { stream, context, device } = captured;
-    let (steps, last, kept) = (Vec::new(), Vec::new(), Vec::new());
-    Recording { stream, context, device, caller, call, steps, last, kept }
+    let (steps, last, held) = (Vec::new(), Vec::new(), Vec::new());
+    Recording { stream, context, device, caller, call, steps, last, held }
 }
 
 /// Makes a call with a root, where it is one of the group's ranks.
@@ -144,7 +144,7 @@ unsafe fn with_root(group: *const GroupOfC, root: u32, call: impl FnOnce(usize) 
 /// What is reduced; none where no kernel does that.
 fn reduction(element: c_int, operation: c_int) -> Option<Reduction> {
     let (element, operation) = (Element::of_code(element)?, element::Operation::of_code(operation)?);
-    element.takes(operation).then_some(Reduction { element, operation })
+    element.supports(operation).then_some(Reduction { element, operation })
 }
 
 /// Whether kernels reduce such elements.

@@ -10,7 +10,7 @@ use causeway_config::read::PROCESS;
 use causeway_config::table::{COMM_EXPLAIN, DEVICE_INITIATOR, SOCKET_DIR};
 
 use super::fail;
-use crate::device::choice::Wish;
+use crate::device::choice::InitiatorPolicy;
 use crate::device::cuda::CudaGpu;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::layout;
@@ -30,16 +30,16 @@ pub struct Handle {
 /// `causeway_team_options` of the header.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct NicSelector {
+pub struct TeamOptions {
     queues: u32,
     capacity: u32,
     threads: u32,
     limit_milliseconds: u32,
 }
 
-fn options(wanted: Option<&NicSelector>) -> Result<Options, String> {
-    let wish = PROCESS.parsed::<Wish>(&DEVICE_INITIATOR).map_err(|error| error.to_string())?;
-    let usual = Options { wish: wish.unwrap_or_default(), ..Options::default() };
+fn options(wanted: Option<&TeamOptions>) -> Result<Options, String> {
+    let policy = PROCESS.parsed::<InitiatorPolicy>(&DEVICE_INITIATOR).map_err(|error| error.to_string())?;
+    let usual = Options { policy: policy.unwrap_or_default(), ..Options::default() };
     let Some(wanted) = wanted else { return Ok(usual) };
     let or = |value: u32, usual: u64| if value == 0 { usual } else { u64::from(value) };
     Ok(Options {
@@ -56,7 +56,7 @@ fn profile() -> Result<Option<PathBuf>, String> {
     Settings::from_environment().map(|settings| settings.profile).map_err(|error| error.to_string())
 }
 
-fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&NicSelector>) -> Result<Handle, String> {
+fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&TeamOptions>) -> Result<Handle, String> {
     let options = options(wanted)?;
     let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
     let profile = profile()?;
@@ -84,7 +84,7 @@ fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&NicSelector>) -
 pub unsafe extern "C" fn causeway_team_create(
     ranks: u32,
     devices: *const c_int,
-    wanted: *const NicSelector,
+    wanted: *const TeamOptions,
 ) -> *mut Handle {
     if ranks as usize > layout::MAX_RANKS {
         fail(crate::device::team::TeamError::Ranks(ranks as usize));
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn causeway_team_create(
     made(create(ranks, devices, unsafe { wanted.as_ref() }))
 }
 
-fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&NicSelector>) -> Result<Handle, String> {
+fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&TeamOptions>) -> Result<Handle, String> {
     let options = options(wanted)?;
     let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
     let nonce = u128::from_str_radix(nonce, 16).ok().filter(|_| nonce.len() == 32);
@@ -108,7 +108,7 @@ fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&NicSelector>) -> Res
     let peers = Peers::join(nonce.to_be_bytes(), rank, ranks, folder).map_err(|error| error.to_string())?;
     let same = peers.on_the_same_gpu(gpu.number()).map_err(|error| error.to_string())?;
     if !same.is_empty() && !gpu.is_under_mps() {
-        report::warn_of_turns(rank, &same, "kernels");
+        report::warn_of_time_slicing(rank, &same, "kernels");
     }
     let own = Arc::clone(&gpu) as Arc<dyn Gpu>;
     let team = Team::of_processes(own, peers, ranks, options).map_err(|error| error.to_string())?;
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn causeway_team_join(
     nonce: *const c_char,
     rank: u32,
     ranks: u32,
-    wanted: *const NicSelector,
+    wanted: *const TeamOptions,
 ) -> *mut Handle {
     // SAFETY: as promised.
     let nonce = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();

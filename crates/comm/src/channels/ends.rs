@@ -1,4 +1,4 @@
-//! What do the two ends of a pair have, and what is missing?
+//! Capabilities of the two ends of a pair, and reasons for a missing channel.
 
 use thiserror::Error;
 

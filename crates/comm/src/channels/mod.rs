@@ -1,4 +1,4 @@
-//! Which ways does a message have from one GPU to another?
+//! Channels between two GPUs, and their requirements.
 //!
 //! A channel is a folder. Its `probe` says what a pair of ranks needs for it, or in a sentence what is
 //! missing; it is pure, so that it can be asked about any pair that can be thought of.

@@ -1,4 +1,4 @@
-//! Of which exchanges is each collective call made that only moves?
+//! Collective calls that only move data, as exchanges.
 //!
 //! Each call first has the ranks agree. It gives `false` at all ranks, and has done nothing, where not all of
 //! them can: where memory is not on a GPU, or peers are not reached.
@@ -19,20 +19,20 @@ use super::range::Range;
 /// What goes wrong at this rank, or has at another one.
 pub unsafe fn exchange(
     group: &mut Group<'_>,
-    gives: &[Range],
-    takes: &[Range],
+    sends: &[Range],
+    receives: &[Range],
     bytes: u64,
 ) -> Result<bool, CollectiveError> {
-    let fits = gives.iter().chain(takes).all(|range| range.bytes == 0 || is_on_gpu(range.address));
+    let fits = sends.iter().chain(receives).all(|range| range.bytes == 0 || is_on_gpu(range.address));
     if !group.agree(fits, bytes)? {
         return Ok(false);
     }
     if group.recording.is_some() {
         // SAFETY: as promised by the caller, for each launch.
-        return unsafe { group.record_round(gives, takes) }.map(|()| true);
+        return unsafe { group.record_round(sends, receives) }.map(|()| true);
     }
     // SAFETY: as promised by the caller.
-    unsafe { group.round(gives, takes) }.map(|()| true)
+    unsafe { group.round(sends, receives) }.map(|()| true)
 }
 
 /// Everybody gets what the root has.
@@ -50,15 +50,15 @@ pub unsafe fn broadcast(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let whole = Range { address: buffer, bytes };
-    let (mut gives, mut takes) = (vec![Range::default(); ranks], vec![Range::default(); ranks]);
+    let (mut sends, mut receives) = (vec![Range::default(); ranks], vec![Range::default(); ranks]);
     if me == root {
-        gives = vec![whole; ranks];
-        takes[me] = whole;
+        sends = vec![whole; ranks];
+        receives[me] = whole;
     } else {
-        takes[root] = whole;
+        receives[root] = whole;
     }
     // SAFETY: as promised by the caller.
-    unsafe { exchange(group, &gives, &takes, bytes) }
+    unsafe { exchange(group, &sends, &receives, bytes) }
 }
 
 /// A block of so many bytes for each rank, one behind the other.
@@ -80,9 +80,9 @@ pub unsafe fn allgather(
     bytes: u64,
 ) -> Result<bool, CollectiveError> {
     let ranks = group.ranks();
-    let gives = vec![Range { address: from, bytes }; ranks];
+    let sends = vec![Range { address: from, bytes }; ranks];
     // SAFETY: as promised by the caller.
-    unsafe { exchange(group, &gives, &blocks(to, bytes, ranks), bytes) }
+    unsafe { exchange(group, &sends, &blocks(to, bytes, ranks), bytes) }
 }
 
 /// Each rank gives each one a block of so many bytes. `from` and `to` are apart; where they are the same, the

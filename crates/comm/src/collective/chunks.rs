@@ -1,4 +1,4 @@
-//! How is a reduction cut into a chunk for each rank? Pure.
+//! Chunks of a reduction, one for each rank. Pure.
 
 use super::element::{Element, Operation};
 use super::range::Range;
@@ -18,7 +18,7 @@ pub struct Reduction {
 impl Reduction {
     /// Whether the operation is defined for the elements.
     pub fn is_defined(&self) -> bool {
-        self.element.takes(self.operation)
+        self.element.supports(self.operation)
     }
 }
 

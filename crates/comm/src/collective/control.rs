@@ -1,4 +1,4 @@
-//! How do ranks of one host exchange the words of their calls, where the MPI takes longer?
+//! Control channel of a group: small messages in shared memory.
 //!
 //! By mailboxes in memory that each two of them share: a word takes as long as a cache line from one core to the
 //! other, in isolated containers, too, where the MPI goes over the network. All ranks of a communicator have
@@ -30,7 +30,7 @@ pub enum ControlError {
     },
     /// A rank has ended.
     #[error("rank {0} of the group has ended while this rank waited for its words")]
-    Gone(usize),
+    Disconnected(usize),
     /// More than a mailbox takes.
     #[error("{0} bytes of words for each rank are more than a mailbox takes")]
     TooLong(usize),
@@ -94,29 +94,34 @@ impl ControlChannel {
     ///
     /// # Errors
     /// When a rank has ended, or makes another call. Then no more words are exchanged.
-    pub fn exchange(&mut self, words: &[u8], heard: &mut [u8], bytes: usize) -> Result<bool, ControlError> {
+    pub fn exchange(
+        &mut self,
+        message: &[u8],
+        received: &mut [u8],
+        bytes: usize,
+    ) -> Result<bool, ControlError> {
         if self.is_broken {
             return Err(ControlError::Broken);
         }
-        let outcome = self.attempt(words, heard, bytes);
+        let outcome = self.attempt(message, received, bytes);
         self.is_broken = outcome.is_err();
         outcome
     }
 
-    fn attempt(&mut self, words: &[u8], heard: &mut [u8], bytes: usize) -> Result<bool, ControlError> {
+    fn attempt(&mut self, message: &[u8], received: &mut [u8], bytes: usize) -> Result<bool, ControlError> {
         if bytes > ControlSlots::MAX_BYTES {
             return Err(ControlError::TooLong(bytes));
         }
-        let place = |rank: usize| rank * bytes..(rank + 1) * bytes;
+        let offset_of = |rank: usize| rank * bytes..(rank + 1) * bytes;
         if self.missing.is_empty() {
             self.exchange += 1;
             self.attempts = 0;
             for (rank, control_slots) in self.control_slots.iter().enumerate() {
                 match control_slots {
                     Some(control_slots) => {
-                        control_slots.post(self.control_slot, self.exchange, &words[place(rank)])
+                        control_slots.post(self.control_slot, self.exchange, &message[offset_of(rank)])
                     }
-                    None => heard[place(self.me)].copy_from_slice(&words[place(self.me)]),
+                    None => received[offset_of(self.me)].copy_from_slice(&message[offset_of(self.me)]),
                 }
             }
             self.missing = (0..self.ranks()).filter(|rank| *rank != self.me).collect();
@@ -124,7 +129,7 @@ impl ControlChannel {
         let mut wrong = None;
         self.missing.retain(|rank| {
             let Some(control_slots) = &self.control_slots[*rank] else { return false };
-            match control_slots.take(self.control_slot, self.exchange, &mut heard[place(*rank)]) {
+            match control_slots.take(self.control_slot, self.exchange, &mut received[offset_of(*rank)]) {
                 Ok(is_here) => !is_here,
                 Err(theirs) => {
                     wrong.get_or_insert(ControlError::Length { rank: *rank, theirs, ours: bytes });
@@ -144,11 +149,11 @@ impl ControlChannel {
 
     /// A rank that has ended has not given the words that are missing, unless it has since.
     fn must_all_be_there(&self) -> Result<(), ControlError> {
-        let gone = self.missing.iter().find(|rank| !self.presence.has(self.members[**rank]));
-        let Some(rank) = gone else { return Ok(()) };
+        let disconnected = self.missing.iter().find(|rank| !self.presence.has(self.members[**rank]));
+        let Some(rank) = disconnected else { return Ok(()) };
         let control_slots = self.control_slots[*rank].as_ref();
-        let has_come =
+        let has_arrived =
             control_slots.is_some_and(|control_slots| control_slots.has(self.control_slot, self.exchange));
-        if has_come { Ok(()) } else { Err(ControlError::Gone(*rank)) }
+        if has_arrived { Ok(()) } else { Err(ControlError::Disconnected(*rank)) }
     }
 }

@@ -1,4 +1,4 @@
-//! What can a GPU reduce? Types of elements and operations, as MPI has them. Pure.
+//! Element types and operations of reductions. Types of elements and operations, as MPI has them. Pure.
 
 /// A number, as memory has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -41,11 +41,11 @@ pub enum Element {
     /// A real and an imaginary part.
     Complex(Number),
     /// A number and its place, an `int` at this offset, in so many bytes.
-    Placed {
+    Indexed {
         /// The number, which comes first.
         number: Number,
         /// Where the place is.
-        place_at: u8,
+        index_at: u8,
         /// The distance from one element to the next.
         bytes: u8,
     },
@@ -55,7 +55,7 @@ impl Element {
     /// The element of a code of `causeway_comm.h`.
     pub fn of_code(code: i32) -> Option<Self> {
         use Number::{Bfloat16, Double, Half, Signed, Single, Unsigned};
-        let placed = |number, place_at, bytes| Self::Placed { number, place_at, bytes };
+        let placed = |number, index_at, bytes| Self::Indexed { number, index_at, bytes };
         Some(match code {
             1 => Self::One(Signed(1)),
             2 => Self::One(Signed(2)),
@@ -85,7 +85,7 @@ impl Element {
         match self {
             Self::One(number) => number.bytes(),
             Self::Complex(number) => 2 * number.bytes(),
-            Self::Placed { bytes, .. } => u64::from(bytes),
+            Self::Indexed { bytes, .. } => u64::from(bytes),
         }
     }
 
@@ -95,18 +95,18 @@ impl Element {
             Self::One(number) => number.bytes(),
             // Both parts are loaded at once.
             Self::Complex(number) => 2 * number.bytes(),
-            Self::Placed { number, .. } => number.bytes().max(4),
+            Self::Indexed { number, .. } => number.bytes().max(4),
         }
     }
 
     /// Whether an operation is defined for it.
-    pub fn takes(self, operation: Operation) -> bool {
-        use Operation::{Max, MaxPlace, Min, MinPlace, Prod, Sum};
+    pub fn supports(self, operation: Operation) -> bool {
+        use Operation::{Max, MaxLoc, Min, MinLoc, Prod, Sum};
         match self {
-            Self::One(number) if number.is_whole() => !matches!(operation, MinPlace | MaxPlace),
+            Self::One(number) if number.is_whole() => !matches!(operation, MinLoc | MaxLoc),
             Self::One(_) => matches!(operation, Max | Min | Sum | Prod),
             Self::Complex(_) => matches!(operation, Sum | Prod),
-            Self::Placed { .. } => matches!(operation, MinPlace | MaxPlace),
+            Self::Indexed { .. } => matches!(operation, MinLoc | MaxLoc),
         }
     }
 }
@@ -135,9 +135,9 @@ pub enum Operation {
     /// Bit by bit.
     BitXor,
     /// The smaller number; of equal ones the one with the smaller place.
-    MinPlace,
+    MinLoc,
     /// The larger number; of equal ones the one with the smaller place.
-    MaxPlace,
+    MaxLoc,
 }
 
 impl Operation {
@@ -153,8 +153,8 @@ impl Operation {
         Self::BitOr,
         Self::Xor,
         Self::BitXor,
-        Self::MinPlace,
-        Self::MaxPlace,
+        Self::MinLoc,
+        Self::MaxLoc,
     ];
 
     /// The operation of a code.

@@ -1,4 +1,4 @@
-//! Why does a collective call fail?
+//! Errors of collective calls.
 
 use thiserror::Error;
 

@@ -1,4 +1,4 @@
-//! How do the ranks of a group exchange memory?
+//! Exchange of memory between the ranks of a group.
 //!
 //! Each offers what it gives, the offers are exchanged, and each fetches what it takes.
 
@@ -46,10 +46,11 @@ impl Group<'_> {
     ///
     /// # Errors
     /// The first thing that goes wrong here, or that another rank has failed before.
-    pub unsafe fn round(&mut self, gives: &[Range], takes: &[Range]) -> Result<(), CollectiveError> {
-        let mut words = vec![0; WORD_BYTES * self.ranks()];
+    pub unsafe fn round(&mut self, sends: &[Range], receives: &[Range]) -> Result<(), CollectiveError> {
+        let mut message = vec![0; WORD_BYTES * self.ranks()];
         let mut offers: Vec<Option<u64>> = vec![None; self.ranks()];
-        for (rank, (word, range)) in words.as_chunks_mut::<WORD_BYTES>().0.iter_mut().zip(gives).enumerate() {
+        for (rank, (word, range)) in message.as_chunks_mut::<WORD_BYTES>().0.iter_mut().zip(sends).enumerate()
+        {
             if self.has_failed {
                 word[0] = Note::Failed as u8;
             } else if rank != self.me && range.bytes > 0 {
@@ -66,27 +67,27 @@ impl Group<'_> {
                 }
             }
         }
-        let heard = self.tell(&words, WORD_BYTES)?;
+        let received = self.exchange_control(&message, WORD_BYTES)?;
         // SAFETY: as promised by the caller.
-        let mut outcome = unsafe { self.keep_own(gives, takes) };
+        let mut outcome = unsafe { self.copy_own(sends, receives) };
         // Each rank begins with another one, so that not all of them fetch from the first at once.
         for step in 1..self.ranks() {
             let rank = (self.me + step) % self.ranks();
-            let word = &heard.as_chunks::<WORD_BYTES>().0[rank];
+            let word = &received.as_chunks::<WORD_BYTES>().0[rank];
             // SAFETY: as promised by the caller.
-            let taken = unsafe { self.take(rank, word, takes[rank]) };
+            let taken = unsafe { self.take(rank, word, receives[rank]) };
             outcome = outcome.and(taken);
         }
-        let given = self.wait_for(&offers);
-        outcome = outcome.and(given);
+        let sent = self.wait_for(&offers);
+        outcome = outcome.and(sent);
         self.has_failed |= outcome.is_err();
         outcome
     }
 
     /// # Safety
     /// As [`round`](Self::round).
-    unsafe fn keep_own(&self, gives: &[Range], takes: &[Range]) -> Result<(), CollectiveError> {
-        let (from, to) = (gives[self.me], takes[self.me]);
+    unsafe fn copy_own(&self, sends: &[Range], receives: &[Range]) -> Result<(), CollectiveError> {
+        let (from, to) = (sends[self.me], receives[self.me]);
         if to.bytes == 0 {
             return Ok(());
         }
@@ -112,14 +113,14 @@ impl Group<'_> {
             .last_chunk()
             .and_then(|bytes: &[u8; DESCRIPTOR_BYTES]| Descriptor::decode(bytes, self.world.job()));
         let descriptor = descriptor
-            .filter(|told| told.from == self.members[rank] && told.to == self.world.rank())
+            .filter(|other| other.from == self.members[rank] && other.to == self.world.rank())
             .ok_or(CollectiveError::Offer(rank))?;
         synchronize(to.address);
         // A range of another length is declined by the fetch, so that its rank does not wait.
-        let room = if descriptor.bytes == to.bytes { to.bytes } else { 0 };
+        let size = if descriptor.bytes == to.bytes { to.bytes } else { 0 };
         // SAFETY: as promised by the caller.
-        unsafe { self.world.fetch(&descriptor, to.address, true, room, Operation::NonBlocking) }?;
-        if room == to.bytes { Ok(()) } else { Err(CollectiveError::Offer(rank)) }
+        unsafe { self.world.fetch(&descriptor, to.address, true, size, Operation::NonBlocking) }?;
+        if size == to.bytes { Ok(()) } else { Err(CollectiveError::Offer(rank)) }
     }
 
     fn wait_for(&self, offers: &[Option<u64>]) -> Result<(), CollectiveError> {
@@ -127,7 +128,7 @@ impl Group<'_> {
         let mut outcome = Ok(());
         for (rank, offer) in offers.iter().enumerate() {
             let Some(number) = offer else { continue };
-            let mut turn = 0_u32;
+            let mut attempt = 0_u32;
             loop {
                 match self.world.offer_state(*number) {
                     OfferState::Done => break,
@@ -138,9 +139,9 @@ impl Group<'_> {
                     OfferState::InFlight if Instant::now() > until => {
                         return Err(CollectiveError::Unfetched(rank));
                     }
-                    OfferState::InFlight => pause(turn),
+                    OfferState::InFlight => pause(attempt),
                 }
-                turn = turn.saturating_add(1);
+                attempt = attempt.saturating_add(1);
             }
         }
         outcome
@@ -148,8 +149,8 @@ impl Group<'_> {
 }
 
 /// Lets others run, the longer the more.
-fn pause(turn: u32) {
-    match turn {
+fn pause(attempt: u32) {
+    match attempt {
         0..200 => core::hint::spin_loop(),
         200..1000 => std::thread::yield_now(),
         _ => std::thread::sleep(Duration::from_micros(20)),

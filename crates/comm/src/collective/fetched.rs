@@ -6,7 +6,7 @@
 use super::chunks::{Chunks, Reduction};
 use super::error::CollectiveError;
 use super::group::Group;
-use super::launch::{self, are_together, memory_at};
+use super::launch::{self, memory_at, share_context};
 use super::range::Range;
 use super::temporary::Temporary;
 use crate::cuda::{self, Scope};
@@ -26,21 +26,21 @@ unsafe fn reduce_own(
     let me = group.me;
     let own = chunks.of(me, 0).bytes;
     let mut slots = 0;
-    let mut gives = vec![Range::default(); group.ranks()];
-    let mut takes = gives.clone();
+    let mut sends = vec![Range::default(); group.ranks()];
+    let mut receives = sends.clone();
     let mut sources = Vec::new();
     for rank in 0..group.ranks() {
         if rank == me {
             sources.push(chunks.of(me, from).address);
             continue;
         }
-        gives[rank] = chunks.of(rank, from);
-        takes[rank] = Range { address: spare + slots * own, bytes: own };
-        sources.push(takes[rank].address);
+        sends[rank] = chunks.of(rank, from);
+        receives[rank] = Range { address: spare + slots * own, bytes: own };
+        sources.push(receives[rank].address);
         slots += 1;
     }
     // SAFETY: as promised by the caller.
-    unsafe { group.round(&gives, &takes) }?;
+    unsafe { group.round(&sends, &receives) }?;
     if own == 0 {
         return Ok(());
     }
@@ -48,7 +48,7 @@ unsafe fn reduce_own(
         let scope = Scope::of(driver, &memory)?;
         // In place the target is one of the sources, maybe a late one: what is not complete goes over
         // another rank's chunk, which has been read by then.
-        let partial = takes.iter().find(|taken| taken.bytes > 0).map_or(target, |taken| taken.address);
+        let partial = receives.iter().find(|taken| taken.bytes > 0).map_or(target, |taken| taken.address);
         let ends = (target, partial);
         // SAFETY: the sources have been taken, and the target is this rank's.
         unsafe { launch::reduce(&scope, what.element, what.operation, ends, chunks.elements(me), &sources) }
@@ -72,8 +72,8 @@ pub(super) unsafe fn allreduce(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let own = chunks.of(me, to);
-    let fits = what.is_defined() && are_together(from, to);
-    let spare = if fits { Temporary::near(to, own.bytes * (ranks as u64 - 1)) } else { None };
+    let fits = what.is_defined() && share_context(from, to);
+    let spare = if fits { Temporary::for_address(to, own.bytes * (ranks as u64 - 1)) } else { None };
     if !group.agree(spare.is_some(), chunks.all())? {
         return Ok(false);
     }
@@ -81,11 +81,11 @@ pub(super) unsafe fn allreduce(
     // SAFETY: as promised by the caller.
     let reduced = unsafe { reduce_own(group, what, chunks, from, spare_start, own.address) };
     group.has_failed(reduced.is_err());
-    let gives = vec![own; ranks];
-    let mut takes: Vec<Range> = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
-    takes[me] = Range::default();
+    let sends = vec![own; ranks];
+    let mut receives: Vec<Range> = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
+    receives[me] = Range::default();
     // SAFETY: as promised by the caller; nobody reads the other chunks any more, since all have been fetched.
-    let spread = unsafe { group.round(&gives, &takes) };
+    let spread = unsafe { group.round(&sends, &receives) };
     reduced.and(spread).map(|()| true)
 }
 
@@ -106,8 +106,8 @@ pub(super) unsafe fn reduce(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let own = chunks.of(me, 0).bytes;
-    let fits = what.is_defined() && are_together(from, if me == root { to } else { from });
-    let spare = if fits { Temporary::near(from, own * ranks as u64) } else { None };
+    let fits = what.is_defined() && share_context(from, if me == root { to } else { from });
+    let spare = if fits { Temporary::for_address(from, own * ranks as u64) } else { None };
     if !group.agree(spare.is_some(), chunks.all())? {
         return Ok(false);
     }
@@ -116,15 +116,15 @@ pub(super) unsafe fn reduce(
     // SAFETY: as promised by the caller.
     let reduced = unsafe { reduce_own(group, what, chunks, from, spare_start, result) };
     group.has_failed(reduced.is_err());
-    let (mut gives, mut takes) = (vec![Range::default(); ranks], vec![Range::default(); ranks]);
+    let (mut sends, mut receives) = (vec![Range::default(); ranks], vec![Range::default(); ranks]);
     if me == root {
-        takes = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
-        takes[me] = Range::default();
+        receives = (0..ranks).map(|rank| chunks.of(rank, to)).collect();
+        receives[me] = Range::default();
     } else {
-        gives[root] = Range { address: result, bytes: own };
+        sends[root] = Range { address: result, bytes: own };
     }
     // SAFETY: as promised by the caller.
-    let gathered = unsafe { group.round(&gives, &takes) };
+    let gathered = unsafe { group.round(&sends, &receives) };
     reduced.and(gathered).map(|()| true)
 }
 
@@ -144,14 +144,14 @@ pub(super) unsafe fn reduce_scatter(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let own = chunks.of(me, 0).bytes;
-    let fits = what.is_defined() && are_together(from, to);
+    let fits = what.is_defined() && share_context(from, to);
     // The blocks of a kernel run in any order. In place, one could write a result over elements of this
     // rank's chunk that another one has still to read.
     let own_chunk = chunks.of(me, from);
     let is_apart =
         to == own_chunk.address || !own_chunk.overlaps(&Range { address: to, bytes: own_chunk.bytes });
     let slots = ranks as u64 - u64::from(is_apart);
-    let spare = if fits { Temporary::near(to, own * slots) } else { None };
+    let spare = if fits { Temporary::for_address(to, own * slots) } else { None };
     if !group.agree(spare.is_some(), chunks.all())? {
         return Ok(false);
     }

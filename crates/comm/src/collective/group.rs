@@ -1,4 +1,4 @@
-//! How do the ranks of a group agree on a call?
+//! Group of ranks: agreement on a call.
 //!
 //! A group is what calls together: some ranks of the job, in an order. All of its ranks make the same exchanges
 //! in the same order, whatever goes wrong at one of them: who has failed says so in the next exchange, and the
@@ -11,7 +11,7 @@ use super::error::CollectiveError;
 use crate::world::World;
 
 /// Bytes of what a rank tells all others before: whether it can, and of which call it tells.
-pub(super) const TERMS_BYTES: usize = 16;
+pub(super) const SIGNATURE_BYTES: usize = 16;
 
 /// Where 4 of them say which call is captured: 0 for none.
 pub(super) const CAPTURED_AT: usize = 4;
@@ -70,14 +70,14 @@ impl<'a> Group<'a> {
     /// When ranks have called with different `bytes`, or the words cannot be exchanged.
     pub fn agree(&mut self, can: bool, bytes: u64) -> Result<bool, CollectiveError> {
         let can = can && self.members.iter().all(|peer| self.world.is_reachable(*peer));
-        let mut own = [0; TERMS_BYTES];
+        let mut own = [0; SIGNATURE_BYTES];
         own[0] = u8::from(can);
         own[CAPTURED_AT..8].copy_from_slice(&self.captured().to_le_bytes());
         own[8..].copy_from_slice(&bytes.to_le_bytes());
-        let heard = self.tell(&own.repeat(self.ranks()), TERMS_BYTES)?;
-        let heard = heard.as_chunks::<TERMS_BYTES>().0;
-        must_be_of_one_call(heard.iter(), bytes, self.captured())?;
-        Ok(heard.iter().all(|terms| terms[0] == 1))
+        let received = self.exchange_control(&own.repeat(self.ranks()), SIGNATURE_BYTES)?;
+        let received = received.as_chunks::<SIGNATURE_BYTES>().0;
+        must_be_of_one_call(received.iter(), bytes, self.captured())?;
+        Ok(received.iter().all(|signatures| signatures[0] == 1))
     }
 
     /// Which call is captured, and 0 where none is.
@@ -91,10 +91,14 @@ impl<'a> Group<'a> {
     }
 
     /// Gives each rank so many bytes, and hears as many of each.
-    pub(super) fn tell(&mut self, words: &[u8], bytes: usize) -> Result<Vec<u8>, CollectiveError> {
-        let mut heard = vec![0; words.len()];
-        match (self.exchange)(words, &mut heard, bytes) {
-            0 => Ok(heard),
+    pub(super) fn exchange_control(
+        &mut self,
+        message: &[u8],
+        bytes: usize,
+    ) -> Result<Vec<u8>, CollectiveError> {
+        let mut received = vec![0; message.len()];
+        match (self.exchange)(message, &mut received, bytes) {
+            0 => Ok(received),
             code => Err(CollectiveError::Exchange(code)),
         }
     }
@@ -103,16 +107,16 @@ impl<'a> Group<'a> {
 /// Whether all ranks' terms are of the same call for so many bytes, and captured at all of them or at none; or
 /// which are not.
 pub(super) fn must_be_of_one_call<'a>(
-    terms: impl Iterator<Item = &'a [u8; TERMS_BYTES]>,
+    signatures: impl Iterator<Item = &'a [u8; SIGNATURE_BYTES]>,
     ours: u64,
     captured: u32,
 ) -> Result<(), CollectiveError> {
-    for (rank, terms) in terms.enumerate() {
-        let call = terms[CAPTURED_AT..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+    for (rank, signatures) in signatures.enumerate() {
+        let call = signatures[CAPTURED_AT..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         if (call == 0) != (captured == 0) {
             return Err(CollectiveError::Captured { rank, theirs: call != 0 });
         }
-        let theirs = terms.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let theirs = signatures.last_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         if theirs != ours {
             return Err(CollectiveError::Counts { rank, theirs, ours });
         }

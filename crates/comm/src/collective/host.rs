@@ -1,4 +1,4 @@
-//! Which memory of the host stands for memory on a GPU for a while? Pinned memory from a store: to pin it
+//! Pinned staging memory of the host. Pinned memory from a store: to pin it
 //! takes tens of microseconds, and more the longer it is, and copies to and from it take a half or less of
 //! what others take.
 
@@ -17,38 +17,38 @@ const MAX_BLOCK_BYTES: usize = 16 << 20;
 const MIN_BLOCK_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
-struct Kept {
+struct CachedBuffer {
     /// In front of the memory, so that it goes first. None where the driver refuses.
     _pinned: Option<Pinned>,
     memory: MmapMut,
 }
 
-static STORE: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+static STORE: Mutex<Vec<CachedBuffer>> = Mutex::new(Vec::new());
 
-fn store() -> MutexGuard<'static, Vec<Kept>> {
+fn store() -> MutexGuard<'static, Vec<CachedBuffer>> {
     STORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Memory of the host. What it holds is what its last user has left.
 #[derive(Debug)]
 pub struct HostMemory {
-    kept: Option<Kept>,
+    cached: Option<CachedBuffer>,
 }
 
 impl HostMemory {
     /// At least so many bytes, for copies to and from the GPU where other memory lies. None where they are
     /// too many to be kept, or there is no such GPU or no memory.
-    pub fn new(near: u64, bytes: usize) -> Option<Self> {
+    pub fn new(gpu_address: u64, bytes: usize) -> Option<Self> {
         if bytes > MAX_BLOCK_BYTES {
             return None;
         }
         let length = bytes.next_power_of_two().max(MIN_BLOCK_BYTES);
         let mut store = store();
-        if let Some(at) = store.iter().position(|kept| kept.memory.len() == length) {
-            return Some(Self { kept: Some(store.swap_remove(at)) });
+        if let Some(at) = store.iter().position(|cached| cached.memory.len() == length) {
+            return Some(Self { cached: Some(store.swap_remove(at)) });
         }
         drop(store);
-        let (driver, other) = memory_at(near)?;
+        let (driver, other) = memory_at(gpu_address)?;
         let mut memory = MmapOptions::new().len(length).map_anon().ok()?;
         // For GPUs elsewhere every copy passes through Causeway's own staging.
         let pinned = if Driver::is_remote() {
@@ -58,22 +58,22 @@ impl HostMemory {
             // SAFETY: the memory goes after what is registered.
             unsafe { Pinned::new(&scope, memory.as_mut_ptr() as u64, length) }.ok()
         };
-        Some(Self { kept: Some(Kept { _pinned: pinned, memory }) })
+        Some(Self { cached: Some(CachedBuffer { _pinned: pinned, memory }) })
     }
 
     /// Where it begins.
     pub fn address(&mut self) -> u64 {
-        self.kept.as_mut().map_or(0, |kept| kept.memory.as_mut_ptr() as u64)
+        self.cached.as_mut().map_or(0, |cached| cached.memory.as_mut_ptr() as u64)
     }
 }
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        let Some(kept) = self.kept.take() else { return };
+        let Some(cached) = self.cached.take() else { return };
         let mut store = store();
-        store.push(kept);
+        store.push(cached);
         // The oldest ones go first.
-        while store.iter().map(|kept| kept.memory.len()).sum::<usize>() > MAX_CACHED {
+        while store.iter().map(|cached| cached.memory.len()).sum::<usize>() > MAX_CACHED {
             store.remove(0);
         }
     }

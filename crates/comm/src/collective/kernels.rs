@@ -1,4 +1,4 @@
-//! Which kernels put elements of several sources together? PTX text. Pure.
+//! Reduction kernels. PTX text. Pure.
 //!
 //! A kernel is for a type, an operation and a number of sources. Its threads take elements in vectors of up
 //! to 16 bytes, since that takes fewest instructions and has most bytes under way, which memory of another
@@ -21,7 +21,7 @@ pub const ENTRY: &CStr = c"kernel";
 const VECTOR_BYTES: u64 = 16;
 
 /// The most 32-bit registers for what is loaded of all sources at once.
-const MAX_PTX_WORDS: u64 = 96;
+const MAX_LOAD_REGISTERS: u64 = 96;
 
 /// What a kernel makes of its sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -59,25 +59,27 @@ impl Kernel {
     }
 
     /// Whether of one source alone it makes that source.
-    pub fn gives_source(&self) -> bool {
+    pub fn copies_single_source(&self) -> bool {
         self.makes != (Makes::Prefixes { with_own: false })
     }
 
     /// How many elements a vector has; 1 where there are none.
     fn lanes(&self) -> u64 {
-        if matches!(self.element, Element::Placed { .. }) {
+        if matches!(self.element, Element::Indexed { .. }) {
             return 1;
         }
         let mut lanes = (VECTOR_BYTES / self.element.bytes()).max(1);
-        let words = |lanes: u64| lanes * self.sources as u64 * (self.parts().len() as u64) * self.words();
-        while lanes > 1 && words(lanes) > MAX_PTX_WORDS {
+        let load_registers = |lanes: u64| {
+            lanes * self.sources as u64 * (self.parts().len() as u64) * self.registers_per_number()
+        };
+        while lanes > 1 && load_registers(lanes) > MAX_LOAD_REGISTERS {
             lanes /= 2;
         }
         lanes
     }
 
     /// 32-bit registers of a number.
-    fn words(&self) -> u64 {
+    fn registers_per_number(&self) -> u64 {
         self.parts().iter().map(|(number, _)| number.bytes().div_ceil(4)).max().unwrap_or(1)
     }
 
@@ -86,8 +88,8 @@ impl Kernel {
         match self.element {
             Element::One(number) => vec![(number, 0)],
             Element::Complex(number) => vec![(number, 0), (number, number.bytes())],
-            Element::Placed { number, place_at, .. } => {
-                vec![(number, 0), (Number::Signed(4), u64::from(place_at))]
+            Element::Indexed { number, index_at, .. } => {
+                vec![(number, 0), (Number::Signed(4), u64::from(index_at))]
             }
         }
     }
@@ -107,7 +109,7 @@ impl Kernel {
     /// Whether there is such a kernel: not where the operation is not defined for the element, or there are
     /// too many sources or targets, no target, or less than two sources.
     pub fn is_one(&self) -> bool {
-        self.element.takes(self.operation)
+        self.element.supports(self.operation)
             && (2..=MAX_SOURCES).contains(&self.sources)
             && (1..=MAX_SOURCES).contains(&self.targets())
     }
@@ -145,20 +147,18 @@ impl Kernel {
             if let (Makes::Prefixes { with_own: false }, Some(whole)) = (self.makes, &whole) {
                 self.store(writer, whole, &[at], lanes);
             }
-            let together = match &whole {
+            let reduced = match &whole {
                 None => values,
                 Some(whole) => {
                     let each = self.parts().len();
                     let elements = whole.chunks(each).zip(values.chunks(each));
-                    elements
-                        .flat_map(|(a, b)| writer.put_together(self.element, self.operation, a, b))
-                        .collect()
+                    elements.flat_map(|(a, b)| writer.reduce(self.element, self.operation, a, b)).collect()
                 }
             };
             if self.makes == (Makes::Prefixes { with_own: true }) {
-                self.store(writer, &together, &[at], lanes);
+                self.store(writer, &reduced, &[at], lanes);
             }
-            whole = Some(together);
+            whole = Some(reduced);
         }
         if let (Makes::Whole(targets), Some(whole)) = (self.makes, &whole) {
             let all: Vec<usize> = (0..targets).collect();
@@ -206,7 +206,7 @@ impl Kernel {
     /// The loops over vectors, and over the elements behind them.
     fn around(&self, vectors: &str, singles: &Writer, parameter: &str, guard: &str) -> String {
         let Writer { body: singles, registers } = singles;
-        let (sources, targets, most) = (self.sources, self.targets(), registers + 1);
+        let (sources, targets, past_last) = (self.sources, self.targets(), registers + 1);
         let names = || {
             let targets = (0..targets).map(|at| format!("target{at}"));
             targets.chain((0..sources).map(|at| format!("source{at}")))
@@ -233,12 +233,12 @@ impl Kernel {
 .address_size 64
 .visible .entry kernel(.param .u64 count, .param .u64 vectors{parameters}{parameter})
 {{
-    .reg .pred %p<{most}>;
-    .reg .b16 %h<{most}>;
-    .reg .b32 %r<{most}>;
-    .reg .b64 %rd<{most}>;
-    .reg .f32 %f<{most}>;
-    .reg .f64 %d<{most}>;
+    .reg .pred %p<{past_last}>;
+    .reg .b16 %h<{past_last}>;
+    .reg .b32 %r<{past_last}>;
+    .reg .b64 %rd<{past_last}>;
+    .reg .f32 %f<{past_last}>;
+    .reg .f64 %d<{past_last}>;
     .reg .b64 %source<{sources}>;
     .reg .b64 %target<{targets}>;
     .reg .b64 %count, %vectors;

@@ -1,4 +1,4 @@
-//! How does a kernel come to run where memory lies?
+//! Launch of reduction kernels.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -72,7 +72,7 @@ pub unsafe fn run(
 ///
 /// # Errors
 /// What the driver says, or that there is no such kernel.
-pub unsafe fn put_together(
+pub unsafe fn run_kernel(
     scope: &Scope<'_>,
     kernel: &Kernel,
     targets: &[u64],
@@ -114,18 +114,18 @@ pub unsafe fn reduce(
         return if *only == target { Ok(()) } else { unsafe { scope.copy(target, *only, bytes) } };
     }
     let mut left = sources;
-    let mut begun = false;
+    let mut has_partial = false;
     while !left.is_empty() {
         // What there is already is the first source of the next kernel.
-        let taken = left.len().min(MAX_CONCURRENT - usize::from(begun));
-        let mut these: Vec<u64> = if begun { vec![partial] } else { Vec::new() };
+        let taken = left.len().min(MAX_CONCURRENT - usize::from(has_partial));
+        let mut these: Vec<u64> = if has_partial { vec![partial] } else { Vec::new() };
         these.extend_from_slice(&left[..taken]);
         left = &left[taken..];
-        begun = true;
+        has_partial = true;
         let kernel = Kernel { element, operation, sources: these.len(), makes: Makes::Whole(1) };
         let to = if left.is_empty() { target } else { partial };
         // SAFETY: as promised by the caller.
-        unsafe { put_together(scope, &kernel, &[to], &these, count) }?;
+        unsafe { run_kernel(scope, &kernel, &[to], &these, count) }?;
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ pub fn is_on_gpu(address: u64) -> bool {
 }
 
 /// Whether two addresses are on a GPU, and kernels of one context use both.
-pub fn are_together(one: u64, other: u64) -> bool {
+pub fn share_context(one: u64, other: u64) -> bool {
     memory_at(one)
         .zip(memory_at(other))
         .is_some_and(|((_, one), (_, other))| one.common_context(other).is_some())

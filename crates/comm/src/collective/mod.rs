@@ -1,4 +1,4 @@
-//! What do the ranks of a group do together with memory on GPUs?
+//! Collective calls on GPU memory.
 //!
 //! Every rank gives the others what they need of its memory, and takes what it needs of theirs: they *exchange*
 //! words of offers in whatever way the caller has (the interposer's is `PMPI_Alltoall`), and fetch by the
@@ -18,7 +18,7 @@
 //! | [`group`]     | How do the ranks of a group agree on a call?                                     |
 //! | [`exchange`]  | How do they exchange memory?                                                     |
 //! | [`own`]       | Which memory of this rank is a reduction about?                                  |
-//! | [`shown`]     | Which memory of this rank may others open for a while?                           |
+//! | [`exported`]     | Which memory of this rank may others open for a while?                           |
 //! | [`control`]      | How do ranks of one host exchange the words of their calls past the MPI?         |
 //! | [`host`]      | Which memory of the host stands for memory on a GPU for a while?                 |
 //! | [`shared`]    | Which memory of all ranks do kernels use where it lies?                          |
@@ -35,6 +35,7 @@ pub mod control;
 pub mod element;
 pub mod error;
 pub mod exchange;
+pub mod exported;
 pub mod fetched;
 pub mod group;
 pub mod host;
@@ -46,6 +47,5 @@ pub mod range;
 pub mod reductions;
 pub mod runs;
 pub mod shared;
-pub mod shown;
 pub mod temporary;
 mod walk;

@@ -1,10 +1,10 @@
-//! Which memory of this rank is a reduction about?
+//! Buffers of this rank in a reduction.
 
 use crate::cuda::{DeviceMemory, Driver};
 
 /// This rank's memory in a call.
 #[derive(Debug, Clone, Copy)]
-pub struct Own {
+pub struct LocalBuffer {
     /// Elements of all ranks' chunks, which all of them read.
     pub from: u64,
     /// Where results go, if some come to this rank.
@@ -21,7 +21,7 @@ pub enum Written {
     /// Those of one.
     Of(usize),
     /// Nobody's: each rank writes its own alone.
-    Nobody,
+    NoRank,
 }
 
 impl Written {
@@ -30,27 +30,27 @@ impl Written {
         match self {
             Self::All => true,
             Self::Of(root) => rank == root,
-            Self::Nobody => false,
+            Self::NoRank => false,
         }
     }
 }
 
 /// The memory of a rank's call on its GPU, and that in whose context kernels use all of it.
-pub(super) struct Seen {
+pub(super) struct CallMemory {
     pub driver: &'static Driver,
     pub from: DeviceMemory,
     pub to: Option<DeviceMemory>,
-    pub together: DeviceMemory,
+    pub common: DeviceMemory,
 }
 
-impl Seen {
+impl CallMemory {
     /// The allocations.
     pub fn all(&self) -> impl Iterator<Item = &DeviceMemory> {
         core::iter::once(&self.from).chain(&self.to)
     }
 
     /// What an address is of; none where it is not on a GPU, or no context has all of it.
-    pub fn of(own: &Own) -> Option<Self> {
+    pub fn of(own: &LocalBuffer) -> Option<Self> {
         let driver = Driver::loaded()?;
         let from = DeviceMemory::at(driver, own.from)?;
         let to = match own.to {
@@ -58,7 +58,7 @@ impl Seen {
             Some(same) if same == own.from => Some(from),
             Some(other) => Some(DeviceMemory::at(driver, other)?),
         };
-        let together = to.map_or(Some(from), |to| from.common_context(to))?;
-        Some(Self { driver, from, to, together })
+        let common = to.map_or(Some(from), |to| from.common_context(to))?;
+        Some(Self { driver, from, to, common })
     }
 }

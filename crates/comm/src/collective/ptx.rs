@@ -1,4 +1,4 @@
-//! How does a kernel load, put together and store elements? Instructions of PTX for a type and an operation.
+//! PTX writer: load, reduce and store elements. Instructions of PTX for a type and an operation.
 //! Pure.
 //!
 //! Small whole numbers are widened to 32 bits, and halves to single precision: all sources are put together
@@ -195,7 +195,7 @@ impl Writer {
     }
 
     /// Puts two elements together, whose numbers these are.
-    pub(super) fn put_together(
+    pub(super) fn reduce(
         &mut self,
         element: Element,
         operation: Operation,
@@ -205,15 +205,15 @@ impl Writer {
         match element {
             Element::One(_) => vec![self.number(operation, &a[0], &b[0])],
             Element::Complex(_) => self.complex(operation, a, b),
-            Element::Placed { .. } => self.placed(operation, a, b),
+            Element::Indexed { .. } => self.placed(operation, a, b),
         }
     }
 
     fn number(&mut self, operation: Operation, a: &Value, b: &Value) -> Value {
         let bits = a.class().bits();
         match operation {
-            Operation::Max | Operation::MaxPlace => self.apply(&format!("max.{}", a.name()), a, b),
-            Operation::Min | Operation::MinPlace => self.apply(&format!("min.{}", a.name()), a, b),
+            Operation::Max | Operation::MaxLoc => self.apply(&format!("max.{}", a.name()), a, b),
+            Operation::Min | Operation::MinLoc => self.apply(&format!("min.{}", a.name()), a, b),
             Operation::Sum => self.add("add", a, b),
             Operation::Prod => self.multiply(a, b),
             Operation::BitAnd => self.apply(&format!("and.{bits}"), a, b),
@@ -236,19 +236,19 @@ impl Writer {
 
     /// The number that comes first, and its place; the smaller place of two that are equal.
     fn placed(&mut self, operation: Operation, a: &[Value], b: &[Value]) -> Vec<Value> {
-        let order = if operation == Operation::MinPlace { "lt" } else { "gt" };
+        let order = if operation == Operation::MinLoc { "lt" } else { "gt" };
         let names = [a[0].name(), a[1].name()];
-        let [other, same, smaller, takes] = [(); 4].map(|()| self.register("p"));
-        let (number, place) = (self.value(a[0].number), self.value(a[1].number));
+        let [other, same, smaller, replaces] = [(); 4].map(|()| self.register("p"));
+        let (number, index) = (self.value(a[0].number), self.value(a[1].number));
         let [a0, a1, b0, b1] = [&a[0], &a[1], &b[0], &b[1]].map(|value| &value.register);
         self.line(&format!("setp.{order}.{} {other}, {b0}, {a0};", names[0]));
         self.line(&format!("setp.eq.{} {same}, {b0}, {a0};", names[0]));
         self.line(&format!("setp.lt.{} {smaller}, {b1}, {a1};", names[1]));
         self.line(&format!("and.pred {same}, {same}, {smaller};"));
-        self.line(&format!("or.pred {takes}, {other}, {same};"));
-        self.line(&format!("selp.{} {}, {b0}, {a0}, {takes};", select_name(&number), number.register));
-        self.line(&format!("selp.{} {}, {b1}, {a1}, {takes};", select_name(&place), place.register));
-        vec![number, place]
+        self.line(&format!("or.pred {replaces}, {other}, {same};"));
+        self.line(&format!("selp.{} {}, {b0}, {a0}, {replaces};", select_name(&number), number.register));
+        self.line(&format!("selp.{} {}, {b1}, {a1}, {replaces};", select_name(&index), index.register));
+        vec![number, index]
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which memory of a rank does a call give, or take? Pure.
+//! Range of memory that a call sends or receives. Pure.
 
 /// A range of memory on this rank's GPU: `struct causeway_comm_range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,4 +1,4 @@
-//! Of which exchanges and kernels is each collective call made that puts numbers together?
+//! Reductions, as exchanges and kernels.
 //!
 //! A reduction is cut into as many chunks as there are ranks. Each rank puts its chunk of all ranks together,
 //! in the order of ranks, and gives the result to who needs it. Where all memory can be opened at all ranks,
@@ -17,7 +17,7 @@ use super::error::CollectiveError;
 use super::fetched;
 use super::group::Group;
 use super::kernels::{Kernel, Makes};
-use super::own::{Own, Written};
+use super::own::{LocalBuffer, Written};
 use super::range::Range;
 use super::shared::{Shared, Sharing};
 use super::temporary::Temporary;
@@ -27,7 +27,7 @@ use crate::cuda::{self, CudaError};
 ///
 /// # Safety
 /// The targets have room for the chunk and are nobody else's.
-unsafe fn put_together(
+unsafe fn reduce_chunk(
     group: &mut Group<'_>,
     shared: &Shared<'_>,
     what: Reduction,
@@ -58,7 +58,7 @@ pub unsafe fn allreduce(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let chunks = Chunks::cut(what, count, ranks);
-    let own = Own { from, to: Some(to), bytes: chunks.all() };
+    let own = LocalBuffer { from, to: Some(to), bytes: chunks.all() };
     let shared = match group.share(&own, Written::All, what.is_defined(), true)? {
         Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
@@ -67,7 +67,7 @@ pub unsafe fn allreduce(
     };
     let targets: Vec<u64> = shared.opened.to.iter().map(|to| chunks.of(me, *to).address).collect();
     // SAFETY: as promised by the caller of each rank, who waits in this call.
-    let made = unsafe { put_together(group, &shared, what, &chunks, &targets) };
+    let made = unsafe { reduce_chunk(group, &shared, what, &chunks, &targets) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
 }
 
@@ -88,7 +88,7 @@ pub unsafe fn reduce(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let chunks = Chunks::cut(what, count, ranks);
-    let own = Own { from, to: (me == root).then_some(to), bytes: chunks.all() };
+    let own = LocalBuffer { from, to: (me == root).then_some(to), bytes: chunks.all() };
     let shared = match group.share(&own, Written::Of(root), what.is_defined(), true)? {
         Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
@@ -97,7 +97,7 @@ pub unsafe fn reduce(
     };
     let target = chunks.of(me, shared.opened.to[root]).address;
     // SAFETY: as for all ranks.
-    let made = unsafe { put_together(group, &shared, what, &chunks, &[target]) };
+    let made = unsafe { reduce_chunk(group, &shared, what, &chunks, &[target]) };
     group.end_sharing(shared, chunks.of(me, 0).bytes, made).map(|()| true)
 }
 
@@ -122,21 +122,21 @@ pub unsafe fn reduce_scatter(
     // Over this rank's own chunk each element goes where it has been read.
     let result = Range { address: to, bytes: own.bytes };
     let is_apart = to == own.address || !result.overlaps(&Range { address: from, bytes: chunks.all() });
-    let spare = if is_apart { None } else { Temporary::near(to, own.bytes) };
+    let spare = if is_apart { None } else { Temporary::for_address(to, own.bytes) };
     let target = spare.as_ref().map_or(to, Temporary::address);
-    let has_room = is_apart || spare.is_some();
-    let mine = Own { from, to: Some(target), bytes: chunks.all() };
-    let shared = match group.share(&mine, Written::Nobody, what.is_defined(), has_room)? {
+    let has_space = is_apart || spare.is_some();
+    let mine = LocalBuffer { from, to: Some(target), bytes: chunks.all() };
+    let shared = match group.share(&mine, Written::NoRank, what.is_defined(), has_space)? {
         Sharing::Made(shared) => shared,
         // SAFETY: as promised by the caller.
         Sharing::OnGpus => return unsafe { fetched::reduce_scatter(group, what, &chunks, from, to) },
         Sharing::Elsewhere => return Ok(false),
     };
     // SAFETY: as for all ranks.
-    let made = unsafe { put_together(group, &shared, what, &chunks, &[target]) };
+    let made = unsafe { reduce_chunk(group, &shared, what, &chunks, &[target]) };
     if let Some(recording) = group.recording.as_mut().filter(|_| target != to) {
         recording.last.extend(Step::copies(&[Move { to, from: target, bytes: own.bytes }]));
-        recording.kept.extend(spare.map(|spare| Box::new(spare) as Box<dyn Any + Send + Sync>));
+        recording.held.extend(spare.map(|spare| Box::new(spare) as Box<dyn Any + Send + Sync>));
         return group.end_sharing(shared, own.bytes, made).map(|()| true);
     }
     group.end_sharing(shared, own.bytes, made)?;
@@ -165,7 +165,7 @@ pub unsafe fn scan(
 ) -> Result<bool, CollectiveError> {
     let (me, ranks) = (group.me, group.ranks());
     let chunks = Chunks::cut(what, count, ranks);
-    let own = Own { from, to: Some(to), bytes: chunks.all() };
+    let own = LocalBuffer { from, to: Some(to), bytes: chunks.all() };
     let Sharing::Made(shared) = group.share(&own, Written::All, what.is_defined(), true)? else {
         return Ok(false);
     };

@@ -1,4 +1,4 @@
-//! How do bytes with gaps between them come to lie one behind the other, and back? By a kernel that copies runs.
+//! Pack and unpack of strided memory. By a kernel that copies runs.
 //!
 //! What is copied is a number of elements. Each has the same runs: so many bytes, from an offset on. Long runs are
 //! cut into pieces, so that enough threads work on them; as many threads work on a piece as it has units.
@@ -67,7 +67,7 @@ fn pieces(runs: &[Run]) -> Vec<[u64; 3]> {
 
 /// The most bytes that divide all numbers, of 1, 2, 4, 8 and 16.
 fn unit(numbers: impl Iterator<Item = u64>) -> u64 {
-    let zeros = numbers.fold(4, |least, number| least.min(number.trailing_zeros()));
+    let zeros = numbers.fold(4, |fewest, number| fewest.min(number.trailing_zeros()));
     1 << zeros
 }
 
@@ -164,7 +164,7 @@ end:
 struct Table {
     memory: Temporary,
     pieces: u64,
-    longest: u64,
+    max_run: u64,
     /// The bytes of an element.
     size: u64,
     /// The most bytes that divide all offsets and lengths.
@@ -181,7 +181,7 @@ impl Table {
         Ok(Self {
             memory,
             pieces: pieces.len() as u64,
-            longest: pieces.iter().map(|piece| piece[2]).max().unwrap_or(1),
+            max_run: pieces.iter().map(|piece| piece[2]).max().unwrap_or(1),
             size: runs.iter().map(|run| run.bytes).sum(),
             unit: unit(pieces.iter().flatten().copied()),
         })
@@ -259,7 +259,7 @@ unsafe fn copy_on_gpu(scope: &Scope<'static>, device: i32, what: &Elements<'_>) 
     let elements = what.bytes.div_ceil(table.size.max(1));
     let numbers = [table.unit, what.extent as u64, table.size, what.typed, what.packed, what.bytes];
     let unit = unit(numbers.into_iter());
-    let lanes = (table.longest / unit).clamp(1, MAX_LANES).next_power_of_two();
+    let lanes = (table.max_run / unit).clamp(1, MAX_LANES).next_power_of_two();
     let parameters = [
         what.typed,
         what.packed,

@@ -1,4 +1,4 @@
-//! Which memory of all ranks do kernels of this rank use where it lies? Where it can be opened at all ranks,
+//! Peer memory opened for the kernels of a collective. Where it can be opened at all ranks,
 //! a reduction is one kernel at each of them, and nothing is copied.
 //!
 //! Three exchanges: the ranks show each other their memory, they say whether they have opened it, and at last
@@ -7,18 +7,18 @@
 
 use super::captured::recording::Step;
 use super::error::CollectiveError;
-use super::group::{CAPTURED_AT, Group, TERMS_BYTES, must_be_of_one_call};
+use super::exported::ExportedMemory;
+use super::group::{CAPTURED_AT, Group, SIGNATURE_BYTES, must_be_of_one_call};
 use super::kernels::{Kernel, MAX_SOURCES};
 use super::launch;
-use super::own::{Own, Seen, Written};
-use super::shown::Shown;
+use super::own::{CallMemory, LocalBuffer, Written};
 use crate::cuda::{self, CudaError, DeviceMemory, Driver, Scope};
 use crate::matching::{DESCRIPTOR_BYTES, Descriptor};
 use crate::transfer::fetch::MappedMemory;
 
 /// Bytes of what a rank tells another one of its memory: whether it can, of which call it tells, and
 /// descriptors of what is read and of what is written.
-const WORD_BYTES: usize = TERMS_BYTES + 2 * DESCRIPTOR_BYTES;
+const WORD_BYTES: usize = SIGNATURE_BYTES + 2 * DESCRIPTOR_BYTES;
 
 /// The memory of all ranks, as kernels of this one see it.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    fn with(self, shown: Shown<'_>) -> Shared<'_> {
-        Shared { opened: self, _shown: shown }
+    fn with(self, exported: ExportedMemory<'_>) -> Shared<'_> {
+        Shared { opened: self, _exported: exported }
     }
 }
 
@@ -46,7 +46,7 @@ pub struct Shared<'a> {
     /// What this rank has open.
     pub opened: Opened,
     /// A peer may have closed what it had open before, and open it again.
-    _shown: Shown<'a>,
+    _exported: ExportedMemory<'a>,
 }
 
 /// Whether the ranks have each other's memory.
@@ -70,52 +70,56 @@ impl<'a> Group<'a> {
     /// before cannot be opened any more.
     pub fn share(
         &mut self,
-        own: &Own,
+        own: &LocalBuffer,
         written: Written,
         is_defined: bool,
         can: bool,
     ) -> Result<Sharing<'a>, CollectiveError> {
-        let seen = if is_defined { Seen::of(own) } else { None };
+        let seen = if is_defined { CallMemory::of(own) } else { None };
         let (can, seen) = match (&self.recording, seen) {
             // One rank alone has graphs, too.
             (Some(recording), Some(mut seen)) => {
-                let used = seen.together.in_context(recording.context, recording.device);
-                seen.together = used.unwrap_or(seen.together);
+                let used = seen.common.in_context(recording.context, recording.device);
+                seen.common = used.unwrap_or(seen.common);
                 (can && used.is_some() && self.ranks() <= MAX_SOURCES, Some(seen))
             }
             (_, seen) => (can && (2..=MAX_SOURCES).contains(&self.ranks()), seen),
         };
-        let mut shown = Shown::new(self.world);
-        let words = seen.as_ref().filter(|_| can);
-        let words = words.and_then(|seen| self.export(seen, own, written, &mut shown));
-        let can = words.is_some();
+        let mut exported = ExportedMemory::new(self.world);
+        let message = seen.as_ref().filter(|_| can);
+        let message = message.and_then(|seen| self.export(seen, own, written, &mut exported));
+        let can = message.is_some();
         let is_open = can && seen.as_ref().is_some_and(|seen| self.is_open_at_all(seen));
-        let mut words = words.unwrap_or_else(|| vec![0; WORD_BYTES * self.ranks()]);
-        for word in words.as_chunks_mut::<WORD_BYTES>().0 {
+        let mut message = message.unwrap_or_else(|| vec![0; WORD_BYTES * self.ranks()]);
+        for word in message.as_chunks_mut::<WORD_BYTES>().0 {
             word[..3].copy_from_slice(&[seen.is_some(), can, is_open].map(u8::from));
             word[CAPTURED_AT..8].copy_from_slice(&self.captured().to_le_bytes());
-            word[8..TERMS_BYTES].copy_from_slice(&own.bytes.to_le_bytes());
+            word[8..SIGNATURE_BYTES].copy_from_slice(&own.bytes.to_le_bytes());
         }
-        let heard = self.tell(&words, WORD_BYTES)?;
-        let heard = heard.as_chunks::<WORD_BYTES>().0;
-        must_be_of_one_call(heard.iter().filter_map(|word| word.first_chunk()), own.bytes, self.captured())?;
-        let all = |at: usize| heard.iter().all(|word| word[at] == 1);
+        let received = self.exchange_control(&message, WORD_BYTES)?;
+        let received = received.as_chunks::<WORD_BYTES>().0;
+        must_be_of_one_call(
+            received.iter().filter_map(|word| word.first_chunk()),
+            own.bytes,
+            self.captured(),
+        )?;
+        let all = |at: usize| received.iter().all(|word| word[at] == 1);
         let Some(seen) = seen.filter(|_| all(0)) else { return Ok(Sharing::Elsewhere) };
         if !all(1) {
             return self.not_all_open(own.bytes);
         }
-        let opened = self.open(&seen, own, written, heard);
+        let opened = self.open(&seen, own, written, received);
         if all(2) {
             let Some(opened) = opened else {
                 self.world.forget_open();
                 // The others wait for the end of this rank's kernel.
-                self.tell(&vec![1; self.ranks()], 1)?;
+                self.exchange_control(&vec![1; self.ranks()], 1)?;
                 return Err(CollectiveError::Reopened);
             };
-            return Ok(Sharing::Made(opened.with(shown)));
+            return Ok(Sharing::Made(opened.with(exported)));
         }
-        let told = self.tell(&vec![u8::from(opened.is_some()); self.ranks()], 1)?;
-        let Some(opened) = opened.filter(|_| told.iter().all(|opened| *opened == 1)) else {
+        let opened_at = self.exchange_control(&vec![u8::from(opened.is_some()); self.ranks()], 1)?;
+        let Some(opened) = opened.filter(|_| opened_at.iter().all(|opened| *opened == 1)) else {
             return self.not_all_open(own.bytes);
         };
         for peer in self.peers() {
@@ -123,7 +127,7 @@ impl<'a> Group<'a> {
                 self.world.note_open(peer, memory.buffer);
             }
         }
-        Ok(Sharing::Made(opened.with(shown)))
+        Ok(Sharing::Made(opened.with(exported)))
     }
 
     /// A call fetches what cannot be opened, unless it is short, and no graph does.
@@ -142,38 +146,50 @@ impl<'a> Group<'a> {
     }
 
     /// Whether all others have opened this rank's memory before.
-    fn is_open_at_all(&self, seen: &Seen) -> bool {
+    fn is_open_at_all(&self, seen: &CallMemory) -> bool {
         self.peers().all(|peer| seen.all().all(|memory| self.world.is_open_at(peer, memory.buffer)))
     }
 
     /// The words for all ranks; none where this one cannot show its memory to all others.
-    fn export(&self, seen: &Seen, own: &Own, written: Written, shown: &mut Shown<'a>) -> Option<Vec<u8>> {
+    fn export(
+        &self,
+        seen: &CallMemory,
+        own: &LocalBuffer,
+        written: Written,
+        exported: &mut ExportedMemory<'a>,
+    ) -> Option<Vec<u8>> {
         cuda::synchronize_both(seen.driver, &seen.from, &seen.to.unwrap_or(seen.from));
         let to = seen.to.zip(own.to).filter(|_| written.has(self.me));
-        let mut words = vec![0; WORD_BYTES * self.ranks()];
-        for (rank, word) in words.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
+        let mut message = vec![0; WORD_BYTES * self.ranks()];
+        for (rank, word) in message.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
             if rank == self.me {
                 continue;
             }
             let peer = self.members[rank];
             let ranges = [Some((seen.from, own.from)), to];
-            word[TERMS_BYTES..].copy_from_slice(&shown.word(peer, seen.driver, ranges, own.bytes)?);
+            word[SIGNATURE_BYTES..].copy_from_slice(&exported.word(peer, seen.driver, ranges, own.bytes)?);
         }
-        Some(words)
+        Some(message)
     }
 
     /// Opens what the others have shown; none where something cannot be opened, or is not what the call is
     /// about.
-    fn open(&self, seen: &Seen, own: &Own, written: Written, heard: &[[u8; WORD_BYTES]]) -> Option<Opened> {
+    fn open(
+        &self,
+        seen: &CallMemory,
+        own: &LocalBuffer,
+        written: Written,
+        received: &[[u8; WORD_BYTES]],
+    ) -> Option<Opened> {
         let mut shared = Opened {
             driver: seen.driver,
-            own: seen.together,
+            own: seen.common,
             from: vec![own.from; self.ranks()],
             to: vec![own.to.unwrap_or(0); self.ranks()],
             open: Vec::new(),
         };
-        for (rank, word) in heard.iter().enumerate().filter(|(rank, _)| *rank != self.me) {
-            let (from, to) = word[TERMS_BYTES..].split_at(DESCRIPTOR_BYTES);
+        for (rank, word) in received.iter().enumerate().filter(|(rank, _)| *rank != self.me) {
+            let (from, to) = word[SIGNATURE_BYTES..].split_at(DESCRIPTOR_BYTES);
             shared.from[rank] = self.open_one(seen, own, rank, from, &mut shared.open)?;
             shared.to[rank] = match written.has(rank) {
                 true if from == to => shared.from[rank],
@@ -186,17 +202,18 @@ impl<'a> Group<'a> {
 
     fn open_one(
         &self,
-        seen: &Seen,
-        own: &Own,
+        seen: &CallMemory,
+        own: &LocalBuffer,
         rank: usize,
         word: &[u8],
         open: &mut Vec<(u32, MappedMemory)>,
     ) -> Option<u64> {
         let peer = self.members[rank];
-        let descriptor = Descriptor::decode(word, self.world.job())
-            .filter(|told| told.from == peer && told.to == self.world.rank() && told.bytes == own.bytes)?;
+        let descriptor = Descriptor::decode(word, self.world.job()).filter(|descriptor| {
+            descriptor.from == peer && descriptor.to == self.world.rank() && descriptor.bytes == own.bytes
+        })?;
         // What is wrong here is told when the memory is fetched.
-        let mapped = self.world.map_peer_memory(&descriptor, seen.driver, seen.together).ok()??;
+        let mapped = self.world.map_peer_memory(&descriptor, seen.driver, seen.common).ok()??;
         let address = mapped.address;
         open.push((peer, mapped));
         Some(address)
@@ -229,7 +246,7 @@ impl Group<'_> {
         }
         let scope = Scope::of(shared.opened.driver, &shared.opened.own)?;
         // SAFETY: as promised by the caller; what is another rank's is open.
-        unsafe { launch::put_together(&scope, kernel, targets, sources, count) }
+        unsafe { launch::run_kernel(&scope, kernel, targets, sources, count) }
     }
 
     /// Hears that the kernels of all ranks have ended. `bytes` are those of what this rank's has read or
@@ -248,15 +265,15 @@ impl Group<'_> {
             // SAFETY: what has been recorded is this call's, whose caller has promised it for each launch.
             return unsafe { self.finish_recording(open, outcome.map_err(CollectiveError::from)) };
         }
-        let heard = self.tell(&vec![u8::from(outcome.is_err()); self.ranks()], 1)?;
-        if heard.iter().any(|failed| *failed != 0) {
+        let received = self.exchange_control(&vec![u8::from(outcome.is_err()); self.ranks()], 1)?;
+        if received.iter().any(|failed| *failed != 0) {
             self.world.forget_open();
         }
         outcome?;
         for (peer, mapped) in &shared.opened.open {
             self.world.count_mapped(*peer, mapped.channel, bytes);
         }
-        match heard.iter().position(|failed| *failed != 0) {
+        match received.iter().position(|failed| *failed != 0) {
             Some(rank) => Err(CollectiveError::Peer(rank)),
             None => Ok(()),
         }

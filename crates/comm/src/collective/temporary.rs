@@ -1,4 +1,4 @@
-//! Which memory on a GPU is there for a while? It comes from a store, since making it takes tens of
+//! Scratch memory on a GPU. It comes from a store, since making it takes tens of
 //! microseconds, and peers keep it open.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,21 +10,21 @@ use crate::cuda::{Bounce, CudaError, Driver, Scope};
 const MAX_CACHED: usize = 256 << 20;
 
 #[derive(Debug)]
-struct Kept {
+struct CachedBuffer {
     device: i32,
     memory: Bounce,
 }
 
-static STORE: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+static STORE: Mutex<Vec<CachedBuffer>> = Mutex::new(Vec::new());
 
-fn store() -> MutexGuard<'static, Vec<Kept>> {
+fn store() -> MutexGuard<'static, Vec<CachedBuffer>> {
     STORE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Memory on a GPU that peers can import.
 #[derive(Debug)]
 pub struct Temporary {
-    kept: Option<Kept>,
+    cached: Option<CachedBuffer>,
 }
 
 impl Temporary {
@@ -35,19 +35,21 @@ impl Temporary {
     pub fn new(driver: &'static Driver, device: i32, bytes: u64) -> Result<Self, CudaError> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
         let mut store = store();
-        let fits = |kept: &Kept| {
-            kept.device == device && kept.memory.bytes >= bytes && kept.memory.bytes / 4 <= bytes.max(1 << 20)
+        let fits = |cached: &CachedBuffer| {
+            cached.device == device
+                && cached.memory.bytes >= bytes
+                && cached.memory.bytes / 4 <= bytes.max(1 << 20)
         };
         if let Some(at) = store.iter().position(fits) {
-            return Ok(Self { kept: Some(store.swap_remove(at)) });
+            return Ok(Self { cached: Some(store.swap_remove(at)) });
         }
         drop(store);
         let memory = Bounce::new(driver, device, bytes)?;
-        Ok(Self { kept: Some(Kept { device, memory }) })
+        Ok(Self { cached: Some(CachedBuffer { device, memory }) })
     }
 
     /// The same where other memory is. None where it cannot be had.
-    pub fn near(address: u64, bytes: u64) -> Option<Self> {
+    pub fn for_address(address: u64, bytes: u64) -> Option<Self> {
         let (driver, memory) = memory_at(address)?;
         let _scope = Scope::of(driver, &memory).ok()?;
         Self::new(driver, memory.device, bytes).ok()
@@ -55,17 +57,17 @@ impl Temporary {
 
     /// Where it begins.
     pub fn address(&self) -> u64 {
-        self.kept.as_ref().map_or(0, |kept| kept.memory.mapping.address)
+        self.cached.as_ref().map_or(0, |cached| cached.memory.mapping.address)
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        let Some(kept) = self.kept.take() else { return };
+        let Some(cached) = self.cached.take() else { return };
         let mut store = store();
-        store.push(kept);
+        store.push(cached);
         // The oldest ones go first.
-        while store.iter().map(|kept| kept.memory.bytes).sum::<usize>() > MAX_CACHED {
+        while store.iter().map(|cached| cached.memory.bytes).sum::<usize>() > MAX_CACHED {
             store.remove(0);
         }
     }

@@ -1,4 +1,4 @@
-//! How do the threads of a grid go over what a kernel works on? PTX text. Pure.
+//! Grid-stride loop. PTX text. Pure.
 //!
 //! In vectors first, and then one by one over what is left behind the last of them: the threads of the grid's
 //! first dimension take turns.

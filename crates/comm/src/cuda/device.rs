@@ -1,4 +1,4 @@
-//! What does the driver know of a GPU?
+//! GPU attributes and peer access.
 
 use core::ffi::{c_int, c_void};
 use std::collections::HashMap;

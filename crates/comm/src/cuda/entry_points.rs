@@ -1,4 +1,4 @@
-//! How are the driver's functions found, in the library that the program has loaded?
+//! Entry points of the CUDA driver.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;

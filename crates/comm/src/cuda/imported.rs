@@ -1,4 +1,4 @@
-//! Memory of other processes that is mapped here: for which device is it?
+//! Imported memory of other processes, and its device.
 //!
 //! It lies on the other rank's device and belongs to no context, so that the driver names that device, which may not
 //! use it by this process's address: the mapping is for the device of this rank.

@@ -1,4 +1,4 @@
-//! Is a context still the one that was used before? Its handle does not say: a context that is reset keeps it, and one
+//! Lifetime of a context. Its handle does not say: a context that is reset keeps it, and one
 //! that is made may get that of one that was destroyed. Streams, events and kernels go with a context all the same, and
 //! NVIDIA's driver does not look at whether a stream is one.
 

@@ -1,4 +1,4 @@
-//! What does the driver know of a pointer?
+//! Pointer attributes and allocations.
 
 use core::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};

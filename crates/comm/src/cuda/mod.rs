@@ -1,4 +1,4 @@
-//! What does the CUDA driver know of a pointer, and how does it move bytes?
+//! CUDA driver: pointers, copies, streams.
 //!
 //! The driver is the `libcuda.so.1` that the program itself has loaded: NVIDIA's, or Causeway's. A process
 //! that has loaded none has no memory on a GPU, and nothing is loaded on its behalf, but for the doctor.

@@ -1,4 +1,4 @@
-//! What has a program had copied to or from memory by the time it hands the memory over?
+//! Synchronisation with earlier copies of the program.
 //!
 //! A program takes a synchronous copy that has returned for done. NVIDIA's driver has then only read the
 //! source: of 64 KiB and less that come from pageable memory, and of copies within a GPU, the rest may be

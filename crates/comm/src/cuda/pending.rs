@@ -1,4 +1,4 @@
-//! Copies that are under way: when are they done?
+//! Copies in flight, and their completion.
 //!
 //! Those of one context go one behind the other in its stream, so that the oldest is done first.
 

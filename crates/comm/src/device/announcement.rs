@@ -1,4 +1,4 @@
-//! What do ranks of a team say to each other of their windows? Messages of 16 bytes. Pure.
+//! Announcement of a window to the other ranks. Messages of 16 bytes. Pure.
 
 use crate::bootstrap::MESSAGE_BYTES;
 
@@ -15,8 +15,8 @@ pub struct Announcement {
 
 impl core::fmt::Display for Announcement {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let place = if self.in_host { "in the host" } else { "on the device" };
-        write!(f, "number {}, {} bytes {place}", self.number, self.bytes)
+        let location = if self.in_host { "in the host" } else { "on the device" };
+        write!(f, "number {}, {} bytes {location}", self.number, self.bytes)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What do a few copies say of what the proxy's way costs? Pure.
+//! Calibration of the proxy's cost model. Pure.
 
 use super::choice::{Curve, Curves, Initiator};
 use super::layout::SCOPES;
@@ -18,7 +18,7 @@ pub struct Copies {
 const SHORT: u64 = 8;
 /// A long one, whose time is that of its bytes more than of its way.
 pub const LONG: u64 = 4 << 20;
-const TOGETHER: u32 = 32;
+const BATCH: u32 = 32;
 
 /// How often each is tried: the least counts, since whatever else runs can only add.
 const TRIES: u32 = 8;
@@ -33,15 +33,15 @@ const REQUEST: f64 = 300.0;
 impl Copies {
     /// From how long so many copies of so many bytes take, in nanoseconds; none where they take for ever.
     pub fn of(mut time: impl FnMut(u32, u64) -> Option<f64>) -> Option<Self> {
-        let mut least = |count, bytes| {
-            let mut least = time(count, bytes)?;
+        let mut min_time = |count, bytes| {
+            let mut min_time = time(count, bytes)?;
             for _ in 1..TRIES {
-                least = least.min(time(count, bytes)?);
+                min_time = min_time.min(time(count, bytes)?);
             }
-            Some(least)
+            Some(min_time)
         };
-        let (one, many, long) = (least(1, SHORT)?, least(TOGETHER, SHORT)?, least(1, LONG)?);
-        let post = (many - one) / f64::from(TOGETHER - 1);
+        let (one, many, long) = (min_time(1, SHORT)?, min_time(BATCH, SHORT)?, min_time(1, LONG)?);
+        let post = (many - one) / f64::from(BATCH - 1);
         // A clock that stands still, or a copy that is done before it is asked for, says nothing.
         let is_sound = one > 0.0 && long > one;
         is_sound.then(|| Self { latency: one, post: post.max(0.0), bandwidth: LONG as f64 / (long - one) })
@@ -63,7 +63,7 @@ impl Copies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::choice::usual;
+    use crate::device::choice::default_curves;
 
     /// A machine on which a copy takes its way, its turn and its bytes' time, and every other try twice that.
     fn machine(way: f64, turn: f64, bandwidth: f64) -> impl FnMut(u32, u64) -> Option<f64> {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_slow_copy_engine_is_chosen_for_larger_messages_alone() {
         let crossing = |copies: Copies| {
-            let block = &copies.correct(&usual())[2];
+            let block = &copies.correct(&default_curves())[2];
             (0..40).find(|class| {
                 block.choose(f64::from(*class).exp2(), 0.0).unwrap().initiator == Initiator::Proxy
             })
@@ -98,8 +98,8 @@ mod tests {
         let slow = Copies { latency: 40_000.0, ..fast };
         let [fast_from, slow_from] = [fast, slow].map(|copies| crossing(copies).unwrap());
         assert!(fast_from < slow_from, "{fast_from} {slow_from}");
-        let corrected = fast.correct(&usual());
-        assert_eq!(corrected[0].0[0], usual()[0].0[0], "what the kernel does is as before");
+        let corrected = fast.correct(&default_curves());
+        assert_eq!(corrected[0].0[0], default_curves()[0].0[0], "what the kernel does is as before");
         assert_eq!(corrected[0].0[1].1.latency, 4_000.0 + QUEUE);
     }
 }

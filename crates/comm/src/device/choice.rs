@@ -1,4 +1,4 @@
-//! Which initiator takes a message? A pure model of what each costs, and the table that kernels look it up
+//! Cost model of the initiators. A pure model of what each costs, and the table that kernels look it up
 //! in.
 //!
 //! There is no best initiator: public measurements have one small message faster through a proxy (5.4 us
@@ -47,7 +47,7 @@ impl fmt::Display for Initiator {
 
 /// What the user lets be chosen: `CAUSEWAY_DEVICE_INITIATOR`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wish {
+pub enum InitiatorPolicy {
     /// The cheaper one, for each message.
     #[default]
     Auto,
@@ -62,7 +62,7 @@ pub enum Wish {
 #[error("`{0}` is no initiator: give auto, direct or proxy")]
 pub struct UnknownInitiator(String);
 
-impl FromStr for Wish {
+impl FromStr for InitiatorPolicy {
     type Err = UnknownInitiator;
 
     fn from_str(text: &str) -> Result<Self, UnknownInitiator> {
@@ -94,10 +94,10 @@ impl Curve {
     /// Nanoseconds a message, where so many others are in flight. A message is never faster than its bytes;
     /// it shares its latency with those in flight, and takes its turn at whoever moves it.
     pub fn cost(&self, bytes: f64, in_flight: f64) -> f64 {
-        let together = in_flight + 1.0;
-        let packs = if bytes <= self.packs_below { self.packs.min(together).max(1.0) } else { 1.0 };
+        let concurrent = in_flight + 1.0;
+        let packs = if bytes <= self.packs_below { self.packs.min(concurrent).max(1.0) } else { 1.0 };
         let moving = bytes / self.bandwidth;
-        (self.post / packs).max(moving).max((self.latency + moving) / together)
+        (self.post / packs).max(moving).max((self.latency + moving) / concurrent)
     }
 }
 
@@ -149,14 +149,14 @@ pub fn bytes_of(class: usize) -> f64 {
 }
 
 /// The table that kernels read: by scope and class of size a byte for each number in flight.
-pub fn table(curves: &[Curves; SCOPES], wish: Wish) -> [[u64; CLASSES]; SCOPES] {
+pub fn table(curves: &[Curves; SCOPES], policy: InitiatorPolicy) -> [[u64; CLASSES]; SCOPES] {
     core::array::from_fn(|scope| {
         core::array::from_fn(|class| {
             (0..FLIGHTS).fold(0, |row, column| {
-                let chosen = match wish {
-                    Wish::Direct => Initiator::Direct,
-                    Wish::Proxy => Initiator::Proxy,
-                    Wish::Auto => curves[scope]
+                let chosen = match policy {
+                    InitiatorPolicy::Direct => Initiator::Direct,
+                    InitiatorPolicy::Proxy => Initiator::Proxy,
+                    InitiatorPolicy::Auto => curves[scope]
                         .choose(bytes_of(class), in_flight(column))
                         .map_or(Initiator::Direct, |choice| choice.initiator),
                 };
@@ -177,7 +177,7 @@ pub fn direct_below(table: &[[u64; CLASSES]; SCOPES]) -> [u8; SCOPES] {
 pub fn explain(curves: &[Curves; SCOPES]) -> Vec<String> {
     let mut lines = Vec::new();
     for (scope, curves) in ["a thread", "a warp", "a block"].iter().zip(curves) {
-        for (column, when) in [(0, "alone"), (FLIGHTS - 1, "with 64 and more in flight")] {
+        for (column, label) in [(0, "alone"), (FLIGHTS - 1, "with 64 and more in flight")] {
             let chosen = |class: usize| curves.choose(bytes_of(class), in_flight(column));
             let mut last = None;
             for class in 0..CLASSES {
@@ -187,7 +187,7 @@ pub fn explain(curves: &[Curves; SCOPES]) -> Vec<String> {
                         format!("{:.0} ns a message, {other} {cost:.0} ns", choice.cost)
                     });
                     let from = if class == 0 { 0 } else { (1_u64 << (class - 1)) + 1 };
-                    lines.push(format!("{scope}, {when}: from {from} bytes by {}: {why}", choice.initiator));
+                    lines.push(format!("{scope}, {label}: from {from} bytes by {}: {why}", choice.initiator));
                 }
                 last = Some(choice.initiator);
             }
@@ -198,7 +198,7 @@ pub fn explain(curves: &[Curves; SCOPES]) -> Vec<String> {
 
 /// Costs before anything has been measured: estimates. The proxy's time of a post is half of what a request
 /// took on an H200 (0.61 us, 2026-11-21), its latency that of a copy through the GPU's copy engine.
-pub fn usual() -> [Curves; SCOPES] {
+pub fn default_curves() -> [Curves; SCOPES] {
     let direct = |bandwidth| Curve { latency: 800.0, post: 50.0, bandwidth, packs: 1.0, packs_below: 0.0 };
     let proxy = Curve { latency: 8_000.0, post: 300.0, bandwidth: 1_000.0, packs: 64.0, packs_below: 4096.0 };
     [1.0, 8.0, 40.0]
@@ -242,20 +242,22 @@ mod tests {
     #[test]
     fn who_has_more_threads_goes_direct_for_longer() {
         let crossing = |scope: usize| {
-            let curves = &usual()[scope];
+            let curves = &default_curves()[scope];
             (0..CLASSES)
                 .find(|class| curves.choose(bytes_of(*class), ALONE).unwrap().initiator == Initiator::Proxy)
         };
         let [thread, warp, block] = [0, 1, 2].map(|scope| crossing(scope).unwrap());
         assert!(thread < warp && warp < block, "{thread} {warp} {block}");
         assert!(
-            usual().iter().all(|curves| curves.choose(8.0, ALONE).unwrap().initiator == Initiator::Direct)
+            default_curves()
+                .iter()
+                .all(|curves| curves.choose(8.0, ALONE).unwrap().initiator == Initiator::Direct)
         );
     }
 
     #[test]
     fn the_table_says_what_the_model_does_and_wishes_go_before() {
-        let (curves, automatic) = (usual(), table(&usual(), Wish::Auto));
+        let (curves, automatic) = (default_curves(), table(&default_curves(), InitiatorPolicy::Auto));
         for (of_scope, rows) in curves.iter().zip(&automatic) {
             for (class, row) in rows.iter().enumerate() {
                 for column in 0..FLIGHTS {
@@ -264,27 +266,34 @@ mod tests {
                 }
             }
         }
-        assert!(table(&curves, Wish::Proxy).iter().flatten().all(|row| *row == 0x0202_0202_0202_0202));
-        assert!(table(&curves, Wish::Direct).iter().flatten().all(|row| *row == 0x0101_0101_0101_0101));
-        assert_eq!("gpu".parse::<Wish>(), Err(UnknownInitiator("gpu".to_owned())));
+        assert!(
+            table(&curves, InitiatorPolicy::Proxy).iter().flatten().all(|row| *row == 0x0202_0202_0202_0202)
+        );
+        assert!(
+            table(&curves, InitiatorPolicy::Direct).iter().flatten().all(|row| *row == 0x0101_0101_0101_0101)
+        );
+        assert_eq!("gpu".parse::<InitiatorPolicy>(), Err(UnknownInitiator("gpu".to_owned())));
     }
 
     #[test]
     fn the_handle_says_of_short_messages_what_the_table_does() {
-        let table = table(&usual(), Wish::Auto);
+        let table = table(&default_curves(), InitiatorPolicy::Auto);
         for (below, rows) in direct_below(&table).into_iter().zip(&table) {
             let below = usize::from(below);
             assert!(below > 3 && below < CLASSES, "{below}");
             assert!(rows[..below].iter().all(|row| *row == 0x0101_0101_0101_0101));
             assert_ne!(rows[below], 0x0101_0101_0101_0101);
         }
-        assert_eq!(direct_below(&super::table(&usual(), Wish::Proxy)), [0; SCOPES]);
-        assert_eq!(direct_below(&super::table(&usual(), Wish::Direct)), [CLASSES as u8; SCOPES]);
+        assert_eq!(direct_below(&super::table(&default_curves(), InitiatorPolicy::Proxy)), [0; SCOPES]);
+        assert_eq!(
+            direct_below(&super::table(&default_curves(), InitiatorPolicy::Direct)),
+            [CLASSES as u8; SCOPES]
+        );
     }
 
     #[test]
     fn crossings_are_explained() {
-        let lines = explain(&usual());
+        let lines = explain(&default_curves());
         assert!(lines[0].starts_with("a thread, alone: from 0 bytes by direct: "), "{lines:?}");
         assert!(lines.iter().any(|line| line.contains("by proxy") && line.contains("direct")), "{lines:?}");
     }

@@ -1,4 +1,4 @@
-//! Why has a team come to its end? What kernels have written, and what the host has found, as sentences.
+//! Failure of a team. What kernels have written, and what the host has found, as sentences.
 
 use core::sync::atomic::Ordering;
 
@@ -167,25 +167,25 @@ fn verb(number: u32) -> &'static str {
 fn sentence(rank: u32, refused: &Refused) -> String {
     let Refused { status, verb: number, peer, window, offset, bytes, thread } = *refused;
     let what = verb(number);
-    let place = format!("{bytes} bytes at offset {offset} of window {window} of rank {peer}");
+    let range = format!("{bytes} bytes at offset {offset} of window {window} of rank {peer}");
     let why = match status {
-        Status::OutOfBounds => format!("{place} was refused: they do not lie in the window"),
-        Status::OtherTeam => format!("{place} was refused: the window belongs to another team"),
-        Status::NoSuchRank => format!("{place} was refused: the team has no such rank"),
-        Status::Misaligned => format!("{place} was refused: the offset of a word is a multiple of 8"),
+        Status::OutOfBounds => format!("{range} was refused: they do not lie in the window"),
+        Status::OtherTeam => format!("{range} was refused: the window belongs to another team"),
+        Status::NoSuchRank => format!("{range} was refused: the team has no such rank"),
+        Status::Misaligned => format!("{range} was refused: the offset of a word is a multiple of 8"),
         Status::Unsupported => format!(
-            "{place} was refused: this rank's threads don't reach the window, and the proxy cannot do this \
+            "{range} was refused: this rank's threads don't reach the window, and the proxy cannot do this \
              with it; give the window memory of the host, or ranks that can map each other's memory"
         ),
-        Status::TimedOut => format!("{place} has not come to its end within the team's limit"),
-        Status::Aborted => format!("{place} was given up, because the team has ended"),
+        Status::TimedOut => format!("{range} has not come to its end within the team's limit"),
+        Status::Aborted => format!("{range} was given up, because the team has ended"),
         Status::Truncated => {
             format!("{bytes} bytes from rank {peer} was refused: the receiver's room is shorter")
         }
         Status::QueueFull => {
-            format!("{place} found the queue full, and the proxy has taken nothing within the team's limit")
+            format!("{range} found the queue full, and the proxy has taken nothing within the team's limit")
         }
-        Status::Unknown(code) => format!("{place} ended with the unknown status {code}"),
+        Status::Unknown(code) => format!("{range} ended with the unknown status {code}"),
     };
     let thread = thread.map_or(String::new(), |(block, thread)| format!(" (block {block}, thread {thread})"));
     format!("rank {rank}: {what} of {why}{thread}")

@@ -1,4 +1,4 @@
-//! What does a team ask of a GPU? Memory, and copies that no waiting kernel can hold up.
+//! Interface of a team to its GPU. Memory, and copies that no waiting kernel can hold up.
 
 use core::any::Any;
 use core::fmt;

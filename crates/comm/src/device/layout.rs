@@ -1,4 +1,4 @@
-//! What do kernels, the proxy and the host know of the same bytes? The host's side of
+//! Layout of the memory that kernels, proxy and host share. The host's side of
 //! `device/include/causeway/layout.h`, which says what each field is for.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -34,7 +34,7 @@ pub const ON_ONE_GPU: u8 = 0x80;
 /// An answer of the proxy.
 #[derive(Debug)]
 #[repr(C, align(32))]
-pub struct Answer {
+pub struct Response {
     /// What was there before.
     pub value: AtomicU64,
     /// The request's number plus 1.
@@ -111,7 +111,7 @@ pub struct ErrorRecord {
 /// What the host and kernels tell each other.
 #[derive(Debug)]
 #[repr(C)]
-pub struct HostWords {
+pub struct HostControl {
     /// Not 0 ends all waits.
     pub abort: AtomicU32,
     padding: [u32; 31],
@@ -164,7 +164,7 @@ pub struct TeamState {
     pub ranks: u32,
     /// How many queues.
     pub queues: u32,
-    /// Address of the [`HostWords`].
+    /// Address of the [`HostControl`].
     pub host: u64,
     /// Nanoseconds that a wait takes at most.
     pub limit: u64,
@@ -265,14 +265,14 @@ mod tests {
             };
         }
         here.insert("sizeof(Request)".to_owned(), size_of::<[u64; 2]>());
-        fact!(Answer);
+        fact!(Response);
         fact!(QueueCounters);
         fact!(QueueCounters, completed);
         fact!(Queue);
         here.insert("offsetof(Queue, head)".to_owned(), offset_of!(Queue, changing));
         fact!(ErrorRecord);
-        fact!(HostWords);
-        fact!(HostWords, error);
+        fact!(HostControl);
+        fact!(HostControl, error);
         fact!(WindowState);
         fact!(WindowState, peers);
         fact!(Window);

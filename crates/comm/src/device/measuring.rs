@@ -1,4 +1,4 @@
-//! How long do copies of a lane take? Tried when a team is made, while no kernel of it runs, unless an earlier job
+//! Measurement of a lane's copies. Tried when a team is made, while no kernel of it runs, unless an earlier job
 //! has kept it in the profile of channels.
 
 use std::collections::BTreeMap;
@@ -18,14 +18,14 @@ static KNOWN: Mutex<BTreeMap<u64, Option<Copies>>> = Mutex::new(BTreeMap::new())
 
 /// Where what is found out of a kind of GPU is kept for later jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredCalibration {
     /// The profile's file.
     pub path: PathBuf,
     /// The GPU's model, and how it is reached.
     pub kind: String,
 }
 
-impl Kept {
+impl StoredCalibration {
     /// What earlier jobs have found. A profile that cannot be read is of no use, and is written anew.
     fn found(&self) -> Option<Copies> {
         let CopyCosts { latency, post, bandwidth } = Profile::load(&self.path).ok()?.copies(&self.kind)?;
@@ -46,7 +46,7 @@ impl Kept {
 /// What `measure` says; it is asked again then.
 pub fn once(
     gpu: u64,
-    kept: Option<&Kept>,
+    stored: Option<&StoredCalibration>,
     measure: impl FnOnce() -> Result<Option<Copies>, GpuError>,
 ) -> Result<Option<Copies>, GpuError> {
     // Held meanwhile: two that measure at the same time would find each other.
@@ -54,12 +54,12 @@ pub fn once(
     if let Some(found) = known.get(&gpu) {
         return Ok(*found);
     }
-    let found = match kept.and_then(Kept::found) {
+    let found = match stored.and_then(StoredCalibration::found) {
         Some(found) => Some(found),
         None => {
             let found = measure()?;
-            if let (Some(kept), Some(found)) = (kept, found) {
-                kept.keep(found);
+            if let (Some(stored), Some(found)) = (stored, found) {
+                stored.keep(found);
             }
             found
         }
@@ -107,18 +107,19 @@ mod tests {
     #[test]
     fn what_one_job_has_measured_the_next_one_knows() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = |kind: &str| Kept { path: folder.path().join("profile"), kind: kind.to_owned() };
+        let stored =
+            |kind: &str| StoredCalibration { path: folder.path().join("profile"), kind: kind.to_owned() };
         let drawn = f64::from(std::process::id());
         let found = Copies { latency: drawn + 0.5, post: 12.25, bandwidth: 1e3 };
         // Other numbers stand for other processes, which have not heard of each other.
-        let first = once(u64::MAX, Some(&kept("H100")), || Ok(Some(found)));
-        let second = once(u64::MAX - 1, Some(&kept("H100")), || panic!("it is known"));
+        let first = once(u64::MAX, Some(&stored("H100")), || Ok(Some(found)));
+        let second = once(u64::MAX - 1, Some(&stored("H100")), || panic!("it is known"));
         assert_eq!((first, second), (Ok(Some(found)), Ok(Some(found))));
         let other = Copies { post: 1.0, ..found };
-        assert_eq!(once(u64::MAX - 2, Some(&kept("H200")), || Ok(Some(other))), Ok(Some(other)));
+        assert_eq!(once(u64::MAX - 2, Some(&stored("H200")), || Ok(Some(other))), Ok(Some(other)));
         assert_eq!(once(u64::MAX - 3, None, || Ok(None)), Ok(None));
         // Who finds nothing out keeps nothing.
-        assert_eq!(once(u64::MAX - 4, Some(&kept("K80")), || Ok(None)), Ok(None));
-        assert_eq!(kept("K80").found(), None);
+        assert_eq!(once(u64::MAX - 4, Some(&stored("K80")), || Ok(None)), Ok(None));
+        assert_eq!(stored("K80").found(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! How do kernels communicate? The host's side of the headers in `device/include/causeway`: teams, their
+//! Device-initiated communication. The host's side of the headers in `device/include/causeway`: teams, their
 //! windows, the proxies that move what kernels ask for, and the choice of who moves a message.
 //!
 //! | Module      | Question it answers                                                              |

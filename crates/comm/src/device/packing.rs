@@ -1,4 +1,4 @@
-//! Which transfers of a batch are neighbours, and become one? Pure.
+//! Merging of adjacent transfers of a batch. Pure.
 
 use super::layout::MAX_REQUEST_BYTES;
 use super::request::Request;
@@ -38,11 +38,11 @@ fn join(first: &mut Request, next: &Request) -> bool {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::request::Place;
+    use super::super::request::RemoteRange;
     use super::*;
 
     fn put(peer: u32, offset: u64, local_offset: u64, bytes: u64) -> Request {
-        let there = Place { peer, window: 2, offset };
+        let there = RemoteRange { peer, window: 2, offset };
         Request::Transfer { is_get: false, there, local: 3, local_offset, bytes }
     }
 
@@ -86,7 +86,7 @@ mod tests {
             // Runs of neighbours and breaks between them.
             let (mut offset, mut requests) = (0, Vec::new());
             for (peer, gap, bytes, is_get) in parts {
-                let there = Place { peer, window: 2, offset: offset + gap };
+                let there = RemoteRange { peer, window: 2, offset: offset + gap };
                 requests.push(Request::Transfer { is_get, there, local: 3, local_offset: offset, bytes });
                 offset += bytes + gap;
             }

@@ -1,4 +1,4 @@
-//! How do ranks of several processes of a host find each other, and hand over the memory of their windows?
+//! Bootstrap of a team's processes: connections and window memory.
 //!
 //! A team has a board and sockets of its own, under a nonce that is derived from the job's. The lower rank of
 //! two connects to the higher one. For each window every rank sends every other one 16 bytes and the
@@ -143,15 +143,15 @@ impl Peers {
         ours: Announcement,
         part: Option<&OwnedFd>,
     ) -> Result<Vec<Option<OwnedFd>>, PeerError> {
-        let said = part.map_or_else(|| message(ours.number, NONE, 0), |_| ours.encode());
+        let bytes = part.map_or_else(|| message(ours.number, NONE, 0), |_| ours.encode());
         for (rank, connection) in self.others() {
-            let sent = connection.send(&said, part.map(|part| part.as_fd()));
+            let sent = connection.send(&bytes, part.map(|part| part.as_fd()));
             sent.map_err(|cause| PeerError::Silent { rank, cause })?;
         }
         let mut parts: Vec<Option<OwnedFd>> = self.connections.iter().map(|_| None).collect();
         let mut wrong = None;
         for (rank, connection) in self.others() {
-            match hear(rank, connection, ours) {
+            match receive_announcement(rank, connection, ours) {
                 Ok(descriptor) => parts[rank as usize] = Some(descriptor),
                 // The others are heard all the same, or the next window would find their words.
                 Err(error) => wrong = wrong.or(Some(error)),
@@ -172,9 +172,9 @@ impl Peers {
         let mut same = Vec::new();
         for (rank, connection) in self.others() {
             let silent = |cause| PeerError::Silent { rank, cause };
-            let heard = connection.receive().map_err(silent)?;
-            let (heard, _) = heard.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
-            if heard == message(0, GPU, number) {
+            let received = connection.receive().map_err(silent)?;
+            let (received, _) = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
+            if received == message(0, GPU, number) {
                 same.push(rank);
             }
         }
@@ -187,7 +187,7 @@ impl Peers {
     }
 
     /// Says that this rank leaves, so that its end is not taken for a failure.
-    pub fn say_goodbye(&self) {
+    pub fn send_goodbye(&self) {
         for (_, connection) in self.others() {
             // Who has gone needs no word.
             let _ = connection.send(&message(0, GOODBYE, 0), None);
@@ -219,10 +219,14 @@ fn connect(job: &Job, board: &Board, peer: u32, until: Instant) -> Result<Connec
     }
 }
 
-fn hear(rank: u32, connection: &Connection, ours: Announcement) -> Result<OwnedFd, PeerError> {
+fn receive_announcement(
+    rank: u32,
+    connection: &Connection,
+    ours: Announcement,
+) -> Result<OwnedFd, PeerError> {
     let silent = |cause| PeerError::Silent { rank, cause };
-    let heard = connection.receive().map_err(silent)?;
-    let (message, descriptor) = heard.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
+    let received = connection.receive().map_err(silent)?;
+    let (message, descriptor) = received.ok_or_else(|| silent(io::ErrorKind::UnexpectedEof.into()))?;
     match (Announcement::decode(&message), descriptor) {
         (Some(theirs), Some(descriptor)) if theirs == ours => Ok(descriptor),
         (Some(theirs), _) if theirs != ours => Err(PeerError::Different { rank, theirs, ours }),
@@ -262,7 +266,7 @@ mod tests {
     fn ranks_meet_and_hear_of_each_others_windows() {
         let folder = tempfile::tempdir().unwrap();
         let nonce = std::process::id() as u8;
-        let heard = all(folder.path(), nonce, 4, |peers| {
+        let received = all(folder.path(), nonce, 4, |peers| {
             let same = Announcement { number: 0, in_host: false, bytes: 4096 };
             let parts = peers.exchange(same, Some(&descriptor())).unwrap();
             let there: Vec<bool> = parts.iter().map(Option::is_some).collect();
@@ -275,7 +279,7 @@ mod tests {
             let refused = peers.exchange(last, (peers.rank() != 1).then_some(&part));
             (there, different, refused.map(drop).map_err(|error| error.to_string()))
         });
-        for (rank, (there, different, refused)) in heard.into_iter().enumerate() {
+        for (rank, (there, different, refused)) in received.into_iter().enumerate() {
             assert!(there.iter().enumerate().all(|(peer, there)| *there == (peer != rank)));
             assert!(different.contains("makes another window"), "{different}");
             assert_eq!(refused.is_ok(), rank == 1, "{refused:?}");
@@ -288,7 +292,7 @@ mod tests {
         let nonce = (std::process::id() as u8).wrapping_add(101);
         let ended = all(folder.path(), nonce, 3, |peers| match peers.rank() {
             0 => {
-                peers.say_goodbye();
+                peers.send_goodbye();
                 None
             }
             1 => {

@@ -1,4 +1,4 @@
-//! How does a thread of the host carry out what kernels post? One queue, a step at a time.
+//! Proxy thread: executes device-posted requests. One queue, a step at a time.
 //!
 //! Requests of a queue have no order among each other but this: a signal comes after all that was posted
 //! before it. So what is there at once is a *batch*: transfers first, neighbours as one, then its signals.
@@ -12,7 +12,7 @@ use super::failure::{Failure, Refused, Status};
 use super::gpu::{GpuError, Lane};
 use super::packing::pack;
 use super::queue::Consumer;
-use super::request::{Atomic, Place, Request};
+use super::request::{Atomic, RemoteRange, Request};
 use super::windows::KnownWindows;
 
 /// Requests that are taken at once at most.
@@ -41,7 +41,7 @@ enum Then {
     /// A word of the host's memory is written or counted up.
     Signal { address: u64, value: u64, adds: bool },
     /// An answer is published, whose value is there, or has been copied there.
-    Answer(Option<u64>),
+    Response(Option<u64>),
 }
 
 /// One queue and what serves it.
@@ -107,10 +107,10 @@ impl Proxy {
         let mut batch = core::mem::take(&mut self.batch);
         batch.clear();
         let taken = self.take(&mut batch);
-        let begun = taken.and_then(|()| if batch.is_empty() { Ok(()) } else { self.begin(&batch) });
+        let started = taken.and_then(|()| if batch.is_empty() { Ok(()) } else { self.begin(&batch) });
         let did = !batch.is_empty();
         self.batch = batch;
-        begun?;
+        started?;
         Ok(self.finish() || did)
     }
 
@@ -118,10 +118,10 @@ impl Proxy {
         // What is not done is less than a round of the queue: each has a slot for its answer.
         while batch.len() < BATCH
             && self.states.len() + batch.len() < self.queue.capacity() as usize
-            && let Some((number, words)) = self.queue.take()
+            && let Some((number, halves)) = self.queue.take()
         {
             let request =
-                Request::decode(words).map_err(|cause| Failure::Request { rank: self.rank, cause })?;
+                Request::decode(halves).map_err(|cause| Failure::Request { rank: self.rank, cause })?;
             batch.push((number, request));
         }
         if !batch.is_empty() {
@@ -143,7 +143,7 @@ impl Proxy {
         for (number, request) in batch {
             let state = match *request {
                 Request::Transfer { there, bytes, local, local_offset, .. } => {
-                    let here = Place { peer: self.rank, window: local, offset: local_offset };
+                    let here = RemoteRange { peer: self.rank, window: local, offset: local_offset };
                     let in_host = self.find(request, &there, bytes)?.1 && self.find(request, &here, bytes)?.1;
                     // The lane has it; which mark is behind it comes below.
                     if in_host { State::Done } else { State::Marked(0) }
@@ -217,7 +217,7 @@ impl Proxy {
             return Ok(false);
         };
         let (remote, remote_in_host) = self.find(request, &there, bytes)?;
-        let here = Place { peer: self.rank, window: local, offset: local_offset };
+        let here = RemoteRange { peer: self.rank, window: local, offset: local_offset };
         let (own, own_in_host) = self.find(request, &here, bytes)?;
         let (to, from) = if is_get { (own, remote) } else { (remote, own) };
         if remote_in_host && own_in_host {
@@ -235,7 +235,7 @@ impl Proxy {
         &mut self,
         number: u64,
         request: &Request,
-        to: &Place,
+        to: &RemoteRange,
         operation: Atomic,
         value: u64,
     ) -> Result<bool, Failure> {
@@ -251,15 +251,15 @@ impl Proxy {
                 }
                 Atomic::Fetch => word.load(Ordering::Acquire),
             };
-            self.deferred.push_back(Deferred { number, after: 0, what: Then::Answer(Some(before)) });
+            self.deferred.push_back(Deferred { number, after: 0, what: Then::Response(Some(before)) });
             return Ok(false);
         }
         if operation != Atomic::Fetch {
             return Err(self.refuse(request, to, 8, Status::Unsupported));
         }
-        let brought = &raw const self.queue.answer(number).brought;
+        let brought = &raw const self.queue.response(number).brought;
         self.lane.copy(brought as u64, address, 8).map_err(|cause| self.gpu(cause))?;
-        self.deferred.push_back(Deferred { number, after: u64::MAX, what: Then::Answer(None) });
+        self.deferred.push_back(Deferred { number, after: u64::MAX, what: Then::Response(None) });
         Ok(true)
     }
 
@@ -301,8 +301,8 @@ impl Proxy {
             Then::Signal { address, value, adds: true } => {
                 word(address).fetch_add(value, Ordering::Release);
             }
-            Then::Answer(value) => {
-                if !self.queue.can_answer(deferred.number) {
+            Then::Response(value) => {
+                if !self.queue.can_respond(deferred.number) {
                     return false;
                 }
                 self.queue.publish(deferred.number, value);
@@ -311,16 +311,16 @@ impl Proxy {
         true
     }
 
-    fn find(&mut self, request: &Request, place: &Place, bytes: u64) -> Result<(u64, bool), Failure> {
-        self.windows.find(place, bytes).map_err(|status| self.refuse(request, place, bytes, status))
+    fn find(&mut self, request: &Request, remote: &RemoteRange, bytes: u64) -> Result<(u64, bool), Failure> {
+        self.windows.find(remote, bytes).map_err(|status| self.refuse(request, remote, bytes, status))
     }
 
-    fn find_word(&mut self, request: &Request, place: &Place) -> Result<(u64, bool), Failure> {
-        self.windows.find_word(place).map_err(|status| self.refuse(request, place, 8, status))
+    fn find_word(&mut self, request: &Request, remote: &RemoteRange) -> Result<(u64, bool), Failure> {
+        self.windows.find_word(remote).map_err(|status| self.refuse(request, remote, 8, status))
     }
 
-    fn refuse(&self, request: &Request, place: &Place, bytes: u64, status: Status) -> Failure {
-        let Place { peer, window, offset } = *place;
+    fn refuse(&self, request: &Request, remote: &RemoteRange, bytes: u64, status: Status) -> Failure {
+        let RemoteRange { peer, window, offset } = *remote;
         let refused = Refused { status, verb: request.verb(), peer, window, offset, bytes, thread: None };
         Failure::Refused { rank: self.rank, refused }
     }

@@ -1,8 +1,8 @@
-//! How does the proxy take requests out of a queue, and say how far it has come?
+//! Request queue, the proxy's side.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{Answer, QueueCounters};
+use super::layout::{QueueCounters, Response};
 use super::request::PHASE;
 
 /// The proxy's side of a queue. One thread has it.
@@ -20,7 +20,7 @@ unsafe impl Send for Consumer {}
 
 /// Bytes of the slots of a queue, and of its counters and answers.
 pub fn bytes(capacity: u64) -> (u64, u64) {
-    (16 * capacity, (size_of::<QueueCounters>() as u64) + capacity * size_of::<Answer>() as u64)
+    (16 * capacity, (size_of::<QueueCounters>() as u64) + capacity * size_of::<Response>() as u64)
 }
 
 impl Consumer {
@@ -51,12 +51,12 @@ impl Consumer {
         let phase = if (self.next / self.capacity) & 1 == 0 { PHASE } else { 0 };
         // Acquired: what the kernel wrote before its request is to be found. Each half for itself, as they
         // may arrive one after the other.
-        let words = [slot[0].load(Ordering::Acquire), slot[1].load(Ordering::Acquire)];
-        if words.iter().any(|word| word & PHASE != phase) {
+        let halves = [slot[0].load(Ordering::Acquire), slot[1].load(Ordering::Acquire)];
+        if halves.iter().any(|word| word & PHASE != phase) {
             return None;
         }
         self.next += 1;
-        Some((self.next - 1, words))
+        Some((self.next - 1, halves))
     }
 
     /// Lets kernels have the slots of all requests that were taken.
@@ -75,25 +75,25 @@ impl Consumer {
     }
 
     /// Where the answer to a request stands.
-    pub fn answer(&self, number: u64) -> &Answer {
-        let first = self.counters.wrapping_add(1).cast::<Answer>();
+    pub fn response(&self, number: u64) -> &Response {
+        let first = self.counters.wrapping_add(1).cast::<Response>();
         // SAFETY: the answers follow the counters, one for each slot, as promised to `new`.
         unsafe { &*first.add((number & (self.capacity - 1)) as usize) }
     }
 
     /// Whether the answer that stood there before has been read.
-    pub fn can_answer(&self, number: u64) -> bool {
-        let answer = self.answer(number);
-        answer.taken.load(Ordering::Acquire) == answer.number.load(Ordering::Relaxed)
+    pub fn can_respond(&self, number: u64) -> bool {
+        let response = self.response(number);
+        response.taken.load(Ordering::Acquire) == response.number.load(Ordering::Relaxed)
     }
 
     /// Answers a request, with what was copied where there is no value.
     pub fn publish(&self, number: u64, value: Option<u64>) {
-        let answer = self.answer(number);
-        let value = value.unwrap_or_else(|| answer.brought.load(Ordering::Acquire));
-        answer.value.store(value, Ordering::Relaxed);
+        let response = self.response(number);
+        let value = value.unwrap_or_else(|| response.brought.load(Ordering::Acquire));
+        response.value.store(value, Ordering::Relaxed);
         // Released: the value comes first.
-        answer.number.store(number + 1, Ordering::Release);
+        response.number.store(number + 1, Ordering::Release);
     }
 }
 
@@ -134,8 +134,8 @@ mod tests {
             memory.post(number, [number, 7], [number % 2 == 0, number % 2 == 1]);
             assert_eq!(queue.take(), None, "half a request is none");
             memory.post(number, [number, 7], [true, true]);
-            let (taken, words) = queue.take().unwrap();
-            assert_eq!((taken, words.map(|word| word & !PHASE)), (number, [number, 7]));
+            let (taken, halves) = queue.take().unwrap();
+            assert_eq!((taken, halves.map(|word| word & !PHASE)), (number, [number, 7]));
             queue.accept();
             queue.complete(number + 1);
             assert_eq!(queue.counters().accepted.0.load(Ordering::Relaxed), number + 1);
@@ -148,12 +148,12 @@ mod tests {
     fn an_answer_waits_until_the_one_before_has_been_read() {
         let mut memory = Memory::new(2);
         let queue = memory.consumer();
-        assert!(queue.can_answer(1));
+        assert!(queue.can_respond(1));
         queue.publish(1, Some(5));
-        assert!(!queue.can_answer(3) && queue.can_answer(2));
-        let answer = queue.answer(1);
-        assert_eq!((answer.value.load(Ordering::Relaxed), answer.number.load(Ordering::Relaxed)), (5, 2));
-        answer.taken.store(2, Ordering::Release);
-        assert!(queue.can_answer(3));
+        assert!(!queue.can_respond(3) && queue.can_respond(2));
+        let response = queue.response(1);
+        assert_eq!((response.value.load(Ordering::Relaxed), response.number.load(Ordering::Relaxed)), (5, 2));
+        response.taken.store(2, Ordering::Release);
+        assert!(queue.can_respond(3));
     }
 }

@@ -1,4 +1,4 @@
-//! What does a request of 16 bytes say? `layout.h` has the fields' places.
+//! Decoding of 16-byte requests. `layout.h` has the fields' places.
 //!
 //! Requests come from kernels of the program, which may have written anything: every value is checked here
 //! or, where it needs the windows, by the proxy.
@@ -10,7 +10,7 @@ pub const PHASE: u64 = 1 << 63;
 
 /// A range of a peer's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RemoteRange {
     /// Whose part.
     pub peer: u32,
     /// The window.
@@ -27,7 +27,7 @@ pub enum Request {
         /// Whether the transfer is a get.
         is_get: bool,
         /// The peer's end.
-        there: Place,
+        there: RemoteRange,
         /// This rank's window.
         local: u32,
         /// Bytes from its start.
@@ -38,14 +38,14 @@ pub enum Request {
     /// A word is written, in no order with others.
     Store {
         /// Where.
-        to: Place,
+        to: RemoteRange,
         /// What.
         value: u64,
     },
     /// A word is written or counted up, after all that came before.
     Signal {
         /// Where.
-        to: Place,
+        to: RemoteRange,
         /// What.
         value: u64,
         /// Whether the value is added.
@@ -54,7 +54,7 @@ pub enum Request {
     /// A word is read and perhaps changed, and what it was before is the answer.
     Atomic {
         /// Where.
-        to: Place,
+        to: RemoteRange,
         /// How.
         operation: Atomic,
         /// What is added, or written.
@@ -106,9 +106,9 @@ impl Request {
     ///
     /// # Errors
     /// When it is of no kind that is known.
-    pub fn decode(words: [u64; 2]) -> Result<Self, RequestError> {
-        let [first, second] = words;
-        let place = Place {
+    pub fn decode(halves: [u64; 2]) -> Result<Self, RequestError> {
+        let [first, second] = halves;
+        let remote = RemoteRange {
             peer: bits(first, 53, 6) as u32,
             window: bits(first, 47, 6) as u32,
             offset: bits(first, 11, 36),
@@ -117,16 +117,16 @@ impl Request {
         Ok(match bits(first, 59, 4) {
             verb @ (PUT | GET) => Self::Transfer {
                 is_get: verb == GET,
-                there: place,
+                there: remote,
                 local: bits(second, 57, 6) as u32,
                 local_offset: bits(second, 21, 36),
                 bytes: bits(second, 0, 21) << 11 | bits(first, 0, 11),
             },
-            STORE => Self::Store { to: place, value },
-            verb @ (SIGNAL_SET | SIGNAL_ADD) => Self::Signal { to: place, value, adds: verb == SIGNAL_ADD },
-            ATOMIC_ADD => Self::Atomic { to: place, operation: Atomic::Add, value },
-            ATOMIC_CAS => Self::Atomic { to: place, operation: Atomic::CompareAndSwap, value },
-            FETCH => Self::Atomic { to: place, operation: Atomic::Fetch, value },
+            STORE => Self::Store { to: remote, value },
+            verb @ (SIGNAL_SET | SIGNAL_ADD) => Self::Signal { to: remote, value, adds: verb == SIGNAL_ADD },
+            ATOMIC_ADD => Self::Atomic { to: remote, operation: Atomic::Add, value },
+            ATOMIC_CAS => Self::Atomic { to: remote, operation: Atomic::CompareAndSwap, value },
+            FETCH => Self::Atomic { to: remote, operation: Atomic::Fetch, value },
             OPERAND => Self::Operand { value },
             other => return Err(RequestError::Verb(other)),
         })
@@ -151,13 +151,13 @@ impl Request {
     /// Writes both halves as kernels do, without phase bits.
     #[cfg(test)]
     pub fn encode(&self) -> [u64; 2] {
-        let head = |place: &Place| {
+        let head = |remote: &RemoteRange| {
             u64::from(self.verb()) << 59
-                | u64::from(place.peer) << 53
-                | u64::from(place.window) << 47
-                | place.offset << 11
+                | u64::from(remote.peer) << 53
+                | u64::from(remote.window) << 47
+                | remote.offset << 11
         };
-        let word = |place: &Place, value: u64| [head(place) | value >> 63, value & !PHASE];
+        let word = |remote: &RemoteRange, value: u64| [head(remote) | value >> 63, value & !PHASE];
         match self {
             Self::Transfer { there, local, local_offset, bytes, .. } => {
                 [head(there) | bytes & 0x7ff, u64::from(*local) << 57 | local_offset << 21 | bytes >> 11]
@@ -165,7 +165,7 @@ impl Request {
             Self::Store { to, value } | Self::Signal { to, value, .. } | Self::Atomic { to, value, .. } => {
                 word(to, *value)
             }
-            Self::Operand { value } => word(&Place { peer: 0, window: 0, offset: 0 }, *value),
+            Self::Operand { value } => word(&RemoteRange { peer: 0, window: 0, offset: 0 }, *value),
         }
     }
 }
@@ -176,8 +176,8 @@ mod tests {
 
     use super::*;
 
-    fn place() -> impl Strategy<Value = Place> {
-        (0..64_u32, 0..64_u32, 0..1_u64 << 36).prop_map(|(peer, window, offset)| Place {
+    fn remote() -> impl Strategy<Value = RemoteRange> {
+        (0..64_u32, 0..64_u32, 0..1_u64 << 36).prop_map(|(peer, window, offset)| RemoteRange {
             peer,
             window,
             offset,
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn request() -> impl Strategy<Value = Request> {
-        let transfer = (any::<bool>(), place(), 0..64_u32, 0..1_u64 << 36, 0..1_u64 << 32).prop_map(
+        let transfer = (any::<bool>(), remote(), 0..64_u32, 0..1_u64 << 36, 0..1_u64 << 32).prop_map(
             |(is_get, there, local, local_offset, bytes)| Request::Transfer {
                 is_get,
                 there,
@@ -194,18 +194,15 @@ mod tests {
                 bytes,
             },
         );
-        let signal = (place(), any::<u64>(), any::<bool>()).prop_map(|(to, value, adds)| Request::Signal {
+        let signal = (remote(), any::<u64>(), any::<bool>()).prop_map(|(to, value, adds)| Request::Signal {
             to,
             value,
             adds,
         });
         let operations = prop_oneof![Just(Atomic::Add), Just(Atomic::CompareAndSwap), Just(Atomic::Fetch)];
-        let atomic = (place(), operations, any::<u64>()).prop_map(|(to, operation, value)| Request::Atomic {
-            to,
-            operation,
-            value,
-        });
-        let store = (place(), any::<u64>()).prop_map(|(to, value)| Request::Store { to, value });
+        let atomic = (remote(), operations, any::<u64>())
+            .prop_map(|(to, operation, value)| Request::Atomic { to, operation, value });
+        let store = (remote(), any::<u64>()).prop_map(|(to, value)| Request::Store { to, value });
         let operand = any::<u64>().prop_map(|value| Request::Operand { value });
         prop_oneof![transfer, signal, atomic, store, operand]
     }
@@ -213,16 +210,16 @@ mod tests {
     proptest! {
         #[test]
         fn requests_are_what_was_written_whatever_the_phase(request in request(), phase in any::<bool>()) {
-            let words = request.encode();
-            prop_assert!(words.iter().all(|word| word & PHASE == 0));
+            let halves = request.encode();
+            prop_assert!(halves.iter().all(|word| word & PHASE == 0));
             let phase = if phase { PHASE } else { 0 };
-            prop_assert_eq!(Request::decode(words.map(|word| word | phase)), Ok(request));
+            prop_assert_eq!(Request::decode(halves.map(|word| word | phase)), Ok(request));
         }
 
         #[test]
-        fn no_bytes_do_harm(words in any::<[u64; 2]>()) {
-            match Request::decode(words) {
-                Ok(request) => prop_assert_eq!(u64::from(request.verb()), words[0] >> 59 & 15),
+        fn no_bytes_do_harm(halves in any::<[u64; 2]>()) {
+            match Request::decode(halves) {
+                Ok(request) => prop_assert_eq!(u64::from(request.verb()), halves[0] >> 59 & 15),
                 Err(RequestError::Verb(verb)) => prop_assert!(verb == 0 || verb > 9),
             }
         }

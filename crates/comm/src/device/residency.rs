@@ -1,4 +1,4 @@
-//! Do the blocks that wait for each other run at the same time? Pure.
+//! Residency of blocks that wait for each other. Pure.
 //!
 //! A block that has not begun sends nothing, and begins when another one has ended: where that one waits for
 //! it, both wait for ever.
@@ -19,16 +19,16 @@ pub enum Residency {
 pub enum ResidencyError {
     /// More blocks than there is room for.
     #[error(
-        "{grids} grids of {blocks} blocks were to wait for each other on one GPU, which runs {room} of them \
+        "{grids} grids of {blocks} blocks were to wait for each other on one GPU, which runs {capacity} of them \
          at a time: launch fewer, or smaller ones"
     )]
-    Room {
+    Capacity {
         /// Grids on the GPU.
         grids: u32,
         /// Blocks of each.
         blocks: u32,
         /// How many run.
-        room: u32,
+        capacity: u32,
     },
     /// A GPU that does not run the blocks of a grid at the same time.
     #[error(
@@ -45,8 +45,8 @@ impl Residency {
     /// When they may not.
     pub fn check(self, grids: u32, blocks: u32) -> Result<(), ResidencyError> {
         match self {
-            Self::Blocks(room) if u64::from(grids) * u64::from(blocks) > u64::from(room) => {
-                Err(ResidencyError::Room { grids, blocks, room })
+            Self::Blocks(capacity) if u64::from(grids) * u64::from(blocks) > u64::from(capacity) => {
+                Err(ResidencyError::Capacity { grids, blocks, capacity })
             }
             Self::OneBlockOfEachGrid if blocks > 1 => Err(ResidencyError::OneByOne(blocks)),
             _ => Ok(()),
@@ -61,8 +61,8 @@ mod tests {
     #[test]
     fn all_blocks_need_room_together() {
         assert_eq!(Residency::Blocks(264).check(2, 132), Ok(()));
-        let room = ResidencyError::Room { grids: 2, blocks: 133, room: 264 };
-        assert_eq!(Residency::Blocks(264).check(2, 133), Err(room));
+        let capacity = ResidencyError::Capacity { grids: 2, blocks: 133, capacity: 264 };
+        assert_eq!(Residency::Blocks(264).check(2, 133), Err(capacity));
         assert!(Residency::Blocks(u32::MAX).check(u32::MAX, u32::MAX).is_err());
         assert_eq!(Residency::OneBlockOfEachGrid.check(64, 1), Ok(()));
         assert_eq!(Residency::OneBlockOfEachGrid.check(1, 2), Err(ResidencyError::OneByOne(2)));

@@ -1,15 +1,15 @@
-//! Where do the windows of a team lie, and does a range lie in one? The proxy's own check: kernels may have
+//! Table of windows: bounds check of the proxy. The proxy's own check: kernels may have
 //! written anything into a queue.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::failure::Status;
-use super::request::Place;
+use super::request::RemoteRange;
 
 /// A window as one rank's proxy reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reached {
+pub struct MappedWindow {
     /// Bytes of each rank's part.
     pub bytes: u64,
     /// Whether the window is memory of the host, which threads of the host read and write.
@@ -22,13 +22,13 @@ pub struct Reached {
 /// The windows of a rank, by number. They come and go while the proxy runs.
 #[derive(Debug, Default)]
 pub struct Windows {
-    list: RwLock<Arc<Vec<Option<Reached>>>>,
+    list: RwLock<Arc<Vec<Option<MappedWindow>>>>,
     changes: AtomicU64,
 }
 
 impl Windows {
     /// Adds or takes away a window.
-    pub fn set(&self, id: usize, window: Option<Reached>) {
+    pub fn set(&self, id: usize, window: Option<MappedWindow>) {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         let list = Arc::make_mut(&mut list);
         if list.len() <= id {
@@ -38,7 +38,7 @@ impl Windows {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    fn list(&self) -> Arc<Vec<Option<Reached>>> {
+    fn list(&self) -> Arc<Vec<Option<MappedWindow>>> {
         Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -48,7 +48,7 @@ impl Windows {
 pub struct KnownWindows {
     windows: Arc<Windows>,
     seen: u64,
-    list: Arc<Vec<Option<Reached>>>,
+    list: Arc<Vec<Option<MappedWindow>>>,
 }
 
 impl KnownWindows {
@@ -63,33 +63,33 @@ impl KnownWindows {
     ///
     /// # Errors
     /// When there is no such range.
-    pub fn find(&mut self, place: &Place, bytes: u64) -> Result<(u64, bool), Status> {
+    pub fn find(&mut self, remote: &RemoteRange, bytes: u64) -> Result<(u64, bool), Status> {
         let changes = self.windows.changes.load(Ordering::Acquire);
         if changes != self.seen {
             self.list = self.windows.list();
             self.seen = changes;
         }
-        let window = self.list.get(place.window as usize).and_then(Option::as_ref);
+        let window = self.list.get(remote.window as usize).and_then(Option::as_ref);
         let window = window.ok_or(Status::OtherTeam)?;
-        let part = *window.parts.get(place.peer as usize).ok_or(Status::NoSuchRank)?;
-        if place.offset > window.bytes || bytes > window.bytes - place.offset {
+        let part = *window.parts.get(remote.peer as usize).ok_or(Status::NoSuchRank)?;
+        if remote.offset > window.bytes || bytes > window.bytes - remote.offset {
             return Err(Status::OutOfBounds);
         }
         if part == 0 {
             return Err(Status::Unsupported);
         }
-        Ok((part + place.offset, window.in_host))
+        Ok((part + remote.offset, window.in_host))
     }
 
     /// The same for a word.
     ///
     /// # Errors
     /// Also when it does not lie at a multiple of 8.
-    pub fn find_word(&mut self, place: &Place) -> Result<(u64, bool), Status> {
-        if !place.offset.is_multiple_of(8) {
+    pub fn find_word(&mut self, remote: &RemoteRange) -> Result<(u64, bool), Status> {
+        if !remote.offset.is_multiple_of(8) {
             return Err(Status::Misaligned);
         }
-        self.find(place, 8)
+        self.find(remote, 8)
     }
 }
 
@@ -101,17 +101,17 @@ mod tests {
     fn ranges_are_found_or_refused() {
         let windows = Arc::new(Windows::default());
         let mut known = KnownWindows::new(Arc::clone(&windows));
-        let place = |peer, window, offset| Place { peer, window, offset };
-        assert_eq!(known.find(&place(0, 2, 0), 1), Err(Status::OtherTeam));
-        windows.set(2, Some(Reached { bytes: 64, in_host: true, parts: vec![4096, 0] }));
-        assert_eq!(known.find(&place(0, 2, 8), 56), Ok((4104, true)));
-        assert_eq!(known.find(&place(0, 2, 64), 0), Ok((4160, true)));
-        assert_eq!(known.find(&place(0, 2, 8), 57), Err(Status::OutOfBounds));
-        assert_eq!(known.find(&place(0, 2, u64::MAX >> 28), u64::MAX), Err(Status::OutOfBounds));
-        assert_eq!(known.find(&place(1, 2, 0), 1), Err(Status::Unsupported));
-        assert_eq!(known.find(&place(2, 2, 0), 1), Err(Status::NoSuchRank));
-        assert_eq!(known.find_word(&place(0, 2, 4)), Err(Status::Misaligned));
+        let remote = |peer, window, offset| RemoteRange { peer, window, offset };
+        assert_eq!(known.find(&remote(0, 2, 0), 1), Err(Status::OtherTeam));
+        windows.set(2, Some(MappedWindow { bytes: 64, in_host: true, parts: vec![4096, 0] }));
+        assert_eq!(known.find(&remote(0, 2, 8), 56), Ok((4104, true)));
+        assert_eq!(known.find(&remote(0, 2, 64), 0), Ok((4160, true)));
+        assert_eq!(known.find(&remote(0, 2, 8), 57), Err(Status::OutOfBounds));
+        assert_eq!(known.find(&remote(0, 2, u64::MAX >> 28), u64::MAX), Err(Status::OutOfBounds));
+        assert_eq!(known.find(&remote(1, 2, 0), 1), Err(Status::Unsupported));
+        assert_eq!(known.find(&remote(2, 2, 0), 1), Err(Status::NoSuchRank));
+        assert_eq!(known.find_word(&remote(0, 2, 4)), Err(Status::Misaligned));
         windows.set(2, None);
-        assert_eq!(known.find(&place(0, 2, 0), 1), Err(Status::OtherTeam));
+        assert_eq!(known.find(&remote(0, 2, 0), 1), Err(Status::OtherTeam));
     }
 }

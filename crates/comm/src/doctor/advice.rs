@@ -1,4 +1,4 @@
-//! What helps against a reason why two processes do not have a channel?
+//! Advice on missing channels.
 
 use crate::channels::{Channel, Missing};
 

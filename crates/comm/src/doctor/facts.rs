@@ -1,4 +1,4 @@
-//! What does a process tell the other of its GPU and cards?
+//! Facts about GPU and RDMA that a process sends to the other.
 
 use std::path::Path;
 

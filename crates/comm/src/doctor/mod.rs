@@ -1,4 +1,4 @@
-//! Which channels have two processes, and how would they get the better ones?
+//! Connectivity check of two processes.
 //!
 //! The same command runs in both of them at the same time. They look for each other as the ranks of a job do,
 //! so that what is found is what such ranks would have, and not what somebody has thought of containers.

@@ -1,4 +1,4 @@
-//! How do two processes come together that agreed on a word?
+//! Rendezvous of two processes by a name.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! On which processors may a process run, and on which NUMA nodes and sockets do they lie?
+//! CPU affinity, NUMA nodes and sockets of a process.
 
 use core::fmt;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Where does this process run: namespaces, processors, NUMA nodes?
+//! Identity of a process: namespaces, processors, NUMA nodes.
 
 mod cores;
 mod placement;

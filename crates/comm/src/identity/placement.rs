@@ -1,4 +1,4 @@
-//! What does a launcher say about the container that it has made?
+//! Placement of the container, as the launcher says it.
 //!
 //! A tuple `[container, cores, sockets]`: the container's number on its host, the processors that it was made
 //! with, and the sockets that these lie on. A container often sees all processors in its files, or none, so

@@ -1,4 +1,4 @@
-//! In what order do messages match, when some of them carry no bytes?
+//! Message matching, with messages that carry no bytes.
 //!
 //! The rule is told in the book (`docs/src/concepts/messages.md`), and checked over all interleavings of
 //! small programs by `tests/matching_model/main.rs`. It leaves all matching to the MPI: a message whose bytes

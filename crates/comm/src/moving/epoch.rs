@@ -1,4 +1,4 @@
-//! Which messages may start, and which step of a move comes next?
+//! State machine of a move: epochs.
 //!
 //! Moving has four steps, and nothing of an old place may be used in the new one: the rank *announces* that
 //! it moves and starts nothing new; what is under way is *drained*; it and its peers *detect* each other again
@@ -12,18 +12,18 @@ use thiserror::Error;
 pub enum MoveError {
     /// A second move before the first one's end.
     #[error("a move was asked for while another is under way, in epoch {0}: wait until it has ended")]
-    UnderWay(u32),
+    InProgress(u32),
     /// Detection before everything is drained.
-    #[error("{under_way} messages of epoch {epoch} are under way still: detection must wait for them")]
+    #[error("{in_flight} messages of epoch {epoch} are under way still: detection must wait for them")]
     NotDrained {
         /// The epoch that is to end.
         epoch: u32,
         /// Messages of it.
-        under_way: u64,
+        in_flight: u64,
     },
     /// Nothing was announced.
     #[error("a move is to be ended in epoch {0} that has not begun")]
-    NotBegun(u32),
+    NotStarted(u32),
 }
 
 /// Where a rank is between two places.
@@ -42,7 +42,7 @@ enum Step {
 pub struct Epoch {
     number: u32,
     step: Step,
-    under_way: u64,
+    in_flight: u64,
     /// Messages that wait for the next epoch.
     waiting: u64,
 }
@@ -58,7 +58,7 @@ pub enum Start {
 
 impl Default for Epoch {
     fn default() -> Self {
-        Self { number: 0, step: Step::Running, under_way: 0, waiting: 0 }
+        Self { number: 0, step: Step::Running, in_flight: 0, waiting: 0 }
     }
 }
 
@@ -71,7 +71,7 @@ impl Epoch {
     /// Whether a message may start now.
     pub fn start(&mut self) -> Start {
         if self.step == Step::Running {
-            self.under_way += 1;
+            self.in_flight += 1;
             Start::Now(self.number)
         } else {
             self.waiting += 1;
@@ -82,7 +82,7 @@ impl Epoch {
     /// A message of this epoch has come to its end, well or not. Says whether that was the last one that a
     /// move waited for.
     pub fn end(&mut self) -> bool {
-        self.under_way = self.under_way.saturating_sub(1);
+        self.in_flight = self.in_flight.saturating_sub(1);
         self.drained_now()
     }
 
@@ -92,14 +92,14 @@ impl Epoch {
     /// When one is under way.
     pub fn begin_move(&mut self) -> Result<bool, MoveError> {
         if self.step != Step::Running {
-            return Err(MoveError::UnderWay(self.number));
+            return Err(MoveError::InProgress(self.number));
         }
         self.step = Step::Draining;
         Ok(self.drained_now())
     }
 
     fn drained_now(&mut self) -> bool {
-        let drained = self.step == Step::Draining && self.under_way == 0;
+        let drained = self.step == Step::Draining && self.in_flight == 0;
         if drained {
             self.step = Step::Detecting;
         }
@@ -120,15 +120,15 @@ impl Epoch {
     /// there is no move.
     pub fn give_up(&mut self) {
         if self.step != Step::Running {
-            self.go_on();
+            self.advance();
         }
     }
 
-    fn go_on(&mut self) -> u64 {
+    fn advance(&mut self) -> u64 {
         self.number = self.number.wrapping_add(1);
         self.step = Step::Running;
         let waiting = core::mem::take(&mut self.waiting);
-        self.under_way += waiting;
+        self.in_flight += waiting;
         waiting
     }
 
@@ -139,9 +139,9 @@ impl Epoch {
     /// When there is no move, or something of the old epoch is under way.
     pub fn detected(&mut self) -> Result<u64, MoveError> {
         match self.step {
-            Step::Running => Err(MoveError::NotBegun(self.number)),
-            Step::Draining => Err(MoveError::NotDrained { epoch: self.number, under_way: self.under_way }),
-            Step::Detecting => Ok(self.go_on()),
+            Step::Running => Err(MoveError::NotStarted(self.number)),
+            Step::Draining => Err(MoveError::NotDrained { epoch: self.number, in_flight: self.in_flight }),
+            Step::Detecting => Ok(self.advance()),
         }
     }
 }
@@ -156,13 +156,13 @@ mod tests {
         let mut epoch = Epoch::default();
         assert_eq!(epoch.start(), Start::Now(0));
         assert_eq!(epoch.begin_move(), Ok(false));
-        assert_eq!(epoch.begin_move(), Err(MoveError::UnderWay(0)));
+        assert_eq!(epoch.begin_move(), Err(MoveError::InProgress(0)));
         assert_eq!(epoch.start(), Start::Later);
-        assert_eq!(epoch.detected(), Err(MoveError::NotDrained { epoch: 0, under_way: 1 }));
+        assert_eq!(epoch.detected(), Err(MoveError::NotDrained { epoch: 0, in_flight: 1 }));
         assert!(epoch.end());
         assert_eq!(epoch.detected(), Ok(1));
         assert_eq!((epoch.number(), epoch.start()), (1, Start::Now(1)));
-        assert_eq!(epoch.detected(), Err(MoveError::NotBegun(1)));
+        assert_eq!(epoch.detected(), Err(MoveError::NotStarted(1)));
     }
 
     #[test]
@@ -205,7 +205,7 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(asked, started + epoch.waiting);
-                prop_assert_eq!(epoch.under_way, started - ended);
+                prop_assert_eq!(epoch.in_flight, started - ended);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How do threads that move messages wait for a move, and it for them?
+//! Gate that messages pass, closed during a move.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ impl Gate {
     }
 
     /// Waits until nothing is in flight that had started. Says whether that is so.
-    pub(crate) fn wait_until_drained(&self, longest: Duration) -> bool {
-        self.0.wait_for(longest, |epoch| epoch.is_drained().then_some(())).is_some()
+    pub(crate) fn wait_until_drained(&self, timeout: Duration) -> bool {
+        self.0.wait_for(timeout, |epoch| epoch.is_drained().then_some(())).is_some()
     }
 
     /// Ends a move, whether the rank has moved or not: what has waited starts.

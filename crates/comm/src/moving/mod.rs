@@ -1,4 +1,4 @@
-//! When does a rank that moves to another container go on?
+//! Migration of a rank to another container.
 //!
 //! | Module  | Question it answers                                                |
 //! |---------|--------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! What lies between two ranks? Plain data, which is all that channels and the scheduler are told.
+//! Reachability of two ranks. Plain data, which is all that channels and the scheduler are told.
 
 mod paths;
 

@@ -1,4 +1,4 @@
-//! How near may two ranks be, and how may they share descriptors, memory and a network? The words for it.
+//! Locality of two ranks, and their paths. The words for it.
 
 use core::fmt;
 

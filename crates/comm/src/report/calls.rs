@@ -1,4 +1,4 @@
-//! Which way did collective calls go, and why that one?
+//! Report of collective calls: algorithm and reason.
 
 use core::fmt;
 

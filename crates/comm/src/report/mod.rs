@@ -1,4 +1,4 @@
-//! Which messages and collective calls went which way, and why? What `CAUSEWAY_COMM_EXPLAIN=1` prints at the end.
+//! Report of channels and algorithms. What `CAUSEWAY_COMM_EXPLAIN=1` prints at the end.
 
 mod calls;
 mod print;
@@ -7,7 +7,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 
 pub use calls::{Algorithm, Staging};
-pub(crate) use print::{print, warn_of_turns};
+pub(crate) use print::{print, warn_of_time_slicing};
 
 use crate::channels::Channel;
 use crate::scheduler::Decision;

@@ -1,4 +1,4 @@
-//! How does what ranks say come out where they share a standard error?
+//! Printing of reports without mixed lines.
 
 use std::io::Write as _;
 
@@ -12,7 +12,7 @@ pub(crate) fn print(lines: impl IntoIterator<Item = String>) {
 }
 
 /// Prints that a rank shares its GPU with others without MPS, and what that means for kernels, or graphs.
-pub(crate) fn warn_of_turns(rank: u32, same: &[u32], what: &str) {
+pub(crate) fn warn_of_time_slicing(rank: u32, same: &[u32], what: &str) {
     print([format!(
         "rank {rank} shares its GPU with the processes of ranks {same:?}, without NVIDIA's MPS: they take turns by \
          time slice, {what} that wait for each other use theirs up, and no latency counts"

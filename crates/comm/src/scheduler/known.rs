@@ -1,4 +1,4 @@
-//! What is known of the costs of channels, by classes of sizes?
+//! Measured costs of channels, by size class.
 //!
 //! Costs of messages of one class differ by their sizes. So that those of several channels compare, each is
 //! taken as a multiple of what a message of that size costs on an invented channel, which needs 5 us and then
@@ -24,12 +24,12 @@ const MAX_CORRECTION: f64 = 2.0;
 pub const MAX_COST: f64 = 1e9;
 
 /// Nanoseconds that every message of the invented channel takes, and bytes that it carries in one.
-pub(super) const START: f64 = 5_000.0;
+pub(super) const BASE_COST_NS: f64 = 5_000.0;
 const RATE: f64 = 20.0;
 
 /// Nanoseconds that a message takes on the invented channel.
 pub(super) fn invented(bytes: f64) -> f64 {
-    START + bytes / RATE
+    BASE_COST_NS + bytes / RATE
 }
 
 /// Classes of sizes: those whose sizes have the same highest bit, and one of all that are shorter than 128 bytes. What
@@ -51,14 +51,14 @@ pub(super) struct Measured {
     count: u8,
     cost: f64,
     /// The number of the message of this class and traffic that last went by this channel.
-    pub(super) last_turn: u64,
+    pub(super) last_message: u64,
 }
 
 impl Measured {
     /// From a profile, if it has it.
     pub(super) fn known(cost: Option<f64>) -> Self {
         match cost {
-            Some(cost) => Self { samples: [cost; SAMPLES], count: SAMPLES as u8, cost, last_turn: 0 },
+            Some(cost) => Self { samples: [cost; SAMPLES], count: SAMPLES as u8, cost, last_message: 0 },
             None => Self::default(),
         }
     }
@@ -92,7 +92,7 @@ impl Measured {
         }
         if self.is_known() && cost * MAX_CORRECTION < self.cost {
             // No message takes less than it costs: what was known was wrong, or is no more so.
-            *self = Self { last_turn: self.last_turn, ..Self::default() };
+            *self = Self { last_message: self.last_message, ..Self::default() };
         }
         if self.is_known() {
             let bounded = cost.min(self.cost * MAX_CORRECTION);

@@ -1,4 +1,4 @@
-//! Which channel does a message take, and why?
+//! Channel selection.
 //!
 //! A pure decision from the message's size, the traffic with its peer, the channels that the two ranks have,
 //! and what each has cost. Where the user gives a table, that decides (`table`). Otherwise the first message of a class of sizes goes by the channel of the published table
@@ -20,8 +20,8 @@ pub use table::{Inputs, Table, TableError};
 
 use crate::channels::Channel;
 use crate::tracer::Traffic;
-use known::{Measured, START, invented};
-use sampling::{Effort, Outlook, Spent};
+use known::{BASE_COST_NS, Measured, invented};
+use sampling::{ChannelEstimate, SamplingBudget, Spent};
 
 /// Messages of a class after which a channel that was not taken for them is worth another try.
 const AGAIN: u64 = 32;
@@ -47,7 +47,7 @@ pub enum Reason {
     /// It has the lowest cost.
     Cheapest,
     /// Another would be cheaper by too little to change.
-    Kept,
+    Hysteresis,
 }
 
 impl fmt::Display for Reason {
@@ -62,7 +62,7 @@ impl fmt::Display for Reason {
             Self::Measuring => "to find out what it costs",
             Self::Again => "to find out whether it still costs more",
             Self::Cheapest => "it costs least",
-            Self::Kept => "it was taken before, and no other is better by 5 %",
+            Self::Hysteresis => "it was taken before, and no other is better by 5 %",
         })
     }
 }
@@ -108,8 +108,8 @@ pub struct Scheduler {
     /// The channel that was taken last, by class of size and traffic.
     last: Vec<[Option<Channel>; 2]>,
     /// Messages so far, by class of size and traffic.
-    turns: Vec<[u64; 2]>,
-    effort: Effort,
+    message_counts: Vec<[u64; 2]>,
+    budget: SamplingBudget,
     /// The user's table, and what it decides by.
     table: Option<(Arc<Table>, Inputs)>,
 }
@@ -130,8 +130,8 @@ impl Scheduler {
             }
         }
         let last = vec![[None; 2]; usize::from(MAX_SIZE_CLASS) + 1];
-        let turns = vec![[0; 2]; usize::from(MAX_SIZE_CLASS) + 1];
-        Self { candidates, last, turns, effort: Effort::default(), table: None }
+        let message_counts = vec![[0; 2]; usize::from(MAX_SIZE_CLASS) + 1];
+        Self { candidates, last, message_counts, budget: SamplingBudget::default(), table: None }
     }
 
     /// The same, where a table of the user's decides for such messages.
@@ -156,10 +156,10 @@ impl Scheduler {
         if !matches!(choice.reason, Reason::Measuring | Reason::Again) {
             self.last[class][column] = Some(choice.channel);
         }
-        self.turns[class][column] += 1;
+        self.message_counts[class][column] += 1;
         let chosen = self.candidates.iter_mut().find(|candidate| candidate.channel == choice.channel);
         if let Some(chosen) = chosen {
-            chosen.measured[class][column].last_turn = self.turns[class][column];
+            chosen.measured[class][column].last_message = self.message_counts[class][column];
             chosen.is_used = true;
         }
         Some(choice)
@@ -178,20 +178,21 @@ impl Scheduler {
             .iter()
             .filter_map(|candidate| Some((candidate.channel, candidate.measured[class][column].estimate()?)))
             .collect();
-        let (near, best) = self.near(class, column);
+        let (viable, best) = self.viable(class, column);
         if sampled.is_empty() {
-            return self.published(&near, bytes, traffic, None);
+            return self.published(&viable, bytes, traffic, None);
         }
-        let pays = |(candidate, outlook): &(&Candidate, Outlook)| {
-            let more = outlook.expected - best.unwrap_or(outlook.expected);
-            !candidate.measured[class][column].is_known() && self.effort.allows(candidate.spent, more)
+        let pays = |(candidate, estimate): &(&Candidate, ChannelEstimate)| {
+            let more = estimate.expected - best.unwrap_or(estimate.expected);
+            !candidate.measured[class][column].is_known() && self.budget.allows(candidate.spent, more)
         };
-        let mut worth = near;
+        let mut worth = viable;
         worth.retain(pays);
         // One that may be far behind waits until the others are known: then it may not be worth a sample.
-        let soonest = worth.iter().map(|(_, outlook)| outlook.least).fold(f64::INFINITY, f64::min);
-        worth.retain(|(_, outlook)| outlook.least <= soonest + START);
-        let samples = |(candidate, _): &(&Candidate, Outlook)| candidate.measured[class][column].samples();
+        let soonest = worth.iter().map(|(_, estimate)| estimate.min).fold(f64::INFINITY, f64::min);
+        worth.retain(|(_, estimate)| estimate.min <= soonest + BASE_COST_NS);
+        let samples =
+            |(candidate, _): &(&Candidate, ChannelEstimate)| candidate.measured[class][column].samples();
         if let Some(fewest) = worth.iter().map(samples).min() {
             worth.retain(|one| samples(one) == fewest);
             return self.published(&worth, bytes, traffic, Some(Reason::Measuring));
@@ -201,49 +202,49 @@ impl Scheduler {
             return Some(Choice { channel, reason: Reason::Again });
         }
         let last = self.last[class][column];
-        let kept = sampled.iter().find(|(channel, _)| Some(*channel) == last && *channel != cheapest);
-        Some(match kept {
-            Some((kept, of_kept)) if cost > of_kept * ADVANTAGE => {
-                Choice { channel: *kept, reason: Reason::Kept }
+        let last_chosen = sampled.iter().find(|(channel, _)| Some(*channel) == last && *channel != cheapest);
+        Some(match last_chosen {
+            Some((last_chosen, last_cost)) if cost > last_cost * ADVANTAGE => {
+                Choice { channel: *last_chosen, reason: Reason::Hysteresis }
             }
             _ => Choice { channel: cheapest, reason: Reason::Cheapest },
         })
     }
 
     /// A channel that was not taken for long, where a try costs little beside all messages.
-    fn to_try_again(&self, class: usize, column: usize, least: f64, bytes: u64) -> Option<Channel> {
+    fn to_try_again(&self, class: usize, column: usize, min: f64, bytes: u64) -> Option<Channel> {
         let is_due = |candidate: &&Candidate| {
             let measured = &candidate.measured[class][column];
-            measured.is_known() && measured.last_turn + AGAIN <= self.turns[class][column]
+            measured.is_known() && measured.last_message + AGAIN <= self.message_counts[class][column]
         };
         let due = self.candidates.iter().filter(is_due);
         let cost = |candidate: &Candidate| candidate.measured[class][column].cost();
         let next = due.min_by(|one, other| cost(one).total_cmp(&cost(other)))?;
-        let more = (cost(next) - least) * invented(bytes as f64);
-        self.effort.allows_again(more, next.is_used).then_some(next.channel)
+        let more = (cost(next) - min) * invented(bytes as f64);
+        self.budget.allows_again(more, next.is_used).then_some(next.channel)
     }
 
     /// The channels that are not far behind for a class of sizes, and the least that one is sure to take at
     /// the most; no channel where all are known, and nothing has to be found out.
-    fn near(&self, class: usize, column: usize) -> (Vec<(&Candidate, Outlook)>, Option<f64>) {
+    fn viable(&self, class: usize, column: usize) -> (Vec<(&Candidate, ChannelEstimate)>, Option<f64>) {
         if self.candidates.iter().all(|candidate| candidate.measured[class][column].is_known()) {
             return (Vec::new(), None);
         }
-        let outlook = |candidate: &Candidate| {
+        let estimate = |candidate: &Candidate| {
             let measured = candidate.measured[..=class].iter().map(|of_class| &of_class[column]);
-            Outlook::new(candidate.channel, measured)
+            ChannelEstimate::new(candidate.channel, measured)
         };
-        let mut near: Vec<_> =
-            self.candidates.iter().map(|candidate| (candidate, outlook(candidate))).collect();
-        let best = near.iter().filter_map(|(_, outlook)| outlook.most).min_by(f64::total_cmp);
-        near.retain(|(_, outlook)| best.is_none_or(|best| !outlook.is_far_behind(best)));
-        (near, best)
+        let mut viable: Vec<_> =
+            self.candidates.iter().map(|candidate| (candidate, estimate(candidate))).collect();
+        let best = viable.iter().filter_map(|(_, estimate)| estimate.max).min_by(f64::total_cmp);
+        viable.retain(|(_, estimate)| best.is_none_or(|best| !estimate.is_hopeless(best)));
+        (viable, best)
     }
 
     /// The published one of these.
     fn published(
         &self,
-        among: &[(&Candidate, Outlook)],
+        among: &[(&Candidate, ChannelEstimate)],
         bytes: u64,
         traffic: Traffic,
         reason: Option<Reason>,
@@ -251,8 +252,8 @@ impl Scheduler {
         let order = published::order(bytes, traffic);
         let there = |channel: &Channel| among.iter().any(|(candidate, _)| candidate.channel == *channel);
         let at = order.iter().position(there)?;
-        let usual = if at == 0 { Reason::Published } else { Reason::InsteadOfPublished };
-        Some(Choice { channel: order[at], reason: reason.unwrap_or(usual) })
+        let from_table = if at == 0 { Reason::Published } else { Reason::InsteadOfPublished };
+        Some(Choice { channel: order[at], reason: reason.unwrap_or(from_table) })
     }
 
     /// Keeps what a message has taken, in nanoseconds, from its start to its end.
@@ -262,15 +263,15 @@ impl Scheduler {
         let found = self.candidates.iter_mut().find(|candidate| candidate.channel == channel);
         let Some(candidate) = found else { return };
         let measured = &mut candidate.measured[class][column];
-        let (was_known, had) = (measured.is_known(), measured.samples());
+        let (had_estimate, had) = (measured.is_known(), measured.samples());
         measured.observe(bytes, nanoseconds);
         // What makes no sense was not kept.
-        if was_known || measured.samples() > had {
-            self.effort.add(nanoseconds);
-            if !was_known {
+        if had_estimate || measured.samples() > had {
+            self.budget.add(nanoseconds);
+            if !had_estimate {
                 candidate.spent.add(more);
             } else if self.last[class][column] != Some(channel) {
-                self.effort.add_again(more);
+                self.budget.add_again(more);
             }
         }
     }
@@ -279,7 +280,7 @@ impl Scheduler {
     /// costs, but it is what it has cost to try the channel again.
     pub fn observe_opening(&mut self, channel: Channel, bytes: u64, traffic: Traffic, nanoseconds: f64) {
         if self.last[usize::from(class(bytes))][column(traffic)].is_some_and(|last| last != channel) {
-            self.effort.add_again(self.more_than_others(channel, bytes, traffic, nanoseconds));
+            self.budget.add_again(self.more_than_others(channel, bytes, traffic, nanoseconds));
         }
     }
 
@@ -300,13 +301,13 @@ impl Scheduler {
                 let of_class =
                     |candidate: &Candidate| candidate.measured[usize::from(class)][column(traffic)];
                 let to_the_end = self.candidates.iter().map(of_class).filter(Measured::is_known);
-                let Some(least) = to_the_end.map(|measured| measured.cost()).min_by(f64::total_cmp) else {
+                let Some(min) = to_the_end.map(|measured| measured.cost()).min_by(f64::total_cmp) else {
                     continue;
                 };
                 for candidate in &self.candidates {
                     let measured = of_class(candidate);
                     if let Some(cost) = measured.estimate()
-                        && (measured.is_known() || cost > least)
+                        && (measured.is_known() || cost > min)
                     {
                         known.set(candidate.channel, traffic, class, cost);
                     }

@@ -30,13 +30,13 @@ pub(super) const RANGES: [(Option<Traffic>, Range<u64>); 5] = [
 /// Between hosts there is `rdma`, and then TCP.
 pub(super) fn order(bytes: u64, traffic: Traffic) -> [Channel; 7] {
     use Channel::{Bar, Ipc, Loopback, Rdma, Staged, Tcp, Vmm};
-    let longest = match traffic {
+    let limit = match traffic {
         Traffic::Latency => LOOPBACK,
         Traffic::Bandwidth => LOOPBACK_FOR_BANDWIDTH,
     };
     match bytes {
         0..=BAR => [Bar, Loopback, Ipc, Vmm, Staged, Rdma, Tcp],
-        _ if bytes <= longest => [Loopback, Ipc, Vmm, Bar, Staged, Rdma, Tcp],
+        _ if bytes <= limit => [Loopback, Ipc, Vmm, Bar, Staged, Rdma, Tcp],
         _ => [Ipc, Vmm, Loopback, Staged, Bar, Rdma, Tcp],
     }
 }

@@ -1,4 +1,4 @@
-//! Is it worth while to find out what a channel costs for a class of sizes?
+//! Sampling policy: when a channel's cost is measured again.
 //!
 //! A message by a slow channel takes as long as hundreds by a fast one, so a channel is measured only where
 //! what is known of it does not say already that it is far behind, and only as long as all measuring together
@@ -10,26 +10,26 @@ use super::published;
 use crate::channels::Channel;
 
 /// A channel is far behind when it takes so many times what the best one does.
-const FAR: f64 = 2.0;
+const HOPELESS_RATIO: f64 = 2.0;
 
 /// Nanoseconds that opening the peer's memory may have added to a sample: a single one is not believed to
 /// that extent. 300 us were seen for cudaIPC.
-const OPENING: f64 = 500_000.0;
+const MAX_MAPPING_COST_NS: f64 = 500_000.0;
 
 /// The share of the messages' time that measuring one channel may cost. Each has its own: samples of a slow one
 /// must not keep from being measured one whose first sample was chance.
-const SHARE: f64 = 0.025;
+const SAMPLING_BUDGET: f64 = 0.025;
 
 /// The share that may go into trying channels again that were dearer: what is known of them may be wrong, and
 /// what is not taken is not corrected.
-const SHARE_AGAIN: f64 = 0.01;
+const RESAMPLING_BUDGET: f64 = 0.01;
 
 /// Nanoseconds that it may cost before there were messages.
-const AT_FIRST: f64 = 500_000.0;
+const INITIAL_BUDGET_NS: f64 = 500_000.0;
 
 /// Nanoseconds that the first message of a process by a channel may take besides, since memory is made for it and
 /// opened: 3 to 5 ms were seen for bounce buffers of two H100 (2026-11-27).
-const FIRST_USE: f64 = 5e6;
+const FIRST_USE_NS: f64 = 5e6;
 
 /// What measuring a channel has cost, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,12 +44,12 @@ impl Spent {
 
 /// What messages have taken, and what it has cost to try channels again, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Effort {
+pub(super) struct SamplingBudget {
     again: f64,
     all: f64,
 }
 
-impl Effort {
+impl SamplingBudget {
     /// A message has taken so long.
     pub(super) fn add(&mut self, nanoseconds: f64) {
         self.all += nanoseconds;
@@ -63,63 +63,63 @@ impl Effort {
     /// Whether a channel may be tried again that is expected to cost so much more, and which this process has
     /// used or not.
     pub(super) fn allows_again(&self, expected: f64, is_used: bool) -> bool {
-        let first = if is_used { 0.0 } else { FIRST_USE };
-        self.again + expected.max(0.0) + first <= SHARE_AGAIN * self.all
+        let first = if is_used { 0.0 } else { FIRST_USE_NS };
+        self.again + expected.max(0.0) + first <= RESAMPLING_BUDGET * self.all
     }
 
     /// Whether a sample may be taken of a channel that is expected to cost so much.
     pub(super) fn allows(&self, spent: Spent, expected: f64) -> bool {
-        spent.0 + expected.max(0.0) <= AT_FIRST + SHARE * self.all
+        spent.0 + expected.max(0.0) <= INITIAL_BUDGET_NS + SAMPLING_BUDGET * self.all
     }
 }
 
 /// What a message of one class takes by one channel, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Outlook {
+pub(super) struct ChannelEstimate {
     /// No less than this.
-    pub(super) least: f64,
+    pub(super) min: f64,
     /// No more than this, where something is known.
-    pub(super) most: Option<f64>,
+    pub(super) max: Option<f64>,
     /// As far as one can say: what was found, or the least.
     pub(super) expected: f64,
 }
 
-impl Outlook {
+impl ChannelEstimate {
     /// Of a class, from what was measured of this class and of smaller ones, in ascending order.
     pub(super) fn new<'a>(channel: Channel, measured: impl Iterator<Item = &'a Measured>) -> Self {
         // The class and time of the largest one measured, and the least time of those below it.
-        let mut largest: Option<(usize, &Measured, f64)> = None;
-        let (mut below, mut shortest) = (f64::INFINITY, f64::INFINITY);
+        let mut largest_measured: Option<(usize, &Measured, f64)> = None;
+        let (mut below_largest, mut min_time) = (f64::INFINITY, f64::INFINITY);
         let mut class = 0;
         for (at, of_class) in measured.enumerate() {
             class = at;
             if let Some(cost) = of_class.estimate() {
                 let time = cost * invented(bytes_of(at));
-                below = shortest;
-                shortest = shortest.min(time);
-                largest = Some((at, of_class, time));
+                below_largest = min_time;
+                min_time = min_time.min(time);
+                largest_measured = Some((at, of_class, time));
             }
         }
         let by_rate = bytes_of(class) / published::fastest(channel);
-        let Some((at, of_class, time)) = largest else {
-            return Self { least: by_rate, most: None, expected: by_rate };
+        let Some((at, of_class, time)) = largest_measured else {
+            return Self { min: by_rate, max: None, expected: by_rate };
         };
-        let sure = if of_class.is_known() { time } else { time - OPENING };
+        let sure = if of_class.is_known() { time } else { time - MAX_MAPPING_COST_NS };
         if at == class {
-            return Self { least: sure.max(0.0), most: Some(time), expected: time };
+            return Self { min: sure.max(0.0), max: Some(time), expected: time };
         }
         let longer = bytes_of(class) / bytes_of(at);
-        let most = time * longer;
+        let max = time * longer;
         // What is above twice the time of short messages is believed to grow with the length; less may be
         // chance.
-        let growing = (sure - 2.0 * below).max(0.0);
-        let least = (sure + growing * (longer - 1.0)).max(by_rate).min(most).max(0.0);
-        Self { least, most: Some(most), expected: least }
+        let growing = (sure - 2.0 * below_largest).max(0.0);
+        let min = (sure + growing * (longer - 1.0)).max(by_rate).min(max).max(0.0);
+        Self { min, max: Some(max), expected: min }
     }
 
     /// Whether this channel is already clearly far behind another channel that takes `best`.
-    pub(super) fn is_far_behind(&self, best: f64) -> bool {
-        self.least > best * FAR
+    pub(super) fn is_hopeless(&self, best: f64) -> bool {
+        self.min > best * HOPELESS_RATIO
     }
 }
 
@@ -141,65 +141,65 @@ mod tests {
         measured
     }
 
-    fn outlook(channel: Channel, samples: &[(u64, f64)], bytes: u64) -> Outlook {
+    fn estimate(channel: Channel, samples: &[(u64, f64)], bytes: u64) -> ChannelEstimate {
         let classes = usize::from(super::super::class(bytes)) + 1;
-        Outlook::new(channel, of(samples, classes).iter())
+        ChannelEstimate::new(channel, of(samples, classes).iter())
     }
 
     #[test]
     fn nothing_is_known_but_the_published_rate() {
-        let ipc = outlook(Channel::Ipc, &[], 64 << 20);
-        assert_eq!(ipc, Outlook { least: 0.0, most: None, expected: 0.0 });
+        let ipc = estimate(Channel::Ipc, &[], 64 << 20);
+        assert_eq!(ipc, ChannelEstimate { min: 0.0, max: None, expected: 0.0 });
         // 64 MiB through a host take 0.5 ms at least, and 0.08 ms within a GPU.
-        let staged = outlook(Channel::Staged, &[], 64 << 20);
-        assert!(staged.is_far_behind(80_000.0) && !staged.is_far_behind(300_000.0), "{staged:?}");
+        let staged = estimate(Channel::Staged, &[], 64 << 20);
+        assert!(staged.is_hopeless(80_000.0) && !staged.is_hopeless(300_000.0), "{staged:?}");
     }
 
     #[test]
     fn longer_messages_lie_between_two_bounds() {
         let three = |bytes, time| [(bytes, time); 3];
-        let one = outlook(Channel::Vmm, &three(1 << 10, 10_000.0), 1 << 13);
-        assert!((one.least - 10_000.0).abs() < 1.0, "{one:?}");
-        assert!((one.most.unwrap() - 80_000.0).abs() < 1.0, "{one:?}");
+        let one = estimate(Channel::Vmm, &three(1 << 10, 10_000.0), 1 << 13);
+        assert!((one.min - 10_000.0).abs() < 1.0, "{one:?}");
+        assert!((one.max.unwrap() - 80_000.0).abs() < 1.0, "{one:?}");
         // Twice as much for a longer message may be chance, five times is not.
         let samples = [three(1 << 10, 10_000.0), three(1 << 13, 20_000.0)].concat();
-        assert!((outlook(Channel::Vmm, &samples, 1 << 16).least - 20_000.0).abs() < 1.0);
+        assert!((estimate(Channel::Vmm, &samples, 1 << 16).min - 20_000.0).abs() < 1.0);
         let samples = [three(1 << 10, 10_000.0), three(1 << 13, 50_000.0)].concat();
-        assert!((outlook(Channel::Vmm, &samples, 1 << 16).least - 260_000.0).abs() < 1.0);
+        assert!((estimate(Channel::Vmm, &samples, 1 << 16).min - 260_000.0).abs() < 1.0);
     }
 
     #[test]
     fn a_single_sample_may_have_opened_the_memory() {
-        let once = outlook(Channel::Vmm, &[(1 << 20, 300_000.0)], 1 << 20);
-        assert_eq!((once.least, once.expected.round()), (0.0, 300_000.0));
-        let long = outlook(Channel::Vmm, &[(1 << 20, 12e6)], 1 << 21);
-        assert!(long.is_far_behind(80_000.0), "{long:?}");
+        let once = estimate(Channel::Vmm, &[(1 << 20, 300_000.0)], 1 << 20);
+        assert_eq!((once.min, once.expected.round()), (0.0, 300_000.0));
+        let long = estimate(Channel::Vmm, &[(1 << 20, 12e6)], 1 << 21);
+        assert!(long.is_hopeless(80_000.0), "{long:?}");
     }
 
     #[test]
     fn measuring_a_channel_may_cost_a_fortieth() {
-        let (mut effort, mut spent) = (Effort::default(), Spent::default());
-        assert!(effort.allows(spent, AT_FIRST) && !effort.allows(spent, AT_FIRST * 1.01));
-        effort.add(20e6);
+        let (mut budget, mut spent) = (SamplingBudget::default(), Spent::default());
+        assert!(budget.allows(spent, INITIAL_BUDGET_NS) && !budget.allows(spent, INITIAL_BUDGET_NS * 1.01));
+        budget.add(20e6);
         spent.add(6e6);
-        assert!(!effort.allows(spent, 0.0));
-        assert!(effort.allows(Spent::default(), 1e6), "another channel has its own share");
+        assert!(!budget.allows(spent, 0.0));
+        assert!(budget.allows(Spent::default(), 1e6), "another channel has its own share");
         // 6 ms are a fortieth of 240, less what is free at first.
-        effort.add(190e6);
-        assert!(!effort.allows(spent, 0.0));
-        effort.add(20e6);
-        assert!(effort.allows(spent, 0.0) && !effort.allows(spent, 1e6));
+        budget.add(190e6);
+        assert!(!budget.allows(spent, 0.0));
+        budget.add(20e6);
+        assert!(budget.allows(spent, 0.0) && !budget.allows(spent, 1e6));
     }
 
     #[test]
     fn the_first_use_of_a_channel_waits_for_many_messages() {
-        let mut effort = Effort::default();
-        effort.add(200e6);
-        assert!(effort.allows_again(1e6, true) && !effort.allows_again(1e6, false));
-        effort.add(400e6);
-        assert!(effort.allows_again(1e6, false));
+        let mut budget = SamplingBudget::default();
+        budget.add(200e6);
+        assert!(budget.allows_again(1e6, true) && !budget.allows_again(1e6, false));
+        budget.add(400e6);
+        assert!(budget.allows_again(1e6, false));
         // Opening counts as well.
-        effort.add_again(5.5e6);
-        assert!(!effort.allows_again(1e6, true));
+        budget.add_again(5.5e6);
+        assert!(!budget.allows_again(1e6, true));
     }
 }

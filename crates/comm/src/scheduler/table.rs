@@ -1,4 +1,4 @@
-//! Which channel does the user's table name?
+//! Channel table of the user (CAUSEWAY_COMM_TABLE).
 //!
 //! The [rules](causeway_config::rules) of `CAUSEWAY_COMM_TABLE`, in the language of the pipeline's table:
 //!

@@ -207,11 +207,11 @@ fn measuring_costs_a_small_share_of_all_messages() {
 #[test]
 fn a_small_advantage_changes_nothing() {
     let mut scheduler = unmeasured(&[Ipc, Vmm]);
-    let near = [(Ipc, 10_000.0, 390.0), (Vmm, 10_200.0, 390.0)];
-    send(&mut scheduler, &near, 64, Latency, 20);
+    let viable = [(Ipc, 10_000.0, 390.0), (Vmm, 10_200.0, 390.0)];
+    send(&mut scheduler, &viable, 64, Latency, 20);
     let slower = [(Ipc, 10_500.0, 390.0), (Vmm, 10_200.0, 390.0)];
     let choice = send(&mut scheduler, &slower, 64, Latency, 100);
-    assert_eq!(choice, Choice { channel: Ipc, reason: Reason::Kept });
+    assert_eq!(choice, Choice { channel: Ipc, reason: Reason::Hysteresis });
     let slow = [(Ipc, 12_000.0, 390.0), (Vmm, 10_200.0, 390.0)];
     let choice = send(&mut scheduler, &slow, 64, Latency, 100);
     assert_eq!(choice, Choice { channel: Vmm, reason: Reason::Cheapest });

@@ -1,4 +1,4 @@
-//! Which channel does a receiver take for the messages of a peer?
+//! Channel choice of a receiver, with failures and costs.
 
 use std::collections::HashMap;
 use std::sync::Arc;

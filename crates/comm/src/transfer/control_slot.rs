@@ -1,4 +1,4 @@
-//! Through which memory do ranks of one host exchange the words of their collective calls?
+//! Control slots: small messages of collectives in shared memory.
 //!
 //! A mailbox carries words one way between two ranks, in memory that both map. It has two sides, which exchanges
 //! use in turn. That is enough without a word back: whoever writes for the exchange after next has read what the

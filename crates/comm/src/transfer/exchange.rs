@@ -1,4 +1,4 @@
-//! How do two ranks exchange messages about transfers? Over the socket that joins them, with errors that name
+//! Messages of transfers over a connection. Over the socket that joins them, with errors that name
 //! the peer.
 
 use std::io;

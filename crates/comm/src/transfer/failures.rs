@@ -1,4 +1,4 @@
-//! Which channels of a peer are left alone for a while, since they have failed?
+//! Back-off of failed channels.
 //!
 //! A channel may fail for reasons that pass: a program frees memory too early, a context is reset, memory or
 //! descriptors are short. So nothing is left alone for good: what has failed several times in a row is tried again

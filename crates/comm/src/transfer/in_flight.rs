@@ -1,4 +1,4 @@
-//! Which copies of a receiver are under way, and which have ended? A receive that its program does not wait
+//! Copies in flight. A receive that its program does not wait
 //! for begins its copy, so that those of several messages follow each other on the GPU without a pause.
 
 use std::collections::{HashMap, VecDeque};

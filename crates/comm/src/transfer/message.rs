@@ -1,4 +1,4 @@
-//! What do two ranks say to each other about a transfer?
+//! Messages of the rendezvous protocol.
 //!
 //! Messages of 16 bytes, little-endian: what it is, a small number, a slot (2 bytes), a length (4 bytes), a
 //! number (8 bytes).

@@ -1,4 +1,4 @@
-//! How do the bytes of a message get from the sender's GPU to the receiver's memory?
+//! Rendezvous transfers: offers, fetches, staging.
 //!
 //! The sender *offers* a range of its memory under a number, which the message's descriptor tells. The
 //! receiver *fetches* it: it chooses the channel, asks over the connection that joins the two, and moves

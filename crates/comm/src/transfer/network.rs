@@ -1,4 +1,4 @@
-//! How do the bytes of a message travel over a network? In pieces behind the words that announce them, by way
+//! Payloads over TCP. In pieces behind the words that announce them, by way
 //! of memory of the host at both ends: while one piece travels the next is copied out of the sender's GPU,
 //! and the one before into the receiver's.
 

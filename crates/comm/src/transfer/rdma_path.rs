@@ -1,4 +1,4 @@
-//! What does a sender have for a receiver that reads by a card?
+//! RDMA path of a sender to one receiver.
 
 use causeway_ibverbs::RemoteMemory;
 

@@ -1,4 +1,4 @@
-//! Through which memory do bytes pass that a card cannot reach where they lie? Slots in memory of the host,
+//! Registered staging slots for RDMA. Slots in memory of the host,
 //! which a GPU and a card reach.
 
 use causeway_ibverbs::{MemoryRegion, ProtectionDomain, Segment};

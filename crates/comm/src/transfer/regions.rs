@@ -1,4 +1,4 @@
-//! Which memory of GPUs here does a card reach? What messages have used, up to a number.
+//! Registration cache of GPU memory. What messages have used, up to a number.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How does a sender give a payload to a peer, by each channel?
+//! Payload sender, by channel.
 
 use std::os::fd::AsFd as _;
 

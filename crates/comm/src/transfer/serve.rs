@@ -1,4 +1,4 @@
-//! What does the sender's thread do for a peer? It waits for requests, and gives what was offered.
+//! Serving thread of a sender. It waits for requests, and gives what was offered.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Which short messages are offered? Where the receiver has the sender's buffer open, one copy by its GPU
+//! Short messages that are offered. Where the receiver has the sender's buffer open, one copy by its GPU
 //! brings the bytes, where two are needed by way of the host. But to open a buffer takes longer than many
 //! short messages, and a sender of short messages expects to go on before they are received.
 //!

@@ -1,4 +1,4 @@
-//! Through which memory do bytes pass that the receiver cannot map? Memory of the host that both map, in
+//! Staging ring in host memory shared by two ranks. Memory of the host that both map, in
 //! slots that are filled and read in turn.
 
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! How do both ends know what has become of an offer, without a message? By words in memory that both map: the
+//! State words of offers in shared memory. By words in memory that both map: the
 //! sender writes into one that it offers, the receiver that it takes the payload, and that it has it or that the
 //! copy has failed. Each offer has a word of its own, and each word says of which operation it tells.
 //!

@@ -1,4 +1,4 @@
-//! At which address of this host does rdma_cm join two ranks of it?
+//! Address of this host for rdma_cm.
 //!
 //! iWARP devices are reached at addresses of a network alone. Ranks that meet at a Unix socket know none, so
 //! the sender tells that of its device.

@@ -1,4 +1,4 @@
-//! What do two ends tell each other to be joined?
+//! Endpoint address of an RDMA connection, as exchanged.
 //!
 //! 64 bytes, little-endian: the number of the queue pair (4), of its first packet (4), GID (16), LID (2), a
 //! code of the path MTU (1), how many reads it answers at a time (1), whether rdma_cm joins the two (1), a

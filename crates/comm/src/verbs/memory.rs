@@ -1,4 +1,4 @@
-//! How does a card come to reach memory of a GPU? By a dma-buf that the GPU's driver makes of it, or by its
+//! Registration of GPU memory. By a dma-buf that the GPU's driver makes of it, or by its
 //! addresses, where the kernel has a module that knows them (nvidia-peermem).
 
 use std::os::fd::AsFd as _;

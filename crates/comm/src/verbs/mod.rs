@@ -1,4 +1,4 @@
-//! How does a rank use an RDMA device ("card") for messages?
+//! RDMA verbs for messages.
 //!
 //! The receiver of a message reads it: its queue pair is joined with one of the sender's, which only lets
 //! itself be read. Each pair of ranks has a protection domain of its own at both ends, so that a rank reaches

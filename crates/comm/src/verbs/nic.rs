@@ -1,4 +1,4 @@
-//! Which card is used, or why is there none?
+//! RDMA device: choice and opening.
 
 use std::net::IpAddr;
 use std::path::Path;

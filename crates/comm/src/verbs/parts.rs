@@ -1,4 +1,4 @@
-//! What is an end made of?
+//! Resources of an RDMA endpoint.
 
 use std::time::Duration;
 

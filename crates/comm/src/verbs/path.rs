@@ -1,4 +1,4 @@
-//! How are bytes read over a queue pair, and when are they there?
+//! RDMA reads over a connected queue pair.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! How does a sender let its memory be read?
+//! Target side of RDMA reads: registration and queue pair.
 
 use std::net::IpAddr;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! How does a receiver come to a queue pair by which it reads?
+//! Initiator side of RDMA reads: queue pair.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Which cards are near a GPU? By the bridges that the paths of both have in common on the PCI bus, in the words of
+//! PCI topology: RDMA devices nearest to a GPU. By the bridges that the paths of both have in common on the PCI bus, in the words of
 //! `nvidia-smi topo`.
 
 use std::fs;

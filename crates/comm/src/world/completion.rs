@@ -1,4 +1,4 @@
-//! How do those who begin copies and the thread that looks at them (`watch`) wait for each other?
+//! Wake-up of the completion thread (`watch`).
 
 use std::sync::OnceLock;
 use std::time::Duration;

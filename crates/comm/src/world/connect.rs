@@ -1,4 +1,4 @@
-//! How does a rank come to the peers to which it hands messages over?
+//! Connections to peers, on demand.
 
 use std::collections::HashMap;
 use std::sync::Arc;

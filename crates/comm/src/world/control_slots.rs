@@ -1,4 +1,4 @@
-//! Which mailboxes have two ranks of one host for the words of their collective calls?
+//! Control slots of this rank and a peer.
 
 use std::sync::Arc;
 

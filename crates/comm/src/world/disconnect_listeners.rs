@@ -1,4 +1,4 @@
-//! Who hears at once that a peer has gone?
+//! Callbacks on disconnected peers.
 
 use core::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

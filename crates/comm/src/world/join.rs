@@ -1,4 +1,4 @@
-//! How does a rank take part in its job, and what does it tell at the end?
+//! Joining and leaving of a job.
 
 use core::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What is this process's part in a job? Its place on the boards, its socket, what it offers, and what it has
+//! World: this process's part in a job. Its place on the boards, its socket, what it offers, and what it has
 //! of each peer.
 //!
 //! | Module    | Question it answers                                                    |

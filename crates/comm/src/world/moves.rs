@@ -1,4 +1,4 @@
-//! How does a rank go on in another container?
+//! Migration of this rank to another container.
 //!
 //! The thread that sends and receives may enter other namespaces (`setns`, `unshare`) while the job runs. Channels are suspended: nothing starts
 //! any more, and messages that it sends meanwhile go with the MPI. What is in flight comes to its end. Then the rank joins

@@ -1,4 +1,4 @@
-//! How does a rank get what others have sent it word of?
+//! Receives: fetch of announced messages.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What does a rank offer to others, and until when?
+//! Sends: offers of GPU memory.
 
 use std::time::{Duration, Instant};
 

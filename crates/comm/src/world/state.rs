@@ -1,4 +1,4 @@
-//! What does a rank keep of its job?
+//! State of a rank.
 
 use core::any::Any;
 use core::fmt;

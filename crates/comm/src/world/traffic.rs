@@ -1,4 +1,4 @@
-//! What is the traffic with each peer bound by, as far as this rank has seen it?
+//! Traffic classification of peers.
 //!
 //! Each rank counts its own sends and receives, of peers of its host alone: between hosts one network carries all. The
 //! sender's finding goes with each message, since whoever waits for a message, or has several in flight, is the one who

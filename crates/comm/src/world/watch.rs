@@ -1,4 +1,4 @@
-//! Who sees that a copy is over, whatever the program does meanwhile?
+//! Completion thread of asynchronous copies.
 //!
 //! A receiver that its program does not wait for begins its copy and returns. The sender waits for the end of that
 //! copy, and the program may wait for the sender in any way: in a call of its MPI that knows nothing of copies, at a

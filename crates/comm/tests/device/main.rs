@@ -15,7 +15,7 @@ mod verbs;
 
 use std::time::Duration;
 
-use causeway_comm::device::choice::Wish;
+use causeway_comm::device::choice::InitiatorPolicy;
 use causeway_comm::device::team::{Kind, Options, Team};
 
 use machine::{Lanes, Params, Ranks, is_cuda};
@@ -34,14 +34,16 @@ fn patient() -> Options {
 fn run_program(seed: u64) {
     let mut random = Random(seed);
     let ranks = 2 + random.below(7) as usize;
-    let wish = [Wish::Auto, Wish::Auto, Wish::Direct, Wish::Proxy][random.below(4) as usize];
+    let policy =
+        [InitiatorPolicy::Auto, InitiatorPolicy::Auto, InitiatorPolicy::Direct, InitiatorPolicy::Proxy]
+            [random.below(4) as usize];
     let mut kind = || if random.below(2) == 0 { Kind::Device } else { Kind::Host };
     let kinds = [kind(), kind(), kind()];
     let queues = 1 + random.below(3) as usize;
     let capacity = [4, 16, 1024][random.below(3) as usize];
     let abilities = Abilities {
-        is_mapped: wish != Wish::Proxy,
-        has_atomics: wish != Wish::Proxy || kinds[2] == Kind::Host,
+        is_mapped: policy != InitiatorPolicy::Proxy,
+        has_atomics: policy != InitiatorPolicy::Proxy || kinds[2] == Kind::Host,
     };
     let program = Program::draw(seed, ranks, 4, abilities);
     let gpu = Ranks::new(Lanes::Delayed(seed));
@@ -49,9 +51,9 @@ fn run_program(seed: u64) {
     let are_apart = random.below(2) == 1 && !is_cuda();
     let gpu = if are_apart { gpu.apart(ranks) } else { gpu };
     let what = format!(
-        "seed {seed}: {ranks} ranks, {wish:?}, windows {kinds:?}, {queues} queues of {capacity}, apart: {are_apart}"
+        "seed {seed}: {ranks} ranks, {policy:?}, windows {kinds:?}, {queues} queues of {capacity}, apart: {are_apart}"
     );
-    let team = team(&gpu, ranks, Options { wish, queues, capacity, ..patient() });
+    let team = team(&gpu, ranks, Options { policy, queues, capacity, ..patient() });
     let windows = [(kinds[0], DATA), (kinds[1], DATA), (kinds[2], WORDS)];
     let windows = windows.map(|(kind, bytes)| team.window(kind, bytes).unwrap());
     let base = |rank: u32, window: usize| team.window_handle(rank, windows[window]).unwrap().base;
@@ -152,14 +154,14 @@ fn what_another_thread_has_written_is_put() {
 #[test]
 fn who_moved_what_is_told_at_the_end() {
     let gpu = Ranks::new(Lanes::Well);
-    for (wish, by, told) in [(0, 1, "by direct"), (2, 2, "by proxy")] {
+    for (policy, by, told) in [(0, 1, "by direct"), (2, 2, "by proxy")] {
         let team = team(&gpu, 2, patient());
         let (data, words) =
             (team.window(Kind::Device, 4096).unwrap(), team.window(Kind::Device, 64).unwrap());
         gpu.launch_all(&team, "ping_pong", 32, |rank| {
             let params =
                 Params::default().team(&team, rank).window(&team, rank, data).window(&team, rank, words);
-            params.long(100).word(10).word(wish)
+            params.long(100).word(10).word(policy)
         });
         assert_eq!(team.failure(), None);
         assert_eq!(team.counts(1).unwrap()[by], [10, 1000]);

@@ -38,11 +38,11 @@ fn mistakes_are_refused_and_nothing_is_written() {
         (11, Status::Unsupported, "memory of the host"),
         (12, Status::OutOfBounds, "do not lie in the window"),
     ];
-    for wish in [Wish::Auto, Wish::Proxy] {
+    for policy in [InitiatorPolicy::Auto, InitiatorPolicy::Proxy] {
         for (which, status, told) in cases {
             let gpu = Ranks::new(Lanes::Well);
             let limit = Duration::from_millis(200);
-            let team = team(&gpu, 2, Options { wish, limit, ..Options::default() });
+            let team = team(&gpu, 2, Options { policy, limit, ..Options::default() });
             let other_team = super::team(&gpu, 2, patient());
             let window = team.window(Kind::Device, WINDOW).unwrap();
             let others = other_team.window(Kind::Device, WINDOW).unwrap();

@@ -11,7 +11,7 @@ const ADDITIONS: u32 = 5;
 const THREADS: u32 = 64;
 
 /// What a rank does with its team; all do it at the same time.
-fn as_processes(number: u8, wish: Wish, run: impl Fn(&Ranks, &Team, u32) + Sync) {
+fn as_processes(number: u8, policy: InitiatorPolicy, run: impl Fn(&Ranks, &Team, u32) + Sync) {
     let folder = tempfile::tempdir().unwrap();
     let mut nonce = [number; 16];
     nonce[..4].copy_from_slice(&std::process::id().to_le_bytes());
@@ -22,7 +22,7 @@ fn as_processes(number: u8, wish: Wish, run: impl Fn(&Ranks, &Team, u32) + Sync)
                 let gpu = Ranks::new(Lanes::Well);
                 let peers = Peers::join(nonce, rank, RANKS, Some(folder)).unwrap();
                 let own = gpu.gpus(1).remove(0);
-                let team = Team::of_processes(own, peers, RANKS, Options { wish, ..patient() }).unwrap();
+                let team = Team::of_processes(own, peers, RANKS, Options { policy, ..patient() }).unwrap();
                 run(&gpu, &team, rank);
             });
         }
@@ -37,12 +37,12 @@ fn windows_of_all_kinds_reach_other_processes() {
     }
     let seed = u64::from(std::process::id()) + 1;
     let kinds = [Kind::Device, Kind::Host];
-    let wishes = [Wish::Auto, Wish::Proxy];
-    for (number, (wish, kind)) in
-        wishes.into_iter().flat_map(|wish| kinds.map(|kind| (wish, kind))).enumerate()
+    let wishes = [InitiatorPolicy::Auto, InitiatorPolicy::Proxy];
+    for (number, (policy, kind)) in
+        wishes.into_iter().flat_map(|policy| kinds.map(|kind| (policy, kind))).enumerate()
     {
-        as_processes(number as u8, wish, |gpu, team, rank| {
-            let what = format!("seed {seed}: {wish:?}, data {kind:?}, rank {rank}");
+        as_processes(number as u8, policy, |gpu, team, rank| {
+            let what = format!("seed {seed}: {policy:?}, data {kind:?}, rank {rank}");
             let data = team.window(kind, 64).unwrap();
             let (signals, words) = (team.window(kind, 64).unwrap(), team.window(Kind::Host, 64).unwrap());
             assert!(team.is_in_host(words), "{what}");

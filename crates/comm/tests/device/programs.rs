@@ -48,7 +48,7 @@ pub struct Step {
     what: u32,
     scope: u32,
     peer: u32,
-    wish: u32,
+    policy: u32,
     to: u32,
     from: u32,
     to_offset: u64,
@@ -127,9 +127,9 @@ impl Program {
     }
 
     /// What is allowed to insist on.
-    fn wish(&mut self, abilities: Abilities) -> u32 {
-        let wish = self.random.below(3) as u32;
-        if abilities.is_mapped || wish != 1 { wish } else { 2 }
+    fn policy(&mut self, abilities: Abilities) -> u32 {
+        let policy = self.random.below(3) as u32;
+        if abilities.is_mapped || policy != 1 { policy } else { 2 }
     }
 
     fn step(&mut self, what: What, peer: usize) -> Step {
@@ -191,10 +191,10 @@ impl Program {
             let bytes = if self.random.below(4) == 0 { SLICE } else { 1 + self.random.below(SLICE) };
             let to_offset = slice * SLICE + self.random.below(SLICE - bytes + 1);
             let from_offset = source.2 * SLICE + self.random.below(SLICE - bytes + 1);
-            let wish = self.wish(abilities);
+            let policy = self.policy(abilities);
             let step = self.step(if is_get { What::Get } else { What::Put }, peer);
             let (to, from) = (window as u32, source.1 as u32);
-            todo[actor].push((Step { wish, to, from, to_offset, from_offset, bytes, ..step }, None));
+            todo[actor].push((Step { policy, to, from, to_offset, from_offset, bytes, ..step }, None));
             let found = self.data[source.0][source.1][from_offset as usize..][..bytes as usize].to_vec();
             self.data[rank][window][to_offset as usize..][..bytes as usize].copy_from_slice(&found);
             if self.random.below(8) == 0 {
@@ -211,11 +211,11 @@ impl Program {
         for (rank, steps) in todo.iter_mut().enumerate() {
             let peer = (rank + 1) % ranks;
             let (bytes, window) = (self.random.below(65), self.random.below(2));
-            let (wish, step) = (self.wish(abilities), self.step(What::PutSignal, peer));
+            let (policy, step) = (self.policy(abilities), self.step(What::PutSignal, peer));
             let (to, from, cell) = (window as u32, window as u32, 8 * rank as u64);
             let value = round;
             steps.push((
-                Step { wish, to, from, to_offset: INBOX, from_offset: OUTBOX, bytes, value, cell, ..step },
+                Step { policy, to, from, to_offset: INBOX, from_offset: OUTBOX, bytes, value, cell, ..step },
                 None,
             ));
             let sent = self.data[rank][window as usize][OUTBOX as usize..][..bytes as usize].to_vec();

@@ -159,7 +159,7 @@ fn kernels_put_together_what_their_operations_say() {
     let mut random = Random(seed);
     let space = Arc::new(AddressSpace::new(1 << 30).unwrap());
     for element in (1..=19).filter_map(Element::of_code) {
-        for operation in Operation::ALL.into_iter().filter(|operation| element.takes(*operation)) {
+        for operation in Operation::ALL.into_iter().filter(|operation| element.supports(*operation)) {
             for _ in 0..2 {
                 let sources = 2 + random.below(MAX_SOURCES as u64 - 1) as usize;
                 let makes = match random.below(3) {

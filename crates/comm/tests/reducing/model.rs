@@ -19,8 +19,8 @@ pub fn element(element: Element, operation: Operation, random: &mut Random) -> V
     let mut bytes = vec![0xa5; element.bytes() as usize];
     let parts = parts(element);
     for (at, (number, offset)) in parts.iter().enumerate() {
-        let is_place = at == 1 && matches!(element, Element::Placed { .. });
-        let few = is_place || matches!(element, Element::Placed { .. });
+        let is_place = at == 1 && matches!(element, Element::Indexed { .. });
+        let few = is_place || matches!(element, Element::Indexed { .. });
         let value = match number {
             Number::Signed(_) if few => Value::Signed(random.below(5) as i64 - 2),
             Number::Signed(_) => Value::Signed(random.word() as i64),
@@ -60,7 +60,7 @@ fn parts(element: Element) -> Vec<(Number, usize)> {
     match element {
         Element::One(number) => vec![(number, 0)],
         Element::Complex(number) => vec![(number, 0), (number, number.bytes() as usize)],
-        Element::Placed { number, place_at, .. } => vec![(number, 0), (Number::Signed(4), place_at.into())],
+        Element::Indexed { number, index_at, .. } => vec![(number, 0), (Number::Signed(4), index_at.into())],
     }
 }
 
@@ -77,10 +77,10 @@ fn apply(element: Element, operation: Operation, a: &[Value], b: &[Value]) -> Ve
                 one(Operation::Sum, product(a[0], b[1]), product(a[1], b[0])),
             ]
         }
-        Element::Placed { .. } => {
+        Element::Indexed { .. } => {
             let [(first, a_place), (second, b_place)] = [(a[0], a[1]), (b[0], b[1])];
             let order = compare(second, first);
-            let order = if operation == Operation::MaxPlace { order.reverse() } else { order };
+            let order = if operation == Operation::MaxLoc { order.reverse() } else { order };
             let takes = order.is_lt() || order.is_eq() && compare(b_place, a_place).is_lt();
             if takes { b.to_vec() } else { a.to_vec() }
         }
@@ -144,14 +144,14 @@ fn one(operation: Operation, a: Value, b: Value) -> Value {
 
 fn whole(operation: Operation, x: u64, y: u64, is_less: bool) -> u64 {
     match operation {
-        Operation::Max | Operation::MaxPlace => {
+        Operation::Max | Operation::MaxLoc => {
             if is_less {
                 y
             } else {
                 x
             }
         }
-        Operation::Min | Operation::MinPlace => {
+        Operation::Min | Operation::MinLoc => {
             if is_less {
                 x
             } else {

@@ -1,4 +1,4 @@
-//! What do the processes of a host share, so that a board can lie there?
+//! Media of boards: files and System V shared memory.
 
 mod file;
 mod kind;

@@ -1,4 +1,4 @@
-//! What is left in a folder by jobs whose processes were all ended before they could remove it?
+//! Removal of stale files of jobs that were killed.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};

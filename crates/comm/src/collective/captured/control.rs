@@ -1,4 +1,4 @@
-//! What do the ranks of a group keep for their graphs? The words by which their GPUs meet, the memory of each
+//! Control memory of a group's graphs. The words by which their GPUs meet, the memory of each
 //! other that graphs use, and the kernels.
 //!
 //! It belongs to the group, since nobody tells when a graph is launched for the last time, and lives until the
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::meet::{
+use super::barrier::{
     self, CELLS_BYTES, COUNT_AT, ENDED_ADDRESS_AT, ENDED_AT, FAILED_AT, Failure, LIMIT_AT, OWN_BYTES,
     PEERS_AT,
 };
@@ -34,7 +34,7 @@ pub struct Control {
     me: usize,
     ranks: usize,
     functions: Mutex<HashMap<Kind, Function>>,
-    kept: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
+    held: Mutex<Vec<Box<dyn Any + Send + Sync>>>,
 }
 
 impl fmt::Debug for Control {
@@ -63,15 +63,15 @@ impl Control {
         let cells = Bounce::new(driver, device, CELLS_BYTES as usize)?;
         let own = Bounce::new(driver, device, OWN_BYTES as usize)?;
         let zeros = [0_u8; CELLS_BYTES as usize];
-        let mut words = [0_u64; (OWN_BYTES / 8) as usize];
-        words[(LIMIT_AT / 8) as usize] = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let mut header = [0_u64; (OWN_BYTES / 8) as usize];
+        header[(LIMIT_AT / 8) as usize] = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         // SAFETY: both allocations have so many bytes, and are nobody else's yet.
         unsafe {
             scope.copy(cells.mapping.address, zeros.as_ptr() as u64, zeros.len())?;
-            scope.copy(own.mapping.address, words.as_ptr() as u64, size_of_val(&words))?;
+            scope.copy(own.mapping.address, header.as_ptr() as u64, size_of_val(&header))?;
         }
-        let (functions, kept) = (Mutex::default(), Mutex::default());
-        Ok(Self { number, watch: None, driver, context, cells, own, me, ranks, functions, kept })
+        let (functions, held) = (Mutex::default(), Mutex::default());
+        Ok(Self { number, watch: None, driver, context, cells, own, me, ranks, functions, held })
     }
 
     /// Where the cells lie.
@@ -99,7 +99,7 @@ impl Control {
 
     /// Keeps something as long as graphs may be launched.
     pub fn keep(&self, what: impl IntoIterator<Item = Box<dyn Any + Send + Sync>>) {
-        lock(&self.kept).extend(what);
+        lock(&self.held).extend(what);
     }
 
     /// How a graph of this group has failed, if one has.
@@ -117,9 +117,15 @@ impl Control {
     }
 
     /// The step by which the ranks meet.
-    pub fn meeting(&self) -> Step {
-        let words = [self.own.mapping.address + COUNT_AT, self.cells(), self.me as u64, self.ranks as u64];
-        Step { kind: Kind::Meet, blocks: [1, 1], threads: meet::THREADS, parameters: words.to_vec() }
+    pub fn barrier(&self) -> Step {
+        let parameters =
+            [self.own.mapping.address + COUNT_AT, self.cells(), self.me as u64, self.ranks as u64];
+        Step {
+            kind: Kind::Barrier,
+            blocks: [1, 1],
+            threads: barrier::THREADS,
+            parameters: parameters.to_vec(),
+        }
     }
 
     /// Loads the kernel of a step, so that nothing but the launch is left.
@@ -147,7 +153,7 @@ impl Control {
         let function = self.prepare(step.kind)?;
         let scope = Scope::of_context(self.driver, self.context)?;
         let mut parameters = step.parameters.clone();
-        if step.kind != Kind::Meet {
+        if step.kind != Kind::Barrier {
             parameters.push(self.own.mapping.address + FAILED_AT);
         }
         // SAFETY: as promised by the caller; these are the kernel's parameters.
@@ -207,10 +213,11 @@ impl Controls {
     /// No graph of a group is launched any more.
     pub fn release(&self, owner: &Owner) {
         let mut controls = lock(&self.0);
-        let (gone, left) = core::mem::take(&mut *controls).into_iter().partition(|(other, _)| other == owner);
+        let (disconnected, left) =
+            core::mem::take(&mut *controls).into_iter().partition(|(other, _)| other == owner);
         *controls = left;
         drop(controls);
         // To end takes calls of the driver.
-        drop::<Vec<_>>(gone);
+        drop::<Vec<_>>(disconnected);
     }
 }

@@ -1,4 +1,4 @@
-//! How does a kernel copy several ranges that other ranks' memory has, too? PTX text. Pure.
+//! Kernel that copies several ranges. PTX text. Pure.
 //!
 //! Each range has blocks of its own, in the grid's second dimension, so that what comes from several ranks comes at
 //! the same time.
@@ -20,7 +20,7 @@ pub struct Move {
 
 /// The most bytes that divide all addresses, of 1, 2, 4, 8 and 16: what a thread copies at once.
 pub fn unit(moves: &[Move]) -> u64 {
-    let zeros = moves.iter().fold(4, |least, one| least.min((one.to | one.from).trailing_zeros()));
+    let zeros = moves.iter().fold(4, |fewest, one| fewest.min((one.to | one.from).trailing_zeros()));
     1 << zeros
 }
 

@@ -1,4 +1,4 @@
-//! How do ranks agree on a call in a graph, and how is it captured? Nothing becomes a part of any graph before all
+//! Agreement of ranks on a captured call, and its capture. Nothing becomes a part of any graph before all
 //! ranks have opened what they need: where one cannot, all captures stay as they are.
 
 use core::any::Any;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Once};
 
 use super::super::error::CollectiveError;
 use super::super::group::Group;
-use super::super::own::{Own, Written};
+use super::super::own::{LocalBuffer, Written};
 use super::super::shared::Sharing;
+use super::barrier::{CELLS_BYTES, Failure};
 use super::control::{Control, Controls, Owner};
-use super::meet::{CELLS_BYTES, Failure};
 use super::recording::Kind;
 use crate::cuda::{self, Driver};
 use crate::report;
@@ -40,37 +40,38 @@ impl Group<'_> {
         open: Vec<(u32, MappedMemory)>,
         outcome: Result<(), CollectiveError>,
     ) -> Result<(), CollectiveError> {
-        self.hear_all(outcome)?;
+        self.agree_outcome(outcome)?;
         let control = self.control()?;
         let Some(recording) = self.recording.as_mut() else { return Ok(()) };
         let (steps, last) = (core::mem::take(&mut recording.steps), core::mem::take(&mut recording.last));
-        let kept = core::mem::take(&mut recording.kept);
+        let held = core::mem::take(&mut recording.held);
         let stream = recording.stream;
-        let mut kinds = core::iter::once(Kind::Meet).chain(steps.iter().chain(&last).map(|step| step.kind));
+        let mut kinds =
+            core::iter::once(Kind::Barrier).chain(steps.iter().chain(&last).map(|step| step.kind));
         let ready = kinds.try_for_each(|kind| control.prepare(kind).map(drop));
-        self.hear_all(ready.map_err(CollectiveError::from))?;
+        self.agree_outcome(ready.map_err(CollectiveError::from))?;
         // Whatever becomes of the rest: a part may be in the graph.
         control.keep(open.into_iter().map(|opened| Box::new(opened) as Box<dyn Any + Send + Sync>));
-        control.keep(kept);
-        let meeting = control.meeting();
-        let mut all = core::iter::once(&meeting).chain(&steps).chain(core::iter::once(&meeting)).chain(&last);
+        control.keep(held);
+        let barrier = control.barrier();
+        let mut all = core::iter::once(&barrier).chain(&steps).chain(core::iter::once(&barrier)).chain(&last);
         // SAFETY: as promised by the caller; memory of other ranks is kept open.
         let captured = all.try_for_each(|step| unsafe { control.capture(stream, step) });
-        self.hear_all(captured.map_err(CollectiveError::from))
+        self.agree_outcome(captured.map_err(CollectiveError::from))
     }
 
     /// Hears how all ranks have fared.
-    fn hear_all(&mut self, outcome: Result<(), CollectiveError>) -> Result<(), CollectiveError> {
+    fn agree_outcome(&mut self, outcome: Result<(), CollectiveError>) -> Result<(), CollectiveError> {
         let own = match &outcome {
             Ok(()) => WELL,
             Err(CollectiveError::Closed) => CLOSED,
             Err(_) => FAILED,
         };
-        let heard = self.tell(&vec![own; self.ranks()], 1)?;
+        let received = self.exchange_control(&vec![own; self.ranks()], 1)?;
         outcome?;
-        match heard.iter().position(|told| *told != WELL) {
+        match received.iter().position(|entry| *entry != WELL) {
             None => Ok(()),
-            Some(rank) if heard[rank] == CLOSED => Err(CollectiveError::Closed),
+            Some(rank) if received[rank] == CLOSED => Err(CollectiveError::Closed),
             Some(rank) => Err(CollectiveError::Peer(rank)),
         }
     }
@@ -90,23 +91,25 @@ impl Group<'_> {
         let found = controls.find(&owner, context);
         let gpu = cuda::gpu_number(driver, device).unwrap_or(0);
         let own = [found.as_ref().map_or(0, |control| control.number), new_number(), gpu];
-        let words: Vec<u8> = own.iter().flat_map(|word| word.to_le_bytes()).collect();
-        let heard = self.tell(&words.repeat(self.ranks()), WORD_BYTES)?;
-        let heard: Vec<[u64; 3]> = heard.as_chunks::<WORD_BYTES>().0.iter().map(numbers).collect();
+        let message: Vec<u8> = own.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let received = self.exchange_control(&message.repeat(self.ranks()), WORD_BYTES)?;
+        let received: Vec<[u64; 3]> = received.as_chunks::<WORD_BYTES>().0.iter().map(numbers).collect();
         if let Some(control) = found
-            && heard.iter().all(|told| told[0] == control.number)
+            && received.iter().all(|entry| entry[0] == control.number)
         {
             let failure = control.failure().map_err(CollectiveError::from);
-            self.hear_all(failure.and_then(|failure| failure.map_or(Ok(()), |failure| Err(failure.into()))))?;
+            self.agree_outcome(
+                failure.and_then(|failure| failure.map_or(Ok(()), |failure| Err(failure.into()))),
+            )?;
             return Ok(control);
         }
-        let others = heard.iter().enumerate().filter(|(rank, told)| *rank != self.me && told[2] == gpu);
+        let others = received.iter().enumerate().filter(|(rank, entry)| *rank != self.me && entry[2] == gpu);
         let same: Vec<u32> = others.map(|(rank, _)| self.members[rank]).collect();
         if !same.is_empty() && !cuda::is_under_mps(driver, device) {
-            warn_of_turns(world.rank(), &same);
+            warn_of_time_slicing(world.rank(), &same);
         }
-        let place = (self.me, self.ranks());
-        let made = Control::new(driver, (context, device), heard[0][1], place, world.graph_limit());
+        let position = (self.me, self.ranks());
+        let made = Control::new(driver, (context, device), received[0][1], position, world.graph_limit());
         let Some((peers, open)) = self.share_cells(made.as_ref().ok())? else {
             return Err(made.err().map_or(CollectiveError::Closed, CollectiveError::from));
         };
@@ -115,7 +118,7 @@ impl Group<'_> {
             control.keep([Box::new(open) as Box<dyn Any + Send + Sync>]);
             Ok(control)
         });
-        self.hear_all(connected.as_ref().map(drop).map_err(|error| CollectiveError::Cuda(*error)))?;
+        self.agree_outcome(connected.as_ref().map(drop).map_err(|error| CollectiveError::Cuda(*error)))?;
         let control = Arc::new(connected?);
         controls.add(owner, &control);
         Ok(control)
@@ -123,8 +126,8 @@ impl Group<'_> {
 
     /// Opens the cells of all ranks at all of them: where they lie, and what is open; none where a rank has none.
     fn share_cells(&mut self, control: Option<&Control>) -> Result<Option<Cells>, CollectiveError> {
-        let own = Own { from: control.map_or(0, Control::cells), to: None, bytes: CELLS_BYTES };
-        match self.share(&own, Written::Nobody, control.is_some(), true)? {
+        let own = LocalBuffer { from: control.map_or(0, Control::cells), to: None, bytes: CELLS_BYTES };
+        match self.share(&own, Written::NoRank, control.is_some(), true)? {
             Sharing::Made(shared) => Ok(Some((shared.opened.from, shared.opened.open))),
             _ => Ok(None),
         }
@@ -149,9 +152,9 @@ impl Group<'_> {
 }
 
 /// Once in a process.
-fn warn_of_turns(rank: u32, same: &[u32]) {
+fn warn_of_time_slicing(rank: u32, same: &[u32]) {
     static WARNED: Once = Once::new();
-    WARNED.call_once(|| report::warn_of_turns(rank, same, "graphs"));
+    WARNED.call_once(|| report::warn_of_time_slicing(rank, same, "graphs"));
 }
 
 /// Where the cells of all ranks lie, and what is open for that.

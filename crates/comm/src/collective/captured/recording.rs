@@ -1,11 +1,11 @@
-//! Of which kernels does a call become in a graph?
+//! Kernels of a captured call.
 
 use core::any::Any;
 use core::fmt;
 
 use super::super::kernels::Kernel;
+use super::barrier;
 use super::copies::{self, Move};
-use super::meet;
 
 /// Threads of a block of a kernel that works.
 const THREADS: u32 = 256;
@@ -17,7 +17,7 @@ const MAX_BLOCKS: u64 = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The ranks' GPUs meet.
-    Meet,
+    Barrier,
     /// It puts elements together.
     Elements(Kernel),
     /// It copies so many ranges, in units of so many bytes.
@@ -34,7 +34,7 @@ impl Kind {
     /// whether a meeting has failed.
     pub fn text(&self) -> String {
         match self {
-            Self::Meet => meet::text(),
+            Self::Barrier => barrier::text(),
             Self::Elements(kernel) => kernel.guarded_text().unwrap_or_default(),
             Self::Copies { moves, unit } => copies::text(*moves, *unit),
         }
@@ -54,8 +54,8 @@ pub struct Step {
     pub parameters: Vec<u64>,
 }
 
-fn blocks(work: u64, beside: usize) -> u32 {
-    work.div_ceil(u64::from(THREADS)).clamp(1, (MAX_BLOCKS / beside.max(1) as u64).max(1)) as u32
+fn blocks(work: u64, concurrent: usize) -> u32 {
+    work.div_ceil(u64::from(THREADS)).clamp(1, (MAX_BLOCKS / concurrent.max(1) as u64).max(1)) as u32
 }
 
 impl Step {
@@ -67,7 +67,7 @@ impl Step {
         if let [only] = sources {
             let bytes = count.saturating_mul(kernel.element.bytes());
             let moves: Vec<Move> = targets.iter().map(|to| Move { to: *to, from: *only, bytes }).collect();
-            return if kernel.gives_source() { Self::copies(&moves) } else { None };
+            return if kernel.copies_single_source() { Self::copies(&moves) } else { None };
         }
         let addresses = [targets, sources].concat();
         let (work, vectors) = kernel.work(count, &addresses);
@@ -80,10 +80,10 @@ impl Step {
     pub fn copies(moves: &[Move]) -> Option<Self> {
         let moves: Vec<Move> =
             moves.iter().copied().filter(|one| one.bytes > 0 && one.to != one.from).collect();
-        let longest = moves.iter().map(|one| one.bytes).max()?;
+        let max_bytes = moves.iter().map(|one| one.bytes).max()?;
         let unit = copies::unit(&moves);
         let kind = Kind::Copies { moves: moves.len(), unit };
-        let blocks = [blocks(longest / unit, moves.len()), moves.len() as u32];
+        let blocks = [blocks(max_bytes / unit, moves.len()), moves.len() as u32];
         let parameters = moves.iter().flat_map(|one| [one.to, one.from, one.bytes]).collect();
         Some(Self { kind, blocks, threads: THREADS, parameters })
     }
@@ -106,7 +106,7 @@ pub struct Recording {
     /// What runs behind the last one.
     pub last: Vec<Step>,
     /// What has to stay as long as the graph is launched.
-    pub kept: Vec<Box<dyn Any + Send + Sync>>,
+    pub held: Vec<Box<dyn Any + Send + Sync>>,
 }
 
 impl fmt::Debug for Recording {

@@ -1,4 +1,4 @@
-//! How does a kernel hear that a rank has ended for which it waits? It reads a word, which is written as soon as the
+//! Notification of kernels when a rank fails. It reads a word, which is written as soon as the
 //! rank has gone.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ impl Ended {
 
 /// What kernels are told of whom.
 #[derive(Debug)]
-struct Teller {
+struct FailureNotifier {
     members: Vec<u32>,
     driver: &'static Driver,
     context: u64,
@@ -46,15 +46,15 @@ struct Teller {
     word: AtomicU64,
 }
 
-impl Teller {
-    fn tell(&self, peer: u32) {
-        let Some(place) = self.members.iter().position(|member| *member == peer) else { return };
-        let word = place as u64 + 1;
+impl FailureNotifier {
+    fn notify(&self, peer: u32) {
+        let Some(position) = self.members.iter().position(|member| *member == peer) else { return };
+        let word = position as u64 + 1;
         if self.word.compare_exchange(0, word, Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
         match &self.ended {
-            Ended::Host(place) => place.write(word),
+            Ended::Host(flag) => flag.write(word),
             Ended::Device(address) => {
                 // Without the context there is no kernel that waits.
                 if let Ok(scope) = Scope::of_context(self.driver, self.context) {
@@ -71,7 +71,7 @@ impl Teller {
 pub struct Watch {
     // In front of the word, which is there as long as somebody may tell.
     _listener: Listener,
-    _teller: Arc<Teller>,
+    _notifier: Arc<FailureNotifier>,
 }
 
 impl Watch {
@@ -84,12 +84,12 @@ impl Watch {
         context: u64,
         ended: Ended,
     ) -> Self {
-        let teller = Arc::new(Teller { members, driver, context, ended, word: AtomicU64::new(0) });
-        let callback = Arc::clone(&teller);
-        let listener = world.listen(move |peer| callback.tell(peer));
+        let notifier = Arc::new(FailureNotifier { members, driver, context, ended, word: AtomicU64::new(0) });
+        let callback = Arc::clone(&notifier);
+        let listener = world.listen(move |peer| callback.notify(peer));
         let presence = world.presence();
-        let gone = teller.members.iter().find(|peer| !presence.has(**peer)).copied();
-        gone.into_iter().for_each(|peer| teller.tell(peer));
-        Self { _listener: listener, _teller: teller }
+        let disconnected = notifier.members.iter().find(|peer| !presence.has(**peer)).copied();
+        disconnected.into_iter().for_each(|peer| notifier.notify(peer));
+        Self { _listener: listener, _notifier: notifier }
     }
 }

@@ -1,4 +1,4 @@
-//! How does a thread come to use a context, and leave it as it found it?
+//! Current context of a thread, set and restored.
 
 use core::ffi::c_void;
 

@@ -1,4 +1,4 @@
-//! How do copies of a proxy get into a stream, and how does it hear that they are done?
+//! Copy lane of a proxy: stream and completion.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,9 +32,9 @@ impl CudaLane {
     /// Does once what a proxy asks for, so that the driver makes and loads at these first copies, while no
     /// kernel waits, what it would make at later ones. The memory is nobody else's.
     pub(super) fn warm_up(&mut self, memory: &Block) -> Result<(), GpuError> {
-        let longest = memory.bytes / 2;
-        for bytes in [8, longest] {
-            self.copy(memory.address, memory.address + longest, bytes)?;
+        let max_bytes = memory.bytes / 2;
+        for bytes in [8, max_bytes] {
+            self.copy(memory.address, memory.address + max_bytes, bytes)?;
             self.copy(self.done.address, memory.address, 8)?;
         }
         self.set(memory.address, 0)?;

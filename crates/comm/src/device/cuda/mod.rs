@@ -1,4 +1,4 @@
-//! What does a team get from a GPU by the CUDA driver? Memory that peers can map, pinned memory, and lanes of
+//! GPU of a team by the CUDA driver. Memory that peers can map, pinned memory, and lanes of
 //! copies.
 
 mod calls;
@@ -22,7 +22,7 @@ use stream::Stream;
 
 use super::calibration::{Copies, LONG};
 use super::gpu::{Block, Gpu, GpuError, HostPages, Lane};
-use super::measuring::{self, Kept};
+use super::measuring::{self, StoredCalibration};
 use super::residency::Residency;
 use super::shared::SharedFile;
 use crate::cuda::{
@@ -45,7 +45,7 @@ pub struct CudaGpu {
     device: i32,
     number: u64,
     /// Other devices of this process whose kernels use its memory.
-    beside: Vec<i32>,
+    peer_devices: Vec<i32>,
     /// The file that keeps for later jobs what its copies cost, if one is to.
     profile: Option<PathBuf>,
     /// For set-up alone.
@@ -99,17 +99,19 @@ impl CudaGpu {
         check("a context's device", unsafe { (calls.context_device)(&raw mut device) })?;
         let number = gpu_number(driver, device).ok_or_else(no_driver)?;
         let stream = Arc::new(Stream::new(calls)?);
-        let gpu = Self { driver, calls, context, device, number, stream, beside: Vec::new(), profile: None };
+        let gpu =
+            Self { driver, calls, context, device, number, stream, peer_devices: Vec::new(), profile: None };
         gpu.must_share_memory()?;
         Ok(gpu)
     }
 
     /// The same GPU, whose memory the kernels of all these devices use: of ranks of the same process.
     pub fn with_devices(self, devices: &[i32]) -> Self {
-        let mut beside: Vec<i32> = devices.iter().copied().filter(|other| *other != self.device).collect();
-        beside.sort_unstable();
-        beside.dedup();
-        Self { beside, ..self }
+        let mut peer_devices: Vec<i32> =
+            devices.iter().copied().filter(|other| *other != self.device).collect();
+        peer_devices.sort_unstable();
+        peer_devices.dedup();
+        Self { peer_devices, ..self }
     }
 
     /// The same GPU, of which a file keeps what its copies cost.
@@ -201,7 +203,7 @@ impl Gpu for CudaGpu {
             cause: cause.to_string(),
         };
         let memory = Bounce::new(self.driver, self.device, bytes as usize).map_err(failed)?;
-        for other in &self.beside {
+        for other in &self.peer_devices {
             memory.mapping.let_use(*other).map_err(|cause| GpuError {
                 what: format!("memory of device {} that kernels of device {other} use", self.device),
                 cause: format!(
@@ -278,8 +280,8 @@ impl Gpu for CudaGpu {
     }
 
     fn copies(&self) -> Result<Option<Copies>, GpuError> {
-        let kept = self.profile.clone().map(|path| Kept { path, kind: self.kind() });
-        measuring::once(self.number, kept.as_ref(), || {
+        let stored = self.profile.clone().map(|path| StoredCalibration { path, kind: self.kind() });
+        measuring::once(self.number, stored.as_ref(), || {
             let mut lane = self.new_lane()?;
             let memory = self.device_memory(2 * LONG)?;
             let _entered = Entered::new(self.calls, self.context)?;

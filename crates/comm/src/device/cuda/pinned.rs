@@ -1,4 +1,4 @@
-//! Which memory of the host do kernels use, too? Pinned memory, of this process or of several.
+//! Pinned host memory that kernels use. Pinned memory, of this process or of several.
 //!
 //! The functions are for the calling thread's context.
 

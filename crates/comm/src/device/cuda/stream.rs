@@ -1,4 +1,4 @@
-//! Which stream do copies and words of a team go through?
+//! Stream of a team's copies.
 
 use core::ffi::c_void;
 
@@ -26,9 +26,11 @@ impl Drop for Stream {
 impl Stream {
     /// A stream of the calling thread's context.
     pub(super) fn new(calls: &'static Calls) -> Result<Self, GpuError> {
-        let (mut least, mut greatest) = (0, 0);
+        let (mut min_priority, mut greatest) = (0, 0);
         // SAFETY: there is room for both.
-        check("the priorities of streams", unsafe { (calls.priorities)(&raw mut least, &raw mut greatest) })?;
+        check("the priorities of streams", unsafe {
+            (calls.priorities)(&raw mut min_priority, &raw mut greatest)
+        })?;
         let mut stream: *mut c_void = core::ptr::null_mut();
         // SAFETY: there is room for the stream.
         let status = unsafe { (calls.create_stream)(&raw mut stream, NON_BLOCKING, greatest) };

@@ -1,11 +1,11 @@
-//! What does a rank have, and what lies where in it?
+//! Memory of one rank of a team.
 
 use core::mem::size_of;
 use std::sync::Arc;
 
 use super::options::TeamError;
 use crate::device::gpu::{Block, Gpu, GpuError};
-use crate::device::layout::{HostWords, MAX_WINDOWS};
+use crate::device::layout::{HostControl, MAX_WINDOWS};
 use crate::device::queue;
 use crate::device::windows::Windows;
 
@@ -54,7 +54,7 @@ impl HostPlan {
     /// So many queues of so many requests.
     pub fn new(queues: usize, capacity: u64) -> Self {
         let (slots, counters) = queue::bytes(capacity);
-        let first = (size_of::<HostWords>() as u64).next_multiple_of(4096);
+        let first = (size_of::<HostControl>() as u64).next_multiple_of(4096);
         let counters = counters.next_multiple_of(4096);
         let stride = counters + slots.next_multiple_of(4096);
         Self { counters, stride, bytes: first + stride * queues as u64 }
@@ -62,7 +62,7 @@ impl HostPlan {
 
     /// The addresses of a queue's counters and slots.
     pub fn queue(&self, start: u64, at: usize) -> (u64, u64) {
-        let first = (size_of::<HostWords>() as u64).next_multiple_of(4096);
+        let first = (size_of::<HostControl>() as u64).next_multiple_of(4096);
         let counters = start + first + self.stride * at as u64;
         (counters, counters + self.counters)
     }

@@ -1,4 +1,4 @@
-//! How is a team made of this process's ranks, and what is known of it until its end?
+//! Team: creation, members, end.
 //!
 //! | Module      | Question it answers                                                  |
 //! |-------------|----------------------------------------------------------------------|
@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use super::choice::{self, Initiator, Wish};
+use super::choice::{self, Initiator, InitiatorPolicy};
 use super::failure::Failure;
 use super::gpu::{Gpu, GpuError};
 use super::layout::{
@@ -84,7 +84,7 @@ impl Team {
             return Err(TeamError::Queues { queues, capacity, threads });
         }
         // A wish leaves nothing to choose.
-        if let (Wish::Auto, Some(gpu)) = (options.wish, gpus.first())
+        if let (InitiatorPolicy::Auto, Some(gpu)) = (options.policy, gpus.first())
             && let Some(copies) = gpu.copies()?
         {
             options.curves = copies.correct(&options.curves);
@@ -93,15 +93,15 @@ impl Team {
             .iter()
             .map(|gpu| Member::new(gpu, queues, capacity))
             .collect::<Result<Vec<Member>, GpuError>>()?;
-        let words = members.iter().map(|member| member.host.address).collect();
+        let host_control = members.iter().map(|member| member.host.address).collect();
         let first = peers.as_ref().map_or(0, Peers::rank);
         let members = Arc::new(Members { first, all: members });
         let (stop, ended) = (AtomicBool::new(false), Mutex::new(None));
-        let core = Arc::new(Core { stop, first, words, peers, ended });
+        let core = Arc::new(Core { stop, first, host_control, peers, ended });
         let id = TEAMS.fetch_add(1, Ordering::Relaxed);
-        let windows = TeamWindows::new(id, ranks, options.wish, Arc::clone(&core), Arc::clone(&members));
+        let windows = TeamWindows::new(id, ranks, options.policy, Arc::clone(&core), Arc::clone(&members));
         let mut team = Self { core, id, ranks, options, members, windows, threads: Vec::new() };
-        let kind = if team.options.wish == Wish::Proxy { Kind::Host } else { Kind::Device };
+        let kind = if team.options.policy == InitiatorPolicy::Proxy { Kind::Host } else { Kind::Device };
         let inboxes = layout::CONTROL_BYTES_OF_RANK * u64::from(ranks);
         let control = team.window(kind, INBOX_AT + inboxes)?;
         debug_assert_eq!(control, CONTROL, "it is the first");
@@ -121,9 +121,10 @@ impl Team {
         state.host = member.host.address;
         state.limit = self.options.limit.as_nanos().min(u128::from(u64::MAX)) as u64;
         state.control = self.window_handle(rank, CONTROL)?;
-        let by = if self.options.wish == Wish::Proxy { Initiator::Proxy } else { Initiator::Direct };
+        let by =
+            if self.options.policy == InitiatorPolicy::Proxy { Initiator::Proxy } else { Initiator::Direct };
         state.control_by = by.code() as u32;
-        state.choice = choice::table(&self.options.curves, self.options.wish);
+        state.choice = choice::table(&self.options.curves, self.options.policy);
         for (at, queue) in state.queues_of.iter_mut().take(self.options.queues).enumerate() {
             let (counters, slots) = plan.queue(member.host.address, at);
             let capacity = self.options.capacity;
@@ -170,7 +171,7 @@ impl Team {
     /// When the rank is not this process's.
     pub fn handle(&self, rank: u32) -> Result<layout::Team, TeamError> {
         let state = self.members.get(rank)?.device.address;
-        let direct_below = choice::direct_below(&choice::table(&self.options.curves, self.options.wish));
+        let direct_below = choice::direct_below(&choice::table(&self.options.curves, self.options.policy));
         let mut gpus = self.members.all.iter().map(|member| member.gpu.number());
         let first = gpus.next();
         let is_on_one_gpu = self.core.peers.is_none() && gpus.all(|other| Some(other) == first);
@@ -256,10 +257,10 @@ impl Team {
                 }
             }
         }
-        match self.options.wish {
-            Wish::Auto => lines.extend(choice::explain(&self.options.curves)),
-            Wish::Direct => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for direct".to_owned()),
-            Wish::Proxy => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for proxy".to_owned()),
+        match self.options.policy {
+            InitiatorPolicy::Auto => lines.extend(choice::explain(&self.options.curves)),
+            InitiatorPolicy::Direct => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for direct".to_owned()),
+            InitiatorPolicy::Proxy => lines.push("CAUSEWAY_DEVICE_INITIATOR asks for proxy".to_owned()),
         }
         lines
     }
@@ -267,7 +268,7 @@ impl Team {
 
 impl Drop for Team {
     fn drop(&mut self) {
-        self.core.peers.iter().for_each(Peers::say_goodbye);
+        self.core.peers.iter().for_each(Peers::send_goodbye);
         self.core.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             // One that has panicked has ended the team.

@@ -1,10 +1,10 @@
-//! How may a team be made, and why is there no such team or window?
+//! Options of a team, and errors.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::device::choice::{self, Curves, Wish};
+use crate::device::choice::{self, Curves, InitiatorPolicy};
 use crate::device::gpu::GpuError;
 use crate::device::layout::{MAX_QUEUES, MAX_RANKS, MAX_WINDOWS, SCOPES};
 use crate::device::peers::PeerError;
@@ -21,7 +21,7 @@ pub struct Options {
     /// How long a wait of a kernel takes at most.
     pub limit: Duration,
     /// Which initiators are allowed.
-    pub wish: Wish,
+    pub policy: InitiatorPolicy,
     /// What they cost.
     pub curves: [Curves; SCOPES],
 }
@@ -33,8 +33,8 @@ impl Default for Options {
             capacity: 1024,
             threads: 1,
             limit: Duration::from_secs(5),
-            wish: Wish::Auto,
-            curves: choice::usual(),
+            policy: InitiatorPolicy::Auto,
+            curves: choice::default_curves(),
         }
     }
 }

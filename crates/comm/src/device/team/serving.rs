@@ -1,4 +1,4 @@
-//! Who keeps a team going, and when does it end? The threads of its proxies, and what they share.
+//! Proxy threads of a team. The threads of its proxies, and what they share.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::device::failure::{Failure, Refused};
-use crate::device::layout::HostWords;
+use crate::device::layout::HostControl;
 use crate::device::peers::Peers;
 use crate::device::proxy::Proxy;
 
@@ -14,9 +14,9 @@ use crate::device::proxy::Proxy;
 pub struct Core {
     /// Whether the proxies' threads are to end.
     pub stop: AtomicBool,
-    /// The first rank of this process, and the words of it and those after it: addresses of [`HostWords`].
+    /// The first rank of this process, and the words of it and those after it: addresses of [`HostControl`].
     pub first: u32,
-    pub words: Vec<u64>,
+    pub host_control: Vec<u64>,
     /// Ranks of other processes.
     pub peers: Option<Peers>,
     /// Why it has ended.
@@ -29,9 +29,9 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Core {
-    fn words(&self, member: usize) -> &HostWords {
+    fn host_control(&self, member: usize) -> &HostControl {
         // SAFETY: the memory is freed when all threads have ended, and holds the words from its start.
-        unsafe { &*(self.words[member] as *const HostWords) }
+        unsafe { &*(self.host_control[member] as *const HostControl) }
     }
 
     /// Ends all waits; the first reason counts.
@@ -43,8 +43,8 @@ impl Core {
             self.peers.iter().for_each(Peers::shut);
         }
         drop(ended);
-        for member in 0..self.words.len() {
-            self.words(member).abort.store(1, Ordering::Release);
+        for member in 0..self.host_control.len() {
+            self.host_control(member).abort.store(1, Ordering::Release);
         }
     }
 
@@ -55,8 +55,8 @@ impl Core {
 
     /// Looks whether a kernel has found something wrong.
     pub fn look(&self) {
-        for member in 0..self.words.len() {
-            if let Some(refused) = Refused::read(&self.words(member).error) {
+        for member in 0..self.host_control.len() {
+            if let Some(refused) = Refused::read(&self.host_control(member).error) {
                 return self.end(Failure::Refused { rank: self.first + member as u32, refused });
             }
         }
@@ -95,7 +95,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 /// How often in a row a proxy has found nothing to do, and since when.
 #[derive(Debug, Default)]
 struct Rest {
-    turns: u32,
+    rounds: u32,
     since: Option<Instant>,
     is_long: bool,
 }
@@ -106,8 +106,8 @@ impl Rest {
 
     /// One turn more; whether the proxy may take naps.
     fn is_long(&mut self) -> bool {
-        self.turns = self.turns.wrapping_add(1);
-        if !self.is_long && self.turns.is_multiple_of(Self::LOOK) {
+        self.rounds = self.rounds.wrapping_add(1);
+        if !self.is_long && self.rounds.is_multiple_of(Self::LOOK) {
             self.is_long = self.since.get_or_insert_with(Instant::now).elapsed() > AWAKE;
         }
         self.is_long

@@ -1,4 +1,4 @@
-//! How does a team come to its windows? New memory of each rank, the program's own, and that of ranks in other
+//! Creation of windows. New memory of each rank, the program's own, and that of ranks in other
 //! processes; told to kernels and proxies.
 
 use std::os::fd::AsFd as _;
@@ -8,11 +8,11 @@ use super::member::{Members, bytes_of};
 use super::options::{Kind, TeamError};
 use super::serving::{Core, lock};
 use crate::device::announcement::Announcement;
-use crate::device::choice::Wish;
+use crate::device::choice::InitiatorPolicy;
 use crate::device::gpu::{Block, GpuError};
 use crate::device::layout::{self, MAX_RANKS, MAX_WINDOW_BYTES, MAX_WINDOWS, WindowState};
 use crate::device::peers::Peers;
-use crate::device::windows::Reached;
+use crate::device::windows::MappedWindow;
 
 /// The window of barriers and messages.
 pub const CONTROL: u32 = 0;
@@ -32,7 +32,7 @@ pub struct TeamWindows {
     /// The team's number and how many ranks it has.
     team: u32,
     ranks: u32,
-    wish: Wish,
+    policy: InitiatorPolicy,
     core: Arc<Core>,
     members: Arc<Members>,
     /// Windows that were made so far, which ranks of other processes make as well.
@@ -42,8 +42,14 @@ pub struct TeamWindows {
 
 impl TeamWindows {
     /// None yet, of a team of so many ranks.
-    pub fn new(team: u32, ranks: u32, wish: Wish, core: Arc<Core>, members: Arc<Members>) -> Self {
-        Self { team, ranks, wish, core, members, made: Mutex::new(0), list: Mutex::default() }
+    pub fn new(
+        team: u32,
+        ranks: u32,
+        policy: InitiatorPolicy,
+        core: Arc<Core>,
+        members: Arc<Members>,
+    ) -> Self {
+        Self { team, ranks, policy, core, members, made: Mutex::new(0), list: Mutex::default() }
     }
 
     /// Makes a window: so many bytes of new memory for each rank, zeroed. Its number.
@@ -175,7 +181,7 @@ impl TeamWindows {
             let mut peers = [0; MAX_RANKS];
             for (peer, part) in parts.iter().enumerate() {
                 // Kernels reach their own part in any case.
-                let is_mapped = peer == rank as usize || self.wish != Wish::Proxy;
+                let is_mapped = peer == rank as usize || self.policy != InitiatorPolicy::Proxy;
                 peers[peer] = if is_mapped { *part } else { 0 };
             }
             let in_host = u32::from(in_host);
@@ -183,7 +189,7 @@ impl TeamWindows {
             member.gpu.write(member.window_at(id as u32), bytes_of(&state))?;
         }
         for (member, parts) in self.members.all.iter().zip(&parts) {
-            member.windows.set(id, Some(Reached { bytes, in_host, parts: parts.clone() }));
+            member.windows.set(id, Some(MappedWindow { bytes, in_host, parts: parts.clone() }));
         }
         if windows.len() == id {
             windows.push(None);

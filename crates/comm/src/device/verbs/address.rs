@@ -1,4 +1,4 @@
-//! What does a peer have to know of a queue pair? 32 bytes, which the program brings to it.
+//! Address of a queue pair. 32 bytes, which the program brings to it.
 
 use causeway_ibverbs::{Gid, PathMtu, RemoteEnd};
 

@@ -1,4 +1,4 @@
-//! How is a completion queue made?
+//! Completion queue.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -60,9 +60,9 @@ impl CompletionQueue {
         if entries == 0 || entries > MAX_ENTRIES {
             return Err(VerbsError::Size {
                 what: "a completion queue",
-                asked: entries,
+                requested: entries,
                 unit: "entries",
-                most: MAX_ENTRIES,
+                max: MAX_ENTRIES,
             });
         }
         let inner = &nic.0;
@@ -155,8 +155,8 @@ impl CompletionQueue {
         const INVALID: u32 = 15;
         let consumed = self.consumed()?;
         let ring = self.0.layout.entries;
-        let place = consumed % u64::from(ring.count);
-        let end = ring.address + (place + 1) * u64::from(ring.bytes);
+        let index = consumed % u64::from(ring.count);
+        let end = ring.address + (index + 1) * u64::from(ring.bytes);
         // SAFETY: the last four bytes of an entry of the library's ring, which the card may be writing.
         let tail = unsafe { &*((end - 4) as *const AtomicU32) }.load(Ordering::Acquire);
         let (code, owner) = (tail >> 28, u64::from(tail >> 24 & 1));

@@ -1,4 +1,4 @@
-//! How is a doorbell rung by a thread of the host? Where kernels cannot write a card's registers, each queue pair
+//! Doorbell by a thread of the host. Where kernels cannot write a card's registers, each queue pair
 //! has a word in pinned memory instead: kernels write there what the register is to get, and a thread forwards
 //! it.
 //!

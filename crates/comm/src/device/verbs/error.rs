@@ -1,4 +1,4 @@
-//! Why can kernels not use a card?
+//! Errors of device-initiated RDMA.
 
 use causeway_ibverbs::mlx5::Mlx5Error;
 use causeway_ibverbs::{DeviceError, LoadError, QueuePairError, RegisterError};
@@ -53,16 +53,16 @@ pub enum VerbsError {
         cause: GpuError,
     },
     /// A size.
-    #[error("{what} has {asked} {unit}, and can have 1 to {most}")]
+    #[error("{what} has {requested} {unit}, and can have 1 to {max}")]
     Size {
         /// Of what.
         what: &'static str,
         /// How many were asked for.
-        asked: u32,
+        requested: u32,
         /// Of which.
         unit: &'static str,
         /// How many there can be.
-        most: u32,
+        max: u32,
     },
     /// The library made a ring that kernels do not know.
     #[error(

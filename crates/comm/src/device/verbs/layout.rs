@@ -1,4 +1,4 @@
-//! What do kernels and the host know of the same bytes? The host's side of
+//! Layout of the memory that kernels and host share. The host's side of
 //! `device/include/causeway/verbs_layout.h`.
 
 /// Queue pairs whose completions come to one completion queue.

@@ -1,4 +1,4 @@
-//! How do kernels post work requests to a network card themselves? The host's side of
+//! Device-initiated RDMA. The host's side of
 //! `device/include/causeway/verbs.cuh`: it makes queues whose rings kernels write and read, and joins them.
 //!
 //! | Module         | Question it answers                                                     |

@@ -1,4 +1,4 @@
-//! Which card is used, and which memory does it reach?
+//! RDMA device of a team, and registered memory.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,4 @@
-//! How do kernels come to use pages that the card's library has mapped? Each page is mapped once: doorbell
+//! Mapping of doorbell and queue pages for kernels. Each page is mapped once: doorbell
 //! records of several queues lie in one.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};

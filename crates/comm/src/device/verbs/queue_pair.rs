@@ -1,4 +1,4 @@
-//! How is a queue pair made, joined with its peer's, and used again after an error?
+//! Queue pair: creation, connection, reset after an error.
 
 use core::fmt;
 use core::hash::{BuildHasher as _, Hasher as _};
@@ -66,11 +66,11 @@ impl fmt::Debug for QueuePair {
     }
 }
 
-fn check_size(asked: u32, what: &'static str) -> Result<(), VerbsError> {
-    if (1..=MAX_SLOTS).contains(&asked) {
+fn check_size(requested: u32, what: &'static str) -> Result<(), VerbsError> {
+    if (1..=MAX_SLOTS).contains(&requested) {
         return Ok(());
     }
-    Err(VerbsError::Size { what, asked, unit: "requests", most: MAX_SLOTS })
+    Err(VerbsError::Size { what, requested, unit: "requests", max: MAX_SLOTS })
 }
 
 /// What a peer may do.
@@ -144,15 +144,15 @@ impl QueuePair {
 
     fn bell(nic: &Nic, register: u64) -> Result<Bell, VerbsError> {
         let inner = &nic.0;
-        let wish = inner.options.doorbell;
-        if wish != Doorbell::Assisted {
+        let requested = inner.options.doorbell;
+        if requested != Doorbell::Assisted {
             let page = inner.pages.map(register, 8, HostPages::Registers);
             // What stands in for a card in tests has its registers in memory.
             let page =
                 page.or_else(|cause| inner.pages.map(register, 8, HostPages::Memory).map_err(|_| cause));
             match page {
                 Ok(page) => return Ok(Bell::Register(page)),
-                Err(cause) if wish == Doorbell::Direct => {
+                Err(cause) if requested == Doorbell::Direct => {
                     return Err(VerbsError::Doorbell { device: nic.name().to_owned(), cause });
                 }
                 Err(_) => {}
@@ -259,13 +259,13 @@ impl QueuePair {
         let inner = &self.nic.0;
         let limits = inner.domain.device().limits()?;
         let mtu: PathMtu = peer.mtu.min(inner.port.mtu);
-        let usual = Settings::new(mtu);
-        let at_most = |wanted: u8, limit: u32| u32::from(wanted).min(limit) as u8;
+        let defaults = Settings::new(mtu);
+        let at_most = |requested: u8, limit: u32| u32::from(requested).min(limit) as u8;
         let settings = Settings {
             rnr_retries: WITHOUT_END,
-            reads: at_most(usual.reads, limits.reads),
-            answered_reads: at_most(usual.answered_reads, limits.answered_reads),
-            ..usual
+            reads: at_most(defaults.reads, limits.reads),
+            answered_reads: at_most(defaults.answered_reads, limits.answered_reads),
+            ..defaults
         };
         self.library().receive_from(&inner.port, inner.gid.index, &peer.end, &settings)?;
         self.library().send_from(self.packet, &settings)?;

@@ -1,4 +1,4 @@
-//! Why has a request failed? The syndromes of a card's completions, which `mlx5.h` names.
+//! Syndromes of failed completions. The syndromes of a card's completions, which `mlx5.h` names.
 
 use core::ffi::CStr;
 

@@ -1,4 +1,4 @@
-//! How does a payload come that the sender is asked for?
+//! Fetch requests to the sender.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How does a payload come that the processors of both ends copy through the GPUs' BARs?
+//! Fetch through the GPUs' BARs.
 
 use super::super::error::TransferError;
 use super::super::message::Message;

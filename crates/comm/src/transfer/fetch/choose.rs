@@ -1,4 +1,4 @@
-//! By which channel is a payload fetched, and by which where that one fails?
+//! Fetch by the chosen channel, and fallback.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What does a receiver have of a peer, and where do bytes go?
+//! Fetcher: the receiver's state of a peer.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

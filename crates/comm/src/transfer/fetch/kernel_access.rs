@@ -1,4 +1,4 @@
-//! How do kernels here come to memory where it lies? A peer offers it, and this rank opens it as it does to
+//! Peer memory mapped for kernels. A peer offers it, and this rank opens it as it does to
 //! copy from it; but what happens there, and when it ends, is between the two ranks.
 
 use super::super::error::TransferError;

@@ -1,4 +1,4 @@
-//! How does the receiver get the bytes?
+//! Receiver of payloads.
 //!
 //! | Module    | Question it answers                                                      |
 //! |-----------|--------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-//! How does a payload come out of memory that is open here?
+//! Copy out of peer memory that is open here.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Is the time of a fetch what its channel costs? Not where memory was opened for it that stays open.
+//! Time of a fetch, with and without opening memory. Not where memory was opened for it that stays open.
 //!
 //! The first message from a buffer has to open it, which takes milliseconds where memory of another GPU is mapped;
 //! the next ones find it open. One such time would keep a channel from being taken for long.

@@ -1,4 +1,4 @@
-//! What is to be fetched, and what has come of it?
+//! Fetch order, and its outcome.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How does a payload come through slots?
+//! Fetch through the staging ring.
 
 use super::super::error::TransferError;
 use super::super::message::Message;

@@ -1,4 +1,4 @@
-//! How does a payload come that this rank's card reads out of the sender's memory?
+//! Fetch by RDMA read.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! What does a receiver have of a peer that it reads by a card?
+//! RDMA state of a receiver.
 
 use causeway_ibverbs::RemoteMemory;
 

@@ -1,4 +1,4 @@
-//! Where are messages that a program has back before the receiver has fetched them? In memory of the host, of which a
+//! Copies of detached messages. In memory of the host, of which a
 //! rank takes no more than a certain number of bytes for that.
 //!
 //! A send that waits for ever, though its receiver would come to it only after that, would be a deadlock that the MPI

@@ -1,4 +1,4 @@
-//! What does this rank send, and what has become of it?
+//! Table of offers of this rank.
 
 mod detached;
 

@@ -1,4 +1,4 @@
-//! What may become of an offer, in every order?
+//! Tests of offers.
 
 use super::*;
 

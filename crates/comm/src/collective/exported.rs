@@ -1,4 +1,4 @@
-//! Which memory of this rank may others open for a while?
+//! Memory of this rank that peers may open.
 
 use super::range::Range;
 use crate::cuda::{DeviceMemory, Driver};
@@ -7,18 +7,18 @@ use crate::world::World;
 
 /// What this rank shows, until it hides it.
 #[derive(Debug)]
-pub struct Shown<'a> {
+pub struct ExportedMemory<'a> {
     world: &'a World,
     numbers: Vec<u64>,
 }
 
-impl Drop for Shown<'_> {
+impl Drop for ExportedMemory<'_> {
     fn drop(&mut self) {
         self.numbers.iter().for_each(|number| self.world.revoke(*number));
     }
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ExportedMemory<'a> {
     /// Nothing yet.
     pub fn new(world: &'a World) -> Self {
         Self { world, numbers: Vec::new() }
@@ -53,16 +53,16 @@ impl<'a> Shown<'a> {
         for (at, (memory, address)) in
             ranges.into_iter().enumerate().filter_map(|(at, range)| Some((at, range?)))
         {
-            let place = at * DESCRIPTOR_BYTES..(at + 1) * DESCRIPTOR_BYTES;
+            let range = at * DESCRIPTOR_BYTES..(at + 1) * DESCRIPTOR_BYTES;
             match before {
                 // In place.
                 Some((same, first)) if same == address => {
                     let first = first * DESCRIPTOR_BYTES;
-                    word.copy_within(first..first + DESCRIPTOR_BYTES, place.start);
+                    word.copy_within(first..first + DESCRIPTOR_BYTES, range.start);
                 }
                 _ => {
                     let descriptor = self.export(peer, driver, &memory, Range { address, bytes })?;
-                    word[place].copy_from_slice(&descriptor.encode(self.world.job()));
+                    word[range].copy_from_slice(&descriptor.encode(self.world.job()));
                     before = Some((address, at));
                 }
             }

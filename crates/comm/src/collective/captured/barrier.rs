@@ -1,4 +1,4 @@
-//! How do the GPUs of all ranks meet, in a kernel and without their hosts? Where the words lie, and PTX text.
+//! Device-side barrier of a collective in a CUDA graph. Where the words lie, and PTX text.
 //! Pure.
 //!
 //! Each rank has a cell for each other one in memory that all have mapped, and a count of its meetings in
