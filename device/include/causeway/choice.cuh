@@ -22,7 +22,7 @@ constexpr u64 ALWAYS = 0x0101010101010101ull;
 // us that 8 bytes and a signal take (H100, 2026-11-26).
 template <class Scope> class PathInputs {
   public:
-    // Of a message of so many bytes. Short ones have their row in the handle, and wishes need none.
+    // Of a message of so many bytes. Short ones have their row in the handle, and hints need none.
     __device__ PathInputs(const Team &team, u64 bytes, Initiator hint)
         : row_(ALWAYS * static_cast<u64>(Initiator::direct)), hint_(hint) {
         u32 size = class_of(bytes);

@@ -66,15 +66,17 @@ __device__ inline void write_signal(u64 *cell, u64 value, SignalKind kind, bool 
 
 // Sends a signal; what the scope has written comes before it.
 template <class Scope>
-__device__ inline Status send_signal(const Team &team, u32 peer, const Window &window, const MappedWindow &remote,
-                                     u64 offset, u64 value, SignalKind kind, Initiator initiator) {
+__device__ inline Status send_signal(const Team &team, u32 peer, const Window &window,
+                                     const MappedWindow &remote, u64 offset, u64 value, SignalKind kind,
+                                     Initiator initiator) {
     if (initiator != Initiator::direct) {
         Verb verb = kind == SignalKind::set ? Verb::signal_set : Verb::signal_add;
         Request request = word(verb, peer, window.id, offset, value);
         return post_batch<Scope>(team, verb, peer, window, offset, 8, &request, 1);
     }
     if (Scope::rank() == 0)
-        write_signal(reinterpret_cast<u64 *>(remote.base + offset), value, kind, is_local(team, remote.in_host));
+        write_signal(reinterpret_cast<u64 *>(remote.base + offset), value, kind,
+                     is_local(team, remote.in_host));
     return Status::ok;
 }
 
@@ -139,7 +141,8 @@ __device__ inline Status transfer_by(const Team &team, Verb verb, u32 peer, cons
 }
 
 // Who sends a signal: whoever was chosen, or who can. `automatic` where nobody can.
-__device__ inline Initiator signaller(const MappedWindow &remote, SignalKind kind, Initiator chosen, Initiator hint) {
+__device__ inline Initiator signaller(const MappedWindow &remote, SignalKind kind, Initiator chosen,
+                                     Initiator hint) {
     if (can_signal(remote, kind, chosen)) return chosen;
     Initiator other = chosen == Initiator::direct ? Initiator::proxy : Initiator::direct;
     bool may_change = hint == Initiator::automatic && can_signal(remote, kind, other);
