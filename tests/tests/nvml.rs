@@ -83,7 +83,10 @@ fn a_killed_server_is_a_lost_device() {
     program.must_print("waiting", LIMIT);
     server.kill();
     let outcome = program.finish(LIMIT).must_succeed();
-    assert!(outcome.stderr.contains("causeway: the server that tells of the GPUs is lost"), "{outcome}");
+    assert!(
+        outcome.stderr.contains("causeway: the connection to the monitoring server is lost"),
+        "{outcome}"
+    );
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn where_servers_do_not_reach_each_other_copies_go_by_way_of_the_client() {
     let on = taps.each_ref().map(|tap| tap.target().connect_string().to_string()).join(",");
     let (counts, log) = counts_of_copies(&on, &[("CAUSEWAY_VIA", "tcp"), ("CAUSEWAY_LANES", "1")]);
     must_have_gone(&counts, "client");
-    let says = "devices of server 1 cannot be copied from by server 2";
+    let says = "server 2 cannot copy from devices of server 1";
     assert_eq!(log.matches(says).count(), 1, "{log}");
     for server in [first, second] {
         server.must_have_workers(0);

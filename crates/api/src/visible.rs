@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_choose_and_reorder_and_the_first_that_is_none_ends_the_list() {
+    fn first_invalid_number_ends_the_list() {
         for (list, wanted) in [
             ("2,0", &[2, 0][..]),
             ("1,5,0", &[1]),

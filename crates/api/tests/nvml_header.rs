@@ -56,7 +56,7 @@ fn c_type(argument: &Argument) -> String {
 }
 
 #[test]
-fn functions_have_the_types_of_the_header_and_types_its_sizes() {
+fn types_and_sizes_match_the_header() {
     let mut checks = String::from("#include <type_traits>\n");
     let mut sizes = BTreeMap::new();
     for function in FORWARDED {

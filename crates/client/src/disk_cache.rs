@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_files_go_when_there_are_too_many_or_too_long_ones() {
+    fn oldest_files_are_evicted_above_either_limit() {
         let folder = tempfile::tempdir().unwrap();
         for number in 0..6_u64 {
             let path = folder.path().join(number.to_string());

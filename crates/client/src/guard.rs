@@ -56,7 +56,7 @@ fn install_panic_hook() {
 }
 
 fn sentence(info: &PanicHookInfo<'_>) -> String {
-    let position = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let position = info.location().map_or_else(|| "an unknown location".to_owned(), ToString::to_string);
     let reason = info.payload_as_str().unwrap_or("no reason is given");
     format!(
         "a fault inside the library, version {}, at {position}: {reason}. Please report this line; with RUST_BACKTRACE=1 it \

@@ -20,7 +20,7 @@
 //! | `process` | The life of this library in its process: before `cuInit`, in use, in a forked child, after exit |
 //! | `guard` | Panic boundary of the C functions |
 //! | [`environment`] | Environment variables and configuration files of this library |
-//! | `log`, `statistics` | What does the user learn? |
+//! | `log`, `statistics` | Log lines and the session report |
 //! | `disk_cache` | Cache folder on disk: its path, and eviction of old files |
 
 mod abi;

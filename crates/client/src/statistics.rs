@@ -69,7 +69,7 @@ pub fn between_servers() -> Vec<String> {
 pub enum Carried {
     /// Without the server.
     Local,
-    /// By commands that nobody waited for.
+    /// By posted commands.
     Posted,
     /// By waiting for the server.
     Called,
@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_process_has_a_report_of_its_own_where_its_number_is_in_the_name() {
+    fn report_name_with_pid_is_per_process() {
         let of = |path: &str| file_of(Path::new(path), 42);
         assert_eq!(of("/tmp/%p/a-%p.%p"), Path::new("/tmp/%p/a-42.42"));
         assert_eq!(of("/tmp/100%.json"), Path::new("/tmp/100%.json"));

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_structure_is_as_large_as_its_version_says_if_there_is_such_a_version() {
+    fn structure_size_follows_its_version() {
         let mut memory = [0_u32; 10];
         let mut read = |version: u32| {
             memory[0] = version;
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_have_room_for_what_their_counter_says_up_to_a_limit() {
+    fn list_capacity_follows_its_counter_up_to_a_limit() {
         let (mut few, mut many) = (2_u32, u32::MAX);
         let list = |count: *mut u32, list: u64| {
             gathered("nvmlDeviceGetComputeRunningProcesses_v3", &[FIRST_HANDLE, count as u64, list]).unwrap()

@@ -21,13 +21,13 @@ pub enum Level {
 /// Whether lines of `level` are wanted.
 pub fn is_enabled(level: Level) -> bool {
     static LEVEL: OnceLock<Level> = OnceLock::new();
-    let wanted = LEVEL.get_or_init(|| match PROCESS.text(&LOG).as_deref() {
+    let enabled = LEVEL.get_or_init(|| match PROCESS.text(&LOG).as_deref() {
         Some("off") => Level::Off,
         Some("info" | "debug") => Level::Info,
         Some("trace") => Level::Trace,
         _ => Level::Error,
     });
-    *wanted >= level
+    *enabled >= level
 }
 
 /// Writes one line, if lines of `level` are wanted.

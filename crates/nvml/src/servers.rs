@@ -81,7 +81,7 @@ fn locate(counts: &[u32], call: &Call) -> Result<(usize, u64), Status> {
 }
 
 /// The server whose devices a call names, and the call as it is put there. Without a device it is the first
-/// one's; one that names devices of two servers is nobody's.
+/// one's; one that names devices of two servers is refused.
 fn localised(function: &Function, call: &Call) -> Result<(usize, Call), Status> {
     let mut call = call.clone();
     let mut owner = None;

@@ -43,7 +43,7 @@ struct Sessions {
 struct Server {
     target: Target,
     connection: Connection,
-    /// How many devices it has; 0 where it is the only one, and nobody needs to know.
+    /// How many devices it has; 0 where it is the only one, and the number is not needed.
     devices: u32,
 }
 
@@ -146,7 +146,7 @@ impl Server {
             }
             connected => connected,
         };
-        let exchange = connected.map_err(|cause| format!("nothing can be told of the GPUs: {cause}"))?;
+        let exchange = connected.map_err(|cause| format!("GPU monitoring is unavailable: {cause}"))?;
         log::write(Level::Info, format_args!("asking {} about its GPUs", self.target));
         Ok(exchange)
     }
@@ -173,8 +173,8 @@ impl Server {
             })?,
         };
         let why = match exchange.request(REPLY_TIMEOUT, |out| call.encode(out)) {
-            Ok(Some(answer)) => {
-                let mut input = Decoder::new(&answer);
+            Ok(Some(reply)) => {
+                let mut input = Decoder::new(&reply);
                 match input.value().and_then(|outcome| input.finish().map(|()| outcome)) {
                     Ok(outcome) => {
                         self.connection = Connection::Open(exchange);
@@ -188,7 +188,7 @@ impl Server {
         };
         log::write(
             Level::Error,
-            format_args!("the server that tells of the GPUs is lost ({why}); nvmlInit connects again"),
+            format_args!("the connection to the monitoring server is lost ({why}); nvmlInit reconnects"),
         );
         Err(status::GPU_IS_LOST)
     }

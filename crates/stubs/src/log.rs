@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Says, once in a process, that something is not forwarded. Most programs only try, so it is no error.
 pub fn refused(function: &str, result: &str, what: &str) {
-    static LEVEL: OnceLock<bool> = OnceLock::new();
+    static IS_ENABLED: OnceLock<bool> = OnceLock::new();
     static LOGGED: AtomicBool = AtomicBool::new(false);
-    let wanted = || matches!(PROCESS.text(&LOG).as_deref(), Some("info" | "debug" | "trace"));
-    if *LEVEL.get_or_init(wanted) && !LOGGED.swap(true, Ordering::Relaxed) {
+    let enabled = || matches!(PROCESS.text(&LOG).as_deref(), Some("info" | "debug" | "trace"));
+    if *IS_ENABLED.get_or_init(enabled) && !LOGGED.swap(true, Ordering::Relaxed) {
         // A program without standard error learns it from the result.
         let _ = writeln!(
             std::io::stderr(),

@@ -111,21 +111,21 @@ fn prepare(argument: &Argument) -> Option<TokenStream> {
         Mode::New => Some(quote!(let mut #slot: #value = ::core::ptr::null_mut();)),
         Mode::Out { .. } => Some(quote!(let mut #slot: #value = ::core::default::Default::default();)),
         Mode::InOut => Some(quote!(let mut #slot: #value = *#name;)),
-        Mode::OutList { count: wanted } => {
-            let wanted = count(wanted);
+        Mode::OutList { count: list_count } => {
+            let list_count = count(list_count);
             Some(quote! {
-                let list_length: usize = #wanted;
+                let list_length: usize = #list_count;
                 // A peer chose the count: more than this no list of the API holds.
                 if list_length > 1 << 20 { return Err(::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE); }
                 let mut #slot: ::std::vec::Vec<#value> = vec![::core::default::Default::default(); list_length];
             })
         }
-        Mode::InList { count: wanted } => {
+        Mode::InList { count: list_count } => {
             // A peer chose the list and the count apart from each other.
-            let check = wanted.as_ref().map(|wanted| {
-                let wanted = count(wanted);
+            let check = list_count.as_ref().map(|list_count| {
+                let list_count = count(list_count);
                 quote! {
-                    if #name.len() != #wanted {
+                    if #name.len() != #list_count {
                         return Err(::causeway_api::sys::CUresult::CUDA_ERROR_INVALID_VALUE);
                     }
                 }

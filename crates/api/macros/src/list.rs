@@ -36,7 +36,7 @@ const FILES: &[(&str, &str)] = &[
     ("operations", include_str!("../../list/operations.api")),
 ];
 
-/// All entries; a mistake in the list ends the build with file, line and cause.
+/// All entries; an error in the list ends the build with file, line and cause.
 pub fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
     for (file, text) in FILES {
@@ -85,12 +85,12 @@ pub fn entries() -> Vec<Entry> {
 pub fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String> {
     let open = line.find('(').ok_or("no `(`")?;
     let close = line.rfind(')').ok_or("no `)`")?;
-    let mut words: Vec<&str> = line[..open].split_whitespace().collect();
-    let name = words.pop().ok_or("no name")?.to_owned();
-    let executor = executor(&mut words)?;
+    let mut tokens: Vec<&str> = line[..open].split_whitespace().collect();
+    let name = tokens.pop().ok_or("no name")?.to_owned();
+    let executor = executor(&mut tokens)?;
     let mut kind = None;
     let (mut wrapped, mut anywhere, mut pure) = (false, false, false);
-    for word in words {
+    for word in tokens {
         match word {
             "wrapped" => wrapped = true,
             "anywhere" => anywhere = true,
@@ -157,11 +157,11 @@ pub fn entry(line: &str, operation: bool, reason: &str) -> Result<Entry, String>
 }
 
 /// Takes those of the words before a name that say who carries out the command.
-fn executor(words: &mut Vec<&str>) -> Result<Executor, String> {
-    let said: Vec<&str> = words
+fn executor(tokens: &mut Vec<&str>) -> Result<Executor, String> {
+    let declared: Vec<&str> = tokens
         .extract_if(.., |word| matches!(*word, "engine" | "back_end" | "background" | "serial"))
         .collect();
-    match said.as_slice() {
+    match declared.as_slice() {
         [] => Ok(Executor::BackEnd),
         ["background"] => Ok(Executor::Background { is_serial: false }),
         ["background", "serial"] => Ok(Executor::Background { is_serial: true }),
@@ -173,8 +173,8 @@ fn executor(words: &mut Vec<&str>) -> Result<Executor, String> {
 
 fn argument(text: &str) -> Result<Argument, String> {
     let (name, rest) = text.split_once(": ").ok_or_else(|| format!("`{text}` has no type"))?;
-    let words: Vec<&str> = rest.split_whitespace().collect();
-    let (direction, base) = match words.as_slice() {
+    let tokens: Vec<&str> = rest.split_whitespace().collect();
+    let (direction, base) = match tokens.as_slice() {
         [base] => ("", *base),
         [direction, base] => (*direction, *base),
         _ => return Err(format!("`{rest}` is not understood")),

@@ -38,7 +38,7 @@ pub fn fingerprints() -> Vec<u64> {
     chain(&lines(TABLE))
 }
 
-/// FNV-1a over the lines: stable across compilers, and nobody gains by a collision, since a server trusts no
+/// FNV-1a over the lines: stable across compilers, and a collision gains nothing, since a server trusts no
 /// argument of a command either way.
 fn chain(lines: &[&str]) -> Vec<u64> {
     let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

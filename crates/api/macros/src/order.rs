@@ -43,8 +43,8 @@ pub fn facts(entry: &Entry, text: Option<&str>) -> Result<Option<Facts>, String>
     Ok(Some(Facts { order, ends, capture }))
 }
 
-fn order(entry: &Entry, words: &[&str]) -> Result<Order, String> {
-    let order = match words {
+fn order(entry: &Entry, tokens: &[&str]) -> Result<Order, String> {
+    let order = match tokens {
         ["free"] => Order::Free,
         ["inert"] => Order::Inert,
         ["barrier"] => Order::Barrier,
@@ -90,8 +90,8 @@ fn streams(entry: &Entry) -> impl Iterator<Item = &Argument> {
         .filter(|argument| argument.base == "CUstream" && matches!(argument.mode, Mode::Value | Mode::Drop))
 }
 
-fn checked_capture(entry: &Entry, said: Option<Capture>) -> Result<Capture, String> {
-    match (streams(entry).next(), said) {
+fn checked_capture(entry: &Entry, declared: Option<Capture>) -> Result<Capture, String> {
+    match (streams(entry).next(), declared) {
         (None, None) => Ok(Capture::Unconcerned),
         (None, Some(_)) => Err("a line that names no stream says nothing about captures".to_owned()),
         (Some(_), None) => Err(
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn an_order_names_an_argument_of_its_kind_that_is_there_before() {
+    fn order_names_an_existing_argument_of_its_kind() {
         refused("posted p(event: CUevent): in event", "no argument `event` is a CUstream");
         refused("posted p(stream: new CUstream): in stream", "no argument `stream` is a CUstream");
         refused("posted p(graph: CUgraph): changes exec", "no argument `exec`");

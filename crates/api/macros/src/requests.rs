@@ -66,8 +66,8 @@ pub fn expand(entries: &[Entry]) -> TokenStream {
                 Ok(request)
             }
 
-            /// Whether the command works with an object that `wanted` picks by its handle's value.
-            pub fn names(&self, wanted: impl Fn(u64) -> bool) -> bool {
+            /// Whether the command works with an object that `predicate` picks by its handle's value.
+            pub fn names(&self, predicate: impl Fn(u64) -> bool) -> bool {
                 match self { #(Self::#names(_request) => #named),* }
             }
 
@@ -160,9 +160,9 @@ fn named(entry: &Entry) -> TokenStream {
         entry.arguments.iter().filter(|argument| marker(&argument.base).is_some()).filter_map(|argument| {
             let field = ident(&argument.name);
             match argument.mode {
-                Mode::Value | Mode::Drop => Some(quote!(wanted(_request.#field.value()))),
+                Mode::Value | Mode::Drop => Some(quote!(predicate(_request.#field.value()))),
                 Mode::InList { .. } => {
-                    Some(quote!(_request.#field.iter().any(|handle| wanted(handle.value()))))
+                    Some(quote!(_request.#field.iter().any(|handle| predicate(handle.value()))))
                 }
                 _ => None,
             }

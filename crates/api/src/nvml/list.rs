@@ -1,4 +1,4 @@
-//! The list: every function of `nvml.h` 13.0 and what becomes of a call.
+//! The list: every function of `nvml.h` 13.0, and how a call is handled.
 //!
 //! The only place that knows the arguments. `asked` calls are carried to the server; their exported symbols,
 //! the checks at both ends and the call of NVIDIA's library are made from the line. `here` are written by

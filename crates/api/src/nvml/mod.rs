@@ -3,7 +3,7 @@
 //!
 //! | Module | Contents |
 //! |---|---|
-//! | [`list`](crate::nvml_functions) | The list: every function of `nvml.h` 13.0 and what becomes of a call |
+//! | [`list`](crate::nvml_functions) | The list: every function of `nvml.h` 13.0, and how a call is handled |
 //! | [`types`] | The C types that travel, with the sizes that they have on 64-bit Linux |
 //! | [`request`] | How a call travels: its numbers and buffers to the server, what was written back to the program |
 //! | [`status`] | What the functions answer |

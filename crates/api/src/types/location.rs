@@ -118,11 +118,11 @@ impl<A> DeviceLocation<A> {
         A: Copy,
     {
         let (width, height, depth) = self.size();
-        let inside = |(at, size): (u64, u64), whole| at.checked_add(size).is_some_and(|end| end <= whole);
+        let contained = |(at, size): (u64, u64), whole| at.checked_add(size).is_some_and(|end| end <= whole);
         if ![width, height, depth]
             .into_iter()
             .zip(at.into_iter().zip(size))
-            .all(|(whole, part)| inside(part, whole))
+            .all(|(whole, part)| contained(part, whole))
         {
             return None;
         }

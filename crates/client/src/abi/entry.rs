@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_functions_of_streams_may_call_exists_and_waits_for_nothing() {
+    fn calls_allowed_in_host_functions_do_not_block() {
         for symbol in IN_FUNCTIONS {
             assert!(FUNCTIONS.iter().any(|function| function.symbol == *symbol), "{symbol}");
             assert!(!symbol.contains("Synchronize"), "{symbol}");

@@ -85,12 +85,12 @@ pub struct Monitor<R, T> {
 }
 
 impl<R: Rank, T> Monitor<R, T> {
-    /// State that nobody waits for.
+    /// State without waiters.
     pub fn new(state: T) -> Self {
         Self { monitor: causeway_sync::Monitor::new(state), rank: PhantomData }
     }
 
-    /// The state, to look at it or to change what nobody waits for.
+    /// The state, to look at it or to change what no thread waits for.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> MutexGuard<'_, R, T> {
@@ -268,7 +268,7 @@ mod tests {
     #[cfg(debug_assertions)]
     #[test]
     #[should_panic(expected = "a peer is waited for by a thread that holds the lock of Inner")]
-    fn a_peer_is_not_waited_for_with_a_lock_that_is_for_memory_alone() {
+    fn waiting_for_a_peer_under_a_memory_lock_panics() {
         let inner = Mutex::<rank::Inner, _>::new(());
         must_be_free::<rank::Outer>();
         let _inner = inner.lock();

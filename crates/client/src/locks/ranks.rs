@@ -140,7 +140,7 @@ ranks! {
     ProgramReferences,
     /// All user objects.
     UserObjects,
-    /// Memory of graphs that is given back when launches are done.
+    /// Memory of graphs that is released when launches are done.
     RetiredGraphMemory,
     /// The making of an event on the server.
     EventMaking,

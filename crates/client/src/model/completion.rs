@@ -183,7 +183,7 @@ static WATCHES: LazyLock<Mutex<rank::Watches, HashMap<u64, Watch>>> = LazyLock::
 /// The worker reports that what a query found unfinished is over.
 pub fn report_received(token: u64, status: CUresult) {
     let Some(watch) = WATCHES.lock().remove(&token) else {
-        info!("the server reports the end of work that nobody asked about");
+        info!("the server reports the end of work that is not watched");
         return;
     };
     watch.end(status);

@@ -126,7 +126,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_descriptor_says_what_it_was_told_and_others_are_refused() {
+    fn descriptor_round_trips_and_foreign_ones_are_refused() {
         let made = descriptor(Kind::Allocation, &[7; 16]).unwrap();
         assert_eq!(read(made.as_fd(), Kind::Allocation), Ok([7_u8; 16]));
         assert!(read::<16>(made.as_fd(), Kind::Pool).is_err());

@@ -243,7 +243,7 @@ mod tests {
     use causeway_api::handle::{Event, Function, Kernel, MAX_SERVERS, Stream};
 
     #[test]
-    fn a_handle_is_valid_until_it_is_dropped_and_its_slot_rests() {
+    fn dropped_handle_is_invalid_and_its_slot_rests() {
         let handle = create::<Event>();
         assert_eq!(resolve::<Event>(handle.as_raw()), Ok(handle));
         assert_eq!(resolve::<Kernel>(handle.as_raw().cast()), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_an_address_for_each_handle_and_is_refused_others() {
+    fn only_issued_handle_addresses_resolve() {
         let handles: Vec<Handle<Stream>> = (0..50).map(|server| create_of(server % MAX_SERVERS)).collect();
         let mut addresses: Vec<u64> = handles.iter().map(|handle| handle.as_raw() as u64).collect();
         for (handle, address) in handles.iter().zip(&addresses) {
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_use_of_a_slot_has_another_address_and_the_old_one_is_refused() {
+    fn reused_slot_invalidates_the_old_address() {
         let old = create::<Event>();
         let raw = old.as_raw();
         assert!(drop_handle(old));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_handle_is_known_before_it_is_valid_and_while_it_is_not() {
+    fn fixed_handle_keeps_its_address_while_suspended() {
         // Beyond the slots that tests beside this one get.
         let handle = Handle::<Context>::new((SEGMENT * SEGMENTS) as u32 - 1, 0).of(2);
         slot_or_new(handle.index()).named.store(handle.value(), Ordering::Release);

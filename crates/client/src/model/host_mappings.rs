@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbouring_mappings_are_one_range_as_far_as_devices_may_use_them() {
+    fn adjacent_mappings_with_access_are_one_range() {
         const BASE: usize = 0x7300_0000_0000;
         const SIZE: usize = 0x1000;
         let open = HostMapping { size: SIZE, server: 0, host_access: 0, device_access: READ_AND_WRITE };

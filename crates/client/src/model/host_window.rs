@@ -82,7 +82,7 @@ pub fn allocate(size: usize, memory: Option<&SealedMemory>) -> Option<*mut c_voi
     Some(address)
 }
 
-/// Addresses of the window at which this process has no memory. They are given back when this is dropped.
+/// Addresses of the window at which this process has no memory. They are released when this is dropped.
 #[derive(Debug)]
 pub struct Reserved {
     /// The first one.

@@ -150,11 +150,11 @@ pub fn take(base: CUdeviceptr) -> Result<Piece, CUresult> {
     take_if(base, is_freed).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
-/// Takes out the piece that begins at an address, if it is one of those that are `wanted`.
-fn take_if(base: CUdeviceptr, wanted: impl Fn(&Piece) -> bool) -> Option<Piece> {
+/// Takes out the piece that begins at an address, if it is one of those that are `predicate`.
+fn take_if(base: CUdeviceptr, predicate: impl Fn(&Piece) -> bool) -> Option<Piece> {
     search(|pieces| {
         let mut pieces = pieces.write();
-        pieces.get(&base).filter(|piece| wanted(piece))?;
+        pieces.get(&base).filter(|piece| predicate(piece))?;
         pieces.remove(&base)
     })
 }

@@ -3,12 +3,12 @@
 //! | Module | Contents |
 //! |---|---|
 //! | [`handles`] | The handles that the program holds: made here, checked here |
-//! | [`device`], [`context`], [`stream`], [`array`], [`texture`] | What is known here of the program's objects? |
+//! | [`device`], [`context`], [`stream`], [`array`], [`texture`] | Client state of the program's objects |
 //! | [`completion`] | Completion watermarks of streams and contexts: queries and idle waits need no server |
-//! | [`memory`], [`host_memory`], [`host_mappings`], [`region`] | What is an address? |
-//! | [`address`], [`host_window`] | Which addresses and which memory are given out without asking the server? |
+//! | [`memory`], [`host_memory`], [`host_mappings`], [`region`] | Address lookup |
+//! | [`address`], [`host_window`] | Allocators of addresses and memory that need no round trip |
 //! | [`numbers`] | Numbers that nothing else of its sort in the process has had |
-//! | [`transfers`], [`host_writes`], [`uploads`] | What is on its way into or out of the program's memory, and in which order? |
+//! | [`transfers`], [`host_writes`], [`uploads`] | Transfers in flight to and from the program's memory, and their order |
 //! | [`graph`] | Graphs |
 //! | [`advice`] | What the program has advised for managed memory |
 //! | [`rdma_devices`] | Open RDMA devices of the process, and how many of them this library opened |

@@ -22,7 +22,7 @@ pub fn are_ours_open() -> bool {
     OWN.load(Ordering::Relaxed) != 0
 }
 
-/// Whether the program has any open; `true` where that cannot be told.
+/// Whether the program has any open; `true` where that is unknown.
 pub fn are_others_open() -> bool {
     count().is_none_or(|count| count > OWN.load(Ordering::Relaxed))
 }

@@ -264,7 +264,7 @@ impl Transfer {
         host_writes::carry_out(self.finish(outcome.map_err(|error| self.status(&error))));
     }
 
-    /// Notes what has become of it, and gives what is to be stored now.
+    /// Records its outcome, and returns what is to be stored now.
     fn finish(&self, result: Result<(), CUresult>) -> Vec<Store> {
         let then = self.outcome.change(|outcome| {
             if outcome.result.is_some() {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_kept_once_and_its_destructor_runs_when_the_context_ends() {
+    fn context_end_runs_the_destructor_of_a_value() {
         let handle = crate::model::handles::create_context(0);
         let (context, name, value) = (handle.as_raw(), 0x10 as *mut c_void, 0x20 as *mut c_void);
         assert_eq!(get(context, name), Err(CUresult::CUDA_ERROR_INVALID_HANDLE));

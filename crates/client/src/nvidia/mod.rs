@@ -39,7 +39,7 @@ pub fn table(identifier: &[u8; 16]) -> Option<*const c_void> {
     }
 }
 
-/// A context ends: what the runtime keeps for it is given back.
+/// A context ends: what the runtime stores for it is released.
 pub fn context_ends(context: Handle<Context>) {
     #[cfg(feature = "private-tables")]
     context_storage::context_ends(context);

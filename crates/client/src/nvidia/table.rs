@@ -40,7 +40,7 @@ pub fn guarded(body: impl FnOnce() -> Result<(), CUresult>) -> CUresult {
 }
 
 extern "C" fn refuse() -> CUresult {
-    debug!("an entry of a private table is called that nobody has seen in use");
+    debug!("an unknown entry of a private table is called");
     CUresult::CUDA_ERROR_NOT_SUPPORTED
 }
 

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_say_their_size_and_have_no_null_but_the_end_of_one() {
+    fn tables_start_with_their_size_and_have_no_null() {
         assert_eq!(CUDART_INTERFACE.0[0].addr(), 104);
         assert_eq!(TOOLS_CONTEXT.0[0].addr(), 744);
         assert!(CONTEXT_LOCAL_STORAGE.0[3].is_null());

@@ -23,7 +23,7 @@ pub struct Plans {
     pub pair: Pair,
 }
 
-/// What stands for the source when nobody has said anything.
+/// The name of the source when none is configured.
 const BUILT_IN: &str = "built-in";
 
 impl Plans {

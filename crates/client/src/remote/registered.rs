@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_registered_once_that_costs_no_more_than_copying_it_has() {
+    fn memory_is_registered_once_it_pays_off() {
         assert!(is_worth_while(1 << 20, 0, 1 << 20));
         assert!(!is_worth_while(1 << 30, 0, 1 << 20));
         assert!(is_worth_while(1 << 30, 1 << 29, 1) && is_worth_while(1, usize::MAX, 1));

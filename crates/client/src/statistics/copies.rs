@@ -90,7 +90,7 @@ static COPIES: Counts = Counts {
     between: [const { Count::zero() }; InterServerPath::COUNT],
 };
 
-/// Counts a copy, if anybody wants to know.
+/// Counts a copy, if statistics are enabled.
 pub fn count(direction: Direction, by: By, host: &HostRegion) {
     if !is_enabled() {
         return;
@@ -101,7 +101,7 @@ pub fn count(direction: Direction, by: By, host: &HostRegion) {
     }
 }
 
-/// Counts a copy between devices of two servers, if anybody wants to know.
+/// Counts a copy between devices of two servers, if statistics are enabled.
 pub fn count_inter_server(between: InterServerPath, bytes: u64) {
     let index = InterServerPath::all().position(|known| known == between);
     if let Some(index) = index.filter(|_| is_enabled()) {

@@ -6,7 +6,7 @@ use crate::model::numbers;
 use crate::remote::session;
 use crate::submit::blocks;
 use crate::submit::ipc;
-use crate::submit::pool::ranges;
+use crate::submit::pool::host_ranges;
 use crate::submit::send;
 use causeway_api::calls;
 use causeway_api::sys::{CUdeviceptr, CUresult};
@@ -44,7 +44,7 @@ pub fn allocate(size: usize) -> Result<CUdeviceptr, CUresult> {
 
 /// Frees memory when the work that may use it is done.
 pub fn free(dptr: CUdeviceptr) -> Result<(), CUresult> {
-    if let Some(freed) = ranges::free_at_once(dptr) {
+    if let Some(freed) = host_ranges::free_at_once(dptr) {
         return freed;
     }
     let piece = match memory::take(dptr) {

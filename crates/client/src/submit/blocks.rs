@@ -127,7 +127,7 @@ impl Heap {
             outcome => return outcome,
         }
         // What heaps of this device keep may be what is missing.
-        info!("the device has no {exact} bytes left; memory that is kept for later goes back");
+        info!("the device has no {exact} bytes left; cached free memory is released");
         let heaps = of_device(self.device);
         for stream in heaps.iter().flat_map(|heap| heap.streams()) {
             // An error of its work is no reason to give up; it is reported where the work is waited for.

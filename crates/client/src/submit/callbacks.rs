@@ -61,7 +61,7 @@ pub enum Task {
         /// What lies ahead in the stream, whose bytes the function may read.
         after: PendingWrites,
     },
-    /// Run the function of `cuStreamAddCallback`, which is told whether the stream has failed before.
+    /// Run the function of `cuStreamAddCallback`, which gets whether the stream has failed before.
     Callback {
         /// The function.
         function: unsafe extern "C" fn(CUstream, CUresult, *mut c_void),

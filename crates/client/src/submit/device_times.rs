@@ -58,7 +58,7 @@ thread_local! {
 pub fn name(name: &str) {
     if trace::is_on() {
         // In the last destructors of a thread there is no name.
-        let _ = NAME.try_with(|kept| name.clone_into(&mut kept.borrow_mut()));
+        let _ = NAME.try_with(|cell| name.clone_into(&mut cell.borrow_mut()));
     }
 }
 

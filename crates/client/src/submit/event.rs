@@ -35,7 +35,7 @@ pub struct EventState {
     flags: u32,
     /// Whether the server knows it.
     is_made: AtomicBool,
-    /// Held while the server is told.
+    /// Held while the command is sent.
     making: Mutex<rank::EventMaking, ()>,
     /// Its last record; nothing before the first.
     record: Mutex<rank::EventRecord, Option<Record>>,

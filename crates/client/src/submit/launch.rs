@@ -92,7 +92,7 @@ pub unsafe fn with_parameters<R>(
     // SAFETY: each address leads to a parameter of the size that the function declares.
     unsafe { gather(&state.info.parameters, addresses, state.parameter_bytes, &mut buffer) };
     let sent = send(&buffer);
-    let _ = BUFFER.try_with(|kept| kept.replace(buffer));
+    let _ = BUFFER.try_with(|cell| cell.replace(buffer));
     sent
 }
 

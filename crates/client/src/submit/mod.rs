@@ -1,21 +1,21 @@
-//! The only way down for commands: a captured stream's commands become nodes, what the program has written to
-//! memory that the server mirrors goes before, and then the command is sent.
+//! Command submission: CUDA operations as commands to the server. A captured stream's commands become nodes; before
+//! all others goes what the program has written to memory that the server mirrors.
 //!
 //! | Module | Contents |
 //! |---|---|
 //! | [`send`] | Command submission: capture, order, and the session |
 //! | [`session_callbacks`] | Callbacks of the sessions: see [`SessionCallbacks`] |
 //! | [`capture`] | Stream capture: work that is put into a captured stream becomes nodes of a graph, here in the client |
-//! | [`copy`], [`content_upload`] | How do bytes move? |
+//! | [`copy`], [`content_upload`] | Copies, and uploads by content hash |
 //! | [`launch`] | Launches: what a kernel gets, and what can be refused before the server sees it |
-//! | [`callbacks`], [`task`] | What happens here when a stream reaches a point, and how does it get into the stream? |
+//! | [`callbacks`], [`task`] | Stream callbacks in the client, and host functions in a stream |
 //! | [`result_cache`] | Result cache: replies to calls whose results depend on their arguments alone |
 //! | [`watches`] | Completion watches: notification of the end of work, and fetching of what kernels wrote |
-//! | [`context`], [`streams`], [`event`] | How do contexts, streams and events begin, end and get waited for? |
-//! | [`graph`] | What of a graph the server gets: when it is instantiated, and when it is launched |
-//! | [`allocation`], [`blocks`], [`address_window`], [`array_parts`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | How does the program get memory? |
-//! | [`ipc`], [`ipc_imports`] | How do other processes and other servers get it? |
-//! | [`module`], [`jit`], [`linker`] | How does code get to the server? |
+//! | [`context`], [`streams`], [`event`] | Contexts, streams and events: creation, destruction, waiting |
+//! | [`graph`] | Graphs on the server: instantiation and launch |
+//! | [`allocation`], [`blocks`], [`address_window`], [`array_parts`], [`pinned`], [`pool`], [`managed`], [`virtual_memory`] | Memory: device, pinned, pooled, managed and virtual memory, and arrays |
+//! | [`ipc`], [`ipc_imports`] | Sharing of memory with other processes and servers |
+//! | [`module`], [`jit`], [`linker`] | Modules, libraries, JIT compilation and linking |
 
 pub mod address_window;
 pub mod allocation;

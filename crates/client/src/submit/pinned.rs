@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_do_not_overlap_and_are_found_by_any_address_inside() {
+    fn pinned_ranges_are_disjoint_and_found_by_address() {
         let context = Handle::new(3, 3);
         let base = 0x1000_usize;
         let (is_registered, is_pooled) = (true, false);

@@ -15,13 +15,13 @@ use causeway_api::handle::{Context, Handle};
 use causeway_api::sys::CUresult;
 use causeway_wire::codec::{DecodeError, Decoder};
 
-/// Sends a command of the calling thread's current context; nobody waits for its outcome.
+/// Sends a command of the calling thread's current context, without waiting for its outcome.
 #[inline]
 pub fn post<C: Call<Reply = ()>>(request: &C) -> Result<(), CUresult> {
     post_in(context::current()?, request)
 }
 
-/// Sends a command of `context`; nobody waits for its outcome.
+/// Sends a command of `context`, without waiting for its outcome.
 #[inline]
 pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
     post_and(context, request, || ())

@@ -2,7 +2,7 @@
 
 use crate::remote::callbacks::SessionCallbacks;
 use crate::remote::image::pending_images;
-use crate::submit::pool::ranges;
+use crate::submit::pool::host_ranges;
 use crate::submit::{callbacks, device_times};
 use crate::trace;
 use causeway_api::sys::CUresult;
@@ -38,6 +38,6 @@ impl SessionCallbacks for Submit {
     }
 
     fn is_pool_open(&self, base: u64) -> bool {
-        ranges::is_open(base)
+        host_ranges::is_open(base)
     }
 }

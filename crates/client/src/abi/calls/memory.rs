@@ -8,7 +8,7 @@ use crate::model::address::heap;
 use crate::model::memory;
 use crate::model::{context, device, graph, host_memory};
 use crate::remote::mirrored;
-use crate::submit::pool::ranges;
+use crate::submit::pool::host_ranges;
 use crate::submit::send;
 use crate::submit::{allocation, capture, pinned, virtual_memory};
 use causeway_api::calls;
@@ -144,7 +144,7 @@ pub unsafe fn cuMemHostGetFlags(pFlags: *mut u32, p: *mut c_void) -> Outcome {
     context::current()?;
     let is_managed = || {
         let piece = memory::find(p as CUdeviceptr).filter(|piece| piece.origin.is_managed());
-        piece.is_some_and(|piece| ranges::pool_of(piece.base).is_none())
+        piece.is_some_and(|piece| host_ranges::pool_of(piece.base).is_none())
     };
     let flags = match host_memory::find(p as usize) {
         Some(range) if !range.is_pooled => range.flags | MAPPED,

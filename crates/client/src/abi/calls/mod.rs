@@ -1,7 +1,7 @@
 //! The entry points that are written by hand, named and grouped as in the declaration list.
 //!
 //! Each takes the arguments of its C function; those that have a variant for the per-thread default stream
-//! are told by a last argument which variant was called. What their callers must guarantee is what `cuda.h`
+//! get the called variant as their last argument. What their callers must guarantee is what `cuda.h`
 //! and the driver API's manual demand; the `SAFETY` comments here rely on that and say only what is not
 //! obvious.
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]

@@ -12,7 +12,7 @@ use crate::model::memory::{self, Origin};
 use crate::model::{context, device, graph};
 use crate::submit::graph::memory::Servers;
 use crate::submit::pool::PoolLocation;
-use crate::submit::pool::ranges::Ranges;
+use crate::submit::pool::host_ranges::Ranges;
 use crate::submit::pool::{self, PoolState};
 use crate::submit::send;
 use crate::submit::streams;

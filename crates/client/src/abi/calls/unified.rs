@@ -90,8 +90,8 @@ fn mapping(piece: &memory::Piece) -> (u64, u64, u64) {
 /// The pool of host or managed memory that a target came from.
 fn pool_at(target: &Target) -> Option<Handle<MemoryPool>> {
     match target {
-        Target::Pinned(range) => pool::ranges::pool_of(range.base as u64),
-        Target::Device(piece) if piece.origin.is_managed() => pool::ranges::pool_of(piece.base),
+        Target::Pinned(range) => pool::host_ranges::pool_of(range.base as u64),
+        Target::Device(piece) if piece.origin.is_managed() => pool::host_ranges::pool_of(piece.base),
         _ => None,
     }
 }
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_not_cudas_has_no_attributes_and_a_list_of_them_is_empty() {
+    fn foreign_memory_has_no_pointer_attributes() {
         let mut kind = 77_u32;
         let mut ordinal = 77_i32;
         let attributes = [

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_taken_at_the_wish_or_from_the_bottom_and_merge_again() {
+    fn addresses_honour_the_hint_and_are_coalesced() {
         const UNIT: u64 = 2 << 20;
         let window = Window::new(1 << 40, 16 * UNIT, UNIT);
         let first = window.take(UNIT, 0, 0).unwrap();

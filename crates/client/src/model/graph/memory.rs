@@ -2,7 +2,7 @@
 //!
 //! The address of such memory is known when the node is made and stays what it is for as long as the graph
 //! and its executable graphs live. The memory itself is there while an executable graph needs it, or the
-//! program ([`reservation`](super::reservation)). What is in it between two launches is nobody's business.
+//! program ([`reservation`](super::reservation)). What is in it between two launches is undefined.
 //! Nodes of one graph share memory where one comes after the end of the other
 //! ([`memory_reuse`](super::memory_reuse)).
 

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_taken_again_after_the_node_that_frees_it_and_by_one_node() {
+    fn freed_block_is_reused_by_one_descendant() {
         let mut blocks = blocks(&[4096]);
         assert_eq!(take(&mut blocks, 4096, &[1, 2]), None, "nobody frees it");
         blocks.release(BASE, node(1));
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_block_that_suffices_is_taken_and_none_of_another_device() {
+    fn smallest_sufficient_block_of_the_device_is_reused() {
         let mut blocks = blocks(&[1 << 20, 1 << 12, 1 << 16]);
         for (number, start) in [0, 0x100_0000, 0x200_0000].into_iter().enumerate() {
             blocks.release(BASE + start, node(number as u64 + 1));

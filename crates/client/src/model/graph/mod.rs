@@ -2,18 +2,18 @@
 //! asking about it need no server. What an executable graph consists of is sent when it is made
 //! ([`executable`]).
 //!
-//! | question | module |
+//! | contents | module |
 //! | --- | --- |
-//! | which graphs and nodes are there, and how are they joined | [`store`] |
-//! | how is a graph copied | [`clones`] |
-//! | what comes before a node | [`ancestors`] |
-//! | what does a node do | [`work`], [`copying`] |
-//! | in which order are nodes carried out, and by whom | [`order`] |
-//! | what is launched, and what may change of it | [`executable`], [`build`] |
-//! | where does memory of allocation nodes come from, and who has it | [`allocate`], [`memory`] |
-//! | when is there memory at its addresses | [`reservation`] |
-//! | which nodes have the same memory | [`memory_reuse`] |
-//! | what lives as long as a graph | [`objects`] |
+//! | graph store | [`store`] |
+//! | clones | [`clones`] |
+//! | ancestors of a node | [`ancestors`] |
+//! | work of a node | [`work`], [`copying`] |
+//! | topological order and phases | [`order`] |
+//! | executable graphs | [`executable`], [`build`] |
+//! | memory of allocation nodes | [`allocate`], [`memory`] |
+//! | backing of its addresses | [`reservation`] |
+//! | memory reuse | [`memory_reuse`] |
+//! | user objects | [`objects`] |
 
 mod allocate;
 mod ancestors;

@@ -1,4 +1,4 @@
-//! User objects: things of the program that live as long as somebody refers to them, a graph for instance.
+//! User objects: things of the program that live as long as they are referenced, a graph for instance.
 
 use crate::arguments::Address;
 use crate::locks::{Mutex, rank};
@@ -9,7 +9,7 @@ use core::ffi::c_void;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 
-/// A user object. When nobody refers to it any more its destructor runs, on a thread of its own.
+/// A user object. When its last reference is released its destructor runs, on a thread of its own.
 pub struct Object {
     name: Handle<UserObject>,
     destroy: unsafe extern "C" fn(*mut c_void),

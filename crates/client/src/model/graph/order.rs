@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nodes_come_after_their_dependencies_and_otherwise_as_they_were_added() {
+    fn order_is_topological_and_stable() {
         let mut graphs = GraphStore::default();
         let graph = graphs.create(None);
         let a = graphs.add(graph, &[], Work::Empty).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_graph_lies_between_its_nodes_dependencies_and_dependents() {
+    fn child_graph_runs_between_its_neighbours() {
         let mut graphs = GraphStore::default();
         let (graph, inner) = (graphs.create(None), graphs.create(None));
         let x = graphs.add(inner, &[], Work::Empty).unwrap();

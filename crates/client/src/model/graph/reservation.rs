@@ -28,7 +28,7 @@ pub struct Usage {
 /// What all reservations share.
 struct Reservations {
     usage: LazyLock<Mutex<rank::GraphMemoryUsage, HashMap<CUdevice, Usage>>>,
-    /// What nobody needs any more once launches that may be under way are done.
+    /// Unused reservations, which are freed once launches in flight are done.
     retired: Mutex<rank::RetiredGraphMemory, Vec<(Hold, ReusePoint)>>,
 }
 
@@ -117,7 +117,7 @@ impl Reservation {
         Ok(Hold { reservation: Arc::clone(self), is_retired: false })
     }
 
-    /// Counts it as no longer used, if nobody needs it.
+    /// Counts it as no longer used, if it has no user.
     fn note_end_of_use(&self, state: &State) {
         if state.holders == state.retired {
             count(self.addresses.device, |usage| usage.used -= self.addresses.size);
@@ -184,7 +184,7 @@ pub fn retire(holds: Vec<Hold>, since: Option<&ReusePoint>) {
     }
 }
 
-/// Gives memory back that nobody needs any more.
+/// Releases unused memory.
 pub fn trim() {
     let mut over = Vec::new();
     {

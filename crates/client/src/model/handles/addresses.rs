@@ -103,7 +103,7 @@ fn unused() -> u64 {
     const CANDIDATES: u64 = 64;
     let candidates = (0..CANDIDATES).map(|number| FIRST + number * DISTANCE);
     candidates.clone().find(|candidate| is_unused(*candidate)).unwrap_or_else(|| {
-        error!("something lies at every place for handles that was tried; {FIRST:#x} is used all the same");
+        error!("every candidate address range for handles is in use; using {FIRST:#x} anyway");
         FIRST
     })
 }
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_means_its_slot_and_the_low_bits_of_its_generation() {
+    fn address_encodes_slot_and_generation() {
         let max = (1 << SLOT_BITS) - 1;
         for (index, generation) in [(0, 0), (1, 0), (77, 3), (max, 255), (max, 0xf_ff03), (5, 256)] {
             let address = address_of(index, generation);

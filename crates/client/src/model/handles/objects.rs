@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_forgotten_is_kept_no_more_and_older_uses_of_a_slot_are_refused() {
+    fn removed_objects_and_older_handles_are_not_found() {
         let (old, new) = (Handle::new(5, 0), Handle::new(5, 1));
         let number = |handle| get::<Number>(handle).map(|number| number.0);
         insert(old, Arc::new(Number(1)));

@@ -94,8 +94,8 @@ impl<T, S> Writes<T, S> {
     /// carried out now; otherwise it is kept until the write's turn has come.
     pub fn arrived(&mut self, number: u64, store: S) -> Option<S> {
         match self.blocked.get_mut(&number) {
-            Some(Blocked { dependencies: 1.., kind: Kind::Write { store: kept } }) => {
-                *kept = Some(store);
+            Some(Blocked { dependencies: 1.., kind: Kind::Write { store: slot } }) => {
+                *slot = Some(store);
                 None
             }
             _ => Some(store),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_blocked_until_the_last_one_before_it_has_finished() {
+    fn write_is_blocked_until_all_predecessors_finish() {
         let mut writes = Writes::default();
         assert!(!writes.begin(0..10, 1, (), None));
         assert!(!writes.begin(10..20, 2, (), None));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_given_up_does_not_let_what_is_behind_it_overtake_what_is_before_it() {
+    fn cancelled_write_keeps_the_order_of_its_neighbours() {
         let mut writes = Writes::default();
         writes.begin(0..10, 1, (), None);
         writes.add_barrier(2, [key(&(0..10), 1)], []);

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_do_not_overlap_and_ranges_at_the_ends_of_memory_do_no_harm() {
+    fn adjacent_ranges_do_not_overlap() {
         let mut ranges = Ranges::default();
         ranges.insert(100..200, 1, 'a');
         ranges.insert(usize::MAX - 10..usize::MAX, 2, 'b');

@@ -60,7 +60,7 @@ mod tests {
     use crossbeam_channel::{Sender, bounded};
 
     #[test]
-    fn short_and_long_stores_follow_each_other_and_a_long_row_needs_no_deep_stack() {
+    fn long_chain_of_stores_runs_in_order_without_recursion() {
         fn row(left: usize, done: Sender<()>) -> Store {
             let run = Box::new(move || {
                 if left == 0 {

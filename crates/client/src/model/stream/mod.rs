@@ -114,9 +114,9 @@ pub fn get(handle: Handle<Stream>) -> Result<Arc<StreamState>, CUresult> {
     handles::get::<StreamState>(handle)
 }
 
-/// The streams of which `is_wanted` says so, legacy default streams aside.
-pub fn select(is_wanted: impl Fn(&StreamState) -> bool) -> Vec<(Handle<Stream>, Arc<StreamState>)> {
-    handles::select::<StreamState>(is_wanted)
+/// The streams of which `predicate` says so, legacy default streams aside.
+pub fn select(predicate: impl Fn(&StreamState) -> bool) -> Vec<(Handle<Stream>, Arc<StreamState>)> {
+    handles::select::<StreamState>(predicate)
 }
 
 /// Every stream that takes part in a capture.

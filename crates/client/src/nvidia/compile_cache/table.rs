@@ -89,12 +89,12 @@ unsafe extern "C" fn find_compiled(
     guarded(|| {
         // SAFETY: it came from `compiled_key`, or is null.
         let key = unsafe { key.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let kept = || super::folder().and_then(|folder| super::find(&folder, key));
+        let cached = || super::folder().and_then(|folder| super::find(&folder, key));
         let found = match (run_ptx_only(), key.kind) {
             // What is kept is for devices of NVIDIA's.
             (true, MACHINE_CODE) => TEXTS.machine_code(key.program),
-            (true, PTX) => kept().inspect(|text| TEXTS.remember(key.program, text)),
-            _ => kept(),
+            (true, PTX) => cached().inspect(|text| TEXTS.remember(key.program, text)),
+            _ => cached(),
         };
         let found = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
         // SAFETY: there is room for the length, or null.
@@ -119,7 +119,7 @@ unsafe extern "C" fn keep_compiled(key: *const Key, _flags: u32, result: *const 
         }
         let folder = super::folder().ok_or(CUresult::CUDA_ERROR_NOT_SUPPORTED)?;
         super::keep(&folder, key, result).map_err(|error| {
-            debug!("what was compiled is not kept: {error}");
+            debug!("compiled code is not cached: {error}");
             CUresult::CUDA_ERROR_OPERATING_SYSTEM
         })
     })
@@ -153,8 +153,8 @@ mod tests {
             assert!(key.is_null());
             let found = find_compiled(ptr::null(), 0, &mut result, &mut length);
             assert_eq!((found, result), (CUresult::CUDA_ERROR_INVALID_VALUE, ptr::null_mut()));
-            let kept = keep_compiled(ptr::null(), 0, b"x".as_ptr(), 1);
-            assert_eq!(kept, CUresult::CUDA_ERROR_INVALID_VALUE);
+            let cached = keep_compiled(ptr::null(), 0, b"x".as_ptr(), 1);
+            assert_eq!(cached, CUresult::CUDA_ERROR_INVALID_VALUE);
             assert_eq!(release_compiled_key(ptr::null_mut()), CUresult::CUDA_SUCCESS);
             assert_eq!(release_compiled(ptr::null_mut()), CUresult::CUDA_SUCCESS);
         }

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_lines_are_skipped_and_unwritable_folders_do_no_harm() {
+    fn damaged_lines_and_unwritable_folders_are_tolerated() {
         let folder = tempfile::tempdir().unwrap();
         let hash = blake3::hash(b"x");
         let name = name_of(&origin(2, 0).file);

@@ -21,7 +21,7 @@ pub enum Image<'a> {
 }
 
 impl Image<'_> {
-    /// What the server is told about it.
+    /// Its description on the wire.
     pub fn form(&self) -> Form {
         match self {
             Self::Single(_) => Form::Single,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn text_ends_at_its_nul_and_a_fat_binary_where_its_header_says() {
+    fn image_length_is_found_for_text_and_fat_binary() {
         assert_eq!(found(c".version 8.0".as_ptr().cast()), Ok(Image::Single(b".version 8.0")));
         assert_eq!(found(c"".as_ptr().cast()), Err(CUresult::CUDA_ERROR_INVALID_IMAGE));
         assert_eq!(found(core::ptr::null()), Err(CUresult::CUDA_ERROR_INVALID_VALUE));

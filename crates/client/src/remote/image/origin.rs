@@ -49,7 +49,7 @@ struct Segment {
 }
 
 /// Where `length` bytes at `address` come from; nothing when they are not a part of a loaded program or
-/// library that nobody can have changed in memory.
+/// library that cannot have been changed in memory.
 pub fn of(address: *const u8, length: usize) -> Option<Origin> {
     let Segment { base, offset, unloads } = segment(address as usize, length)?;
     let mut objects = OBJECTS.lock();

@@ -1,6 +1,6 @@
 //! Images that a command has named, and that the server may still ask for.
 //!
-//! A load is posted with the hash of its image before anybody knows whether the server has it. Until the
+//! A load is posted with the hash of its image before it is known whether the server has it. Until the
 //! server has said so, the bytes must stay: they are the program's own where it promises to keep them, else a
 //! copy.
 

@@ -76,9 +76,7 @@ fn watcher() -> Option<&'static Watcher> {
     let watcher = WATCHER.get_or_init(|| {
         Watcher::new()
             .inspect_err(|cause| {
-                info!(
-                    "the system does not tell written pages ({cause}); memory that kernels reach is compared"
-                );
+                info!("the system does not track written pages ({cause}); mirrored memory is compared");
             })
             .ok()
     });

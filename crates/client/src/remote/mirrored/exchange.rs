@@ -147,7 +147,7 @@ pub fn is_idle(server: usize) -> bool {
     context::active().filter(|context| context.handle.server() == server).all(|context| context.is_idle())
 }
 
-/// Does something while nobody is between finding changes for a server and having appended them.
+/// Runs `work` while no thread is between finding changes for a server and having appended them.
 pub fn without_sends<T>(server: usize, work: impl FnOnce() -> T) -> T {
     let _sending = SENDING[server].lock();
     work()
@@ -227,7 +227,7 @@ impl FetchGuard {
             let found = table::with(|table| {
                 read_changes(&changes, |address, bytes| table.put(server, address, bytes)).map_err(
                     |cause| {
-                        error!("the server's changes of the program's memory make no sense: {cause}");
+                        error!("malformed changes of the program's memory from the server: {cause}");
                         CUresult::CUDA_ERROR_UNKNOWN
                     },
                 )?;
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernels_may_write_anywhere_and_copies_to_the_program_write_no_mirror() {
+    fn only_commands_that_write_mirrors_need_a_fetch() {
         for opcode in
             [Opcode::launch, Opcode::graph_launch, Opcode::copy_to_device, Opcode::copy_within_device]
         {

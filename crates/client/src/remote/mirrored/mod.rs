@@ -111,20 +111,20 @@ pub fn contains(address: u64) -> bool {
     host_address(address).is_some() || device_address(address as usize).is_some()
 }
 
-/// The place of a copy by a server, on its device if it lies in memory that this reaches: there it is in
+/// The endpoint of a copy by a server: on its device if it lies in memory that this reaches: there it is in
 /// order with kernels. To the other servers such memory is the program's like any other.
-pub fn place(server: usize, place: Endpoint) -> Endpoint {
-    regions::place(server, shared::place(server, mapped_endpoint(server, place)))
+pub fn resolve_endpoint(server: usize, endpoint: Endpoint) -> Endpoint {
+    regions::resolve_endpoint(server, shared::resolve_endpoint(server, mapped_endpoint(server, endpoint)))
 }
 
-/// The place of a copy by a server, on the device if it lies in memory that the program has mapped for both.
-fn mapped_endpoint(server: usize, place: Endpoint) -> Endpoint {
-    let Endpoint::Host(host) = place else { return place };
+/// The endpoint of a copy by a server: on the device if it lies in memory that the program has mapped for both.
+fn mapped_endpoint(server: usize, endpoint: Endpoint) -> Endpoint {
+    let Endpoint::Host(host) = endpoint else { return endpoint };
     let (start, end) = host.span();
     if host_mappings::is_devices(server, start, end) {
         Endpoint::Device(host.on_device(start as u64).into())
     } else {
-        place
+        endpoint
     }
 }
 

@@ -72,7 +72,7 @@ impl OtherWriters {
         self.next = None;
     }
 
-    /// Whether it is known, from now on, that nobody holds pages for writing that were looked up before.
+    /// Whether it is known, from now on, that no holder of pages looked up before can write to them.
     /// `false` where somebody may, and where it is not worth asking again yet.
     pub fn are_none(&mut self) -> bool {
         let started = Instant::now();
@@ -86,7 +86,7 @@ impl OtherWriters {
     }
 }
 
-/// Whether somebody may hold pages of this process for writing.
+/// Whether another holder of pages of this process may write to them.
 fn may_be_any() -> bool {
     let are_pinned = || {
         let status = fs::read_to_string("/proc/self/status");

@@ -41,7 +41,7 @@ pub struct Region {
     watched: Range<usize>,
     /// Where it has found written pages that have not been compared since.
     written: Ranges,
-    /// Where somebody may write past the page table, so that it is compared each time.
+    /// Where a writer may bypass the page table, so that it is compared each time.
     suspect: Ranges,
     /// The bytes from the first on whose pages have been made for what kernels wrote.
     made: usize,
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_written_is_compared_until_nobody_can_hold_it() {
+    fn dirty_pages_are_compared_while_they_may_be_pinned() {
         let memory = vec![0; SIZE];
         let mut region = region(&memory);
         region.watched = 0..SIZE;

@@ -205,12 +205,12 @@ pub fn host_address(device: u64) -> Option<usize> {
     })
 }
 
-/// The place of a copy by a server, on the device if it lies in memory with a mirror there: there it is in
+/// The endpoint of a copy by a server: on the device if it lies in memory with a mirror there: there it is in
 /// order with kernels.
-pub fn place(server: usize, place: Endpoint) -> Endpoint {
-    let Endpoint::Host(host) = place else { return place };
+pub fn resolve_endpoint(server: usize, endpoint: Endpoint) -> Endpoint {
+    let Endpoint::Host(host) = endpoint else { return endpoint };
     if !table::is_any() {
-        return place;
+        return endpoint;
     }
     let (start, end) = host.span();
     let on_device = table::with(|table| {
@@ -221,7 +221,7 @@ pub fn place(server: usize, place: Endpoint) -> Endpoint {
     });
     match on_device {
         Some(address) => Endpoint::Device(host.on_device(address).into()),
-        None => place,
+        None => endpoint,
     }
 }
 
@@ -251,11 +251,11 @@ fn rows(host: &HostRegion) -> Vec<core::ops::Range<usize>> {
     if host.is_contiguous() || host.row_pitch < host.width + GAP && host.depth <= 1 {
         return vec![start..end];
     }
-    let place = |slice, row| {
+    let row_start = |slice, row| {
         let first = start + slice * host.slice_pitch + row * host.row_pitch;
         first..first + host.width
     };
-    (0..host.depth).flat_map(|slice| (0..host.height).map(move |row| place(slice, row))).collect()
+    (0..host.depth).flat_map(|slice| (0..host.height).map(move |row| row_start(slice, row))).collect()
 }
 
 #[cfg(test)]

@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_program_writes_waits_only_for_bytes_of_its_own_region() {
+    fn write_waits_only_for_fetches_of_its_region() {
         let memory = Memory::new(3);
         let mut table = Table::default();
         let device = |page: usize| (memory.0.start + page * page_size()) as u64;
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_fetch_that_ended_after_a_place_was_blocked() {
+    fn finished_fetch_releases_a_blocked_range() {
         let memory = Memory::new(1);
         let mut table = Table::default();
         let device = memory.0.start as u64;

@@ -1,4 +1,4 @@
-//! Variables declared `__managed__`: the server's driver decides where they lie, and so they must lie here.
+//! Variables declared `__managed__`: the server's driver chooses their addresses, which this process uses, too.
 
 use super::{dirty_pages, regions};
 use crate::locks::{Mutex, rank};

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_that_the_server_lacks_is_not_supported_and_is_said_once() {
+    fn missing_command_is_refused_and_logged_once() {
         let target: Target = "causeway://host:1?insecure-no-key".parse().unwrap();
         let newest = *Opcode::ALL.last().unwrap();
         let common = CommonCommands::new(newest as u16, "0.1.9".into());

@@ -161,7 +161,7 @@ impl BackgroundConnect {
         if !self.is_taken.swap(true, Ordering::Relaxed) {
             return request_session(&self.target);
         }
-        let panicked = || Err("asking a server for a session failed inside the library".to_owned());
+        let panicked = || Err("requesting a session failed inside the library".to_owned());
         self.receiver.recv().unwrap_or_else(|_| panicked())
     }
 }
@@ -202,7 +202,7 @@ fn request_session(target: &Target) -> Result<Granted, String> {
     let commands = common.map_err(|mismatch| format!("{target} cannot be used: {mismatch}"))?;
     let snapshot: Snapshot = Decoder::new(&opened.welcome.snapshot)
         .value()
-        .map_err(|cause| format!("the list of devices of {target} makes no sense: {cause}"))?;
+        .map_err(|cause| format!("the device list of {target} is malformed: {cause}"))?;
     Ok(Granted { target: target.clone(), via: options.via, plans, opened, commands, snapshot, started })
 }
 
@@ -305,6 +305,6 @@ fn open_one(
     }));
     session.link.start(Arc::new(receive::Events(session)));
     threads::spawn("replies", move || receive::run(session))
-        .map_err(|cause| format!("no thread for the server's replies could be started: {cause}"))?;
+        .map_err(|cause| format!("cannot start a thread for the server's replies: {cause}"))?;
     Ok(session)
 }

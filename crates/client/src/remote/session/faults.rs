@@ -36,8 +36,8 @@ pub fn is_sticky(status: CUresult) -> bool {
 impl Faults {
     /// Keeps an error until a call reports it. The first one wins.
     pub fn record(&self, status: CUresult) {
-        let kept = if is_sticky(status) { &self.sticky } else { &self.deferred };
-        let _ = kept.compare_exchange(0, status.0, Ordering::SeqCst, Ordering::SeqCst);
+        let slot = if is_sticky(status) { &self.sticky } else { &self.deferred };
+        let _ = slot.compare_exchange(0, status.0, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Records that the link is lost.

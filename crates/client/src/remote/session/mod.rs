@@ -58,7 +58,7 @@ pub struct Session {
     server: usize,
     /// Where the server is.
     pub(crate) target: Target,
-    /// How other servers are told of it: by the address at which it was reached, as they look up no names.
+    /// Its name for other servers: the address at which it was reached, as they look up no names.
     pub(crate) address: String,
     /// What the user wants to carry calls and copies.
     pub(crate) via: TransportChoice,
@@ -156,7 +156,7 @@ const fn needs_nothing_before(opcode: Opcode) {
     );
 }
 
-/// Sends a command of `context` that needs nothing before it; nobody waits for its outcome.
+/// Sends a command of `context` that needs nothing before it, without waiting for its outcome.
 pub fn post_in<C: Call<Reply = ()>>(context: Handle<Context>, request: &C) -> Result<(), CUresult> {
     const { needs_nothing_before(C::OPCODE) };
     let session = of(context)?;
@@ -203,7 +203,7 @@ impl Session {
         self.server
     }
 
-    /// Queues a command, which nobody waits for; [`faults`](Self::faults) have been looked at, and what
+    /// Queues a command without waiting for it; [`faults`](Self::faults) have been looked at, and what
     /// it needs is before it. `in_line` is called when it has its place, before any later command gets its
     /// own. It may not use the link.
     #[inline]
@@ -247,7 +247,7 @@ impl Session {
         self.look_for_reply(&waiting);
         let result = waiting.wait(|status, payload| match status {
             CUresult::CUDA_SUCCESS => read(&mut Decoder::new(payload)).map_err(|cause| {
-                error!("the reply to {} makes no sense: {cause}", C::OPCODE.name());
+                error!("the reply to {} is malformed: {cause}", C::OPCODE.name());
                 CUresult::CUDA_ERROR_UNKNOWN
             }),
             failure => Err(failure),

@@ -1,4 +1,4 @@
-//! A bar on standard error for a long upload, so that nobody takes a slow network for a hang.
+//! A bar on standard error for a long upload, so that a slow network does not look like a hang.
 //!
 //! It shows only when standard error is a terminal, the upload is large, and it has taken a while already;
 //! nothing of it remains on the screen.
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Smaller uploads take less than a second over any network that a GPU is worth using over.
 const LARGE_BYTES: u64 = 32 << 20;
-/// A bar that shows for less time than this tells nobody anything.
+/// A bar that shows for less time than this helps no user.
 const PROGRESS_TIMEOUT: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(100);
 

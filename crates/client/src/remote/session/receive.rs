@@ -44,7 +44,7 @@ pub fn run(session: &'static Session) {
                 true
             }
             Err(cause) => {
-                session.lose(format_args!("the server sent a message that makes no sense: {cause}"));
+                session.lose(format_args!("the server sent a malformed message: {cause}"));
                 session.link.close();
                 false
             }
@@ -89,7 +89,7 @@ impl Session {
     /// The worker's reply to a call.
     fn replied(&self, call: u32, status: u32, payload: &[u8]) {
         if !self.replies.deliver(call, status, payload) {
-            info!("the server answered call {call}, which nobody waits for");
+            info!("the server replied to call {call}, which has no waiter");
         }
     }
 

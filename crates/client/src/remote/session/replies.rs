@@ -1,6 +1,6 @@
 //! From a waiting call to its reply.
 //!
-//! A call number names a slot and one use of it, so a late or invented reply finds nobody waiting. A thread
+//! A call number names a slot and one use of it, so a late or invented reply finds no waiter. A thread
 //! that waits mostly [receives](causeway_link::SharedReceiver) its reply itself, and finds it in its slot.
 //! Otherwise two threads meet at one, the one that receives and the one that waits. While both are awake all
 //! that passes between them is the line of the processor's caches in which the slot lies, once each way: when
@@ -84,7 +84,7 @@ impl Replies {
         Waiting { replies: self, number }
     }
 
-    /// Delivers a reply; false when nobody waits for it.
+    /// Delivers a reply; false when no thread waits for it.
     pub fn deliver(&self, number: u32, status: u32, payload: &[u8]) -> bool {
         let slot = self.slot(number);
         let mut outcome = slot.outcome.lock();

@@ -12,10 +12,10 @@ const WINDOW_RANGE: Range<u64> = 1 << 44..1 << 46;
 /// What lies nearer together than this is one range: no window fits between.
 const GAP: u64 = 1 << 30;
 
-/// The most ranges that are told.
+/// Maximum number of ranges that are sent.
 const MAX_TAKEN: usize = 64;
 
-/// What is told to a worker of it: a variable and its value. Nothing where nothing lies there, as in most programs.
+/// The ranges as a variable for the worker, with its value; nothing if there are none, as in most programs.
 ///
 /// It is found out once: windows that servers have come to have later are no obstacle to those of other servers.
 pub fn variable() -> Option<(String, String)> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 /// The CUDA version whose driver API this library has.
 const VERSION: i32 = 13000;
 
-/// The driver version that the program is told: the server's. The runtime asks before `cuInit`, and does not
+/// The driver version that the program gets: the server's. The runtime asks before `cuInit`, and does not
 /// call that when the driver is older than itself. Without a server it is this library's own, so that
 /// `cuInit` says what is wrong. Once told it stays, for the runtime takes a later change for a broken driver.
 pub fn reported_driver_version() -> i32 {

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_come_before_their_turn_are_stored_behind_what_lies_before_them() {
+    fn early_parts_are_stored_after_their_predecessors() {
         let memory = Box::leak(Box::new([0_u8; 16])).as_mut_ptr();
         let address = memory.wrapping_add(8);
         let before = transfers::begin_apart(&Nowhere, 0, memory as usize..address as usize).transfer;

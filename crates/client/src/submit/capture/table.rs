@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// The nodes that a stream's next one comes after as a program is told of them, and as many edges.
+/// The dependencies of a stream's next node as the program gets them: nodes, and as many edges.
 pub(super) type StoredArrays = (Box<[CUgraphNode]>, Box<[CUgraphEdgeData]>);
 
 /// A capture that is under way.

@@ -6,7 +6,7 @@ use crate::model::host_window::Reserved;
 use crate::model::{array, device, handles, host_memory, memory, numbers, stream, texture};
 use crate::remote::session::faults;
 use crate::remote::{mirrored, session};
-use crate::submit::pool::ranges;
+use crate::submit::pool::host_ranges;
 use crate::submit::{blocks, capture, event, ipc, managed, module, pinned, send};
 use causeway_api::calls;
 use causeway_api::handle::{Context, Handle};
@@ -147,7 +147,7 @@ pub fn set_end_listener(listener: fn(Handle<Context>)) {
 
 /// Memory of this process that a context owned, and pieces of other processes' memory that were open in it. Everything
 /// else that a context owns is the server's, and ends there.
-#[must_use = "what the context owned has to be given back"]
+#[must_use = "what the context owned must be released"]
 struct Owned {
     host: Vec<host_memory::Range>,
     managed: Vec<memory::Piece>,
@@ -157,7 +157,7 @@ struct Owned {
 }
 
 impl Owned {
-    /// Gives it back, once the server was told that the context ends: its addresses may be used again at once.
+    /// Gives it back, once the server knows that the context ends: its addresses may be used again at once.
     fn release(self) {
         self.host.iter().for_each(pinned::end);
         self.managed.iter().for_each(|piece| managed::release(piece.base, piece.size));
@@ -166,7 +166,7 @@ impl Owned {
     }
 }
 
-/// Forgets everything that ends with a context; gives what has to be given back when it has.
+/// Forgets everything that ends with a context; returns what must be released afterwards.
 fn end_of_contents(state: &ContextState) -> Owned {
     if host_memory::is_any_of(state.handle) || mirrored::is_any() {
         // What is in its streams may still be copied from and to its memory here. Its error ends with the context.
@@ -186,10 +186,10 @@ fn end_of_contents(state: &ContextState) -> Owned {
         .into_iter()
         .partition(|piece| piece.origin == memory::Origin::Managed);
     let (host, addresses) = mirrored::context_ends(state.handle);
-    ranges::context_ends(state.handle);
+    host_ranges::context_ends(state.handle);
     blocks::context_ends(state.handle);
     // Pools belong to devices, and give their memory back themselves.
     let managed: Vec<memory::Piece> = managed;
-    let managed = managed.into_iter().filter(|piece| ranges::pool_of(piece.base).is_none()).collect();
+    let managed = managed.into_iter().filter(|piece| host_ranges::pool_of(piece.base).is_none()).collect();
     Owned { host, managed, imported, addresses }
 }

@@ -42,11 +42,11 @@ pub(super) unsafe fn copy(
     }
     let requested = (destination, source);
     let server = stream.context.server();
-    let destination = mirrored::place(server, destination);
+    let destination = mirrored::resolve_endpoint(server, destination);
     let source = if mode == Mode::Synchronous && is_short_and_idle(&source, stream) {
         source
     } else {
-        mirrored::place(server, source)
+        mirrored::resolve_endpoint(server, source)
     };
     let uses_source = match (requested.1, source) {
         (Endpoint::Host(host), Endpoint::Device(mirror)) => {
@@ -156,7 +156,7 @@ pub(super) fn within_device(
     put(destination, source, None, stream, mode)
 }
 
-/// Puts a copy between two contexts into a stream; with arrays the driver wants to be told both.
+/// Puts a copy between two contexts into a stream; with arrays the driver needs both.
 pub fn between_contexts(
     destination: DeviceLocation,
     source: DeviceLocation,

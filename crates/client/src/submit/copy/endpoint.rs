@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn offsets_move_the_box_and_pitches_default_to_its_own_size() {
+    fn offset_moves_the_box_and_pitch_has_a_default() {
         let Ok(Endpoint::Device(DeviceLocation::Memory(region))) =
             side(64, 10, [4, 2, 3]).endpoint([8, 5, 2])
         else {

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_with_gaps_are_cut_between_rows_and_slices_on_both_sides() {
+    fn strided_regions_are_cut_between_rows_and_slices() {
         let device = Region {
             address: 0,
             row_pitch: 16 << 20,

@@ -335,7 +335,7 @@ unsafe fn read_later(
 
 /// How many commands may be unfinished before a copy that is published. The server holds a copy back, and
 /// publishes it later, when its stream has more commands than the driver takes.
-const MAX_EARLY_MICROSECONDS: u64 = 400;
+const MAX_UNFINISHED_COMMANDS: u64 = 400;
 
 /// Whether a synchronous copy to this place may be published. An address that we do not know is judged by the
 /// server, and the caller must hear of it.
@@ -349,7 +349,7 @@ pub(super) fn can_publish(destination: &DeviceLocation) -> bool {
 
 /// Whether the stream takes a published copy of so many commands.
 pub(super) fn has_capacity(stream: &StreamState, commands: u64) -> bool {
-    stream.unfinished() + commands <= MAX_EARLY_MICROSECONDS
+    stream.unfinished() + commands <= MAX_UNFINISHED_COMMANDS
 }
 
 /// A copy that is being published where nothing but such copies is under way.
@@ -375,8 +375,8 @@ impl Publication {
         stream: &StreamState,
         commands: u64,
     ) -> Option<Self> {
-        let is_early = session.shares_memory() && !session.is_synchronous();
-        if is_early && can_publish(destination) && has_capacity(stream, commands) {
+        let can_return_early = session.shares_memory() && !session.is_synchronous();
+        if can_return_early && can_publish(destination) && has_capacity(stream, commands) {
             Self::begin(stream)
         } else {
             None

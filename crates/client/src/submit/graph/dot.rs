@@ -1,4 +1,4 @@
-//! A graph as text in the DOT language, for people who look for mistakes in it.
+//! A graph as text in the DOT language (`cuGraphDebugDotPrint`).
 
 use crate::model::graph::GraphStore;
 use crate::model::graph::work::Work;

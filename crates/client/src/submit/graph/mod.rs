@@ -6,7 +6,7 @@
 //! | [`build`] | Sends what an executable graph consists of |
 //! | [`executable`] | Executable graphs: made, changed, launched |
 //! | [`memory`] | Backing of graph memory: addresses, and the memory there |
-//! | [`dot`] | A graph as text in the DOT language, for people who look for mistakes in it |
+//! | [`dot`] | A graph as text in the DOT language (`cuGraphDebugDotPrint`) |
 
 pub mod build;
 pub mod dot;

@@ -30,10 +30,13 @@ pub(super) fn send_image(
     const MAX_COPIED_BYTES: usize = 1 << 20;
     let posted = options.report == 0 && compatible::all_devices(session, image);
     let stays = lifetime == ImageLifetime::UntilUnload && matches!(image, Image::Single(_));
-    let kept = posted && !stays && image.bytes().len() <= MAX_COPIED_BYTES;
+    let is_copied = posted && !stays && image.bytes().len() <= MAX_COPIED_BYTES;
     let server = session.server();
-    let offered =
-        if kept { pending_images::copy_of(server, image) } else { pending_images::refer_to(server, image) };
+    let offered = if is_copied {
+        pending_images::copy_of(server, image)
+    } else {
+        pending_images::refer_to(server, image)
+    };
     let Ok(pending) = offered else {
         // Nobody could send it when the server asks: so it goes along.
         let payload = pending_images::send_inline(session, image.bytes())?;
@@ -47,7 +50,7 @@ pub(super) fn send_image(
     if stays {
         return Ok(Some(pending));
     }
-    if !kept {
+    if !is_copied {
         pending.wait();
     }
     Ok(None)

@@ -26,9 +26,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub mod ranges;
+pub mod host_ranges;
 
-use ranges::{Kind, Ranges};
+use host_ranges::{Kind, Ranges};
 
 /// Destroys a pool, which must be none that its place has from the start.
 pub fn destroy(pool: &PoolState) -> Result<(), CUresult> {
@@ -77,7 +77,7 @@ pub fn allocate(pool: &PoolState, size: usize, stream: &StreamState) -> Result<C
 
 /// Frees memory when `stream` gets here.
 pub fn free(address: CUdeviceptr, stream: &Arc<StreamState>) -> Result<(), CUresult> {
-    if ranges::free(address, Some(heap::reuse_point(stream))).is_some() {
+    if host_ranges::free(address, Some(heap::reuse_point(stream))).is_some() {
         return session::of(stream.context)?.faults().check();
     }
     let piece = match memory::take(address) {
@@ -302,7 +302,7 @@ pub fn get(handle: Handle<MemoryPool>) -> Result<Arc<PoolState>, CUresult> {
 
 /// The pool that a piece of memory came from, while it exists.
 pub fn of_piece(piece: &Piece) -> Option<Arc<PoolState>> {
-    if let Some(handle) = ranges::pool_of(piece.base) {
+    if let Some(handle) = host_ranges::pool_of(piece.base) {
         return get(handle).ok();
     }
     let heap = piece.heap.as_ref().filter(|_| piece.origin == Origin::Pool)?;

@@ -29,7 +29,7 @@ pub struct AllocationState {
     pub(super) uses: Mutex<rank::AllocationUses, Uses>,
 }
 
-/// The server is told to release memory when nothing of this is left.
+/// The server releases memory when nothing of this is left.
 #[derive(Default)]
 pub(super) struct Uses {
     /// How often the program has to release it.

@@ -1,13 +1,13 @@
 //! Graphs.
 //!
-//! | question | module |
+//! | contents | module |
 //! | --- | --- |
-//! | which nodes and edges has a graph | [`structure`] |
-//! | what do nodes do, and how is that told and asked | [`nodes`], [`described`], [`memory`] |
-//! | which attributes have kernel nodes | [`attributes`] |
+//! | nodes and edges of a graph | [`structure`] |
+//! | node parameters | [`nodes`], [`described`], [`memory`] |
+//! | attributes of kernel nodes | [`attributes`] |
 //! | the same for the generic form of a node | [`generic`] |
-//! | what is launched | [`executable`] |
-//! | what lives as long as a graph, and its memory | [`objects`] |
+//! | executable graphs | [`executable`] |
+//! | user objects, and graph memory | [`objects`] |
 
 mod attributes;
 mod described;

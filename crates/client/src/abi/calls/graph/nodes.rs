@@ -42,7 +42,7 @@ pub(super) fn set(hNode: CUgraphNode, work: Work) -> Outcome {
 /// The four calls that every kind of node has, for parameters that are read as they are.
 macro_rules! node_calls {
     ($($add:ident, $get:ident, $set:ident, $change:ident: $type:ty {
-        $params:ident => $make:expr, $kept:pat => $describe:expr
+        $params:ident => $make:expr, $pattern:pat => $describe:expr
     })*) => {$(
         pub unsafe fn $add(
             phGraphNode: *mut CUgraphNode,
@@ -63,7 +63,7 @@ macro_rules! node_calls {
         pub unsafe fn $get(hNode: CUgraphNode, nodeParams: *mut $type) -> Outcome {
             match &work_of(hNode)? {
                 // SAFETY: room for the result, or null. What it leads to belongs to the node.
-                $kept => unsafe { write_out(nodeParams, $describe) },
+                $pattern => unsafe { write_out(nodeParams, $describe) },
                 _ => Err(INVALID),
             }
         }

@@ -142,17 +142,17 @@ pub fn host_address(device: u64) -> Option<usize> {
     pieces.at_device(device).map(|piece| piece.host + (device - piece.device) as usize)
 }
 
-/// The place of a copy by a server, on the device if it lies in memory that this server has.
+/// The endpoint of a copy by a server: on the device if it lies in memory that this server has.
 #[inline]
-pub fn place(server: usize, place: Endpoint) -> Endpoint {
-    let Endpoint::Host(host) = place else { return place };
+pub fn resolve_endpoint(server: usize, endpoint: Endpoint) -> Endpoint {
+    let Endpoint::Host(host) = endpoint else { return endpoint };
     if !SHARED.any.load(Ordering::Relaxed) {
-        return place;
+        return endpoint;
     }
     let (start, end) = host.span();
     match SHARED.pieces.read().device_span(server, start, end) {
         Some(address) => Endpoint::Device(host.on_device(address).into()),
-        None => place,
+        None => endpoint,
     }
 }
 
@@ -178,7 +178,9 @@ pub fn context_ends(context: Handle<Context>) {
     drop(pieces);
     for piece in ended.into_iter().filter(|piece| piece.reserved.is_some()) {
         if let Err(status) = release(piece) {
-            info!("registered memory of a context that ends was given back: the server says {status:?}");
+            info!(
+                "registered memory of a destroyed context was released, with status {status:?} from the server"
+            );
         }
     }
 }
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_found_by_either_address_and_ends_where_it_ends() {
+    fn memory_is_found_by_host_and_device_address() {
         let mut pieces = pieces();
         let server = Handle::<Context>::new(1, 1).server();
         assert_eq!(pieces.device_span(server, 0x10_004, 0x13_000), Some(0x10_004));

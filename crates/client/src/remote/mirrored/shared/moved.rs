@@ -85,7 +85,7 @@ impl PageProperties {
     }
 }
 
-/// New pages that nobody has yet; unmapped if they stay so.
+/// New pages without an owner yet; unmapped if they stay so.
 struct NewPages {
     address: *mut libc::c_void,
     bytes: usize,

@@ -69,7 +69,7 @@ pub(super) enum Step {
 /// A segment of the graph, on the server.
 pub(super) struct Part {
     pub(super) exec: Handle<GraphExec>,
-    /// The graph that it was made from, if nobody else needs that.
+    /// The graph that it was made from, if it has no other user.
     pub(super) graph: Option<OnServer>,
 }
 

@@ -270,7 +270,7 @@ impl Ranges {
         }
     }
 
-    /// Gives memory back that nobody uses any more. The server has no reason to refuse, but a session that is
+    /// Releases unused memory. The server has no reason to refuse, but a session that is
     /// lost.
     fn release(&self, range: &Range) {
         let outcome = match self.kind {
@@ -279,7 +279,7 @@ impl Ranges {
         };
         if let Err(status) = outcome {
             crate::log::info!(
-                "memory of a pool at {:#x} was given back: the server says {status:?}",
+                "memory of a pool at {:#x} was released, with status {status:?} from the server",
                 range.base
             );
         }
