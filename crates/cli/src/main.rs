@@ -17,9 +17,9 @@
 //! | `tune`      | Which plans for copies suit this server, and how are they kept?               |
 //! | `embedded`  | How does a command bring its own server?                                     |
 //! | `jupyter`   | How does a notebook come to run on a server's GPU?                           |
-//! | `config`    | What do configuration files say, and what comes of them?                     |
-//! | `from_files` | Which options of `causeway serve` do configuration files give?              |
-//! | `manual`    | What do shells and manuals need to know of the command line?                 |
+//! | `config_command`    | What do configuration files say, and what comes of them?                     |
+//! | `config_file` | Which options of `causeway serve` do configuration files give?              |
+//! | `completions`    | What do shells and manuals need to know of the command line?                 |
 //! | `key`       | Which keys are there, and how does one get from a server to its clients?      |
 //! | `client`    | Which clients of a server have keys of their own?                             |
 //! | `own_server` | Which server of this machine do these commands mean?                         |
@@ -27,7 +27,7 @@
 //! | `keys`      | How do servers' keys get to a program that is started?                        |
 //! | `launch`    | How is a program started so that signals and exit codes come through?         |
 //! | `inherited` | What does `causeway` change of what it inherits, and a program gets unchanged?  |
-//! | `libc_of`   | Which C library does a program want?                                         |
+//! | `libc_detection`   | Which C library does a program want?                                         |
 //! | `library`   | Where is the client library?                                                 |
 //! | `renamed`   | Which options had other names?                                                |
 //! | `report`    | What did a program do, in words and numbers?                                 |
@@ -39,23 +39,23 @@ mod api;
 mod bench;
 mod cdi;
 mod client;
-mod config;
+mod completions;
+mod config_command;
+mod config_file;
 mod copies;
 mod default_server;
 mod demo;
 mod devices;
 mod doctor;
 mod embedded;
-mod from_files;
 mod inherited;
 mod jupyter;
 mod key;
 mod keys;
 mod launch;
-mod libc_of;
+mod libc_detection;
 mod library;
 mod logging;
-mod manual;
 mod mpirun;
 mod own_server;
 mod renamed;
@@ -109,15 +109,15 @@ enum Command {
     Key(key::Arguments),
     Client(client::Arguments),
     Usage(usage::Arguments),
-    Config(config::Arguments),
+    Config(config_command::Arguments),
     Api(api::Arguments),
     Demo(demo::Arguments),
     Tune(tune::Arguments),
     Jupyter(jupyter::Arguments),
     Cdi(cdi::Arguments),
     Bench(bench::BenchArguments),
-    Completions(manual::CompletionArguments),
-    Man(manual::ManArguments),
+    Completions(completions::CompletionArguments),
+    Man(completions::ManArguments),
     /// Measure one target; started by `causeway bench`.
     #[command(hide = true)]
     Measure(bench::MeasureArguments),
@@ -196,10 +196,10 @@ fn parse() -> Result<Command, CommandError> {
     let words = renamed::with_current_names(std::env::args_os().collect());
     let typed = all.clone().get_matches_from(&words);
     let matches = match typed.subcommand() {
-        Some((from_files::SERVE, serve)) => {
+        Some((config_file::SERVE, serve)) => {
             act_as(Role::Server);
             files().check(|section| *section == Section::Serve).map_err(CommandError::of(1))?;
-            let with_defaults = from_files::with_defaults(all, files(), serve);
+            let with_defaults = config_file::with_defaults(all, files(), serve);
             with_defaults
                 .map_err(|errors| CommandError::of(1)(FilesError { errors }))?
                 .get_matches_from(&words)
@@ -244,12 +244,14 @@ fn carry_out(command: Command) -> Result<ExitCode, CommandError> {
         Command::Drain(arguments) => watch::drain::drain(&arguments).map_err(CommandError::of(1)),
         Command::Doctor(arguments) => doctor::doctor(&arguments).map_err(CommandError::of(2)),
         Command::Config(arguments) => {
-            config::config(&arguments, &Arguments::command()).map_err(CommandError::of(1))
+            config_command::config(&arguments, &Arguments::command()).map_err(CommandError::of(1))
         }
         Command::Completions(arguments) => {
-            manual::completions(&arguments, Arguments::command()).map_err(CommandError::of(1))
+            completions::completions(&arguments, Arguments::command()).map_err(CommandError::of(1))
         }
-        Command::Man(arguments) => manual::man(&arguments, Arguments::command()).map_err(CommandError::of(1)),
+        Command::Man(arguments) => {
+            completions::man(&arguments, Arguments::command()).map_err(CommandError::of(1))
+        }
         Command::Key(arguments) => key::key(&arguments).map_err(CommandError::of(1)),
         Command::Client(arguments) => client::client(&arguments).map_err(CommandError::of(1)),
         Command::Usage(arguments) => usage::usage(&arguments).map_err(CommandError::of(1)),

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::keys::HandOverError;
 use crate::launch::{self, LaunchError};
-use crate::libc_of;
+use crate::libc_detection;
 use crate::library::{self, LibraryError};
 use crate::report::{self, ReportError};
 use crate::server::{ServerArguments, ServerError, Servers};
@@ -84,7 +84,7 @@ pub fn prepare(
     let library = library::folder()?;
     // The client library would refuse the same, later and in the program.
     Table::of_user(PROCESS)?;
-    if let Some(warning) = libc_of::warning(&program[0]) {
+    if let Some(warning) = libc_detection::warning(&program[0]) {
         // When nobody reads our standard error there is nobody to tell.
         let _ = writeln!(io::stderr(), "causeway: warning: {warning}");
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::job::Outcome;
 use crate::machine::{self, Machine};
-use crate::plan::interleaved;
+use crate::schedule::interleaved;
 use crate::statistics::Summary;
 
 /// A line of such a program; `C` is what a figure is of.

@@ -10,11 +10,11 @@
 //! |----------------|-----------------------------------------------------------------------------|
 //! | [`sizes`]      | Which sizes of copies are meant, and how is a size written?                  |
 //! | [`case`]       | What can be measured?                                                        |
-//! | [`plan`]       | How often, and in which order?                                               |
-//! | [`random`]     | Which numbers follow no pattern, and are the same in each run?               |
+//! | [`schedule`]       | How often, and in which order?                                               |
+//! | [`prng`]     | Which numbers follow no pattern, and are the same in each run?               |
 //! | [`protocol`]   | What do parent and measuring process say to each other?                      |
 //! | [`child`]      | How is a case measured and its content checked?                              |
-//! | [`target`]     | How is a measuring process started, asked and ended?                         |
+//! | [`worker_process`]     | How is a measuring process started, asked and ended?                         |
 //! | [`run`]        | How do all cases get measured on all targets?                                |
 //! | [`statistics`] | What do many samples say?                                                    |
 //! | [`pipeline`]   | Does a choice by size do as well as the best fixed choice?                   |
@@ -40,16 +40,16 @@ pub mod jobs;
 pub mod machine;
 pub mod mpi;
 pub mod pipeline;
-pub mod plan;
 pub mod plot;
 pub mod plots;
+pub mod prng;
 pub mod protocol;
-pub mod random;
 pub mod reference;
 pub mod report;
 pub mod results;
 pub mod run;
+pub mod schedule;
 pub mod sizes;
 pub mod statistics;
 pub mod table;
-pub mod target;
+pub mod worker_process;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::case::Case;
 use crate::results::{CaseRecord, Run};
 use crate::statistics::Summary;
-use crate::target::{Target, TargetLocation};
+use crate::worker_process::{Target, TargetLocation};
 
 /// Settings that are compared by default: from what short copies want to what long ones want.
 pub const FIXED: [&str; 9] = [

@@ -6,7 +6,7 @@ use crate::plot::{Axis, Figure, Panel, Reference};
 use crate::reference::Rate;
 use crate::results::{CaseRecord, CaseResult, Kind, Run};
 use crate::statistics::Summary;
-use crate::target::TargetLocation;
+use crate::worker_process::TargetLocation;
 
 /// The figures of a run.
 pub fn plots(run: &Run) -> Vec<Figure> {

@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::protocol::{Introduction, Samples};
 use crate::reference::Rate;
 use crate::statistics::Summary;
-use crate::target::{Target, TargetLocation};
+use crate::worker_process::{Target, TargetLocation};
 
 /// Copies below this size say nothing about processor time per byte.
 const MIN_BYTES_FOR_PROCESSOR: u64 = 64 << 10;

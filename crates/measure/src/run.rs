@@ -8,13 +8,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::case::Case;
 use crate::machine::{self, Machine};
-use crate::plan::{Plan, interleaved, untimed_before};
+use crate::prng::Random;
 use crate::protocol::{Reply, Request, Samples};
-use crate::random::Random;
 use crate::reference::Rate;
 use crate::results::{CaseRecord, CaseResult, Kind, Outcome, Run, TargetRecord};
+use crate::schedule::{Plan, interleaved, untimed_before};
 use crate::table::significant;
-use crate::target::{Measurer, Process, Sharing, Target, TargetError, TargetLocation};
+use crate::worker_process::{Measurer, Process, Sharing, Target, TargetError, TargetLocation};
 
 /// What is to be measured.
 #[derive(Debug)]

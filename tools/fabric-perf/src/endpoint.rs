@@ -15,7 +15,7 @@ use crate::case::{MAX_MESSAGE_BYTES, Setting};
 use crate::control::{MemoryEnd, QueuePairEnd};
 use crate::results::End;
 use causeway_measure::machine::Machine;
-use causeway_measure::random::Random;
+use causeway_measure::prng::Random;
 
 /// Bytes of each half of the memory of an end: the longest message, whose parts for several queue pairs begin
 /// at cache lines.

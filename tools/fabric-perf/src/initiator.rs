@@ -4,8 +4,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use causeway_measure::machine::{self, Machine};
-use causeway_measure::plan::interleaved;
 use causeway_measure::run::progress_bar;
+use causeway_measure::schedule::interleaved;
 use causeway_measure::statistics::Summary;
 
 use crate::case::{Case, Setting};

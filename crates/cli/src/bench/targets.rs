@@ -11,7 +11,7 @@ use causeway_access::Target as Server;
 use causeway_link::{check, check_choice};
 use causeway_measure::results::{Kind, Run};
 use causeway_measure::run::Group;
-use causeway_measure::target::{Target, TargetLocation};
+use causeway_measure::worker_process::{Target, TargetLocation};
 use causeway_pipeline::VARIABLE as PIPELINE;
 use causeway_wire::handshake::Protection;
 

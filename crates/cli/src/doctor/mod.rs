@@ -1,7 +1,7 @@
 //! `causeway doctor`: what a machine lacks for remote GPUs, InfiniBand and GPUDirect, and what to do.
 
-mod between;
 mod conclusion;
+mod devices_between_servers;
 mod error;
 mod path;
 mod program;
@@ -65,7 +65,8 @@ pub fn doctor(arguments: &Arguments) -> Result<ExitCode, DoctorError> {
         .zip(&vias)
         .map(|(target, via)| Server::examine(target, *via, key_file, &here.facts))
         .collect();
-    let between = if targets.len() > 1 { between::examine(targets, &vias) } else { Vec::new() };
+    let between =
+        if targets.len() > 1 { devices_between_servers::examine(targets, &vias) } else { Vec::new() };
     let found: Vec<_> = between.iter().map(between_servers::check).collect();
     let elsewhere: usize = servers.iter().map(Server::problems).sum();
     let count = problems(&here.findings) + elsewhere + problems(&found);

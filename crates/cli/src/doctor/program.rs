@@ -10,7 +10,7 @@ use causeway_doctor::checks::program::{Outcome, Trial};
 use causeway_link::TransportChoice;
 use causeway_measure::case::{Case, Path};
 use causeway_measure::protocol::{Reply, Request};
-use causeway_measure::target::{Measurer as _, Process};
+use causeway_measure::worker_process::{Measurer as _, Process};
 
 use crate::keys::hand_over;
 use crate::{launch, library};

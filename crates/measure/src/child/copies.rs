@@ -5,7 +5,7 @@ use super::driver::{DriverError, Gpu, Handle, cuda};
 use super::error::CaseError;
 use super::memory::{DeviceMemory, HostMemory};
 use crate::case::{Direction, Path};
-use crate::random::Random;
+use crate::prng::Random;
 
 /// Buffers for copies of one size along one path.
 #[derive(Debug)]

@@ -8,7 +8,7 @@
 use core::time::Duration;
 
 use crate::case::Case;
-use crate::random::Random;
+use crate::prng::Random;
 
 /// Copies up to this size get all their repetitions; larger ones as many as the time for a case allows.
 pub const ALL_REPETITIONS_UP_TO: u64 = 32 << 20;

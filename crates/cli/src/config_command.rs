@@ -14,7 +14,7 @@ use causeway_pipeline::Table;
 use clap::{Args, Command, Subcommand};
 use serde_json::{Value, json};
 
-use crate::{from_files, serve};
+use crate::{config_file, serve};
 
 /// Show, check or print an example of the configuration.
 ///
@@ -73,9 +73,9 @@ fn errors(settings: &Settings, all: &Command) -> Vec<ConfigFileError> {
     let mut errors = settings.errors.clone();
     // What the table knows to be wrong in [serve] is told once.
     if settings.check(|section| *section == Section::Serve).is_ok() {
-        let wrong = from_files::errors(all, settings);
+        let wrong = config_file::errors(all, settings);
         // What `causeway serve` reads itself says something only where the options can be read.
-        let read = if wrong.is_empty() { from_files::arguments(all, settings) } else { Vec::new() };
+        let read = if wrong.is_empty() { config_file::arguments(all, settings) } else { Vec::new() };
         errors.extend(wrong);
         errors.extend(read.into_iter().filter_map(|(entry, value)| {
             let cause = serve::check_value(&entry.key, &value).err()?;
@@ -272,7 +272,7 @@ fn example(all: &Command) -> String {
         (head.to_owned(), rest.to_owned())
     };
     out += &format!("{head}\n");
-    let serve = all.find_subcommand(from_files::SERVE).cloned().unwrap_or_default();
+    let serve = all.find_subcommand(config_file::SERVE).cloned().unwrap_or_default();
     for option in serve.get_arguments() {
         let Some(name) = option.get_long().filter(|name| !matches!(*name, "help" | "version")) else {
             continue;
