@@ -5,7 +5,6 @@
 //! |-------------|-----------------------------------------------------------|
 //! | `arguments` | What can be asked, and which cases follow?                |
 //! | `targets`   | Which processes measure what?                             |
-//! | `references` | What are rates of copies compared with?                  |
 //! | `gpus`      | On which GPUs does a program run that measures by itself? |
 //! | `device`    | How are kernels measured that communicate by themselves?  |
 //! | `mpi`       | How are messages between GPUs measured, in an MPI program? |
@@ -18,7 +17,6 @@ mod device;
 mod error;
 mod gpus;
 mod mpi;
-mod references;
 mod rounds;
 mod show;
 mod targets;
@@ -37,7 +35,7 @@ use arguments::Arguments;
 use device::{DeviceArguments, DeviceError};
 use error::{ResultsError, TargetError};
 use mpi::{MpiArguments, MpiError};
-use references::references;
+use show::references;
 use targets::{Targets, command_line};
 
 /// Measure copies, launches and waits, on servers and on this machine's own GPU, in turns.

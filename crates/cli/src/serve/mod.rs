@@ -3,8 +3,6 @@
 //! | Module      | Question it answers                                               |
 //! |-------------|-------------------------------------------------------------------|
 //! | `options`   | What is said about a server on the command line?                  |
-//! | `sandbox`   | What does its owner say about the sandbox of its workers?         |
-//! | `values`    | How are numbers of bytes, users and groups read there?            |
 //! | `addresses` | Where does it listen, and under which address do others reach it? |
 //! | `service`   | What is systemd told?                                             |
 //! | `restart`   | How does a new one take the place of a running one?               |
@@ -14,9 +12,7 @@ mod addresses;
 mod error;
 mod options;
 mod restart;
-mod sandbox;
 mod service;
-mod values;
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};

@@ -7,7 +7,6 @@
 //! | Module          | Question it answers                                    |
 //! |-----------------|--------------------------------------------------------|
 //! | [`case`]        | What is measured?                                      |
-//! | [`row`]         | What does the program say?                             |
 //! | [`results`]     | What has been measured on which target?                |
 //! | [`requirements`] | What must hold, and does it?                          |
 //! | [`report`]      | How do people and programs read it?                    |
@@ -18,4 +17,3 @@ pub mod plots;
 pub mod report;
 pub mod requirements;
 pub mod results;
-pub mod row;

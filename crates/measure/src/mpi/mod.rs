@@ -7,12 +7,10 @@
 //!
 //! | Module      | Question it answers                                       |
 //! |-------------|-----------------------------------------------------------|
-//! | [`row`]     | What does the program say?                                |
 //! | [`results`] | What has been measured on which target?                   |
 //! | [`report`]  | How do people and programs read it?                       |
 //! | [`study`]   | Which channel is best for which sizes?                    |
 
 pub mod report;
 pub mod results;
-pub mod row;
 pub mod study;

@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::results::Run;
-use super::row::{Case, What};
+use super::results::{Case, What};
 use crate::files::{self, Fields, FilesError};
 use crate::jobs::Record;
 use crate::plot::{Figure, Panel};

@@ -5,8 +5,8 @@ use core::fmt::Write as _;
 
 use causeway_config::Size;
 
+use super::results::{Case, What};
 use super::results::{Run, Way};
-use super::row::{Case, What};
 use crate::table::significant;
 
 /// Targets whose channel is not a single one.

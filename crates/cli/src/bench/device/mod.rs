@@ -14,7 +14,7 @@ mod program;
 use std::process::ExitCode;
 
 use causeway_measure::device::results::{ByName, Run};
-use causeway_measure::device::{report, row};
+use causeway_measure::device::{report, results};
 use causeway_measure::jobs::Target;
 
 use super::gpus::Gpus;
@@ -32,7 +32,7 @@ pub fn device(arguments: &DeviceArguments) -> Result<ExitCode, DeviceError> {
     let rounds = Rounds { runs, time, timeout, out: arguments.out.as_deref() };
     let targets = gpus.each.iter().map(|gpu| Target::new(gpu.name(), ByName {})).collect();
     let command = |number: usize| program.command(&gpus.each[number]);
-    finish(&rounds.measure::<_, _, DeviceError>(targets, command, row::read, report::write)?, arguments)
+    finish(&rounds.measure::<_, _, DeviceError>(targets, command, results::read, report::write)?, arguments)
 }
 
 /// Shows what was measured.

@@ -15,7 +15,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use causeway_measure::mpi::results::Run;
-use causeway_measure::mpi::{report, row, study};
+use causeway_measure::mpi::{report, results, study};
 
 use super::gpus::Gpus;
 use super::rounds::Rounds;
@@ -31,7 +31,10 @@ pub fn mpi(arguments: &MpiArguments) -> Result<ExitCode, MpiError> {
     let (runs, time, timeout) = (arguments.runs(), arguments.time, arguments.timeout());
     let rounds = Rounds { runs, time, timeout, out: arguments.out.as_deref() };
     let command = |number| starter.command(number);
-    finish(&rounds.measure::<_, _, MpiError>(starter.names(), command, row::read, report::write)?, arguments)
+    finish(
+        &rounds.measure::<_, _, MpiError>(starter.names(), command, results::read, report::write)?,
+        arguments,
+    )
 }
 
 /// Shows and keeps what was measured.
