@@ -229,11 +229,11 @@ class Comm:
         if len(word) != WORD_BYTES:
             raise ValueError(f"a word of an offer has {WORD_BYTES} bytes, and not {len(word)}")
         nbytes = ctypes.c_uint64()
-        kind = self.library.causeway_comm_judge(word, len(word), room, ctypes.byref(nbytes))
+        kind = self.library.causeway_comm_classify(word, len(word), room, ctypes.byref(nbytes))
         if kind != 2:
             raise CommError("these bytes are no word of an offer to this rank in this job")
         # Of what the program has copied there, some may be under way.
-        self.library.causeway_comm_settle(address)
+        self.library.causeway_comm_sync_memory(address)
         if self.library.causeway_comm_fetch(word, address, self.on_gpu(address), room, 1) != 0:
             raise self.error()
         return nbytes.value
@@ -289,11 +289,11 @@ def load(path):
         "join": (ctypes.c_int, ctypes.c_char_p, rank, rank),
         "leave": (None,),
         "on_gpu": (ctypes.c_int, address),
-        "settle": (None, address),
+        "sync_memory": (None, address),
         "is_offered": (ctypes.c_int, rank, ctypes.c_void_p, number),
         "offer": (number, rank, address, number, ctypes.c_char_p),
         "offer_state": (ctypes.c_int, number),
-        "judge": (ctypes.c_int, ctypes.c_char_p, number, number, ctypes.POINTER(number)),
+        "classify": (ctypes.c_int, ctypes.c_char_p, number, number, ctypes.POINTER(number)),
         "fetch": (ctypes.c_int, ctypes.c_char_p, address, ctypes.c_int, number, ctypes.c_int),
         "messages": (number, ctypes.c_char_p),
         "allreduce": (code, group, address, address, number, code, code),

@@ -59,7 +59,7 @@ static void *take_copy(const struct half *out, uint64_t bytes, void **holder) {
     *holder = NULL;
     if (bytes > 0 && place_of(out->buffer, out->count, out->type) == ON_GPU) {
         void *first = (char *)out->buffer + first_of(out->type);
-        void *copy = causeway_comm_take(first, bytes, holder);
+        void *copy = causeway_comm_allocate(first, bytes, holder);
         if (copy != NULL) return copy;
     }
     return malloc(bytes + 1);

@@ -25,7 +25,7 @@ bool has_kept(void) {
 
 struct kept *take_kept(MPI_Comm comm, int source, int tag) {
     if (!has_kept()) return NULL;
-    struct kept *kept = causeway_comm_kept(number_of(comm), any_source(source), any_tag(tag), 1);
+    struct kept *kept = causeway_comm_take_unexpected(number_of(comm), any_source(source), any_tag(tag), 1);
     if (kept != NULL) __atomic_sub_fetch(&kept_count, 1, __ATOMIC_RELAXED);
     return kept;
 }
@@ -50,7 +50,7 @@ int take_next(int source, int tag, MPI_Comm comm, struct kept **taken) {
     if (kept->payload == CAUSEWAY_COMM_DESCRIPTOR) {
         PMPI_Mrecv(kept->bytes, CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, &kept->message, MPI_STATUS_IGNORE);
         kept->is_received = true;
-        causeway_comm_judge(kept->bytes, CAUSEWAY_COMM_DESCRIPTOR, UINT64_MAX, &kept->payload);
+        causeway_comm_classify(kept->bytes, CAUSEWAY_COMM_DESCRIPTOR, UINT64_MAX, &kept->payload);
     }
     *taken = kept;
     return MPI_SUCCESS;
@@ -61,7 +61,7 @@ static struct kept *keep_next(MPI_Comm comm, int source) {
     struct kept *kept = NULL;
     if (take_next(source, MPI_ANY_TAG, comm, &kept) != MPI_SUCCESS || kept == NULL) return NULL;
     __atomic_add_fetch(&kept_count, 1, __ATOMIC_RELAXED);
-    causeway_comm_keep(number_of(comm), kept->status.MPI_SOURCE, kept->status.MPI_TAG, kept);
+    causeway_comm_queue_unexpected(number_of(comm), kept->status.MPI_SOURCE, kept->status.MPI_TAG, kept);
     return kept;
 }
 
@@ -72,7 +72,7 @@ void tell_kept(const struct kept *kept, MPI_Status *status) {
 }
 
 int look(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
-    struct kept *kept = causeway_comm_kept(number_of(comm), any_source(source), any_tag(tag), 0);
+    struct kept *kept = causeway_comm_take_unexpected(number_of(comm), any_source(source), any_tag(tag), 0);
     MPI_Status found;
     if (kept == NULL) {
         int error = PMPI_Iprobe(source, tag, comm, flag, &found);

@@ -26,7 +26,7 @@ bool is_out_of_reach(const void *address, MPI_Count count, MPI_Datatype type) {
     case IN_BOTH: return true;
     case ON_GPU: break;
     }
-    return !causeway_comm_is_reachable((const void *)((uintptr_t)address + (uintptr_t)first_of(type)));
+    return !causeway_comm_is_host_accessible((const void *)((uintptr_t)address + (uintptr_t)first_of(type)));
 }
 
 EXPORT int MPIX_Query_cuda_support(void) {

@@ -30,7 +30,7 @@ static int check_call(const struct call *call, enum form form) {
 static void settle_sides(const struct call *call) {
     const void *addresses[] = {call->out.address, call->in.address};
     for (int at = 0; at < 2; at++)
-        if (causeway_comm_on_gpu(addresses[at])) causeway_comm_settle(addresses[at]);
+        if (causeway_comm_on_gpu(addresses[at])) causeway_comm_sync_memory(addresses[at]);
 }
 
 int collect(const struct call *call) {

@@ -105,7 +105,7 @@ static int ask(const struct call *call, struct members *members, const struct mo
     *all_can = false;
     members->uneven_calls++;
     bool is_asked = members->has_gpus || is_power_of_two(members->uneven_calls);
-    *why_not = CAUSEWAY_COMM_CALL_UNASKED;
+    *why_not = CAUSEWAY_COMM_CALL_NO_AGREEMENT;
     if (!is_asked) return MPI_SUCCESS;
     struct places_of_moves places = look_at(moves, members->count);
     // The most that a rank says counts for all.
@@ -161,7 +161,7 @@ static bool not_made(struct taken *taken, int why) {
 
 bool collect_directly(const struct call *call, struct taken *taken, int *error) {
     bool is_reduction;
-    *taken = (struct taken){.way = CAUSEWAY_COMM_CALL_NOT_BUILT};
+    *taken = (struct taken){.way = CAUSEWAY_COMM_CALL_UNSUPPORTED};
     if (!in_job || !is_built(call, &is_reduction)) return false;
     struct members *members = members_of(call->comm);
     if (!members->can) return not_made(taken, CAUSEWAY_COMM_CALL_GROUP);
@@ -184,11 +184,11 @@ bool collect_directly(const struct call *call, struct taken *taken, int *error) 
         taken->leads = places->is_leader;
         bool is_in_levels = is_built_in_levels(call, places);
         if (is_in_levels && is_short_between_hosts(call, members, bytes))
-            return not_made(taken, CAUSEWAY_COMM_CALL_SHORT_OF_HOSTS);
+            return not_made(taken, CAUSEWAY_COMM_CALL_SHORT_INTER_NODE);
         if (is_in_levels)
             return collect_in_levels(call, members, places, bytes, &taken->way, error);
         // Nobody would reach the ranks of other hosts.
-        if (places->count > 1 && !places->use_network) return not_made(taken, CAUSEWAY_COMM_CALL_HOSTS);
+        if (places->count > 1 && !places->use_network) return not_made(taken, CAUSEWAY_COMM_CALL_INTER_NODE);
     }
     MPI_Comm comm = call->comm;
     struct causeway_comm_group group = {

@@ -92,7 +92,7 @@ static const void *on_its_gpu(const struct image *image) {
 // Says whether there is memory.
 static bool take_image_memory(struct image *image) {
     const void *near = on_its_gpu(image);
-    if (near != NULL) image->memory = causeway_comm_take_host(near, image->bytes, &image->holder);
+    if (near != NULL) image->memory = causeway_comm_allocate_host(near, image->bytes, &image->holder);
     if (image->memory != NULL) return true;
     // What is not touched costs nothing: blocks may lie far from each other.
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
@@ -176,7 +176,7 @@ static const char *copy_all(const struct image *image, bool into_image) {
 }
 
 const char *fill_image(const struct image *image) {
-    causeway_comm_settle(on_its_gpu(image));
+    causeway_comm_sync_memory(on_its_gpu(image));
     return image->is_read ? copy_all(image, true) : NULL;
 }
 
@@ -187,7 +187,7 @@ const char *empty_image(const struct image *image) {
 void drop_image(struct image *image) {
     if (image == NULL) return;
     if (image->holder != NULL)
-        causeway_comm_give_back_host(image->holder);
+        causeway_comm_release_host(image->holder);
     else
         munmap(image->memory, image->bytes);
     forget(image);

@@ -156,7 +156,7 @@ bool collect_in_levels(const struct call *call, const struct members *members, c
     struct causeway_comm_range blocks[members->count], own = lay_out_blocks(&levels, NULL, blocks);
     void *holder = NULL, *spare = NULL;
     bool needs = needs_spare(&levels, is_root);
-    if (needs) spare = causeway_comm_take(given_by(call), levels.bytes, &holder);
+    if (needs) spare = causeway_comm_allocate(given_by(call), levels.bytes, &holder);
     struct terms terms = terms_of(&levels, is_root, own, blocks, !needs || spare != NULL);
     *error = PMPI_Allreduce(MPI_IN_PLACE, &terms, sizeof terms / sizeof(long), MPI_LONG, MPI_MAX, call->comm);
     bool can = *error == MPI_SUCCESS && !terms.cannot && terms.on_gpu;
@@ -172,11 +172,11 @@ bool collect_in_levels(const struct call *call, const struct members *members, c
             lay_out_blocks(&levels, base, blocks);
             reduce_scatter(&levels, own, blocks, spare);
         }
-        *way = CAUSEWAY_COMM_CALL_LEADERS_BY_MPI;
-        if (levels.by_channels) *way = CAUSEWAY_COMM_CALL_LEADERS_BY_CHANNELS;
+        *way = CAUSEWAY_COMM_CALL_TWO_LEVEL_MPI;
+        if (levels.by_channels) *way = CAUSEWAY_COMM_CALL_TWO_LEVEL_CHANNELS;
         *error = levels.error;
         if (*error != MPI_SUCCESS) PMPI_Comm_call_errhandler(call->comm, *error);
     }
-    if (holder != NULL) causeway_comm_give_back(holder);
+    if (holder != NULL) causeway_comm_release(holder);
     return can || *error != MPI_SUCCESS;
 }

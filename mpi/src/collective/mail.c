@@ -24,18 +24,18 @@ enum { SPINNING = 300, YIELDING = 20000, BETWEEN_PROGRESS = 16, SLEEP_NS = 20000
 
 struct mail {
     // Null where words go by the MPI.
-    struct causeway_comm_mail *open;
+    struct causeway_comm_control *open;
     uint32_t mailbox;
 };
 
 // Mailboxes that communicators of this process have, and a number above all generations that they have had.
-static bool is_taken[CAUSEWAY_COMM_MAILBOXES];
+static bool is_taken[CAUSEWAY_COMM_CONTROL_SLOTS];
 static uint32_t next_generation = 1;
 static int key = MPI_KEYVAL_INVALID;
 
 static void drop_mail(struct mail *mail) {
     if (mail->open != NULL) {
-        causeway_comm_close_mail(mail->open);
+        causeway_comm_close_control(mail->open);
         lock();
         is_taken[mail->mailbox] = false;
         unlock();
@@ -72,25 +72,25 @@ static void give_up(uint32_t mailbox) {
 static bool are_near(const struct members *members) {
     bool are = true;
     for (uint32_t at = 0; at < members->count; at++)
-        are &= at == members->rank || causeway_comm_is_near(members->ranks[at]);
+        are &= at == members->rank || causeway_comm_is_local(members->ranks[at]);
     return are;
 }
 
 // Finds a mailbox that is free at all ranks, with a generation that none of them has had. Says whether there
 // is one, and whether it is this rank's now; the next attempt may find another one.
 static int find_free(MPI_Comm comm, uint32_t *mailbox, uint32_t *generation, bool *is_there) {
-    long words[CAUSEWAY_COMM_MAILBOXES + 1];
+    long words[CAUSEWAY_COMM_CONTROL_SLOTS + 1];
     lock();
-    for (int at = 0; at < CAUSEWAY_COMM_MAILBOXES; at++) words[at] = is_taken[at];
-    words[CAUSEWAY_COMM_MAILBOXES] = next_generation;
+    for (int at = 0; at < CAUSEWAY_COMM_CONTROL_SLOTS; at++) words[at] = is_taken[at];
+    words[CAUSEWAY_COMM_CONTROL_SLOTS] = next_generation;
     unlock();
     int error =
-        PMPI_Allreduce(MPI_IN_PLACE, words, CAUSEWAY_COMM_MAILBOXES + 1, MPI_LONG, MPI_MAX, comm);
+        PMPI_Allreduce(MPI_IN_PLACE, words, CAUSEWAY_COMM_CONTROL_SLOTS + 1, MPI_LONG, MPI_MAX, comm);
     if (error != MPI_SUCCESS) return error;
-    *generation = (uint32_t)words[CAUSEWAY_COMM_MAILBOXES];
+    *generation = (uint32_t)words[CAUSEWAY_COMM_CONTROL_SLOTS];
     *mailbox = 0;
-    while (*mailbox < CAUSEWAY_COMM_MAILBOXES && words[*mailbox]) ++*mailbox;
-    *is_there = *mailbox < CAUSEWAY_COMM_MAILBOXES;
+    while (*mailbox < CAUSEWAY_COMM_CONTROL_SLOTS && words[*mailbox]) ++*mailbox;
+    *is_there = *mailbox < CAUSEWAY_COMM_CONTROL_SLOTS;
     return MPI_SUCCESS;
 }
 
@@ -106,13 +106,13 @@ static int agree(MPI_Comm comm, const struct members *members, struct mail *mail
         if (error != MPI_SUCCESS || !is_there) break;
         bool is_own = reserve(mail->mailbox, generation);
         if (is_own)
-            mail->open = causeway_comm_open_mail(members->ranks, members->count, members->rank, mail->mailbox,
+            mail->open = causeway_comm_open_control(members->ranks, members->count, members->rank, mail->mailbox,
                                                  generation);
         // What a rank lacks: the mailbox, or the memory of another one.
         int lacks[] = {!is_own, is_own && mail->open == NULL};
         error = PMPI_Allreduce(MPI_IN_PLACE, lacks, 2, MPI_INT, MPI_MAX, comm);
         if (error == MPI_SUCCESS && !lacks[0] && !lacks[1]) return MPI_SUCCESS;
-        causeway_comm_close_mail(mail->open);
+        causeway_comm_close_control(mail->open);
         mail->open = NULL;
         if (is_own) give_up(mail->mailbox);
         if (lacks[1]) break;
@@ -154,11 +154,11 @@ int exchange_words(void *context, const void *out, void *in, uint64_t bytes) {
     int error = mail_of(comm, &mail);
     if (error != MPI_SUCCESS) return error;
     // All ranks do it by the blocking call, since it does not match the other form.
-    if (mail->open == NULL || bytes > CAUSEWAY_COMM_MAIL_BYTES)
+    if (mail->open == NULL || bytes > CAUSEWAY_COMM_CONTROL_BYTES)
         return PMPI_Alltoall(out, (int)bytes, MPI_BYTE, in, (int)bytes, MPI_BYTE, comm);
     int have_come = 0;
     for (uint64_t turn = 0; have_come == 0; turn++) {
-        have_come = causeway_comm_exchange_mail(mail->open, out, in, bytes);
+        have_come = causeway_comm_exchange_control(mail->open, out, in, bytes);
         if (have_come == 0) wait_a_moment(turn);
     }
     if (have_come > 0) return MPI_SUCCESS;

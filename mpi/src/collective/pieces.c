@@ -21,7 +21,7 @@ unsigned char *take_piece(const struct between *between, uint64_t bytes, void **
     const void *near = between->from != NULL ? between->from : between->to;
     unsigned char *memory = NULL;
     *holder = NULL;
-    if (causeway_comm_on_gpu(near)) memory = causeway_comm_take_host(near, bytes, holder);
+    if (causeway_comm_on_gpu(near)) memory = causeway_comm_allocate_host(near, bytes, holder);
     if (memory == NULL) memory = malloc(bytes);
     if (memory == NULL) abort();
     return memory;
@@ -29,7 +29,7 @@ unsigned char *take_piece(const struct between *between, uint64_t bytes, void **
 
 void give_back_piece(unsigned char *memory, void *holder) {
     if (holder != NULL)
-        causeway_comm_give_back_host(holder);
+        causeway_comm_release_host(holder);
     else
         free(memory);
 }

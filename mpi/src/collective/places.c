@@ -89,7 +89,7 @@ static int make_places(MPI_Comm comm, const struct members *members, struct plac
     int error = PMPI_Barrier(comm);
     unsigned char *own = rows + (size_t)count * count;
     for (uint32_t rank = 0; rank < count && error == MPI_SUCCESS; rank++)
-        own[rank] = causeway_comm_is_near(members->ranks[rank]) ? NEAR : 0;
+        own[rank] = causeway_comm_is_local(members->ranks[rank]) ? NEAR : 0;
     if (causeway_comm_uses_network()) own[members->rank] |= NETWORK;
     if (error == MPI_SUCCESS)
         error = PMPI_Allgather(own, (int)count, MPI_BYTE, rows, (int)count, MPI_BYTE, comm);

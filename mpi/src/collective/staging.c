@@ -72,7 +72,7 @@ int start_staging(struct operation *operation) {
     fill_staging(staging);
     // The program may have freed the types.
     if (causeway_comm_explains())
-        causeway_comm_count_call(staging->name, CAUSEWAY_COMM_CALL_LATER, 0, false, staging->bytes);
+        causeway_comm_count_call(staging->name, CAUSEWAY_COMM_CALL_NONBLOCKING, 0, false, staging->bytes);
     if (operation->inner != MPI_REQUEST_NULL) return PMPI_Start(&operation->inner);
     return invoke(&staging->call, NON_BLOCKING, MPI_INFO_NULL, &operation->inner);
 }

@@ -27,7 +27,7 @@ const char *copy_elements(void *typed, MPI_Count count, MPI_Datatype type, void 
     uint64_t bytes = bytes_of(count, type);
     enum place place = place_of(typed, count, type);
     if (bytes == 0) return NULL;
-    if (place != IN_HOST) causeway_comm_settle(typed);
+    if (place != IN_HOST) causeway_comm_sync_memory(typed);
     if (is_contiguous(type)) {
         void *to = is_pack ? packed : typed, *from = is_pack ? typed : packed;
         if (place == ON_GPU || causeway_comm_on_gpu(packed))

@@ -67,7 +67,7 @@ void arrive(struct operation *operation, const void *start, uint64_t length) {
     // A copy, since the payload may overwrite it.
     unsigned char word[CAUSEWAY_COMM_DESCRIPTOR];
     if (length == sizeof word) memcpy(word, start, sizeof word);
-    switch (causeway_comm_judge(word, length, operation->room, &operation->bytes)) {
+    switch (causeway_comm_classify(word, length, operation->room, &operation->bytes)) {
     case CAUSEWAY_COMM_PAYLOAD:
         // What is fetched is counted by that.
         if (operation->sender > 0) causeway_comm_count_operation((uint32_t)operation->sender - 1, operation->is_blocking);

@@ -17,7 +17,7 @@ void *take_memory(uint64_t bytes) {
 
 void give_back(struct operation *operation) {
     if (operation->runs != NULL) {
-        causeway_comm_give_back(operation->holder);
+        causeway_comm_release(operation->holder);
         drop_runs(operation->runs);
         operation->runs = NULL;
         operation->holder = NULL;
@@ -29,7 +29,7 @@ void give_back(struct operation *operation) {
 
 void drop_copy(void *copy, void *holder) {
     if (holder != NULL)
-        causeway_comm_give_back(holder);
+        causeway_comm_release(holder);
     else
         free(copy);
 }
@@ -51,7 +51,7 @@ const char *take_gaps_out(struct operation *operation) {
     if (runs == NULL) return NO_RUNS;
     void *typed = operation->user;
     void *packed =
-        causeway_comm_take((char *)typed + first_of(operation->type), operation->room, &operation->holder);
+        causeway_comm_allocate((char *)typed + first_of(operation->type), operation->room, &operation->holder);
     if (packed == NULL) {
         drop_runs(runs);
         return causeway_comm_error();

@@ -58,7 +58,7 @@ static void set_place(struct operation *operation) {
     operation->is_mixed = place == IN_BOTH;
     if (place == IN_HOST) return;
     bool is_absolute = operation->user == MPI_BOTTOM;
-    causeway_comm_settle(is_absolute ? (const void *)first_of(operation->type) : operation->user);
+    causeway_comm_sync_memory(is_absolute ? (const void *)first_of(operation->type) : operation->user);
 }
 
 static void set_user(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type,

@@ -36,7 +36,7 @@ static void *take_memory(uint64_t bytes, const char **words) {
 // Moves elements between this rank's memory and the other one's, which have as many bytes.
 static const char *move(void *here, MPI_Count count, MPI_Datatype type, const struct remote *remote,
                         const struct there *there, bool is_put) {
-    causeway_comm_settle(here);
+    causeway_comm_sync_memory(here);
     if (is_contiguous(type) && is_contiguous(remote->type))
         return is_put ? copy(there->address, here, there->bytes) : copy(here, there->address, there->bytes);
     const char *words = NULL;

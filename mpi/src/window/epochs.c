@@ -63,7 +63,7 @@ int give_back_turn(struct window *window, int to) {
 
 // What the program's kernels write into this rank's memory, as far as they are in the default streams.
 static void settle(const struct window *window) {
-    if (window->is_on_gpu) causeway_comm_settle(window->base);
+    if (window->is_on_gpu) causeway_comm_sync_memory(window->base);
 }
 
 // Of a window whose memory is the MPI's alone nothing is to be done.

@@ -62,7 +62,7 @@ static struct window *new_window(MPI_Comm comm, bool is_dynamic) {
 
 void hide_from_all(const struct window *window, uint64_t *numbers) {
     for (int at = 0; at < window->ranks; at++) {
-        if (numbers[at] != 0) causeway_comm_hide(numbers[at]);
+        if (numbers[at] != 0) causeway_comm_withdraw(numbers[at]);
         numbers[at] = 0;
     }
 }
@@ -72,7 +72,7 @@ bool show_to_all(struct window *window, const void *address, uint64_t bytes, uns
     bool is_shown = true;
     for (int at = 0; at < window->ranks && is_shown; at++) {
         if (at == window->rank) continue;
-        numbers[at] = causeway_comm_show(window->job[at], address, bytes, descriptors + at * CAUSEWAY_COMM_DESCRIPTOR);
+        numbers[at] = causeway_comm_export(window->job[at], address, bytes, descriptors + at * CAUSEWAY_COMM_DESCRIPTOR);
         is_shown = numbers[at] != 0;
     }
     if (!is_shown) hide_from_all(window, numbers);
@@ -158,7 +158,7 @@ static int make_window(void *base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
     window->base = base;
     window->bytes = bytes;
     window->unit = (int)unit;
-    if (window->is_on_gpu) causeway_comm_settle(base);
+    if (window->is_on_gpu) causeway_comm_sync_memory(base);
     bool can;
     int error = exchange_parts(window, comm, &can);
     if (error == MPI_SUCCESS && !can) error = raise_error(comm, call, REFUSED);

@@ -16,20 +16,20 @@ use crate::world::ControlSlots;
 /// `struct causeway_comm_runs`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RunsOfC {
+pub struct CRuns {
     id: u64,
     count: u64,
     runs: *const Run,
     extent: i64,
 }
 
-/// Copies elements with gaps to or from a place where their bytes lie one behind the other. 0, or -1.
+/// Packs strided elements into contiguous memory, or unpacks them. 0, or -1.
 ///
 /// # Safety
-/// The list is as `causeway_comm.h` describes it, and both places are valid for what it says.
+/// The list is as `causeway_comm.h` describes it, and both addresses are valid for what it says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_copy_runs(
-    list: *const RunsOfC,
+    list: *const CRuns,
     typed: *mut c_void,
     packed: *mut c_void,
     bytes: u64,
@@ -61,26 +61,26 @@ pub extern "C" fn causeway_comm_forget_runs(id: u64) {
     runs::forget(id);
 }
 
-/// Memory on the GPU where other memory lies, for a while; null where there is none. Writes what gives it
-/// back.
+/// Allocates scratch memory on the GPU of an address; null for an error. Writes the handle that releases it.
 ///
 /// # Safety
-/// There is room for the pointer.
+/// `handle` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_take(
-    near: *const c_void,
+pub unsafe extern "C" fn causeway_comm_allocate(
+    gpu_address: *const c_void,
     bytes: u64,
-    holder: *mut *mut c_void,
+    handle: *mut *mut c_void,
 ) -> *mut c_void {
-    let taken = memory_at(near as u64).ok_or(CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
-        let _scope = Scope::of(driver, &memory)?;
-        Temporary::new(driver, memory.device, bytes)
-    });
-    match taken {
+    let allocation =
+        memory_at(gpu_address as u64).ok_or(CudaError::UNKNOWN_MEMORY).and_then(|(driver, memory)| {
+            let _scope = Scope::of(driver, &memory)?;
+            Temporary::new(driver, memory.device, bytes)
+        });
+    match allocation {
         Ok(temporary) => {
             let address = temporary.address();
             // SAFETY: as promised.
-            unsafe { *holder = Box::into_raw(Box::new(temporary)).cast() };
+            unsafe { *handle = Box::into_raw(Box::new(temporary)).cast() };
             address as *mut c_void
         }
         Err(error) => {
@@ -90,95 +90,93 @@ pub unsafe extern "C" fn causeway_comm_take(
     }
 }
 
-/// Gives such memory back.
+/// Releases such memory.
 ///
 /// # Safety
-/// The holder is one of [`causeway_comm_take`], and is not given back twice.
+/// The handle is one of [`causeway_comm_allocate`], and is not released twice.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_give_back(holder: *mut c_void) {
-    if !holder.is_null() {
+pub unsafe extern "C" fn causeway_comm_release(handle: *mut c_void) {
+    if !handle.is_null() {
         // SAFETY: as promised.
-        drop(unsafe { Box::from_raw(holder.cast::<Temporary>()) });
+        drop(unsafe { Box::from_raw(handle.cast::<Temporary>()) });
     }
 }
 
-/// Memory of the host for copies to and from the GPU where other memory lies, pinned where it can be; null
-/// where so many bytes are not to be had so. Writes what gives it back. What it holds is not said.
+/// Allocates host memory for copies to and from the GPU of an address, pinned if possible; null if so many bytes cannot be
+/// allocated so. Writes the handle that releases it. The contents are undefined.
 ///
 /// # Safety
-/// There is room for the pointer.
+/// `handle` is valid.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_take_host(
-    near: *const c_void,
+pub unsafe extern "C" fn causeway_comm_allocate_host(
+    gpu_address: *const c_void,
     bytes: u64,
-    holder: *mut *mut c_void,
+    handle: *mut *mut c_void,
 ) -> *mut c_void {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let Some(mut taken) = HostMemory::new(near as u64, bytes) else { return ptr::null_mut() };
-    let address = taken.address();
+    let Some(mut allocation) = HostMemory::new(gpu_address as u64, bytes) else { return ptr::null_mut() };
+    let address = allocation.address();
     // SAFETY: as promised.
-    unsafe { *holder = Box::into_raw(Box::new(taken)).cast() };
+    unsafe { *handle = Box::into_raw(Box::new(allocation)).cast() };
     address as *mut c_void
 }
 
-/// Gives such memory back.
+/// Releases such memory.
 ///
 /// # Safety
-/// The holder is one of [`causeway_comm_take_host`], and is not given back twice.
+/// The handle is one of [`causeway_comm_allocate_host`], and is not released twice.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_give_back_host(holder: *mut c_void) {
-    if !holder.is_null() {
+pub unsafe extern "C" fn causeway_comm_release_host(handle: *mut c_void) {
+    if !handle.is_null() {
         // SAFETY: as promised.
-        drop(unsafe { Box::from_raw(holder.cast::<HostMemory>()) });
+        drop(unsafe { Box::from_raw(handle.cast::<HostMemory>()) });
     }
 }
 
-/// Opens the mailboxes of a group, or gives null.
+/// Opens the control channel of a group, or returns null.
 ///
 /// # Safety
 /// There are so many members.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_open_mail(
+pub unsafe extern "C" fn causeway_comm_open_control(
     members: *const u32,
     ranks: u32,
-    me: u32,
-    control_slot: u32,
+    rank: u32,
+    slot: u32,
     generation: u32,
 ) -> *mut ControlChannel {
-    let (Some(world), Ok(control_slot)) = (world(), u16::try_from(control_slot)) else {
-        return ptr::null_mut();
-    };
-    if me >= ranks || control_slot >= ControlSlots::COUNT {
+    let (Some(world), Ok(slot)) = (world(), u16::try_from(slot)) else { return ptr::null_mut() };
+    if rank >= ranks || slot >= ControlSlots::COUNT {
         return ptr::null_mut();
     }
     // SAFETY: as promised.
     let members = unsafe { core::slice::from_raw_parts(members, ranks as usize) };
-    let mail = ControlChannel::open(&world, members, me as usize, control_slot, generation);
-    mail.map_or(ptr::null_mut(), |mail| Box::into_raw(Box::new(mail)))
+    let control = ControlChannel::open(&world, members, rank as usize, slot, generation);
+    control.map_or(ptr::null_mut(), |control| Box::into_raw(Box::new(control)))
 }
 
-/// Exchanges words. 1 where all have come, 0 where it is to be called again, -1 where it has failed.
+/// Exchanges control messages. 1 if all have been received, 0 if it is to be called again, -1 if it has failed.
 ///
 /// # Safety
-/// The mail is open, and no other thread uses it; both places have room for so many bytes of each rank.
+/// The channel is open, and no other thread uses it; both buffers have so many bytes for each rank.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_exchange_mail(
-    mail: *mut ControlChannel,
+pub unsafe extern "C" fn causeway_comm_exchange_control(
+    control: *mut ControlChannel,
     out: *const c_void,
     into: *mut c_void,
     bytes: u64,
 ) -> c_int {
     // SAFETY: as promised.
-    let mail = unsafe { &mut *mail };
-    let Some(all) = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_mul(mail.ranks())) else {
-        return fail("so many words cannot be exchanged");
+    let control = unsafe { &mut *control };
+    let Some(all) = usize::try_from(bytes).ok().and_then(|bytes| bytes.checked_mul(control.ranks())) else {
+        return fail("a control message of so many bytes cannot be exchanged");
     };
     // SAFETY: as promised.
-    let (words, heard) = unsafe {
+    let (out, received) = unsafe {
         (core::slice::from_raw_parts(out.cast(), all), core::slice::from_raw_parts_mut(into.cast(), all))
     };
-    match mail.exchange(words, heard, bytes as usize) {
-        Ok(are_here) => c_int::from(are_here),
+    match control.exchange(out, received, bytes as usize) {
+        Ok(is_complete) => c_int::from(is_complete),
         Err(error) => fail(error),
     }
 }
@@ -188,10 +186,10 @@ pub unsafe extern "C" fn causeway_comm_exchange_mail(
 /// # Safety
 /// It is open, or null, and is not used any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_close_mail(mail: *mut ControlChannel) {
-    if !mail.is_null() {
-        // SAFETY: as promised; it was made by `causeway_comm_open_mail`.
-        drop(unsafe { Box::from_raw(mail) });
+pub unsafe extern "C" fn causeway_comm_close_control(control: *mut ControlChannel) {
+    if !control.is_null() {
+        // SAFETY: as promised; it was made by `causeway_comm_open_control`.
+        drop(unsafe { Box::from_raw(control) });
     }
 }
 
@@ -200,11 +198,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_header_has_the_same_numbers() {
+    fn header_constants_match() {
         let header = include_str!("../../../../mpi/causeway_comm.h");
         let (count, bytes) = (ControlSlots::COUNT, ControlSlots::MAX_BYTES);
-        let line =
-            format!("enum {{ CAUSEWAY_COMM_MAILBOXES = {count}, CAUSEWAY_COMM_MAIL_BYTES = {bytes} }};");
+        let line = format!(
+            "enum {{ CAUSEWAY_COMM_CONTROL_SLOTS = {count}, CAUSEWAY_COMM_CONTROL_BYTES = {bytes} }};"
+        );
         assert!(header.contains(&line), "{line}");
     }
 }

@@ -18,7 +18,7 @@ use crate::report::Algorithm;
 /// `struct causeway_comm_group`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct GroupOfC {
+pub struct CGroup {
     rank: u32,
     ranks: u32,
     members: *const u32,
@@ -28,25 +28,25 @@ pub struct GroupOfC {
     fetched_from: u64,
 }
 
-/// Has a group make a call, which all its ranks describe by the same numbers. 0 where it is done, 1 where nothing
-/// has been done, -1 where it has failed.
+/// Makes a call of a group, which all its ranks describe by the same numbers. 0 if it is complete, 1 if nothing has been
+/// done, -1 if it has failed.
 ///
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
 unsafe fn with_group(
-    group: *const GroupOfC,
-    near: u64,
+    group: *const CGroup,
+    gpu_address: u64,
     numbers: &[u64],
     call: impl FnOnce(&mut Group<'_>) -> Result<bool, CollectiveError>,
 ) -> c_int {
     // SAFETY: as promised.
     let stream = unsafe { (*group).stream } as u64;
     let make = |group: Group<'_>, caller| {
-        let recording = match follow(stream, near) {
+        let recording = match sync_stream(stream, gpu_address) {
             Ok(captured) => captured.map(|captured| recording(captured, caller, numbers)),
             Err(error) => return fail(error),
         };
-        // All of the call: what a capture forbids would end it, and not everything that is done here has a scope.
+        // During all of the call: what a capture forbids would invalidate it, and not every step has a scope.
         let relaxed = recording.as_ref().zip(Driver::loaded());
         let relaxed = relaxed.map(|(recording, driver)| Scope::of_context(driver, recording.context));
         let _relaxed = match relaxed.transpose() {
@@ -63,27 +63,27 @@ unsafe fn with_group(
     unsafe { with_ranks(group, make) }
 }
 
-/// Has a group, and what tells it from others of the caller's, do something. -1 where there is no such group.
+/// Calls a function with a group, and with what identifies it among the caller's groups. -1 if there is no such group.
 ///
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
-unsafe fn with_ranks(group: *const GroupOfC, make: impl FnOnce(Group<'_>, [u64; 2]) -> c_int) -> c_int {
-    let Some(world) = world() else { return fail("this process has no part in a job") };
+unsafe fn with_ranks(group: *const CGroup, make: impl FnOnce(Group<'_>, [u64; 2]) -> c_int) -> c_int {
+    let Some(world) = world() else { return fail("this process has not joined a job") };
     // SAFETY: as promised.
-    let of_c = unsafe { *group };
-    let Some(exchange) = of_c.exchange else { return fail("the group has no way to exchange words") };
-    let (me, ranks) = (of_c.rank as usize, of_c.ranks as usize);
-    if me >= ranks {
-        return fail(format!("the group has {ranks} ranks, and this one is no. {me}"));
+    let group = unsafe { *group };
+    let Some(exchange) = group.exchange else { return fail("the group has no function `exchange`") };
+    let (rank, ranks) = (group.rank as usize, group.ranks as usize);
+    if rank >= ranks {
+        return fail(format!("the group has {ranks} ranks, and this one is number {rank}"));
     }
     // SAFETY: as promised, there are so many members.
-    let members = unsafe { core::slice::from_raw_parts(of_c.members, ranks) };
-    let caller = [exchange as usize as u64, of_c.context as u64];
-    let mut exchange = |out: &[u8], heard: &mut [u8], bytes: usize| {
-        // SAFETY: both have room for so many bytes of each rank.
-        unsafe { exchange(of_c.context, out.as_ptr().cast(), heard.as_mut_ptr().cast(), bytes as u64) }
+    let members = unsafe { core::slice::from_raw_parts(group.members, ranks) };
+    let caller = [exchange as usize as u64, group.context as u64];
+    let mut exchange = |out: &[u8], received: &mut [u8], bytes: usize| {
+        // SAFETY: both have so many bytes for each rank.
+        unsafe { exchange(group.context, out.as_ptr().cast(), received.as_mut_ptr().cast(), bytes as u64) }
     };
-    make(Group::new(&world, me, members, &mut exchange).fetching_from(of_c.fetched_from), caller)
+    make(Group::new(&world, rank, members, &mut exchange).fetching_from(group.fetched_from), caller)
 }
 
 /// A stream that is being captured.
@@ -93,12 +93,11 @@ struct Captured {
     device: i32,
 }
 
-/// Waits for a stream's work, which comes before a call; or tells that the call becomes a part of what the stream
-/// captures: to wait for it then would end the capture.
-fn follow(stream: u64, near: u64) -> Result<Option<Captured>, CudaError> {
+/// Waits for the earlier work of a stream; or returns that the stream is being captured, which a wait would invalidate.
+fn sync_stream(stream: u64, gpu_address: u64) -> Result<Option<Captured>, CudaError> {
     let Some(driver) = Driver::loaded().filter(|_| stream != 0) else { return Ok(None) };
-    let Some(memory) = DeviceMemory::at(driver, near) else {
-        // Where this rank has nothing to move no work comes before, and the others wait for what it says.
+    let Some(memory) = DeviceMemory::at(driver, gpu_address) else {
+        // This rank has nothing to send: it waits for no work, and the other ranks wait for its message.
         return if cuda::is_captured(driver, stream) == Ok(true) {
             captured(driver, stream)
         } else {
@@ -120,28 +119,27 @@ fn captured(driver: &'static Driver, stream: u64) -> Result<Option<Captured>, Cu
 }
 
 fn recording(captured: Captured, caller: [u64; 2], numbers: &[u64]) -> Recording {
-    let words: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-    let hash = blake3::hash(&words);
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let hash = blake3::hash(&bytes);
     let call = hash.as_bytes().first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
     let Captured { stream, context, device } = captured;
-    let (steps, last, held) = (Vec::new(), Vec::new(), Vec::new());
-    Recording { stream, context, device, caller, call, steps, last, held }
+    Recording { stream, context, device, caller, call, steps: Vec::new(), last: Vec::new(), held: Vec::new() }
 }
 
-/// Makes a call with a root, where it is one of the group's ranks.
+/// Makes a call with a root, if it is one of the group's ranks.
 ///
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
-unsafe fn with_root(group: *const GroupOfC, root: u32, call: impl FnOnce(usize) -> c_int) -> c_int {
+unsafe fn with_root(group: *const CGroup, root: u32, call: impl FnOnce(usize) -> c_int) -> c_int {
     // SAFETY: as promised.
     let ranks = unsafe { (*group).ranks };
     if root >= ranks {
-        return fail(format!("the group has {ranks} ranks, and the root is no. {root}"));
+        return fail(format!("the group has {ranks} ranks, and the root is number {root}"));
     }
     call(root as usize)
 }
 
-/// What is reduced; none where no kernel does that.
+/// The reduction of an element and an operation; none if no kernel supports it.
 fn reduction(element: c_int, operation: c_int) -> Option<Reduction> {
     let (element, operation) = (Element::of_code(element)?, element::Operation::of_code(operation)?);
     element.supports(operation).then_some(Reduction { element, operation })
@@ -153,56 +151,56 @@ pub extern "C" fn causeway_comm_reduces(element: c_int, operation: c_int) -> c_i
     c_int::from(reduction(element, operation).is_some())
 }
 
-/// From how many bytes on calls are worth being made from GPU to GPU.
+/// The least bytes of a call that goes from GPU to GPU.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_direct_bytes() -> u64 {
     world().map_or(u64::MAX, |world| world.direct_bytes())
 }
 
-/// Whether a rank is reached on this host.
+/// Whether a rank is on this node.
 #[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_is_near(peer: u32) -> c_int {
+pub extern "C" fn causeway_comm_is_local(peer: u32) -> c_int {
     c_int::from(world().is_some_and(|world| world.is_local(peer)))
 }
 
-/// Whether ranks of other hosts may be reached over a network.
+/// Whether ranks of other nodes may be reached over a network.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_uses_network() -> c_int {
     c_int::from(world().is_some_and(|world| world.uses_network()))
 }
 
-/// Whether the report of `CAUSEWAY_COMM_EXPLAIN` is asked for.
+/// Whether the report of `CAUSEWAY_COMM_EXPLAIN` is enabled.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_explains() -> c_int {
     c_int::from(world().is_some_and(|world| world.explains()))
 }
 
-/// Counts a collective call for that report: `way` is one of `causeway_comm.h`.
+/// Counts a collective call for that report: `algorithm` is one of `causeway_comm.h`.
 ///
 /// # Safety
 /// The name is a string of C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_count_call(
     name: *const c_char,
-    way: c_int,
+    algorithm: c_int,
     hosts: u32,
-    leads: c_int,
+    is_leader: c_int,
     bytes: u64,
 ) {
     // SAFETY: as promised.
     let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-    if let Some((world, algorithm)) = world().zip(Algorithm::of_code(way, hosts, leads != 0)) {
+    if let Some((world, algorithm)) = world().zip(Algorithm::of_code(algorithm, hosts, is_leader != 0)) {
         world.count_call(&name, algorithm, bytes);
     }
 }
 
-/// Whether ranks are to tell each other of calls before they make them.
+/// Whether the consistency of collective calls is checked (`CAUSEWAY_COMM_CHECK`).
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_checks() -> c_int {
     c_int::from(world().is_some_and(|world| world.checks()))
 }
 
-/// What call is meant, in front of the other numbers that describe it.
+/// The first number of those that describe a call: which call it is.
 mod name {
     pub(super) const ALLREDUCE: u64 = 1;
     pub(super) const REDUCE: u64 = 2;
@@ -214,8 +212,7 @@ mod name {
     pub(super) const ALLTOALL: u64 = 8;
 }
 
-/// Puts elements of two places on a GPU together: to = from, operation, to. 0, 1 where no kernel takes such
-/// addresses, or -1.
+/// Reduces two buffers on one GPU: to = from, operation, to. 0, 1 if no kernel supports such addresses, or -1.
 ///
 /// # Safety
 /// Both are valid for so many elements.
@@ -246,20 +243,20 @@ pub unsafe extern "C" fn causeway_comm_reduce_local(
 
 const NO_REDUCTION: &str = "no kernel reduces such elements by that operation";
 
-/// An address of elements, or null, which is on no GPU, where no kernel can load them: so all ranks hear that this
-/// one cannot.
+/// An address of elements, or null, which is on no GPU, if no kernel can load them: then all ranks learn that this one
+/// cannot take part.
 fn aligned(address: *const c_void, element: c_int) -> u64 {
     let alignment = Element::of_code(element).map_or(1, Element::alignment);
     if (address as u64).is_multiple_of(alignment) { address as u64 } else { 0 }
 }
 
-/// Has a group reduce elements, which the numbers behind the first, the call's, describe further.
+/// Makes a reduction of a group; the numbers after the first, the call's, describe it further.
 ///
 /// # Safety
 /// As [`with_group`].
 unsafe fn with_reduction(
-    group: *const GroupOfC,
-    near: u64,
+    group: *const CGroup,
+    gpu_address: u64,
     (element, operation): (c_int, c_int),
     numbers: &[u64],
     call: impl FnOnce(&mut Group<'_>, Reduction) -> Result<bool, CollectiveError>,
@@ -267,7 +264,7 @@ unsafe fn with_reduction(
     let Some(what) = reduction(element, operation) else { return fail(NO_REDUCTION) };
     let numbers = [numbers, &[element as u64, operation as u64]].concat();
     // SAFETY: as promised.
-    unsafe { with_group(group, near, &numbers, |group| call(group, what)) }
+    unsafe { with_group(group, gpu_address, &numbers, |group| call(group, what)) }
 }
 
 /// As `MPI_Allreduce`.
@@ -276,7 +273,7 @@ unsafe fn with_reduction(
 /// As [`reductions::allreduce`], for a group of `causeway_comm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_allreduce(
-    group: *const GroupOfC,
+    group: *const CGroup,
     from: *const c_void,
     to: *mut c_void,
     count: u64,
@@ -298,7 +295,7 @@ pub unsafe extern "C" fn causeway_comm_allreduce(
 /// As [`reductions::reduce`], for a group of `causeway_comm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_reduce(
-    group: *const GroupOfC,
+    group: *const CGroup,
     from: *const c_void,
     to: *mut c_void,
     count: u64,
@@ -318,13 +315,13 @@ pub unsafe extern "C" fn causeway_comm_reduce(
     }
 }
 
-/// As `MPI_Scan`, or as `MPI_Exscan` where it is exclusive.
+/// As `MPI_Scan`, or as `MPI_Exscan` if it is exclusive.
 ///
 /// # Safety
 /// As [`reductions::scan`], for a group of `causeway_comm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_scan(
-    group: *const GroupOfC,
+    group: *const CGroup,
     from: *const c_void,
     to: *mut c_void,
     count: u64,
@@ -349,7 +346,7 @@ pub unsafe extern "C" fn causeway_comm_scan(
 /// As [`reductions::reduce_scatter`], for a group of `causeway_comm.h`; there is a count for each rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_reduce_scatter(
-    group: *const GroupOfC,
+    group: *const CGroup,
     from: *const c_void,
     to: *mut c_void,
     counts: *const u64,
@@ -367,26 +364,27 @@ pub unsafe extern "C" fn causeway_comm_reduce_scatter(
     }
 }
 
-/// Gives each rank a range and takes one from each: what `MPI_Alltoallw` does, and with ranges of no bytes any
-/// call that only moves.
+/// Sends a range to each rank and receives one from each: what `MPI_Alltoallw` does, and, with empty ranges, any call that
+/// does not reduce.
 ///
 /// # Safety
 /// As [`calls::exchange`], for a group of `causeway_comm.h`; there are two ranges for each rank.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_exchange(
-    group: *const GroupOfC,
-    gives: *const Range,
-    takes: *const Range,
+    group: *const CGroup,
+    sends: *const Range,
+    receives: *const Range,
     bytes: u64,
 ) -> c_int {
     // SAFETY: as promised.
     unsafe {
         let ranks = (*group).ranks as usize;
-        let gives = core::slice::from_raw_parts(gives, ranks);
-        let takes = core::slice::from_raw_parts(takes, ranks);
-        let near = gives.iter().chain(takes).find(|range| range.bytes > 0).map_or(0, |range| range.address);
+        let sends = core::slice::from_raw_parts(sends, ranks);
+        let receives = core::slice::from_raw_parts(receives, ranks);
+        let gpu_address =
+            sends.iter().chain(receives).find(|range| range.bytes > 0).map_or(0, |range| range.address);
         let numbers = [name::EXCHANGE, bytes];
-        with_group(group, near, &numbers, |group| calls::exchange(group, gives, takes, bytes))
+        with_group(group, gpu_address, &numbers, |group| calls::exchange(group, sends, receives, bytes))
     }
 }
 
@@ -396,7 +394,7 @@ pub unsafe extern "C" fn causeway_comm_exchange(
 /// As [`calls::broadcast`], for a group of `causeway_comm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_broadcast(
-    group: *const GroupOfC,
+    group: *const CGroup,
     buffer: *mut c_void,
     bytes: u64,
     root: u32,
@@ -417,7 +415,7 @@ pub unsafe extern "C" fn causeway_comm_broadcast(
 /// As [`calls::allgather`], for a group of `causeway_comm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_allgather(
-    group: *const GroupOfC,
+    group: *const CGroup,
     from: *const c_void,
     to: *mut c_void,
     bytes: u64,
@@ -434,7 +432,7 @@ pub unsafe extern "C" fn causeway_comm_allgather(
 /// As [`calls::alltoall`], for a group of `causeway_comm.h`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_alltoall(
-    group: *const GroupOfC,
+    group: *const CGroup,
     from: *const c_void,
     to: *mut c_void,
     bytes: u64,
@@ -445,12 +443,12 @@ pub unsafe extern "C" fn causeway_comm_alltoall(
     unsafe { with_group(group, from, &numbers, |group| calls::alltoall(group, from, to, bytes)) }
 }
 
-/// Whether all collective calls in graphs of a group that have come to their end are well. 0, or -1.
+/// Whether all completed collective calls in graphs of a group have succeeded. 0, or -1.
 ///
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_check_graphs(group: *const GroupOfC) -> c_int {
+pub unsafe extern "C" fn causeway_comm_check_graphs(group: *const CGroup) -> c_int {
     // SAFETY: as promised.
     unsafe { with_ranks(group, |group, caller| group.check_graphs(caller).map_or_else(fail, |()| 0)) }
 }
@@ -460,7 +458,7 @@ pub unsafe extern "C" fn causeway_comm_check_graphs(group: *const GroupOfC) -> c
 /// # Safety
 /// The group is as `causeway_comm.h` describes it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_release_graphs(group: *const GroupOfC) -> c_int {
+pub unsafe extern "C" fn causeway_comm_release_graphs(group: *const CGroup) -> c_int {
     // SAFETY: as promised.
     unsafe {
         with_ranks(group, |group, caller| {

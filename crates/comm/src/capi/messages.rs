@@ -15,28 +15,28 @@ use crate::tracer::Operation;
 use crate::transfer::offers::OfferState;
 use crate::world::World;
 
-/// Takes part in a job. 0, or -1.
+/// Joins a job. 0, or -1.
 ///
 /// # Safety
-/// `nonce` is text.
+/// `nonce` is a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ranks: u32) -> c_int {
     // SAFETY: as promised.
     let text = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
     let nonce = u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32);
     let Some(nonce) = nonce else {
-        return fail("CAUSEWAY_COMM_JOB takes 32 hexadecimal digits, new ones for each job");
+        return fail("CAUSEWAY_COMM_JOB must be 32 hexadecimal digits, new ones for each job");
     };
     if fork::is_child() {
-        return fail("this process was made by fork by one that takes part in a job: start a new program");
+        return fail("this process was forked by one that has joined a job: start a new program");
     }
     let joined = Settings::from_environment().map_err(|error| error.to_string()).and_then(|settings| {
         World::join(nonce.to_be_bytes(), rank, ranks, settings).map_err(|error| error.to_string())
     });
     match joined {
         Ok(joined) => {
-            if let Some(trouble) = joined.profile_error() {
-                report::print([trouble.to_string()]);
+            if let Some(error) = joined.profile_error() {
+                report::print([error.to_string()]);
             }
             *WORLD.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(joined));
             0
@@ -45,18 +45,17 @@ pub unsafe extern "C" fn causeway_comm_join(nonce: *const c_char, rank: u32, ran
     }
 }
 
-/// Has this process's part follow it into the container where it is now. 0, or -1.
+/// Updates this process's locality after it has entered another container. 0, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_move() -> c_int {
-    let Some(world) = world() else { return fail("this process has no part in a job") };
+    let Some(world) = world() else { return fail("this process has not joined a job") };
     match world.move_here() {
         Ok(()) => 0,
         Err(error) => fail(error),
     }
 }
 
-/// Ends this process's part, after all messages, when all ranks have joined. Prints a report where
-/// `CAUSEWAY_COMM_EXPLAIN` asks for one.
+/// Leaves the job, after all messages, when all ranks have joined. Prints the report of `CAUSEWAY_COMM_EXPLAIN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_leave() {
     if world().is_some_and(|world| !world.drain()) {
@@ -82,22 +81,22 @@ pub extern "C" fn causeway_comm_on_gpu(address: *const c_void) -> c_int {
     c_int::from(driver.is_some_and(|driver| DeviceMemory::is_at(driver, address as u64)))
 }
 
-/// Whether this process has a driver: without one no address is that of memory on a GPU.
+/// Whether a CUDA driver is loaded. Without one, no address is that of memory on a GPU.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_has_driver() -> c_int {
     c_int::from(Driver::loaded().is_some())
 }
 
-/// Whether the processor reaches an address: that of memory of the host, or of managed memory.
+/// Whether the processor can access an address: that of memory of the host, or of managed memory.
 #[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_is_reachable(address: *const c_void) -> c_int {
+pub extern "C" fn causeway_comm_is_host_accessible(address: *const c_void) -> c_int {
     let memory = Driver::loaded().and_then(|driver| DeviceMemory::at(driver, address as u64));
     c_int::from(memory.is_none_or(|memory| memory.is_managed))
 }
 
-/// Waits until all that the calling thread has begun in the default streams is done, as `cudaMemcpy` does.
+/// Waits until all that the calling thread has started in the default streams is complete, as `cudaMemcpy` does.
 #[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_settle(address: *const c_void) {
+pub extern "C" fn causeway_comm_sync_memory(address: *const c_void) {
     if let Some(driver) = Driver::loaded() {
         cuda::synchronize_call(driver, address as u64);
     }
@@ -119,8 +118,8 @@ pub unsafe extern "C" fn causeway_comm_copy(to: *mut c_void, from: *const c_void
     }
 }
 
-/// Whether a message of so many bytes to a peer is to be offered, 1; or is to go with the MPI, 0, which is
-/// counted. The address may be null: then a message from memory that has not been sent before is meant.
+/// Whether a message to a peer should be offered, 1; or sent with the MPI, 0, which is counted. The address may be null:
+/// then the message is from memory that has not been sent before.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_is_offered(peer: u32, address: *const c_void, bytes: u64) -> c_int {
     let Some(world) = world() else { return 0 };
@@ -134,15 +133,14 @@ pub extern "C" fn causeway_comm_is_offered(peer: u32, address: *const c_void, by
     }
 }
 
-/// Whether a message of so many bytes is short: whoever sends one that was offered is not to wait long for
-/// the receiver.
+/// Whether a message of so many bytes is short: its sender detaches the offer if the receiver is late.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_is_short(bytes: u64) -> c_int {
     world().map_or(0, |world| c_int::from(world.is_short(bytes)))
 }
 
-/// Counts a send of memory on a GPU to a peer of this host, or a receive of bytes that came with the MPI: one that its
-/// caller waits for, or another one.
+/// Counts a send of memory on a GPU to a peer of this node, or a receive of bytes that the MPI delivered: by a blocking
+/// call, or a non-blocking one.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_count_operation(peer: u32, is_blocking: c_int) {
     let operation = if is_blocking != 0 { Operation::Blocking } else { Operation::NonBlocking };
@@ -151,7 +149,7 @@ pub extern "C" fn causeway_comm_count_operation(peer: u32, is_blocking: c_int) {
     }
 }
 
-/// Counts a message that goes with the MPI because the call keeps a copy.
+/// Counts a message that is sent with the MPI because the call buffers it.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_count_copied(peer: u32, bytes: u64) {
     if let Some(world) = world() {
@@ -159,28 +157,28 @@ pub extern "C" fn causeway_comm_count_copied(peer: u32, bytes: u64) {
     }
 }
 
-/// How many messages of a GPU's memory have gone one way so far: those that were received by the channel of
-/// this name, or those that were sent with the MPI where it is `mpi`. 0 for other names.
+/// The number of messages of a GPU's memory so far that were received by the channel of this name, or that were sent
+/// with the MPI if it is `mpi`. 0 for other names.
 ///
 /// # Safety
-/// `way` is text.
+/// `channel` is a C string.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_messages(way: *const c_char) -> u64 {
+pub unsafe extern "C" fn causeway_comm_messages(channel: *const c_char) -> u64 {
     // SAFETY: as promised.
-    let way = unsafe { CStr::from_ptr(way) }.to_str().unwrap_or_default();
+    let channel = unsafe { CStr::from_ptr(channel) }.to_str().unwrap_or_default();
     let Some(world) = world() else { return 0 };
-    match way.parse::<Channel>() {
+    match channel.parse::<Channel>() {
         Ok(channel) => world.messages(Some(channel)),
-        Err(_) if way == "mpi" => world.messages(None),
+        Err(_) if channel == "mpi" => world.messages(None),
         Err(_) => 0,
     }
 }
 
-/// Offers memory on a GPU to a peer, and writes the 79 bytes that tell it. The offer's number, or 0 where no
-/// channel takes such memory: then the message is to go with the MPI.
+/// Offers memory on a GPU to a peer, and writes the 79 bytes of the descriptor. The number of the offer, or 0 if no
+/// channel supports such memory: then the caller sends the message with the MPI.
 ///
 /// # Safety
-/// `descriptor` has room for 79 bytes. The memory stays as it is until the offer ends.
+/// `descriptor` has capacity for 79 bytes. The memory does not change until the offer ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_offer(
     peer: u32,
@@ -200,19 +198,19 @@ pub unsafe extern "C" fn causeway_comm_offer(
     operation
 }
 
-/// 0 while an offer is under way, 1 when the peer has it, -1 when it has failed.
+/// 0 while an offer is in flight, 1 when the peer has it, -1 when it has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_offer_state(operation: u64) -> c_int {
     match world().map(|world| world.offer_state(operation)) {
         Some(OfferState::InFlight) => 0,
         Some(OfferState::Done) => 1,
         Some(OfferState::Failed) => fail("the receiver has ended, or could not fetch the message"),
-        None => fail("the message was under way when the job's end came"),
+        None => fail("the message was in flight when the job ended"),
     }
 }
 
-/// Gives the memory of an offer back, where the peer has not begun to fetch it and is late, and keeps a copy. The
-/// offer's state tells whether it has.
+/// Copies the message of an offer that the peer is late to fetch, unless the fetch has started, and releases the memory.
+/// The state of the offer says whether it did.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_detach(operation: u64) {
     if let Some(world) = world() {
@@ -220,16 +218,16 @@ pub extern "C" fn causeway_comm_detach(operation: u64) {
     }
 }
 
-/// What has come for a receive with `room` bytes: 0 the payload, 1 one that is too long, 2 a descriptor.
-/// Writes the payload's bytes.
+/// Classifies a received message, for a buffer of `capacity` bytes: 0 a payload, 1 one that is too long, 2 a descriptor.
+/// Writes the length of the payload.
 ///
 /// # Safety
-/// `start` has `length` bytes where that is 79, and `payload` room for a number.
+/// `start` has `length` bytes if that is 79, and `payload` is valid for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_judge(
+pub unsafe extern "C" fn causeway_comm_classify(
     start: *const u8,
     length: u64,
-    room: u64,
+    capacity: u64,
     payload: *mut u64,
 ) -> c_int {
     let bytes: &[u8] = if length == DESCRIPTOR_BYTES as u64 {
@@ -239,8 +237,8 @@ pub unsafe extern "C" fn causeway_comm_judge(
         &[]
     };
     let arrived = match world() {
-        Some(world) => classify(world.job(), world.rank(), bytes, length, room),
-        None if length > room => Arrived::TooLong(length),
+        Some(world) => classify(world.job(), world.rank(), bytes, length, capacity),
+        None if length > capacity => Arrived::TooLong(length),
         None => Arrived::Payload(length),
     };
     let (kind, count) = match arrived {
@@ -253,66 +251,66 @@ pub unsafe extern "C" fn causeway_comm_judge(
     kind
 }
 
-/// Fetches what a descriptor tells of into memory of `room` bytes, which is on a GPU if `on_gpu` is not 0,
-/// and waits until it is there. What is longer is not fetched. 0, or -1.
+/// Fetches the message of a descriptor into memory of `capacity` bytes, which is on a GPU if `on_gpu` is not 0, and waits
+/// for it. A longer message is not fetched. 0, or -1.
 ///
 /// # Safety
-/// `descriptor` has 79 bytes, and `to` is valid for `room` bytes and nobody else's.
+/// `descriptor` has 79 bytes, and `to` is valid for `capacity` bytes that nothing else uses.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_fetch(
     descriptor: *const [u8; DESCRIPTOR_BYTES],
     to: *mut c_void,
     on_gpu: c_int,
-    room: u64,
+    capacity: u64,
     is_blocking: c_int,
 ) -> c_int {
     let by = if is_blocking != 0 { Operation::Blocking } else { Operation::NonBlocking };
-    let Some(world) = world() else { return fail("this process has no part in a job") };
+    let Some(world) = world() else { return fail("this process has not joined a job") };
     // SAFETY: as promised.
     let Some(word) = Descriptor::decode(unsafe { &*descriptor }, world.job()) else {
-        return fail("the message is no descriptor of this job");
+        return fail("the message is not a descriptor of this job");
     };
     // SAFETY: as promised.
-    match unsafe { world.fetch(&word, to as u64, on_gpu != 0, room, by) } {
+    match unsafe { world.fetch(&word, to as u64, on_gpu != 0, capacity, by) } {
         Ok(()) => 0,
         Err(error) => fail(error),
     }
 }
 
-/// Begins to fetch what a descriptor tells of, for a program that does not wait. 0 where it is there; 1 where
-/// it is under way, with a number by which [`causeway_comm_fetch_state`] tells of it; -1.
+/// Starts to fetch the message of a descriptor. 0 if it is complete; 1 if it is in flight, with a number for
+/// [`causeway_comm_fetch_state`]; -1.
 ///
 /// # Safety
-/// As of [`causeway_comm_fetch`], until it is over. There is room for the number.
+/// As of [`causeway_comm_fetch`], until it is complete. `number` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_start_fetch(
     descriptor: *const [u8; DESCRIPTOR_BYTES],
     to: *mut c_void,
     on_gpu: c_int,
-    room: u64,
+    capacity: u64,
     number: *mut u64,
 ) -> c_int {
-    let Some(world) = world() else { return fail("this process has no part in a job") };
+    let Some(world) = world() else { return fail("this process has not joined a job") };
     // SAFETY: as promised.
     let Some(word) = Descriptor::decode(unsafe { &*descriptor }, world.job()) else {
-        return fail("the message is no descriptor of this job");
+        return fail("the message is not a descriptor of this job");
     };
     // SAFETY: as promised.
-    match unsafe { world.start_fetch(&word, to as u64, on_gpu != 0, room) } {
+    match unsafe { world.start_fetch(&word, to as u64, on_gpu != 0, capacity) } {
         Ok(None) => 0,
-        Ok(Some(begun)) => {
+        Ok(Some(started)) => {
             // SAFETY: as promised.
-            unsafe { *number = begun };
+            unsafe { *number = started };
             1
         }
         Err(error) => fail(error),
     }
 }
 
-/// 1 while a fetch is under way, 0 when it is there, -1 when it has failed.
+/// 1 while a fetch is in flight, 0 when it is complete, -1 when it has failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_fetch_state(number: u64) -> c_int {
-    let Some(world) = world() else { return fail("this process has no part in a job") };
+    let Some(world) = world() else { return fail("this process has not joined a job") };
     match world.fetch_end(number) {
         None => 1,
         Some(Ok(())) => 0,
@@ -320,7 +318,7 @@ pub extern "C" fn causeway_comm_fetch_state(number: u64) -> c_int {
     }
 }
 
-/// Messages that probes took out of the MPI's queue: addresses of the caller's.
+/// Unexpected messages, which probes have received: the caller's addresses.
 static UNEXPECTED: Mutex<Option<Unexpected<usize>>> = Mutex::new(None);
 
 fn pattern(communicator: u64, source: c_int, tag: c_int) -> Pattern {
@@ -328,26 +326,31 @@ fn pattern(communicator: u64, source: c_int, tag: c_int) -> Pattern {
     Pattern { communicator, source: known(source), tag: known(tag) }
 }
 
-/// Keeps a message that a probe took out, behind all others.
+/// Appends a message that a probe has received to the queue of unexpected messages.
 #[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_keep(communicator: u64, source: c_int, tag: c_int, message: *mut c_void) {
+pub extern "C" fn causeway_comm_queue_unexpected(
+    communicator: u64,
+    source: c_int,
+    tag: c_int,
+    message: *mut c_void,
+) {
     let mut list = UNEXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
     list.get_or_insert_default().push(communicator, source, tag, message as usize);
 }
 
-/// The first kept message that matches, or null; -1 matches any source or tag. It goes from the list if
-/// `is_taken` is not 0.
+/// The first unexpected message that matches, or null; -1 matches any source or tag. It is removed if `is_removed` is
+/// not 0.
 #[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_kept(
+pub extern "C" fn causeway_comm_take_unexpected(
     communicator: u64,
     source: c_int,
     tag: c_int,
-    is_taken: c_int,
+    is_removed: c_int,
 ) -> *mut c_void {
     let mut list = UNEXPECTED.lock().unwrap_or_else(PoisonError::into_inner);
     let found = list.as_mut().and_then(|list| {
         let pattern = pattern(communicator, source, tag);
-        if is_taken != 0 { list.take(pattern) } else { list.find(pattern).copied() }
+        if is_removed != 0 { list.take(pattern) } else { list.find(pattern).copied() }
     });
     found.map_or(core::ptr::null_mut(), |message| message as *mut c_void)
 }

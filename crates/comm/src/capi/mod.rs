@@ -1,7 +1,7 @@
 //! C API of `libcauseway_comm.so`, which `mpi/causeway_comm.h` declares and describes: the state of this process, the last
 //! error of each thread, and the version of the functions.
 //!
-//! A process has one part in one job at a time.
+//! A process takes part in one job at a time.
 //!
 //! | Module              | Functions for                                                         |
 //! |---------------------|-----------------------------------------------------------------------|
@@ -28,7 +28,7 @@ use crate::fork;
 use crate::world::World;
 
 /// The version of the functions that `mpi/causeway_comm.h` declares: another one for each change of them.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// This process's part, while it has one.
 static WORLD: RwLock<Option<Arc<World>>> = RwLock::new(None);
@@ -39,24 +39,24 @@ thread_local! {
 
 /// This process's part in a job.
 pub(crate) fn world() -> Option<Arc<World>> {
-    // Its copy of the world belongs to its parent, and so may locks in it.
+    // The copy belongs to the parent, which may hold locks in it.
     if fork::is_child() {
         return None;
     }
     WORLD.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Keeps an error's words for [`causeway_comm_error`].
+/// Stores the message of an error for [`causeway_comm_error`].
 pub(crate) fn fail(error: impl ToString) -> c_int {
     let text = CString::new(error.to_string()).unwrap_or_default();
-    ERROR.with(|kept| *kept.borrow_mut() = text);
+    ERROR.with(|last| *last.borrow_mut() = text);
     -1
 }
 
-/// The words of the calling thread's last error, until its next one.
+/// The message of the calling thread's last error, until its next one.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_comm_error() -> *const c_char {
-    ERROR.with(|kept| kept.borrow().as_ptr())
+    ERROR.with(|last| last.borrow().as_ptr())
 }
 
 /// The version of the library's functions.
@@ -83,9 +83,9 @@ mod tests {
     }
 
     #[test]
-    fn the_header_declares_what_the_version_says() {
+    fn header_matches_version() {
         /// Of the declarations of [`VERSION`].
-        const HASH: u64 = 0xf571_979e_e2a1_c200;
+        const HASH: u64 = 0xb50e_5114_c4a3_7c49;
         let header = concat!(env!("CARGO_MANIFEST_DIR"), "/../../mpi/causeway_comm.h");
         let header = std::fs::read_to_string(header).expect("the header is in the tree");
         let (version, declarations) = declarations(&header);

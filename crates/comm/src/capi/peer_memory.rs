@@ -10,23 +10,23 @@ use crate::world::World;
 use core::ffi::c_void;
 use std::sync::Arc;
 
-/// A peer's memory that is open.
+/// Mapped memory of a peer.
 #[derive(Debug)]
 struct Open {
-    // In front of the world, by whose connection it was opened.
+    // Dropped before the world, by whose connection it was mapped.
     _memory: MappedMemory,
     peer: u32,
     channel: Channel,
     world: Arc<World>,
 }
 
-/// Lets a peer open memory on a GPU, until it is hidden, and writes the 79 bytes that tell it. A number, or 0 where the
-/// peer is not reached or cannot open such memory.
+/// Exports memory on a GPU to a peer, until it is withdrawn, and writes the 79 bytes of the descriptor. A number, or 0 if
+/// the peer does not respond or cannot map such memory.
 ///
 /// # Safety
-/// `descriptor` has room for 79 bytes.
+/// `descriptor` has capacity for 79 bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_show(
+pub unsafe extern "C" fn causeway_comm_export(
     peer: u32,
     address: *const c_void,
     bytes: u64,
@@ -43,30 +43,30 @@ pub unsafe extern "C" fn causeway_comm_show(
     number
 }
 
-/// No peer opens memory any more that was shown under this number. Who has it open keeps it.
+/// The memory exported under this number cannot be mapped any more. Mappings that exist stay valid.
 #[unsafe(no_mangle)]
-pub extern "C" fn causeway_comm_hide(number: u64) {
+pub extern "C" fn causeway_comm_withdraw(number: u64) {
     if let Some(world) = world() {
         world.revoke(number);
     }
 }
 
-/// Opens the memory that a descriptor tells of, for the GPU on which `near` lies, or the calling thread's where that is
-/// none. Its address here, and what closes it; null where it cannot be opened.
+/// Maps the memory of a descriptor, for the GPU of `gpu_address`, or the calling thread's if that is on no GPU. Its address
+/// in this process, and the handle that closes it; null if it cannot be mapped.
 ///
 /// # Safety
-/// `descriptor` has 79 bytes, and there is room for the pointer.
+/// `descriptor` has 79 bytes, and `handle` is valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_comm_open(
     descriptor: *const [u8; DESCRIPTOR_BYTES],
-    near: *const c_void,
-    holder: *mut *mut c_void,
+    gpu_address: *const c_void,
+    handle: *mut *mut c_void,
 ) -> *mut c_void {
     // SAFETY: as promised.
-    match open(unsafe { &*descriptor }, near as u64) {
+    match open(unsafe { &*descriptor }, gpu_address as u64) {
         Ok((address, open)) => {
             // SAFETY: as promised.
-            unsafe { *holder = Box::into_raw(Box::new(open)).cast() };
+            unsafe { *handle = Box::into_raw(Box::new(open)).cast() };
             address as *mut c_void
         }
         Err(why) => {
@@ -76,39 +76,39 @@ pub unsafe extern "C" fn causeway_comm_open(
     }
 }
 
-fn open(descriptor: &[u8; DESCRIPTOR_BYTES], near: u64) -> Result<(u64, Open), String> {
+fn open(descriptor: &[u8; DESCRIPTOR_BYTES], gpu_address: u64) -> Result<(u64, Open), String> {
     let (world, driver) =
-        world().zip(Driver::loaded()).ok_or("this process has no part in a job, or no driver")?;
+        world().zip(Driver::loaded()).ok_or("this process has not joined a job, or has no CUDA driver")?;
     let descriptor = Descriptor::decode(descriptor, world.job())
-        .filter(|told| told.to == world.rank())
-        .ok_or("what another rank tells of its memory is no descriptor of this job")?;
-    let own = DeviceMemory::at(driver, near)
+        .filter(|descriptor| descriptor.to == world.rank())
+        .ok_or("the descriptor of the other rank's memory is not one of this job")?;
+    let own = DeviceMemory::at(driver, gpu_address)
         .unwrap_or_else(|| DeviceMemory::none_on(cuda::current_device(driver).unwrap_or(0)));
-    let reached = world.map_peer_memory(&descriptor, driver, own).map_err(|error| error.to_string())?;
-    let memory = reached.ok_or("no channel opens the other rank's memory here")?;
+    let mapped = world.map_peer_memory(&descriptor, driver, own).map_err(|error| error.to_string())?;
+    let memory = mapped.ok_or("no channel can map the other rank's memory")?;
     let (address, channel) = (memory.address, memory.channel);
     Ok((address, Open { _memory: memory, peer: descriptor.from, channel, world }))
 }
 
-/// Counts bytes that were copied to or from a peer's memory that is open.
+/// Counts bytes that were copied to or from mapped memory of a peer.
 ///
 /// # Safety
-/// The holder is one of [`causeway_comm_open`].
+/// The handle is one of [`causeway_comm_open`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_count_open(holder: *const c_void, bytes: u64) {
+pub unsafe extern "C" fn causeway_comm_count_open(handle: *const c_void, bytes: u64) {
     // SAFETY: as promised.
-    let open = unsafe { &*holder.cast::<Open>() };
+    let open = unsafe { &*handle.cast::<Open>() };
     open.world.count_mapped(open.peer, open.channel, bytes);
 }
 
-/// Closes what was opened; null is nothing.
+/// Closes a mapping. The handle may be null.
 ///
 /// # Safety
-/// The holder is one of [`causeway_comm_open`], and is not closed twice. Nothing uses the memory any more.
+/// The handle is one of [`causeway_comm_open`], and is not closed twice. Nothing uses the memory any more.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_comm_close(holder: *mut c_void) {
-    if !holder.is_null() {
+pub unsafe extern "C" fn causeway_comm_close(handle: *mut c_void) {
+    if !handle.is_null() {
         // SAFETY: as promised.
-        drop(unsafe { Box::from_raw(holder.cast::<Open>()) });
+        drop(unsafe { Box::from_raw(handle.cast::<Open>()) });
     }
 }

@@ -1,4 +1,4 @@
-//! Teams of kernels that communicate, for programs in C. `device/include/causeway/team.h` declares and
+//! Teams for C programs: ranks whose kernels communicate. `device/include/causeway/team.h` declares and
 //! describes the functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -19,7 +19,7 @@ use crate::device::team::{Kind, Options, Team};
 use crate::report;
 use crate::settings::Settings;
 
-/// A team as C has it.
+/// A team, as C programs hold it.
 pub struct Handle {
     team: Team,
     /// Of each rank of this process.
@@ -37,27 +37,27 @@ pub struct TeamOptions {
     limit_milliseconds: u32,
 }
 
-fn options(wanted: Option<&TeamOptions>) -> Result<Options, String> {
+fn options(requested: Option<&TeamOptions>) -> Result<Options, String> {
     let policy = PROCESS.parsed::<InitiatorPolicy>(&DEVICE_INITIATOR).map_err(|error| error.to_string())?;
-    let usual = Options { policy: policy.unwrap_or_default(), ..Options::default() };
-    let Some(wanted) = wanted else { return Ok(usual) };
-    let or = |value: u32, usual: u64| if value == 0 { usual } else { u64::from(value) };
+    let default = Options { policy: policy.unwrap_or_default(), ..Options::default() };
+    let Some(requested) = requested else { return Ok(default) };
+    let or = |value: u32, default: u64| if value == 0 { default } else { u64::from(value) };
     Ok(Options {
-        queues: or(wanted.queues, usual.queues as u64) as usize,
-        capacity: or(wanted.capacity, usual.capacity),
-        threads: or(wanted.threads, usual.threads as u64) as usize,
-        limit: Duration::from_millis(or(wanted.limit_milliseconds, usual.limit.as_millis() as u64)),
-        ..usual
+        queues: or(requested.queues, default.queues as u64) as usize,
+        capacity: or(requested.capacity, default.capacity),
+        threads: or(requested.threads, default.threads as u64) as usize,
+        limit: Duration::from_millis(or(requested.limit_milliseconds, default.limit.as_millis() as u64)),
+        ..default
     })
 }
 
-/// The file that keeps what is found out for later jobs.
+/// The file that stores measured costs for later jobs.
 fn profile() -> Result<Option<PathBuf>, String> {
     Settings::from_environment().map(|settings| settings.profile).map_err(|error| error.to_string())
 }
 
-fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&TeamOptions>) -> Result<Handle, String> {
-    let options = options(wanted)?;
+fn create(ranks: u32, devices: Option<&[c_int]>, requested: Option<&TeamOptions>) -> Result<Handle, String> {
+    let options = options(requested)?;
     let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
     let profile = profile()?;
     let gpu = |gpu: Result<CudaGpu, GpuError>| {
@@ -76,15 +76,15 @@ fn create(ranks: u32, devices: Option<&[c_int]>, wanted: Option<&TeamOptions>) -
     Ok(Handle { team, gpus, explains })
 }
 
-/// Makes a team whose ranks are all in this process; null where it cannot be made.
+/// Makes a team whose ranks are all in this process; null if it cannot be made.
 ///
 /// # Safety
-/// `devices` is null or has a number for each rank, and `wanted` is null or options.
+/// `devices` is null or has a number for each rank, and `requested` is null or options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_create(
     ranks: u32,
     devices: *const c_int,
-    wanted: *const TeamOptions,
+    requested: *const TeamOptions,
 ) -> *mut Handle {
     if ranks as usize > layout::MAX_RANKS {
         fail(crate::device::team::TeamError::Ranks(ranks as usize));
@@ -94,11 +94,11 @@ pub unsafe extern "C" fn causeway_team_create(
     let devices =
         (!devices.is_null()).then(|| unsafe { core::slice::from_raw_parts(devices, ranks as usize) });
     // SAFETY: as promised.
-    made(create(ranks, devices, unsafe { wanted.as_ref() }))
+    into_handle(create(ranks, devices, unsafe { requested.as_ref() }))
 }
 
-fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&TeamOptions>) -> Result<Handle, String> {
-    let options = options(wanted)?;
+fn join(nonce: &str, rank: u32, ranks: u32, requested: Option<&TeamOptions>) -> Result<Handle, String> {
+    let options = options(requested)?;
     let explains = PROCESS.is_on(&COMM_EXPLAIN).map_err(|error| error.to_string())?;
     let nonce = u128::from_str_radix(nonce, 16).ok().filter(|_| nonce.len() == 32);
     let nonce = nonce.ok_or("a team's nonce has 32 hexadecimal digits, new ones for each team")?;
@@ -115,25 +115,25 @@ fn join(nonce: &str, rank: u32, ranks: u32, wanted: Option<&TeamOptions>) -> Res
     Ok(Handle { team, gpus: vec![gpu], explains })
 }
 
-/// This process's rank in a team whose ranks are in processes of their own; null where it cannot be made.
+/// This process's rank in a team whose ranks are in processes of their own; null if it cannot be made.
 ///
 /// # Safety
-/// `nonce` is text, and `wanted` is null or options.
+/// `nonce` is text, and `requested` is null or options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_join(
     nonce: *const c_char,
     rank: u32,
     ranks: u32,
-    wanted: *const TeamOptions,
+    requested: *const TeamOptions,
 ) -> *mut Handle {
     // SAFETY: as promised.
     let nonce = unsafe { CStr::from_ptr(nonce) }.to_str().unwrap_or_default().trim();
     // SAFETY: as promised.
-    made(join(nonce, rank, ranks, unsafe { wanted.as_ref() }))
+    into_handle(join(nonce, rank, ranks, unsafe { requested.as_ref() }))
 }
 
-/// A team as C gets it.
-fn made(team: Result<Handle, String>) -> *mut Handle {
+/// A team as a pointer for C, or null with the error stored.
+fn into_handle(team: Result<Handle, String>) -> *mut Handle {
     match team {
         Ok(team) => Box::into_raw(Box::new(team)),
         Err(error) => {
@@ -170,17 +170,17 @@ unsafe fn put<T>(value: Result<T, crate::device::team::TeamError>, to: *mut c_vo
     }
 }
 
-/// Writes what a rank's kernels are given of a team. 0 or -1.
+/// Writes the team handle for a rank's kernels. 0 or -1.
 ///
 /// # Safety
-/// The team is alive, and `handle` has room for a `causeway::Team`.
+/// The team is alive, and `handle` has capacity for a `causeway::Team`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_team_handle(team: *const Handle, rank: u32, handle: *mut c_void) -> c_int {
     // SAFETY: as promised.
     unsafe { put((*team).team.handle(rank), handle) }
 }
 
-/// 0 while the team is well; -1 when it has ended, and why is the calling thread's last error.
+/// 0 while no rank has failed; -1 when the team has ended, with the reason as the calling thread's last error.
 ///
 /// # Safety
 /// The team is alive.
@@ -190,8 +190,8 @@ pub unsafe extern "C" fn causeway_team_check(team: *const Handle) -> c_int {
     unsafe { (*team).team.failure() }.map_or(0, fail)
 }
 
-/// 0 where a kernel's grid of each rank of this process fits on its GPU beside those of the others; -1 where
-/// such grids would wait for each other for ever.
+/// 0 if the grids of all ranks of this process are co-resident on their GPUs; -1 if they would wait for each other for
+/// ever.
 ///
 /// # Safety
 /// The team is alive, and `function` is a `CUfunction` of the ranks' GPUs.
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn causeway_team_fits(
         // SAFETY: as promised.
         let residency = unsafe { gpu.residency(function, threads, shared as usize) };
         let fits = residency.map_err(|error| error.to_string());
-        let fits = fits.and_then(|room| room.check(grids, blocks).map_err(|error| error.to_string()));
+        let fits = fits.and_then(|capacity| capacity.check(grids, blocks).map_err(|error| error.to_string()));
         if let Err(error) = fits {
             return fail(error);
         }
@@ -285,10 +285,10 @@ pub unsafe extern "C" fn causeway_window_free(team: *const Handle, window: u32) 
     unsafe { (*team).team.free(window) }.map_or_else(fail, |()| 0)
 }
 
-/// Writes what a rank's kernels are given of a window. 0 or -1.
+/// Writes the window handle for a rank's kernels. 0 or -1.
 ///
 /// # Safety
-/// The team is alive, and `handle` has room for a `causeway::Window`.
+/// The team is alive, and `handle` has capacity for a `causeway::Window`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_window_handle(
     team: *const Handle,

@@ -1,4 +1,4 @@
-//! Queue pairs whose work requests kernels write themselves, for programs in C.
+//! RDMA queue pairs for C programs, whose work requests kernels write themselves.
 //! `device/include/causeway/verbs.h` declares and describes the functions.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -20,7 +20,7 @@ use crate::device::verbs::{
 /// `causeway_nic_options` of the header.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct WantedNic {
+pub struct RequestedNicOptions {
     limit_milliseconds: u32,
     doorbell: u32,
 }
@@ -28,7 +28,7 @@ pub struct WantedNic {
 /// `causeway_qp_options` of the header.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct WantedQueuePair {
+pub struct RequestedQueuePairOptions {
     sends: u32,
     receives: u32,
     inline_bytes: u32,
@@ -38,9 +38,9 @@ pub struct WantedQueuePair {
 /// `CAUSEWAY_IN_HOST`.
 const IN_HOST: u32 = 1;
 
-fn made<T>(made: Result<T, impl ToString>) -> *mut T {
-    match made {
-        Ok(made) => Box::into_raw(Box::new(made)),
+fn into_handle<T>(into_handle: Result<T, impl ToString>) -> *mut T {
+    match into_handle {
+        Ok(into_handle) => Box::into_raw(Box::new(into_handle)),
         Err(error) => {
             fail(error);
             core::ptr::null_mut()
@@ -49,18 +49,18 @@ fn made<T>(made: Result<T, impl ToString>) -> *mut T {
 }
 
 /// # Safety
-/// It is null, or [`made`] made it and nobody uses it any more.
-unsafe fn drop_made<T>(made: *mut T) {
-    if !made.is_null() {
+/// It is null, or [`into_handle`] made it and nothing uses it any more.
+unsafe fn drop_handle<T>(into_handle: *mut T) {
+    if !into_handle.is_null() {
         // SAFETY: as promised.
-        drop(unsafe { Box::from_raw(made) });
+        drop(unsafe { Box::from_raw(into_handle) });
     }
 }
 
-fn nic_options(wanted: Option<&WantedNic>) -> Result<NicOptions, String> {
-    let usual = NicOptions::default();
-    let Some(wanted) = wanted else { return Ok(usual) };
-    let doorbell = match wanted.doorbell {
+fn nic_options(requested: Option<&RequestedNicOptions>) -> Result<NicOptions, String> {
+    let default = NicOptions::default();
+    let Some(requested) = requested else { return Ok(default) };
+    let doorbell = match requested.doorbell {
         0 => Doorbell::Auto,
         1 => Doorbell::Direct,
         2 => Doorbell::Assisted,
@@ -70,15 +70,15 @@ fn nic_options(wanted: Option<&WantedNic>) -> Result<NicOptions, String> {
             ));
         }
     };
-    let limit = match wanted.limit_milliseconds {
-        0 => usual.limit,
+    let limit = match requested.limit_milliseconds {
+        0 => default.limit,
         limit => Duration::from_millis(limit.into()),
     };
     Ok(NicOptions { limit, doorbell })
 }
 
-fn open(name: Option<&str>, wanted: Option<&WantedNic>) -> Result<Nic, String> {
-    let options = nic_options(wanted)?;
+fn open(name: Option<&str>, requested: Option<&RequestedNicOptions>) -> Result<Nic, String> {
+    let options = nic_options(requested)?;
     let configured = PROCESS.text(&VERBS_DEVICE);
     if Driver::is_remote() {
         return Err(VerbsError::Remote.to_string());
@@ -87,42 +87,45 @@ fn open(name: Option<&str>, wanted: Option<&WantedNic>) -> Result<Nic, String> {
     Nic::open(name.or(configured.as_deref()), Arc::new(gpu), options).map_err(|error| error.to_string())
 }
 
-/// Opens a card for the GPU of the calling thread's context; null where there is none.
+/// Opens an RDMA device for the GPU of the calling thread's context; null if there is none.
 ///
 /// # Safety
-/// `name` is null or text, and `wanted` is null or options.
+/// `name` is null or text, and `requested` is null or options.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn causeway_nic_open(name: *const c_char, wanted: *const WantedNic) -> *mut Nic {
+pub unsafe extern "C" fn causeway_nic_open(
+    name: *const c_char,
+    requested: *const RequestedNicOptions,
+) -> *mut Nic {
     // SAFETY: as promised.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default());
     // SAFETY: as promised.
-    made(open(name, unsafe { wanted.as_ref() }))
+    into_handle(open(name, unsafe { requested.as_ref() }))
 }
 
-/// Closes it, where everything of it has been destroyed.
+/// Closes it, when all its objects have been destroyed.
 ///
 /// # Safety
 /// It is null, or of [`causeway_nic_open`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_close(nic: *mut Nic) {
     // SAFETY: as promised.
-    unsafe { drop_made(nic) };
+    unsafe { drop_handle(nic) };
 }
 
 /// Ends all waits of kernels for its queues.
 ///
 /// # Safety
-/// The card is open.
+/// The device is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_abort(nic: *const Nic) {
     // SAFETY: as promised.
     unsafe { (*nic).abort() };
 }
 
-/// Lets kernels wait again.
+/// Enables waits of kernels again.
 ///
 /// # Safety
-/// The card is open.
+/// The device is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_nic_resume(nic: *const Nic) {
     // SAFETY: as promised.
@@ -131,14 +134,14 @@ pub unsafe extern "C" fn causeway_nic_resume(nic: *const Nic) {
 
 fn access(bits: u32) -> Access {
     let all = [Access::REMOTE_WRITE, Access::REMOTE_READ, Access::REMOTE_ATOMIC];
-    let wanted = all.into_iter().enumerate().filter(|(bit, _)| bits & 1 << bit != 0);
-    wanted.fold(Access::LOCAL_WRITE, |access, (_, more)| access | more)
+    let requested = all.into_iter().enumerate().filter(|(bit, _)| bits & 1 << bit != 0);
+    requested.fold(Access::LOCAL_WRITE, |access, (_, more)| access | more)
 }
 
-/// Lets the card use memory, and writes its keys; null where it refuses.
+/// Registers memory with the RDMA device, and writes its keys; null for an error.
 ///
 /// # Safety
-/// The card is open, the memory stays until it is deregistered, and there is room for two keys.
+/// The device is open, the memory stays until it is deregistered, and there is capacity for two keys.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_mr_register(
     nic: *const Nic,
@@ -149,7 +152,7 @@ pub unsafe extern "C" fn causeway_mr_register(
     rkey: *mut u32,
 ) -> *mut Registered {
     if bytes == 0 || access_bits > 7 {
-        return made(Err::<Registered, _>(format!(
+        return into_handle(Err::<Registered, _>(format!(
             "memory for a card has bytes, and its access is of CAUSEWAY_REMOTE_*: {bytes} bytes with access \
              {access_bits} were asked for"
         )));
@@ -163,23 +166,23 @@ pub unsafe extern "C" fn causeway_mr_register(
             rkey.write(registered.rkey());
         }
     }
-    made(registered)
+    into_handle(registered)
 }
 
-/// The card uses the memory no more.
+/// Deregisters memory.
 ///
 /// # Safety
 /// It is null, or of [`causeway_mr_register`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_mr_deregister(mr: *mut Registered) {
     // SAFETY: as promised.
-    unsafe { drop_made(mr) };
+    unsafe { drop_handle(mr) };
 }
 
-/// Makes a completion queue; null where it cannot be made.
+/// Makes a completion queue; null if it cannot be made.
 ///
 /// # Safety
-/// The card is open.
+/// The device is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_cq_create(
     nic: *const Nic,
@@ -187,13 +190,13 @@ pub unsafe extern "C" fn causeway_cq_create(
     memory: u32,
 ) -> *mut CompletionQueue {
     if memory != IN_HOST {
-        return made(Err::<CompletionQueue, _>(VerbsError::RingsOnDevice));
+        return into_handle(Err::<CompletionQueue, _>(VerbsError::RingsOnDevice));
     }
     // SAFETY: as promised.
-    made(CompletionQueue::new(unsafe { &*nic }, entries))
+    into_handle(CompletionQueue::new(unsafe { &*nic }, entries))
 }
 
-/// The address of what a kernel is given.
+/// The address of the handle for kernels.
 ///
 /// # Safety
 /// The queue is alive.
@@ -203,44 +206,46 @@ pub unsafe extern "C" fn causeway_cq_handle(cq: *const CompletionQueue) -> u64 {
     unsafe { (*cq).handle() }
 }
 
-/// Destroys it, where its queue pairs have been destroyed.
+/// Destroys it, when its queue pairs have been destroyed.
 ///
 /// # Safety
 /// It is null, or of [`causeway_cq_create`] and not used any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_cq_destroy(cq: *mut CompletionQueue) {
     // SAFETY: as promised.
-    unsafe { drop_made(cq) };
+    unsafe { drop_handle(cq) };
 }
 
-fn queue_pair_options(wanted: Option<&WantedQueuePair>) -> Result<QueuePairOptions, VerbsError> {
-    let usual = QueuePairOptions::default();
-    let Some(wanted) = wanted else { return Ok(usual) };
-    if wanted.memory != 0 && wanted.memory != IN_HOST {
+fn queue_pair_options(requested: Option<&RequestedQueuePairOptions>) -> Result<QueuePairOptions, VerbsError> {
+    let default = QueuePairOptions::default();
+    let Some(requested) = requested else { return Ok(default) };
+    if requested.memory != 0 && requested.memory != IN_HOST {
         return Err(VerbsError::RingsOnDevice);
     }
-    let or = |value: u32, usual: u32| if value == 0 { usual } else { value };
+    let or = |value: u32, default: u32| if value == 0 { default } else { value };
     Ok(QueuePairOptions {
-        sends: or(wanted.sends, usual.sends),
-        receives: or(wanted.receives, usual.receives),
-        inline: or(wanted.inline_bytes, usual.inline),
+        sends: or(requested.sends, default.sends),
+        receives: or(requested.receives, default.receives),
+        inline: or(requested.inline_bytes, default.inline),
     })
 }
 
-/// Makes a queue pair; null where it cannot be made.
+/// Makes a queue pair; null if it cannot be made.
 ///
 /// # Safety
-/// The card is open, the queues are alive, and `wanted` is null or options.
+/// The device is open, the queues are alive, and `requested` is null or options.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_create(
     nic: *const Nic,
     sends: *const CompletionQueue,
     receives: *const CompletionQueue,
-    wanted: *const WantedQueuePair,
+    requested: *const RequestedQueuePairOptions,
 ) -> *mut QueuePair {
     // SAFETY: as promised.
-    let (nic, sends, receives, wanted) = unsafe { (&*nic, &*sends, &*receives, wanted.as_ref()) };
-    made(queue_pair_options(wanted).and_then(|options| QueuePair::new(nic, sends, receives, options)))
+    let (nic, sends, receives, requested) = unsafe { (&*nic, &*sends, &*receives, requested.as_ref()) };
+    into_handle(
+        queue_pair_options(requested).and_then(|options| QueuePair::new(nic, sends, receives, options)),
+    )
 }
 
 /// Destroys it.
@@ -250,10 +255,10 @@ pub unsafe extern "C" fn causeway_qp_create(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_destroy(qp: *mut QueuePair) {
     // SAFETY: as promised.
-    unsafe { drop_made(qp) };
+    unsafe { drop_handle(qp) };
 }
 
-/// The address of what a kernel is given.
+/// The address of the handle for kernels.
 ///
 /// # Safety
 /// The queue pair is alive.
@@ -273,7 +278,7 @@ pub unsafe extern "C" fn causeway_qp_number(qp: *const QueuePair) -> u32 {
     unsafe { (*qp).number() }
 }
 
-/// Who rings its doorbell: 1 the kernel, 2 a thread of the host.
+/// Which side rings its doorbell: 1 the kernel, 2 a thread of the host.
 ///
 /// # Safety
 /// The queue pair is alive.
@@ -283,17 +288,17 @@ pub unsafe extern "C" fn causeway_qp_doorbell(qp: *const QueuePair) -> u32 {
     if unsafe { (*qp).doorbell() } == Doorbell::Assisted { 2 } else { 1 }
 }
 
-/// Writes what the peer is to get.
+/// Writes the address for the peer.
 ///
 /// # Safety
-/// The queue pair is alive, and there is room for 32 bytes.
+/// The queue pair is alive, and there is capacity for 32 bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn causeway_qp_address(qp: *const QueuePair, address: *mut [u8; ADDRESS_BYTES]) {
     // SAFETY: as promised.
     unsafe { address.write((*qp).address()) };
 }
 
-/// Joins it with the peer's. 0 or -1.
+/// Connects it with the peer's. 0 or -1.
 ///
 /// # Safety
 /// The queue pair is alive, and the address has 32 bytes.
@@ -306,7 +311,7 @@ pub unsafe extern "C" fn causeway_qp_connect(
     unsafe { (*qp).connect(&*address) }.map_or_else(fail, |()| 0)
 }
 
-/// Has all its requests come back. 0 or -1.
+/// Flushes it: all its requests complete with an error. 0 or -1.
 ///
 /// # Safety
 /// The queue pair is alive.
@@ -316,7 +321,7 @@ pub unsafe extern "C" fn causeway_qp_flush(qp: *const QueuePair) -> c_int {
     unsafe { (*qp).flush() }.map_or_else(fail, |()| 0)
 }
 
-/// Empties it, to be connected again. 0 or -1.
+/// Resets it, to be connected again. 0 or -1.
 ///
 /// # Safety
 /// The queue pair is alive, and no kernel uses it.
@@ -326,7 +331,7 @@ pub unsafe extern "C" fn causeway_qp_reset(qp: *const QueuePair) -> c_int {
     unsafe { (*qp).reset() }.map_or_else(fail, |()| 0)
 }
 
-/// What a syndrome says.
+/// The text of a syndrome.
 #[unsafe(no_mangle)]
 pub extern "C" fn causeway_syndrome_text(code: u32) -> *const c_char {
     syndrome::text(code).as_ptr()
@@ -339,8 +344,8 @@ mod tests {
 
     const HEADER: &str = include_str!("../../../../device/include/causeway/verbs.h");
 
-    fn words() -> String {
-        // SAFETY: the words are text, of this thread.
+    fn message() -> String {
+        // SAFETY: the message is a C string of this thread.
         unsafe { CStr::from_ptr(causeway_comm_error()) }.to_string_lossy().into_owned()
     }
 
@@ -360,25 +365,25 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_in_words() {
+    fn invalid_options_are_rejected() {
         // SAFETY: the options are good for the call. There is no driver, which is found out after them.
         let nic = unsafe {
-            causeway_nic_open(core::ptr::null(), &WantedNic { limit_milliseconds: 0, doorbell: 3 })
+            causeway_nic_open(core::ptr::null(), &RequestedNicOptions { limit_milliseconds: 0, doorbell: 3 })
         };
-        assert!(nic.is_null() && words().contains("not by 3"), "{}", words());
+        assert!(nic.is_null() && message().contains("not by 3"), "{}", message());
         // SAFETY: as above.
         let nic = unsafe { causeway_nic_open(core::ptr::null(), core::ptr::null()) };
-        assert!(nic.is_null() && words().contains("CUDA driver"), "{}", words());
-        // SAFETY: rings on the device are refused before the card is looked at.
+        assert!(nic.is_null() && message().contains("CUDA driver"), "{}", message());
+        // SAFETY: rings on the device are refused before the device is opened.
         let queue = unsafe { causeway_cq_create(core::ptr::null(), 16, 0) };
-        assert!(queue.is_null() && words().contains("DEVX"), "{}", words());
-        let wanted = WantedQueuePair { sends: 0, receives: 0, inline_bytes: 0, memory: 2 };
-        assert!(matches!(queue_pair_options(Some(&wanted)), Err(VerbsError::RingsOnDevice)));
+        assert!(queue.is_null() && message().contains("DEVX"), "{}", message());
+        let requested = RequestedQueuePairOptions { sends: 0, receives: 0, inline_bytes: 0, memory: 2 };
+        assert!(matches!(queue_pair_options(Some(&requested)), Err(VerbsError::RingsOnDevice)));
         let (mut lkey, mut rkey) = (0, 0);
-        // SAFETY: no bytes are refused before the card is looked at.
+        // SAFETY: no bytes are refused before the device is opened.
         let region = unsafe {
             causeway_mr_register(core::ptr::null(), core::ptr::null_mut(), 0, 0, &mut lkey, &mut rkey)
         };
-        assert!(region.is_null() && words().contains("0 bytes"), "{}", words());
+        assert!(region.is_null() && message().contains("0 bytes"), "{}", message());
     }
 }
