@@ -63,12 +63,12 @@ bool is_collective(const char *kind);
 // Microseconds of a collective call on memory of a kind, and of the same by way of pinned memory of the host.
 // Says whether it gives the right bytes.
 bool collective(const char *kind, enum memory memory, int rank, const struct plan *plan, size_t bytes,
-                double figures[2]);
+                double results[2]);
 
 // ways.c: by which ways this rank's messages have gone so far.
 
-enum { WAYS = 8 };
-extern const char *const WAY_NAMES[WAYS];
-void count_ways(double counts[WAYS]);
+enum { PATH_COUNT = 8 };
+extern const char *const PATH_NAMES[PATH_COUNT];
+void count_messages(double counts[PATH_COUNT]);
 
 #endif

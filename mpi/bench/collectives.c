@@ -72,11 +72,11 @@ static void call_by_host(enum what what, const struct memories *memories, size_t
 
 static double mean_of(enum what what, const struct memories *memories, const struct plan *plan, size_t bytes,
                       bool by_host, bool is_first) {
-    double spent = 0, begun = MPI_Wtime();
-    int iterations = plan->iterations / (bytes > 8192 ? 10 : 1), done = 0, go_on = 1;
+    double spent = 0, started = MPI_Wtime();
+    int iterations = plan->iterations / (bytes > 8192 ? 10 : 1), done = 0, is_running = 1;
     if (iterations < 2) iterations = 2;
     int warm_up = iterations / 10 > 1 ? iterations / 10 : 1;
-    for (int at = 0; at < warm_up + iterations && go_on; at++) {
+    for (int at = 0; at < warm_up + iterations && is_running; at++) {
         MPI_Barrier(MPI_COMM_WORLD);
         double start = MPI_Wtime();
         if (by_host)
@@ -89,8 +89,8 @@ static double mean_of(enum what what, const struct memories *memories, const str
         }
         // The ranks have to agree about it.
         if (done < 2 || (at & (at - 1)) != 0) continue;
-        go_on = MPI_Wtime() - begun < plan->budget;
-        MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        is_running = MPI_Wtime() - started < plan->budget;
+        MPI_Bcast(&is_running, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
     double mean = done > 0 ? spent * 1e6 / done : 0, all = 0;
     MPI_Allreduce(&mean, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
@@ -100,7 +100,7 @@ static double mean_of(enum what what, const struct memories *memories, const str
 // Whether a call gives what the MPI gives on memory of the host.
 static bool is_the_same(enum what what, const struct memories *memories, size_t bytes, int rank) {
     size_t out = out_bytes(what, bytes), in = in_bytes(what, bytes);
-    char *found = malloc(out + in + 1), *wanted = malloc(out + in + 1);
+    char *found = malloc(out + in + 1), *expected = malloc(out + in + 1);
     float *numbers = (float *)memories->host_out;
     for (size_t at = 0; at < out / sizeof(float); at++)
         numbers[at] = (float)((at * 7 + (size_t)rank * 13) % 1000);
@@ -109,13 +109,13 @@ static bool is_the_same(enum what what, const struct memories *memories, size_t 
     bool writes = what == BCAST || receives(what, rank == 0);
     call(what, memories->out, memories->in, bytes);
     call(what, memories->host_out, memories->host_in, bytes);
-    memcpy(wanted, memories->host_out, out);
-    if (writes) memcpy(wanted + out, memories->host_in, in);
+    memcpy(expected, memories->host_out, out);
+    if (writes) memcpy(expected + out, memories->host_in, in);
     gpu_copy(found, memories->out, out);
     if (writes) gpu_copy(found + out, memories->in, in);
-    bool same = memcmp(found, wanted, writes ? out + in : out) == 0;
+    bool same = memcmp(found, expected, writes ? out + in : out) == 0;
     free(found);
-    free(wanted);
+    free(expected);
     return same;
 }
 
@@ -126,23 +126,23 @@ bool is_collective(const char *kind) {
 }
 
 bool collective(const char *kind, enum memory memory, int rank, const struct plan *plan, size_t bytes,
-                double figures[2]) {
+                double results[2]) {
     enum what what = ALLREDUCE;
     while (strcmp(NAMES[what], kind) != 0) what++;
     size_t out = out_bytes(what, bytes), in = in_bytes(what, bytes);
-    struct memories memories = {gpu_take(memory, out), gpu_take(memory, in), gpu_take(PINNED, out),
-                                gpu_take(PINNED, in)};
+    struct memories memories = {gpu_allocate(memory, out), gpu_allocate(memory, in), gpu_allocate(PINNED, out),
+                                gpu_allocate(PINNED, in)};
     int right = is_the_same(what, &memories, bytes, rank), all_right = 0;
     MPI_Allreduce(&right, &all_right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (all_right) {
-        figures[0] = mean_of(what, &memories, plan, bytes, false, rank == 0);
-        figures[1] = mean_of(what, &memories, plan, bytes, true, rank == 0);
+        results[0] = mean_of(what, &memories, plan, bytes, false, rank == 0);
+        results[1] = mean_of(what, &memories, plan, bytes, true, rank == 0);
     }
     // Nobody frees what a peer may still have open.
     MPI_Barrier(MPI_COMM_WORLD);
-    gpu_give_back(memory, memories.out, out);
-    gpu_give_back(memory, memories.in, in);
-    gpu_give_back(PINNED, memories.host_out, out);
-    gpu_give_back(PINNED, memories.host_in, in);
+    gpu_free(memory, memories.out, out);
+    gpu_free(memory, memories.in, in);
+    gpu_free(PINNED, memories.host_out, out);
+    gpu_free(PINNED, memories.host_in, in);
     return all_right;
 }

@@ -56,14 +56,14 @@ void gpu_reset(void) {
     gpu_use();
 }
 
-void *gpu_take_of(int number, size_t bytes) {
-    int other = devices > 0 ? number % devices : 0, reaches = 0;
+void *gpu_allocate_on(int number, size_t bytes) {
+    int other = devices > 0 ? number % devices : 0, can_access = 0;
     void *theirs = NULL;
     uint64_t address = 0;
     if (other == device) return NULL;
     CALL(cuDevicePrimaryCtxRetain, (void **, int), &theirs, other);
-    CALL(cuDeviceCanAccessPeer, (int *, int, int), &reaches, device, other);
-    if (reaches) {
+    CALL(cuDeviceCanAccessPeer, (int *, int, int), &can_access, device, other);
+    if (can_access) {
         // Once only: a second time is an error.
         static bool is_enabled;
         if (!is_enabled) CALL(cuCtxEnablePeerAccess, (void *, unsigned), theirs, 0);
@@ -75,22 +75,22 @@ void *gpu_take_of(int number, size_t bytes) {
     return (void *)address;
 }
 
-static size_t rounded(const properties *wanted, size_t bytes) {
+static size_t rounded(const properties *properties_of, size_t bytes) {
     size_t granularity = 0;
-    CALL(cuMemGetAllocationGranularity, (size_t *, const properties *, int), &granularity, wanted, 0);
+    CALL(cuMemGetAllocationGranularity, (size_t *, const properties *, int), &granularity, properties_of, 0);
     return (bytes + granularity) / granularity * granularity;
 }
 
-static properties wanted(enum memory memory) {
+static properties properties_of(enum memory memory) {
     // Pinned, on this process's device; a descriptor can be had of what is exportable.
     return (properties){1, memory == EXPORTABLE ? 1 : 0, 1, device, NULL, {0}};
 }
 
-void *gpu_take(enum memory memory, size_t bytes) {
+void *gpu_allocate(enum memory memory, size_t bytes) {
     uint64_t address = 0, allocation = 0;
     void *host = NULL;
     size_t some = bytes + 1;
-    properties kind = wanted(memory);
+    properties kind = properties_of(memory);
     switch (memory) {
     case HOST: return malloc(some);
     case DEVICE: CALL(cuMemAlloc_v2, (uint64_t *, size_t), &address, some); break;
@@ -117,7 +117,7 @@ void *gpu_take(enum memory memory, size_t bytes) {
     return (void *)address;
 }
 
-void gpu_give_back(enum memory memory, void *address, size_t bytes) {
+void gpu_free(enum memory memory, void *address, size_t bytes) {
     uint64_t number = (uint64_t)address;
     switch (memory) {
     case HOST: free(address); break;
@@ -126,7 +126,7 @@ void gpu_give_back(enum memory memory, void *address, size_t bytes) {
     case MANAGED: CALL(cuMemFree_v2, (uint64_t), number); break;
     case POOL: CALL(cuMemFreeAsync, (uint64_t, void *), number, NULL); break;
     default: {
-        properties kind = wanted(memory);
+        properties kind = properties_of(memory);
         size_t size = rounded(&kind, bytes);
         CALL(cuMemUnmap, (uint64_t, size_t), number, size);
         CALL(cuMemAddressFree, (uint64_t, size_t), number, size);

@@ -15,14 +15,14 @@ void gpu_start(void);
 void gpu_start_on(int number);
 // Memory of the device that rank `number` has, to which this process's device copies, directly where it can;
 // NULL where both have the same device. Given back as memory of the kind DEVICE.
-void *gpu_take_of(int number, size_t bytes);
+void *gpu_allocate_on(int number, size_t bytes);
 // Ends the context, and all that is in it, and makes it anew (cudaDeviceReset).
 void gpu_reset(void);
 // Takes the context for another thread.
 void gpu_use(void);
 // Memory of a kind, of so many bytes.
-void *gpu_take(enum memory memory, size_t bytes);
-void gpu_give_back(enum memory memory, void *address, size_t bytes);
+void *gpu_allocate(enum memory memory, size_t bytes);
+void gpu_free(enum memory memory, void *address, size_t bytes);
 // Copies between any two places.
 void gpu_copy(void *to, const void *from, size_t bytes);
 // Begins a copy in the legacy stream, and waits for all that has begun there.

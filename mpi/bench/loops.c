@@ -7,12 +7,12 @@
 
 // Longer messages get fewer iterations (LARGE_MESSAGE_SIZE).
 static const size_t LARGE = 8192;
-enum { TAG = 100, ANSWER = 101 };
+enum { TAG = 100, REPLY = 101 };
 
 // Beyond OSU's longest messages, 4 MiB, a window would take seconds: it has 1 GiB at most.
 int window_of(const struct plan *plan, size_t bytes) {
-    size_t most = ((size_t)1 << 30) / bytes;
-    return most < (size_t)plan->window ? (int)most : plan->window;
+    size_t max_window = ((size_t)1 << 30) / bytes;
+    return max_window < (size_t)plan->window ? (int)max_window : plan->window;
 }
 
 static int share_of(const struct plan *plan, size_t bytes, int small, int large) {
@@ -28,13 +28,13 @@ static double timed(const struct plan *plan, int wanted, void (*round)(const str
     MPI_Barrier(MPI_COMM_WORLD);
     double start = MPI_Wtime();
     int done = 0;
-    int go_on = 1;
-    while (done < warm_up && go_on) {
+    int is_running = 1;
+    while (done < warm_up && is_running) {
         round(pair, window_of(plan, bytes), bytes);
         done++;
         // Looked at now and then, since the ranks have to agree about it.
-        if ((done & (done - 1)) == 0 && pair->rank == 0) go_on = MPI_Wtime() - start < plan->budget / 4;
-        if ((done & (done - 1)) == 0) MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+        if ((done & (done - 1)) == 0 && pair->rank == 0) is_running = MPI_Wtime() - start < plan->budget / 4;
+        if ((done & (done - 1)) == 0) MPI_Bcast(&is_running, 1, MPI_INT, 0, MPI_COMM_WORLD);
     }
     double each = (MPI_Wtime() - start) / done;
     double fits = plan->budget / (each > 1e-9 ? each : 1e-9);
@@ -65,7 +65,7 @@ double latency(const struct pair *pair, const struct plan *plan, size_t bytes) {
 static void one_way(const struct pair *pair, int window, size_t bytes) {
     static MPI_Request requests[MAX_WINDOW_BYTES];
     int count = (int)bytes;
-    char answer[4] = {0};
+    char reply[4] = {0};
     for (int at = 0; at < window; at++) {
         // As in OSU's, all of a window's messages lie in the same memory.
         if (pair->is_first)
@@ -75,16 +75,16 @@ static void one_way(const struct pair *pair, int window, size_t bytes) {
     }
     MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
     if (pair->is_first)
-        MPI_Recv(answer, 4, MPI_CHAR, pair->peer, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Recv(reply, 4, MPI_CHAR, pair->peer, REPLY, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     else
-        MPI_Send(answer, 4, MPI_CHAR, pair->peer, ANSWER, MPI_COMM_WORLD);
+        MPI_Send(reply, 4, MPI_CHAR, pair->peer, REPLY, MPI_COMM_WORLD);
 }
 
 double bandwidth(const struct pair *pair, const struct plan *plan, size_t bytes) {
     return timed(plan, share_of(plan, bytes, 10, 50), one_way, pair, bytes);
 }
 
-static void both_ways(const struct pair *pair, int window, size_t bytes) {
+static void send_and_receive(const struct pair *pair, int window, size_t bytes) {
     static MPI_Request sends[MAX_WINDOW_BYTES], receives[MAX_WINDOW_BYTES];
     int count = (int)bytes;
     for (int at = 0; at < window; at++)
@@ -96,7 +96,7 @@ static void both_ways(const struct pair *pair, int window, size_t bytes) {
 }
 
 double bidirectional(const struct pair *pair, const struct plan *plan, size_t bytes) {
-    return timed(plan, share_of(plan, bytes, 10, 50), both_ways, pair, bytes);
+    return timed(plan, share_of(plan, bytes, 10, 50), send_and_receive, pair, bytes);
 }
 
 static void copy_once(const struct pair *pair, int window, size_t bytes) {

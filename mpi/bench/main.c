@@ -34,61 +34,61 @@ static const struct kind_of_memory {
                     {"opencl-write-only", HOST, WRITE_ONLY},
                     {"opencl-read-only", HOST, READ_ONLY}};
 
-enum { MAX_PTX_WORDS = 64 };
+enum { MAX_ITEMS = 64 };
 
 static struct plan plan;
 static struct pair pair;
 
-static void give_up(const char *what, const char *word) {
-    if (pair.rank == 0) fprintf(stderr, "causeway_mpi_bench: %s %s\n", what, word);
+static void give_up(const char *what, const char *item) {
+    if (pair.rank == 0) fprintf(stderr, "causeway_mpi_bench: %s %s\n", what, item);
     MPI_Abort(MPI_COMM_WORLD, 2);
     exit(2);
 }
 
 // The words of a list with commas, which is cut up.
-static int words_of(char *list, char *words[MAX_PTX_WORDS]) {
+static int split_list(char *list, char *items[MAX_ITEMS]) {
     int count = 0;
-    for (char *word; (word = strsep(&list, ",")) != NULL; words[count++] = word)
-        if (count == MAX_PTX_WORDS) give_up("there are too many words in a list, the last being", word);
+    for (char *item; (item = strsep(&list, ",")) != NULL; items[count++] = item)
+        if (count == MAX_ITEMS) give_up("there are too many words in a list, the last being", item);
     return count;
 }
 
 // The ways that messages went since `before`, of all ranks.
-static void print_ways(const double before[WAYS]) {
-    double now[WAYS], all[WAYS], sum = 0;
-    count_ways(now);
-    for (int way = 0; way < WAYS; way++) now[way] -= before[way];
-    MPI_Reduce(now, all, WAYS, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
+static void print_paths(const double before[PATH_COUNT]) {
+    double now[PATH_COUNT], all[PATH_COUNT], sum = 0;
+    count_messages(now);
+    for (int path = 0; path < PATH_COUNT; path++) now[path] -= before[path];
+    MPI_Reduce(now, all, PATH_COUNT, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
     if (pair.rank != 0) return;
-    for (int way = 0; way < WAYS; way++) sum += all[way];
+    for (int path = 0; path < PATH_COUNT; path++) sum += all[path];
     // Nothing was counted: the messages are the MPI's affair.
     if (sum == 0) printf("mpi 100");
     const char *between = "";
-    for (int way = 0; way < WAYS; way++) {
-        if (all[way] <= 0) continue;
-        printf("%s%s %.0f", between, WAY_NAMES[way], 100 * all[way] / sum);
+    for (int path = 0; path < PATH_COUNT; path++) {
+        if (all[path] <= 0) continue;
+        printf("%s%s %.0f", between, PATH_NAMES[path], 100 * all[path] / sum);
         between = ", ";
     }
     printf("\n");
     fflush(stdout);
 }
 
-static void print_row(const char *kind, const char *memory, size_t bytes, double figure, const char *unit) {
-    if (pair.rank == 0) printf("row\t%s\t%s\t%zu\t%.6g\t%s\t", kind, memory, bytes, figure, unit);
+static void print_row(const char *kind, const char *memory, size_t bytes, double value, const char *unit) {
+    if (pair.rank == 0) printf("row\t%s\t%s\t%zu\t%.6g\t%s\t", kind, memory, bytes, value, unit);
 }
 
 static void measure_collective(const char *kind, const char *memory, size_t bytes) {
-    double before[WAYS], figures[2];
+    double before[PATH_COUNT], results[2];
     char by_host[64];
-    count_ways(before);
+    count_messages(before);
     // Memory of OpenCL is the host's, of which the call without a GPU has its own row.
     if (bytes < sizeof(float) || pair.opencl != 0) return;
-    if (!collective(kind, pair.memory, pair.rank, &plan, bytes, figures))
+    if (!collective(kind, pair.memory, pair.rank, &plan, bytes, results))
         give_up("bytes of a call are wrong, in memory of the kind", memory);
-    print_row(kind, memory, bytes, figures[0], "us");
-    print_ways(before);
+    print_row(kind, memory, bytes, results[0], "us");
+    print_paths(before);
     snprintf(by_host, sizeof by_host, "%s_by_host", kind);
-    print_row(by_host, memory, bytes, figures[1], "us");
+    print_row(by_host, memory, bytes, results[1], "us");
     if (pair.rank == 0) printf("mpi 100\n");
 }
 
@@ -109,11 +109,11 @@ static void measure(const char *kind, const char *memory, size_t bytes) {
     int right = is_right(&pair, bytes), all_right = 0;
     MPI_Allreduce(&right, &all_right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
     if (!all_right) give_up("bytes of a message are wrong, in memory of the kind", memory);
-    double before[WAYS], mean = 0, longest = 0;
-    count_ways(before);
+    double before[PATH_COUNT], mean = 0, max_time = 0;
+    count_messages(before);
     double own = of_kind(&pair, &plan, bytes);
     MPI_Reduce(&own, &mean, 1, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD);
-    MPI_Reduce(&own, &longest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Reduce(&own, &max_time, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (is_copy) {
         print_row("copy_latency", memory, bytes, own, "us");
         if (pair.rank == 0) printf("copy 100\n");
@@ -123,14 +123,14 @@ static void measure(const char *kind, const char *memory, size_t bytes) {
         if (pair.rank == 0) printf("copy 100\n");
     } else if (of_kind == latency) {
         print_row(kind, memory, bytes, mean / (2 * pair.pairs), "us");
-        print_ways(before);
+        print_paths(before);
     } else {
         double messages = (double)window_of(&plan, bytes) * pair.pairs * (of_kind == bidirectional ? 2 : 1);
-        print_row(kind, memory, bytes, (double)bytes * messages / longest / 1e3, "GB/s");
-        print_ways(before);
+        print_row(kind, memory, bytes, (double)bytes * messages / max_time / 1e3, "GB/s");
+        print_paths(before);
         if (of_kind != bandwidth) return;
-        print_row("rate", memory, bytes, messages / longest, "M/s");
-        print_ways(before);
+        print_row("rate", memory, bytes, messages / max_time, "M/s");
+        print_paths(before);
     }
 }
 
@@ -142,19 +142,19 @@ static const struct kind_of_memory *memory_of(const char *name) {
 }
 
 // The memory of a pair, `out` and `in`, for messages of so many bytes.
-static void take_memory(const char *name, size_t bytes, struct opencl_memory opencl[2]) {
+static void allocate_memory(const char *name, size_t bytes, struct opencl_memory opencl[2]) {
     const struct kind_of_memory *kind = memory_of(name);
     pair.memory = kind->memory;
     pair.opencl = kind->opencl;
-    char **places[] = {&pair.out, &pair.in};
+    char **buffers[] = {&pair.out, &pair.in};
     for (int at = 0; at < 2; at++) {
         if (pair.opencl == 0) {
-            *places[at] = gpu_take(pair.memory, bytes);
+            *buffers[at] = gpu_allocate(pair.memory, bytes);
         } else {
-            bool is_there = opencl_start() && opencl_take((enum opencl)pair.opencl, bytes, &opencl[at]);
-            *places[at] = is_there ? opencl[at].address : NULL;
+            bool is_there = opencl_start() && opencl_allocate((enum opencl)pair.opencl, bytes, &opencl[at]);
+            *buffers[at] = is_there ? opencl[at].address : NULL;
         }
-        if (*places[at] == NULL) {
+        if (*buffers[at] == NULL) {
             // Each rank has said why: the first to come here ends the others.
             fprintf(stderr, "causeway_mpi_bench: rank %d has no memory of the kind %s\n", pair.rank, name);
             MPI_Abort(MPI_COMM_WORLD, 2);
@@ -162,20 +162,20 @@ static void take_memory(const char *name, size_t bytes, struct opencl_memory ope
     }
 }
 
-static void give_back_memory(size_t bytes, struct opencl_memory opencl[2]) {
-    char *places[] = {pair.out, pair.in};
+static void free_memory(size_t bytes, struct opencl_memory opencl[2]) {
+    char *buffers[] = {pair.out, pair.in};
     for (int at = 0; at < 2; at++) {
         if (pair.opencl != 0)
-            opencl_give_back(&opencl[at]);
+            opencl_free(&opencl[at]);
         else
-            gpu_give_back(pair.memory, places[at], bytes);
+            gpu_free(pair.memory, buffers[at], bytes);
     }
 }
 
-static size_t size_of(const char *word) {
+static size_t size_of(const char *item) {
     char *end;
-    size_t bytes = strtoull(word, &end, 10);
-    if (*end != 0 || bytes == 0 || bytes > 1 << 30) give_up("messages have from 1 byte to 1 GiB, not", word);
+    size_t bytes = strtoull(item, &end, 10);
+    if (*end != 0 || bytes == 0 || bytes > 1 << 30) give_up("messages have from 1 byte to 1 GiB, not", item);
     return bytes;
 }
 
@@ -194,39 +194,39 @@ int main(int argc, char **argv) {
     pair.pairs = ranks / 2;
     pair.is_first = pair.rank < pair.pairs;
     pair.peer = (pair.rank + pair.pairs) % ranks;
-    char *kinds[MAX_PTX_WORDS], *memories[MAX_PTX_WORDS], *sizes[MAX_PTX_WORDS];
-    int kind_count = words_of(argv[1], kinds);
-    int memory_count = words_of(argv[2], memories);
-    int size_count = words_of(argv[3], sizes);
+    char *kinds[MAX_ITEMS], *memories[MAX_ITEMS], *sizes[MAX_ITEMS];
+    int kind_count = split_list(argv[1], kinds);
+    int memory_count = split_list(argv[2], memories);
+    int size_count = split_list(argv[3], sizes);
     plan = (struct plan){atoi(argv[4]), atoi(argv[5]), atof(argv[6])};
     if (plan.iterations < 1 || !(plan.budget > 0)) give_up("the last words must be", "positive numbers");
     if (plan.window < 1 || plan.window > MAX_WINDOW_BYTES)
         give_up("a window has 1 to 1024 messages, not", argv[5]);
 
-    size_t largest = 0;
+    size_t max_bytes = 0;
     bool needs_gpu = false, copies = false;
     for (int at = 0; at < kind_count; at++) {
         needs_gpu |= is_collective(kinds[at]);
         copies |= strcmp(kinds[at], "copy") == 0;
     }
     for (int at = 0; at < size_count; at++)
-        if (size_of(sizes[at]) > largest) largest = size_of(sizes[at]);
+        if (size_of(sizes[at]) > max_bytes) max_bytes = size_of(sizes[at]);
     for (int at = 0; at < memory_count; at++) needs_gpu |= memory_of(memories[at])->memory != HOST;
     if (needs_gpu) gpu_start_on(gpu_of(pair.rank));
     copies &= needs_gpu;
     for (int memory = 0; memory < memory_count; memory++) {
         // For all sizes the same, as in OSU's.
         struct opencl_memory opencl[2];
-        take_memory(memories[memory], largest, opencl);
-        char *beside = copies && pair.rank == 0 ? gpu_take_of(gpu_of(pair.peer), largest) : NULL;
-        pair.copied = beside != NULL ? beside : pair.in;
+        allocate_memory(memories[memory], max_bytes, opencl);
+        char *copy_target = copies && pair.rank == 0 ? gpu_allocate_on(gpu_of(pair.peer), max_bytes) : NULL;
+        pair.copied = copy_target != NULL ? copy_target : pair.in;
         for (int kind = 0; kind < kind_count; kind++)
             for (int size = 0; size < size_count; size++)
                 measure(kinds[kind], memories[memory], size_of(sizes[size]));
         // Nobody frees what a peer may still have open.
         MPI_Barrier(MPI_COMM_WORLD);
-        if (beside != NULL) gpu_give_back(DEVICE, beside, largest);
-        give_back_memory(largest, opencl);
+        if (copy_target != NULL) gpu_free(DEVICE, copy_target, max_bytes);
+        free_memory(max_bytes, opencl);
     }
     MPI_Finalize();
     return 0;

@@ -64,7 +64,7 @@ bool opencl_start(void) {
     return queue != NULL;
 }
 
-bool opencl_take(enum opencl flag, size_t bytes, struct opencl_memory *memory) {
+bool opencl_allocate(enum opencl flag, size_t bytes, struct opencl_memory *memory) {
     void *(*make)(void *, uint64_t, size_t, void *, int *) = find("clCreateBuffer");
     void *(*map)(void *, void *, unsigned, uint64_t, size_t, size_t, unsigned, void *, void *, int *) =
         find("clEnqueueMapBuffer");
@@ -77,7 +77,7 @@ bool opencl_take(enum opencl flag, size_t bytes, struct opencl_memory *memory) {
     return !fails("clEnqueueMapBuffer", status);
 }
 
-void opencl_give_back(struct opencl_memory *memory) {
+void opencl_free(struct opencl_memory *memory) {
     int (*unmap)(void *, void *, void *, unsigned, void *, void *) = find("clEnqueueUnmapMemObject");
     int (*finish)(void *) = find("clFinish");
     int (*release)(void *) = find("clReleaseMemObject");

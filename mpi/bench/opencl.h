@@ -19,7 +19,7 @@ struct opencl_memory {
 bool opencl_start(void);
 // A buffer of so many bytes with `CL_MEM_ALLOC_HOST_PTR`, mapped for reading and writing by a call that
 // waits.
-bool opencl_take(enum opencl flag, size_t bytes, struct opencl_memory *memory);
-void opencl_give_back(struct opencl_memory *memory);
+bool opencl_allocate(enum opencl flag, size_t bytes, struct opencl_memory *memory);
+void opencl_free(struct opencl_memory *memory);
 
 #endif

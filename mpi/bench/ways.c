@@ -6,11 +6,11 @@
 
 #include "bench.h"
 
-const char *const WAY_NAMES[WAYS] = {"ipc", "vmm", "staged", "bar", "rdma", "loopback", "tcp", "mpi"};
+const char *const PATH_NAMES[PATH_COUNT] = {"ipc", "vmm", "staged", "bar", "rdma", "loopback", "tcp", "mpi"};
 
-void count_ways(double counts[WAYS]) {
+void count_messages(double counts[PATH_COUNT]) {
     uint64_t (*messages)(const char *) =
         (uint64_t(*)(const char *))dlsym(RTLD_DEFAULT, "causeway_comm_messages");
-    for (int way = 0; way < WAYS; way++)
-        counts[way] = messages == NULL ? 0 : (double)messages(WAY_NAMES[way]);
+    for (int path = 0; path < PATH_COUNT; path++)
+        counts[path] = messages == NULL ? 0 : (double)messages(PATH_NAMES[path]);
 }

@@ -107,28 +107,28 @@ class Group:
         there are members, one for each, and gives the list of those that the members have for this rank."""
         self._comm, self._exchange = comm, exchange
         self.rank, self.ranks = list(members).index(comm.rank), len(members)
-        self._trouble = None
+        self._error = None
         self._callback = _EXCHANGE(self._call_exchange)
         self._members = (ctypes.c_uint32 * self.ranks)(*members)
 
     def _call_exchange(self, _context, out, into, nbytes):
         try:
-            words = ctypes.string_at(out, nbytes * self.ranks)
-            heard = self._exchange([words[at * nbytes : (at + 1) * nbytes] for at in range(self.ranks)])
-            if [len(word) for word in heard] != [nbytes] * self.ranks:
+            blocks = ctypes.string_at(out, nbytes * self.ranks)
+            received = self._exchange([blocks[at * nbytes : (at + 1) * nbytes] for at in range(self.ranks)])
+            if [len(word) for word in received] != [nbytes] * self.ranks:
                 raise ValueError(f"the exchange must give {self.ranks} times {nbytes} bytes")
-            ctypes.memmove(into, b"".join(heard), nbytes * self.ranks)
-        except Exception as trouble:  # It may not pass through the library: it is raised behind it.
-            self._trouble = trouble
+            ctypes.memmove(into, b"".join(received), nbytes * self.ranks)
+        except Exception as error:  # It may not pass through the library: it is raised behind it.
+            self._error = error
             return 1
         return 0
 
     def _make(self, name, stream, *arguments):
         group = _Group(self.rank, self.ranks, self._members, self._callback, None, stream)
         done = getattr(self._comm.library, f"causeway_comm_{name}")(ctypes.byref(group), *arguments)
-        trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
         if done < 0:
             raise self._comm.error()
         if done > 0:
@@ -268,9 +268,9 @@ def installed(name):
     """Where a file of `lib/causeway` was installed: by the wheel, or by the packages or the archive of which this
     module is a part. Else its name alone."""
     here = pathlib.Path(__file__).resolve().parent
-    places = [here / "causeway_gpu/lib/causeway", here.parent.parent.parent / "lib/causeway"]
-    places.append(pathlib.Path("/usr/lib/causeway"))
-    found = [place / name for place in places if (place / name).is_file()]
+    folders = [here / "causeway_gpu/lib/causeway", here.parent.parent.parent / "lib/causeway"]
+    folders.append(pathlib.Path("/usr/lib/causeway"))
+    found = [folder / name for folder in folders if (folder / name).is_file()]
     return str(found[0]) if found else pathlib.Path(name).name
 
 

@@ -12,7 +12,7 @@
 // is something to hear of it: both under the lock.
 static bool is_idle(void) {
     lock();
-    bool is_idle = under_way == 0 && failures == NULL && unheard == 0 && plain_count == 0;
+    bool is_idle = in_flight == 0 && failures == NULL && unreported_count == 0 && plain_count == 0;
     unlock();
     return is_idle;
 }
@@ -21,13 +21,13 @@ static bool is_idle(void) {
 static bool take_end(MPI_Request handle, MPI_Status *status, struct failure *found) {
     if (failures != NULL && take_failure(handle, found)) return true;
     struct operation ended;
-    if (unheard == 0 || !hear_persistent(handle, status, true, &ended)) return false;
+    if (unreported_count == 0 || !complete_persistent(handle, status, true, &ended)) return false;
     *found = (struct failure){handle, ended.comm, ended.error, ended.is_raised, NULL, NULL};
     return ended.error != MPI_SUCCESS;
 }
 
 // A request has come to its end: whether that was an error.
-static int settle(MPI_Request handle, MPI_Status *status) {
+static int complete(MPI_Request handle, MPI_Status *status) {
     struct failure failure;
     if (!take_end(handle, status, &failure)) return MPI_SUCCESS;
     if (status != MPI_STATUS_IGNORE) status->MPI_ERROR = failure.error;
@@ -36,9 +36,9 @@ static int settle(MPI_Request handle, MPI_Status *status) {
 }
 
 // The same for some of an array: those of these indices, or the first ones where there are none.
-static int settle_all(int count, const int *indices, const MPI_Request *handles, MPI_Status *statuses) {
+static int complete_all(int count, const int *indices, const MPI_Request *handles, MPI_Status *statuses) {
     struct failure failure = {.comm = MPI_COMM_NULL};
-    if (failures == NULL && unheard == 0) return MPI_SUCCESS;
+    if (failures == NULL && unreported_count == 0) return MPI_SUCCESS;
     bool has_status = statuses != MPI_STATUSES_IGNORE, has_failed = false;
     for (int at = 0; at < count && has_status; at++) statuses[at].MPI_ERROR = MPI_SUCCESS;
     for (int at = 0; at < count; at++) {
@@ -62,7 +62,7 @@ static MPI_Request *copy_of(int count, const MPI_Request *requests) {
 
 // A call of the MPI has ended with such an error for a receive of the MPI's own, which may be under way still: makes
 // the status that of the message, and gives the error.
-static int settle_plain(struct plain *plain, bool has_ended, MPI_Status *found, MPI_Status *status, int error) {
+static int complete_plain(struct plain *plain, bool has_ended, MPI_Status *found, MPI_Status *status, int error) {
     if (!has_ended) return error;
     MPI_Comm comm = plain->comm;
     if (error != MPI_SUCCESS) {
@@ -84,23 +84,23 @@ static bool is_over(const struct plain *plain, MPI_Request request, bool flag, i
 static int test_apart(struct plain *plain, int *flag, MPI_Status *status) {
     MPI_Status found;
     progress();
-    look_at_plain(plain, flag, &found);
-    return settle_plain(plain, *flag, &found, status, MPI_SUCCESS);
+    poll_plain(plain, flag, &found);
+    return complete_plain(plain, *flag, &found, status, MPI_SUCCESS);
 }
 
 static int wait_plain(struct plain *plain, MPI_Request *request, MPI_Status *status) {
     MPI_Status found;
     if (plain->is_apart) {
         int flag = 0, error = MPI_SUCCESS;
-        for (int turn = 0; !flag; turn++) {
-            if (turn > 0) pause_for(turn);
+        for (int round = 0; !flag; round++) {
+            if (round > 0) pause_for(round);
             error = test_apart(plain, &flag, status);
         }
         return error;
     }
-    bool is_alone = under_way == 0 && plain_count == 1;
+    bool is_alone = in_flight == 0 && plain_count == 1;
     int error = is_alone ? PMPI_Wait(request, &found) : wait_for(request, &found);
-    return settle_plain(plain, is_over(plain, *request, true, error), &found, status, error);
+    return complete_plain(plain, is_over(plain, *request, true, error), &found, status, error);
 }
 
 static int test_plain(struct plain *plain, MPI_Request *request, int *flag, MPI_Status *status) {
@@ -108,7 +108,7 @@ static int test_plain(struct plain *plain, MPI_Request *request, int *flag, MPI_
     if (plain->is_apart) return test_apart(plain, flag, status);
     progress();
     int error = PMPI_Test(request, flag, &found);
-    return settle_plain(plain, is_over(plain, *request, *flag, error), &found, status, error);
+    return complete_plain(plain, is_over(plain, *request, *flag, error), &found, status, error);
 }
 
 // The receives of the MPI's own among an array's, and statuses of theirs where the program has none.
@@ -134,7 +134,7 @@ static int find_apart(const struct plains *plains, bool has_ended) {
         struct plain *plain = plains->list[at];
         int flag;
         if (plain == NULL || !plain->is_apart) continue;
-        look_at_plain(plain, &flag, MPI_STATUS_IGNORE);
+        poll_plain(plain, &flag, MPI_STATUS_IGNORE);
         if (flag == has_ended) return at;
     }
     return -1;
@@ -151,11 +151,11 @@ static int end_plains(struct plains *plains, const MPI_Request *requests, const 
                       bool all, MPI_Status *statuses, int error) {
     bool has_failed = false;
     MPI_Comm comm = MPI_COMM_NULL;
-    for (int place = 0; place < ended && plains->list != NULL; place++) {
-        int at = indices == NULL ? place : indices[place];
+    for (int entry = 0; entry < ended && plains->list != NULL; entry++) {
+        int at = indices == NULL ? entry : indices[entry];
         struct plain *plain = plains->list[at];
         if (plain == NULL) continue;
-        int own = error == MPI_ERR_IN_STATUS ? statuses[place].MPI_ERROR : error;
+        int own = error == MPI_ERR_IN_STATUS ? statuses[entry].MPI_ERROR : error;
         if (requests[at] != MPI_REQUEST_NULL && !has_rested(plain, all, error, own)) continue;
         plains->list[at] = NULL;
         comm = plain->comm;
@@ -163,11 +163,11 @@ static int end_plains(struct plains *plains, const MPI_Request *requests, const 
             drop_plain(plain);
             continue;
         }
-        own = end_plain(plain, &statuses[place]);
+        own = end_plain(plain, &statuses[entry]);
         if (own == MPI_SUCCESS) continue;
         for (int other = 0; other < ended && !has_failed && error == MPI_SUCCESS; other++)
             statuses[other].MPI_ERROR = MPI_SUCCESS;
-        statuses[place].MPI_ERROR = own;
+        statuses[entry].MPI_ERROR = own;
         has_failed = true;
     }
     if (has_failed) PMPI_Comm_call_errhandler(comm, MPI_ERR_IN_STATUS);
@@ -188,7 +188,7 @@ EXPORT int MPI_Wait(MPI_Request *request, MPI_Status *status) {
     if (plain != NULL) return wait_plain(plain, request, status);
     MPI_Request handle = *request;
     int error = wait_for(request, status);
-    return error == MPI_SUCCESS ? settle(handle, status) : error;
+    return error == MPI_SUCCESS ? complete(handle, status) : error;
 }
 
 EXPORT int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
@@ -198,7 +198,7 @@ EXPORT int MPI_Test(MPI_Request *request, int *flag, MPI_Status *status) {
     MPI_Request handle = *request;
     progress();
     int error = PMPI_Test(request, flag, status);
-    return error == MPI_SUCCESS && *flag ? settle(handle, status) : error;
+    return error == MPI_SUCCESS && *flag ? complete(handle, status) : error;
 }
 
 // Waits for one after the other: MPICH 4.0.2 has errors for MPI_Testall of persistent collective requests.
@@ -213,7 +213,7 @@ static int wait_all(int count, MPI_Request *requests, MPI_Status *statuses) {
         errors[at] = plain != NULL ? wait_plain(plain, &requests[at], status) : wait_for(&requests[at], status);
         has_failed |= errors[at] != MPI_SUCCESS;
     }
-    int error = settle_all(count, NULL, handles, statuses);
+    int error = complete_all(count, NULL, handles, statuses);
     // The MPI has called the error handler for its own.
     for (int at = 0; at < count && has_failed && has_status; at++)
         if (error == MPI_SUCCESS || errors[at] != MPI_SUCCESS) statuses[at].MPI_ERROR = errors[at];
@@ -232,7 +232,7 @@ static int test_all(int count, MPI_Request *requests, int *flag, MPI_Status *sta
     int error = is_waiting ? MPI_SUCCESS : PMPI_Testall(count, requests, flag, found);
     bool has_ended = error == MPI_SUCCESS && *flag;
     error = end_plains(&plains, requests, NULL, count, *flag, found, error);
-    if (has_ended && error == MPI_SUCCESS) error = settle_all(count, NULL, handles, statuses);
+    if (has_ended && error == MPI_SUCCESS) error = complete_all(count, NULL, handles, statuses);
     drop_plains(&plains, requests);
     free(handles);
     return error;
@@ -254,8 +254,8 @@ static int test_any(int count, MPI_Request *requests, int *index, int *flag, MPI
     MPI_Status *found = plains.list != NULL && status == MPI_STATUS_IGNORE ? plains.statuses : status;
     int error = MPI_SUCCESS;
     *flag = 0;
-    for (int turn = 0; error == MPI_SUCCESS && !*flag && (waits || turn == 0); turn++) {
-        if (turn > 0) pause_for(turn);
+    for (int round = 0; error == MPI_SUCCESS && !*flag && (waits || round == 0); round++) {
+        if (round > 0) pause_for(round);
         progress();
         *index = find_apart(&plains, true);
         *flag = *index >= 0;
@@ -266,8 +266,8 @@ static int test_any(int count, MPI_Request *requests, int *index, int *flag, MPI
     if (error == MPI_SUCCESS && *flag && *index != MPI_UNDEFINED) {
         struct plain *plain = plains.list != NULL ? plains.list[*index] : NULL;
         if (plain != NULL) plains.list[*index] = NULL;
-        error = plain != NULL ? settle_plain(plain, true, found, found, error)
-                              : settle(handles[*index], status);
+        error = plain != NULL ? complete_plain(plain, true, found, found, error)
+                              : complete(handles[*index], status);
     } else if (error != MPI_SUCCESS && plains.list != NULL && *index >= 0 && *index < count) {
         // Its request stays, and rests.
         struct plain *plain = plains.list[*index];
@@ -296,8 +296,8 @@ static int test_some(int count, MPI_Request *requests, int *ended, int *indices,
     MPI_Status *found = plains.list != NULL && statuses == MPI_STATUSES_IGNORE ? plains.statuses : statuses;
     int error = MPI_SUCCESS;
     *ended = 0;
-    for (int turn = 0; error == MPI_SUCCESS && *ended == 0 && (waits || turn == 0); turn++) {
-        if (turn > 0) pause_for(turn);
+    for (int round = 0; error == MPI_SUCCESS && *ended == 0 && (waits || round == 0); round++) {
+        if (round > 0) pause_for(round);
         progress();
         int apart = find_apart(&plains, true);
         *ended = apart >= 0;
@@ -307,7 +307,7 @@ static int test_some(int count, MPI_Request *requests, int *ended, int *indices,
     }
     bool has_ended = error == MPI_SUCCESS && *ended != MPI_UNDEFINED;
     if (*ended != MPI_UNDEFINED) error = end_plains(&plains, requests, indices, *ended, true, found, error);
-    if (has_ended && error == MPI_SUCCESS) error = settle_all(*ended, indices, handles, statuses);
+    if (has_ended && error == MPI_SUCCESS) error = complete_all(*ended, indices, handles, statuses);
     drop_plains(&plains, requests);
     free(handles);
     return error;
@@ -327,12 +327,12 @@ EXPORT int MPI_Request_get_status(MPI_Request request, int *flag, MPI_Status *st
     progress();
     struct plain *plain = plain_with(request);
     if (plain != NULL) {
-        look_at_plain(plain, flag, status);
+        poll_plain(plain, flag, status);
         return MPI_SUCCESS;
     }
     int error = PMPI_Request_get_status(request, flag, status);
     struct operation ended;
-    if (error == MPI_SUCCESS && *flag && unheard > 0) hear_persistent(request, status, false, &ended);
+    if (error == MPI_SUCCESS && *flag && unreported_count > 0) complete_persistent(request, status, false, &ended);
     return error;
 }
 
@@ -342,7 +342,7 @@ EXPORT int MPI_Request_free(MPI_Request *request) {
     struct plain *plain = plain_with(*request);
     if (plain != NULL) return free_plain(plain, request);
     if (!free_later(*request) && !free_persistent(*request)) {
-        forget_failure(*request);
+        drop_failure(*request);
         return PMPI_Request_free(request);
     }
     *request = MPI_REQUEST_NULL;

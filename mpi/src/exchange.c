@@ -57,7 +57,7 @@ static int exchange(const struct half *out, const struct half *in, MPI_Comm comm
 // and takes no memory of the host. Null where none can be had.
 static void *take_copy(const struct half *out, uint64_t bytes, void **holder) {
     *holder = NULL;
-    if (bytes > 0 && place_of(out->buffer, out->count, out->type) == ON_GPU) {
+    if (bytes > 0 && location_of(out->buffer, out->count, out->type) == ON_GPU) {
         void *first = (char *)out->buffer + first_of(out->type);
         void *copy = causeway_comm_allocate(first, bytes, holder);
         if (copy != NULL) return copy;
@@ -75,10 +75,10 @@ static void *copy_out(struct half *out, const char *call, MPI_Comm comm, void **
     uint64_t bytes = bytes_of(out->count, out->type);
     bool on_gpu = is_on_gpu(out->buffer, out->count, out->type);
     void *copy = take_copy(out, bytes, holder);
-    const char *words = copy == NULL ? "memory for a copy cannot be had" : NULL;
-    if (words == NULL) words = copy_elements(out->buffer, out->count, out->type, copy, true);
-    if (words != NULL) {
-        *error = raise_error(comm, call, words);
+    const char *message = copy == NULL ? "memory for a copy cannot be had" : NULL;
+    if (message == NULL) message = copy_elements(out->buffer, out->count, out->type, copy, true);
+    if (message != NULL) {
+        *error = raise_error(comm, call, message);
         drop_copy(copy, *holder);
         return NULL;
     }
@@ -161,8 +161,8 @@ static int replace_later(struct half *out, const struct half *in, MPI_Comm comm,
         return own;                                                                                       \
     }
 #define AT_ONCE(suffix, N)                                                                                \
-    EXCHANGE(Sendrecv##suffix, N, MPI_Status *s, s, !in_job && under_way == 0, exchange(&out, &in, c, s)) \
-    REPLACE(Sendrecv_replace##suffix, N, MPI_Status *s, s, !in_job && under_way == 0,                     \
+    EXCHANGE(Sendrecv##suffix, N, MPI_Status *s, s, !in_job && in_flight == 0, exchange(&out, &in, c, s)) \
+    REPLACE(Sendrecv_replace##suffix, N, MPI_Status *s, s, !in_job && in_flight == 0,                     \
             replace(&out, &in, c, s))
 #define LATER(suffix, N)                                                                              \
     EXCHANGE(Isendrecv##suffix, N, MPI_Request *q, q, !in_job, exchange_later(&out, &in, NULL, NULL, c, q)) \

@@ -8,21 +8,21 @@
 
 // An image of elements. What is read from a file may be less than them, so the others are in it, too. Where there can be
 // none, the MPI is called with no elements all the same, before the program hears of it: other ranks may wait for this one.
-static struct image *image_of(const void *address, MPI_Count count, MPI_Datatype type, bool is_written, int *error) {
+static struct staging_buffer *image_of(const void *address, MPI_Count count, MPI_Datatype type, bool is_written, int *error) {
     struct side side = {.address = (void *)address, .count = count, .type = type};
     struct block block = {0, count, type};
     struct layout layout = {.is_read = true, .is_written = is_written, .count = 1, .blocks = &block};
-    struct image *image = make_image(&side, &layout, error);
-    const char *words = image != NULL ? fill_image(image) : NULL;
-    if (words == NULL) return image;
-    *error = error_code("a file", words);
-    drop_image(image);
+    struct staging_buffer *image = make_staging_buffer(&side, &layout, error);
+    const char *message = image != NULL ? fill_staging_buffer(image) : NULL;
+    if (message == NULL) return image;
+    *error = error_code("a file", message);
+    drop_staging_buffer(image);
     return NULL;
 }
 
 // Whether a call goes to the MPI as it is.
 static bool is_mpis(const void *address, MPI_Count count, MPI_Datatype type) {
-    return count <= 0 || mpi_takes_gpus() || !is_on_gpu(address, count, type);
+    return count <= 0 || mpi_is_gpu_aware() || !is_on_gpu(address, count, type);
 }
 
 static int fail(MPI_File file, const char *call, int error) {
@@ -32,17 +32,17 @@ static int fail(MPI_File file, const char *call, int error) {
 }
 
 // Brings what was read to the GPU, and gives the error of the call, or of this.
-static int end_image(struct image *image, MPI_File file, const char *call, int error) {
-    const char *words = error == MPI_SUCCESS ? empty_image(image) : NULL;
-    drop_image(image);
-    return words == NULL ? error : fail(file, call, error_code(call, words));
+static int end_image(struct staging_buffer *image, MPI_File file, const char *call, int error) {
+    const char *message = error == MPI_SUCCESS ? flush_staging_buffer(image) : NULL;
+    drop_staging_buffer(image);
+    return message == NULL ? error : fail(file, call, error_code(call, message));
 }
 
 #define AT_ONCE(name, parameters, arguments)                            \
     EXPORT int MPI_File_##name parameters {                             \
         if (is_mpis(b, n, t)) return PMPI_File_##name arguments;        \
         int refused = MPI_SUCCESS;                                      \
-        struct image *image = image_of(b, n, t, IS_READ, &refused);     \
+        struct staging_buffer *image = image_of(b, n, t, IS_READ, &refused);     \
         if (image == NULL) n = 0, t = MPI_BYTE;                         \
         b = address_of(image);                                          \
         int error = PMPI_File_##name arguments;                         \
@@ -64,12 +64,12 @@ static int start_later(struct operation **operation, const void *address, MPI_Co
     staging->in = image_of(address, count, type, is_read, &staging->error);
     (*operation)->kind = COLLECTIVE;
     // Errors of files are returned, unless the program wants it otherwise.
-    (*operation)->comm = own_comm();
+    (*operation)->comm = self_comm();
     (*operation)->staging = staging;
     return error;
 }
 
-static int go_on_later(struct operation *operation, int error, MPI_Request *request) {
+static int continue_later(struct operation *operation, int error, MPI_Request *request) {
     if (error == MPI_SUCCESS) {
         add_operation(operation);
         return error;
@@ -90,7 +90,7 @@ static int go_on_later(struct operation *operation, int error, MPI_Request *requ
         b = address_of(operation->staging->in);                                                   \
         q = &operation->inner;                                                                    \
         error = PMPI_File_##name arguments;                                                       \
-        return go_on_later(operation, error, request);                                            \
+        return continue_later(operation, error, request);                                            \
     }
 
 // Calls in two parts. A file has one of them at a time.
@@ -98,14 +98,14 @@ static int go_on_later(struct operation *operation, int error, MPI_Request *requ
 struct split {
     MPI_File file;
     // None where there could be none, for an error of which the program hears at the end.
-    struct image *image;
+    struct staging_buffer *image;
     int error;
     struct split *next;
 };
 
 static struct split *first;
 
-static void keep_split(MPI_File file, struct image *image, int error) {
+static void keep_split(MPI_File file, struct staging_buffer *image, int error) {
     struct split *split = malloc(sizeof *split);
     if (split == NULL) abort();
     lock();
@@ -133,14 +133,14 @@ static bool take_split(MPI_File file, struct split *found) {
     EXPORT int MPI_File_##name parameters {                          \
         if (is_mpis(b, n, t)) return PMPI_File_##name arguments;     \
         int refused = MPI_SUCCESS;                                   \
-        struct image *image = image_of(b, n, t, IS_READ, &refused);  \
+        struct staging_buffer *image = image_of(b, n, t, IS_READ, &refused);  \
         if (image == NULL) n = 0, t = MPI_BYTE;                      \
         b = address_of(image);                                       \
         int error = PMPI_File_##name arguments;                      \
         if (error == MPI_SUCCESS)                                    \
             keep_split(f, image, refused);                           \
         else                                                         \
-            drop_image(image);                                       \
+            drop_staging_buffer(image);                                       \
         return error;                                                \
     }
 #define END(name, B)                                                                             \

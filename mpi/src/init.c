@@ -33,18 +33,18 @@ EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 
 EXPORT int MPI_Finalize(void) {
     if (!in_job) {
-        free_own_comm();
+        free_self_comm();
         return PMPI_Finalize();
     }
     // Requests that the program has freed come to their end here.
-    for (int turn = 0; under_way > 0; turn++) {
-        pause_for(turn);
+    for (int round = 0; in_flight > 0; round++) {
+        pause_for(round);
         progress();
     }
     stop_checking();
-    forget_places_of_world();
-    forget_mail_of_world();
-    free_own_comm();
+    free_world_node_groups();
+    free_world_control();
+    free_self_comm();
     leave_job();
     int error = PMPI_Finalize();
     // Now all ranks have come to this call: they have joined the job before, and received what this one has

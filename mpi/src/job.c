@@ -60,16 +60,16 @@ void leave_job(void) {
     PMPI_Group_free(&job_group);
 }
 
-bool find_kept(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *kept) {
+bool find_attribute(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *delete, void *value) {
     int is_known = 0;
     lock();
-    if (*key == MPI_KEYVAL_INVALID) PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, key, NULL);
-    PMPI_Comm_get_attr(comm, *key, kept, &is_known);
+    if (*key == MPI_KEYVAL_INVALID) PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete, key, NULL);
+    PMPI_Comm_get_attr(comm, *key, value, &is_known);
     unlock();
     return is_known;
 }
 
-void forget_attribute_of_world(int key) {
+void delete_world_attribute(int key) {
     void *value;
     int is_known = 0;
     // To delete one that is not there is an error.
@@ -91,7 +91,7 @@ int job_rank(MPI_Comm comm, int rank) {
     return found == MPI_UNDEFINED ? -1 : found;
 }
 
-uint64_t number_of(MPI_Comm comm) {
+uint64_t comm_id(MPI_Comm comm) {
 #ifdef MPI_ABI_VERSION
     return (uint64_t)(uint32_t)PMPI_Comm_toint(comm);
 #else
@@ -101,7 +101,7 @@ uint64_t number_of(MPI_Comm comm) {
 
 // Programs know the class MPI_ERR_OTHER. MPICH 4.0.2 gives codes of its classes no texts: there the class is one of ours,
 // and programs are told the other one.
-static int own_class = MPI_ERR_OTHER;
+static int error_class = MPI_ERR_OTHER;
 
 #ifdef OPEN_MPI
 
@@ -119,14 +119,14 @@ static int new_class(void) {
 
 EXPORT int MPI_Error_class(int code, int *class) {
     int error = PMPI_Error_class(code, class);
-    if (error == MPI_SUCCESS && *class == own_class) *class = MPI_ERR_OTHER;
+    if (error == MPI_SUCCESS && *class == error_class) *class = MPI_ERR_OTHER;
     return error;
 }
 
 #endif
 
 // Words and their codes. An MPI has few codes to give, so the last of these gets new words again and again.
-int error_code(const char *call, const char *words) {
+int error_code(const char *call, const char *message) {
     enum { MAX_CODES = 64 };
     static struct {
         char text[MPI_MAX_ERROR_STRING];
@@ -134,13 +134,13 @@ int error_code(const char *call, const char *words) {
     } known[MAX_CODES];
     static int count;
     char text[MPI_MAX_ERROR_STRING];
-    snprintf(text, sizeof text, "%s: %s", call, words);
+    snprintf(text, sizeof text, "%s: %s", call, message);
     lock();
     int at = 0;
     while (at < count && strcmp(known[at].text, text) != 0) at++;
     if (at == count) {
-        if (count == 0) own_class = new_class();
-        if (count < MAX_CODES) PMPI_Add_error_code(own_class, &known[count++].code);
+        if (count == 0) error_class = new_class();
+        if (count < MAX_CODES) PMPI_Add_error_code(error_class, &known[count++].code);
         at = count - 1;
         memcpy(known[at].text, text, sizeof text);
         PMPI_Add_error_string(known[at].code, text);
@@ -150,9 +150,9 @@ int error_code(const char *call, const char *words) {
     return code;
 }
 
-int raise_error(MPI_Comm comm, const char *call, const char *words) {
-    fprintf(stderr, "causeway: %s: %s\n", call, words);
-    int code = error_code(call, words);
+int raise_error(MPI_Comm comm, const char *call, const char *message) {
+    fprintf(stderr, "causeway: %s: %s\n", call, message);
+    int code = error_code(call, message);
     PMPI_Comm_call_errhandler(comm, code);
     return code;
 }

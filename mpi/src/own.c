@@ -18,7 +18,7 @@ static bool has_world(void) {
 }
 
 MPI_Comm error_comm(void) {
-    if (!has_world()) return own_comm();
+    if (!has_world()) return self_comm();
     return MPI_VERSION >= 4 ? MPI_COMM_SELF : MPI_COMM_WORLD;
 }
 
@@ -35,7 +35,7 @@ static void make_of_session(void) {
     PMPI_Group_free(&group);
 }
 
-void free_own_comm(void) {
+void free_self_comm(void) {
     if (own != MPI_COMM_NULL) PMPI_Comm_free(&own);
     if (session != MPI_SESSION_NULL) PMPI_Session_finalize(&session);
 }
@@ -53,7 +53,7 @@ EXPORT int MPI_Session_init(MPI_Info info, MPI_Errhandler handler, MPI_Session *
 
 EXPORT int MPI_Session_finalize(MPI_Session *ended) {
     lock();
-    if (--session_count == 0 && !has_world()) free_own_comm();
+    if (--session_count == 0 && !has_world()) free_self_comm();
     unlock();
     return PMPI_Session_finalize(ended);
 }
@@ -62,13 +62,13 @@ EXPORT int MPI_Session_finalize(MPI_Session *ended) {
 
 static void make_of_session(void) {}
 
-void free_own_comm(void) {
+void free_self_comm(void) {
     if (own != MPI_COMM_NULL) PMPI_Comm_free(&own);
 }
 
 #endif
 
-MPI_Comm own_comm(void) {
+MPI_Comm self_comm(void) {
     lock();
     if (own == MPI_COMM_NULL) {
         // One that is split off has none of the program's attributes.

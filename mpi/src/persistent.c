@@ -33,7 +33,7 @@ struct persistent {
     struct persistent *next;
 };
 
-int unheard;
+int unreported_count;
 
 // Requests by their handles. Programs have thousands of them, and each start and each end asks for one.
 
@@ -51,7 +51,7 @@ static struct persistent *find(MPI_Request handle) {
     return persistent;
 }
 
-static void put_in(struct persistent *persistent) {
+static void insert_persistent(struct persistent *persistent) {
     struct persistent **bucket = bucket_of(persistent->handle);
     persistent->next = *bucket;
     *bucket = persistent;
@@ -68,12 +68,12 @@ static void grow(void) {
     for (size_t at = 0; at < count; at++)
         for (struct persistent *each = before[at], *next; each != NULL; each = next) {
             next = each->next;
-            put_in(each);
+            insert_persistent(each);
         }
     free(before);
 }
 
-static void take_out(struct persistent *persistent) {
+static void remove_persistent(struct persistent *persistent) {
     struct persistent **at = bucket_of(persistent->handle);
     while (*at != persistent) at = &(*at)->next;
     *at = persistent->next;
@@ -83,22 +83,22 @@ static void take_out(struct persistent *persistent) {
 // Tags that no request has: those that were given back, and all from the last one on.
 
 static int *free_tags;
-static size_t free_tag_count, free_tag_room;
+static size_t free_tag_count, free_tag_capacity;
 static int last_tag;
 
 // 0 where there is none left.
-static int take_tag(void) {
-    enum { LEAST_UPPER_BOUND = 32767 };
+static int acquire_tag(void) {
+    enum { MIN_TAG_UB = 32767 };
     if (free_tag_count > 0) return free_tags[--free_tag_count];
     int *bound = NULL, is_known = 0;
-    PMPI_Comm_get_attr(own_comm(), MPI_TAG_UB, &bound, &is_known);
-    return last_tag < (is_known ? *bound : LEAST_UPPER_BOUND) ? ++last_tag : 0;
+    PMPI_Comm_get_attr(self_comm(), MPI_TAG_UB, &bound, &is_known);
+    return last_tag < (is_known ? *bound : MIN_TAG_UB) ? ++last_tag : 0;
 }
 
-static void give_tag_back(int tag) {
-    if (free_tag_count == free_tag_room) {
-        free_tag_room = free_tag_room > 0 ? 2 * free_tag_room : 64;
-        free_tags = realloc(free_tags, free_tag_room * sizeof *free_tags);
+static void release_tag(int tag) {
+    if (free_tag_count == free_tag_capacity) {
+        free_tag_capacity = free_tag_capacity > 0 ? 2 * free_tag_capacity : 64;
+        free_tags = realloc(free_tags, free_tag_capacity * sizeof *free_tags);
         if (free_tags == NULL) abort();
     }
     free_tags[free_tag_count++] = tag;
@@ -111,15 +111,15 @@ static int make(const struct persistent *what, MPI_Request *request) {
     lock();
     *persistent = *what;
     int error = MPI_ERR_OTHER;
-    persistent->own_tag = take_tag();
+    persistent->own_tag = acquire_tag();
     if (persistent->own_tag > 0)
-        error = PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, persistent->own_tag, own_comm(), request);
+        error = PMPI_Recv_init(NULL, 0, MPI_BYTE, 0, persistent->own_tag, self_comm(), request);
     if (error == MPI_SUCCESS) {
         persistent->handle = *request;
         grow();
-        put_in(persistent);
+        insert_persistent(persistent);
     } else {
-        if (persistent->own_tag > 0) give_tag_back(persistent->own_tag);
+        if (persistent->own_tag > 0) release_tag(persistent->own_tag);
         free(persistent);
     }
     unlock();
@@ -131,7 +131,7 @@ static void free_type(struct persistent *message) {
 }
 
 // Has the MPI make such a request.
-static int ask_for(const struct persistent *message) {
+static int check_arguments(const struct persistent *message) {
     MPI_Request request;
     // A count that is no int is none of the form for ints.
     int count = message->count > INT_MAX ? 1 : (int)message->count;
@@ -155,7 +155,7 @@ static int make_message(enum kind kind, enum mode mode, const void *buffer, MPI_
                                  .tag = tag,
                                  .comm = comm};
     // The MPI tells what is wrong with the arguments.
-    int error = ask_for(&message);
+    int error = check_arguments(&message);
     if (error != MPI_SUCCESS) return error;
     // The program may free the type before it starts the request.
     error = is_predefined(type) ? MPI_SUCCESS : PMPI_Type_dup(type, &message.type);
@@ -171,8 +171,8 @@ int make_collective(struct staging *staging, MPI_Request inner, MPI_Comm comm, M
 }
 
 static void drop(struct persistent *persistent) {
-    take_out(persistent);
-    give_tag_back(persistent->own_tag);
+    remove_persistent(persistent);
+    release_tag(persistent->own_tag);
     PMPI_Request_free(&persistent->handle);
     if (persistent->kind == COLLECTIVE) {
         PMPI_Request_free(&persistent->inner);
@@ -187,10 +187,10 @@ static void end(void *owner, const struct operation *operation) {
     persistent->operation = NULL;
     persistent->has_ended = true;
     persistent->ended = *operation;
-    unheard++;
-    PMPI_Send(NULL, 0, MPI_BYTE, 0, persistent->own_tag, own_comm());
+    unreported_count++;
+    PMPI_Send(NULL, 0, MPI_BYTE, 0, persistent->own_tag, self_comm());
     if (persistent->is_freed) {
-        unheard--;
+        unreported_count--;
         PMPI_Wait(&persistent->handle, MPI_STATUS_IGNORE);
         drop(persistent);
     }
@@ -224,16 +224,16 @@ static int start(struct persistent *persistent) {
     return error;
 }
 
-bool hear_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended) {
+bool complete_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended) {
     lock();
-    struct persistent *persistent = unheard > 0 ? find(handle) : NULL;
+    struct persistent *persistent = unreported_count > 0 ? find(handle) : NULL;
     bool has_ended = persistent != NULL && persistent->has_ended;
     if (has_ended) {
         *ended = persistent->ended;
-        tell(ended, status);
+        fill_status(ended, status);
         if (is_last) {
             persistent->has_ended = false;
-            unheard--;
+            unreported_count--;
         }
     }
     unlock();

@@ -28,13 +28,13 @@ static const char BUFFERED_CALL[] = "MPI_Bsend from a GPU";
 // place of the user's memory; its bytes are copied into it. Gives an error that has been raised.
 static int copy_buffered(void *to, const void *buffer, MPI_Count count, MPI_Datatype type, int peer, MPI_Comm comm) {
     uint64_t bytes = bytes_of(count, type);
-    const char *words = to == NULL ? "memory for a copy cannot be had" : NULL;
+    const char *message = to == NULL ? "memory for a copy cannot be had" : NULL;
     // MPICH 4.0.2 cuts the number of bytes in MPI_Bsend_c, too.
-    if (bytes > INT_MAX) words = "more than 2 GiB: send less at a time";
-    int error = words == NULL ? check_type(type, comm) : MPI_SUCCESS;
+    if (bytes > INT_MAX) message = "more than 2 GiB: send less at a time";
+    int error = message == NULL ? check_type(type, comm) : MPI_SUCCESS;
     if (error != MPI_SUCCESS) return error;
-    if (words == NULL) words = copy_elements((void *)buffer, count, type, to, true);
-    if (words != NULL) return raise_error(comm, BUFFERED_CALL, words);
+    if (message == NULL) message = copy_elements((void *)buffer, count, type, to, true);
+    if (message != NULL) return raise_error(comm, BUFFERED_CALL, message);
     int of_job = job_rank(comm, peer);
     if (of_job >= 0) causeway_comm_count_copied((uint32_t)of_job, bytes);
     return MPI_SUCCESS;
@@ -81,9 +81,9 @@ static int send_buffered_later(const void *buffer, MPI_Count count, MPI_Datatype
 #define SEND_CALL(name, later, mode, number)                                                           \
     EXPORT int MPI_##name(const void *buffer, number count, MPI_Datatype type, int to, int tag, \
                           MPI_Comm comm) {                                                      \
-        if (under_way == 0 && is_quick(mode, count, type) && !is_on_gpu(buffer, count, type))   \
+        if (in_flight == 0 && is_quick(mode, count, type) && !is_on_gpu(buffer, count, type))   \
             return PMPI_##name(buffer, count, type, to, tag, comm);                             \
-        if (under_way == 0 && !is_on_gpu(buffer, count, type)) {                                \
+        if (in_flight == 0 && !is_on_gpu(buffer, count, type)) {                                \
             MPI_Request request;                                                                \
             int error = PMPI_##later(buffer, count, type, to, tag, comm, &request);             \
             return error == MPI_SUCCESS ? wait_for(&request, MPI_STATUS_IGNORE) : error;        \
@@ -129,7 +129,7 @@ static int receive_later(void *buffer, MPI_Count count, MPI_Datatype type, int s
 #define RECEIVE_CALLS(suffix, number)                                                                \
     EXPORT int MPI_Recv##suffix(void *buffer, number count, MPI_Datatype type, int source, int tag,  \
                                 MPI_Comm comm, MPI_Status *status) {                                 \
-        if (!in_job && under_way == 0 && !is_on_gpu(buffer, count, type))                                   \
+        if (!in_job && in_flight == 0 && !is_on_gpu(buffer, count, type))                                   \
             return PMPI_Recv##suffix(buffer, count, type, source, tag, comm, status);                \
         int error;                                                                                   \
         if (receive_plain(buffer, count, type, source, tag, comm, status, &error)) return error;     \

@@ -17,17 +17,17 @@ static int any_tag(int tag) {
     return tag == MPI_ANY_TAG ? -1 : tag;
 }
 
-static int kept_count;
+static int unexpected_count;
 
-bool has_kept(void) {
-    return __atomic_load_n(&kept_count, __ATOMIC_RELAXED) > 0;
+bool has_unexpected(void) {
+    return __atomic_load_n(&unexpected_count, __ATOMIC_RELAXED) > 0;
 }
 
-struct kept *take_kept(MPI_Comm comm, int source, int tag) {
-    if (!has_kept()) return NULL;
-    struct kept *kept = causeway_comm_take_unexpected(number_of(comm), any_source(source), any_tag(tag), 1);
-    if (kept != NULL) __atomic_sub_fetch(&kept_count, 1, __ATOMIC_RELAXED);
-    return kept;
+struct unexpected *take_unexpected(MPI_Comm comm, int source, int tag) {
+    if (!has_unexpected()) return NULL;
+    struct unexpected *unexpected = causeway_comm_take_unexpected(comm_id(comm), any_source(source), any_tag(tag), 1);
+    if (unexpected != NULL) __atomic_sub_fetch(&unexpected_count, 1, __ATOMIC_RELAXED);
+    return unexpected;
 }
 
 static uint64_t length_of(const MPI_Status *status) {
@@ -36,45 +36,45 @@ static uint64_t length_of(const MPI_Status *status) {
     return (uint64_t)length;
 }
 
-int take_next(int source, int tag, MPI_Comm comm, struct kept **taken) {
-    *taken = NULL;
-    struct kept *kept = calloc(1, sizeof *kept);
-    if (kept == NULL) abort();
-    int flag = 0, error = PMPI_Improbe(source, tag, comm, &flag, &kept->message, &kept->status);
+int receive_next(int source, int tag, MPI_Comm comm, struct unexpected **received) {
+    *received = NULL;
+    struct unexpected *unexpected = calloc(1, sizeof *unexpected);
+    if (unexpected == NULL) abort();
+    int flag = 0, error = PMPI_Improbe(source, tag, comm, &flag, &unexpected->message, &unexpected->status);
     if (error != MPI_SUCCESS || !flag) {
-        free(kept);
+        free(unexpected);
         return error;
     }
-    kept->comm = comm;
-    kept->payload = length_of(&kept->status);
-    if (kept->payload == CAUSEWAY_COMM_DESCRIPTOR) {
-        PMPI_Mrecv(kept->bytes, CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, &kept->message, MPI_STATUS_IGNORE);
-        kept->is_received = true;
-        causeway_comm_classify(kept->bytes, CAUSEWAY_COMM_DESCRIPTOR, UINT64_MAX, &kept->payload);
+    unexpected->comm = comm;
+    unexpected->payload = length_of(&unexpected->status);
+    if (unexpected->payload == CAUSEWAY_COMM_DESCRIPTOR) {
+        PMPI_Mrecv(unexpected->bytes, CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE, &unexpected->message, MPI_STATUS_IGNORE);
+        unexpected->is_received = true;
+        causeway_comm_classify(unexpected->bytes, CAUSEWAY_COMM_DESCRIPTOR, UINT64_MAX, &unexpected->payload);
     }
-    *taken = kept;
+    *received = unexpected;
     return MPI_SUCCESS;
 }
 
 // Takes the next message of a rank out and keeps it.
-static struct kept *keep_next(MPI_Comm comm, int source) {
-    struct kept *kept = NULL;
-    if (take_next(source, MPI_ANY_TAG, comm, &kept) != MPI_SUCCESS || kept == NULL) return NULL;
-    __atomic_add_fetch(&kept_count, 1, __ATOMIC_RELAXED);
-    causeway_comm_queue_unexpected(number_of(comm), kept->status.MPI_SOURCE, kept->status.MPI_TAG, kept);
-    return kept;
+static struct unexpected *queue_next(MPI_Comm comm, int source) {
+    struct unexpected *unexpected = NULL;
+    if (receive_next(source, MPI_ANY_TAG, comm, &unexpected) != MPI_SUCCESS || unexpected == NULL) return NULL;
+    __atomic_add_fetch(&unexpected_count, 1, __ATOMIC_RELAXED);
+    causeway_comm_queue_unexpected(comm_id(comm), unexpected->status.MPI_SOURCE, unexpected->status.MPI_TAG, unexpected);
+    return unexpected;
 }
 
-void tell_kept(const struct kept *kept, MPI_Status *status) {
-    copy_status(&kept->status, status);
-    if (status != MPI_STATUS_IGNORE && kept->is_received)
-        PMPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)kept->payload);
+void fill_probed_status(const struct unexpected *unexpected, MPI_Status *status) {
+    copy_status(&unexpected->status, status);
+    if (status != MPI_STATUS_IGNORE && unexpected->is_received)
+        PMPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)unexpected->payload);
 }
 
-int look(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
-    struct kept *kept = causeway_comm_take_unexpected(number_of(comm), any_source(source), any_tag(tag), 0);
+int probe_locked(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
+    struct unexpected *unexpected = causeway_comm_take_unexpected(comm_id(comm), any_source(source), any_tag(tag), 0);
     MPI_Status found;
-    if (kept == NULL) {
+    if (unexpected == NULL) {
         int error = PMPI_Iprobe(source, tag, comm, flag, &found);
         if (error != MPI_SUCCESS || !*flag) return error;
         if (length_of(&found) != CAUSEWAY_COMM_DESCRIPTOR) {
@@ -82,11 +82,11 @@ int look(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status) {
             return MPI_SUCCESS;
         }
         do {
-            kept = keep_next(comm, found.MPI_SOURCE);
-        } while (kept != NULL && kept->status.MPI_TAG != found.MPI_TAG);
+            unexpected = queue_next(comm, found.MPI_SOURCE);
+        } while (unexpected != NULL && unexpected->status.MPI_TAG != found.MPI_TAG);
     }
-    *flag = kept != NULL;
-    if (kept != NULL) tell_kept(kept, status);
+    *flag = unexpected != NULL;
+    if (unexpected != NULL) fill_probed_status(unexpected, status);
     return MPI_SUCCESS;
 }
 
@@ -94,16 +94,16 @@ EXPORT int MPI_Iprobe(int source, int tag, MPI_Comm comm, int *flag, MPI_Status 
     progress();
     if (!in_job) return PMPI_Iprobe(source, tag, comm, flag, status);
     lock();
-    int error = look(source, tag, comm, flag, status);
+    int error = probe_locked(source, tag, comm, flag, status);
     unlock();
     return error;
 }
 
 EXPORT int MPI_Probe(int source, int tag, MPI_Comm comm, MPI_Status *status) {
-    if (!in_job && under_way == 0) return PMPI_Probe(source, tag, comm, status);
+    if (!in_job && in_flight == 0) return PMPI_Probe(source, tag, comm, status);
     int flag = 0, error = MPI_SUCCESS;
-    for (int turn = 0; error == MPI_SUCCESS && !flag; turn++) {
-        if (turn > 0) pause_for(turn);
+    for (int round = 0; error == MPI_SUCCESS && !flag; round++) {
+        if (round > 0) pause_for(round);
         error = MPI_Iprobe(source, tag, comm, &flag, status);
     }
     return error;

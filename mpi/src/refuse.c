@@ -7,9 +7,9 @@
 
 #include "collective/collective.h"
 
-static const char *const WORDS = "this call does not take memory on a GPU: copy it to the host first";
+static const char *const UNSUPPORTED = "this call does not take memory on a GPU: copy it to the host first";
 
-bool mpi_takes_gpus(void) {
+bool mpi_is_gpu_aware(void) {
     static int known = -1;
     if (known < 0) {
         int (*query)(void) = (int (*)(void))dlsym(RTLD_NEXT, "MPIX_Query_cuda_support");
@@ -19,9 +19,9 @@ bool mpi_takes_gpus(void) {
 }
 
 // What the processor reaches, as managed memory, the MPI does, too.
-bool is_out_of_reach(const void *address, MPI_Count count, MPI_Datatype type) {
-    if (!causeway_comm_has_driver() || bytes_of(count, type) == 0 || mpi_takes_gpus()) return false;
-    switch (place_of(address, count, type)) {
+bool is_inaccessible(const void *address, MPI_Count count, MPI_Datatype type) {
+    if (!causeway_comm_has_driver() || bytes_of(count, type) == 0 || mpi_is_gpu_aware()) return false;
+    switch (location_of(address, count, type)) {
     case IN_HOST: return false;
     case IN_BOTH: return true;
     case ON_GPU: break;
@@ -45,7 +45,7 @@ EXPORT int MPIX_GPU_query_support(int kind, int *is_supported) {
 #define PARTITIONED(name, B)                                                                           \
     EXPORT int MPI_##name(B b, int parts, MPI_Count n, MPI_Datatype t, int peer, int tag, MPI_Comm c,  \
                           MPI_Info i, MPI_Request *q) {                                                \
-        if (is_out_of_reach(b, parts * n, t)) return raise_error(c, "MPI_" #name, WORDS);              \
+        if (is_inaccessible(b, parts * n, t)) return raise_error(c, "MPI_" #name, UNSUPPORTED);              \
         return PMPI_##name(b, parts, n, t, peer, tag, c, i, q);                                        \
     }
 
@@ -58,21 +58,21 @@ PARTITIONED(Precv_init, void *)
 #define EXTERNAL(suffix, N, A)                                                                                  \
     EXPORT int MPI_Pack_external##suffix(const char name[], const void *s, N n, MPI_Datatype t, void *r,        \
                                          A size, A *at) {                                                       \
-        if (is_out_of_reach(s, n, t) || is_out_of_reach(r, size, MPI_BYTE))                                     \
-            return raise_error(error_comm(), "MPI_Pack_external" #suffix, WORDS);                               \
+        if (is_inaccessible(s, n, t) || is_inaccessible(r, size, MPI_BYTE))                                     \
+            return raise_error(error_comm(), "MPI_Pack_external" #suffix, UNSUPPORTED);                               \
         return PMPI_Pack_external##suffix(name, s, n, t, r, size, at);                                          \
     }                                                                                                           \
     EXPORT int MPI_Unpack_external##suffix(const char name[], const void *s, A size, A *at, void *r, N n,       \
                                            MPI_Datatype t) {                                                    \
-        if (is_out_of_reach(s, size, MPI_BYTE) || is_out_of_reach(r, n, t))                                     \
-            return raise_error(error_comm(), "MPI_Unpack_external" #suffix, WORDS);                             \
+        if (is_inaccessible(s, size, MPI_BYTE) || is_inaccessible(r, n, t))                                     \
+            return raise_error(error_comm(), "MPI_Unpack_external" #suffix, UNSUPPORTED);                             \
         return PMPI_Unpack_external##suffix(name, s, size, at, r, n, t);                                        \
     }
 
 EXTERNAL(, int, MPI_Aint)
 
 EXPORT int MPI_Buffer_attach(void *buffer, int bytes) {
-    if (is_out_of_reach(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach", WORDS);
+    if (is_inaccessible(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach", UNSUPPORTED);
     return PMPI_Buffer_attach(buffer, bytes);
 }
 
@@ -80,7 +80,7 @@ EXPORT int MPI_Buffer_attach(void *buffer, int bytes) {
 EXTERNAL(_c, MPI_Count, MPI_Count)
 
 EXPORT int MPI_Buffer_attach_c(void *buffer, MPI_Count bytes) {
-    if (is_out_of_reach(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach_c", WORDS);
+    if (is_inaccessible(buffer, bytes, MPI_BYTE)) return raise_error(error_comm(), "MPI_Buffer_attach_c", UNSUPPORTED);
     return PMPI_Buffer_attach_c(buffer, bytes);
 }
 #endif

@@ -52,9 +52,9 @@ EXPORT int opal_shmem_segment_create(struct segment *segment, const char *file, 
     int error = create(segment, file, bytes);
     if (error == 0) {
         pthread_mutex_lock(&known_mutex);
-        char **place = &known[known_count++ % MAX_KNOWN_RANGES];
-        free(*place);
-        *place = strdup(segment->name);
+        char **entry = &known[known_count++ % MAX_KNOWN_RANGES];
+        free(*entry);
+        *entry = strdup(segment->name);
         pthread_mutex_unlock(&known_mutex);
     }
     return error;

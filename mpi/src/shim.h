@@ -47,19 +47,19 @@ static inline void unlock(void) {
 // The rank in the job of a communicator's rank, or -1 where it is of another one.
 int job_rank(MPI_Comm comm, int rank);
 // A number that no two communicators have.
-uint64_t number_of(MPI_Comm comm);
+uint64_t comm_id(MPI_Comm comm);
 // Whether something is kept with a communicator by a key, and what. The key is made at the first call; `forget`
 // frees what is kept by it, with the communicator.
-bool find_kept(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *kept);
+bool find_attribute(MPI_Comm comm, int *key, MPI_Comm_delete_attr_function *forget, void *unexpected);
 // Frees what is kept with MPI_COMM_WORLD by a key, if something is.
-void forget_attribute_of_world(int key);
+void delete_world_attribute(int key);
 // A communicator for the errors of calls that have none (own.c).
 MPI_Comm error_comm(void);
 // Calls the communicator's error handler for an error of ours that has these words, and gives the error's
 // code.
-int raise_error(MPI_Comm comm, const char *call, const char *words);
+int raise_error(MPI_Comm comm, const char *call, const char *message);
 // Gives the code alone.
-int error_code(const char *call, const char *words);
+int error_code(const char *call, const char *message);
 
 // types.c: what a datatype's bytes are.
 
@@ -100,11 +100,11 @@ const char *copy_runs_anywhere(const struct runs *runs, void *typed, void *packe
 // The offset of the first byte of an element.
 MPI_Aint first_of(MPI_Datatype type);
 // Where elements are. One type may have bytes in both: a structure whose members lie anywhere, MPI_BOTTOM.
-enum place { IN_HOST, ON_GPU, IN_BOTH };
-enum place place_of(const void *address, MPI_Count count, MPI_Datatype type);
+enum memory_location { IN_HOST, ON_GPU, IN_BOTH };
+enum memory_location location_of(const void *address, MPI_Count count, MPI_Datatype type);
 // Whether any byte of them is on a GPU.
 static inline bool is_on_gpu(const void *address, MPI_Count count, MPI_Datatype type) {
-    return place_of(address, count, type) != IN_HOST;
+    return location_of(address, count, type) != IN_HOST;
 }
 // Whether the type is one that may be sent: the MPI is asked, which raises the error.
 int check_type(MPI_Datatype type, MPI_Comm comm);
@@ -121,7 +121,7 @@ enum kind { SEND, RECEIVE, COLLECTIVE };
 // A collective call with memory on a GPU, as the MPI is called (collective/staging.c).
 struct staging;
 // A message that a probe took out of the MPI's queue.
-struct kept {
+struct unexpected {
     MPI_Comm comm;
     MPI_Message message;
     MPI_Status status;
@@ -141,7 +141,7 @@ struct operation {
     // All of it is on a GPU, or some of it.
     bool on_gpu, is_mixed;
     bool contiguous;
-    uint64_t room;
+    uint64_t capacity;
     // Elements with gaps, and of those on a GPU: where they are, and what gives the memory back in which they lie one
     // behind the other, which is the user's memory for all else.
     struct runs *runs;
@@ -161,7 +161,7 @@ struct operation {
     // The number of a fetch that is under way, or 0.
     uint64_t fetching;
     // When the receiver could have known of it, in nanoseconds.
-    long told_at;
+    long announced_at;
     // Of a receive into a GPU that names its source: the sender's rank in the job, plus one. Found before the program can
     // free the communicator.
     int sender;
@@ -189,14 +189,14 @@ struct operation {
     struct operation *next, *previous;
 };
 // How many are under way.
-extern int under_way;
+extern int in_flight;
 int start_send(struct operation *operation, enum mode mode, const void *buffer, MPI_Count count,
                MPI_Datatype type, int to, int tag, MPI_Comm comm);
 int start_receive(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, int source,
                   int tag, MPI_Comm comm);
 // Receives a message that a probe took out.
-int start_kept(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
-               struct kept *kept);
+int start_unexpected(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
+               struct unexpected *unexpected);
 // From now on an operation is under way, of which all is known.
 void add_operation(struct operation *operation);
 // Takes the staging over. The inner request is the MPI's persistent one, if there is one.
@@ -214,15 +214,15 @@ bool cancel_now(MPI_Request request);
 // Waits for one that has no request, and gives its error. The status may be ignored.
 int finish(struct operation *operation, MPI_Status *status);
 // What a program's status says of an operation.
-void tell(const struct operation *operation, MPI_Status *status);
+void fill_status(const struct operation *operation, MPI_Status *status);
 // Moves on what is under way.
 void progress(void);
 // Ends the copies that receives have begun. Whoever sends what is being copied waits for that, and cannot
 // take it back any more, so this rank must not go into a call of the MPI's that waits for that one. All else
 // that is under way goes on, or is given up by the sender, while this rank is in such a call.
 void finish_fetches(void);
-// Lets others run. `turn` counts the vain turns of a loop.
-void pause_for(int turn);
+// Lets others run. `round` counts the vain turns of a loop.
+void pause_for(int round);
 // Waits for a request of the MPI's while all else moves on.
 int wait_for(MPI_Request *request, MPI_Status *status);
 
@@ -237,7 +237,7 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
 bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Status *status, int *error);
 // Looks whether any has ended: a rank may wait for the end of what it has sent word of.
-void look_at_plains(void);
+void poll_plains(void);
 // operation/plain_persistent.c: makes a persistent request of such receives, starts it, and frees it, where it may be or is
 // one. Each says whether; then there may be an error of the MPI's.
 bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
@@ -268,7 +268,7 @@ int start_staging(struct operation *operation);
 // Brings what the MPI has received to the GPU, and gives the error. For the last time: frees it.
 int end_staging(struct staging *staging, bool is_last);
 // Whether the request's status tells of bytes: that of a file's does.
-bool tells_bytes(const struct staging *staging);
+bool has_byte_count(const struct staging *staging);
 void drop_staging(struct staging *staging);
 
 // collective/check.c: whether ranks call the same, where CAUSEWAY_COMM_CHECK asks for it.
@@ -279,15 +279,15 @@ void stop_checking(void);
 // collective/places.c, collective/mail.c: free what is kept with MPI_COMM_WORLD, before the MPI ends. All ranks
 // call them.
 
-void forget_places_of_world(void);
-void forget_mail_of_world(void);
+void free_world_node_groups(void);
+void free_world_control(void);
 
 // refuse.c
 
 // Whether the MPI itself says that it takes memory on a GPU.
-bool mpi_takes_gpus(void);
+bool mpi_is_gpu_aware(void);
 // Whether there are elements that the MPI cannot reach.
-bool is_out_of_reach(const void *address, MPI_Count count, MPI_Datatype type);
+bool is_inaccessible(const void *address, MPI_Count count, MPI_Datatype type);
 
 // operation/failures.c: errors of operations whose requests the user waits for.
 
@@ -297,19 +297,19 @@ struct failure {
     int error;
     bool is_raised;
     // The mark of the thread that last asked the MPI about the request, or null.
-    const void *asked_by;
+    const void *queried_by;
     struct failure *next;
 };
 // Those of which the user has not heard.
 extern struct failure *failures;
-void keep_error(MPI_Request handle, MPI_Comm comm, int error, bool is_raised);
+void add_failure(MPI_Request handle, MPI_Comm comm, int error, bool is_raised);
 // The MPI tells this thread of the end of a request that has an error, and may free it then.
-void note_asked(MPI_Request handle);
+void mark_queried(MPI_Request handle);
 // The error of a request that has come to its end in this thread. The MPI has freed the request, and another
 // thread may have got its handle since: this thread was told before.
 bool take_failure(MPI_Request handle, struct failure *found);
 // The program frees a request that has ended, without having asked.
-void forget_failure(MPI_Request handle);
+void drop_failure(MPI_Request handle);
 
 // probe.c
 
@@ -321,29 +321,29 @@ static inline void copy_status(const MPI_Status *from, MPI_Status *to) {
     to->MPI_ERROR = error;
 }
 // Whether there are messages that a probe took out.
-bool has_kept(void);
+bool has_unexpected(void);
 // Takes the first message out that a probe took out before, or gives null.
-struct kept *take_kept(MPI_Comm comm, int source, int tag);
+struct unexpected *take_unexpected(MPI_Comm comm, int source, int tag);
 // Looks once for a message. Needs the lock.
-int look(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status);
+int probe_locked(int source, int tag, MPI_Comm comm, int *flag, MPI_Status *status);
 // Takes the first message out of the MPI's queue that fits, and looks into it; null where there is none. Gives an error
 // of the MPI's. Needs the lock.
-int take_next(int source, int tag, MPI_Comm comm, struct kept **taken);
+int receive_next(int source, int tag, MPI_Comm comm, struct unexpected **received);
 // What a program's status says of such a message.
-void tell_kept(const struct kept *kept, MPI_Status *status);
+void fill_probed_status(const struct unexpected *unexpected, MPI_Status *status);
 
 // own.c: a communicator of this rank alone, which is the interposer's.
 
-MPI_Comm own_comm(void);
+MPI_Comm self_comm(void);
 // Frees it before the MPI, or its last session, ends.
-void free_own_comm(void);
+void free_self_comm(void);
 
 // persistent.c
 
 // Messages of persistent requests whose end the user has not heard of.
-extern int unheard;
+extern int unreported_count;
 // Tells of the end of a persistent request's message, for the last time or not. Says whether there was one.
-bool hear_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended);
+bool complete_persistent(MPI_Request handle, MPI_Status *status, bool is_last, struct operation *ended);
 // A persistent request of a collective call, which it takes over where there is no error.
 int make_collective(struct staging *staging, MPI_Request inner, MPI_Comm comm, MPI_Request *request);
 // Frees a persistent request. Says whether it is one of these.

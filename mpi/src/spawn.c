@@ -32,9 +32,9 @@ static MPI_Info with_interposer(MPI_Info info) {
 EXPORT int MPI_Comm_spawn(const char *command, char *argv[], int count, MPI_Info info, int root, MPI_Comm comm,
                           MPI_Comm *children, int errors[]) {
     finish_fetches();
-    MPI_Info given = with_interposer(info);
-    int error = PMPI_Comm_spawn(command, argv, count, given, root, comm, children, errors);
-    if (given != info) PMPI_Info_free(&given);
+    MPI_Info extended = with_interposer(info);
+    int error = PMPI_Comm_spawn(command, argv, count, extended, root, comm, children, errors);
+    if (extended != info) PMPI_Info_free(&extended);
     return error;
 }
 
@@ -46,14 +46,14 @@ EXPORT int MPI_Comm_spawn_multiple(int count, char *commands[], char **argv[], c
     PMPI_Comm_rank(comm, &rank);
     // Only the root's arguments are looked at.
     size_t some = rank == root && count > 0 ? (size_t)count : 0;
-    MPI_Info *given = calloc(some + 1, sizeof(MPI_Info));
-    if (given == NULL) abort();
-    for (size_t at = 0; at < some; at++) given[at] = with_interposer(infos[at]);
-    int error = PMPI_Comm_spawn_multiple(count, commands, argv, counts, some > 0 ? given : infos, root, comm,
+    MPI_Info *extended = calloc(some + 1, sizeof(MPI_Info));
+    if (extended == NULL) abort();
+    for (size_t at = 0; at < some; at++) extended[at] = with_interposer(infos[at]);
+    int error = PMPI_Comm_spawn_multiple(count, commands, argv, counts, some > 0 ? extended : infos, root, comm,
                                          children, errors);
     for (size_t at = 0; at < some; at++)
-        if (given[at] != infos[at]) PMPI_Info_free(&given[at]);
-    free(given);
+        if (extended[at] != infos[at]) PMPI_Info_free(&extended[at]);
+    free(extended);
     return error;
 }
 

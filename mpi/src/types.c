@@ -62,9 +62,9 @@ bool make_narrow(MPI_Count *count, MPI_Datatype *type) {
     MPI_Datatype blocks;
     int lengths[] = {1, (int)(*count % BLOCK)}, whole = (int)(*count / BLOCK);
     PMPI_Type_vector(whole, BLOCK, BLOCK, MPI_BYTE, &blocks);
-    MPI_Aint places[] = {0, (MPI_Aint)whole * BLOCK};
+    MPI_Aint displacements[] = {0, (MPI_Aint)whole * BLOCK};
     MPI_Datatype types[] = {blocks, MPI_BYTE};
-    PMPI_Type_create_struct(2, lengths, places, types, type);
+    PMPI_Type_create_struct(2, lengths, displacements, types, type);
     PMPI_Type_commit(type);
     PMPI_Type_free(&blocks);
     *count = 1;

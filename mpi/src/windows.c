@@ -22,50 +22,50 @@ enum { MAX_BUFFERS = 3 };
 struct access {
     MPI_Win window;
     int target;
-    struct image *images[MAX_BUFFERS];
+    struct staging_buffer *images[MAX_BUFFERS];
     struct access *next;
 };
 
 static struct access *first;
 
-static void drop_images(struct image **images) {
-    for (int at = 0; at < MAX_BUFFERS; at++) drop_image(images[at]);
+static void drop_images(struct staging_buffer **images) {
+    for (int at = 0; at < MAX_BUFFERS; at++) drop_staging_buffer(images[at]);
 }
 
 // An image of a buffer, with its bytes: of what the MPI writes, too, since gaps stay as they are.
-static const char *make_image_of(const struct buffer *buffer, struct image **image) {
+static const char *make_image_of(const struct buffer *buffer, struct staging_buffer **image) {
     struct side side = {.address = *buffer->address, .count = buffer->count, .type = buffer->type};
     struct block block = {0, buffer->count, buffer->type};
     struct layout layout = {.is_read = true, .is_written = buffer->is_result, .count = 1, .blocks = &block};
     int error;
-    *image = make_image(&side, &layout, &error);
+    *image = make_staging_buffer(&side, &layout, &error);
     if (*image == NULL) return "its memory on a GPU cannot be staged in the host's";
-    return fill_image(*image);
+    return fill_staging_buffer(*image);
 }
 
 // Makes images of the buffers that the MPI does not reach, and has the call take these. Says by `has_some` whether there
 // are any. Gives an error that has been raised.
-static int stage_buffers(struct buffer *buffers, int count, MPI_Win window, const char *call, struct image **images,
+static int stage_buffers(struct buffer *buffers, int count, MPI_Win window, const char *call, struct staging_buffer **images,
                          bool *has_some) {
-    const char *words = NULL;
+    const char *message = NULL;
     *has_some = false;
-    for (int at = 0; at < count && words == NULL; at++) {
+    for (int at = 0; at < count && message == NULL; at++) {
         const struct buffer *buffer = &buffers[at];
-        if (is_out_of_reach(*buffer->address, buffer->count, buffer->type)) {
-            words = make_image_of(buffer, &images[at]);
+        if (is_inaccessible(*buffer->address, buffer->count, buffer->type)) {
+            message = make_image_of(buffer, &images[at]);
             *has_some = true;
         }
     }
-    if (words != NULL) {
+    if (message != NULL) {
         drop_images(images);
-        return raise_in_window(window, call, words);
+        return raise_in_window(window, call, message);
     }
     for (int at = 0; at < count; at++)
         if (images[at] != NULL) *buffers[at].address = address_of(images[at]);
     return MPI_SUCCESS;
 }
 
-static int keep_access(MPI_Win window, int target, struct image **images, int error) {
+static int keep_access(MPI_Win window, int target, struct staging_buffer **images, int error) {
     struct access *access = error == MPI_SUCCESS ? malloc(sizeof *access) : NULL;
     if (access == NULL) {
         if (error == MPI_SUCCESS) abort();
@@ -104,21 +104,21 @@ static int end_accesses(MPI_Win window, const int *target, const char *call, int
     // Those with a request of their own have ended, too, and their buffers may be looked at.
     progress();
     if (__atomic_load_n(&first, __ATOMIC_RELAXED) == NULL) return error;
-    const char *words = NULL;
+    const char *message = NULL;
     for (struct access *access = take_accesses(window, target), *next; access != NULL; access = next) {
         next = access->next;
         for (int at = 0; at < MAX_BUFFERS; at++) {
-            const char *found = access->images[at] != NULL ? empty_image(access->images[at]) : NULL;
-            if (found != NULL) words = found;
+            const char *found = access->images[at] != NULL ? flush_staging_buffer(access->images[at]) : NULL;
+            if (found != NULL) message = found;
         }
         drop_images(access->images);
         free(access);
     }
-    return words == NULL ? error : raise_in_window(window, call, words);
+    return message == NULL ? error : raise_in_window(window, call, message);
 }
 
 // Calls with a request: an operation brings the result to the GPU. `images` are those of an origin and a result.
-static int begin_request(struct operation **operation, struct image **images, const char *call, MPI_Request *request) {
+static int begin_request(struct operation **operation, struct staging_buffer **images, const char *call, MPI_Request *request) {
     int error = start_request(operation, request);
     if (error != MPI_SUCCESS) {
         drop_images(images);
@@ -135,7 +135,7 @@ static int begin_request(struct operation **operation, struct image **images, co
     return error;
 }
 
-static int go_on(struct operation *operation, int error, const struct buffer *buffers, int count, int target,
+static int continue_staged(struct operation *operation, int error, const struct buffer *buffers, int count, int target,
                  MPI_Win window, MPI_Request *request) {
 #ifdef MPICH_VERSION
     // MPICH 4.0.2 ends the request of MPI_Rget before the bytes are there, where elements have gaps. Such requests are of
@@ -155,7 +155,7 @@ static int go_on(struct operation *operation, int error, const struct buffer *bu
 }
 
 // A request of a call that has been made.
-static int give_ended_request(MPI_Win window, MPI_Request *request) {
+static int make_completed_request(MPI_Win window, MPI_Request *request) {
     return PMPI_Rput(NULL, 0, MPI_BYTE, MPI_PROC_NULL, 0, 0, MPI_BYTE, window, request);
 }
 
@@ -167,7 +167,7 @@ static int give_ended_request(MPI_Win window, MPI_Request *request) {
 #define COUNT_OF(array) (int)(sizeof array / sizeof *array)
 #define STAGE(name, ...)                                                                                        \
     struct buffer buffers[] = {__VA_ARGS__};                                                                    \
-    struct image *images[MAX_BUFFERS] = {NULL, NULL, NULL};                                                    \
+    struct staging_buffer *images[MAX_BUFFERS] = {NULL, NULL, NULL};                                                    \
     bool has_some;                                                                                              \
     int error = stage_buffers(buffers, COUNT_OF(buffers), w, "MPI_" #name, images, &has_some);   \
     if (error != MPI_SUCCESS) return error;                                                                     \
@@ -190,14 +190,14 @@ static int give_ended_request(MPI_Win window, MPI_Request *request) {
     EXPORT int MPI_##name parameters {                                                               \
         int direct;                                                                                  \
         if (window_count > 0 && access_directly(&remote, w, "MPI_" #name, &direct))                  \
-            return direct == MPI_SUCCESS ? give_ended_request(w, q) : direct;                        \
+            return direct == MPI_SUCCESS ? make_completed_request(w, q) : direct;                        \
         STAGE(name, __VA_ARGS__) arguments;                                                          \
         struct operation *operation;                                                                 \
         MPI_Request *request = q;                                                                    \
         error = begin_request(&operation, images, "MPI_" #name, request);                            \
         if (error != MPI_SUCCESS) return error;                                                      \
         q = &operation->inner;                                                                       \
-        return go_on(operation, PMPI_##name arguments, buffers, COUNT_OF(buffers), to, w, request);  \
+        return continue_staged(operation, PMPI_##name arguments, buffers, COUNT_OF(buffers), to, w, request);  \
     }
 #define NO_ORIGIN {&(void *){NULL}, 0, MPI_BYTE, false}
 

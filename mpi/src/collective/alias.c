@@ -7,7 +7,7 @@
 #include "collective.h"
 
 // Where the bytes begin that a side has of this rank. Most sides are of all ranks.
-static const char *own_place(const struct call *call, const struct side *side, bool is_of_all, int rank) {
+static const char *own_block_address(const struct call *call, const struct side *side, bool is_of_all, int rank) {
     if (!is_of_all) return side->address;
     MPI_Aint lower = 0, extent = 0;
     PMPI_Type_get_extent(side->type, &lower, &extent);
@@ -18,7 +18,7 @@ static const char *own_place(const struct call *call, const struct side *side, b
 
 // Whether what this rank gives itself is received where it is sent from. Among neighbours no block is of the
 // rank itself.
-static bool is_one_place(const struct call *call) {
+static bool is_aliased(const struct call *call) {
     const struct side *out = &call->out, *in = &call->in;
     int rank = 0, is_inter = 0;
     bool out_of_all = false, in_of_all = false, has_types = in->types != NULL;
@@ -48,7 +48,7 @@ static bool is_one_place(const struct call *call) {
     if (!has_types && out->type != in->type) return false;
     MPI_Count sent = count_at(call, out, rank), received = count_at(call, in, rank);
     if (sent != received || sent <= 0) return false;
-    return own_place(call, out, out_of_all, rank) == own_place(call, in, in_of_all, rank);
+    return own_block_address(call, out, out_of_all, rank) == own_block_address(call, in, in_of_all, rank);
 }
 
 // Has the MPI make such a call, and gives its error.
@@ -72,14 +72,14 @@ static int ask(const struct call *call) {
         if (given[at]->displacements != NULL) asked[at]->displacements = &displacement;
     }
     lock();
-    question.comm = own_comm();
+    question.comm = self_comm();
     int error = invoke(&question, BLOCKING, MPI_INFO_NULL, NULL);
     unlock();
     return error;
 }
 
-int check_places(const struct call *call) {
-    int error = is_one_place(call) ? ask(call) : MPI_SUCCESS;
+int check_aliasing(const struct call *call) {
+    int error = is_aliased(call) ? ask(call) : MPI_SUCCESS;
     if (error != MPI_SUCCESS) PMPI_Comm_call_errhandler(call->comm, error);
     return error;
 }

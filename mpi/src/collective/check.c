@@ -20,14 +20,14 @@ struct intent {
     int64_t root;
 };
 
-static MPI_Comm own_world = MPI_COMM_NULL;
+static MPI_Comm check_comm = MPI_COMM_NULL;
 
 void start_checking(void) {
-    if (causeway_comm_checks()) PMPI_Comm_dup(MPI_COMM_WORLD, &own_world);
+    if (causeway_comm_checks()) PMPI_Comm_dup(MPI_COMM_WORLD, &check_comm);
 }
 
 void stop_checking(void) {
-    if (own_world != MPI_COMM_NULL) PMPI_Comm_free(&own_world);
+    if (check_comm != MPI_COMM_NULL) PMPI_Comm_free(&check_comm);
 }
 
 static long now_s(void) {
@@ -37,24 +37,24 @@ static long now_s(void) {
 }
 
 // Writes the ranks that have not said anything.
-static void name_missing(const struct members *members, const MPI_Request *requests, char *words,
-                         size_t room) {
+static void name_missing(const struct members *members, const MPI_Request *requests, char *message,
+                         size_t size) {
     size_t length =
-        (size_t)snprintf(words, room, "no call on this communicator has come for %d s from rank", TIMEOUT_S);
-    for (uint32_t at = 0; at < members->count && length < room; at++)
+        (size_t)snprintf(message, size, "no call on this communicator has come for %d s from rank", TIMEOUT_S);
+    for (uint32_t at = 0; at < members->count && length < size; at++)
         if (requests[at] != MPI_REQUEST_NULL)
-            length += (size_t)snprintf(words + length, room - length, " %u", at);
+            length += (size_t)snprintf(message + length, size - length, " %u", at);
 }
 
-static bool differ(const struct intent *own, const struct intent *other, uint32_t rank, char *words,
-                   size_t room) {
+static bool differ(const struct intent *own, const struct intent *other, uint32_t rank, char *message,
+                   size_t size) {
     if (strncmp(own->name, other->name, NAME) != 0)
-        snprintf(words, room, "rank %u of the communicator calls %.*s", rank, NAME, other->name);
+        snprintf(message, size, "rank %u of the communicator calls %.*s", rank, NAME, other->name);
     else if (own->root != other->root)
-        snprintf(words, room, "rank %u of the communicator gives the root %ld, and this rank %ld", rank,
+        snprintf(message, size, "rank %u of the communicator gives the root %ld, and this rank %ld", rank,
                  (long)other->root, (long)own->root);
     else if (own->bytes != other->bytes)
-        snprintf(words, room, "rank %u of the communicator gives %ld bytes, and this rank %ld", rank,
+        snprintf(message, size, "rank %u of the communicator gives %ld bytes, and this rank %ld", rank,
                  (long)other->bytes, (long)own->bytes);
     else
         return false;
@@ -71,30 +71,30 @@ static int compare(MPI_Comm comm, const struct members *members, const struct in
     others[count] = *own;
     for (int at = 0; at < count; at++) {
         int rank = (int)members->ranks[at];
-        PMPI_Irecv(&others[at], length, MPI_BYTE, rank, 0, own_world, &requests[at]);
-        PMPI_Isend(&others[count], length, MPI_BYTE, rank, 0, own_world, &requests[count + at]);
+        PMPI_Irecv(&others[at], length, MPI_BYTE, rank, 0, check_comm, &requests[at]);
+        PMPI_Isend(&others[count], length, MPI_BYTE, rank, 0, check_comm, &requests[count + at]);
     }
     long until = now_s() + TIMEOUT_S;
-    for (int turn = 0; !done; turn++) {
+    for (int round = 0; !done; round++) {
         int index, flag;
         progress();
         PMPI_Testall(2 * count, requests, &done, statuses);
         if (done || now_s() <= until) {
-            pause_for(done ? 0 : turn);
+            pause_for(done ? 0 : round);
             continue;
         }
         // Those that have come are taken out, so that the others can be named.
         do PMPI_Testany(2 * count, requests, &index, &flag, MPI_STATUS_IGNORE);
         while (flag && index != MPI_UNDEFINED);
-        char words[256];
-        name_missing(members, requests, words, sizeof words);
-        return raise_error(comm, own->name, words);
+        char message[256];
+        name_missing(members, requests, message, sizeof message);
+        return raise_error(comm, own->name, message);
     }
     int error = MPI_SUCCESS;
     for (int at = 0; at < count && error == MPI_SUCCESS; at++) {
-        char words[256];
-        if (differ(own, &others[at], (uint32_t)at, words, sizeof words))
-            error = raise_error(comm, own->name, words);
+        char message[256];
+        if (differ(own, &others[at], (uint32_t)at, message, sizeof message))
+            error = raise_error(comm, own->name, message);
     }
     free(others);
     free(requests);
@@ -104,17 +104,17 @@ static int compare(MPI_Comm comm, const struct members *members, const struct in
 
 static int check_intent(MPI_Comm comm, const struct intent *intent) {
     const struct members *members = members_of(comm);
-    return members->can ? compare(comm, members, intent) : MPI_SUCCESS;
+    return members->is_supported ? compare(comm, members, intent) : MPI_SUCCESS;
 }
 
-int check(const struct call *call, enum form form) {
-    if (own_world == MPI_COMM_NULL || call->what == COLLECTIVE_Reduce_local) return MPI_SUCCESS;
+int check_consistency(const struct call *call, enum form form) {
+    if (check_comm == MPI_COMM_NULL || call->what == COLLECTIVE_Reduce_local) return MPI_SUCCESS;
     const char *how = form == BLOCKING ? "" : form == NON_BLOCKING ? " (non-blocking)" : " (persistent)";
     struct intent intent = {.bytes = -1, .root = -1};
     snprintf(intent.name, NAME, "%s%s", name_of(call), how);
     const struct members *members = members_of(call->comm);
     // Between two groups lists of counts have other lengths.
-    uint64_t bytes = members->can ? bytes_known_to_all(call, members) : 0;
+    uint64_t bytes = members->is_supported ? bytes_known_to_all(call, members) : 0;
     if (bytes > 0 || call->what <= COLLECTIVE_Exscan) intent.bytes = (int64_t)bytes;
     if (has_root(call)) intent.root = call->root;
     return check_intent(call->comm, &intent);
@@ -122,13 +122,13 @@ int check(const struct call *call, enum form form) {
 
 EXPORT int MPI_Barrier(MPI_Comm comm) {
     struct intent intent = {"MPI_Barrier", -1, -1};
-    int error = own_world == MPI_COMM_NULL ? MPI_SUCCESS : check_intent(comm, &intent);
+    int error = check_comm == MPI_COMM_NULL ? MPI_SUCCESS : check_intent(comm, &intent);
     finish_fetches();
     return error == MPI_SUCCESS ? PMPI_Barrier(comm) : error;
 }
 
 EXPORT int MPI_Ibarrier(MPI_Comm comm, MPI_Request *request) {
     struct intent intent = {"MPI_Barrier (non-blocking)", -1, -1};
-    int error = own_world == MPI_COMM_NULL ? MPI_SUCCESS : check_intent(comm, &intent);
+    int error = check_comm == MPI_COMM_NULL ? MPI_SUCCESS : check_intent(comm, &intent);
     return error == MPI_SUCCESS ? PMPI_Ibarrier(comm, request) : error;
 }

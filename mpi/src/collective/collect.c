@@ -22,32 +22,32 @@ static bool reduce_on_gpu(const struct call *call, int *error) {
 
 static int check_call(const struct call *call, enum form form) {
     // Without a GPU the MPI sees the places itself.
-    int error = causeway_comm_has_driver() ? check_places(call) : MPI_SUCCESS;
-    return error == MPI_SUCCESS ? check(call, form) : error;
+    int error = causeway_comm_has_driver() ? check_aliasing(call) : MPI_SUCCESS;
+    return error == MPI_SUCCESS ? check_consistency(call, form) : error;
 }
 
 // What the program has begun on memory in the default streams comes before a call.
-static void settle_sides(const struct call *call) {
+static void sync_buffers(const struct call *call) {
     const void *addresses[] = {call->out.address, call->in.address};
     for (int at = 0; at < 2; at++)
         if (causeway_comm_on_gpu(addresses[at])) causeway_comm_sync_memory(addresses[at]);
 }
 
-int collect(const struct call *call) {
+int run_collective(const struct call *call) {
     int error = check_call(call, BLOCKING);
     if (error != MPI_SUCCESS) return error;
-    if (causeway_comm_has_driver()) settle_sides(call);
+    if (causeway_comm_has_driver()) sync_buffers(call);
     finish_fetches();
-    struct taken taken = {.way = CAUSEWAY_COMM_CALL_NO_KERNEL};
+    struct choice choice = {.algorithm = CAUSEWAY_COMM_CALL_NO_KERNEL};
     if (call->what == COLLECTIVE_Reduce_local && reduce_on_gpu(call, &error)) return error;
-    if (call->what != COLLECTIVE_Reduce_local && collect_directly(call, &taken, &error)) {
-        if (error == MPI_SUCCESS) explain(call, &taken);
+    if (call->what != COLLECTIVE_Reduce_local && run_on_gpus(call, &choice, &error)) {
+        if (error == MPI_SUCCESS) count_for_report(call, &choice);
         return error;
     }
     struct staging *staging = stage(call, &error);
     if (error != MPI_SUCCESS) return error;
     if (staging == NULL) return invoke(call, BLOCKING, MPI_INFO_NULL, NULL);
-    explain(call, &taken);
+    count_for_report(call, &choice);
     fill_staging(staging);
     error = invoke(&staging->call, BLOCKING, MPI_INFO_NULL, NULL);
     if (error != MPI_SUCCESS) {
@@ -59,7 +59,7 @@ int collect(const struct call *call) {
     return error;
 }
 
-int collect_later(const struct call *call, MPI_Request *request) {
+int run_nonblocking(const struct call *call, MPI_Request *request) {
     int error = check_call(call, NON_BLOCKING);
     if (error != MPI_SUCCESS) return error;
     struct staging *staging = stage(call, &error);
@@ -76,7 +76,7 @@ int collect_later(const struct call *call, MPI_Request *request) {
     return error;
 }
 
-int collect_often(const struct call *call, MPI_Info info, MPI_Request *request) {
+int make_persistent(const struct call *call, MPI_Info info, MPI_Request *request) {
     int error = check_call(call, PERSISTENT);
     if (error != MPI_SUCCESS) return error;
     struct staging *staging = stage(call, &error);

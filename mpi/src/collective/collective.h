@@ -38,10 +38,10 @@ struct call {
 enum form { BLOCKING, NON_BLOCKING, PERSISTENT };
 
 // Which way a call went: CAUSEWAY_COMM_CALL_*, with the number of hosts, if that is known and more than one.
-struct taken {
-    int way;
+struct choice {
+    int algorithm;
     uint32_t hosts;
-    bool leads;
+    bool is_leader;
 };
 
 // invoke.c: the MPI's own call.
@@ -75,15 +75,15 @@ MPI_Aint displacement_at(const struct call *call, const struct side *side, int a
 
 // image.c: memory of the host that has what a side has on a GPU.
 
-struct image;
+struct staging_buffer;
 // Makes one, or gives null: the side is not on a GPU, or there is no memory, which is an error.
-struct image *make_image(const struct side *side, const struct layout *layout, int *error);
+struct staging_buffer *make_staging_buffer(const struct side *side, const struct layout *layout, int *error);
 // Where the side begins that the image stands for.
-void *address_of(const struct image *image);
+void *address_of(const struct staging_buffer *staging_buffer);
 // Copies what is read into it, and what was written out of it. They give the words of an error, or null.
-const char *fill_image(const struct image *image);
-const char *empty_image(const struct image *image);
-void drop_image(struct image *image);
+const char *fill_staging_buffer(const struct staging_buffer *staging_buffer);
+const char *flush_staging_buffer(const struct staging_buffer *staging_buffer);
+void drop_staging_buffer(struct staging_buffer *staging_buffer);
 
 // staging.c: a call's memory in the host's, and with shim.h what an operation does with it.
 
@@ -91,7 +91,7 @@ struct staging {
     // What the MPI is called with.
     struct call call;
     const char *name;
-    struct image *out, *in;
+    struct staging_buffer *out, *in;
     // What it sends and receives, for the report.
     uint64_t bytes;
     // It is a call of a file (files.c), whose request tells of bytes.
@@ -108,9 +108,9 @@ void fill_staging(struct staging *staging);
 // collect.c: calls that may have memory on GPUs.
 
 // Makes a call, in each of its forms.
-int collect(const struct call *call);
-int collect_later(const struct call *call, MPI_Request *request);
-int collect_often(const struct call *call, MPI_Info info, MPI_Request *request);
+int run_collective(const struct call *call);
+int run_nonblocking(const struct call *call, MPI_Request *request);
+int make_persistent(const struct call *call, MPI_Info info, MPI_Request *request);
 
 // elements.c: predefined types and operations, as libcauseway_comm knows them.
 
@@ -122,7 +122,7 @@ int operation_of(MPI_Op op);
 
 struct members {
     // All of them are of the job, and there is one group.
-    bool can;
+    bool is_supported;
     // Calls so far of which no rank knows how long they are for the others, and whether a rank had memory on a
     // GPU in one of those that were asked about: the same at all ranks.
     uint64_t uneven_calls;
@@ -130,7 +130,7 @@ struct members {
     // Short reductions so far of which it was not known whether ranks open each other's memory, and whether they
     // did in the last one that tried: the same at all ranks.
     uint64_t short_reductions;
-    bool opens;
+    bool maps_peers;
     uint32_t rank, count;
     uint32_t ranks[];
 };
@@ -141,32 +141,32 @@ struct members *members_of(MPI_Comm comm);
 
 // Gives so many bytes to each rank and gets as many from each, as MPI_Alltoall does; all ranks call. The
 // context is the address of the communicator. Gives an error of the MPI's.
-int exchange_words(void *context, const void *out, void *in, uint64_t bytes);
+int exchange_control(void *context, const void *out, void *in, uint64_t bytes);
 
 // check.c
 
 // Whether all ranks make this call, where that is looked at: else an error, which has been raised.
-int check(const struct call *call, enum form form);
+int check_consistency(const struct call *call, enum form form);
 
 // alias.c
 
 // An error, which has been raised, where a call sends from the place in which it receives and the MPI itself
 // would tell of that.
-int check_places(const struct call *call);
+int check_aliasing(const struct call *call);
 
 // moves.c: what a call that only moves gives each rank, and takes from each.
 
 struct moves {
     // One for each rank.
-    struct causeway_comm_range *gives, *takes;
+    struct causeway_comm_range *sends, *receives;
 };
 void lay_out_moves(const struct call *call, uint32_t me, uint32_t ranks, struct moves *moves);
 // Where all that lies, and how much it is.
-struct places_of_moves {
+struct moves_summary {
     bool on_gpu, in_host;
     uint64_t bytes;
 };
-struct places_of_moves look_at(const struct moves *moves, uint32_t ranks);
+struct moves_summary summarize_moves(const struct moves *moves, uint32_t ranks);
 
 // direct.c: calls from GPU to GPU.
 
@@ -174,12 +174,12 @@ struct places_of_moves look_at(const struct moves *moves, uint32_t ranks);
 uint64_t bytes_known_to_all(const struct call *call, const struct members *members);
 
 // Whether the call was made so, and in which way, or why not. All ranks of the communicator decide the same.
-bool collect_directly(const struct call *call, struct taken *taken, int *error);
+bool run_on_gpus(const struct call *call, struct choice *choice, int *error);
 
 // explain.c
 
 // Counts a call that was made at a rank with memory on a GPU, or among others that have it there.
-void explain(const struct call *call, const struct taken *taken);
+void count_for_report(const struct call *call, const struct choice *choice);
 uint64_t bytes_of_layouts(const struct layout *out, const struct layout *in);
 
 #endif

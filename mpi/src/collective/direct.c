@@ -1,6 +1,6 @@
 // Collective calls that go from GPU to GPU, past the MPI: long ones, where all ranks of a communicator are on
 // one host, or reach each other over a network, and have their memory on GPUs. Where several ranks share one
-// of several hosts, some calls are made in two levels (levels.c).
+// of several hosts, some calls are made in two levels (two_level.c).
 //
 // Whether most calls are long is known to all ranks: the length is in the arguments that must be the same at
 // all. Then all of them ask each other whether they can. Which ranks of a communicator take part in the job is
@@ -100,35 +100,35 @@ static bool is_power_of_two(uint64_t call) {
 }
 
 // Whether all ranks can make an uneven call, and it is long for one of them: they ask each other.
-static int ask(const struct call *call, struct members *members, const struct moves *moves, bool *all_can,
+static int agree_on_uneven(const struct call *call, struct members *members, const struct moves *moves, bool *all_can,
                int *why_not) {
     *all_can = false;
     members->uneven_calls++;
-    bool is_asked = members->has_gpus || is_power_of_two(members->uneven_calls);
+    bool is_agreement_due = members->has_gpus || is_power_of_two(members->uneven_calls);
     *why_not = CAUSEWAY_COMM_CALL_NO_AGREEMENT;
-    if (!is_asked) return MPI_SUCCESS;
-    struct places_of_moves places = look_at(moves, members->count);
+    if (!is_agreement_due) return MPI_SUCCESS;
+    struct moves_summary summary = summarize_moves(moves, members->count);
     // The most that a rank says counts for all.
-    long words[] = {places.in_host, places.on_gpu, (long)(places.bytes >> 1)};
-    int error = PMPI_Allreduce(MPI_IN_PLACE, words, 3, MPI_LONG, MPI_MAX, call->comm);
-    members->has_gpus |= words[1] != 0;
-    bool is_long = (uint64_t)words[2] >= causeway_comm_direct_bytes() >> 1;
-    *all_can = !words[0] && words[1] && is_long;
+    long facts[] = {summary.in_host, summary.on_gpu, (long)(summary.bytes >> 1)};
+    int error = PMPI_Allreduce(MPI_IN_PLACE, facts, 3, MPI_LONG, MPI_MAX, call->comm);
+    members->has_gpus |= facts[1] != 0;
+    bool is_long = (uint64_t)facts[2] >= causeway_comm_direct_bytes() >> 1;
+    *all_can = !facts[0] && facts[1] && is_long;
     *why_not = is_long ? CAUSEWAY_COMM_CALL_RANK : CAUSEWAY_COMM_CALL_SHORT;
     return error;
 }
 
 static int move(const struct call *call, const struct causeway_comm_group *group, struct members *members,
-                uint64_t bytes, struct taken *taken, int *error) {
-    struct causeway_comm_range gives[group->ranks], takes[group->ranks];
-    struct moves moves = {gives, takes};
+                uint64_t bytes, struct choice *choice, int *error) {
+    struct causeway_comm_range sends[group->ranks], receives[group->ranks];
+    struct moves moves = {sends, receives};
     bool all_can = true;
     int why_not;
     lay_out_moves(call, group->rank, group->ranks, &moves);
-    if (is_uneven(call)) *error = ask(call, members, &moves, &all_can, &why_not);
+    if (is_uneven(call)) *error = agree_on_uneven(call, members, &moves, &all_can, &why_not);
     if (*error != MPI_SUCCESS) return 0;
-    if (!all_can) taken->way = why_not;
-    return all_can ? causeway_comm_exchange(group, gives, takes, bytes) : 1;
+    if (!all_can) choice->algorithm = why_not;
+    return all_can ? causeway_comm_exchange(group, sends, receives, bytes) : 1;
 }
 
 // Calls in two levels have more steps in which ranks wait for each other, some of them over the network, and
@@ -148,65 +148,65 @@ enum { SHORTER = 16 };
 // Whether a short reduction is tried: each one where the last one that was tried was made, and else calls 1, 2, 4,
 // 8 and every 16th, so that programs without GPUs hardly pay for it. All ranks come to the same.
 static bool is_tried(struct members *members) {
-    if (members->opens) return true;
+    if (members->maps_peers) return true;
     uint64_t call = ++members->short_reductions;
     return is_power_of_two(call) || call % 16 == 0;
 }
 
 // Notes why a call is not made so.
-static bool not_made(struct taken *taken, int why) {
-    taken->way = why;
+static bool not_made(struct choice *choice, int why) {
+    choice->algorithm = why;
     return false;
 }
 
-bool collect_directly(const struct call *call, struct taken *taken, int *error) {
+bool run_on_gpus(const struct call *call, struct choice *choice, int *error) {
     bool is_reduction;
-    *taken = (struct taken){.way = CAUSEWAY_COMM_CALL_UNSUPPORTED};
+    *choice = (struct choice){.algorithm = CAUSEWAY_COMM_CALL_UNSUPPORTED};
     if (!in_job || !is_built(call, &is_reduction)) return false;
     struct members *members = members_of(call->comm);
-    if (!members->can) return not_made(taken, CAUSEWAY_COMM_CALL_GROUP);
+    if (!members->is_supported) return not_made(choice, CAUSEWAY_COMM_CALL_GROUP);
     if (has_root(call) && (call->root < 0 || call->root >= (int)members->count)) return false;
     uint64_t bytes = bytes_known_to_all(call, members), from = causeway_comm_direct_bytes();
     bool is_short = !is_uneven(call) && bytes < from;
     if (is_short && (bytes == 0 || !is_reduction || bytes < from / SHORTER))
-        return not_made(taken, CAUSEWAY_COMM_CALL_SHORT);
+        return not_made(choice, CAUSEWAY_COMM_CALL_SHORT);
     // The operation and the type are the same at all ranks.
     if (is_reduction && !causeway_comm_reduces(element_of(call->in.type), operation_of(call->op)))
-        return not_made(taken, CAUSEWAY_COMM_CALL_NO_KERNEL);
+        return not_made(choice, CAUSEWAY_COMM_CALL_NO_KERNEL);
     *error = MPI_SUCCESS;
     if (!is_uneven(call)) {
-        struct places *places;
-        *error = places_of(call->comm, members, &places);
+        struct node_groups *groups;
+        *error = node_groups_of(call->comm, members, &groups);
         if (*error != MPI_SUCCESS) return true;
-        if (is_short && (places->count > 1 || !is_tried(members)))
-            return not_made(taken, CAUSEWAY_COMM_CALL_SHORT);
-        taken->hosts = places->count;
-        taken->leads = places->is_leader;
-        bool is_in_levels = is_built_in_levels(call, places);
-        if (is_in_levels && is_short_between_hosts(call, members, bytes))
-            return not_made(taken, CAUSEWAY_COMM_CALL_SHORT_INTER_NODE);
-        if (is_in_levels)
-            return collect_in_levels(call, members, places, bytes, &taken->way, error);
+        if (is_short && (groups->count > 1 || !is_tried(members)))
+            return not_made(choice, CAUSEWAY_COMM_CALL_SHORT);
+        choice->hosts = groups->count;
+        choice->is_leader = groups->is_leader;
+        bool is_two_level = supports_two_level(call, groups);
+        if (is_two_level && is_short_between_hosts(call, members, bytes))
+            return not_made(choice, CAUSEWAY_COMM_CALL_SHORT_INTER_NODE);
+        if (is_two_level)
+            return run_two_level(call, members, groups, bytes, &choice->algorithm, error);
         // Nobody would reach the ranks of other hosts.
-        if (places->count > 1 && !places->use_network) return not_made(taken, CAUSEWAY_COMM_CALL_INTER_NODE);
+        if (groups->count > 1 && !groups->has_network) return not_made(choice, CAUSEWAY_COMM_CALL_INTER_NODE);
     }
     MPI_Comm comm = call->comm;
     struct causeway_comm_group group = {
         .rank = members->rank,
         .ranks = members->count,
         .members = members->ranks,
-        .exchange = exchange_words,
+        .exchange = exchange_control,
         .context = &comm,
         .fetched_from = from,
     };
-    taken->way = CAUSEWAY_COMM_CALL_DIRECT;
-    int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, taken, error);
+    choice->algorithm = CAUSEWAY_COMM_CALL_DIRECT;
+    int made = is_reduction ? reduce(call, &group) : move(call, &group, members, bytes, choice, error);
     if (is_short) {
-        members->opens = made <= 0;
-        if (members->opens) members->short_reductions = 0;
+        members->maps_peers = made <= 0;
+        if (members->maps_peers) members->short_reductions = 0;
     }
-    if (made > 0 && taken->way == CAUSEWAY_COMM_CALL_DIRECT)
-        *taken = (struct taken){.way = is_short ? CAUSEWAY_COMM_CALL_SHORT : CAUSEWAY_COMM_CALL_RANK};
+    if (made > 0 && choice->algorithm == CAUSEWAY_COMM_CALL_DIRECT)
+        *choice = (struct choice){.algorithm = is_short ? CAUSEWAY_COMM_CALL_SHORT : CAUSEWAY_COMM_CALL_RANK};
     if (made < 0) *error = raise_error(call->comm, name_of(call), causeway_comm_error());
     return made <= 0;
 }

@@ -15,11 +15,11 @@ uint64_t bytes_of_layouts(const struct layout *out, const struct layout *in) {
     return bytes_of_layout(out) + bytes_of_layout(in);
 }
 
-void explain(const struct call *call, const struct taken *taken) {
+void count_for_report(const struct call *call, const struct choice *choice) {
     if (!causeway_comm_explains()) return;
     struct layout out, in;
     if (lay_out(call, &out, &in) == MPI_SUCCESS)
-        causeway_comm_count_call(name_of(call), taken->way, taken->hosts, taken->leads,
+        causeway_comm_count_call(name_of(call), choice->algorithm, choice->hosts, choice->is_leader,
                                  bytes_of_layouts(&out, &in));
     free(out.blocks);
     free(in.blocks);

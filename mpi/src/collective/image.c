@@ -11,7 +11,7 @@
 // Bytes of the side, from so many behind its address on.
 struct range {
     MPI_Aint low, high;
-    enum place place;
+    enum memory_location location;
     // Where there are gaps, which belong to others: what of the elements are the side's, where they begin,
     // and how many bytes that are.
     struct runs *runs;
@@ -19,7 +19,7 @@ struct range {
     uint64_t bytes;
 };
 
-struct image {
+struct staging_buffer {
     struct side side;
     bool is_read, is_written;
     // What there is of the side: everything from `low` on.
@@ -51,7 +51,7 @@ static int range_of(const struct block *block, struct range *range) {
     return range->runs == NULL ? MPI_ERR_TYPE : MPI_SUCCESS;
 }
 
-static const char *place(const struct side *side, MPI_Aint offset) {
+static const char *address_at(const struct side *side, MPI_Aint offset) {
     return (const char *)((uintptr_t)side->address + (uintptr_t)offset);
 }
 
@@ -59,15 +59,15 @@ static const char *place(const struct side *side, MPI_Aint offset) {
 static int find_ranges(const struct side *side, const struct layout *layout, struct range *ranges,
                        bool *on_gpu) {
     // Where displacements are addresses, each block may lie elsewhere.
-    bool is_one_place = side->address != MPI_BOTTOM;
-    enum place of_side = causeway_comm_on_gpu(side->address) ? ON_GPU : IN_HOST;
+    bool has_base = side->address != MPI_BOTTOM;
+    enum memory_location side_location = causeway_comm_on_gpu(side->address) ? ON_GPU : IN_HOST;
     *on_gpu = false;
     for (int at = 0; at < layout->count; at++) {
         const struct block *block = &layout->blocks[at];
         // So may each run of a type that has gaps.
-        bool is_asked = !is_one_place || !is_contiguous(block->type);
-        ranges[at].place = is_asked ? place_of(place(side, block->offset), block->count, block->type) : of_side;
-        *on_gpu |= ranges[at].place != IN_HOST;
+        bool is_queried = !has_base || !is_contiguous(block->type);
+        ranges[at].location = is_queried ? location_of(address_at(side, block->offset), block->count, block->type) : side_location;
+        *on_gpu |= ranges[at].location != IN_HOST;
     }
     for (int at = 0; at < layout->count && *on_gpu; at++) {
         int error = range_of(&layout->blocks[at], &ranges[at]);
@@ -76,21 +76,21 @@ static int find_ranges(const struct side *side, const struct layout *layout, str
     return MPI_SUCCESS;
 }
 
-static void forget(struct image *image) {
+static void forget(struct staging_buffer *image) {
     for (int at = 0; image != NULL && at < image->count; at++)
         if (image->ranges[at].runs != NULL) drop_runs(image->ranges[at].runs);
     free(image);
 }
 
 // Where an image's side lies on a GPU; null where no range does as a whole.
-static const void *on_its_gpu(const struct image *image) {
+static const void *on_its_gpu(const struct staging_buffer *image) {
     int at = 0;
-    while (at < image->count && image->ranges[at].place != ON_GPU) at++;
-    return at < image->count ? place(&image->side, image->ranges[at].low) : NULL;
+    while (at < image->count && image->ranges[at].location != ON_GPU) at++;
+    return at < image->count ? address_at(&image->side, image->ranges[at].low) : NULL;
 }
 
 // Says whether there is memory.
-static bool take_image_memory(struct image *image) {
+static bool allocate_staging_memory(struct staging_buffer *image) {
     const void *near = on_its_gpu(image);
     if (near != NULL) image->memory = causeway_comm_allocate_host(near, image->bytes, &image->holder);
     if (image->memory != NULL) return true;
@@ -101,8 +101,8 @@ static bool take_image_memory(struct image *image) {
     return memory != MAP_FAILED;
 }
 
-struct image *make_image(const struct side *side, const struct layout *layout, int *error) {
-    struct image *image = calloc(1, sizeof *image + (size_t)layout->count * sizeof *image->ranges);
+struct staging_buffer *make_staging_buffer(const struct side *side, const struct layout *layout, int *error) {
+    struct staging_buffer *image = calloc(1, sizeof *image + (size_t)layout->count * sizeof *image->ranges);
     bool on_gpu = false;
     *error = image == NULL ? MPI_ERR_NO_MEM : find_ranges(side, layout, image->ranges, &on_gpu);
     if (image != NULL) image->count = layout->count;
@@ -120,7 +120,7 @@ struct image *make_image(const struct side *side, const struct layout *layout, i
     }
     image->low = low;
     image->bytes = (uint64_t)(high - low) + 1;
-    if (!take_image_memory(image)) {
+    if (!allocate_staging_memory(image)) {
         forget(image);
         *error = MPI_ERR_NO_MEM;
         return NULL;
@@ -128,7 +128,7 @@ struct image *make_image(const struct side *side, const struct layout *layout, i
     return image;
 }
 
-void *address_of(const struct image *image) {
+void *address_of(const struct staging_buffer *image) {
     return image == NULL ? NULL : (void *)((uintptr_t)image->memory - (uintptr_t)image->low);
 }
 
@@ -136,55 +136,55 @@ void *address_of(const struct image *image) {
 static const char *copy_with_gaps(const struct range *range, unsigned char *here, unsigned char *there,
                                  bool into_image) {
     unsigned char *packed = malloc(range->bytes);
-    const char *words = packed == NULL ? "memory to pack in cannot be had" : NULL;
-    if (words == NULL && !into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, true);
-    if (words == NULL && range->place == ON_GPU)
-        words = copy_runs(range->runs, there, packed, range->bytes, into_image);
-    else if (words == NULL)
-        words = copy_runs_anywhere(range->runs, there, packed, range->bytes, into_image);
-    if (words == NULL && into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, false);
+    const char *message = packed == NULL ? "memory to pack in cannot be had" : NULL;
+    if (message == NULL && !into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, true);
+    if (message == NULL && range->location == ON_GPU)
+        message = copy_runs(range->runs, there, packed, range->bytes, into_image);
+    else if (message == NULL)
+        message = copy_runs_anywhere(range->runs, there, packed, range->bytes, into_image);
+    if (message == NULL && into_image) copy_runs_on_host(range->runs, here, packed, range->bytes, false);
     free(packed);
-    return words;
+    return message;
 }
 
-static const char *copy(const struct image *image, const struct range *range, bool into_image) {
+static const char *copy(const struct staging_buffer *image, const struct range *range, bool into_image) {
     MPI_Aint first = range->runs != NULL ? range->start : range->low;
     unsigned char *here = image->memory + (first - image->low);
-    unsigned char *there = (unsigned char *)place(&image->side, first);
+    unsigned char *there = (unsigned char *)address_at(&image->side, first);
     if (range->runs != NULL) return copy_with_gaps(range, here, there, into_image);
     unsigned char *to = into_image ? here : there, *from = into_image ? there : here;
     uint64_t bytes = (uint64_t)(range->high - range->low);
     if (bytes == 0) return NULL;
-    if (range->place == ON_GPU) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
+    if (range->location == ON_GPU) return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
     memcpy(to, from, bytes);
     return NULL;
 }
 
-static const char *copy_all(const struct image *image, bool into_image) {
-    const char *words = NULL;
-    for (int at = 0; at < image->count && words == NULL;) {
+static const char *copy_all(const struct staging_buffer *image, bool into_image) {
+    const char *message = NULL;
+    for (int at = 0; at < image->count && message == NULL;) {
         // Ranges that follow each other are one copy.
         struct range range = image->ranges[at++];
         for (; at < image->count && range.runs == NULL; at++) {
             const struct range *next = &image->ranges[at];
-            if (next->low != range.high || next->place != range.place || next->runs != NULL) break;
+            if (next->low != range.high || next->location != range.location || next->runs != NULL) break;
             range.high = next->high;
         }
-        words = copy(image, &range, into_image);
+        message = copy(image, &range, into_image);
     }
-    return words;
+    return message;
 }
 
-const char *fill_image(const struct image *image) {
+const char *fill_staging_buffer(const struct staging_buffer *image) {
     causeway_comm_sync_memory(on_its_gpu(image));
     return image->is_read ? copy_all(image, true) : NULL;
 }
 
-const char *empty_image(const struct image *image) {
+const char *flush_staging_buffer(const struct staging_buffer *image) {
     return image->is_written ? copy_all(image, false) : NULL;
 }
 
-void drop_image(struct image *image) {
+void drop_staging_buffer(struct staging_buffer *image) {
     if (image == NULL) return;
     if (image->holder != NULL)
         causeway_comm_release_host(image->holder);

@@ -29,7 +29,7 @@ static int invoke_blocking(const struct call *c) {
     return MPI_ERR_INTERN;
 }
 
-static int invoke_later(const struct call *c, MPI_Request *request) {
+static int invoke_nonblocking(const struct call *c, MPI_Request *request) {
     switch (c->what) {
         COLLECTIVE_CALLS(NON_BLOCKING_CASE)
     case COLLECTIVE_Neighbor_alltoallw:
@@ -45,7 +45,7 @@ static int invoke_later(const struct call *c, MPI_Request *request) {
     case COLLECTIVE_##name:                      \
         return PMPI_##name##_init(parameters##_ARGUMENTS(int, int), c->comm, info, request);
 
-static int invoke_often(const struct call *c, MPI_Info info, MPI_Request *request) {
+static int invoke_persistent(const struct call *c, MPI_Info info, MPI_Request *request) {
     switch (c->what) {
         COLLECTIVE_CALLS(PERSISTENT_CASE)
     case COLLECTIVE_Neighbor_alltoallw:
@@ -78,7 +78,7 @@ static int invoke_large_blocking(const struct call *c) {
     return MPI_ERR_INTERN;
 }
 
-static int invoke_large_later(const struct call *c, MPI_Request *request) {
+static int invoke_large_nonblocking(const struct call *c, MPI_Request *request) {
     switch (c->what) {
         COLLECTIVE_CALLS(LARGE_NON_BLOCKING_CASE)
     case COLLECTIVE_Neighbor_alltoallw:
@@ -88,7 +88,7 @@ static int invoke_large_later(const struct call *c, MPI_Request *request) {
     return MPI_ERR_INTERN;
 }
 
-static int invoke_large_often(const struct call *c, MPI_Info info, MPI_Request *request) {
+static int invoke_large_persistent(const struct call *c, MPI_Info info, MPI_Request *request) {
     switch (c->what) {
         COLLECTIVE_CALLS(LARGE_PERSISTENT_CASE)
     case COLLECTIVE_Neighbor_alltoallw:
@@ -104,12 +104,12 @@ int invoke(const struct call *call, enum form form, MPI_Info info, MPI_Request *
     (void)info;
 #if MPI_VERSION >= 4
     if (call->is_large && form == BLOCKING) return invoke_large_blocking(call);
-    if (call->is_large && form == NON_BLOCKING) return invoke_large_later(call, request);
-    if (call->is_large) return invoke_large_often(call, info, request);
+    if (call->is_large && form == NON_BLOCKING) return invoke_large_nonblocking(call, request);
+    if (call->is_large) return invoke_large_persistent(call, info, request);
 #endif
 #if HAS_MPI_4
-    if (form == PERSISTENT) return invoke_often(call, info, request);
+    if (form == PERSISTENT) return invoke_persistent(call, info, request);
 #endif
     if (form == BLOCKING) return invoke_blocking(call);
-    return form == NON_BLOCKING ? invoke_later(call, request) : MPI_ERR_INTERN;
+    return form == NON_BLOCKING ? invoke_nonblocking(call, request) : MPI_ERR_INTERN;
 }

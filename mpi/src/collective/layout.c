@@ -7,13 +7,13 @@
 // What a side has: nothing, elements of one count, as many for each rank, or what is listed for each rank.
 enum shape { NONE, ONE, EACH, SUM, OWN, LIST };
 // Who looks at it: every rank, the root, or those who are at the other end of the root.
-enum whose { ALL, ROOT, LEAF };
+enum role { ALL, ROOT, LEAF };
 // For whom it is, where that is a list.
 enum peers { RANKS, SOURCES, DESTINATIONS };
 
 struct side_kind {
     enum shape shape;
-    enum whose whose;
+    enum role role;
     enum peers peers;
 };
 
@@ -51,7 +51,7 @@ static const struct kind_of_call KINDS[] = {
 };
 
 // What this rank is in a communicator, and to a call's root.
-struct part {
+struct rank_info {
     MPI_Comm comm;
     int is_inter, rank, ranks, peers;
     bool is_root, is_leaf;
@@ -59,39 +59,39 @@ struct part {
 
 bool has_root(const struct call *call) {
     const struct kind_of_call *kind = &KINDS[call->what];
-    return call->what == COLLECTIVE_Bcast || kind->out.whose != ALL || kind->in.whose != ALL;
+    return call->what == COLLECTIVE_Bcast || kind->out.role != ALL || kind->in.role != ALL;
 }
 
-static int part_of(const struct call *call, struct part *part) {
-    *part = (struct part){.comm = call->comm, .is_root = true, .is_leaf = true};
+static int rank_info_of(const struct call *call, struct rank_info *rank_info) {
+    *rank_info = (struct rank_info){.comm = call->comm, .is_root = true, .is_leaf = true};
     if (call->what == COLLECTIVE_Reduce_local) return MPI_SUCCESS;
-    int error = PMPI_Comm_test_inter(call->comm, &part->is_inter);
-    if (error == MPI_SUCCESS) error = PMPI_Comm_rank(call->comm, &part->rank);
-    if (error == MPI_SUCCESS) error = PMPI_Comm_size(call->comm, &part->ranks);
-    part->peers = part->ranks;
-    if (error == MPI_SUCCESS && part->is_inter) error = PMPI_Comm_remote_size(call->comm, &part->peers);
+    int error = PMPI_Comm_test_inter(call->comm, &rank_info->is_inter);
+    if (error == MPI_SUCCESS) error = PMPI_Comm_rank(call->comm, &rank_info->rank);
+    if (error == MPI_SUCCESS) error = PMPI_Comm_size(call->comm, &rank_info->ranks);
+    rank_info->peers = rank_info->ranks;
+    if (error == MPI_SUCCESS && rank_info->is_inter) error = PMPI_Comm_remote_size(call->comm, &rank_info->peers);
     if (error != MPI_SUCCESS || !has_root(call)) return error;
-    part->is_root = part->is_inter ? call->root == MPI_ROOT : call->root == part->rank;
-    part->is_leaf = part->is_inter ? call->root != MPI_ROOT && call->root != MPI_PROC_NULL : true;
+    rank_info->is_root = rank_info->is_inter ? call->root == MPI_ROOT : call->root == rank_info->rank;
+    rank_info->is_leaf = rank_info->is_inter ? call->root != MPI_ROOT && call->root != MPI_PROC_NULL : true;
     return MPI_SUCCESS;
 }
 
-static bool is_mine(enum whose whose, const struct part *part) {
-    return whose == ALL || (whose == ROOT ? part->is_root : part->is_leaf);
+static bool is_used_here(enum role role, const struct rank_info *rank_info) {
+    return role == ALL || (role == ROOT ? rank_info->is_root : rank_info->is_leaf);
 }
 
-static int neighbours(const struct part *part, enum peers peers, int *count) {
+static int neighbours(const struct rank_info *rank_info, enum peers peers, int *count) {
     int topology, weighted, sources, destinations;
-    int error = PMPI_Topo_test(part->comm, &topology);
+    int error = PMPI_Topo_test(rank_info->comm, &topology);
     if (error != MPI_SUCCESS) return error;
     switch (topology) {
     case MPI_CART:
-        error = PMPI_Cartdim_get(part->comm, count);
+        error = PMPI_Cartdim_get(rank_info->comm, count);
         *count *= 2;
         return error;
-    case MPI_GRAPH: return PMPI_Graph_neighbors_count(part->comm, part->rank, count);
+    case MPI_GRAPH: return PMPI_Graph_neighbors_count(rank_info->comm, rank_info->rank, count);
     case MPI_DIST_GRAPH:
-        error = PMPI_Dist_graph_neighbors_count(part->comm, &sources, &destinations, &weighted);
+        error = PMPI_Dist_graph_neighbors_count(rank_info->comm, &sources, &destinations, &weighted);
         *count = peers == SOURCES ? sources : destinations;
         return error;
     default: return MPI_ERR_TOPOLOGY;
@@ -131,21 +131,21 @@ static int lay_out_list(const struct call *call, const struct side *side, struct
 }
 
 static int lay_out_side(const struct call *call, const struct side *side, const struct side_kind *kind,
-                        const struct part *part, struct layout *layout) {
-    int peers = part->peers;
-    if (kind->shape == NONE || side->address == MPI_IN_PLACE || !is_mine(kind->whose, part))
+                        const struct rank_info *rank_info, struct layout *layout) {
+    int peers = rank_info->peers;
+    if (kind->shape == NONE || side->address == MPI_IN_PLACE || !is_used_here(kind->role, rank_info))
         return MPI_SUCCESS;
     if (kind->peers != RANKS) {
-        int error = neighbours(part, kind->peers, &peers);
+        int error = neighbours(rank_info, kind->peers, &peers);
         if (error != MPI_SUCCESS) return error;
     }
     if (kind->shape == LIST) return lay_out_list(call, side, layout, peers);
     MPI_Count count = 0;
     switch (kind->shape) {
     case EACH: count = side->count * peers; break;
-    case OWN: count = count_at(call, side, part->rank); break;
+    case OWN: count = count_at(call, side, rank_info->rank); break;
     case SUM:
-        for (int at = 0; at < part->ranks; at++) count += count_at(call, side, at);
+        for (int at = 0; at < rank_info->ranks; at++) count += count_at(call, side, at);
         break;
     default: count = side->count; break;
     }
@@ -159,10 +159,10 @@ static int lay_out_side(const struct call *call, const struct side *side, const 
 
 int lay_out(const struct call *call, struct layout *out, struct layout *in) {
     const struct kind_of_call *kind = &KINDS[call->what];
-    struct part part;
+    struct rank_info rank_info;
     *out = (struct layout){.is_read = true};
     *in = (struct layout){.is_written = true, .may_stay = kind->may_stay};
-    int error = part_of(call, &part);
+    int error = rank_info_of(call, &rank_info);
     if (error != MPI_SUCCESS) return error;
     struct side_kind received = kind->in;
     bool is_in_place = call->out.address == MPI_IN_PLACE && kind->out.shape != NONE;
@@ -170,11 +170,11 @@ int lay_out(const struct call *call, struct layout *out, struct layout *in) {
     if (is_in_place && kind->out.shape == SUM) received.shape = SUM;
     if (is_in_place) in->is_read = true;
     if (call->what == COLLECTIVE_Bcast) {
-        in->is_read = part.is_root;
-        in->is_written = !part.is_root;
-        if (!part.is_root && !part.is_leaf) return MPI_SUCCESS;
+        in->is_read = rank_info.is_root;
+        in->is_written = !rank_info.is_root;
+        if (!rank_info.is_root && !rank_info.is_leaf) return MPI_SUCCESS;
     }
-    error = lay_out_side(call, &call->out, &kind->out, &part, out);
-    if (error == MPI_SUCCESS) error = lay_out_side(call, &call->in, &received, &part, in);
+    error = lay_out_side(call, &call->out, &kind->out, &rank_info, out);
+    if (error == MPI_SUCCESS) error = lay_out_side(call, &call->in, &received, &rank_info, in);
     return error;
 }

@@ -17,13 +17,13 @@ static struct members *find_members(MPI_Comm comm) {
     PMPI_Comm_size(comm, &count);
     struct members *members = calloc(1, sizeof *members + (size_t)count * sizeof *members->ranks);
     if (members == NULL) abort();
-    members->can = !is_inter && count > 1;
+    members->is_supported = !is_inter && count > 1;
     members->rank = (uint32_t)rank;
     members->count = (uint32_t)count;
-    for (int at = 0; at < count && members->can; at++) {
+    for (int at = 0; at < count && members->is_supported; at++) {
         int of_job = job_rank(comm, at);
         members->ranks[at] = (uint32_t)of_job;
-        members->can = of_job >= 0;
+        members->is_supported = of_job >= 0;
     }
     return members;
 }
@@ -32,7 +32,7 @@ struct members *members_of(MPI_Comm comm) {
     static int key = MPI_KEYVAL_INVALID;
     struct members *members = NULL;
     lock();
-    if (!find_kept(comm, &key, forget_members, &members)) {
+    if (!find_attribute(comm, &key, forget_members, &members)) {
         members = find_members(comm);
         PMPI_Comm_set_attr(comm, key, members);
     }

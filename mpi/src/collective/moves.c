@@ -31,46 +31,46 @@ static void lay_out_rooted(const struct call *call, uint32_t me, uint32_t ranks,
 void lay_out_moves(const struct call *call, uint32_t me, uint32_t ranks, struct moves *moves) {
     const struct side *in = &call->in, *out = &call->out;
     bool in_place = out->address == MPI_IN_PLACE;
-    memset(moves->gives, 0, ranks * sizeof *moves->gives);
-    memset(moves->takes, 0, ranks * sizeof *moves->takes);
+    memset(moves->sends, 0, ranks * sizeof *moves->sends);
+    memset(moves->receives, 0, ranks * sizeof *moves->receives);
     switch (call->what) {
     case COLLECTIVE_Gather:
-    case COLLECTIVE_Gatherv: lay_out_rooted(call, me, ranks, in, out, moves->takes, moves->gives); return;
+    case COLLECTIVE_Gatherv: lay_out_rooted(call, me, ranks, in, out, moves->receives, moves->sends); return;
     case COLLECTIVE_Scatter:
-    case COLLECTIVE_Scatterv: lay_out_rooted(call, me, ranks, out, in, moves->gives, moves->takes); return;
+    case COLLECTIVE_Scatterv: lay_out_rooted(call, me, ranks, out, in, moves->sends, moves->receives); return;
     case COLLECTIVE_Bcast:
         for (uint32_t rank = 0; rank < ranks && me == (uint32_t)call->root; rank++)
-            moves->gives[rank] = block_of(call, in, 0);
-        moves->takes[call->root] = block_of(call, in, 0);
+            moves->sends[rank] = block_of(call, in, 0);
+        moves->receives[call->root] = block_of(call, in, 0);
         return;
     default: break;
     }
     bool is_each = call->what == COLLECTIVE_Alltoall || call->what == COLLECTIVE_Alltoallv ||
                    call->what == COLLECTIVE_Alltoallw;
     for (uint32_t rank = 0; rank < ranks; rank++) {
-        struct causeway_comm_range *gives = &moves->gives[rank];
-        moves->takes[rank] = block_of(call, in, rank);
+        struct causeway_comm_range *sends = &moves->sends[rank];
+        moves->receives[rank] = block_of(call, in, rank);
         if (!is_each)
-            *gives = in_place ? block_of(call, in, me) : block_of(call, out, 0);
+            *sends = in_place ? block_of(call, in, me) : block_of(call, out, 0);
         else if (!in_place)
-            *gives = block_of(call, out, rank);
+            *sends = block_of(call, out, rank);
         else
             // Nothing may be overwritten that has not been fetched: this rank cannot.
-            *gives = (struct causeway_comm_range){NULL, 1};
+            *sends = (struct causeway_comm_range){NULL, 1};
     }
 }
 
-struct places_of_moves look_at(const struct moves *moves, uint32_t ranks) {
-    struct places_of_moves places = {0};
-    const struct causeway_comm_range *both[] = {moves->gives, moves->takes};
+struct moves_summary summarize_moves(const struct moves *moves, uint32_t ranks) {
+    struct moves_summary summary = {0};
+    const struct causeway_comm_range *both[] = {moves->sends, moves->receives};
     for (int side = 0; side < 2; side++)
         for (uint32_t rank = 0; rank < ranks; rank++) {
             if (both[side][rank].bytes == 0) continue;
             if (causeway_comm_on_gpu(both[side][rank].address))
-                places.on_gpu = true;
+                summary.on_gpu = true;
             else
-                places.in_host = true;
-            places.bytes += both[side][rank].bytes;
+                summary.in_host = true;
+            summary.bytes += both[side][rank].bytes;
         }
-    return places;
+    return summary;
 }

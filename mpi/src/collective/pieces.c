@@ -6,7 +6,7 @@
 
 #include "places.h"
 
-enum { PIECE = 1 << 20, SLOTS = 2 };
+enum { CHUNK_BYTES = 1 << 20, SLOTS = 2 };
 
 // Elements from `first` on, as the MPI has them.
 struct slot {
@@ -17,8 +17,8 @@ struct slot {
     MPI_Request request;
 };
 
-unsigned char *take_piece(const struct between *between, uint64_t bytes, void **holder) {
-    const void *near = between->from != NULL ? between->from : between->to;
+unsigned char *allocate_chunk(const struct chunked *chunked, uint64_t bytes, void **holder) {
+    const void *near = chunked->from != NULL ? chunked->from : chunked->to;
     unsigned char *memory = NULL;
     *holder = NULL;
     if (causeway_comm_on_gpu(near)) memory = causeway_comm_allocate_host(near, bytes, holder);
@@ -27,116 +27,116 @@ unsigned char *take_piece(const struct between *between, uint64_t bytes, void **
     return memory;
 }
 
-void give_back_piece(unsigned char *memory, void *holder) {
+void release_chunk(unsigned char *memory, void *holder) {
     if (holder != NULL)
         causeway_comm_release_host(holder);
     else
         free(memory);
 }
 
-int copy_any(const struct between *between, void *to, const void *from, uint64_t bytes) {
+int copy_any(const struct chunked *chunked, void *to, const void *from, uint64_t bytes) {
     bool on_gpu = causeway_comm_on_gpu(to) || causeway_comm_on_gpu(from);
     if (!on_gpu) memmove(to, from, bytes);
     if (!on_gpu || causeway_comm_copy(to, from, bytes) == 0) return MPI_SUCCESS;
-    return error_code(between->call, causeway_comm_error());
+    return error_code(chunked->call, causeway_comm_error());
 }
 
 // Keeps the first error.
-static void note(int *first, int error) {
+static void record_first_error(int *first, int error) {
     if (*first == MPI_SUCCESS) *first = error;
 }
 
-static bool gives(const struct between *between) {
-    return between->what != COLLECTIVE_Bcast || between->rank == between->root;
+static bool sends(const struct chunked *chunked) {
+    return chunked->what != COLLECTIVE_Bcast || chunked->rank == chunked->root;
 }
 
-static bool gets(const struct between *between) {
-    return (between->what == COLLECTIVE_Bcast) == (between->rank != between->root);
+static bool receives(const struct chunked *chunked) {
+    return (chunked->what == COLLECTIVE_Bcast) == (chunked->rank != chunked->root);
 }
 
 // A copy that fails is this rank's error. It takes part in what the others wait for all the same.
-static void start_piece(const struct between *between, struct slot *slot, int *error) {
-    const char *from = (const char *)between->from + (uint64_t)slot->first * between->extent;
-    if (gives(between))
-        note(error, copy_any(between, slot->out, from, (uint64_t)slot->count * between->extent));
-    switch (between->what) {
+static void start_chunk(const struct chunked *chunked, struct slot *slot, int *error) {
+    const char *from = (const char *)chunked->from + (uint64_t)slot->first * chunked->extent;
+    if (sends(chunked))
+        record_first_error(error, copy_any(chunked, slot->out, from, (uint64_t)slot->count * chunked->extent));
+    switch (chunked->what) {
     case COLLECTIVE_Bcast:
-        note(error, PMPI_Ibcast(slot->out, slot->count, between->type, between->root, between->comm,
+        record_first_error(error, PMPI_Ibcast(slot->out, slot->count, chunked->type, chunked->root, chunked->comm,
                                 &slot->request));
         return;
     default:
-        note(error, PMPI_Ireduce(slot->out, slot->in, slot->count, between->type, between->op, between->root,
-                                 between->comm, &slot->request));
+        record_first_error(error, PMPI_Ireduce(slot->out, slot->in, slot->count, chunked->type, chunked->op, chunked->root,
+                                 chunked->comm, &slot->request));
     }
 }
 
-static void end_piece(const struct between *between, struct slot *slot, int *error) {
+static void complete_chunk(const struct chunked *chunked, struct slot *slot, int *error) {
     if (slot->count == 0) return;
-    note(error, PMPI_Wait(&slot->request, MPI_STATUS_IGNORE));
-    char *to = (char *)between->to + (uint64_t)slot->first * between->extent;
-    const unsigned char *from = between->what == COLLECTIVE_Bcast ? slot->out : slot->in;
-    if (gets(between) && *error == MPI_SUCCESS)
-        note(error, copy_any(between, to, from, (uint64_t)slot->count * between->extent));
+    record_first_error(error, PMPI_Wait(&slot->request, MPI_STATUS_IGNORE));
+    char *to = (char *)chunked->to + (uint64_t)slot->first * chunked->extent;
+    const unsigned char *from = chunked->what == COLLECTIVE_Bcast ? slot->out : slot->in;
+    if (receives(chunked) && *error == MPI_SUCCESS)
+        record_first_error(error, copy_any(chunked, to, from, (uint64_t)slot->count * chunked->extent));
     slot->count = 0;
 }
 
-static MPI_Count elements_of_piece(const struct between *between) {
-    MPI_Count most = (MPI_Count)(PIECE / between->extent);
-    return most < between->count ? most : between->count;
+static MPI_Count elements_per_chunk(const struct chunked *chunked) {
+    MPI_Count chunk_elements = (MPI_Count)(CHUNK_BYTES / chunked->extent);
+    return chunk_elements < chunked->count ? chunk_elements : chunked->count;
 }
 
-int make_in_pieces(const struct between *between) {
+int run_chunked(const struct chunked *chunked) {
     int error = MPI_SUCCESS;
     struct slot slots[SLOTS];
-    MPI_Count most = elements_of_piece(between);
-    uint64_t bytes = (uint64_t)most * between->extent;
+    MPI_Count chunk_elements = elements_per_chunk(chunked);
+    uint64_t bytes = (uint64_t)chunk_elements * chunked->extent;
     for (int at = 0; at < SLOTS; at++) {
         struct slot *slot = &slots[at];
         *slot = (struct slot){.request = MPI_REQUEST_NULL};
-        slot->out = take_piece(between, bytes, &slot->out_holder);
-        if (between->what != COLLECTIVE_Bcast) slot->in = take_piece(between, bytes, &slot->in_holder);
+        slot->out = allocate_chunk(chunked, bytes, &slot->out_holder);
+        if (chunked->what != COLLECTIVE_Bcast) slot->in = allocate_chunk(chunked, bytes, &slot->in_holder);
     }
-    int turn = 0;
-    for (MPI_Count first = 0; first < between->count; first += most, turn++) {
-        MPI_Count left = between->count - first;
-        struct slot *slot = &slots[turn % SLOTS];
+    int round = 0;
+    for (MPI_Count first = 0; first < chunked->count; first += chunk_elements, round++) {
+        MPI_Count remaining = chunked->count - first;
+        struct slot *slot = &slots[round % SLOTS];
         slot->first = first;
-        slot->count = (int)(left < most ? left : most);
-        start_piece(between, slot, &error);
-        end_piece(between, &slots[(turn + 1) % SLOTS], &error);
+        slot->count = (int)(remaining < chunk_elements ? remaining : chunk_elements);
+        start_chunk(chunked, slot, &error);
+        complete_chunk(chunked, &slots[(round + 1) % SLOTS], &error);
     }
-    end_piece(between, &slots[(turn + 1) % SLOTS], &error);
+    complete_chunk(chunked, &slots[(round + 1) % SLOTS], &error);
     for (int at = 0; at < SLOTS; at++) {
-        give_back_piece(slots[at].out, slots[at].out_holder);
-        if (slots[at].in != NULL) give_back_piece(slots[at].in, slots[at].in_holder);
+        release_chunk(slots[at].out, slots[at].out_holder);
+        if (slots[at].in != NULL) release_chunk(slots[at].in, slots[at].in_holder);
     }
     return error;
 }
 
-int hand_over_in_pieces(const struct between *between, int from, int to) {
-    if ((between->rank != from && between->rank != to) || between->count == 0) return MPI_SUCCESS;
+int send_chunked(const struct chunked *chunked, int from, int to) {
+    if ((chunked->rank != from && chunked->rank != to) || chunked->count == 0) return MPI_SUCCESS;
     if (from == to) {
-        uint64_t bytes = (uint64_t)between->count * between->extent;
-        return between->from == between->to ? MPI_SUCCESS
-                                            : copy_any(between, between->to, between->from, bytes);
+        uint64_t bytes = (uint64_t)chunked->count * chunked->extent;
+        return chunked->from == chunked->to ? MPI_SUCCESS
+                                            : copy_any(chunked, chunked->to, chunked->from, bytes);
     }
     int error = MPI_SUCCESS;
-    MPI_Count most = elements_of_piece(between);
+    MPI_Count chunk_elements = elements_per_chunk(chunked);
     void *holder;
-    unsigned char *piece = take_piece(between, (uint64_t)most * between->extent, &holder);
-    for (MPI_Count first = 0; first < between->count; first += most) {
-        MPI_Count left = between->count - first, count = left < most ? left : most;
-        uint64_t offset = (uint64_t)first * between->extent, bytes = (uint64_t)count * between->extent;
-        if (between->rank == from) {
-            note(&error, copy_any(between, piece, (const char *)between->from + offset, bytes));
-            note(&error, PMPI_Send(piece, (int)count, between->type, to, 0, between->comm));
+    unsigned char *chunk = allocate_chunk(chunked, (uint64_t)chunk_elements * chunked->extent, &holder);
+    for (MPI_Count first = 0; first < chunked->count; first += chunk_elements) {
+        MPI_Count remaining = chunked->count - first, count = remaining < chunk_elements ? remaining : chunk_elements;
+        uint64_t offset = (uint64_t)first * chunked->extent, bytes = (uint64_t)count * chunked->extent;
+        if (chunked->rank == from) {
+            record_first_error(&error, copy_any(chunked, chunk, (const char *)chunked->from + offset, bytes));
+            record_first_error(&error, PMPI_Send(chunk, (int)count, chunked->type, to, 0, chunked->comm));
         } else {
-            note(&error, PMPI_Recv(piece, (int)count, between->type, from, 0, between->comm,
+            record_first_error(&error, PMPI_Recv(chunk, (int)count, chunked->type, from, 0, chunked->comm,
                                    MPI_STATUS_IGNORE));
             if (error == MPI_SUCCESS)
-                note(&error, copy_any(between, (char *)between->to + offset, piece, bytes));
+                record_first_error(&error, copy_any(chunked, (char *)chunked->to + offset, chunk, bytes));
         }
     }
-    give_back_piece(piece, holder);
+    release_chunk(chunk, holder);
     return error;
 }

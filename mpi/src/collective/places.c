@@ -11,108 +11,108 @@
 #include "places.h"
 
 // What a rank says of each one: that it reaches it there; and by its own byte whether it uses a network.
-enum { NEAR = 1, NETWORK = 2 };
+enum { IS_LOCAL = 1, HAS_NETWORK = 2 };
 
 static int key = MPI_KEYVAL_INVALID;
 
-static void drop_places(struct places *places) {
-    if (places == NULL) return;
-    if (places->inside != MPI_COMM_NULL) PMPI_Comm_free(&places->inside);
-    if (places->leaders != MPI_COMM_NULL) PMPI_Comm_free(&places->leaders);
-    free(places->ranks);
-    free(places);
+static void drop_node_groups(struct node_groups *groups) {
+    if (groups == NULL) return;
+    if (groups->node_comm != MPI_COMM_NULL) PMPI_Comm_free(&groups->node_comm);
+    if (groups->leader_comm != MPI_COMM_NULL) PMPI_Comm_free(&groups->leader_comm);
+    free(groups->ranks);
+    free(groups);
 }
 
-static int forget_places(MPI_Comm comm, int which, void *places, void *unused) {
+static int delete_node_groups(MPI_Comm comm, int which, void *groups, void *unused) {
     (void)comm, (void)which, (void)unused;
-    drop_places(places);
+    drop_node_groups(groups);
     return MPI_SUCCESS;
 }
 
-void forget_places_of_world(void) {
-    forget_attribute_of_world(key);
+void free_world_node_groups(void) {
+    delete_world_attribute(key);
 }
 
 // Puts each rank into the first place whose ranks all reach it, and are reached by it.
-static uint32_t find_places(const unsigned char *rows, uint32_t count, struct place_of_rank *ranks) {
-    uint32_t places = 0;
+static uint32_t group_by_node(const unsigned char *rows, uint32_t count, struct node_of_rank *ranks) {
+    uint32_t nodes = 0;
     for (uint32_t rank = 0; rank < count; rank++) {
-        uint32_t place = 0, inside = 0;
-        for (; place < places; place++) {
+        uint32_t node = 0, local_rank = 0;
+        for (; node < nodes; node++) {
             bool fits = true;
-            inside = 0;
+            local_rank = 0;
             for (uint32_t other = 0; other < rank && fits; other++) {
-                if (ranks[other].place != place) continue;
-                fits = (rows[rank * count + other] & rows[other * count + rank] & NEAR) != 0;
-                inside++;
+                if (ranks[other].node != node) continue;
+                fits = (rows[rank * count + other] & rows[other * count + rank] & IS_LOCAL) != 0;
+                local_rank++;
             }
             if (fits) break;
         }
-        if (place == places) inside = 0;
-        ranks[rank] = (struct place_of_rank){place, inside};
-        if (place == places) places++;
+        if (node == nodes) local_rank = 0;
+        ranks[rank] = (struct node_of_rank){node, local_rank};
+        if (node == nodes) nodes++;
     }
-    return places;
+    return nodes;
 }
 
 // This rank's group in its place, and that of the leaders.
-static int make_groups(struct places *places, const struct members *members, MPI_Comm comm) {
-    uint32_t me = members->rank, own = places->ranks[me].place;
-    places->own = own;
-    places->is_leader = places->ranks[me].inside == 0;
-    int color = places->is_leader ? 0 : MPI_UNDEFINED;
-    int error = PMPI_Comm_split(comm, (int)own, (int)me, &places->inside);
-    if (error == MPI_SUCCESS) error = PMPI_Comm_split(comm, color, (int)me, &places->leaders);
+static int make_comms(struct node_groups *groups, const struct members *members, MPI_Comm comm) {
+    uint32_t me = members->rank, own = groups->ranks[me].node;
+    groups->own_node = own;
+    groups->is_leader = groups->ranks[me].local_rank == 0;
+    int color = groups->is_leader ? 0 : MPI_UNDEFINED;
+    int error = PMPI_Comm_split(comm, (int)own, (int)me, &groups->node_comm);
+    if (error == MPI_SUCCESS) error = PMPI_Comm_split(comm, color, (int)me, &groups->leader_comm);
     if (error != MPI_SUCCESS) return error;
-    PMPI_Comm_set_errhandler(places->inside, MPI_ERRORS_RETURN);
-    if (places->is_leader) PMPI_Comm_set_errhandler(places->leaders, MPI_ERRORS_RETURN);
-    places->inside_members = (uint32_t *)(places->ranks + members->count);
-    places->leading_members = places->inside_members + members->count;
+    PMPI_Comm_set_errhandler(groups->node_comm, MPI_ERRORS_RETURN);
+    if (groups->is_leader) PMPI_Comm_set_errhandler(groups->leader_comm, MPI_ERRORS_RETURN);
+    groups->node_members = (uint32_t *)(groups->ranks + members->count);
+    groups->leader_members = groups->node_members + members->count;
     for (uint32_t rank = 0; rank < members->count; rank++) {
-        const struct place_of_rank *of = &places->ranks[rank];
-        if (of->place == own) places->inside_members[places->inside_count++] = members->ranks[rank];
-        if (of->inside == 0) places->leading_members[of->place] = members->ranks[rank];
-        places->is_shared |= of->inside > 0;
+        const struct node_of_rank *of = &groups->ranks[rank];
+        if (of->node == own) groups->node_members[groups->node_size++] = members->ranks[rank];
+        if (of->local_rank == 0) groups->leader_members[of->node] = members->ranks[rank];
+        groups->has_shared_node |= of->local_rank > 0;
     }
     return MPI_SUCCESS;
 }
 
-static int make_places(MPI_Comm comm, const struct members *members, struct places **made) {
+static int make_node_groups(MPI_Comm comm, const struct members *members, struct node_groups **made) {
     uint32_t count = members->count;
-    struct places *places = calloc(1, sizeof *places);
+    struct node_groups *groups = calloc(1, sizeof *groups);
     unsigned char *rows = calloc(count + 1, count);
-    if (places == NULL || rows == NULL) abort();
-    places->inside = places->leaders = MPI_COMM_NULL;
-    places->ranks = calloc(count, sizeof *places->ranks + 2 * sizeof(uint32_t));
-    if (places->ranks == NULL) abort();
+    if (groups == NULL || rows == NULL) abort();
+    groups->node_comm = groups->leader_comm = MPI_COMM_NULL;
+    groups->ranks = calloc(count, sizeof *groups->ranks + 2 * sizeof(uint32_t));
+    if (groups->ranks == NULL) abort();
     // All of them have joined the job when they have come here.
     int error = PMPI_Barrier(comm);
     unsigned char *own = rows + (size_t)count * count;
     for (uint32_t rank = 0; rank < count && error == MPI_SUCCESS; rank++)
-        own[rank] = causeway_comm_is_local(members->ranks[rank]) ? NEAR : 0;
-    if (causeway_comm_uses_network()) own[members->rank] |= NETWORK;
+        own[rank] = causeway_comm_is_local(members->ranks[rank]) ? IS_LOCAL : 0;
+    if (causeway_comm_uses_network()) own[members->rank] |= HAS_NETWORK;
     if (error == MPI_SUCCESS)
         error = PMPI_Allgather(own, (int)count, MPI_BYTE, rows, (int)count, MPI_BYTE, comm);
     if (error == MPI_SUCCESS) {
-        places->count = find_places(rows, count, places->ranks);
-        places->use_network = true;
+        groups->count = group_by_node(rows, count, groups->ranks);
+        groups->has_network = true;
         for (uint32_t rank = 0; rank < count; rank++)
-            places->use_network &= (rows[(size_t)rank * count + rank] & NETWORK) != 0;
-        error = make_groups(places, members, comm);
+            groups->has_network &= (rows[(size_t)rank * count + rank] & HAS_NETWORK) != 0;
+        error = make_comms(groups, members, comm);
     }
     free(rows);
     if (error != MPI_SUCCESS) {
-        drop_places(places);
-        places = NULL;
+        drop_node_groups(groups);
+        groups = NULL;
     }
-    *made = places;
+    *made = groups;
     return error;
 }
 
-int places_of(MPI_Comm comm, const struct members *members, struct places **places) {
-    if (find_kept(comm, &key, forget_places, places)) return MPI_SUCCESS;
+int node_groups_of(MPI_Comm comm, const struct members *members, struct node_groups **groups) {
+    if (find_attribute(comm, &key, delete_node_groups, groups)) return MPI_SUCCESS;
     // Without the lock: other threads go on while this rank waits for the others.
-    int error = make_places(comm, members, places);
-    if (error == MPI_SUCCESS) error = PMPI_Comm_set_attr(comm, key, *places);
+    int error = make_node_groups(comm, members, groups);
+    if (error == MPI_SUCCESS) error = PMPI_Comm_set_attr(comm, key, *groups);
     return error;
 }

@@ -1,51 +1,51 @@
 // What is known of where a communicator's ranks are.
-#ifndef CAUSEWAY_PLACES_H
-#define CAUSEWAY_PLACES_H
+#ifndef CAUSEWAY_TWO_LEVEL_H
+#define CAUSEWAY_TWO_LEVEL_H
 
 #include "collective.h"
 
-struct place_of_rank {
+struct node_of_rank {
     // The number of its place, and its own one there; the leader's is 0.
-    uint32_t place, inside;
+    uint32_t node, local_rank;
 };
 
 // The places of a communicator's ranks: those of a place reach each other on one host. Kept with the
 // communicator, and freed with it.
-struct places {
+struct node_groups {
     uint32_t count;
     // Some place has several ranks.
-    bool is_shared;
+    bool has_shared_node;
     // All ranks may reach those of other hosts over a network.
-    bool use_network;
+    bool has_network;
     // Of all ranks of the communicator; the same at all of them.
-    struct place_of_rank *ranks;
+    struct node_of_rank *ranks;
     // This rank's place.
-    uint32_t own;
+    uint32_t own_node;
     bool is_leader;
     // Its ranks, in the job, and their communicator.
-    uint32_t inside_count, *inside_members;
-    MPI_Comm inside;
-    // The same for the leaders of all places, in the order of places. Other ranks have no such communicator.
-    uint32_t *leading_members;
-    MPI_Comm leaders;
+    uint32_t node_size, *node_members;
+    MPI_Comm node_comm;
+    // The same for the leaders of all groups, in the order of places. Other ranks have no such communicator.
+    uint32_t *leader_members;
+    MPI_Comm leader_comm;
 };
 
 // All ranks of the communicator call this together where it is not known yet. Gives an error of the MPI's.
-int places_of(MPI_Comm comm, const struct members *members, struct places **places);
+int node_groups_of(MPI_Comm comm, const struct members *members, struct node_groups **groups);
 
-// levels.c: calls in two levels, between hosts by their leaders.
+// two_level.c: calls in two two_level, between hosts by their leaders.
 
-// Whether such calls can be made in two levels; the same at all ranks, as all their arguments are.
-bool is_built_in_levels(const struct call *call, const struct places *places);
+// Whether such calls can be made in two two_level; the same at all ranks, as all their arguments are.
+bool supports_two_level(const struct call *call, const struct node_groups *groups);
 // Says whether the call was made so, and in which way, or why not. All ranks of the communicator decide the
 // same.
-bool collect_in_levels(const struct call *call, const struct members *members, const struct places *places,
-                       uint64_t bytes, int *way, int *error);
+bool run_two_level(const struct call *call, const struct members *members, const struct node_groups *groups,
+                       uint64_t bytes, int *algorithm, int *error);
 
 // pieces.c: calls by way of the host's memory, in pieces.
 
 // A call between the ranks of a communicator, which give the same.
-struct between {
+struct chunked {
     enum collective what;
     // The user's call, for errors.
     const char *call;
@@ -61,20 +61,20 @@ struct between {
     void *to;
 };
 // MPI_Bcast or MPI_Reduce. Gives this rank's first error, which has not been raised.
-int make_in_pieces(const struct between *between);
+int run_chunked(const struct chunked *chunked);
 // Gives one rank's elements to another one, or copies them where that is the same.
-int hand_over_in_pieces(const struct between *between, int from, int to);
+int send_chunked(const struct chunked *chunked, int from, int to);
 // A piece of the host's memory, pinned where the GPU is, if it can be. There is no going on without: others
 // wait for this rank.
-unsigned char *take_piece(const struct between *between, uint64_t bytes, void **holder);
-void give_back_piece(unsigned char *memory, void *holder);
+unsigned char *allocate_chunk(const struct chunked *chunked, uint64_t bytes, void **holder);
+void release_chunk(unsigned char *memory, void *holder);
 // Copies between any two places. Gives the code of an error.
-int copy_any(const struct between *between, void *to, const void *from, uint64_t bytes);
+int copy_any(const struct chunked *chunked, void *to, const void *from, uint64_t bytes);
 
 // portions.c: what each rank has for each other one.
 
 // Ranges of this rank's memory, one behind the other.
-struct portion {
+struct rank_block {
     uint32_t count;
     const struct causeway_comm_range *ranges;
     // Of all of them; the same at all ranks.
@@ -84,7 +84,7 @@ struct portion {
 // With one it gives each rank that one's portion, and gets its own one put together into the result, which
 // may be it.
 // Gives this rank's first error, which has not been raised.
-int exchange_in_pieces(const struct between *between, uint32_t ranks, const struct portion *portions,
-                       const struct portion *result);
+int alltoall_chunked(const struct chunked *chunked, uint32_t ranks, const struct rank_block *rank_blocks,
+                       const struct rank_block *result);
 
 #endif

@@ -9,13 +9,13 @@
 #include "places.h"
 
 // Pieces are smaller where there are many ranks.
-enum { MIN_PIECE_BYTES = 64 << 10, MAX_PIECE_BYTES = 1 << 20, ALL_PIECES = 8 << 20, SLOTS = 2 };
+enum { MIN_CHUNK_BYTES = 64 << 10, MAX_CHUNK_BYTES = 1 << 20, MAX_STAGED_BYTES = 8 << 20, SLOTS = 2 };
 
-struct trade {
-    const struct between *between;
+struct exchange {
+    const struct chunked *chunked;
     uint32_t ranks;
-    const struct portion *portions, *result;
-    uint64_t piece;
+    const struct rank_block *rank_blocks, *result;
+    uint64_t chunk;
     int error;
 };
 
@@ -30,132 +30,132 @@ struct slot {
     MPI_Request *requests;
 };
 
-static void note(struct trade *trade, int error) {
-    if (trade->error == MPI_SUCCESS) trade->error = error;
+static void record_exchange_error(struct exchange *exchange, int error) {
+    if (exchange->error == MPI_SUCCESS) exchange->error = error;
 }
 
-static bool reduces(const struct trade *trade) {
-    return trade->result != NULL;
+static bool reduces(const struct exchange *exchange) {
+    return exchange->result != NULL;
 }
 
-static uint64_t bytes_at(const struct trade *trade, uint32_t rank, uint64_t first) {
-    uint64_t all = trade->portions[rank].bytes;
+static uint64_t bytes_at(const struct exchange *exchange, uint32_t rank, uint64_t first) {
+    uint64_t all = exchange->rank_blocks[rank].bytes;
     if (first >= all) return 0;
-    return all - first < trade->piece ? all - first : trade->piece;
+    return all - first < exchange->chunk ? all - first : exchange->chunk;
 }
 
 // Copies bytes of a portion from the first one on into a piece, or out of it.
-static void copy_part(struct trade *trade, const struct portion *portion, uint64_t first, uint64_t bytes,
-                      unsigned char *piece, bool is_into_piece) {
-    for (uint32_t at = 0; at < portion->count && bytes > 0; at++) {
-        const struct causeway_comm_range *range = &portion->ranges[at];
+static void copy_block_range(struct exchange *exchange, const struct rank_block *rank_block, uint64_t first, uint64_t bytes,
+                      unsigned char *chunk, bool into_chunk) {
+    for (uint32_t at = 0; at < rank_block->count && bytes > 0; at++) {
+        const struct causeway_comm_range *range = &rank_block->ranges[at];
         if (first >= range->bytes) {
             first -= range->bytes;
             continue;
         }
         uint64_t some = range->bytes - first < bytes ? range->bytes - first : bytes;
         unsigned char *there = (unsigned char *)range->address + first;
-        void *to = is_into_piece ? piece : there;
-        note(trade, copy_any(trade->between, to, is_into_piece ? there : piece, some));
-        piece += some;
+        void *to = into_chunk ? chunk : there;
+        record_exchange_error(exchange, copy_any(exchange->chunked, to, into_chunk ? there : chunk, some));
+        chunk += some;
         bytes -= some;
         first = 0;
     }
 }
 
-static void start_sending(struct trade *trade, struct slot *slot, uint32_t to, const void *piece,
+static void start_sending(struct exchange *exchange, struct slot *slot, uint32_t to, const void *chunk,
                           uint64_t bytes) {
-    const struct between *between = trade->between;
+    const struct chunked *chunked = exchange->chunked;
     if (bytes == 0) return;
     MPI_Request *request = &slot->requests[slot->count++];
     *request = MPI_REQUEST_NULL;
-    note(trade, PMPI_Isend(piece, (int)(bytes / between->extent), between->type, (int)to, 0, between->comm,
+    record_exchange_error(exchange, PMPI_Isend(chunk, (int)(bytes / chunked->extent), chunked->type, (int)to, 0, chunked->comm,
                            request));
 }
 
-static void start_receiving(struct trade *trade, struct slot *slot, uint32_t from, uint64_t bytes) {
-    const struct between *between = trade->between;
+static void start_receiving(struct exchange *exchange, struct slot *slot, uint32_t from, uint64_t bytes) {
+    const struct chunked *chunked = exchange->chunked;
     if (bytes == 0) return;
     MPI_Request *request = &slot->requests[slot->count++];
     *request = MPI_REQUEST_NULL;
-    note(trade, PMPI_Irecv(slot->in + from * trade->piece, (int)(bytes / between->extent), between->type,
-                           (int)from, 0, between->comm, request));
+    record_exchange_error(exchange, PMPI_Irecv(slot->in + from * exchange->chunk, (int)(bytes / chunked->extent), chunked->type,
+                           (int)from, 0, chunked->comm, request));
 }
 
 // A copy that fails is this rank's error. It takes part in what the others wait for all the same.
-static void start_pieces(struct trade *trade, struct slot *slot, uint64_t first) {
-    uint32_t me = (uint32_t)trade->between->rank;
-    uint64_t own = bytes_at(trade, me, first);
+static void start_chunks(struct exchange *exchange, struct slot *slot, uint64_t first) {
+    uint32_t me = (uint32_t)exchange->chunked->rank;
+    uint64_t own_bytes = bytes_at(exchange, me, first);
     slot->first = first;
     slot->is_used = true;
-    if (!reduces(trade)) copy_part(trade, &trade->portions[me], first, own, slot->out, true);
+    if (!reduces(exchange)) copy_block_range(exchange, &exchange->rank_blocks[me], first, own_bytes, slot->out, true);
     // Each rank begins with another one.
-    for (uint32_t step = 1; step <= trade->ranks; step++) {
-        uint32_t peer = (me + step) % trade->ranks;
-        uint64_t theirs = bytes_at(trade, peer, first);
-        unsigned char *piece = slot->out;
-        if (reduces(trade)) {
-            piece += peer * trade->piece;
-            copy_part(trade, &trade->portions[peer], first, theirs, piece, true);
+    for (uint32_t step = 1; step <= exchange->ranks; step++) {
+        uint32_t peer = (me + step) % exchange->ranks;
+        uint64_t peer_bytes = bytes_at(exchange, peer, first);
+        unsigned char *chunk = slot->out;
+        if (reduces(exchange)) {
+            chunk += peer * exchange->chunk;
+            copy_block_range(exchange, &exchange->rank_blocks[peer], first, peer_bytes, chunk, true);
         }
         if (peer == me) continue;
-        start_receiving(trade, slot, peer, reduces(trade) ? own : theirs);
-        start_sending(trade, slot, peer, piece, reduces(trade) ? theirs : own);
+        start_receiving(exchange, slot, peer, reduces(exchange) ? own_bytes : peer_bytes);
+        start_sending(exchange, slot, peer, chunk, reduces(exchange) ? peer_bytes : own_bytes);
     }
 }
 
-static void end_pieces(struct trade *trade, struct slot *slot) {
-    const struct between *between = trade->between;
-    uint32_t me = (uint32_t)between->rank;
+static void complete_chunks(struct exchange *exchange, struct slot *slot) {
+    const struct chunked *chunked = exchange->chunked;
+    uint32_t me = (uint32_t)chunked->rank;
     if (!slot->is_used) return;
-    for (int at = 0; at < slot->count; at++) note(trade, PMPI_Wait(&slot->requests[at], MPI_STATUS_IGNORE));
+    for (int at = 0; at < slot->count; at++) record_exchange_error(exchange, PMPI_Wait(&slot->requests[at], MPI_STATUS_IGNORE));
     slot->count = 0;
     slot->is_used = false;
-    uint64_t own = bytes_at(trade, me, slot->first);
-    for (uint32_t peer = 0; peer < trade->ranks && trade->error == MPI_SUCCESS; peer++) {
-        unsigned char *piece = slot->in + peer * trade->piece;
+    uint64_t own_bytes = bytes_at(exchange, me, slot->first);
+    for (uint32_t peer = 0; peer < exchange->ranks && exchange->error == MPI_SUCCESS; peer++) {
+        unsigned char *chunk = slot->in + peer * exchange->chunk;
         if (peer == me) continue;
-        if (!reduces(trade))
-            copy_part(trade, &trade->portions[peer], slot->first, bytes_at(trade, peer, slot->first), piece,
+        if (!reduces(exchange))
+            copy_block_range(exchange, &exchange->rank_blocks[peer], slot->first, bytes_at(exchange, peer, slot->first), chunk,
                       false);
-        else if (own > 0)
-            note(trade, PMPI_Reduce_local(piece, slot->out + me * trade->piece, (int)(own / between->extent),
-                                          between->type, between->op));
+        else if (own_bytes > 0)
+            record_exchange_error(exchange, PMPI_Reduce_local(chunk, slot->out + me * exchange->chunk, (int)(own_bytes / chunked->extent),
+                                          chunked->type, chunked->op));
     }
-    if (reduces(trade) && trade->error == MPI_SUCCESS)
-        copy_part(trade, trade->result, slot->first, own, slot->out + me * trade->piece, false);
+    if (reduces(exchange) && exchange->error == MPI_SUCCESS)
+        copy_block_range(exchange, exchange->result, slot->first, own_bytes, slot->out + me * exchange->chunk, false);
 }
 
-int exchange_in_pieces(const struct between *between, uint32_t ranks, const struct portion *portions,
-                       const struct portion *result) {
-    struct trade trade = {between, ranks, portions, result, ALL_PIECES / ranks, MPI_SUCCESS};
-    if (trade.piece > MAX_PIECE_BYTES) trade.piece = MAX_PIECE_BYTES;
-    if (trade.piece < MIN_PIECE_BYTES) trade.piece = MIN_PIECE_BYTES;
-    uint64_t longest = 0;
+int alltoall_chunked(const struct chunked *chunked, uint32_t ranks, const struct rank_block *rank_blocks,
+                       const struct rank_block *result) {
+    struct exchange exchange = {chunked, ranks, rank_blocks, result, MAX_STAGED_BYTES / ranks, MPI_SUCCESS};
+    if (exchange.chunk > MAX_CHUNK_BYTES) exchange.chunk = MAX_CHUNK_BYTES;
+    if (exchange.chunk < MIN_CHUNK_BYTES) exchange.chunk = MIN_CHUNK_BYTES;
+    uint64_t max_bytes = 0;
     for (uint32_t rank = 0; rank < ranks; rank++)
-        longest = portions[rank].bytes > longest ? portions[rank].bytes : longest;
-    if (trade.piece > longest) trade.piece = longest;
-    trade.piece -= trade.piece % between->extent;
+        max_bytes = rank_blocks[rank].bytes > max_bytes ? rank_blocks[rank].bytes : max_bytes;
+    if (exchange.chunk > max_bytes) exchange.chunk = max_bytes;
+    exchange.chunk -= exchange.chunk % chunked->extent;
     struct slot slots[SLOTS];
     for (int at = 0; at < SLOTS; at++) {
         struct slot *slot = &slots[at];
         *slot = (struct slot){0};
-        uint64_t own = reduces(&trade) ? ranks * trade.piece : trade.piece;
-        slot->out = take_piece(between, own, &slot->out_holder);
-        slot->in = take_piece(between, ranks * trade.piece, &slot->in_holder);
+        uint64_t own_bytes = reduces(&exchange) ? ranks * exchange.chunk : exchange.chunk;
+        slot->out = allocate_chunk(chunked, own_bytes, &slot->out_holder);
+        slot->in = allocate_chunk(chunked, ranks * exchange.chunk, &slot->in_holder);
         slot->requests = calloc(2 * (size_t)ranks, sizeof *slot->requests);
         if (slot->requests == NULL) abort();
     }
-    int turn = 0;
-    for (uint64_t first = 0; first < longest; first += trade.piece, turn++) {
-        start_pieces(&trade, &slots[turn % SLOTS], first);
-        end_pieces(&trade, &slots[(turn + 1) % SLOTS]);
+    int round = 0;
+    for (uint64_t first = 0; first < max_bytes; first += exchange.chunk, round++) {
+        start_chunks(&exchange, &slots[round % SLOTS], first);
+        complete_chunks(&exchange, &slots[(round + 1) % SLOTS]);
     }
-    end_pieces(&trade, &slots[(turn + 1) % SLOTS]);
+    complete_chunks(&exchange, &slots[(round + 1) % SLOTS]);
     for (int at = 0; at < SLOTS; at++) {
-        give_back_piece(slots[at].out, slots[at].out_holder);
-        give_back_piece(slots[at].in, slots[at].in_holder);
+        release_chunk(slots[at].out, slots[at].out_holder);
+        release_chunk(slots[at].in, slots[at].in_holder);
         free(slots[at].requests);
     }
-    return trade.error;
+    return exchange.error;
 }

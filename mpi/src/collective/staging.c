@@ -5,8 +5,8 @@
 #include "collective.h"
 
 void drop_staging(struct staging *staging) {
-    drop_image(staging->out);
-    drop_image(staging->in);
+    drop_staging_buffer(staging->out);
+    drop_staging_buffer(staging->in);
     free(staging);
 }
 
@@ -16,7 +16,7 @@ struct staging *stage(const struct call *call, int *error) {
     struct layout out, in;
     struct staging *staging = NULL;
     *error = MPI_SUCCESS;
-    if (mpi_takes_gpus() || !causeway_comm_has_driver()) return NULL;
+    if (mpi_is_gpu_aware() || !causeway_comm_has_driver()) return NULL;
     *error = lay_out(call, &out, &in);
     if (*error == MPI_SUCCESS) {
         staging = calloc(1, sizeof *staging);
@@ -29,8 +29,8 @@ struct staging *stage(const struct call *call, int *error) {
         staging->call = *call;
         staging->name = name_of(call);
         if (causeway_comm_explains()) staging->bytes = bytes_of_layouts(&out, &in);
-        staging->out = make_image(&call->out, &out, error);
-        if (*error == MPI_SUCCESS) staging->in = make_image(&call->in, &in, error);
+        staging->out = make_staging_buffer(&call->out, &out, error);
+        if (*error == MPI_SUCCESS) staging->in = make_staging_buffer(&call->in, &in, error);
         if (staging->out != NULL) staging->call.out.address = address_of(staging->out);
         if (staging->in != NULL) staging->call.in.address = address_of(staging->in);
         if (*error != MPI_SUCCESS || (staging->out == NULL && staging->in == NULL)) {
@@ -46,14 +46,14 @@ struct staging *stage(const struct call *call, int *error) {
 }
 
 void fill_staging(struct staging *staging) {
-    const char *words = staging->out != NULL ? fill_image(staging->out) : NULL;
-    if (words == NULL && staging->in != NULL) words = fill_image(staging->in);
-    staging->error = words == NULL ? MPI_SUCCESS : error_code(staging->name, words);
+    const char *message = staging->out != NULL ? fill_staging_buffer(staging->out) : NULL;
+    if (message == NULL && staging->in != NULL) message = fill_staging_buffer(staging->in);
+    staging->error = message == NULL ? MPI_SUCCESS : error_code(staging->name, message);
 }
 
 static void empty(struct staging *staging) {
-    const char *words = staging->in != NULL ? empty_image(staging->in) : NULL;
-    if (words != NULL) staging->error = error_code(staging->name, words);
+    const char *message = staging->in != NULL ? flush_staging_buffer(staging->in) : NULL;
+    if (message != NULL) staging->error = error_code(staging->name, message);
 }
 
 int end_staging(struct staging *staging, bool is_last) {
@@ -63,7 +63,7 @@ int end_staging(struct staging *staging, bool is_last) {
     return error;
 }
 
-bool tells_bytes(const struct staging *staging) {
+bool has_byte_count(const struct staging *staging) {
     return staging->is_file;
 }
 

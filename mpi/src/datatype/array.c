@@ -65,33 +65,33 @@ struct tree *tree_of_subarray(const int64_t *numbers, struct tree *element, int6
 }
 
 // The indices that the process has which is at this place of so many in a dimension.
-static struct indices share_of(int64_t size, int64_t distribution, int64_t argument, int64_t place, int64_t places) {
+static struct indices share_of(int64_t size, int64_t distribution, int64_t argument, int64_t rank, int64_t psizes) {
     if (distribution == MPI_DISTRIBUTE_NONE) return (struct indices){size, 0, size, size, size};
     int64_t block = argument;
     if (argument == MPI_DISTRIBUTE_DFLT_DARG)
-        block = distribution == MPI_DISTRIBUTE_BLOCK ? (size + places - 1) / places : 1;
+        block = distribution == MPI_DISTRIBUTE_BLOCK ? (size + psizes - 1) / psizes : 1;
     // One block for each process comes round once, where the program has not made them too short, which is an
     // error that the MPI has told.
-    return (struct indices){size, place * block, block, places * block, size};
+    return (struct indices){size, rank * block, block, psizes * block, size};
 }
 
 // The numbers: the number of processes, which one it is, the dimensions, their sizes, how each is
 // distributed, the blocks' lengths, the processes along each, and the order of the elements. Processes are
 // always in the order of C.
 struct tree *tree_of_darray(const int64_t *numbers, struct tree *element, int64_t extent) {
-    int64_t place = numbers[1], dimensions = numbers[2];
+    int64_t rank = numbers[1], dimensions = numbers[2];
     const int64_t *sizes = numbers + 3, *distributions = sizes + dimensions;
-    const int64_t *arguments = distributions + dimensions, *places = arguments + dimensions;
+    const int64_t *arguments = distributions + dimensions, *psizes = arguments + dimensions;
     struct indices *list = calloc((size_t)dimensions + 1, sizeof *list);
     if (list == NULL) {
         drop_tree(element);
         return NULL;
     }
     for (int64_t at = dimensions - 1; at >= 0; at--) {
-        list[at] = share_of(sizes[at], distributions[at], arguments[at], place % places[at], places[at]);
-        place /= places[at];
+        list[at] = share_of(sizes[at], distributions[at], arguments[at], rank % psizes[at], psizes[at]);
+        rank /= psizes[at];
     }
-    struct tree *tree = array_of(list, dimensions, places[dimensions] == MPI_ORDER_C, element, extent);
+    struct tree *tree = array_of(list, dimensions, psizes[dimensions] == MPI_ORDER_C, element, extent);
     free(list);
     return tree;
 }

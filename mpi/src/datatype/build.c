@@ -39,11 +39,11 @@ static struct tree *tree_of_named(MPI_Datatype type) {
 
 // Blocks of one length, or of one each, at multiples of a unit of bytes.
 static bool add_blocks(struct tree *tree, int64_t count, const int64_t *lengths, bool is_one_length,
-                       const int64_t *places, int64_t unit) {
+                       const int64_t *displacements, int64_t unit) {
     const struct tree *inner = tree->inners[0];
     for (int64_t at = 0; at < count; at++) {
         uint64_t length = (uint64_t)lengths[is_one_length ? 0 : at];
-        if (!add_part(tree, (struct part){places[at] * unit, 0, 1, length, inner})) return false;
+        if (!add_part(tree, (struct part){displacements[at] * unit, 0, 1, length, inner})) return false;
     }
     return true;
 }

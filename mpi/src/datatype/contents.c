@@ -14,7 +14,7 @@ void free_contents(struct contents *contents) {
     free(contents->types);
 }
 
-static bool take_room(struct contents *contents, size_t numbers, size_t addresses, size_t types) {
+static bool reserve(struct contents *contents, size_t numbers, size_t addresses, size_t types) {
     contents->numbers = calloc(numbers + 1, sizeof *contents->numbers);
     contents->addresses = calloc(addresses + 1, sizeof *contents->addresses);
     contents->types = calloc(types + 1, sizeof(MPI_Datatype));
@@ -22,14 +22,14 @@ static bool take_room(struct contents *contents, size_t numbers, size_t addresse
 }
 
 static bool read_small(MPI_Datatype type, const struct envelope *envelope, struct contents *contents) {
-    size_t count = (size_t)envelope->integers, places = (size_t)envelope->addresses;
+    size_t count = (size_t)envelope->integers, address_count = (size_t)envelope->addresses;
     int *integers = calloc(count + 1, sizeof *integers);
-    MPI_Aint *addresses = calloc(places + 1, sizeof *addresses);
+    MPI_Aint *addresses = calloc(address_count + 1, sizeof *addresses);
     bool is_read = integers != NULL && addresses != NULL &&
-                   PMPI_Type_get_contents(type, (int)count, (int)places, (int)envelope->types, integers, addresses,
+                   PMPI_Type_get_contents(type, (int)count, (int)address_count, (int)envelope->types, integers, addresses,
                                           contents->types) == MPI_SUCCESS;
     for (size_t at = 0; at < count && is_read; at++) contents->numbers[at] = integers[at];
-    for (size_t at = 0; at < places && is_read; at++) contents->addresses[at] = addresses[at];
+    for (size_t at = 0; at < address_count && is_read; at++) contents->addresses[at] = addresses[at];
     free(integers);
     free(addresses);
     return is_read;
@@ -86,7 +86,7 @@ bool contents_of(MPI_Datatype type, struct contents *contents) {
     bool has_contents = envelope.types > 0 || contents->combiner == MPI_COMBINER_STRUCT;
     if (contents->combiner == MPI_COMBINER_NAMED || !has_contents) return true;
     size_t numbers = (size_t)(envelope.integers + envelope.large);
-    bool is_read = take_room(contents, numbers, (size_t)(envelope.addresses + envelope.large), (size_t)envelope.types);
+    bool is_read = reserve(contents, numbers, (size_t)(envelope.addresses + envelope.large), (size_t)envelope.types);
 #if MPI_VERSION >= 4
     if (is_read && envelope.large > 0)
         is_read = read_large(type, &envelope, contents);

@@ -19,7 +19,7 @@ struct part {
 struct tree {
     struct part *parts;
     struct tree **inners;
-    uint64_t count, room, inner_count;
+    uint64_t count, capacity, inner_count;
     // Of all parts together.
     uint64_t bytes;
     // From one element to the next.

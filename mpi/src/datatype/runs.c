@@ -27,7 +27,7 @@ struct runs {
 // A list of runs that grows, and the end of the last one.
 struct flat {
     struct causeway_comm_run *runs;
-    uint64_t count, room;
+    uint64_t count, capacity;
     int64_t end;
     bool is_wide;
 };
@@ -40,12 +40,12 @@ static bool add_run(void *context, int64_t offset, uint64_t bytes) {
         return true;
     }
     if (flat->count == MAX_RUNS) return false;
-    if (flat->count == flat->room) {
-        uint64_t room = flat->room > 0 ? 2 * flat->room : 16;
-        struct causeway_comm_run *runs = realloc(flat->runs, room * sizeof *runs);
+    if (flat->count == flat->capacity) {
+        uint64_t capacity = flat->capacity > 0 ? 2 * flat->capacity : 16;
+        struct causeway_comm_run *runs = realloc(flat->runs, capacity * sizeof *runs);
         if (runs == NULL) return false;
         flat->runs = runs;
-        flat->room = room;
+        flat->capacity = capacity;
     }
     if (flat->count > 0 && llabs(offset - flat->end) >= PAGE) flat->is_wide = true;
     flat->runs[flat->count++] = (struct causeway_comm_run){offset, bytes};
@@ -85,11 +85,11 @@ static struct runs *find_runs(MPI_Datatype type) {
     struct flat flat = {0};
     bool is_whole = visit_runs(tree, 0, add_run, &flat);
     if (!is_whole) free(flat.runs);
-    bool are_far = flat.count > 0 && llabs(tree->extent + flat.runs[0].offset - flat.end) >= PAGE;
+    bool is_spread = flat.count > 0 && llabs(tree->extent + flat.runs[0].offset - flat.end) >= PAGE;
     *runs = (struct runs){
         .list = {new_id(), is_whole ? flat.count : 0, is_whole ? flat.runs : NULL, tree->extent},
         .tree = tree,
-        .is_wide = !is_whole || flat.is_wide || are_far,
+        .is_wide = !is_whole || flat.is_wide || is_spread,
         .holders = 1,
     };
     return runs;
@@ -141,7 +141,7 @@ struct cursor {
     char *typed, *place;
     uint64_t left;
     bool is_pack;
-    const char *words;
+    const char *message;
 };
 
 static uint64_t take_some(struct cursor *cursor, uint64_t bytes) {
@@ -154,7 +154,7 @@ static uint64_t take_some(struct cursor *cursor, uint64_t bytes) {
 // Visits the runs of as many elements as there are bytes.
 static void visit_elements(const struct runs *runs, struct cursor *cursor, visit_run *visit, void *context) {
     if (runs->tree->bytes == 0) return;
-    for (int64_t base = 0; cursor->left > 0 && cursor->words == NULL; base += runs->tree->extent)
+    for (int64_t base = 0; cursor->left > 0 && cursor->message == NULL; base += runs->tree->extent)
         visit_runs(runs->tree, base, visit, context);
 }
 
@@ -177,14 +177,14 @@ static bool copy_anywhere(void *context, int64_t offset, uint64_t bytes) {
     if (!causeway_comm_on_gpu(element)) return copy_on_host(context, offset, bytes);
     uint64_t some = take_some(cursor, bytes);
     int done = causeway_comm_copy(cursor->is_pack ? place : element, cursor->is_pack ? element : place, some);
-    if (done != 0) cursor->words = causeway_comm_error();
+    if (done != 0) cursor->message = causeway_comm_error();
     return done == 0 && cursor->left > 0;
 }
 
 const char *copy_runs_anywhere(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
     struct cursor cursor = {typed, packed, bytes, is_pack, NULL};
     visit_elements(runs, &cursor, copy_anywhere, &cursor);
-    return cursor.words;
+    return cursor.message;
 }
 
 // Runs that are copied by one table.
@@ -197,10 +197,10 @@ struct batch {
 static void flush(struct batch *batch) {
     struct cursor *cursor = &batch->cursor;
     struct causeway_comm_runs list = {new_id(), batch->flat.count, batch->flat.runs, 0};
-    if (batch->bytes > 0 && cursor->words == NULL) {
+    if (batch->bytes > 0 && cursor->message == NULL) {
         int done = causeway_comm_copy_runs(&list, cursor->typed, cursor->place - batch->bytes, batch->bytes,
                                            cursor->is_pack);
-        if (done != 0) cursor->words = causeway_comm_error();
+        if (done != 0) cursor->message = causeway_comm_error();
         causeway_comm_forget_runs(list.id);
     }
     batch->flat.count = batch->bytes = 0;
@@ -211,8 +211,8 @@ static bool copy_in_batches(void *context, int64_t offset, uint64_t bytes) {
     uint64_t some = bytes < batch->cursor.left ? bytes : batch->cursor.left;
     if (!add_run(&batch->flat, offset, some)) {
         flush(batch);
-        if (batch->cursor.words == NULL && !add_run(&batch->flat, offset, some)) batch->cursor.words = NO_RUNS;
-        if (batch->cursor.words != NULL) return false;
+        if (batch->cursor.message == NULL && !add_run(&batch->flat, offset, some)) batch->cursor.message = NO_RUNS;
+        if (batch->cursor.message != NULL) return false;
     }
     batch->bytes += take_some(&batch->cursor, some);
     return batch->cursor.left > 0;
@@ -227,7 +227,7 @@ const char *copy_runs(const struct runs *runs, void *typed, void *packed, uint64
     visit_elements(runs, &batch.cursor, copy_in_batches, &batch);
     flush(&batch);
     free(batch.flat.runs);
-    return batch.cursor.words;
+    return batch.cursor.message;
 }
 
 MPI_Aint first_of(MPI_Datatype type) {
@@ -256,7 +256,7 @@ static bool look_at_run(void *context, int64_t offset, uint64_t bytes) {
     return !kinds->on_gpu || !kinds->in_host;
 }
 
-enum place place_of(const void *address, MPI_Count count, MPI_Datatype type) {
+enum memory_location location_of(const void *address, MPI_Count count, MPI_Datatype type) {
     if (!causeway_comm_has_driver()) return IN_HOST;
     struct runs *runs = NULL;
     if (count > 0 && type != MPI_DATATYPE_NULL && !is_predefined(type)) runs = hold_runs(type);

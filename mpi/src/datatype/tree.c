@@ -64,12 +64,12 @@ bool add_part(struct tree *tree, struct part part) {
         last->length += part.length;
         return true;
     }
-    if (tree->count == tree->room) {
-        uint64_t room = tree->room > 0 ? 2 * tree->room : 4;
-        struct part *parts = realloc(tree->parts, room * sizeof *parts);
+    if (tree->count == tree->capacity) {
+        uint64_t capacity = tree->capacity > 0 ? 2 * tree->capacity : 4;
+        struct part *parts = realloc(tree->parts, capacity * sizeof *parts);
         if (parts == NULL) return false;
         tree->parts = parts;
-        tree->room = room;
+        tree->capacity = capacity;
     }
     tree->parts[tree->count++] = part;
     return true;

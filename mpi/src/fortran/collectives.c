@@ -36,7 +36,7 @@
     static int start_##lower(F_##parameters, MPI_Fint *c, MPI_Fint *q) { \
         MPI_Request request = MPI_REQUEST_NULL;                          \
         int result = MPI_I##lower(C_##parameters, COMM(c), &request);    \
-        return give_request(result, request, q);                         \
+        return store_request(result, request, q);                         \
     }                                                                    \
     FORTRAN(lower, (F_##parameters, MPI_Fint * c, MPI_Fint * error), MPI_##upper(C_##parameters, COMM(c)))
 

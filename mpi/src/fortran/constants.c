@@ -46,7 +46,7 @@ bool are_ignored(const MPI_Fint *statuses) {
     return is_the(&ignored, statuses);
 }
 
-void give_status(const MPI_Status *from, MPI_Fint *to) {
+void store_status(const MPI_Status *from, MPI_Fint *to) {
     if (is_ignored(to)) return;
     MPI_Status status;
     PMPI_Status_f2c(to, &status);
@@ -54,7 +54,7 @@ void give_status(const MPI_Status *from, MPI_Fint *to) {
     PMPI_Status_c2f(&status, to);
 }
 
-int give_request(int error, MPI_Request request, MPI_Fint *to) {
+int store_request(int error, MPI_Request request, MPI_Fint *to) {
     if (error == MPI_SUCCESS) *to = PMPI_Request_c2f(request);
     return error;
 }

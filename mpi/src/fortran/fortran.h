@@ -47,8 +47,8 @@ void *buffer_of(const void *address);
 bool is_ignored(const MPI_Fint *status);
 bool are_ignored(const MPI_Fint *statuses);
 // What a program sees of a status; nothing where it is ignored.
-void give_status(const MPI_Status *from, MPI_Fint *to);
+void store_status(const MPI_Status *from, MPI_Fint *to);
 // A request as a number.
-int give_request(int error, MPI_Request request, MPI_Fint *to);
+int store_request(int error, MPI_Request request, MPI_Fint *to);
 
 #endif

@@ -13,108 +13,108 @@ static MPI_Request *requests_of(int count, const MPI_Fint *numbers) {
     return requests;
 }
 
-static MPI_Status *statuses_for(int count, const MPI_Fint *told) {
-    if (are_ignored(told)) return MPI_STATUSES_IGNORE;
+static MPI_Status *statuses_for(int count, const MPI_Fint *f_status) {
+    if (are_ignored(f_status)) return MPI_STATUSES_IGNORE;
     MPI_Status *statuses = calloc((size_t)(count > 0 ? count : 1), sizeof *statuses);
     if (statuses == NULL) abort();
     return statuses;
 }
 
 // Tells what has become of an array of requests, of which so many statuses have been set.
-static void give_all(int count, MPI_Request *requests, MPI_Fint *numbers, int ended, MPI_Status *statuses,
-                     MPI_Fint *told) {
+static void store_all(int count, MPI_Request *requests, MPI_Fint *numbers, int ended, MPI_Status *statuses,
+                     MPI_Fint *f_status) {
     for (int at = 0; at < count; at++) numbers[at] = PMPI_Request_c2f(requests[at]);
     free(requests);
     if (statuses == MPI_STATUSES_IGNORE) return;
     for (int at = 0; at < ended; at++)
-        PMPI_Status_c2f(&statuses[at], told + at * (int)(sizeof(MPI_Status) / sizeof(MPI_Fint)));
+        PMPI_Status_c2f(&statuses[at], f_status + at * (int)(sizeof(MPI_Status) / sizeof(MPI_Fint)));
     free(statuses);
 }
 
-static int wait_one(MPI_Fint *number, MPI_Fint *told) {
+static int wait_one(MPI_Fint *number, MPI_Fint *f_status) {
     MPI_Request request = PMPI_Request_f2c(*number);
     MPI_Status status = {0};
     int error = MPI_Wait(&request, &status);
     *number = PMPI_Request_c2f(request);
-    give_status(&status, told);
+    store_status(&status, f_status);
     return error;
 }
 FORTRAN(wait, (MPI_Fint * q, MPI_Fint *status, MPI_Fint *error), wait_one(q, status))
 
-static int test_one(MPI_Fint *number, MPI_Fint *flag, MPI_Fint *told) {
+static int test_one(MPI_Fint *number, MPI_Fint *flag, MPI_Fint *f_status) {
     MPI_Request request = PMPI_Request_f2c(*number);
     MPI_Status status = {0};
     int has_ended = 0, error = MPI_Test(&request, &has_ended, &status);
     *flag = has_ended != 0;
     *number = PMPI_Request_c2f(request);
-    if (has_ended) give_status(&status, told);
+    if (has_ended) store_status(&status, f_status);
     return error;
 }
 FORTRAN(test, (MPI_Fint * q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error), test_one(q, flag, status))
 
-static int wait_all(int count, MPI_Fint *numbers, MPI_Fint *told) {
+static int wait_all(int count, MPI_Fint *numbers, MPI_Fint *f_status) {
     MPI_Request *requests = requests_of(count, numbers);
-    MPI_Status *statuses = statuses_for(count, told);
+    MPI_Status *statuses = statuses_for(count, f_status);
     int error = MPI_Waitall(count, requests, statuses);
-    give_all(count, requests, numbers, count, statuses, told);
+    store_all(count, requests, numbers, count, statuses, f_status);
     return error;
 }
 FORTRAN(waitall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *statuses, MPI_Fint *error), wait_all(*n, q, statuses))
 
-static int test_all(int count, MPI_Fint *numbers, MPI_Fint *flag, MPI_Fint *told) {
+static int test_all(int count, MPI_Fint *numbers, MPI_Fint *flag, MPI_Fint *f_status) {
     MPI_Request *requests = requests_of(count, numbers);
-    MPI_Status *statuses = statuses_for(count, told);
+    MPI_Status *statuses = statuses_for(count, f_status);
     int have_ended = 0, error = MPI_Testall(count, requests, &have_ended, statuses);
     *flag = have_ended != 0;
-    give_all(count, requests, numbers, have_ended ? count : 0, statuses, told);
+    store_all(count, requests, numbers, have_ended ? count : 0, statuses, f_status);
     return error;
 }
 FORTRAN(testall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *flag, MPI_Fint *statuses, MPI_Fint *error),
         test_all(*n, q, flag, statuses))
 
 // Fortran counts from 1.
-static void give_index(int from, MPI_Fint *to) {
+static void store_index(int from, MPI_Fint *to) {
     *to = from == MPI_UNDEFINED ? MPI_UNDEFINED : from + 1;
 }
 
-static int wait_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *told) {
+static int wait_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *f_status) {
     MPI_Request *requests = requests_of(count, numbers);
     MPI_Status status = {0};
     int found = MPI_UNDEFINED, error = MPI_Waitany(count, requests, &found, &status);
-    give_index(found, index);
-    give_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
-    give_status(&status, told);
+    store_index(found, index);
+    store_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
+    store_status(&status, f_status);
     return error;
 }
 FORTRAN(waitany, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *status, MPI_Fint *error),
         wait_any(*n, q, index, status))
 
-static int test_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *told) {
+static int test_any(int count, MPI_Fint *numbers, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *f_status) {
     MPI_Request *requests = requests_of(count, numbers);
     MPI_Status status = {0};
     int found = MPI_UNDEFINED, has_ended = 0;
     int error = MPI_Testany(count, requests, &found, &has_ended, &status);
     *flag = has_ended != 0;
-    give_index(found, index);
-    give_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
-    if (has_ended) give_status(&status, told);
+    store_index(found, index);
+    store_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
+    if (has_ended) store_status(&status, f_status);
     return error;
 }
 FORTRAN(testany,
         (MPI_Fint * n, MPI_Fint *q, MPI_Fint *index, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
         test_any(*n, q, index, flag, status))
 
-static int some(int count, MPI_Fint *numbers, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *told,
+static int some(int count, MPI_Fint *numbers, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *f_status,
                 bool waits) {
     MPI_Request *requests = requests_of(count, numbers);
-    MPI_Status *statuses = statuses_for(count, told);
+    MPI_Status *statuses = statuses_for(count, f_status);
     int many = 0;
     int error = waits ? MPI_Waitsome(count, requests, &many, indices, statuses)
                       : MPI_Testsome(count, requests, &many, indices, statuses);
     *ended = many;
     if (many == MPI_UNDEFINED) many = 0;
     for (int at = 0; at < many; at++) indices[at]++;
-    give_all(count, requests, numbers, many, statuses, told);
+    store_all(count, requests, numbers, many, statuses, f_status);
     return error;
 }
 FORTRAN(waitsome,
@@ -124,11 +124,11 @@ FORTRAN(testsome,
         (MPI_Fint * n, MPI_Fint *q, MPI_Fint *ended, MPI_Fint *indices, MPI_Fint *statuses, MPI_Fint *error),
         some(*n, q, ended, indices, statuses, false))
 
-static int look_at(MPI_Fint number, MPI_Fint *flag, MPI_Fint *told) {
+static int look_at(MPI_Fint number, MPI_Fint *flag, MPI_Fint *f_status) {
     MPI_Status status = {0};
     int has_ended = 0, error = MPI_Request_get_status(PMPI_Request_f2c(number), &has_ended, &status);
     *flag = has_ended != 0;
-    if (has_ended) give_status(&status, told);
+    if (has_ended) store_status(&status, f_status);
     return error;
 }
 FORTRAN(request_get_status, (MPI_Fint * q, MPI_Fint *flag, MPI_Fint *status, MPI_Fint *error),
@@ -149,7 +149,7 @@ FORTRAN(start, (MPI_Fint * q, MPI_Fint *error), on_one(MPI_Start, q))
 static int start_all(int count, MPI_Fint *numbers) {
     MPI_Request *requests = requests_of(count, numbers);
     int error = MPI_Startall(count, requests);
-    give_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
+    store_all(count, requests, numbers, 0, MPI_STATUSES_IGNORE, NULL);
     return error;
 }
 FORTRAN(startall, (MPI_Fint * n, MPI_Fint *q, MPI_Fint *error), start_all(*n, q))

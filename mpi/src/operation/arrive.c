@@ -20,30 +20,30 @@ static int deliver(struct operation *operation, const void *from, uint64_t bytes
         copy_runs_on_host(operation->runs, operation->user, (void *)from, bytes, false);
         return MPI_SUCCESS;
     }
-    const char *words = copy_runs_anywhere(operation->runs, operation->user, (void *)from, bytes, false);
-    return words == NULL ? MPI_SUCCESS : error_code("a receive into a GPU", words);
+    const char *message = copy_runs_anywhere(operation->runs, operation->user, (void *)from, bytes, false);
+    return message == NULL ? MPI_SUCCESS : error_code("a receive into a GPU", message);
 }
 
 // For a receive that nobody waits for, the fetch may be under way when this returns.
 static int start_fetch(struct operation *operation, const void *descriptor) {
-    int state = causeway_comm_start_fetch(descriptor, operation->user, operation->on_gpu, operation->room,
+    int state = causeway_comm_start_fetch(descriptor, operation->user, operation->on_gpu, operation->capacity,
                                           &operation->fetching);
     return state < 0 ? error_code("a receive from a GPU", causeway_comm_error()) : MPI_SUCCESS;
 }
 
 static int fetch(struct operation *operation, const void *descriptor, uint64_t payload) {
-    if (!operation->is_blocking && operation->contiguous && payload <= operation->room)
+    if (!operation->is_blocking && operation->contiguous && payload <= operation->capacity)
         return start_fetch(operation, descriptor);
     void *to = operation->user;
     void *other = NULL;
-    if (!operation->contiguous && payload <= operation->room) {
-        to = other = take_memory(payload + 1);
+    if (!operation->contiguous && payload <= operation->capacity) {
+        to = other = map_memory(payload + 1);
         if (to == NULL) return error_code("a receive", "memory to fetch the message into cannot be had");
     }
     int error = MPI_SUCCESS;
-    if (causeway_comm_fetch(descriptor, to, operation->on_gpu, operation->room, operation->is_blocking) != 0)
+    if (causeway_comm_fetch(descriptor, to, operation->on_gpu, operation->capacity, operation->is_blocking) != 0)
         error = error_code("a receive from a GPU", causeway_comm_error());
-    else if (payload > operation->room)
+    else if (payload > operation->capacity)
         error = MPI_ERR_TRUNCATE;
     else if (other != NULL)
         error = deliver(operation, other, payload);
@@ -65,9 +65,9 @@ static bool is_cut(const struct operation *operation) {
 void arrive(struct operation *operation, const void *start, uint64_t length) {
     bool is_there = start == operation->user;
     // A copy, since the payload may overwrite it.
-    unsigned char word[CAUSEWAY_COMM_DESCRIPTOR];
-    if (length == sizeof word) memcpy(word, start, sizeof word);
-    switch (causeway_comm_classify(word, length, operation->room, &operation->bytes)) {
+    unsigned char bytes[CAUSEWAY_COMM_DESCRIPTOR];
+    if (length == sizeof bytes) memcpy(bytes, start, sizeof bytes);
+    switch (causeway_comm_classify(bytes, length, operation->capacity, &operation->bytes)) {
     case CAUSEWAY_COMM_PAYLOAD:
         // What is fetched is counted by that.
         if (operation->sender > 0) causeway_comm_count_operation((uint32_t)operation->sender - 1, operation->is_blocking);
@@ -76,7 +76,7 @@ void arrive(struct operation *operation, const void *start, uint64_t length) {
     case CAUSEWAY_COMM_TOO_LONG: operation->error = MPI_ERR_TRUNCATE; break;
     default:
         note_descriptor();
-        operation->error = fetch(operation, word, operation->bytes);
+        operation->error = fetch(operation, bytes, operation->bytes);
         break;
     }
     if (operation->error == MPI_SUCCESS && is_cut(operation)) operation->error = MPI_ERR_TYPE;
@@ -92,7 +92,7 @@ void end_inner(struct operation *operation, int error) {
     if (operation->kind == SEND) return;
     MPI_Count length = 0;
     if (operation->kind == COLLECTIVE) {
-        if (tells_bytes(operation->staging)) PMPI_Get_elements_x(&operation->status, MPI_BYTE, &length);
+        if (has_byte_count(operation->staging)) PMPI_Get_elements_x(&operation->status, MPI_BYTE, &length);
         operation->bytes = (uint64_t)length;
         operation->error = end_staging(operation->staging, operation->persistent == NULL);
         return;

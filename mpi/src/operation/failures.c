@@ -8,7 +8,7 @@ struct failure *failures;
 // Its address is this thread's mark.
 static __thread char mark;
 
-void keep_error(MPI_Request handle, MPI_Comm comm, int error, bool is_raised) {
+void add_failure(MPI_Request handle, MPI_Comm comm, int error, bool is_raised) {
     struct failure *failure = malloc(sizeof *failure);
     if (failure == NULL) abort();
     lock();
@@ -17,19 +17,19 @@ void keep_error(MPI_Request handle, MPI_Comm comm, int error, bool is_raised) {
     unlock();
 }
 
-void note_asked(MPI_Request handle) {
+void mark_queried(MPI_Request handle) {
     lock();
     struct failure *failure = failures;
     // An older one of this handle was marked when its request was one.
     while (failure != NULL && failure->handle != handle) failure = failure->next;
-    if (failure != NULL) failure->asked_by = &mark;
+    if (failure != NULL) failure->queried_by = &mark;
     unlock();
 }
 
 bool take_failure(MPI_Request handle, struct failure *found) {
     lock();
     struct failure **at = &failures;
-    while (*at != NULL && ((*at)->handle != handle || (*at)->asked_by != &mark)) at = &(*at)->next;
+    while (*at != NULL && ((*at)->handle != handle || (*at)->queried_by != &mark)) at = &(*at)->next;
     struct failure *failure = *at;
     if (failure != NULL) {
         *at = failure->next;
@@ -40,9 +40,9 @@ bool take_failure(MPI_Request handle, struct failure *found) {
     return failure != NULL;
 }
 
-void forget_failure(MPI_Request handle) {
-    struct failure unheard_of;
+void drop_failure(MPI_Request handle) {
+    struct failure discarded;
     if (failures == NULL) return;
-    note_asked(handle);
-    take_failure(handle, &unheard_of);
+    mark_queried(handle);
+    take_failure(handle, &discarded);
 }

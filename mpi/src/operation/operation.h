@@ -7,15 +7,15 @@
 // memory.c: the memory that an operation has besides the user's.
 
 // Memory of the host that costs nothing until it is touched, or null.
-void *take_memory(uint64_t bytes);
+void *map_memory(uint64_t bytes);
 // Gives the MPI other memory than the user's. What a descriptor fits into lies in the operation itself.
 bool replace_memory(struct operation *operation, uint64_t bytes);
 // Elements with gaps on a GPU get memory there in which they lie one behind the other, and from which they
 // are sent or into which they are received. Gives the words of an error, or null.
-const char *take_gaps_out(struct operation *operation);
+const char *pack_elements(struct operation *operation);
 // Brings what has been received to the elements that have gaps.
-void put_gaps_in(struct operation *operation);
-void give_back(struct operation *operation);
+void unpack_elements(struct operation *operation);
+void release_memory(struct operation *operation);
 
 // arrive.c: what becomes of a message that has come.
 

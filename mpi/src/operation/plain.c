@@ -13,13 +13,13 @@
 
 int plain_count;
 // Word of a message on a GPU has come.
-static bool have_come;
+static bool has_descriptor_arrived;
 
 struct plain *plain_chains[1 << PLAIN_BITS];
 // Those that are not used.
 static struct plain *unused;
 
-struct plain *take_unused(void) {
+struct plain *allocate_plain(void) {
     struct plain *plain = unused;
     if (plain != NULL)
         unused = plain->next;
@@ -28,13 +28,13 @@ struct plain *take_unused(void) {
     return plain;
 }
 
-void put_plain_in(struct plain *plain) {
+void insert_plain(struct plain *plain) {
     struct plain **first = chain_of(plain->request);
     plain->next = *first;
     *first = plain;
 }
 
-void take_plain_out(struct plain *plain) {
+void remove_plain(struct plain *plain) {
     struct plain **at = chain_of(plain->request);
     while (*at != plain) at = &(*at)->next;
     *at = plain->next;
@@ -47,7 +47,7 @@ void drop_plain(struct plain *plain) {
     if (plain->is_apart) add_to(&apart_count, -1);
     plain->is_apart = false;
     if (!plain->is_persistent) {
-        take_plain_out(plain);
+        remove_plain(plain);
         plain->next = unused;
         unused = plain;
     }
@@ -55,7 +55,7 @@ void drop_plain(struct plain *plain) {
 }
 
 bool is_short_plain(const struct plain *plain) {
-    return plain->room < CAUSEWAY_COMM_DESCRIPTOR;
+    return plain->capacity < CAUSEWAY_COMM_DESCRIPTOR;
 }
 
 // The size of a type of the MPI's own without gaps, or -1: of others the MPI is asked at length. What is known of one
@@ -83,8 +83,8 @@ static int size_of(MPI_Datatype type) {
     return size;
 }
 
-long long room_of_plain(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm) {
-    if (!in_job || have_come || source == MPI_PROC_NULL || comm == MPI_COMM_NULL) return -1;
+long long plain_capacity(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm) {
+    if (!in_job || has_descriptor_arrived || source == MPI_PROC_NULL || comm == MPI_COMM_NULL) return -1;
     if (count < 0 || (buffer == NULL && count > 0)) return -1;
     // Where several threads call, one may wait in the MPI for what another one has to look at.
     if (may_have_threads() || causeway_comm_has_driver()) return -1;
@@ -95,24 +95,24 @@ long long room_of_plain(const void *buffer, MPI_Count count, MPI_Datatype type, 
 
 bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                  MPI_Request *request, int *error) {
-    long long room = room_of_plain(buffer, count, type, source, comm);
-    if (room < 0) return false;
+    long long capacity = plain_capacity(buffer, count, type, source, comm);
+    if (capacity < 0) return false;
     // Another thread's probe must not come between the look into the list and the receive.
     lock();
-    bool is_kept = has_kept();
-    if (!is_kept) {
-        struct plain *plain = take_unused();
+    bool is_unexpected = has_unexpected();
+    if (!is_unexpected) {
+        struct plain *plain = allocate_plain();
         plain->user = buffer;
-        plain->room = (uint64_t)room;
+        plain->capacity = (uint64_t)capacity;
         plain->comm = comm;
         plain->is_active = true;
         plain->is_ended = plain->is_persistent = plain->is_apart = plain->is_freed = false;
-        bool has_room = !is_short_plain(plain);
-        *error = PMPI_Irecv(has_room ? buffer : plain->bytes, has_room ? (int)room : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
+        bool has_capacity = !is_short_plain(plain);
+        *error = PMPI_Irecv(has_capacity ? buffer : plain->bytes, has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
                             source, tag, comm, request);
         plain->request = *request;
         if (*error == MPI_SUCCESS) {
-            put_plain_in(plain);
+            insert_plain(plain);
             add_to(&plain_count, 1);
         } else {
             plain->next = unused;
@@ -120,7 +120,7 @@ bool start_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, i
         }
     }
     unlock();
-    return !is_kept;
+    return !is_unexpected;
 }
 
 // What has come, where more is to be done than the MPI has: a descriptor, or bytes for less room than one has.
@@ -128,18 +128,18 @@ static int arrive_plain(const struct plain *plain, MPI_Status *status) {
     struct operation operation = {.kind = RECEIVE, .is_blocking = true, .contiguous = true, .comm = plain->comm};
     operation.handle = MPI_REQUEST_NULL;
     operation.user = plain->user;
-    operation.room = plain->room;
+    operation.capacity = plain->capacity;
     operation.memory = is_short_plain(plain) ? (void *)plain->bytes : NULL;
     operation.status = *status;
     end_inner(&operation, MPI_SUCCESS);
-    tell(&operation, status);
+    fill_status(&operation, status);
     return operation.error;
 }
 
 static int end(const struct plain *plain, MPI_Status *status) {
     int length = 0;
     PMPI_Get_count(status, MPI_BYTE, &length);
-    if (length != CAUSEWAY_COMM_DESCRIPTOR && (!is_short_plain(plain) || (uint64_t)length <= plain->room)) {
+    if (length != CAUSEWAY_COMM_DESCRIPTOR && (!is_short_plain(plain) || (uint64_t)length <= plain->capacity)) {
         int cancelled = 0;
         if (!is_short_plain(plain) || length <= 0) return MPI_SUCCESS;
         PMPI_Test_cancelled(status, &cancelled);
@@ -159,7 +159,7 @@ int end_plain(struct plain *plain, MPI_Status *status) {
     return error;
 }
 
-void look_at_plain(struct plain *plain, int *flag, MPI_Status *status) {
+void poll_plain(struct plain *plain, int *flag, MPI_Status *status) {
     MPI_Status found;
     *flag = plain->is_ended;
     if (!plain->is_ended) {
@@ -174,29 +174,29 @@ void look_at_plain(struct plain *plain, int *flag, MPI_Status *status) {
     copy_status(&plain->status, status);
 }
 
-void look_at_plains(void) {
+void poll_plains(void) {
     lock();
     for (int chain = 0; chain < 1 << PLAIN_BITS && plain_count > 0; chain++)
         for (struct plain *plain = plain_chains[chain]; plain != NULL; plain = plain->next) {
             int flag;
-            if (plain->is_active) look_at_plain(plain, &flag, MPI_STATUS_IGNORE);
+            if (plain->is_active) poll_plain(plain, &flag, MPI_STATUS_IGNORE);
         }
     unlock();
 }
 
 void note_descriptor(void) {
-    have_come = true;
+    has_descriptor_arrived = true;
 }
 
 bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                    MPI_Status *status, int *error) {
-    long long room = under_way == 0 ? room_of_plain(buffer, count, type, source, comm) : -1;
+    long long capacity = in_flight == 0 ? plain_capacity(buffer, count, type, source, comm) : -1;
     // In a call of the MPI's nobody looks at the others.
-    if (room < 0 || plain_count > 0 || has_kept()) return false;
-    struct plain plain = {.user = buffer, .room = (uint64_t)room, .comm = comm};
+    if (capacity < 0 || plain_count > 0 || has_unexpected()) return false;
+    struct plain plain = {.user = buffer, .capacity = (uint64_t)capacity, .comm = comm};
     MPI_Status found;
-    bool has_room = !is_short_plain(&plain);
-    *error = PMPI_Recv(has_room ? buffer : plain.bytes, has_room ? (int)room : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
+    bool has_capacity = !is_short_plain(&plain);
+    *error = PMPI_Recv(has_capacity ? buffer : plain.bytes, has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
                        source, tag, comm, &found);
     if (*error != MPI_SUCCESS) return true;
     *error = end(&plain, &found);
@@ -205,14 +205,14 @@ bool receive_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source,
     return true;
 }
 
-void hand_over(const struct plain *plain, struct operation *operation) {
+void convert_to_operation(const struct plain *plain, struct operation *operation) {
     operation->kind = RECEIVE;
     operation->comm = plain->comm;
     operation->user = plain->user;
     operation->contiguous = true;
-    operation->room = plain->room;
+    operation->capacity = plain->capacity;
     operation->type = MPI_BYTE;
-    operation->count = (MPI_Count)plain->room;
+    operation->count = (MPI_Count)plain->capacity;
     operation->memory = is_short_plain(plain) ? (void *)plain->bytes : NULL;
     operation->inner = plain->request;
     add_operation(operation);
@@ -228,10 +228,10 @@ int free_plain(struct plain *plain, MPI_Request *request) {
     MPI_Request handle;
     int error = start_request(&operation, &handle);
     if (error != MPI_SUCCESS) return error;
-    hand_over(plain, operation);
+    convert_to_operation(plain, operation);
     free_later(handle);
     lock();
-    take_plain_out(plain);
+    remove_plain(plain);
     add_to(&plain_count, -1);
     unlock();
     *request = MPI_REQUEST_NULL;

@@ -9,7 +9,7 @@ struct plain {
     MPI_Request request;
     MPI_Comm comm;
     void *user;
-    uint64_t room;
+    uint64_t capacity;
     // What the MPI was given where the user's memory has no room for a descriptor.
     unsigned char bytes[CAUSEWAY_COMM_DESCRIPTOR];
     // It is under way, as one always is that is not persistent.
@@ -22,7 +22,7 @@ struct plain {
     bool is_persistent;
     int source, tag;
     // A probe had taken its message out before it was started: an operation receives that, and the MPI's request rests, so
-    // that `look_at_plain` alone tells of the end.
+    // that `poll_plain` alone tells of the end.
     bool is_apart;
     // The program has freed the request, and an operation ends it.
     bool is_freed;
@@ -62,11 +62,11 @@ static inline struct plain *plain_with(MPI_Request request) {
     return plain;
 }
 
-struct plain *take_unused(void);
-void put_plain_in(struct plain *plain);
-void take_plain_out(struct plain *plain);
+struct plain *allocate_plain(void);
+void insert_plain(struct plain *plain);
+void remove_plain(struct plain *plain);
 // The bytes of a receive that may be one, or -1.
-long long room_of_plain(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm);
+long long plain_capacity(const void *buffer, MPI_Count count, MPI_Datatype type, int source, MPI_Comm comm);
 bool is_short_plain(const struct plain *plain);
 // The MPI has ended one, and freed its request or lets it rest: makes the status that of the message, gives the error, and
 // forgets it.
@@ -74,10 +74,10 @@ int end_plain(struct plain *plain, MPI_Status *status);
 // Forgets one that has ended by an error of the MPI's.
 void drop_plain(struct plain *plain);
 // Whether one has ended, and its status; it stays.
-void look_at_plain(struct plain *plain, int *flag, MPI_Status *status);
+void poll_plain(struct plain *plain, int *flag, MPI_Status *status);
 // The program frees the request of one that is not persistent.
 int free_plain(struct plain *plain, MPI_Request *request);
 // What its operation needs, for one whose request the program has freed.
-void hand_over(const struct plain *plain, struct operation *operation);
+void convert_to_operation(const struct plain *plain, struct operation *operation);
 
 #endif

@@ -11,18 +11,18 @@ int apart_count, persistent_count;
 
 bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, int tag, MPI_Comm comm,
                 MPI_Request *request, int *error) {
-    long long room = room_of_plain(buffer, count, type, source, comm);
-    if (room < 0) return false;
+    long long capacity = plain_capacity(buffer, count, type, source, comm);
+    if (capacity < 0) return false;
     struct plain *plain = calloc(1, sizeof *plain);
     if (plain == NULL) abort();
     plain->user = buffer;
-    plain->room = (uint64_t)room;
+    plain->capacity = (uint64_t)capacity;
     plain->comm = comm;
     plain->source = source;
     plain->tag = tag;
     plain->is_persistent = true;
-    bool has_room = !is_short_plain(plain);
-    *error = PMPI_Recv_init(has_room ? buffer : plain->bytes, has_room ? (int)room : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
+    bool has_capacity = !is_short_plain(plain);
+    *error = PMPI_Recv_init(has_capacity ? buffer : plain->bytes, has_capacity ? (int)capacity : CAUSEWAY_COMM_DESCRIPTOR, MPI_BYTE,
                             source, tag, comm, request);
     if (*error != MPI_SUCCESS) {
         free(plain);
@@ -30,7 +30,7 @@ bool make_plain(void *buffer, MPI_Count count, MPI_Datatype type, int source, in
     }
     lock();
     plain->request = *request;
-    put_plain_in(plain);
+    insert_plain(plain);
     add_to(&persistent_count, 1);
     unlock();
     return true;
@@ -43,10 +43,10 @@ static void forget(struct plain *plain) {
 }
 
 // An operation has ended that received for one.
-static void hear(void *owner, const struct operation *operation) {
+static void on_completion(void *owner, const struct operation *operation) {
     struct plain *plain = owner;
     plain->status = operation->status;
-    tell(operation, &plain->status);
+    fill_status(operation, &plain->status);
     plain->error = operation->error;
     plain->is_ended = true;
     if (plain->is_freed) forget(plain);
@@ -57,13 +57,13 @@ static struct operation *operation_for(struct plain *plain) {
     if (operation == NULL) abort();
     operation->handle = MPI_REQUEST_NULL;
     operation->persistent = plain;
-    operation->ended = hear;
+    operation->ended = on_completion;
     return operation;
 }
 
-static int start_apart(struct plain *plain, struct kept *kept) {
+static int start_apart(struct plain *plain, struct unexpected *unexpected) {
     struct operation *operation = operation_for(plain);
-    int error = start_kept(operation, plain->user, (MPI_Count)plain->room, MPI_BYTE, plain->comm, kept);
+    int error = start_unexpected(operation, plain->user, (MPI_Count)plain->capacity, MPI_BYTE, plain->comm, unexpected);
     if (error != MPI_SUCCESS) {
         free(operation);
         return error;
@@ -83,8 +83,8 @@ bool restart_plain(MPI_Request *request, int *error) {
         *error = plain->is_apart ? MPI_ERR_REQUEST : PMPI_Start(request);
     } else if (is_one) {
         plain->is_ended = false;
-        struct kept *kept = take_kept(plain->comm, plain->source, plain->tag);
-        *error = kept != NULL ? start_apart(plain, kept) : PMPI_Start(request);
+        struct unexpected *unexpected = take_unexpected(plain->comm, plain->source, plain->tag);
+        *error = unexpected != NULL ? start_apart(plain, unexpected) : PMPI_Start(request);
         plain->is_active = *error == MPI_SUCCESS;
         if (plain->is_active) add_to(&plain_count, 1);
     }
@@ -99,14 +99,14 @@ bool free_persistent_plain(MPI_Request *request, int *error) {
     bool is_one = plain != NULL && plain->is_persistent;
     *error = MPI_SUCCESS;
     if (is_one) {
-        bool is_under_way = plain->is_active && !plain->is_ended, is_apart = plain->is_apart;
+        bool is_in_flight = plain->is_active && !plain->is_ended, is_apart = plain->is_apart;
         if (plain->is_active) drop_plain(plain);
-        take_plain_out(plain);
+        remove_plain(plain);
         add_to(&persistent_count, -1);
         // An operation ends it, if none does already.
-        plain->is_freed = is_under_way;
-        if (is_under_way && !is_apart) hand_over(plain, operation_for(plain));
-        if (!is_under_way) {
+        plain->is_freed = is_in_flight;
+        if (is_in_flight && !is_apart) convert_to_operation(plain, operation_for(plain));
+        if (!is_in_flight) {
             *error = PMPI_Request_free(request);
             free(plain);
         }

@@ -7,7 +7,7 @@
 
 #include "operation.h"
 
-int under_way;
+int in_flight;
 static struct operation *first;
 
 long now(void) {
@@ -26,15 +26,15 @@ void add_operation(struct operation *operation) {
     operation->next = first;
     if (first != NULL) first->previous = operation;
     first = operation;
-    __atomic_add_fetch(&under_way, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&in_flight, 1, __ATOMIC_RELAXED);
     unlock();
 }
 
-static void take_out(struct operation *operation) {
+static void remove_operation(struct operation *operation) {
     if (operation->next != NULL) operation->next->previous = operation->previous;
     if (operation->previous != NULL) operation->previous->next = operation->next;
     if (first == operation) first = operation->next;
-    __atomic_sub_fetch(&under_way, 1, __ATOMIC_RELAXED);
+    __atomic_sub_fetch(&in_flight, 1, __ATOMIC_RELAXED);
 }
 
 struct operation *operation_with(MPI_Request request) {
@@ -56,9 +56,9 @@ static struct operation *join_halves(struct operation *half) {
 }
 
 static void end(struct operation *operation) {
-    take_out(operation);
-    put_gaps_in(operation);
-    give_back(operation);
+    remove_operation(operation);
+    unpack_elements(operation);
+    release_memory(operation);
     drop_copy(operation->copy, operation->copy_holder);
     operation->copy = operation->copy_holder = NULL;
     if (operation->other != NULL) {
@@ -81,7 +81,7 @@ static void end(struct operation *operation) {
     bool is_freed = operation->is_freed;
     // Nobody hears of the end of a request that the program has freed.
     if (operation->error != MPI_SUCCESS && !is_freed)
-        keep_error(handle, operation->comm, operation->error, operation->is_raised);
+        add_failure(handle, operation->comm, operation->error, operation->is_raised);
     // The operation may go with its request.
     PMPI_Grequest_complete(handle);
     if (is_freed) PMPI_Request_free(&handle);
@@ -95,14 +95,14 @@ static void end(struct operation *operation) {
 static bool is_late(struct operation *operation) {
     enum { OF_LONG_NS = 1000000000, OF_SHORT_NS = 50000, COPIES = 3 };
     long at = now();
-    if (operation->told_at == 0) operation->told_at = at;
-    if (!operation->is_short) return at - operation->told_at > OF_LONG_NS;
-    long since = operation->told_at > fetched_at ? operation->told_at : fetched_at;
+    if (operation->announced_at == 0) operation->announced_at = at;
+    if (!operation->is_short) return at - operation->announced_at > OF_LONG_NS;
+    long since = operation->announced_at > fetched_at ? operation->announced_at : fetched_at;
     return at - since > OF_SHORT_NS && at - since > COPIES * copied_in;
 }
 
 // Whether something under way waits for a GPU or another process, and not for the MPI: then nothing is lost by a sleep.
-static bool is_elsewhere;
+static bool has_remote_wait;
 
 static void advance(struct operation *operation) {
     if (!operation->inner_done) {
@@ -119,7 +119,7 @@ static void advance(struct operation *operation) {
             state = causeway_comm_offer_state(operation->offer);
         }
         if (state == 0) {
-            is_elsewhere = true;
+            has_remote_wait = true;
             return;
         }
         if (state < 0) operation->error = error_code("a send from a GPU", causeway_comm_error());
@@ -128,7 +128,7 @@ static void advance(struct operation *operation) {
     if (operation->fetching != 0) {
         int state = causeway_comm_fetch_state(operation->fetching);
         if (state == 1) {
-            is_elsewhere = true;
+            has_remote_wait = true;
             return;
         }
         operation->fetching = 0;
@@ -139,15 +139,15 @@ static void advance(struct operation *operation) {
 
 void progress(void) {
     // To look at each of them takes longer than all else here, and there is mostly nothing to be found.
-    enum { TURNS = 256 };
-    static unsigned turn;
-    if (plain_count > 0 && ++turn % TURNS == 0) look_at_plains();
-    if (under_way == 0) {
-        is_elsewhere = false;
+    enum { POLL_ROUNDS = 256 };
+    static unsigned round;
+    if (plain_count > 0 && ++round % POLL_ROUNDS == 0) poll_plains();
+    if (in_flight == 0) {
+        has_remote_wait = false;
         return;
     }
     lock();
-    is_elsewhere = false;
+    has_remote_wait = false;
     for (struct operation *operation = first, *next; operation != NULL; operation = next) {
         next = operation->next;
         advance(operation);
@@ -156,13 +156,13 @@ void progress(void) {
 }
 
 // The MPI's own messages are waited for as the MPI waits for them: it does not sleep.
-void pause_for(int turn) {
-    if (turn < 100) return;
-    if (turn < 400 || !is_elsewhere) {
+void pause_for(int round) {
+    if (round < 100) return;
+    if (round < 400 || !has_remote_wait) {
         sched_yield();
         return;
     }
-    struct timespec some = {0, turn < 4000 ? 20000 : 200000};
+    struct timespec some = {0, round < 4000 ? 20000 : 200000};
     nanosleep(&some, NULL);
 }
 
@@ -176,17 +176,17 @@ static bool is_fetching(void) {
 }
 
 void finish_fetches(void) {
-    if (plain_count > 0) look_at_plains();
-    for (int turn = 0; under_way > 0 && (turn == 0 || is_fetching()); turn++) {
-        if (turn > 0) pause_for(turn);
+    if (plain_count > 0) poll_plains();
+    for (int round = 0; in_flight > 0 && (round == 0 || is_fetching()); round++) {
+        if (round > 0) pause_for(round);
         progress();
     }
 }
 
 int wait_for(MPI_Request *request, MPI_Status *status) {
     int flag = 0, error = PMPI_Test(request, &flag, status);
-    for (int turn = 0; error == MPI_SUCCESS && !flag; turn++) {
-        if (turn > 0) pause_for(turn);
+    for (int round = 0; error == MPI_SUCCESS && !flag; round++) {
+        if (round > 0) pause_for(round);
         progress();
         error = PMPI_Test(request, &flag, status);
     }
@@ -194,7 +194,7 @@ int wait_for(MPI_Request *request, MPI_Status *status) {
 }
 
 // Where nothing else is under way the MPI waits in its own way. Says whether it has.
-static bool leave_it_to_the_mpi(struct operation *operation) {
+static bool wait_in_mpi(struct operation *operation) {
     lock();
     bool is_alone = first == operation && operation->next == NULL && !operation->inner_done && plain_count == 0;
     operation->is_watched = is_alone;
@@ -210,17 +210,17 @@ static bool leave_it_to_the_mpi(struct operation *operation) {
 
 int finish(struct operation *operation, MPI_Status *status) {
     operation->is_blocking = true;
-    for (int turn = 0; !__atomic_load_n(&operation->done, __ATOMIC_ACQUIRE); turn++) {
-        if (!leave_it_to_the_mpi(operation)) pause_for(turn);
+    for (int round = 0; !__atomic_load_n(&operation->done, __ATOMIC_ACQUIRE); round++) {
+        if (!wait_in_mpi(operation)) pause_for(round);
         progress();
     }
-    tell(operation, status);
+    fill_status(operation, status);
     if (operation->error != MPI_SUCCESS && !operation->is_raised)
         PMPI_Comm_call_errhandler(operation->comm, operation->error);
     return operation->error;
 }
 
-void tell(const struct operation *operation, MPI_Status *status) {
+void fill_status(const struct operation *operation, MPI_Status *status) {
     if (status == MPI_STATUS_IGNORE) return;
     copy_status(&operation->status, status);
     PMPI_Status_set_elements_x(status, MPI_BYTE, (MPI_Count)operation->bytes);

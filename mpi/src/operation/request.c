@@ -8,8 +8,8 @@
 // The MPI calls this in the thread that waits for the request or asks about it, before it frees the request.
 static int query_request(void *data, MPI_Status *status) {
     const struct operation *operation = data;
-    tell(operation, status);
-    if (operation->error != MPI_SUCCESS) note_asked(operation->handle);
+    fill_status(operation, status);
+    if (operation->error != MPI_SUCCESS) mark_queried(operation->handle);
     return MPI_SUCCESS;
 }
 

@@ -52,11 +52,11 @@ static bool are_wrong(const void *buffer, MPI_Count count, MPI_Datatype type, MP
     return buffer == NULL && count > 0 && is_predefined(type);
 }
 
-static void set_place(struct operation *operation) {
-    enum place place = place_of(operation->user, operation->count, operation->type);
-    operation->on_gpu = place == ON_GPU;
-    operation->is_mixed = place == IN_BOTH;
-    if (place == IN_HOST) return;
+static void set_location(struct operation *operation) {
+    enum memory_location location = location_of(operation->user, operation->count, operation->type);
+    operation->on_gpu = location == ON_GPU;
+    operation->is_mixed = location == IN_BOTH;
+    if (location == IN_HOST) return;
     bool is_absolute = operation->user == MPI_BOTTOM;
     causeway_comm_sync_memory(is_absolute ? (const void *)first_of(operation->type) : operation->user);
 }
@@ -67,7 +67,7 @@ static void set_user(struct operation *operation, void *buffer, MPI_Count count,
     operation->user = buffer;
     operation->count = count;
     operation->type = type;
-    operation->room = bytes_of(count, type);
+    operation->capacity = bytes_of(count, type);
     operation->contiguous = is_contiguous(type);
     operation->inner = MPI_REQUEST_NULL;
 }
@@ -79,8 +79,8 @@ static int send_copy(struct operation *operation, enum mode mode, int to, int ta
     if (!replace_memory(operation, operation->bytes))
         return raise_error(comm, call, "memory to copy the message into cannot be had");
     long start = now();
-    const char *words = copy_elements(operation->user, operation->count, operation->type, operation->memory, true);
-    if (words != NULL) return raise_error(comm, call, words);
+    const char *message = copy_elements(operation->user, operation->count, operation->type, operation->memory, true);
+    if (message != NULL) return raise_error(comm, call, message);
     if (causeway_comm_is_short(operation->bytes)) copied_in = now() - start;
     return mpi_isend(mode, operation->memory, (MPI_Count)operation->bytes, MPI_BYTE, to, tag, comm,
                      &operation->inner);
@@ -88,8 +88,8 @@ static int send_copy(struct operation *operation, enum mode mode, int to, int ta
 
 // Sends word of a message on a GPU, or its bytes.
 static int send_from_gpu(struct operation *operation, enum mode mode, int to, int tag) {
-    const char *words = take_gaps_out(operation);
-    if (words != NULL) return raise_error(operation->comm, "a send from a GPU", words);
+    const char *message = pack_elements(operation);
+    if (message != NULL) return raise_error(operation->comm, "a send from a GPU", message);
     const void *buffer = operation->user;
     int peer = job_rank(operation->comm, to);
     bool is_offered = peer >= 0 && causeway_comm_is_offered((uint32_t)peer, buffer, operation->bytes);
@@ -114,8 +114,8 @@ int start_send(struct operation *operation, enum mode mode, const void *buffer, 
                MPI_Datatype type, int to, int tag, MPI_Comm comm) {
     operation->kind = SEND;
     set_user(operation, (void *)buffer, count, type, comm);
-    if (to != MPI_PROC_NULL && count >= 0) set_place(operation);
-    operation->bytes = operation->room;
+    if (to != MPI_PROC_NULL && count >= 0) set_location(operation);
+    operation->bytes = operation->capacity;
     int error = operation->on_gpu || operation->is_mixed ? check_type(type, comm) : MPI_SUCCESS;
     if (error != MPI_SUCCESS) return error;
     if (operation->on_gpu)
@@ -127,13 +127,13 @@ int start_send(struct operation *operation, enum mode mode, const void *buffer, 
     if (error == MPI_SUCCESS)
         add_operation(operation);
     else
-        give_back(operation);
+        release_memory(operation);
     return error;
 }
 
 // What is needed to bring elements to their places at the end: the program may free the type before.
 static const char *prepare_elements(struct operation *operation) {
-    if (operation->on_gpu) return take_gaps_out(operation);
+    if (operation->on_gpu) return pack_elements(operation);
     if (operation->contiguous || (!in_job && !operation->is_mixed)) return NULL;
     operation->runs = hold_runs(operation->type);
     return operation->runs == NULL ? NO_RUNS : NULL;
@@ -143,21 +143,21 @@ static const char *prepare_elements(struct operation *operation) {
 // descriptor. All is received as bytes, since a descriptor need not be as long as a number of the program's
 // elements: MPICH 4.0.2 asserts that of a message to the rank itself.
 static int prepare_receive(struct operation *operation, void **buffer, MPI_Count *count, MPI_Datatype *type) {
-    const char *words = prepare_elements(operation);
-    if (words != NULL) return raise_error(operation->comm, "a receive into a GPU", words);
+    const char *message = prepare_elements(operation);
+    if (message != NULL) return raise_error(operation->comm, "a receive into a GPU", message);
     *buffer = operation->user;
     *count = operation->count;
     *type = operation->type;
-    bool is_short = in_job && operation->room < CAUSEWAY_COMM_DESCRIPTOR;
+    bool is_short = in_job && operation->capacity < CAUSEWAY_COMM_DESCRIPTOR;
     bool has_gaps = operation->is_mixed || (in_job && !operation->contiguous);
     bool is_replaced = operation->on_gpu || is_short || has_gaps;
-    uint64_t room = is_short ? CAUSEWAY_COMM_DESCRIPTOR : operation->room;
+    uint64_t capacity = is_short ? CAUSEWAY_COMM_DESCRIPTOR : operation->capacity;
     if (in_job || is_replaced) {
-        *count = (MPI_Count)room;
+        *count = (MPI_Count)capacity;
         *type = MPI_BYTE;
     }
     if (!is_replaced) return MPI_SUCCESS;
-    if (!replace_memory(operation, room))
+    if (!replace_memory(operation, capacity))
         return raise_error(operation->comm, "a receive", "memory to receive the message in cannot be had");
     *buffer = operation->memory;
     return MPI_SUCCESS;
@@ -175,13 +175,13 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
     }
     int error = check_type(type, comm);
     if (error != MPI_SUCCESS) return error;
-    set_place(operation);
+    set_location(operation);
     if (in_job && operation->on_gpu && source >= 0) operation->sender = job_rank(comm, source) + 1;
     // Another thread's probe must not come between the look into the list and the receive.
     lock();
-    struct kept *kept = in_job ? take_kept(comm, source, tag) : NULL;
-    if (kept != NULL) {
-        error = start_kept(operation, buffer, count, type, comm, kept);
+    struct unexpected *unexpected = in_job ? take_unexpected(comm, source, tag) : NULL;
+    if (unexpected != NULL) {
+        error = start_unexpected(operation, buffer, count, type, comm, unexpected);
     } else {
         error = prepare_receive(operation, &buffer, &count, &type);
         if (error == MPI_SUCCESS)
@@ -189,33 +189,33 @@ int start_receive(struct operation *operation, void *buffer, MPI_Count count, MP
         if (error == MPI_SUCCESS)
             add_operation(operation);
         else
-            give_back(operation);
+            release_memory(operation);
     }
     unlock();
     return error;
 }
 
-int start_kept(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
-               struct kept *kept) {
+int start_unexpected(struct operation *operation, void *buffer, MPI_Count count, MPI_Datatype type, MPI_Comm comm,
+               struct unexpected *unexpected) {
     operation->kind = RECEIVE;
     set_user(operation, buffer, count, type, comm);
-    set_place(operation);
+    set_location(operation);
     int error = MPI_SUCCESS;
-    if (kept->is_received) {
-        const char *words = prepare_elements(operation);
-        if (words != NULL) operation->error = error_code("a receive into a GPU", words);
-        operation->status = kept->status;
+    if (unexpected->is_received) {
+        const char *message = prepare_elements(operation);
+        if (message != NULL) operation->error = error_code("a receive into a GPU", message);
+        operation->status = unexpected->status;
         operation->inner_done = true;
-        if (words == NULL) arrive(operation, kept->bytes, sizeof kept->bytes);
+        if (message == NULL) arrive(operation, unexpected->bytes, sizeof unexpected->bytes);
     } else {
         error = prepare_receive(operation, &buffer, &count, &type);
-        if (error == MPI_SUCCESS) error = mpi_imrecv(buffer, count, type, &kept->message, &operation->inner);
+        if (error == MPI_SUCCESS) error = mpi_imrecv(buffer, count, type, &unexpected->message, &operation->inner);
     }
     if (error == MPI_SUCCESS)
         add_operation(operation);
     else
-        give_back(operation);
-    free(kept);
+        release_memory(operation);
+    free(unexpected);
     return error;
 }
 

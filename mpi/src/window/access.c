@@ -27,9 +27,9 @@ static const char *copy(void *to, const void *from, uint64_t bytes) {
     return causeway_comm_copy(to, from, bytes) == 0 ? NULL : causeway_comm_error();
 }
 
-static void *take_memory(uint64_t bytes, const char **words) {
+static void *allocate_buffer(uint64_t bytes, const char **message) {
     void *memory = malloc(bytes + 1);
-    if (memory == NULL) *words = "there is no memory of the host for the elements";
+    if (memory == NULL) *message = "there is no memory of the host for the elements";
     return memory;
 }
 
@@ -39,16 +39,16 @@ static const char *move(void *here, MPI_Count count, MPI_Datatype type, const st
     causeway_comm_sync_memory(here);
     if (is_contiguous(type) && is_contiguous(remote->type))
         return is_put ? copy(there->address, here, there->bytes) : copy(here, there->address, there->bytes);
-    const char *words = NULL;
-    void *packed = take_memory(there->bytes, &words);
-    if (words == NULL)
-        words = is_put ? copy_elements(here, count, type, packed, true)
+    const char *message = NULL;
+    void *packed = allocate_buffer(there->bytes, &message);
+    if (message == NULL)
+        message = is_put ? copy_elements(here, count, type, packed, true)
                        : copy_elements(there->address, remote->count, remote->type, packed, true);
-    if (words == NULL)
-        words = is_put ? copy_elements(there->address, remote->count, remote->type, packed, false)
+    if (message == NULL)
+        message = is_put ? copy_elements(there->address, remote->count, remote->type, packed, false)
                        : copy_elements(here, count, type, packed, false);
     free(packed);
-    return words;
+    return message;
 }
 
 static const char *write_there(const struct remote *remote, const struct there *there, void *packed) {
@@ -56,31 +56,31 @@ static const char *write_there(const struct remote *remote, const struct there *
 }
 
 static const char *update(const struct remote *remote, const struct there *there) {
-    const char *words = NULL;
-    void *old = take_memory(there->bytes, &words), *from = take_memory(there->bytes, &words);
+    const char *message = NULL;
+    void *old = allocate_buffer(there->bytes, &message), *from = allocate_buffer(there->bytes, &message);
     bool is_written = remote->op != MPI_NO_OP;
-    if (words == NULL && is_written)
-        words = copy_elements((void *)remote->from, remote->from_count, remote->from_type, from, true);
-    if (words == NULL) words = copy_elements(there->address, remote->count, remote->type, old, true);
-    if (words == NULL && remote->result != NULL)
-        words = copy_elements(remote->result, remote->result_count, remote->result_type, old, false);
-    if (words == NULL && is_written) words = combine(from, old, there->bytes, remote->type, remote->op);
-    if (words == NULL && is_written) words = write_there(remote, there, old);
+    if (message == NULL && is_written)
+        message = copy_elements((void *)remote->from, remote->from_count, remote->from_type, from, true);
+    if (message == NULL) message = copy_elements(there->address, remote->count, remote->type, old, true);
+    if (message == NULL && remote->result != NULL)
+        message = copy_elements(remote->result, remote->result_count, remote->result_type, old, false);
+    if (message == NULL && is_written) message = combine(from, old, there->bytes, remote->type, remote->op);
+    if (message == NULL && is_written) message = write_there(remote, there, old);
     free(old);
     free(from);
-    return words;
+    return message;
 }
 
 static const char *swap(const struct remote *remote, const struct there *there) {
     // The longest predefined type has 32 bytes.
     char old[64], compared[64], from[64];
     if (there->bytes > sizeof old) return "elements of such a type are not compared";
-    const char *words = copy_elements(there->address, 1, remote->type, old, true);
-    if (words == NULL) words = copy_elements((void *)remote->compared, 1, remote->type, compared, true);
-    if (words == NULL) words = copy_elements((void *)remote->from, 1, remote->type, from, true);
-    if (words == NULL && memcmp(old, compared, there->bytes) == 0) words = write_there(remote, there, from);
-    if (words == NULL) words = copy_elements(remote->result, 1, remote->type, old, false);
-    return words;
+    const char *message = copy_elements(there->address, 1, remote->type, old, true);
+    if (message == NULL) message = copy_elements((void *)remote->compared, 1, remote->type, compared, true);
+    if (message == NULL) message = copy_elements((void *)remote->from, 1, remote->type, from, true);
+    if (message == NULL && memcmp(old, compared, there->bytes) == 0) message = write_there(remote, there, from);
+    if (message == NULL) message = copy_elements(remote->result, 1, remote->type, old, false);
+    return message;
 }
 
 static const char *make(const struct remote *remote, const struct there *there, int *error) {
@@ -88,11 +88,11 @@ static const char *make(const struct remote *remote, const struct there *there, 
         return move((void *)remote->from, remote->from_count, remote->from_type, remote, there, true);
     if (remote->what == REMOTE_GET)
         return move(remote->result, remote->result_count, remote->result_type, remote, there, false);
-    *error = take_turn(there->window, remote->to, MPI_LOCK_EXCLUSIVE);
+    *error = lock_target(there->window, remote->to, MPI_LOCK_EXCLUSIVE);
     if (*error != MPI_SUCCESS) return NULL;
-    const char *words = remote->what == REMOTE_SWAP ? swap(remote, there) : update(remote, there);
-    *error = give_back_turn(there->window, remote->to);
-    return words;
+    const char *message = remote->what == REMOTE_SWAP ? swap(remote, there) : update(remote, there);
+    *error = unlock_target(there->window, remote->to);
+    return message;
 }
 
 // Arguments of which the MPI tells an error, or with which nothing is to be done.
@@ -119,7 +119,7 @@ static int check_elements(const struct remote *remote, const struct window *wind
 }
 
 // Where the call's elements lie in a region; false where they do not.
-static bool find_place(const struct remote *remote, const struct region *region, MPI_Count offset, struct there *there) {
+static bool find_target(const struct remote *remote, const struct region *region, MPI_Count offset, struct there *there) {
     MPI_Count low, high;
     span_of(remote->count, remote->type, &low, &high);
     if (offset + low < 0 || offset + high > (MPI_Count)region->bytes) return false;
@@ -134,9 +134,9 @@ static int access_region(const struct remote *remote, struct window *window, str
     if (error != MPI_SUCCESS) return raise_code_in_window(window->handle, error);
     error = enter(window, remote->to);
     if (error != MPI_SUCCESS || there.bytes == 0) return error;
-    if (!find_place(remote, region, offset, &there)) return raise_code_in_window(window->handle, MPI_ERR_RMA_RANGE);
-    const char *words = make(remote, &there, &error);
-    if (words != NULL) return raise_in_window(window->handle, call, words);
+    if (!find_target(remote, region, offset, &there)) return raise_code_in_window(window->handle, MPI_ERR_RMA_RANGE);
+    const char *message = make(remote, &there, &error);
+    if (message != NULL) return raise_in_window(window->handle, call, message);
     if (region->holder != NULL) causeway_comm_count_open(region->holder, there.bytes);
     return error;
 }
@@ -152,11 +152,11 @@ bool access_directly(const struct remote *remote, MPI_Win handle, const char *ca
     }
     MPI_Count low = 0, high;
     if (bytes_of(remote->count, remote->type) > 0) span_of(remote->count, remote->type, &low, &high);
-    const char *words = NULL;
+    const char *message = NULL;
     uint64_t first = (uint64_t)remote->at + (uint64_t)low;
-    struct region *region = find_attached(window, remote->to, first, &words);
-    if (words != NULL) *error = raise_in_window(handle, call, words);
-    if (words != NULL || region == NULL) return words != NULL;
+    struct region *region = find_attached(window, remote->to, first, &message);
+    if (message != NULL) *error = raise_in_window(handle, call, message);
+    if (message != NULL || region == NULL) return message != NULL;
     *error = access_region(remote, window, region, (MPI_Count)((uint64_t)remote->at - region->start), call);
     return true;
 }

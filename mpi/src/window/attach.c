@@ -7,8 +7,8 @@
 #include "../collective/collective.h"
 #include "window.h"
 
-static const char *const NO_ROOM = "a window takes 32 pieces of memory on a GPU at a time: attach fewer, larger ones";
-static const char *const NOT_SHOWN =
+static const char *const TABLE_FULL = "a window takes 32 pieces of memory on a GPU at a time: attach fewer, larger ones";
+static const char *const NOT_EXPORTED =
     "other ranks of the window cannot open this memory on a GPU, as they are on another host, or it is of a kind that no "
     "other process opens: copy it to the host first";
 
@@ -27,7 +27,7 @@ uint64_t bytes_of_table(const struct window *window) {
     return (bytes + 4095) / 4096 * 4096;
 }
 
-static uint64_t place_of_descriptors(const struct window *window, int entry) {
+static uint64_t descriptors_offset(const struct window *window, int entry) {
     return sizeof(struct table) + (uint64_t)entry * (uint64_t)window->ranks * CAUSEWAY_COMM_DESCRIPTOR;
 }
 
@@ -40,9 +40,9 @@ static int find_entry(const struct table *table, uint64_t address) {
 }
 
 // Reads of a rank's table.
-static int read_table(struct window *window, int of, uint64_t place, void *to, uint64_t bytes) {
-    int error = PMPI_Get(to, (int)bytes, MPI_BYTE, of, (MPI_Aint)place, (int)bytes, MPI_BYTE, window->turns);
-    return error == MPI_SUCCESS ? PMPI_Win_flush(of, window->turns) : error;
+static int read_table(struct window *window, int of, uint64_t offset, void *to, uint64_t bytes) {
+    int error = PMPI_Get(to, (int)bytes, MPI_BYTE, of, (MPI_Aint)offset, (int)bytes, MPI_BYTE, window->lock_window);
+    return error == MPI_SUCCESS ? PMPI_Win_flush(of, window->lock_window) : error;
 }
 
 // What was open of a rank and is not attached any more.
@@ -52,81 +52,81 @@ static void close_detached(struct share *share, const struct table *table) {
 }
 
 // With the turn at the rank.
-static struct region *open_entry(struct window *window, int of, const struct table *table, int entry, const char **words) {
+static struct region *open_entry(struct window *window, int of, const struct table *table, int entry, const char **message) {
     struct region *region = &window->shares[of].regions[entry];
     if (region->number != 0) return region;
     unsigned char descriptor[CAUSEWAY_COMM_DESCRIPTOR];
-    uint64_t place = place_of_descriptors(window, entry) + (uint64_t)window->rank * sizeof descriptor;
-    if (read_table(window, of, place, descriptor, sizeof descriptor) != MPI_SUCCESS) {
-        *words = "what another rank has attached cannot be read";
+    uint64_t offset = descriptors_offset(window, entry) + (uint64_t)window->rank * sizeof descriptor;
+    if (read_table(window, of, offset, descriptor, sizeof descriptor) != MPI_SUCCESS) {
+        *message = "what another rank has attached cannot be read";
         return NULL;
     }
     void *holder = NULL;
     char *address = causeway_comm_open(descriptor, NULL, &holder);
     if (address == NULL) {
-        *words = causeway_comm_error();
+        *message = causeway_comm_error();
         return NULL;
     }
-    const struct entry *told = &table->entries[entry];
-    *region = (struct region){told->number, told->start, told->bytes, address, holder};
+    const struct entry *row = &table->entries[entry];
+    *region = (struct region){row->number, row->start, row->bytes, address, holder};
     return region;
 }
 
-struct region *find_attached(struct window *window, int to, uint64_t address, const char **words) {
+struct region *find_attached(struct window *window, int to, uint64_t address, const char **message) {
     struct table table;
     struct region *found = NULL;
     if (to == window->rank) {
         int entry = find_entry(window->table, address);
         return entry < 0 ? NULL : &window->shares[to].regions[entry];
     }
-    int error = take_turn(window, to, MPI_LOCK_SHARED);
+    int error = lock_target(window, to, MPI_LOCK_SHARED);
     if (error == MPI_SUCCESS) {
         error = read_table(window, to, 0, &table, sizeof table);
         int entry = error == MPI_SUCCESS ? find_entry(&table, address) : -1;
         if (error == MPI_SUCCESS) close_detached(&window->shares[to], &table);
-        if (entry >= 0) found = open_entry(window, to, &table, entry, words);
-        give_back_turn(window, to);
+        if (entry >= 0) found = open_entry(window, to, &table, entry, message);
+        unlock_target(window, to);
     }
-    if (error != MPI_SUCCESS) *words = "what another rank has attached cannot be read";
+    if (error != MPI_SUCCESS) *message = "what another rank has attached cannot be read";
     return found;
 }
 
 // Writes an entry of this rank's, of which all is known.
 static int write_entry(struct window *window, int at, const struct entry *entry, const unsigned char *descriptors) {
     struct table *table = window->table;
-    int error = take_turn(window, window->rank, MPI_LOCK_EXCLUSIVE);
+    int error = lock_target(window, window->rank, MPI_LOCK_EXCLUSIVE);
     if (error != MPI_SUCCESS) return error;
     if (descriptors != NULL)
-        memcpy((char *)window->table + place_of_descriptors(window, at), descriptors,
+        memcpy((char *)window->table + descriptors_offset(window, at), descriptors,
                (size_t)window->ranks * CAUSEWAY_COMM_DESCRIPTOR);
     table->entries[at] = *entry;
     if (entry->number > table->last) table->last = entry->number;
-    return give_back_turn(window, window->rank);
+    return unlock_target(window, window->rank);
 }
 
 static int attach(struct window *window, void *start, MPI_Aint bytes) {
     struct table *table = window->table;
     int at = 0;
     while (at < MAX_ATTACHED && table->entries[at].number != 0) at++;
-    if (at == MAX_ATTACHED) return raise_in_window(window->handle, "MPI_Win_attach", NO_ROOM);
+    if (at == MAX_ATTACHED) return raise_in_window(window->handle, "MPI_Win_attach", TABLE_FULL);
     unsigned char *descriptors = calloc((size_t)window->ranks, CAUSEWAY_COMM_DESCRIPTOR);
-    uint64_t *numbers = &window->shown[at * window->ranks];
-    bool is_shown = descriptors != NULL && show_to_all(window, start, (uint64_t)bytes, descriptors, numbers);
+    uint64_t *numbers = &window->exports[at * window->ranks];
+    bool is_exported = descriptors != NULL && export_to_all(window, start, (uint64_t)bytes, descriptors, numbers);
     int error = MPI_SUCCESS;
-    if (is_shown) {
+    if (is_exported) {
         struct entry entry = {table->last + 1, (uint64_t)(uintptr_t)start, (uint64_t)bytes};
         window->shares[window->rank].regions[at] =
             (struct region){entry.number, entry.start, entry.bytes, start, NULL};
         error = write_entry(window, at, &entry, descriptors);
     }
     free(descriptors);
-    return is_shown ? error : raise_in_window(window->handle, "MPI_Win_attach", NOT_SHOWN);
+    return is_exported ? error : raise_in_window(window->handle, "MPI_Win_attach", NOT_EXPORTED);
 }
 
 EXPORT int MPI_Win_attach(MPI_Win w, void *s, MPI_Aint n) {
-    if (!is_out_of_reach(s, n, MPI_BYTE)) return PMPI_Win_attach(w, s, n);
+    if (!is_inaccessible(s, n, MPI_BYTE)) return PMPI_Win_attach(w, s, n);
     struct window *window = find_window(w);
-    if (window == NULL || !window->is_dynamic) return raise_in_window(w, "MPI_Win_attach", NOT_SHOWN);
+    if (window == NULL || !window->is_dynamic) return raise_in_window(w, "MPI_Win_attach", NOT_EXPORTED);
     return attach(window, s, n);
 }
 
@@ -137,7 +137,7 @@ EXPORT int MPI_Win_detach(MPI_Win w, const void *s) {
         struct entry *entry = &table->entries[at];
         if (entry->number == 0 || entry->start != (uint64_t)(uintptr_t)s) continue;
         int error = write_entry(window, at, &(struct entry){0}, NULL);
-        hide_from_all(window, &window->shown[at * window->ranks]);
+        withdraw_from_all(window, &window->exports[at * window->ranks]);
         window->shares[window->rank].regions[at] = (struct region){0};
         return error;
     }

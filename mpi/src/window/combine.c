@@ -44,14 +44,14 @@ static const char *reduce_with_gaps(const void *from, void *into, MPI_Count coun
     MPI_Count lower, extent;
     PMPI_Type_get_extent_x(type, &lower, &extent);
     char *ours = calloc((size_t)count, (size_t)extent), *theirs = calloc((size_t)count, (size_t)extent);
-    const char *words = ours == NULL || theirs == NULL ? "there is no memory to put elements together" : NULL;
-    if (words == NULL) words = copy_elements(ours, count, type, (void *)from, false);
-    if (words == NULL) words = copy_elements(theirs, count, type, into, false);
-    if (words == NULL) words = reduce(ours, theirs, count, type, op);
-    if (words == NULL) words = copy_elements(theirs, count, type, into, true);
+    const char *message = ours == NULL || theirs == NULL ? "there is no memory to put elements together" : NULL;
+    if (message == NULL) message = copy_elements(ours, count, type, (void *)from, false);
+    if (message == NULL) message = copy_elements(theirs, count, type, into, false);
+    if (message == NULL) message = reduce(ours, theirs, count, type, op);
+    if (message == NULL) message = copy_elements(theirs, count, type, into, true);
     free(ours);
     free(theirs);
-    return words;
+    return message;
 }
 
 const char *combine(const void *from, void *into, uint64_t bytes, MPI_Datatype type, MPI_Op op) {

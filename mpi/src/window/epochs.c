@@ -19,7 +19,7 @@ static int touch(MPI_Win handle, int to, MPI_Aint at) {
 }
 
 // Hears that a rank has called MPI_Win_post.
-static int hear_post(struct window *window, int from) {
+static int wait_for_post(struct window *window, int from) {
     MPI_Request request;
     int error = PMPI_Irecv(NULL, 0, MPI_BYTE, from, POST_TAG, window->comm, &request);
     if (error == MPI_SUCCESS) error = wait_for(&request, MPI_STATUS_IGNORE);
@@ -35,7 +35,7 @@ int enter(struct window *window, int to) {
         error = touch(window->handle, to, share->mark);
         if (error == MPI_SUCCESS) share->state |= TOUCHED;
     } else if ((share->state & (STARTED | POSTED)) == STARTED) {
-        error = hear_post(window, to);
+        error = wait_for_post(window, to);
     } else if (share->state == 0 && !window->is_fenced) {
         error = raise_code_in_window(window->handle, MPI_ERR_RMA_SYNC);
     }
@@ -43,26 +43,26 @@ int enter(struct window *window, int to) {
     return error;
 }
 
-int take_turn(struct window *window, int to, int kind) {
+int lock_target(struct window *window, int to, int kind) {
     // Of the threads of a process one has the lock.
     pthread_mutex_lock(&window->mutex);
-    int error = PMPI_Win_lock(kind, to, 0, window->turns);
+    int error = PMPI_Win_lock(kind, to, 0, window->lock_window);
     if (error == MPI_SUCCESS) {
-        error = touch(window->turns, to, 0);
-        if (error != MPI_SUCCESS) PMPI_Win_unlock(to, window->turns);
+        error = touch(window->lock_window, to, 0);
+        if (error != MPI_SUCCESS) PMPI_Win_unlock(to, window->lock_window);
     }
     if (error != MPI_SUCCESS) pthread_mutex_unlock(&window->mutex);
     return error;
 }
 
-int give_back_turn(struct window *window, int to) {
-    int error = PMPI_Win_unlock(to, window->turns);
+int unlock_target(struct window *window, int to) {
+    int error = PMPI_Win_unlock(to, window->lock_window);
     pthread_mutex_unlock(&window->mutex);
     return error;
 }
 
 // What the program's kernels write into this rank's memory, as far as they are in the default streams.
-static void settle(const struct window *window) {
+static void sync_window(const struct window *window) {
     if (window->is_on_gpu) causeway_comm_sync_memory(window->base);
 }
 
@@ -70,7 +70,7 @@ static void settle(const struct window *window) {
 void begin_fence(MPI_Win handle, int assertion) {
     struct window *window = find_window(handle);
     if (window == NULL) return;
-    settle(window);
+    sync_window(window);
     // All ranks have made their calls, and what is in their memory is there.
     PMPI_Barrier(window->comm);
     window->is_fenced = (assertion & MPI_MODE_NOSUCCEED) == 0;
@@ -91,14 +91,14 @@ static void for_ranks(struct window *window, MPI_Group group, void visit(struct 
 }
 
 // A rank hears each word before it says that its calls have ended, so that the one before has been heard.
-static void tell_post(struct window *window, int to) {
-    MPI_Request *word = &window->shares[to].word;
-    PMPI_Wait(word, MPI_STATUS_IGNORE);
-    PMPI_Isend(NULL, 0, MPI_BYTE, to, POST_TAG, window->comm, word);
+static void send_post(struct window *window, int to) {
+    MPI_Request *post_request = &window->shares[to].post_request;
+    PMPI_Wait(post_request, MPI_STATUS_IGNORE);
+    PMPI_Isend(NULL, 0, MPI_BYTE, to, POST_TAG, window->comm, post_request);
 }
 
 void end_posts(struct window *window) {
-    for (int at = 0; at < window->ranks; at++) PMPI_Wait(&window->shares[at].word, MPI_STATUS_IGNORE);
+    for (int at = 0; at < window->ranks; at++) PMPI_Wait(&window->shares[at].post_request, MPI_STATUS_IGNORE);
 }
 
 // An epoch of another kind follows a fence where no call does.
@@ -109,9 +109,9 @@ static void note_start(struct window *window, int to) {
 
 EXPORT int MPI_Win_post(MPI_Group group, int assertion, MPI_Win w) {
     struct window *window = find_window(w);
-    if (window != NULL) settle(window);
+    if (window != NULL) sync_window(window);
     int error = PMPI_Win_post(group, assertion, w);
-    if (error == MPI_SUCCESS && window != NULL) for_ranks(window, group, tell_post);
+    if (error == MPI_SUCCESS && window != NULL) for_ranks(window, group, send_post);
     return error;
 }
 
@@ -125,12 +125,12 @@ EXPORT int MPI_Win_start(MPI_Group group, int assertion, MPI_Win w) {
 void end_start(MPI_Win handle) {
     struct window *window = find_window(handle);
     if (window == NULL) return;
-    settle(window);
+    sync_window(window);
     pthread_mutex_lock(&window->mutex);
     // Each MPI_Win_post is heard once.
     for (int at = 0; at < window->ranks; at++) {
         struct share *share = &window->shares[at];
-        if ((share->state & (STARTED | POSTED)) == STARTED) hear_post(window, at);
+        if ((share->state & (STARTED | POSTED)) == STARTED) wait_for_post(window, at);
         share->state &= (unsigned char)~(STARTED | POSTED);
     }
     pthread_mutex_unlock(&window->mutex);
@@ -160,12 +160,12 @@ EXPORT int MPI_Win_lock_all(int assertion, MPI_Win w) {
 void end_locks(MPI_Win handle, int to) {
     struct window *window = find_window(handle);
     if (window == NULL) return;
-    settle(window);
+    sync_window(window);
     if (to < window->ranks) note_locks(window, to, false);
 }
 
 EXPORT int MPI_Win_sync(MPI_Win w) {
     struct window *window = find_window(w);
-    if (window != NULL) settle(window);
+    if (window != NULL) sync_window(window);
     return PMPI_Win_sync(w);
 }

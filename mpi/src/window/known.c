@@ -40,7 +40,7 @@ int raise_code_in_window(MPI_Win window, int code) {
     return code;
 }
 
-int raise_in_window(MPI_Win window, const char *call, const char *words) {
-    fprintf(stderr, "causeway: %s: %s\n", call, words);
-    return raise_code_in_window(window, error_code(call, words));
+int raise_in_window(MPI_Win window, const char *call, const char *message) {
+    fprintf(stderr, "causeway: %s: %s\n", call, message);
+    return raise_code_in_window(window, error_code(call, message));
 }

@@ -12,10 +12,10 @@ static const char *const REFUSED =
     "the memory is of a kind that no other process opens: copy it to the host first";
 
 // What a rank tells another one of its share.
-struct told {
+struct window_info {
     uint64_t bytes, number;
     int64_t unit, mark;
-    unsigned char is_on_gpu, is_shown;
+    unsigned char is_on_gpu, is_exported;
     unsigned char descriptor[CAUSEWAY_COMM_DESCRIPTOR];
 };
 
@@ -31,7 +31,7 @@ static void drop_window(struct window *window) {
         free(share->regions);
     }
     pthread_mutex_destroy(&window->mutex);
-    free(window->shown);
+    free(window->exports);
     free(window->shares);
     free(window);
 }
@@ -40,7 +40,7 @@ static struct window *new_window(MPI_Comm comm, bool is_dynamic) {
     int regions = is_dynamic ? MAX_ATTACHED : 1;
     struct window *window = calloc(1, sizeof *window);
     if (window == NULL) abort();
-    window->handle = window->turns = MPI_WIN_NULL;
+    window->handle = window->lock_window = MPI_WIN_NULL;
     window->comm = MPI_COMM_NULL;
     window->is_dynamic = is_dynamic;
     window->job = members_of(comm)->ranks;
@@ -48,11 +48,11 @@ static struct window *new_window(MPI_Comm comm, bool is_dynamic) {
     PMPI_Comm_size(comm, &window->ranks);
     size_t ranks = (size_t)window->ranks;
     pthread_mutex_init(&window->mutex, NULL);
-    window->shown = calloc(ranks * (size_t)regions, sizeof *window->shown);
+    window->exports = calloc(ranks * (size_t)regions, sizeof *window->exports);
     window->shares = calloc(ranks, sizeof *window->shares);
-    if (window->shown == NULL || window->shares == NULL) abort();
+    if (window->exports == NULL || window->shares == NULL) abort();
     for (size_t at = 0; at < ranks; at++) {
-        window->shares[at].word = MPI_REQUEST_NULL;
+        window->shares[at].post_request = MPI_REQUEST_NULL;
         window->shares[at].count = is_dynamic ? regions : 0;
         window->shares[at].regions = calloc((size_t)regions, sizeof(struct region));
         if (window->shares[at].regions == NULL) abort();
@@ -60,35 +60,35 @@ static struct window *new_window(MPI_Comm comm, bool is_dynamic) {
     return window;
 }
 
-void hide_from_all(const struct window *window, uint64_t *numbers) {
+void withdraw_from_all(const struct window *window, uint64_t *numbers) {
     for (int at = 0; at < window->ranks; at++) {
         if (numbers[at] != 0) causeway_comm_withdraw(numbers[at]);
         numbers[at] = 0;
     }
 }
 
-bool show_to_all(struct window *window, const void *address, uint64_t bytes, unsigned char *descriptors,
+bool export_to_all(struct window *window, const void *address, uint64_t bytes, unsigned char *descriptors,
                  uint64_t *numbers) {
-    bool is_shown = true;
-    for (int at = 0; at < window->ranks && is_shown; at++) {
+    bool is_exported = true;
+    for (int at = 0; at < window->ranks && is_exported; at++) {
         if (at == window->rank) continue;
         numbers[at] = causeway_comm_export(window->job[at], address, bytes, descriptors + at * CAUSEWAY_COMM_DESCRIPTOR);
-        is_shown = numbers[at] != 0;
+        is_exported = numbers[at] != 0;
     }
-    if (!is_shown) hide_from_all(window, numbers);
-    return is_shown;
+    if (!is_exported) withdraw_from_all(window, numbers);
+    return is_exported;
 }
 
 // Opens what another rank has on a GPU. Says whether it could.
-static bool open_part(struct window *window, int rank, const struct told *told) {
+static bool open_share(struct window *window, int rank, const struct window_info *window_info) {
     struct share *share = &window->shares[rank];
-    share->unit = (MPI_Aint)told->unit;
-    share->mark = (MPI_Aint)told->mark;
-    if (!told->is_on_gpu) return true;
-    if (!told->is_shown) return false;
+    share->unit = (MPI_Aint)window_info->unit;
+    share->mark = (MPI_Aint)window_info->mark;
+    if (!window_info->is_on_gpu) return true;
+    if (!window_info->is_exported) return false;
     struct region *region = share->regions;
-    *region = (struct region){.number = 1, .bytes = told->bytes, .address = window->base};
-    if (rank != window->rank) region->address = causeway_comm_open(told->descriptor, window->base, &region->holder);
+    *region = (struct region){.number = 1, .bytes = window_info->bytes, .address = window->base};
+    if (rank != window->rank) region->address = causeway_comm_open(window_info->descriptor, window->base, &region->holder);
     share->count = 1;
     return region->address != NULL;
 }
@@ -96,23 +96,23 @@ static bool open_part(struct window *window, int rank, const struct told *told) 
 // Tells all ranks of this one's share, and opens theirs. Says by `can` whether all ranks could.
 static int exchange_parts(struct window *window, MPI_Comm comm, bool *can) {
     size_t ranks = (size_t)window->ranks;
-    struct told *out = calloc(ranks, sizeof *out), *in = calloc(ranks, sizeof *in);
+    struct window_info *out = calloc(ranks, sizeof *out), *in = calloc(ranks, sizeof *in);
     unsigned char *descriptors = calloc(ranks, CAUSEWAY_COMM_DESCRIPTOR);
     if (out == NULL || in == NULL || descriptors == NULL) abort();
-    bool is_shown = window->is_on_gpu &&
-                    show_to_all(window, window->base, (uint64_t)window->bytes, descriptors, window->shown);
+    bool is_exported = window->is_on_gpu &&
+                    export_to_all(window, window->base, (uint64_t)window->bytes, descriptors, window->exports);
     for (size_t at = 0; at < ranks; at++) {
         out[at].bytes = (uint64_t)window->bytes;
         out[at].unit = window->unit;
         out[at].mark = window->is_dynamic ? (int64_t)(uintptr_t)window->mark : 0;
         out[at].is_on_gpu = window->is_on_gpu;
-        out[at].is_shown = is_shown;
+        out[at].is_exported = is_exported;
         memcpy(out[at].descriptor, descriptors + at * CAUSEWAY_COMM_DESCRIPTOR, CAUSEWAY_COMM_DESCRIPTOR);
     }
     int bytes = (int)sizeof *out, is_open = 1;
     int error = PMPI_Alltoall(out, bytes, MPI_BYTE, in, bytes, MPI_BYTE, comm);
     for (int at = 0; at < window->ranks && error == MPI_SUCCESS; at++)
-        if (!open_part(window, at, &in[at])) is_open = 0;
+        if (!open_share(window, at, &in[at])) is_open = 0;
     if (error == MPI_SUCCESS) error = PMPI_Allreduce(MPI_IN_PLACE, &is_open, 1, MPI_INT, MPI_MIN, comm);
     *can = is_open != 0;
     free(out);
@@ -127,17 +127,17 @@ static int make_own(struct window *window, MPI_Comm comm) {
     if (error != MPI_SUCCESS) return error;
     PMPI_Comm_set_errhandler(window->comm, MPI_ERRORS_RETURN);
     MPI_Aint bytes = window->is_dynamic ? (MPI_Aint)bytes_of_table(window) : (MPI_Aint)sizeof window->mark;
-    error = PMPI_Win_allocate(bytes, 1, MPI_INFO_NULL, window->comm, &window->table, &window->turns);
+    error = PMPI_Win_allocate(bytes, 1, MPI_INFO_NULL, window->comm, &window->table, &window->lock_window);
     if (error != MPI_SUCCESS) return error;
-    PMPI_Win_set_errhandler(window->turns, MPI_ERRORS_RETURN);
+    PMPI_Win_set_errhandler(window->lock_window, MPI_ERRORS_RETURN);
     // Nobody reads it before.
     memset(window->table, 0, (size_t)bytes);
-    PMPI_Win_sync(window->turns);
+    PMPI_Win_sync(window->lock_window);
     return PMPI_Barrier(window->comm);
 }
 
 static void free_own(struct window *window) {
-    if (window->turns != MPI_WIN_NULL) PMPI_Win_free(&window->turns);
+    if (window->lock_window != MPI_WIN_NULL) PMPI_Win_free(&window->lock_window);
     if (window->comm != MPI_COMM_NULL) PMPI_Comm_free(&window->comm);
 }
 
@@ -154,7 +154,7 @@ static MPI_Info without_sizes(MPI_Info info) {
 static int make_window(void *base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info, MPI_Comm comm, MPI_Win *made,
                        const char *call) {
     struct window *window = new_window(comm, false);
-    window->is_on_gpu = is_out_of_reach(base, bytes, MPI_BYTE);
+    window->is_on_gpu = is_inaccessible(base, bytes, MPI_BYTE);
     window->base = base;
     window->bytes = bytes;
     window->unit = (int)unit;
@@ -170,7 +170,7 @@ static int make_window(void *base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
         error = PMPI_Win_create(base, bytes, (int)unit, hints, comm, made);
     if (hints != MPI_INFO_NULL) PMPI_Info_free(&hints);
     if (error != MPI_SUCCESS) {
-        hide_from_all(window, window->shown);
+        withdraw_from_all(window, window->exports);
         free_own(window);
         drop_window(window);
         return error;
@@ -181,27 +181,27 @@ static int make_window(void *base, MPI_Aint bytes, MPI_Aint unit, MPI_Info info,
 }
 
 // Whether any rank says so. Of ranks that have no part in one job each is asked alone.
-static int ask_all(MPI_Comm comm, bool own, bool *any, bool *is_own_affair) {
-    int answer = own;
+static int is_any_rank(MPI_Comm comm, bool own, bool *any, bool *is_own_affair) {
+    int value = own;
     *is_own_affair = true;
     if (in_job && comm != MPI_COMM_NULL) {
         struct members *members = members_of(comm);
         int is_inter = 0;
         PMPI_Comm_test_inter(comm, &is_inter);
-        *is_own_affair = !members->can && (is_inter || members->count != 1);
-        if (members->can) {
-            int error = PMPI_Allreduce(MPI_IN_PLACE, &answer, 1, MPI_INT, MPI_MAX, comm);
+        *is_own_affair = !members->is_supported && (is_inter || members->count != 1);
+        if (members->is_supported) {
+            int error = PMPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT, MPI_MAX, comm);
             if (error != MPI_SUCCESS) return error;
         }
     }
-    *any = answer != 0;
+    *any = value != 0;
     return MPI_SUCCESS;
 }
 
 #define WINDOW_OF(suffix, UNIT)                                                                             \
     EXPORT int MPI_Win_create##suffix(void *s, MPI_Aint n, UNIT unit, MPI_Info i, MPI_Comm c, MPI_Win *w) { \
         bool has_gpus, is_own_affair;                                                                       \
-        int error = ask_all(c, is_out_of_reach(s, n, MPI_BYTE), &has_gpus, &is_own_affair);                 \
+        int error = is_any_rank(c, is_inaccessible(s, n, MPI_BYTE), &has_gpus, &is_own_affair);                 \
         if (error != MPI_SUCCESS) return error;                                                             \
         if (!has_gpus) return PMPI_Win_create##suffix(s, n, unit, i, c, w);                                 \
         if (is_own_affair) return raise_error(c, "MPI_Win_create" #suffix, REFUSED);                        \
@@ -215,8 +215,8 @@ WINDOW_OF(_c, MPI_Aint)
 
 EXPORT int MPI_Win_create_dynamic(MPI_Info i, MPI_Comm c, MPI_Win *w) {
     bool has_gpus, is_own_affair, can;
-    bool has_driver = causeway_comm_has_driver() && !mpi_takes_gpus();
-    int error = ask_all(c, has_driver, &has_gpus, &is_own_affair);
+    bool has_driver = causeway_comm_has_driver() && !mpi_is_gpu_aware();
+    int error = is_any_rank(c, has_driver, &has_gpus, &is_own_affair);
     if (error == MPI_SUCCESS) error = PMPI_Win_create_dynamic(i, c, w);
     if (error != MPI_SUCCESS || !has_gpus || is_own_affair) return error;
     struct window *window = new_window(c, true);
@@ -259,7 +259,7 @@ int free_window(MPI_Win *handle) {
     forget_window(window);
     int error = PMPI_Win_free(handle);
     int regions = window->is_dynamic ? MAX_ATTACHED : 1;
-    for (int at = 0; at < regions; at++) hide_from_all(window, &window->shown[at * window->ranks]);
+    for (int at = 0; at < regions; at++) withdraw_from_all(window, &window->exports[at * window->ranks]);
     free_own(window);
     drop_window(window);
     return error;

@@ -49,7 +49,7 @@ struct share {
     MPI_Aint mark;
     // What epoch is open to it, and the word that it may begin one (epochs.c).
     unsigned char state;
-    MPI_Request word;
+    MPI_Request post_request;
 };
 
 struct window {
@@ -69,13 +69,13 @@ struct window {
     char mark[64];
     // A window of the interposer's. Who has it locked for himself at a rank updates that rank's memory. In a dynamic
     // window it has the rank's table (attach.c).
-    MPI_Win turns;
+    MPI_Win lock_window;
     void *table;
     // One thread of this process is in the calls that other threads may not make beside it.
     pthread_mutex_t mutex;
     bool is_fenced;
     // What was shown to others, one number for each rank and region.
-    uint64_t *shown;
+    uint64_t *exports;
     struct share *shares;
     struct window *next;
 };
@@ -89,14 +89,14 @@ struct window *find_window(MPI_Win handle);
 void add_window(struct window *window);
 void forget_window(struct window *window);
 // An error of a window's: calls its error handler, and gives the code.
-int raise_in_window(MPI_Win window, const char *call, const char *words);
+int raise_in_window(MPI_Win window, const char *call, const char *message);
 int raise_code_in_window(MPI_Win window, int code);
 
 // make.c
 
 // Shows memory to all other ranks: a descriptor and a number for each; says whether all can be shown it.
-bool show_to_all(struct window *window, const void *address, uint64_t bytes, unsigned char *descriptors, uint64_t *numbers);
-void hide_from_all(const struct window *window, uint64_t *numbers);
+bool export_to_all(struct window *window, const void *address, uint64_t bytes, unsigned char *descriptors, uint64_t *numbers);
+void withdraw_from_all(const struct window *window, uint64_t *numbers);
 void close_region(struct region *region);
 // MPI_Win_free.
 int free_window(MPI_Win *handle);
@@ -108,7 +108,7 @@ enum { MAX_ATTACHED = 32 };
 uint64_t bytes_of_table(const struct window *window);
 // The rank's memory in which a range of addresses begins, open here; null where it is not on a GPU, or with words where it
 // cannot be opened.
-struct region *find_attached(struct window *window, int to, uint64_t address, const char **words);
+struct region *find_attached(struct window *window, int to, uint64_t address, const char **message);
 
 // epochs.c
 
@@ -116,8 +116,8 @@ struct region *find_attached(struct window *window, int to, uint64_t address, co
 // error of the MPI's.
 int enter(struct window *window, int to);
 // Takes the turn to update memory at a rank, and gives it back.
-int take_turn(struct window *window, int to, int kind);
-int give_back_turn(struct window *window, int to);
+int lock_target(struct window *window, int to, int kind);
+int unlock_target(struct window *window, int to);
 // Before the MPI's calls that end epochs: at a rank, or with -1 at all.
 void begin_fence(MPI_Win handle, int assertion);
 void end_start(MPI_Win handle);
