@@ -1,10 +1,285 @@
-// MPI_Pack and MPI_Unpack of memory on GPUs. What they make is the same as of memory of the host: the bytes
-// of the elements, one behind the other.
+// Packing and unpacking of strided elements on GPUs and in host memory, and MPI_Pack and MPI_Unpack of memory on GPUs.
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "datatype.h"
+
+// As a table on the GPU more runs take as many bytes, times 24. Elements of more are copied by one such table after
+// the other.
+enum { MAX_RUNS = 1 << 20 };
+
+// Memory of a GPU, and of the host, has whole pages of so many bytes at least.
+enum { PAGE = 4096 };
+
+// They are kept with a type, which may be freed while something of it is under way.
+struct runs {
+    // All of them, or none where they are too many.
+    struct causeway_comm_runs list;
+    struct tree *tree;
+    // Some gap is so long that what is behind it may be of another kind of memory.
+    bool is_wide;
+    // The MPI has been asked whether the type may be sent.
+    bool is_committed;
+    int holders;
+};
+
+// A list of runs that grows, and the end of the last one.
+struct flat {
+    struct causeway_comm_run *runs;
+    uint64_t count, capacity;
+    int64_t end;
+    bool is_wide;
+};
+
+static bool add_run(void *context, int64_t offset, uint64_t bytes) {
+    struct flat *flat = context;
+    if (flat->count > 0 && flat->end == offset) {
+        flat->runs[flat->count - 1].bytes += bytes;
+        flat->end += (int64_t)bytes;
+        return true;
+    }
+    if (flat->count == MAX_RUNS) return false;
+    if (flat->count == flat->capacity) {
+        uint64_t capacity = flat->capacity > 0 ? 2 * flat->capacity : 16;
+        struct causeway_comm_run *runs = realloc(flat->runs, capacity * sizeof *runs);
+        if (runs == NULL) return false;
+        flat->runs = runs;
+        flat->capacity = capacity;
+    }
+    if (flat->count > 0 && llabs(offset - flat->end) >= PAGE) flat->is_wide = true;
+    flat->runs[flat->count++] = (struct causeway_comm_run){offset, bytes};
+    flat->end = offset + (int64_t)bytes;
+    return true;
+}
+
+static uint64_t new_id(void) {
+    static uint64_t last;
+    return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
+void drop_runs(struct runs *runs) {
+    lock();
+    bool is_last = --runs->holders == 0;
+    unlock();
+    if (!is_last) return;
+    causeway_comm_forget_runs(runs->list.id);
+    free((void *)runs->list.runs);
+    drop_tree(runs->tree);
+    free(runs);
+}
+
+static int forget(MPI_Datatype type, int key, void *runs, void *unused) {
+    (void)type, (void)key, (void)unused;
+    drop_runs(runs);
+    return MPI_SUCCESS;
+}
+
+static struct runs *find_runs(MPI_Datatype type) {
+    struct runs *runs = calloc(1, sizeof *runs);
+    struct tree *tree = runs != NULL ? tree_of(type) : NULL;
+    if (tree == NULL) {
+        free(runs);
+        return NULL;
+    }
+    struct flat flat = {0};
+    bool is_whole = visit_runs(tree, 0, add_run, &flat);
+    if (!is_whole) free(flat.runs);
+    bool is_spread = flat.count > 0 && llabs(tree->extent + flat.runs[0].offset - flat.end) >= PAGE;
+    *runs = (struct runs){
+        .list = {new_id(), is_whole ? flat.count : 0, is_whole ? flat.runs : NULL, tree->extent},
+        .tree = tree,
+        .is_wide = !is_whole || flat.is_wide || is_spread,
+        .holders = 1,
+    };
+    return runs;
+}
+
+struct runs *hold_runs(MPI_Datatype type) {
+    static int key = MPI_KEYVAL_INVALID;
+    lock();
+    if (key == MPI_KEYVAL_INVALID) PMPI_Type_create_keyval(MPI_TYPE_NULL_COPY_FN, forget, &key, NULL);
+    struct runs *runs = NULL;
+    int is_known = 0;
+    PMPI_Type_get_attr(type, key, &runs, &is_known);
+    if (!is_known) {
+        runs = find_runs(type);
+        if (runs != NULL) PMPI_Type_set_attr(type, key, runs);
+    }
+    if (runs != NULL) runs->holders++;
+    unlock();
+    return runs;
+}
+
+bool has_no_gaps(const struct runs *runs) {
+    return is_dense(runs->tree);
+}
+
+bool may_be_whole(const struct runs *runs, uint64_t bytes) {
+    return runs->tree->unit == 0 || bytes % runs->tree->unit == 0;
+}
+
+int check_type(MPI_Datatype type, MPI_Comm comm) {
+    if (type != MPI_DATATYPE_NULL && is_predefined(type)) return MPI_SUCCESS;
+    struct runs *runs = type != MPI_DATATYPE_NULL ? hold_runs(type) : NULL;
+    int error = MPI_SUCCESS;
+    // A receive from nobody: its arguments are looked at all the same, and its memory is not.
+    char nothing;
+    if (runs == NULL || !runs->is_committed)
+        error = PMPI_Recv(&nothing, 1, type, MPI_PROC_NULL, 0, comm, MPI_STATUS_IGNORE);
+    if (runs != NULL) {
+        runs->is_committed = error == MPI_SUCCESS;
+        drop_runs(runs);
+    }
+    return error;
+}
+
+const char NO_RUNS[] = "the datatype is made in a way that is not known here, or there is no memory to describe it";
+
+// So many bytes of elements, from the first one on: what is left, where it is packed, and how it is copied.
+struct cursor {
+    char *typed, *place;
+    uint64_t left;
+    bool is_pack;
+    const char *message;
+};
+
+static uint64_t take_some(struct cursor *cursor, uint64_t bytes) {
+    uint64_t some = bytes < cursor->left ? bytes : cursor->left;
+    cursor->left -= some;
+    cursor->place += some;
+    return some;
+}
+
+// Visits the runs of as many elements as there are bytes.
+static void visit_elements(const struct runs *runs, struct cursor *cursor, visit_run *visit, void *context) {
+    if (runs->tree->bytes == 0) return;
+    for (int64_t base = 0; cursor->left > 0 && cursor->message == NULL; base += runs->tree->extent)
+        visit_runs(runs->tree, base, visit, context);
+}
+
+static bool copy_on_host(void *context, int64_t offset, uint64_t bytes) {
+    struct cursor *cursor = context;
+    char *place = cursor->place, *element = (char *)((uintptr_t)cursor->typed + (uintptr_t)offset);
+    uint64_t some = take_some(cursor, bytes);
+    memcpy(cursor->is_pack ? place : element, cursor->is_pack ? element : place, some);
+    return cursor->left > 0;
+}
+
+void copy_runs_on_host(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
+    struct cursor cursor = {typed, packed, bytes, is_pack, NULL};
+    visit_elements(runs, &cursor, copy_on_host, &cursor);
+}
+
+static bool copy_anywhere(void *context, int64_t offset, uint64_t bytes) {
+    struct cursor *cursor = context;
+    char *place = cursor->place, *element = (char *)((uintptr_t)cursor->typed + (uintptr_t)offset);
+    if (!causeway_comm_on_gpu(element)) return copy_on_host(context, offset, bytes);
+    uint64_t some = take_some(cursor, bytes);
+    int done = causeway_comm_copy(cursor->is_pack ? place : element, cursor->is_pack ? element : place, some);
+    if (done != 0) cursor->message = causeway_comm_error();
+    return done == 0 && cursor->left > 0;
+}
+
+const char *copy_runs_anywhere(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
+    struct cursor cursor = {typed, packed, bytes, is_pack, NULL};
+    visit_elements(runs, &cursor, copy_anywhere, &cursor);
+    return cursor.message;
+}
+
+// Runs that are copied by one table.
+struct batch {
+    struct flat flat;
+    struct cursor cursor;
+    uint64_t bytes;
+};
+
+static void flush(struct batch *batch) {
+    struct cursor *cursor = &batch->cursor;
+    struct causeway_comm_runs list = {new_id(), batch->flat.count, batch->flat.runs, 0};
+    if (batch->bytes > 0 && cursor->message == NULL) {
+        int done = causeway_comm_copy_runs(&list, cursor->typed, cursor->place - batch->bytes, batch->bytes,
+                                           cursor->is_pack);
+        if (done != 0) cursor->message = causeway_comm_error();
+        causeway_comm_forget_runs(list.id);
+    }
+    batch->flat.count = batch->bytes = 0;
+}
+
+static bool copy_in_batches(void *context, int64_t offset, uint64_t bytes) {
+    struct batch *batch = context;
+    uint64_t some = bytes < batch->cursor.left ? bytes : batch->cursor.left;
+    if (!add_run(&batch->flat, offset, some)) {
+        flush(batch);
+        if (batch->cursor.message == NULL && !add_run(&batch->flat, offset, some)) batch->cursor.message = NO_RUNS;
+        if (batch->cursor.message != NULL) return false;
+    }
+    batch->bytes += take_some(&batch->cursor, some);
+    return batch->cursor.left > 0;
+}
+
+const char *copy_runs(const struct runs *runs, void *typed, void *packed, uint64_t bytes, bool is_pack) {
+    if (bytes == 0) return NULL;
+    if (runs->list.runs != NULL)
+        return causeway_comm_copy_runs(&runs->list, typed, packed, bytes, is_pack) == 0 ? NULL
+                                                                                        : causeway_comm_error();
+    struct batch batch = {.cursor = {typed, packed, bytes, is_pack, NULL}};
+    visit_elements(runs, &batch.cursor, copy_in_batches, &batch);
+    flush(&batch);
+    free(batch.flat.runs);
+    return batch.cursor.message;
+}
+
+MPI_Aint first_of(MPI_Datatype type) {
+    MPI_Aint lower = 0, extent;
+    PMPI_Type_get_true_extent(type, &lower, &extent);
+    return lower;
+}
+
+// What kinds of memory some runs lie in; the last page that was asked for.
+struct kinds {
+    const void *address;
+    uint64_t page;
+    bool on_gpu, in_host;
+};
+
+static bool look_at_run(void *context, int64_t offset, uint64_t bytes) {
+    struct kinds *kinds = context;
+    uintptr_t place = (uintptr_t)kinds->address + (uintptr_t)offset;
+    (void)bytes;
+    if (place / PAGE == kinds->page) return true;
+    kinds->page = place / PAGE;
+    if (causeway_comm_on_gpu((const void *)place))
+        kinds->on_gpu = true;
+    else
+        kinds->in_host = true;
+    return !kinds->on_gpu || !kinds->in_host;
+}
+
+enum memory_location location_of(const void *address, MPI_Count count, MPI_Datatype type) {
+    if (!causeway_comm_has_driver()) return IN_HOST;
+    struct runs *runs = NULL;
+    if (count > 0 && type != MPI_DATATYPE_NULL && !is_predefined(type)) runs = hold_runs(type);
+    struct kinds kinds = {.address = address, .page = UINT64_MAX};
+    if (runs == NULL) {
+        look_at_run(&kinds, 0, 1);
+    } else {
+        // Elements without long gaps are all where the first one is.
+        MPI_Count elements = runs->is_wide ? count : 1;
+        bool is_one = true;
+        for (MPI_Count at = 0; at < elements && is_one; at++) {
+            if (runs->is_wide || runs->list.count == 0)
+                is_one = visit_runs(runs->tree, at * runs->tree->extent, look_at_run, &kinds);
+            else
+                look_at_run(&kinds, runs->list.runs[0].offset, 1);
+        }
+        drop_runs(runs);
+    }
+    if (kinds.on_gpu && kinds.in_host) return IN_BOTH;
+    return kinds.on_gpu ? ON_GPU : IN_HOST;
+}
+
+// MPI_Pack and MPI_Unpack. The result is the same as of host memory: the bytes of the elements, contiguous.
 
 // Elements that are not on a GPU as a whole, by way of memory of the host where what is packed is on one.
 static const char *copy_by_host(const struct runs *runs, enum memory_location location, void *typed, void *packed, uint64_t bytes,

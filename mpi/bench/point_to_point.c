@@ -1,9 +1,26 @@
-// The loops of the OSU micro-benchmarks, with their numbers of iterations: mpi/pt2pt of version 7.
+// Point-to-point loops of the OSU micro-benchmarks, with their numbers of iterations (mpi/pt2pt of version 7), and the channels
+// of the messages.
 
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
+
+// Messages by channel: the interposer's library counts them, if it is loaded.
+
+const char *const PATH_NAMES[PATH_COUNT] = {"ipc", "vmm", "staged", "bar", "rdma", "loopback", "tcp", "mpi"};
+
+void count_messages(double counts[PATH_COUNT]) {
+    uint64_t (*messages)(const char *) =
+        (uint64_t(*)(const char *))dlsym(RTLD_DEFAULT, "causeway_comm_messages");
+    for (int path = 0; path < PATH_COUNT; path++)
+        counts[path] = messages == NULL ? 0 : (double)messages(PATH_NAMES[path]);
+}
+
+// The loops.
 
 // Longer messages get fewer iterations (LARGE_MESSAGE_SIZE).
 static const size_t LARGE = 8192;

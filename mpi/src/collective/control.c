@@ -1,12 +1,12 @@
-// How do the ranks of a communicator exchange the few words of a call from GPU to GPU?
+// Control messages between the ranks of a communicator, and calls of the MPI in which all ranks wait for each other.
 //
-// Where all of them are of one host, by mailboxes in memory that they share: the MPI takes longer, and in
-// isolated containers, where it goes over the network, many times as long. The ranks agree on a mailbox when
-// they first exchange words on a communicator, which they do all together and in the same order. It is kept
-// with the communicator and freed with it. Otherwise by MPI_Alltoall.
+// If all ranks are on one node, the control messages of a collective call from GPU to GPU use slots in shared memory: the
+// MPI takes longer, and in isolated containers, where it uses the network, many times as long. The ranks agree on a slot
+// when they first exchange control messages on a communicator, which they do collectively and in the same order. The slot
+// is an attribute of the communicator and freed with it. Otherwise control messages use MPI_Alltoall.
 //
-// A rank that waits for words moves on what is under way, the MPI's own messages, too: another rank may come
-// to this call only when one of those has arrived.
+// A rank that waits for control messages makes progress on operations in flight, including those of the MPI: another rank
+// may enter this call only when one of those has been received.
 
 #include <sched.h>
 #include <stdio.h>
@@ -165,3 +165,36 @@ int exchange_control(void *context, const void *out, void *in, uint64_t bytes) {
     fprintf(stderr, "causeway: %s\n", causeway_comm_error());
     return MPI_ERR_OTHER;
 }
+
+// Collective calls that move none of the program's data. This rank may wait in them for one that waits for the end of a copy
+// from it, which this rank makes: so that copy is completed first.
+
+#define COLLECTIVE(name, parameters, arguments) \
+    EXPORT int MPI_##name parameters {        \
+        finish_fetches();                     \
+        return PMPI_##name arguments;         \
+    }
+
+COLLECTIVE(Comm_dup, (MPI_Comm c, MPI_Comm *n), (c, n))
+COLLECTIVE(Comm_dup_with_info, (MPI_Comm c, MPI_Info i, MPI_Comm *n), (c, i, n))
+COLLECTIVE(Comm_create, (MPI_Comm c, MPI_Group g, MPI_Comm *n), (c, g, n))
+COLLECTIVE(Comm_create_group, (MPI_Comm c, MPI_Group g, int tag, MPI_Comm *n), (c, g, tag, n))
+COLLECTIVE(Comm_split, (MPI_Comm c, int color, int key, MPI_Comm *n), (c, color, key, n))
+COLLECTIVE(Comm_split_type, (MPI_Comm c, int kind, int key, MPI_Info i, MPI_Comm *n), (c, kind, key, i, n))
+COLLECTIVE(Comm_disconnect, (MPI_Comm * c), (c))
+COLLECTIVE(Intercomm_create, (MPI_Comm c, int leader, MPI_Comm peers, int other, int tag, MPI_Comm *n),
+         (c, leader, peers, other, tag, n))
+COLLECTIVE(Intercomm_merge, (MPI_Comm c, int high, MPI_Comm *n), (c, high, n))
+COLLECTIVE(Cart_create, (MPI_Comm c, int d, const int s[], const int p[], int reorder, MPI_Comm *n),
+         (c, d, s, p, reorder, n))
+COLLECTIVE(Cart_sub, (MPI_Comm c, const int d[], MPI_Comm *n), (c, d, n))
+COLLECTIVE(Graph_create, (MPI_Comm c, int k, const int x[], const int e[], int reorder, MPI_Comm *n),
+         (c, k, x, e, reorder, n))
+COLLECTIVE(Dist_graph_create,
+         (MPI_Comm c, int k, const int s[], const int g[], const int d[], const int w[], MPI_Info i,
+          int reorder, MPI_Comm *n),
+         (c, k, s, g, d, w, i, reorder, n))
+COLLECTIVE(Dist_graph_create_adjacent,
+         (MPI_Comm c, int k, const int s[], const int v[], int l, const int d[], const int w[], MPI_Info i,
+          int reorder, MPI_Comm *n),
+         (c, k, s, v, l, d, w, i, reorder, n))

@@ -1,5 +1,5 @@
-// Calls that do not take memory on a GPU: they say so, where the MPI below does not take it itself. And what
-// a program hears that asks whether memory on a GPU is taken.
+// Calls that do not support memory on a GPU: they are errors, unless the MPI itself supports it. And the calls by which a
+// program queries the support of CUDA.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

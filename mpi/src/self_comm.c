@@ -1,8 +1,8 @@
-// A communicator of this rank alone: for requests of the interposer's, for questions to the MPI, and for errors of
-// calls that have no communicator.
+// A communicator of this rank alone: for requests of the interposer, for queries of the MPI, and for errors of calls that have
+// no communicator.
 //
-// A program of sessions alone has no MPI_COMM_SELF. There the communicator is made from a session of the interposer's,
-// which ends with the program's last one: until then the MPI has not ended.
+// A program that uses only sessions has no MPI_COMM_SELF. There the communicator is made from a session of the interposer,
+// which ends with the program's last one: until then the MPI is not finalized.
 
 #include <stdlib.h>
 

@@ -1,16 +1,50 @@
-// Collective calls that go from GPU to GPU, past the MPI: long ones, where all ranks of a communicator are on
-// one host, or reach each other over a network, and have their memory on GPUs. Where several ranks share one
-// of several hosts, some calls are made in two levels (two_level.c).
+// Collective calls from GPU to GPU among ranks that reach each other, and the ranks of a communicator in the job.
 //
-// Whether most calls are long is known to all ranks: the length is in the arguments that must be the same at
-// all. Then all of them ask each other whether they can. Which ranks of a communicator take part in the job is
-// known to all ranks of the job, and a rank of another one (a spawned process) asks nobody.
-//
-// Of calls such as MPI_Alltoallv no rank knows what they are for the others. They are asked about as well: now
-// and then, as long as no rank has had memory on a GPU in one, so that programs without GPUs hardly pay for
-// it, and then each time.
+// All ranks must decide the same, by what all of them know of a call. Where no rank knows how long a call is for the others,
+// they agree on that first.
 
-#include "places.h"
+#include <stdlib.h>
+
+#include "collective.h"
+#include "two_level.h"
+
+// Ranks of a communicator in the job.
+
+static int forget_members(MPI_Comm comm, int key, void *members, void *unused) {
+    (void)comm, (void)key, (void)unused;
+    free(members);
+    return MPI_SUCCESS;
+}
+
+static struct members *find_members(MPI_Comm comm) {
+    int is_inter = 1, rank = 0, count = 0;
+    PMPI_Comm_test_inter(comm, &is_inter);
+    PMPI_Comm_rank(comm, &rank);
+    PMPI_Comm_size(comm, &count);
+    struct members *members = calloc(1, sizeof *members + (size_t)count * sizeof *members->ranks);
+    if (members == NULL) abort();
+    members->is_supported = !is_inter && count > 1;
+    members->rank = (uint32_t)rank;
+    members->count = (uint32_t)count;
+    for (int at = 0; at < count && members->is_supported; at++) {
+        int of_job = job_rank(comm, at);
+        members->ranks[at] = (uint32_t)of_job;
+        members->is_supported = of_job >= 0;
+    }
+    return members;
+}
+
+struct members *members_of(MPI_Comm comm) {
+    static int key = MPI_KEYVAL_INVALID;
+    struct members *members = NULL;
+    lock();
+    if (!find_attribute(comm, &key, forget_members, &members)) {
+        members = find_members(comm);
+        PMPI_Comm_set_attr(comm, key, members);
+    }
+    unlock();
+    return members;
+}
 
 // The bytes of all counts of a side together; 0 where one makes no sense, which the MPI tells.
 static uint64_t bytes_of_all(const struct call *call, const struct side *side, uint32_t ranks) {

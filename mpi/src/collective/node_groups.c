@@ -1,14 +1,13 @@
-// Which ranks of a communicator are on one host, and who speaks for them?
+// Node groups of a communicator, and their leaders: which ranks are on one node.
 //
-// A rank knows whom it reaches on its host, and no more: what containers share need not be the same for all
-// of them. So the ranks tell each other once, when the communicator is first used for a call that may go from
-// GPU to GPU, and each of them makes the same places of that. Each place has a communicator of its own, and
-// so have the leaders, the first rank of each place.
+// A rank knows which ranks of its node it can reach, and no more: what containers share need not be the same for all of
+// them. So the ranks exchange this once, on the first call of a communicator that may go from GPU to GPU, and each of them
+// computes the same groups. Each group has a communicator, and so have the leaders, the first rank of each group.
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "places.h"
+#include "two_level.h"
 
 // What a rank says of each one: that it reaches it there; and by its own byte whether it uses a network.
 enum { IS_LOCAL = 1, HAS_NETWORK = 2 };

@@ -1,5 +1,5 @@
-// Memory of the host that stands for a side's memory on a GPU: a byte of the side has the same distance from
-// the image's address as from the side's.
+// Staging buffers: host memory that stands for the GPU memory of one side of a call. A byte has the same distance from the
+// buffer's address as from the side's.
 
 #define _GNU_SOURCE
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// The calls that send and receive at once.
+// MPI_Sendrecv and its relatives: a send and a receive in one call.
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
-// Segments of memory of the host that Open MPI's ranks share, where each rank is in a PID namespace of its own.
+// Shared memory segments of Open MPI's ranks, if each rank is in a PID namespace of its own.
 //
-// A rank that attaches a segment compares the process id of its creator with its own, and takes the creator's
-// address for its own where they are equal (opal/mca/shmem of 4.1 and 5.0). In PID namespaces of their own most
-// ranks are process 1: their first message ended with a segmentation fault. The two functions of Open MPI that
-// make and attach segments are found here before the MPI's own. Other MPIs have no such functions.
+// A rank that attaches a segment compares the process id of its creator with its own, and uses the creator's address if they
+// are equal (opal/mca/shmem of 4.1 and 5.0). In PID namespaces most ranks are process 1: their first message ended with a
+// segmentation fault. The interposer defines the two functions of Open MPI that create and attach segments, which the loader
+// finds before the MPI's own. Other MPIs have no such functions.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
